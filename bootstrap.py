@@ -1,0 +1,80 @@
+"""Set penchant up on a machine that has only Python and pip, then run it.
+
+    python3 bootstrap.py verify   install, check every claim on the embedded data, write report/index.html
+    python3 bootstrap.py test     install, run everything the continuous integration runs
+    python3 bootstrap.py bench    install the peers too, run the side-by-side benchmarks
+
+Standard library only. Further arguments go to the command that is run, for instance
+`python3 bootstrap.py verify linear_models --json` or `python3 bootstrap.py test --slow`.
+"""
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+VENV = ROOT / ".venv"
+BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]"}
+
+
+def run(*command: object) -> None:
+    subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
+
+
+def install(extras: str) -> None:
+    """Make `.venv` and bring it in line with `constraints.txt`."""
+    python = BIN / "python"
+    if not python.exists():
+        venv.create(VENV, with_pip=False, symlinks=os.name != "nt")  # ensurepip is a separate package on Debian
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", *quiet]
+    uv = BIN / "uv"
+    if not uv.exists():
+        run(*pip, "uv")
+    if "bench" in extras:
+        run(*pip, "torch==2.13.0")  # pip sees local wheels of the CPU build that uv would not look for
+    run(uv, "pip", "install", "--quiet", "--python", python, "--compile-bytecode", "-c", "constraints.txt", "-e", f".{extras}")
+
+
+def environment() -> dict[str, str]:
+    """One thread per process: two cores are shared by the test workers."""
+    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+    return {**threads, **cache, **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
+
+
+def commands(job: str, rest: list[str]) -> list[list[str]]:
+    python = str(BIN / "python")
+    if job == "verify":
+        return [[str(BIN / "penchant"), "verify", "--out", "report", *rest]]
+    if job == "bench":
+        return [[python, "-m", "benchmarks", *rest]]
+    slow = "--slow" in rest
+    rest = [argument for argument in rest if argument != "--slow"]
+    return [
+        [str(BIN / "ruff"), "format", "--check", "."],
+        [str(BIN / "ruff"), "check", "."],
+        [str(BIN / "basedpyright")],
+        [python, "-m", "pytest", "-n", "2", "-q", *(() if slow else ("-m", "not slow")), *rest],
+    ]
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] not in EXTRAS:
+        print(__doc__)
+        return 2
+    job, rest = arguments[0], arguments[1:]
+    install(EXTRAS[job])
+    for command in commands(job, rest):
+        status = subprocess.run(command, cwd=ROOT, env=environment()).returncode
+        if status:
+            return status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

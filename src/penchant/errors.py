@@ -1,0 +1,88 @@
+"""Errors that name the argument, what was required, what was found, the usual causes and the line to type."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+class PenchantError(ValueError):
+    """Base of every error penchant raises on purpose."""
+
+
+class ArgumentError(PenchantError):
+    """A bad argument, in one sentence form."""
+
+    def __init__(self, argument: str, owner: str, required: str, found: object, fix: str = ""):
+        self.argument = argument
+        text = f"The '{argument}' argument of {owner} must be {required}. Got {found} instead."
+        PenchantError.__init__(self, text + (f"\n  Fix: {fix}" if fix else ""))
+
+
+class DataFileError(PenchantError):
+    """A file that cannot be read as what it should be."""
+
+
+class DegenerateSample(PenchantError):
+    """A sample whose attention no weight can change."""
+
+    def __init__(self, sample: int):
+        self.sample = sample
+        PenchantError.__init__(
+            self,
+            f"Sample {sample} of `TokenSelection` has the query 0, so its attention is uniform whatever the weights.\n"
+            "  Usual causes: (a) padding in the first token, which is the default query; (b) a sample of zeros.\n"
+            "  Fix: drop the sample, or pass `queries=` with a non-zero row for it.",
+        )
+
+
+class NonUniqueOptimalToken(PenchantError):
+    """Two tokens share the best score, so 'the' optimal token is not defined."""
+
+    def __init__(self, sample: int, tokens: Sequence[int], gap: float):
+        self.sample, self.tokens, self.gap = sample, tuple(tokens), gap
+        PenchantError.__init__(
+            self,
+            f"Sample {sample} of `TokenSelection` has no unique optimal token: tokens {list(tokens)} have scores within "
+            f"{gap:.3g} of the best one.\n"
+            "  Usual causes: (a) a duplicated token; (b) a head orthogonal to the difference of two tokens.\n"
+            "  Fix: remove the duplicate, or pass `ties='keep'` to leave tied tokens out of the margin constraints.",
+        )
+
+
+class InfeasibleError(PenchantError):
+    """No weight satisfies all margin constraints; `weights` proves it."""
+
+    def __init__(self, text: str, weights: Any, norm: float):
+        self.weights, self.norm = np.asarray(weights), norm
+        PenchantError.__init__(self, text)
+
+
+class NotSeparableError(InfeasibleError):
+    """Classification data that no direction classifies correctly."""
+
+    def __init__(self, weights: Any, norm: float):
+        InfeasibleError.__init__(
+            self,
+            f"`Classification` needs data that some direction classifies correctly, but no direction has margin above {norm:.1e}.\n"
+            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the signed inputs to a vector of norm {norm:.1e}.\n"
+            "  Usual causes: (a) label noise; (b) no bias column; (c) labels in the wrong order.\n"
+            "  Fix: `Classification(add_bias(inputs), labels)`, or remove the samples with the largest `error.weights`.",
+            weights,
+            norm,
+        )
+
+
+class InfeasibleSVM(InfeasibleError):
+    """Token-selection data on which the optimal tokens cannot all be selected."""
+
+    def __init__(self, weights: Any, norm: float):
+        InfeasibleError.__init__(
+            self,
+            f"No weight matrix selects the wanted token in every sample: no direction has margin above {norm:.1e}.\n"
+            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the pair features to a matrix of norm {norm:.1e}.\n"
+            "  Usual causes: (a) two samples with the same query but contradictory best tokens; (b) too many samples for the dimension.\n"
+            "  Fix: training is still possible (`train`), but there is no direction to predict; drop the samples with large weights.",
+            weights,
+            norm,
+        )

@@ -1,0 +1,49 @@
+"""Clocks: how fast the path of the flow is run through.
+
+The path of gradient flow does not depend on the clock. A clock fixes the arc length covered per unit of its own time; the
+physical time t is carried along with every clock, as the number p = t |grad L|, which neither over- nor underflows.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..reading import Reading
+
+
+class RelativeArc(eqx.Module):
+    """Moves the logarithm of the norm at unit speed; the clock for astronomical times."""
+
+    def speed(self, reading: Reading, norm: Array, progress: Array, origin: "Origin") -> Float[Array, ""]:
+        return norm + origin.length
+
+
+class LogExcessDrop(eqx.Module):
+    """log(L - L*) falls at unit speed. Not for plateaus above the infimum, where it stands still."""
+
+    def speed(self, reading: Reading, norm: Array, progress: Array, origin: "Origin") -> Float[Array, ""]:
+        return jnp.exp(-reading.log_relative_slope)
+
+
+class LogTime(eqx.Module):
+    """log(1 + t/t_0) moves at unit speed, where t_0 is the time in which the first linear model would lose one unit of log excess."""
+
+    def speed(self, reading: Reading, norm: Array, progress: Array, origin: "Origin") -> Float[Array, ""]:
+        return progress + jnp.exp(origin.log_time + reading.log_gradient_norm)
+
+
+class Origin(eqx.Module):
+    """Scales of the start: arc length and log time over which the first linear model loses one unit of log excess."""
+
+    length: Float[Array, ""]
+    log_time: Float[Array, ""]
+
+
+def origin(reading: Reading) -> Origin:
+    """The scales of a first reading."""
+    return Origin(jnp.exp(-reading.log_relative_slope), -reading.log_relative_slope - reading.log_gradient_norm)
+
+
+Clock = Any  # RelativeArc | LogExcessDrop | LogTime: anything with `speed`

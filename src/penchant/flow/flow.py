@@ -1,0 +1,191 @@
+"""Gradient flow: theta' = -grad L, followed to times like e^(10^6)."""
+
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PyTree
+from scipy.optimize import brentq
+
+from ..errors import ArgumentError
+from ..reading import read
+from ..settings.base import Setting
+from ..training.events import Limits
+from ..training.status import Status
+from .clocks import Clock, Origin, RelativeArc, origin
+from .integrator import State, Tolerances, attempt
+
+_RESOLUTION = 1e-3  # as in descent: absolute margin error above which weights are not to be trusted
+_SHRINK, _GROW, _SAFETY, _ORDER = 0.2, 4.0, 0.9, 4
+_SMALLEST = 1e-14  # a step below this fraction of the clock's unit cannot change a float64 state
+
+
+class GradientFlow(eqx.Module):
+    """Gradient flow in a clock, to a tolerance.
+
+    `tolerance` is the local error per step relative to the norm (and to the physical time); `margin_tolerance` the error in
+    the differences of the margins that carry weight, which is what the direction of motion depends on.
+    """
+
+    clock: Clock = RelativeArc()
+    tolerance: float = 1e-7
+    margin_tolerance: float = 1e-4
+
+    def __check_init__(self):
+        for name in ("tolerance", "margin_tolerance"):
+            if not 0 < getattr(self, name) < 1:
+                raise ArgumentError(name, "GradientFlow", "between 0 and 1", getattr(self, name))
+
+
+class Levels(eqx.Module):
+    """Record the flow exactly where a quantity crosses the given values: "margin", "norm", "log_time" or "log_excess"."""
+
+    quantity: str = eqx.field(static=True)
+    values: tuple[float, ...] = eqx.field(static=True)
+
+    def __init__(self, quantity: str, values: Any):
+        if quantity not in ("margin", "norm", "log_time", "log_excess"):
+            raise ArgumentError("quantity", "Levels", "'margin', 'norm', 'log_time' or 'log_excess'", repr(quantity))
+        self.quantity, self.values = quantity, tuple(float(value) for value in np.ravel(values))
+
+
+class View(eqx.Module):
+    """What is recorded of a point of the flow."""
+
+    log_time: Float[Array, ""]
+    log_excess: Float[Array, ""]
+    log_slope: Float[Array, ""]
+    norm: Float[Array, ""]
+    margins: Float[Array, "N"]
+    weights: Float[Array, "N"]
+    margin: Float[Array, ""]
+    turn: Float[Array, ""]
+    finite: Bool[Array, ""]
+
+
+@eqx.filter_jit
+def _view(setting: Setting, state: State) -> View:
+    reading, norm = read(setting, state.params), setting.norm(state.params)
+    size = jnp.exp(reading.log_slope_norm)
+    cosine = -setting.inner(reading.slope, state.params) / (size * jnp.where(norm > 0, norm, 1.0))
+    turn = jnp.log(2.0) * jnp.sqrt(jnp.maximum(1 - cosine**2, 0.0)) / jnp.maximum(cosine, 1e-300)
+    log_time = jnp.log(jnp.maximum(state.progress, 0.0)) - reading.log_gradient_norm
+    finite = jnp.isfinite(reading.log_excess) & jnp.isfinite(norm) & jnp.isfinite(state.progress) & jnp.all(jnp.isfinite(reading.margins))
+    margin = jnp.min(reading.margins)
+    return View(log_time, reading.log_excess, reading.log_relative_slope, norm, reading.margins, reading.weights, margin, turn, finite)
+
+
+@eqx.filter_jit
+def _try(setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array) -> tuple[State, Array, View]:
+    new, error = attempt(setting, clock, start, tolerances, state, h)
+    return new, error, _view(setting, new)
+
+
+class _Path:
+    """The records of one flow as they come in, with the accumulated multipliers."""
+
+    def __init__(self, setting: Setting):
+        self.setting, self.rows, self.params, self.duals, self.steps = setting, [], [], [], []
+        self.dual = None
+
+    def add(self, steps: int, state: State, view: View, dual: np.ndarray) -> None:
+        self.steps.append(steps)
+        self.rows.append(jax.tree.map(np.asarray, view))
+        self.params.append(jax.tree.map(np.asarray, state.params))
+        self.duals.append(dual)
+
+    def series(self) -> dict[str, np.ndarray]:
+        names = ("log_time", "log_excess", "log_slope", "norm", "margins", "weights")
+        found = {name: np.stack([getattr(row, name) for row in self.rows]) for name in names}
+        return {"steps": np.asarray(self.steps), **found, "dual": np.stack(self.duals)}
+
+
+def _quantity(view: View, name: str) -> float:
+    return float(getattr(view, name))
+
+
+def _land(advance: Any, h: float, before: View, after: View, name: str, level: float) -> float:
+    """The step length in (0, h] at which a quantity reaches its level."""
+
+    def miss(length: float) -> float:
+        view = before if length == 0 else after if length == h else advance(length)[2]
+        value = _quantity(view, name)
+        return (value if math.isfinite(value) else -1e300) - level
+
+    return brentq(miss, 0.0, h, xtol=1e-13 * h, rtol=1e-12) if miss(0.0) * miss(h) < 0 else h
+
+
+def _crossed(before: View, after: View, name: str, level: float) -> bool:
+    a, b = _quantity(before, name), _quantity(after, name)
+    return (a < level <= b) or (name == "log_excess" and b <= level < a)
+
+
+def follow(
+    setting: Setting, flow: GradientFlow, params: PyTree, levels: Limits, max_steps: int | None, recorder: Levels | None = None
+) -> tuple[dict, PyTree, Status, dict]:
+    """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
+    first = read(setting, params)
+    state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()))
+    path, view = _Path(setting), _view(setting, state)
+    dual = np.zeros(len(first.weights))
+    path.add(0, state, view, dual)
+    if not np.isfinite(first.log_slope_norm):
+        return *_finish(path, Status.zero_gradient, {}), {}
+    start = origin(first)
+    norm = float(setting.norm(params))
+    floor = norm if norm > 0 else float(start.length)
+    tolerances = Tolerances(jnp.asarray(flow.tolerance), jnp.asarray(flow.margin_tolerance), jnp.asarray(floor))
+    stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
+    advance = lambda length: _try(setting, flow.clock, start, tolerances, state, jnp.asarray(length))
+    h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running
+    while status is Status.running:
+        new, error, after = advance(h)
+        error = float(error)
+        if not (error <= 1 and bool(after.finite)):
+            rejected += 1
+            h *= max(_SHRINK, _SAFETY * error ** (-1 / _ORDER)) if math.isfinite(error) and error > 1 else _SHRINK
+            status = Status.step_failed if h < _SMALLEST else status
+            continue
+        used = h
+        hits = [name for name, level in stops.items() if _crossed(view, after, name, level)]
+        if recorder is not None:
+            for value in recorder.values:
+                if _crossed(view, after, recorder.quantity, value):
+                    length = _land(advance, h, view, after, recorder.quantity, value)
+                    point, _, seen = advance(length)
+                    path.add(steps + 1, point, seen, dual + _multipliers(view, seen, length / h))
+        if hits:
+            used = min(_land(advance, h, view, after, name, stops[name]) for name in hits)
+            new, _, after = (new, error, after) if used == h else advance(used)
+            status = Status.reached_target
+        steps, clock = steps + 1, clock + used
+        dual = dual + _multipliers(view, after, 1.0)
+        state, view = new, after
+        if recorder is None or status is not Status.running:
+            path.add(steps, state, view, dual)
+        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
+        h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / _ORDER)))
+    extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
+    return *_finish(path, status, extra), extra
+
+
+def _finish(path: _Path, status: Status, extra: dict) -> tuple[dict, PyTree, Status]:
+    return path.series(), jax.tree.map(lambda *leaves: np.stack(leaves), *path.params), status
+
+
+def _multipliers(before: View, after: View, fraction: float) -> np.ndarray:
+    """Multipliers gathered over a step, in units of arc length: any nonnegative combination is a valid dual point."""
+    arc = fraction * abs(float(after.norm) - float(before.norm))
+    share = lambda view: np.asarray(view.weights) / max(np.abs(np.asarray(view.weights)).sum(), np.finfo(float).tiny)
+    return arc * (share(before) + share(after)) / 2
+
+
+def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> Status:
+    if np.finfo(float).eps * float(np.abs(view.margins).max()) > _RESOLUTION:
+        return Status.resolution_exhausted
+    if float(view.turn) < float(levels.turn):
+        return Status.reached_target
+    return Status.out_of_steps if max_steps is not None and steps >= max_steps else Status.running

@@ -1,0 +1,148 @@
+r"""The stiff integrator: extrapolated linearly implicit Euler, solved in margin space.
+
+The loss depends on the parameters only through the N margins, so the stiff part of the Jacobian of the flow has rank N however
+many parameters there are: it is $-c\,P J^\top H J$ with J the Jacobian of the margins, $H = -\partial\,\text{weights}/\partial\,\text{margins}$, c the ratio of
+speed to slope and P the projection off the direction of motion. The Woodbury identity then needs one N x N solve.
+Extrapolation over 1, 2, 3, 4 substeps gives order 4 with any approximate Jacobian, and its last two columns the error.
+Own code because a general implicit solver has to factorise P x P systems and cannot weigh errors by what margins resolve.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from ..reading import Reading, read
+from ..settings.base import Setting
+from .clocks import Clock, Origin
+
+_SUBSTEPS = (1, 2, 3, 4)
+_ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
+_FLAT = 1e-6  # below this change of log|grad L| the exponential quotient is its series to rounding
+
+
+class State(eqx.Module):
+    """A point of the flow: parameters and p = t |grad L|, the physical time in units of the gradient."""
+
+    params: PyTree
+    progress: Float[Array, ""]
+
+
+class Tolerances(eqx.Module):
+    """Local error allowed per step: `relative` to the norm, and `margin` in the differences of the margins that carry weight."""
+
+    relative: Float[Array, ""]
+    margin: Float[Array, ""]
+    floor: Float[Array, ""]
+
+
+def _axpy(a: Any, x: PyTree, y: PyTree) -> PyTree:
+    return jax.tree.map(lambda p, q: a * p + q, x, y)
+
+
+class _Frozen(eqx.Module):
+    """The linearisation at the start of a step, in margin space."""
+
+    gram: Float[Array, "N N"]
+    curvature: Float[Array, "N N"]
+    heading: Float[Array, "N"]
+    unit: PyTree
+    stiffness: Float[Array, ""]
+
+
+def _freeze(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> _Frozen:
+    _, push = jax.linearize(setting.margins, params)
+    size = jnp.exp(reading.log_slope_norm)
+    unit = jax.tree.map(lambda leaf: leaf / size, reading.slope)
+    heading = push(unit)
+    gram = setting.parametrisation.gram(params, setting.data)
+
+    def weights(margins: Array) -> Array:
+        weighing = setting.weigh(margins)
+        return weighing.weights * jnp.exp(weighing.log_scale - reading.log_scale)
+
+    curvature = -jax.jacfwd(weights)(reading.margins)
+    # P pull(weights) = 0, so multiples of the weights may be removed from the columns; left in, they cancel only after
+    # the solve, at the price of every digit once margins pass 1e8.
+    along = reading.weights / jnp.sum(reading.weights**2)
+    curvature = curvature - jnp.outer(reading.weights, along @ curvature)
+    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, speed / size)
+
+
+def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Any:
+    """b -> (I + h c P J' H J)^-1 b."""
+    _, push = jax.linearize(setting.margins, params)
+    _, pull = setting.linearise(params)
+    system = jnp.eye(len(frozen.heading)) / (h * frozen.stiffness) + frozen.curvature @ frozen.gram
+    factors = jax.scipy.linalg.lu_factor(system)
+
+    def solve(b: PyTree) -> PyTree:
+        z = jax.scipy.linalg.lu_solve(factors, frozen.curvature @ push(b))
+        correction = _axpy(-jnp.vdot(frozen.heading, z), frozen.unit, pull(z))
+        return _axpy(-1.0, correction, b)
+
+    return solve
+
+
+def _progress(progress: Array, arc: Array, change: Array) -> Array:
+    """p = t |grad L| after an arc over which log|grad L| changed by `change`, exact for constant rates."""
+    flat = jnp.abs(change) < _FLAT
+    safe = jnp.where(flat, 1.0, change)
+    quotient = jnp.where(flat, 1 + change / 2 + change**2 / 6, jnp.expm1(safe) / safe)
+    return progress * jnp.exp(change) + arc * quotient
+
+
+def _substeps(setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: int) -> State:
+    solve = _solver(setting, state.params, frozen, h / count)
+
+    def body(_: Any, carry: tuple[State, Reading]) -> tuple[State, Reading]:
+        state, reading = carry
+        speed = clock.speed(reading, setting.norm(state.params), state.progress, start)
+        factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
+        params = _axpy(1.0, solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope)), state.params)
+        after = read(setting, params)
+        change = after.log_gradient_norm - reading.log_gradient_norm
+        return State(params, _progress(state.progress, speed * h / count, change)), after
+
+    return jax.lax.fori_loop(0, count, body, (state, read(setting, state.params)))[0]
+
+
+def attempt(setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array) -> tuple[State, Array]:
+    """One extrapolated step of clock length h, and its error relative to the tolerances (accept if <= 1)."""
+    reading = read(setting, state.params)
+    norm = setting.norm(state.params)
+    frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, start))
+    previous: list[State] = []
+    row: list[State] = []
+    for j, count in enumerate(_SUBSTEPS):
+        row = [_substeps(setting, clock, start, state, frozen, h, count)]
+        for i in range(1, j + 1):
+            ratio = _SUBSTEPS[j] / _SUBSTEPS[j - i] - 1
+            row.append(jax.tree.map(lambda new, old, ratio=ratio: new + (new - old) / ratio, row[i - 1], previous[i - 1]))
+        previous = row
+    error = jax.tree.map(jnp.subtract, row[-1], row[-2])
+    return row[-1], _size(setting, state, row[-1], error, tolerances)
+
+
+def _size(setting: Setting, state: State, new: State, error: State, tolerances: Tolerances) -> Array:
+    """Error over tolerance.
+
+    The direction of motion depends on differences between the margins that carry weight: their error is the standard
+    deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
+    """
+    margins, push = jax.linearize(setting.margins, new.params)
+    shares = jnp.abs(setting.weigh(margins).weights)
+    shares = shares / jnp.sum(shares)
+    shift = push(error.params)
+    spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
+    rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(margins))
+    length = jnp.sqrt(jnp.maximum(setting.inner(error.params, error.params), 0.0))
+    scale = jnp.maximum(setting.norm(new.params), tolerances.floor)
+    parts = (
+        length / (tolerances.relative * scale),
+        spread / (tolerances.margin + rounding),
+        jnp.abs(error.progress) / ((tolerances.relative + rounding) * jnp.abs(new.progress)),
+    )
+    return jnp.max(jnp.stack(parts))

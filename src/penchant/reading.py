@@ -1,0 +1,49 @@
+"""One look at an objective: everything an optimiser, a flow or a diagnostic needs, and nothing that underflows."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from .settings.base import Setting
+
+
+class Reading(eqx.Module):
+    """The loss near one point, in logarithms.
+
+    The loss gradient is exp(log_scale) * slope and is never formed; `weights` are the matching dual variables, one per
+    margin. For classification `log_scale` equals `log_excess`, and `slope` is the gradient of `log_excess`.
+    """
+
+    log_excess: Float[Array, ""]
+    log_scale: Float[Array, ""]
+    slope: PyTree
+    margins: Float[Array, "N"]
+    weights: Float[Array, "N"]
+    log_slope_norm: Float[Array, ""]
+
+    @property
+    def log_gradient_norm(self) -> Float[Array, ""]:
+        """log |grad L|."""
+        return self.log_scale + self.log_slope_norm
+
+    @property
+    def log_relative_slope(self) -> Float[Array, ""]:
+        """log |grad log(L - L*)|."""
+        return self.log_gradient_norm - self.log_excess
+
+
+def read(setting: Setting, params: PyTree) -> Reading:
+    """Evaluate a setting once.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
+    >>> reading = read(setting, jnp.array([400.0, 1000.0]))       # margins 800 and 1000: the loss is below 1e-300
+    >>> reading.slope.tolist(), float(reading.log_excess)
+    ([-2.0, -1.3838965267367376e-87], -800.6931471805599)
+    """
+    margins, pull = setting.linearise(params)
+    weighing = setting.weigh(margins)
+    slope = pull(-weighing.weights)
+    square = setting.inner(slope, slope)
+    log_norm = jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
+    return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm)

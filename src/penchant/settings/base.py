@@ -1,0 +1,124 @@
+"""Settings: data x parametrisation x loss, read in logarithms."""
+
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PyTree
+
+from ..errors import ArgumentError
+from .losses import AbstractLoss
+
+
+class Infimum(eqx.Module):
+    """The infimum of the loss: its value, whether a finite parameter attains it, and why."""
+
+    value: float
+    attained: bool
+    why: str
+
+
+class Weighing(eqx.Module):
+    """The loss as seen from the margins.
+
+    `log_excess` is log(L - L*); minus dL/dmargins is exp(log_scale) * weights. For losses of separable data the scale is the
+    excess itself and the weights are minus the gradient of `log_excess`; where training saturates on a plateau above
+    the infimum the gradient is far smaller than the excess, and only the pair can say so without underflow.
+    """
+
+    log_excess: Float[Array, ""]
+    log_scale: Float[Array, ""]
+    weights: Float[Array, "N"]
+
+
+class Data(Protocol):
+    """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]: ...
+    @property
+    def names(self) -> dict[str, str]: ...
+    def margins(self, weight: Array) -> Array: ...
+    def adjoint(self, coefficients: Array) -> Array: ...
+    def gram(self) -> Array: ...
+    def constrained(self) -> np.ndarray: ...
+    def weigh(self, margins: Array, loss: AbstractLoss) -> Weighing: ...
+    def check_loss(self, loss: AbstractLoss) -> None: ...
+    def infimum(self, loss: AbstractLoss) -> Infimum: ...
+
+
+class Parametrisation(Protocol):
+    """How parameters make a weight, and the metric in which they are trained."""
+
+    def zeros(self, data: Any) -> PyTree: ...
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> PyTree: ...
+    def weight(self, params: PyTree, data: Any) -> Array: ...
+    def named(self, params: PyTree, data: Any) -> dict[str, Array]: ...
+    def linearise(self, params: PyTree, data: Any) -> tuple[Array, Any]: ...
+    def gram(self, params: PyTree, data: Any) -> Array: ...
+    def inner(self, a: PyTree, b: PyTree) -> Array: ...
+    def norm(self, params: PyTree) -> Array: ...
+    def refresh(self, params: PyTree) -> PyTree: ...
+
+
+class Setting(eqx.Module):
+    """What is trained: data x parametrisation x loss.
+
+    `reduction` is "mean" or "sum" over the samples; it shifts `log_excess` by log n and changes nothing else.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
+    >>> float(setting.weigh(jnp.array([700.0, 1000.0])).log_excess)        # log((e^-700 + e^-1000) / 2)
+    -700.6931471805599
+    """
+
+    data: Any
+    parametrisation: Any
+    loss: AbstractLoss
+    reduction: str = eqx.field(static=True, default="mean")
+    samples: int = eqx.field(static=True, default=0)
+
+    def __init__(self, data: Any, parametrisation: Any, loss: AbstractLoss, reduction: str = "mean"):
+        if reduction not in ("mean", "sum"):
+            raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
+        data.check_loss(loss)
+        self.data, self.parametrisation, self.loss = data, parametrisation, loss
+        self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
+
+    def start(self, seed: int | None = None, scale: float = 1.0) -> PyTree:
+        """Zeros without a seed; otherwise independent normal entries of standard deviation `scale`."""
+        if seed is None:
+            return self.parametrisation.zeros(self.data)
+        if not scale > 0:
+            raise ArgumentError("scale", "Setting.start", "positive", scale)
+        return self.parametrisation.random(self.data, np.random.default_rng(seed), scale)
+
+    def margins(self, params: PyTree) -> Float[Array, "N"]:
+        return self.parametrisation.linearise(params, self.data)[0]
+
+    def linearise(self, params: PyTree) -> tuple[Array, Any]:
+        """Margins, and the map from a margin cotangent to the parameter tangent of steepest ascent."""
+        return self.parametrisation.linearise(params, self.data)
+
+    def weigh(self, margins: Float[Array, "N"]) -> Weighing:
+        weighing = self.data.weigh(margins, self.loss)
+        shift = jnp.log(self.samples) if self.reduction == "mean" else 0.0
+        return Weighing(weighing.log_excess - shift, weighing.log_scale - shift, weighing.weights)
+
+    def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
+        """The inner product in which training is steepest descent."""
+        return self.parametrisation.inner(a, b)
+
+    def norm(self, params: PyTree) -> Float[Array, ""]:
+        return self.parametrisation.norm(params)
+
+    def weight(self, params: PyTree) -> Array:
+        """The effective weight the parameters stand for."""
+        return self.parametrisation.weight(params, self.data)
+
+    def infimum(self) -> Infimum:
+        found = self.data.infimum(self.loss)
+        scale = 1 if self.reduction == "mean" else self.samples
+        return Infimum(found.value * scale, found.attained, found.why)

@@ -1,0 +1,40 @@
+"""Checks of user arrays, shared by the data classes: float64, finite, of the right shape, or an error that names them."""
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+
+
+def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int) -> np.ndarray:
+    """`value` as a finite float64 array with the given number of dimensions."""
+    try:
+        array = np.asarray(value)
+    except ValueError as error:  # ragged nested lists
+        raise ArgumentError(name, owner, f"an array of shape {shape}", f"ragged rows ({error})") from None
+    if array.dtype == object or array.dtype.kind not in "biuf":
+        raise ArgumentError(name, owner, f"a real array of shape {shape}", f"dtype {array.dtype}")
+    if array.ndim != dimensions or array.size == 0:
+        raise ArgumentError(name, owner, f"a non-empty array of shape {shape}", f"shape {array.shape}")
+    array = array.astype(np.float64)
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        where = tuple(int(i) for i in bad[0])
+        raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)")
+    largest = np.abs(array).max()
+    if largest > 1e100:
+        raise ArgumentError(name, owner, "below 1e100 in size", f"{largest:.3g}", "rescale it: products of three entries must not overflow")
+    return array
+
+
+def sign_labels(value: Any, owner: str, count: int) -> np.ndarray:
+    """Labels in {-1, +1}, one per sample."""
+    labels = real_array(value, "labels", owner, "(n,)", 1)
+    if len(labels) != count:
+        raise ArgumentError("labels", owner, f"one per sample ({count})", f"{len(labels)}")
+    bad = np.flatnonzero(np.abs(labels) != 1)
+    if len(bad):
+        fix = "use `2 * labels - 1`" if set(np.unique(labels)) <= {0.0, 1.0} else ""
+        raise ArgumentError("labels", owner, "-1 or +1", f"{labels[bad[0]]:g} at index {bad[0]}", fix)
+    return labels

@@ -1,0 +1,72 @@
+"""Linear classification: margins m_i = y_i <x_i, w>."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from ..logspace import log_sum
+from .base import Infimum, Weighing
+from .check import real_array, sign_labels
+from .losses import AbstractLoss, Correlation
+
+
+class Classification(eqx.Module):
+    r"""Inputs $x_i \in \mathbb R^d$ with labels $y_i = \pm1$; the weight $w$ has the margins $m_i = y_i\langle x_i, w\rangle$.
+
+    >>> data = Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
+    >>> data.margins(jnp.array([1.0, 2.0])).tolist()
+    [2.0, 2.0]
+    """
+
+    signed: Float[Array, "n d"]
+
+    def __init__(self, inputs: Any, labels: Any):
+        inputs = real_array(inputs, "inputs", "Classification", "(n, d)", 2)
+        labels = sign_labels(labels, "Classification", len(inputs))
+        if not inputs.any():
+            raise ArgumentError("inputs", "Classification", "non-zero somewhere", "only zeros")
+        self.signed = jnp.asarray(labels[:, None] * inputs)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.signed.shape[-1],)
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"norm": "l2", "margin": "y <x, w>"}
+
+    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
+        return self.signed @ weight
+
+    def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
+        return coefficients @ self.signed
+
+    def gram(self) -> Float[Array, "n n"]:
+        return self.signed @ self.signed.T
+
+    def constrained(self) -> np.ndarray:
+        """Which margins the maximum-margin program constrains: all."""
+        return np.ones(self.signed.shape[0], bool)
+
+    def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
+        log_excess = log_sum(loss.log_value(margins))
+        return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - log_excess))
+
+    def check_loss(self, loss: AbstractLoss) -> None:
+        if isinstance(loss, Correlation):
+            raise ArgumentError(
+                "loss", "Setting", "bounded below on `Classification` data", "Correlation()", "use Exponential() or Logistic()"
+            )
+
+    def infimum(self, loss: AbstractLoss) -> Infimum:
+        return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
+
+
+def add_bias(inputs: Any, value: float = 1.0) -> np.ndarray:
+    """Inputs with a constant column, so that the direction can have an intercept."""
+    inputs = real_array(inputs, "inputs", "add_bias", "(n, d)", 2)
+    return np.column_stack([inputs, np.full(len(inputs), value)])

@@ -1,0 +1,92 @@
+"""Small data sets with known answers; each one is a function of its seed."""
+
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from .classification import Classification
+from .tokens import TokenSelection
+
+
+def _positive(owner: str, **values: float) -> None:
+    for name, value in values.items():
+        if not value > 0:
+            raise ArgumentError(name, owner, "positive", value)
+
+
+def separable(n: int = 30, d: int = 4, seed: int = 5) -> Classification:
+    """Normal inputs made separable by a first coordinate above 1/2 (in the direction of the label).
+
+    >>> separable().signed.shape
+    (30, 4)
+    """
+    _positive("separable", n=n, d=d)
+    rng = np.random.default_rng(seed)
+    signed = rng.standard_normal((n, d))
+    signed[:, 0] = 0.5 + np.abs(rng.standard_normal(n))
+    return Classification(signed, np.ones(n))
+
+
+def signal_tokens(
+    n: int = 10,
+    length: int = 6,
+    d: int = 300,
+    signal: float = 2.0,
+    noise: float = 0.1,
+    seed: int = 0,
+    *,
+    antipodal: bool = False,
+    position: str = "random",
+) -> TokenSelection:
+    """One token per sample is the mean of its class, the others are noise orthogonal to both means (Example 1 of the paper).
+
+    The class means are orthogonal, or opposite if `antipodal`; the decoder gives the signal token the score 1 and every
+    other token exactly 0. `position` of the signal token: "random", "first" or "not_first".
+    """
+    _positive("signal_tokens", n=n, length=length - 1, d=d - 1, signal=signal, noise=noise)
+    rng = np.random.default_rng(seed)
+    labels = rng.choice([-1, 1], n)
+    tokens = noise * rng.standard_normal((n, length, d))
+    means = np.zeros((2, d))
+    means[0, 0] = signal
+    means[1, 0 if antipodal else 1] = -signal if antipodal else signal
+    tokens[:, :, : 1 if antipodal else 2] = 0.0
+    if position == "random":
+        where = rng.integers(0, length, n)
+    elif position == "not_first":
+        where = rng.integers(1, length, n)
+    elif position == "first":
+        where = np.zeros(n, int)
+    else:
+        raise ArgumentError("position", "signal_tokens", "'random', 'first' or 'not_first'", repr(position))
+    tokens[np.arange(n), where] = means[np.where(labels == 1, 0, 1)]
+    head = means[0] / signal**2 if antipodal else (means[0] - means[1]) / signal**2
+    return TokenSelection(tokens, labels, head)
+
+
+def local_pair(first: float = 1.0, second: float = 0.1) -> TokenSelection:
+    """Two samples of two tokens with score gaps `first` and `second`: a small second gap sends training to a local direction."""
+    _positive("local_pair", first=first, second=second)
+    e1, e2, e3 = np.eye(3)
+    tokens = np.array([[e3, e3 + e1], [e3, e3 - 2 * e1 + e2]])
+    return TokenSelection(tokens, np.ones(2), np.array([first, second + 2 * first, 0.0]))
+
+
+def local_single() -> TokenSelection:
+    """One sample, three tokens with scores 0, 1 and 0.9: training selects the third although the second is best."""
+    tokens = np.array([[[0.0, 0.0, 1.0], [-2.0, 0.5, 1.0], [4.0, 0.0, 1.0]]])
+    return TokenSelection(tokens, np.ones(1), np.array([0.225, 2.9, 0.0]))
+
+
+def random_tokens(n: int, length: int, d: int, seed: int, *, equal_scores: bool = False, **options: Any) -> TokenSelection:
+    """Normal tokens of unit expected length, with a random head (or, if `equal_scores`, score 1 for one token and 0 for the rest)."""
+    _positive("random_tokens", n=n, length=length - 1, d=d)
+    rng = np.random.default_rng(seed)
+    tokens = rng.standard_normal((n, length, d)) / np.sqrt(d)
+    if equal_scores:
+        scores = np.zeros((n, length))
+        scores[np.arange(n), rng.integers(0, length, n)] = 1.0
+        return TokenSelection(tokens, scores=scores, **options)
+    labels = rng.choice([-1, 1], n)
+    return TokenSelection(tokens, labels, rng.standard_normal(d), **options)

@@ -1,0 +1,203 @@
+"""Token selection: one softmax attention layer whose margins say how firmly each optimal token is preferred."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
+from ..logspace import log_sum, signed_log_sum, softplus
+from .base import Infimum, Weighing
+from .check import real_array, sign_labels
+from .losses import AbstractLoss
+
+_TIE = 1e-9  # scores closer than this, relative to the largest score, count as tied
+
+
+class TokenSelection(eqx.Module):
+    r"""Sequences of tokens $x_{i\tau}$ with a query $q_i$ each; attention logits are $a_{i\tau} = x_{i\tau}^\top W q_i$.
+
+    The output is $z_i = \sum_\tau \mathrm{softmax}(a_i)_\tau \gamma_{i\tau}$ with scores $\gamma_{i\tau} = y_i x_{i\tau}^\top u$. The optimal
+    token $o_i$ has the best score, and the N = n(T-1) margins are $m_{i\tau} = a_{i o_i} - a_{i\tau} = \langle Z_{i\tau}, W\rangle$ with
+    $Z_{i\tau} = (x_{i o_i} - x_{i\tau}) q_i^\top$, in the order of the samples and, inside a sample, of the tokens.
+
+    **Arguments:** `tokens` (n, T, d); `labels` (n,) and `head` (d,), or `scores` (n, T) instead of both; `queries` (n, d), by
+    default the first token of each sample; `ties="keep"` lets several tokens be best.
+    """
+
+    tokens: Float[Array, "n T d"]
+    queries: Float[Array, "n d"]
+    scores: Float[Array, "n T"]
+    optimal: Int[Array, "n"]
+    others: Int[Array, "n T-1"]
+    tied: Bool[Array, "n T-1"]
+
+    def __init__(
+        self, tokens: Any, labels: Any = None, head: Any = None, *, queries: Any = None, scores: Any = None, ties: str = "raise"
+    ):
+        tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3)
+        n, length, d = tokens.shape
+        if length < 2:
+            raise ArgumentError("tokens", "TokenSelection", "at least two tokens per sample", f"T = {length}")
+        queries = _queries(tokens, queries)
+        scores = _scores(tokens, labels, head, scores)
+        if ties not in ("raise", "keep"):
+            raise ArgumentError("ties", "TokenSelection", "'raise' or 'keep'", repr(ties))
+        optimal = scores.argmax(axis=1)
+        others = np.stack([np.delete(np.arange(length), o) for o in optimal])
+        tied = _ties(scores, optimal, others)
+        if tied.any() and (ties == "raise" or tied.all(axis=1).any()):
+            _report_tie(scores, optimal, others, tied, all_tied=ties == "keep")
+        self.tokens, self.queries, self.scores = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(scores)
+        self.optimal, self.others, self.tied = jnp.asarray(optimal), jnp.asarray(others), jnp.asarray(tied)
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.tokens.shape[-1], self.queries.shape[-1])
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"norm": "frobenius", "margin": "(x_opt - x)^T W q"}
+
+    def select(self, selection: Any) -> "TokenSelection":
+        """The same sequences with other tokens called optimal: what a run that settles on `selection` has solved."""
+        n, length = self.scores.shape
+        wanted = np.asarray(selection)
+        if wanted.shape != (n,) or wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= length:
+            raise ArgumentError("selection", "TokenSelection.select", f"{n} token indices in 0..{length - 1}", repr(selection))
+        scores = np.zeros((n, length))
+        scores[np.arange(n), wanted] = 1.0
+        return TokenSelection(self.tokens, queries=self.queries, scores=scores)
+
+    def margins(self, weight: Float[Array, "d e"]) -> Float[Array, "N"]:
+        return self._margins_of(self.logits(weight))
+
+    def logits(self, weight: Float[Array, "d e"]) -> Float[Array, "n T"]:
+        return jnp.einsum("ntd,nd->nt", self.tokens, self.queries @ weight.T)
+
+    def _margins_of(self, logits: Float[Array, "n T"]) -> Float[Array, "N"]:
+        best = jnp.take_along_axis(logits, self.optimal[:, None], axis=1)
+        return (best - jnp.take_along_axis(logits, self.others, axis=1)).ravel()
+
+    def differences(self) -> Float[Array, "n T-1 d"]:
+        """x_opt - x, for every other token."""
+        best = jnp.take_along_axis(self.tokens, self.optimal[:, None, None], axis=1)
+        return best - jnp.take_along_axis(self.tokens, self.others[..., None], axis=1)
+
+    def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "d e"]:
+        blocks = coefficients.reshape(self.others.shape)
+        return jnp.einsum("ntd,nt->nd", self.differences(), blocks).T @ self.queries
+
+    def gram(self) -> Float[Array, "N N"]:
+        n, others = self.others.shape
+        pairs = self.differences().reshape(n * others, -1)
+        queries = jnp.repeat(self.queries, others, axis=0)
+        return (pairs @ pairs.T) * (queries @ queries.T)
+
+    def constrained(self) -> np.ndarray:
+        """Tied tokens are as good as the optimal one, so nothing asks them to be rejected."""
+        return ~np.asarray(self.tied).ravel()
+
+    def deficits(self) -> Float[Array, "n T-1"]:
+        """Score of the optimal token minus score of the other one; exactly 0 for a tie."""
+        best = jnp.take_along_axis(self.scores, self.optimal[:, None], axis=1)
+        gap = best - jnp.take_along_axis(self.scores, self.others, axis=1)
+        return jnp.where(self.tied, 0.0, gap)
+
+    def best_scores(self) -> Float[Array, "n"]:
+        return jnp.take_along_axis(self.scores, self.optimal[:, None], axis=1)[:, 0]
+
+    def log_attention(self, margins: Float[Array, "N"]) -> Float[Array, "n T"]:
+        """log softmax of the logits, from the margins alone."""
+        n, others = self.others.shape
+        logits = jnp.zeros((n, others + 1)).at[jnp.arange(n)[:, None], self.others].set(-margins.reshape(n, others))
+        return jax.nn.log_softmax(logits, axis=1)
+
+    def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
+        log_scale, weights = self._loss_weights(margins, loss)
+        return Weighing(self._log_excess(margins, loss), log_scale, weights)
+
+    def _log_excess(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Float[Array, ""]:
+        """log sum_i [l(z_i) - l(best_i)], with z_i = best_i - deficit_i and the deficit kept as a logarithm."""
+        pairs = margins.reshape(self.others.shape)
+        log_share = -pairs - softplus(log_sum(-pairs))[:, None]
+        deficits = self.deficits()
+        log_deficit = jnp.where(self.tied, -jnp.inf, jnp.log(jnp.where(self.tied, 1.0, deficits)))
+        return log_sum(loss.log_gap(self.best_scores(), log_sum(log_share + log_deficit)))
+
+    def _loss_weights(self, margins: Float[Array, "N"], loss: AbstractLoss) -> tuple[Array, Array]:
+        r"""Scale and weights of $-\partial L/\partial m$, exact wherever attention saturates.
+
+        The token $\alpha_i$ with most attention is the reference: with $D_\tau = \gamma_\alpha - \gamma_\tau$ and
+        $\delta = \sum_\tau s_\tau D_\tau$ the coefficient of token $\tau$ is $|l'(z)|\, s_\tau (D_\tau - \delta)$. No term cancels when
+        $\alpha$ is the optimal token, nor when it is another one.
+        """
+        log_share = self.log_attention(margins)
+        leader = jnp.argmax(log_share, axis=1)[:, None]
+        gaps = jnp.take_along_axis(self.scores, leader, axis=1) - self.scores
+        small = jnp.abs(gaps) <= 0
+        log_gaps = jnp.where(small, -jnp.inf, jnp.log(jnp.where(small, 1.0, jnp.abs(gaps))))
+        log_delta, sign_delta = signed_log_sum(log_share + log_gaps, jnp.sign(gaps))
+        delta = (sign_delta * jnp.exp(log_delta))[:, None]
+        excess = jnp.where(small, 1.0, gaps - delta)
+        vanish = (excess == 0) | (small & jnp.isneginf(log_delta)[:, None])
+        log_size = jnp.where(small, log_delta[:, None], jnp.log(jnp.where(vanish, 1.0, jnp.abs(excess))))
+        sign = jnp.where(vanish, 0.0, jnp.where(small, -sign_delta[:, None], jnp.sign(excess)))
+        reached = jnp.take_along_axis(self.scores, leader, axis=1) - delta
+        log_weights = jnp.where(vanish, -jnp.inf, loss.log_slope(reached) + log_share + log_size)
+        log_weights = jnp.take_along_axis(log_weights, self.others, axis=1).ravel()
+        top = jax.lax.stop_gradient(jnp.max(log_weights))
+        safe = jnp.where(jnp.isfinite(top), top, 0.0)
+        signs = jnp.take_along_axis(sign, self.others, axis=1).ravel()
+        return top, signs * jnp.exp(log_weights - safe)
+
+    def check_loss(self, loss: AbstractLoss) -> None:
+        """Every loss is bounded below here: scores are."""
+
+    def infimum(self, loss: AbstractLoss) -> Infimum:
+        value = float(jnp.mean(loss.value(self.best_scores())))
+        return Infimum(value, attained=False, why="all attention on the optimal tokens, approached as the margins grow")
+
+
+def _queries(tokens: np.ndarray, queries: Any) -> np.ndarray:
+    if queries is None:
+        queries = tokens[:, 0]
+    queries = real_array(queries, "queries", "TokenSelection", "(n, d)", 2)
+    if len(queries) != len(tokens):
+        raise ArgumentError("queries", "TokenSelection", f"one per sample ({len(tokens)})", f"{len(queries)}")
+    zero = np.flatnonzero(~queries.any(axis=1))
+    if len(zero):
+        raise DegenerateSample(int(zero[0]))
+    return queries
+
+
+def _scores(tokens: np.ndarray, labels: Any, head: Any, scores: Any) -> np.ndarray:
+    n, length, d = tokens.shape
+    if scores is not None:
+        scores = real_array(scores, "scores", "TokenSelection", "(n, T)", 2)
+        if scores.shape != (n, length):
+            raise ArgumentError("scores", "TokenSelection", f"of shape {(n, length)}", f"shape {scores.shape}")
+        return scores
+    if labels is None or head is None:
+        missing = "labels" if labels is None else "head"
+        raise ArgumentError(missing, "TokenSelection", "given, unless `scores` is", "None")
+    labels = sign_labels(labels, "TokenSelection", n)
+    head = real_array(head, "head", "TokenSelection", "(d,)", 1)
+    if len(head) != d:
+        raise ArgumentError("head", "TokenSelection", f"of length {d}, the dimension of the tokens", f"length {len(head)}")
+    return labels[:, None] * (tokens @ head)
+
+
+def _ties(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray) -> np.ndarray:
+    best = np.take_along_axis(scores, optimal[:, None], axis=1)
+    return best - np.take_along_axis(scores, others, axis=1) <= _TIE * np.abs(scores).max()
+
+
+def _report_tie(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tied: np.ndarray, all_tied: bool) -> None:
+    sample = int(np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1))[0])
+    tokens = [int(optimal[sample]), *(int(token) for token in others[sample][tied[sample]])]
+    gap = float(scores[sample].max() - scores[sample][tokens].min())
+    raise NonUniqueOptimalToken(sample, sorted(tokens), gap)

@@ -1,0 +1,77 @@
+"""When to stop, shared by descent and flow: the first of the given levels to be crossed ends the run."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+
+
+class MarginAbove(eqx.Module):
+    """The smallest margin reaches `level`."""
+
+    level: float
+
+
+class NormAbove(eqx.Module):
+    """The norm of the weights reaches `level`."""
+
+    level: float
+
+
+class LogTimeAbove(eqx.Module):
+    """log t reaches `level`, where t is the sum of the multipliers of the loss gradient (for the flow: physical time)."""
+
+    level: float
+
+
+class LogExcessBelow(eqx.Module):
+    """log(L - L*) falls to `level`."""
+
+    level: float
+
+
+class DirectionSettled(eqx.Module):
+    """The direction turns by less than `level` while the norm doubles. Flow only."""
+
+    level: float
+
+
+class Limits(eqx.Module):
+    """The levels as arrays, infinite where there is none."""
+
+    margin: Float[Array, ""]
+    norm: Float[Array, ""]
+    log_time: Float[Array, ""]
+    log_excess: Float[Array, ""]
+    turn: Float[Array, ""]
+
+    def reached(self, margin: Any, norm: Any, log_time: Any, log_excess: Any) -> Any:
+        return (margin >= self.margin) | (norm >= self.norm) | (log_time >= self.log_time) | (log_excess <= self.log_excess)
+
+
+_FIELDS = {
+    MarginAbove: "margin",
+    NormAbove: "norm",
+    LogTimeAbove: "log_time",
+    LogExcessBelow: "log_excess",
+    DirectionSettled: "turn",
+}
+
+
+def limits(until: Any) -> Limits:
+    """Levels of one event or of several."""
+    levels = {"margin": np.inf, "norm": np.inf, "log_time": np.inf, "log_excess": -np.inf, "turn": 0.0}
+    events = () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
+    for event in events:
+        name = _FIELDS.get(type(event))
+        if name is None:
+            raise ArgumentError("until", "train", f"one of {', '.join(kind.__name__ for kind in _FIELDS)}", repr(event))
+        if not np.isfinite(event.level):
+            raise ArgumentError("level", type(event).__name__, "finite", event.level)
+        levels[name] = event.level
+    return Limits(**{name: jnp.asarray(float(level)) for name, level in levels.items()})

@@ -1,0 +1,137 @@
+"""A run as plain arrays and a JSON header with everything needed to repeat it."""
+
+import hashlib
+import io
+import json
+import os
+import platform
+import tempfile
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from ..errors import DataFileError
+from ..settings.base import Setting
+from .status import Status
+
+FORMAT = "penchant trajectory 1"
+_SERIES = ("steps", "log_time", "log_excess", "log_slope", "norm", "margins", "weights", "dual")
+
+
+class Trajectory(eqx.Module):
+    """R records of one run.
+
+    `steps` taken, `log_time` (log of the sum of multipliers of the loss gradient; physical time for the flow), `log_excess` =
+    log(L - L*), `log_slope` = log|grad log(L - L*)|, `norm` of the parameters, `margins`, instantaneous `weights` and
+    accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R).
+    """
+
+    setting: Setting
+    steps: np.ndarray
+    log_time: np.ndarray
+    log_excess: np.ndarray
+    log_slope: np.ndarray
+    norm: np.ndarray
+    margins: np.ndarray
+    weights: np.ndarray
+    dual: np.ndarray
+    params: PyTree
+    status: Status = eqx.field(static=True)
+    header: dict = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def at(self, record: int = -1) -> PyTree:
+        """Parameters at a record (the last one by default)."""
+        return jax.tree.map(lambda leaf: leaf[record], self.params)
+
+    def weight(self, record: int = -1) -> np.ndarray:
+        """The effective weight at a record."""
+        return np.asarray(self.setting.weight(self.at(record)))
+
+    def smallest_margin(self) -> np.ndarray:
+        """The smallest margin at every record, over the margins the reference program constrains."""
+        return self.margins[:, self.setting.data.constrained()].min(axis=1)
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write all series, the final parameters under their names, and their history as `history_NAME`."""
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _SERIES}
+        arrays |= self.setting.parametrisation.named(self.at(), self.setting.data)
+        history = [self.setting.parametrisation.named(self.at(k), self.setting.data) for k in range(len(self))]
+        if len(self) * sum(np.size(leaf) for leaf in history[0].values()) <= 20_000_000:
+            arrays |= {f"history_{name}": np.stack([np.asarray(row[name]) for row in history]) for name in history[0]}
+        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
+
+
+def describe(setting: Setting, optimiser: Any) -> dict:
+    """The part of a header that says what was run and with which software."""
+    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(setting.data)]
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)).hexdigest()
+    return {
+        "data": {"kind": type(setting.data).__name__, "shapes": [list(leaf.shape) for leaf in leaves], "sha256": digest},
+        "parametrisation": type(setting.parametrisation).__name__,
+        "loss": type(setting.loss).__name__,
+        "reduction": setting.reduction,
+        "optimiser": settings_of(optimiser),
+        "software": {"python": platform.python_version(), **{name: version(name) for name in ("penchant", "jax", "numpy")}},
+    }
+
+
+def settings_of(module: Any) -> Any:
+    """Constructor arguments of nested modules as JSON values."""
+    if isinstance(module, eqx.Module):
+        fields = {name: settings_of(value) for name, value in vars(module).items()}
+        return {"kind": type(module).__name__, **fields}
+    if isinstance(module, jax.Array | np.ndarray | np.generic):
+        return np.asarray(module).tolist()
+    return module
+
+
+def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> Path:
+    """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez_compressed(buffer, header=text, **{name: np.asarray(array) for name, array in arrays.items()})
+    return write_bytes(path, buffer.getvalue())
+
+
+def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
+    """Replace `path` by `content` in one atomic rename."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return target
+
+
+def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and arrays of a file written by `write_npz`; never unpickles."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise DataFileError(f"There is no file '{path}'.") from None
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise DataFileError(
+            f"'{path}' is not a readable .npz file ({error}).\n"
+            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
+        ) from None
+    try:
+        header = json.loads(arrays.pop("header").tobytes())
+    except (KeyError, ValueError):
+        raise DataFileError(f"'{path}' has no penchant header: it was not written by penchant.") from None
+    return header, arrays
