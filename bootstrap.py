@@ -36,13 +36,28 @@ def install(extras: str) -> None:
         run(*pip, "uv")
     if "bench" in extras:
         run(*pip, "torch==2.13.0")  # pip sees local wheels of the CPU build that uv would not look for
-    run(uv, "pip", "install", "--quiet", "--python", python, "--compile-bytecode", "-c", "constraints.txt", "-e", f".{extras}")
+    run(
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--python",
+        python,
+        "--compile-bytecode",
+        "-c",
+        "constraints.txt",
+        "-e",
+        f".{extras}",
+    )
 
 
 def environment() -> dict[str, str]:
     """One thread per process: two cores are shared by the test workers."""
-    threads = {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")}
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2"}
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    cache = {
+        "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0.2",
+    }
     return {**threads, **cache, **os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 

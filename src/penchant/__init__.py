@@ -1,14 +1,70 @@
-from .settings.base import Setting
-from .settings.classification import Classification
-from .settings.tokens import TokenSelection
-from .settings.parametrisations import Direct, Gram
-from .settings.losses import Exponential, Logistic, Correlation
-from .references.bracket import bracket
-from .references.euclidean_margin import max_margin
-from .optimisers.base import *
-from .optimisers.memory import Adam
-from .training.train import train
-from .training.events import *
-from .training.recorders import *
-from .flow.flow import GradientFlow, Levels
-from .flow.clocks import *
+"""penchant: which of the many solutions does this training select, and how fast does it get there?
+
+The library is one sentence, and its folders are the words:
+
+    setting  ->  prediction (theorem + reference)  ->  training (optimiser | flow)  ->  diagnostics  ->  verdict  ->  report
+
+>>> import penchant as pt
+>>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
+>>> setting = pt.Setting(data, pt.Direct(), pt.Exponential())            # data x parametrisation x loss
+>>> prediction = pt.predict(setting, pt.GradientFlow())                  # theorem, hypotheses, reference, rivals
+>>> run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
+>>> print(pt.judge(prediction, run))
+confirmed: 1 - corr to the l2 reference = ... <= ... (...)
+
+Names are imported on first use, so that `import penchant` and the command line start at once.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_PLACES = {
+    "settings.base": ("Setting", "Infimum"),
+    "settings.classification": ("Classification", "add_bias"),
+    "settings.tokens": ("TokenSelection",),
+    "settings.parametrisations": ("Direct", "Gram"),
+    "settings.losses": ("Exponential", "Logistic", "Correlation"),
+    "settings.files": ("load",),
+    "settings.generators": ("separable", "signal_tokens", "random_tokens", "local_pair", "local_single"),
+    "reading": ("read", "Reading"),
+    "references.bracket": ("bracket", "Bracket"),
+    "references.euclidean_margin": ("max_margin",),
+    "optimisers.base": (
+        "Descent",
+        "Accelerated",
+        "gradient_descent",
+        "normalised_descent",
+        "momentum",
+        "polyak",
+        "sign_descent",
+    ),
+    "optimisers.memory": ("Adam",),
+    "flow.flow": ("GradientFlow", "Levels"),
+    "flow.clocks": ("RelativeArc", "LogExcessDrop", "LogTime"),
+    "training.train": ("train",),
+    "training.events": ("MarginAbove", "NormAbove", "LogTimeAbove", "LogExcessBelow", "DirectionSettled"),
+    "training.recorders": ("LogSpaced", "Every", "At"),
+    "training.trajectory": ("Trajectory",),
+    "training.status": ("Status",),
+    "diagnostics.direction": ("misalignment", "misalignments"),
+    "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
+    "theorems.selections": ("detect_limit",),
+    "verdict": ("Verdict", "Outcome"),
+    "report.page": ("report",),
+    "errors": ("PenchantError",),
+}
+_HOME = {name: place for place, names in _PLACES.items() for name in names}
+__all__ = sorted(_HOME)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'penchant' has no attribute '{name}'")
+    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

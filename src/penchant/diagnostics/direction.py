@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from ..settings.parametrisations import Gram
+
 
 def misalignment(weight: Any, reference: Any) -> float:
     """1 - corr = |W/|W| - V/|V||^2 / 2, from the difference: exact down to about 1e-28, where `1 - dot` ends at 1e-16.
@@ -19,10 +21,20 @@ def misalignment(weight: Any, reference: Any) -> float:
 
 
 def misalignments(run: Any, reference: Any) -> np.ndarray:
-    """1 - corr of a run's weight with a reference at every record; NaN where the weight is zero."""
+    """1 - corr of a run's weight with a reference solution at every record; NaN where the weight is zero."""
+    if isinstance(run.setting.parametrisation, Gram):
+        return _in_gram_form(run, np.asarray(reference.dual))
     found = np.full(len(run), np.nan)
-    for record in range(len(run)):
-        weight = run.weight(record)
-        if weight.any():
-            found[record] = misalignment(weight, reference)
+    for record in np.flatnonzero(run.norm > 0):
+        found[record] = misalignment(run.weight(int(record)), reference.weight)
     return found
+
+
+def _in_gram_form(run: Any, dual: np.ndarray) -> np.ndarray:
+    """The same in coefficients: W = frozen part + sum of c_k Z_k and V = sum of dual_k Z_k, with <Z_k, Z_l> = K_kl."""
+    gram = run.setting.parametrisation
+    matrix, frozen = np.asarray(gram.matrix), float(gram.frozen)
+    norm = np.where(run.norm > 0, run.norm, np.nan)[:, None]
+    inside = (run.params.coefficients + np.asarray(gram.shift)) / norm
+    difference = inside - dual / np.sqrt(dual @ matrix @ dual)
+    return 0.5 * (np.einsum("rk,kl,rl->r", difference, matrix, difference, optimize=True) + frozen / norm[:, 0] ** 2)

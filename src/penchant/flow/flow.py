@@ -73,13 +73,30 @@ def _view(setting: Setting, state: State) -> View:
     cosine = -setting.inner(reading.slope, state.params) / (size * jnp.where(norm > 0, norm, 1.0))
     turn = jnp.log(2.0) * jnp.sqrt(jnp.maximum(1 - cosine**2, 0.0)) / jnp.maximum(cosine, 1e-300)
     log_time = jnp.log(jnp.maximum(state.progress, 0.0)) - reading.log_gradient_norm
-    finite = jnp.isfinite(reading.log_excess) & jnp.isfinite(norm) & jnp.isfinite(state.progress) & jnp.all(jnp.isfinite(reading.margins))
+    finite = (
+        jnp.isfinite(reading.log_excess)
+        & jnp.isfinite(norm)
+        & jnp.isfinite(state.progress)
+        & jnp.all(jnp.isfinite(reading.margins))
+    )
     margin = jnp.min(reading.margins)
-    return View(log_time, reading.log_excess, reading.log_relative_slope, norm, reading.margins, reading.weights, margin, turn, finite)
+    return View(
+        log_time,
+        reading.log_excess,
+        reading.log_relative_slope,
+        norm,
+        reading.margins,
+        reading.weights,
+        margin,
+        turn,
+        finite,
+    )
 
 
 @eqx.filter_jit
-def _try(setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array) -> tuple[State, Array, View]:
+def _try(
+    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array
+) -> tuple[State, Array, View]:
     new, error = attempt(setting, clock, start, tolerances, state, h)
     return new, error, _view(setting, new)
 
@@ -115,7 +132,9 @@ def _land(advance: Any, h: float, before: View, after: View, name: str, level: f
         value = _quantity(view, name)
         return (value if math.isfinite(value) else -1e300) - level
 
-    return brentq(miss, 0.0, h, xtol=1e-13 * h, rtol=1e-12) if miss(0.0) * miss(h) < 0 else h
+    if miss(0.0) * miss(h) >= 0:
+        return h
+    return float(brentq(miss, 0.0, h, xtol=1e-13 * h, rtol=np.float64(1e-12)))  # pyright: ignore[reportArgumentType]
 
 
 def _crossed(before: View, after: View, name: str, level: float) -> bool:
@@ -124,7 +143,12 @@ def _crossed(before: View, after: View, name: str, level: float) -> bool:
 
 
 def follow(
-    setting: Setting, flow: GradientFlow, params: PyTree, levels: Limits, max_steps: int | None, recorder: Levels | None = None
+    setting: Setting,
+    flow: GradientFlow,
+    params: PyTree,
+    levels: Limits,
+    max_steps: int | None,
+    recorder: Levels | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
     first = read(setting, params)

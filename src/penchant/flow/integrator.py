@@ -94,7 +94,9 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
     return progress * jnp.exp(change) + arc * quotient
 
 
-def _substeps(setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: int) -> State:
+def _substeps(
+    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: int
+) -> State:
     solve = _solver(setting, state.params, frozen, h / count)
 
     def body(_: Any, carry: tuple[State, Reading]) -> tuple[State, Reading]:
@@ -109,7 +111,9 @@ def _substeps(setting: Setting, clock: Clock, start: Origin, state: State, froze
     return jax.lax.fori_loop(0, count, body, (state, read(setting, state.params)))[0]
 
 
-def attempt(setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array) -> tuple[State, Array]:
+def attempt(
+    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array
+) -> tuple[State, Array]:
     """One extrapolated step of clock length h, and its error relative to the tolerances (accept if <= 1)."""
     reading = read(setting, state.params)
     norm = setting.norm(state.params)
@@ -120,7 +124,9 @@ def attempt(setting: Setting, clock: Clock, start: Origin, tolerances: Tolerance
         row = [_substeps(setting, clock, start, state, frozen, h, count)]
         for i in range(1, j + 1):
             ratio = _SUBSTEPS[j] / _SUBSTEPS[j - i] - 1
-            row.append(jax.tree.map(lambda new, old, ratio=ratio: new + (new - old) / ratio, row[i - 1], previous[i - 1]))
+            row.append(
+                jax.tree.map(lambda new, old, ratio=ratio: new + (new - old) / ratio, row[i - 1], previous[i - 1])
+            )
         previous = row
     error = jax.tree.map(jnp.subtract, row[-1], row[-2])
     return row[-1], _size(setting, state, row[-1], error, tolerances)

@@ -92,4 +92,6 @@ class Adam(eqx.Module):
         tilt, spread, eps = 1 - self.b1**age, 1 - self.b2**age, self.eps * jnp.exp(-reading.log_scale)
         displacement = jax.tree.map(lambda m, v: self.step * (m / tilt) / (jnp.sqrt(v / spread) + eps), mean, square)
         no = jnp.zeros((), bool)
-        return Move(displacement, -self.step * reading.weights, AdamMemory(mean, square, reading.log_scale), self.step, no, no)
+        return Move(
+            displacement, -self.step * reading.weights, AdamMemory(mean, square, reading.log_scale), self.step, no, no
+        )

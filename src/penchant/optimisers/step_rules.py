@@ -13,7 +13,9 @@ from jaxtyping import Array, Bool, Float
 from ..errors import ArgumentError
 from ..reading import Reading
 
-_FLAT = 1e-6  # an uncapped Polyak step from a smaller |grad log(L - L*)| leaps out of the region its linear model describes
+_FLAT = (
+    1e-6  # an uncapped Polyak step from a smaller |grad log(L - L*)| leaps out of the region its linear model describes
+)
 
 
 class Factor(eqx.Module):
@@ -38,7 +40,9 @@ def _positive(owner: str, **values: object) -> None:
 
 
 def _capped(wanted: Array, cap: Array, reading: Reading, diverging: Array) -> Factor:
-    limit = jnp.where(jnp.isinf(cap), jnp.inf, jnp.exp(jnp.log(jnp.where(jnp.isinf(cap), 1.0, cap)) + reading.log_scale))
+    limit = jnp.where(
+        jnp.isinf(cap), jnp.inf, jnp.exp(jnp.log(jnp.where(jnp.isinf(cap), 1.0, cap)) + reading.log_scale)
+    )
     capped = limit < wanted
     return Factor(jnp.where(capped, limit, wanted), capped, diverging & ~capped)
 

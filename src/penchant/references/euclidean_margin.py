@@ -105,7 +105,9 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
             return None
         dual[index] = cho_solve(factor, np.ones(len(index)))
         slack = gram @ dual - 1
-        wrong = np.where(free, dual < -tolerance * np.abs(dual).max(), slack < -tolerance * max(1.0, np.abs(dual).max()))
+        wrong = np.where(
+            free, dual < -tolerance * np.abs(dual).max(), slack < -tolerance * max(1.0, np.abs(dual).max())
+        )
         if not wrong.any():
             dual = np.maximum(dual, 0.0)
             return dual if _gap(gram, dual) <= 1e-8 else None  # else too ill-conditioned for Cholesky
@@ -124,7 +126,9 @@ def _least_squares(gram: np.ndarray, infeasible: Any) -> np.ndarray:
     root = _root(gram)
     best, least, norm, q = None, np.inf, np.inf, np.zeros(len(gram))
     for mu in (1.0, 1e-3, 1e-6):
-        q = nnls(np.vstack([root, np.full(len(gram), mu)]), np.append(np.zeros(len(root)), mu), maxiter=30 * len(gram))[0]
+        q = nnls(np.vstack([root, np.full(len(gram), mu)]), np.append(np.zeros(len(root)), mu), maxiter=30 * len(gram))[
+            0
+        ]
         for candidate in (_polish(gram, q), q):
             gap = _gap(gram, candidate)
             if gap < least:
@@ -140,7 +144,7 @@ def _least_squares(gram: np.ndarray, infeasible: Any) -> np.ndarray:
 
 def _root(gram: np.ndarray) -> np.ndarray:
     """R with R'R = gram, of as many rows as the rank (pivoted Cholesky)."""
-    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)
+    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
     root = np.zeros((rank, len(gram)))
     root[:, pivots - 1] = np.triu(factor)[:rank]
     return root

@@ -24,7 +24,13 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int) -
         raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)")
     largest = np.abs(array).max()
     if largest > 1e100:
-        raise ArgumentError(name, owner, "below 1e100 in size", f"{largest:.3g}", "rescale it: products of three entries must not overflow")
+        raise ArgumentError(
+            name,
+            owner,
+            "below 1e100 in size",
+            f"{largest:.3g}",
+            "rescale it: products of three entries must not overflow",
+        )
     return array
 
 

@@ -59,7 +59,11 @@ class Classification(eqx.Module):
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation):
             raise ArgumentError(
-                "loss", "Setting", "bounded below on `Classification` data", "Correlation()", "use Exponential() or Logistic()"
+                "loss",
+                "Setting",
+                "bounded below on `Classification` data",
+                "Correlation()",
+                "use Exponential() or Logistic()",
             )
 
     def infimum(self, loss: AbstractLoss) -> Infimum:

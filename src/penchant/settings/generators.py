@@ -79,7 +79,9 @@ def local_single() -> TokenSelection:
     return TokenSelection(tokens, np.ones(1), np.array([0.225, 2.9, 0.0]))
 
 
-def random_tokens(n: int, length: int, d: int, seed: int, *, equal_scores: bool = False, **options: Any) -> TokenSelection:
+def random_tokens(
+    n: int, length: int, d: int, seed: int, *, equal_scores: bool = False, **options: Any
+) -> TokenSelection:
     """Normal tokens of unit expected length, with a random head (or, if `equal_scores`, score 1 for one token and 0 for the rest)."""
     _positive("random_tokens", n=n, length=length - 1, d=d)
     rng = np.random.default_rng(seed)

@@ -89,7 +89,9 @@ class Gram(eqx.Module):
         return GramPoint(jnp.zeros_like(self.offset), self.offset)
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> GramPoint:
-        raise ArgumentError("seed", "Setting.start with Gram", "None", "a seed", "pass the start as `Gram(data, origin=W0)`")
+        raise ArgumentError(
+            "seed", "Setting.start with Gram", "None", "a seed", "pass the start as `Gram(data, origin=W0)`"
+        )
 
     def weight(self, params: GramPoint, data: Any) -> Array:
         return self.origin + data.adjoint(params.coefficients)

@@ -36,7 +36,14 @@ class TokenSelection(eqx.Module):
     tied: Bool[Array, "n T-1"]
 
     def __init__(
-        self, tokens: Any, labels: Any = None, head: Any = None, *, queries: Any = None, scores: Any = None, ties: str = "raise"
+        self,
+        tokens: Any,
+        labels: Any = None,
+        head: Any = None,
+        *,
+        queries: Any = None,
+        scores: Any = None,
+        ties: str = "raise",
     ):
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3)
         n, length, d = tokens.shape
@@ -67,7 +74,9 @@ class TokenSelection(eqx.Module):
         n, length = self.scores.shape
         wanted = np.asarray(selection)
         if wanted.shape != (n,) or wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= length:
-            raise ArgumentError("selection", "TokenSelection.select", f"{n} token indices in 0..{length - 1}", repr(selection))
+            raise ArgumentError(
+                "selection", "TokenSelection.select", f"{n} token indices in 0..{length - 1}", repr(selection)
+            )
         scores = np.zeros((n, length))
         scores[np.arange(n), wanted] = 1.0
         return TokenSelection(self.tokens, queries=self.queries, scores=scores)
@@ -187,7 +196,9 @@ def _scores(tokens: np.ndarray, labels: Any, head: Any, scores: Any) -> np.ndarr
     labels = sign_labels(labels, "TokenSelection", n)
     head = real_array(head, "head", "TokenSelection", "(d,)", 1)
     if len(head) != d:
-        raise ArgumentError("head", "TokenSelection", f"of length {d}, the dimension of the tokens", f"length {len(head)}")
+        raise ArgumentError(
+            "head", "TokenSelection", f"of length {d}, the dimension of the tokens", f"length {len(head)}"
+        )
     return labels[:, None] * (tokens @ head)
 
 

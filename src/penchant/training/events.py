@@ -51,7 +51,12 @@ class Limits(eqx.Module):
     turn: Float[Array, ""]
 
     def reached(self, margin: Any, norm: Any, log_time: Any, log_excess: Any) -> Any:
-        return (margin >= self.margin) | (norm >= self.norm) | (log_time >= self.log_time) | (log_excess <= self.log_excess)
+        return (
+            (margin >= self.margin)
+            | (norm >= self.norm)
+            | (log_time >= self.log_time)
+            | (log_excess <= self.log_excess)
+        )
 
 
 _FIELDS = {

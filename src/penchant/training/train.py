@@ -93,7 +93,10 @@ def train(
     count = len(np.asarray(status))
     record = jax.tree.map(np.asarray, record)
     pieces = [jax.tree.map(lambda leaf, k=k: leaf[k], record) for k in range(count)]
-    return [_trajectory(setting, piece, int(status[k]), int(first_capped[k]), {**header, "member": k}) for k, piece in enumerate(pieces)]
+    return [
+        _trajectory(setting, piece, int(status[k]), int(first_capped[k]), {**header, "member": k})
+        for k, piece in enumerate(pieces)
+    ]
 
 
 def _check_precision(setting: Setting) -> None:
@@ -101,12 +104,18 @@ def _check_precision(setting: Setting) -> None:
         raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
     for leaf in jax.tree.leaves(setting.data):
         if leaf.dtype == jnp.float32:
-            raise ArgumentError("setting", "train", "float64 throughout", "float32 arrays", "build the data again with float64 arrays")
+            raise ArgumentError(
+                "setting", "train", "float64 throughout", "float32 arrays", "build the data again with float64 arrays"
+            )
 
 
-def _flow(setting: Setting, optimiser: GradientFlow, start: PyTree, until: Any, steps: int | None, recorder: Any) -> Any:
+def _flow(
+    setting: Setting, optimiser: GradientFlow, start: PyTree, until: Any, steps: int | None, recorder: Any
+) -> Any:
     if recorder is not None and not isinstance(recorder, Sequence | np.ndarray):
-        raise ArgumentError("recorder", "train with GradientFlow", "None: the flow records its own steps", repr(recorder))
+        raise ArgumentError(
+            "recorder", "train with GradientFlow", "None: the flow records its own steps", repr(recorder)
+        )
     if _is_batch(setting, start):
         count = jax.tree.leaves(start)[0].shape[0]
         members = [jax.tree.map(lambda leaf, k=k: leaf[k], start) for k in range(count)]
@@ -153,9 +162,13 @@ def _trajectory(setting: Setting, record: Any, status: int, first_capped: int, h
     series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name != "params"}
     ending = Status.out_of_steps if status == Status.running else Status(status)
     header = {**header, "first_capped": None if first_capped < 0 else first_capped}
-    keep = np.flatnonzero(np.concatenate([[True], np.diff(series["steps"]) > 0]))  # a run that stopped repeats its last record
+    keep = np.flatnonzero(
+        np.concatenate([[True], np.diff(series["steps"]) > 0])
+    )  # a run that stopped repeats its last record
     params = jax.tree.map(lambda leaf: np.asarray(leaf)[keep], record.params)
-    return Trajectory(setting, **{name: leaf[keep] for name, leaf in series.items()}, params=params, status=ending, header=header)
+    return Trajectory(
+        setting, **{name: leaf[keep] for name, leaf in series.items()}, params=params, status=ending, header=header
+    )
 
 
 def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array, "R"], start: PyTree) -> tuple:

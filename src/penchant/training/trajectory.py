@@ -75,12 +75,19 @@ def describe(setting: Setting, optimiser: Any) -> dict:
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(setting.data)]
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)).hexdigest()
     return {
-        "data": {"kind": type(setting.data).__name__, "shapes": [list(leaf.shape) for leaf in leaves], "sha256": digest},
+        "data": {
+            "kind": type(setting.data).__name__,
+            "shapes": [list(leaf.shape) for leaf in leaves],
+            "sha256": digest,
+        },
         "parametrisation": type(setting.parametrisation).__name__,
         "loss": type(setting.loss).__name__,
         "reduction": setting.reduction,
         "optimiser": settings_of(optimiser),
-        "software": {"python": platform.python_version(), **{name: version(name) for name in ("penchant", "jax", "numpy")}},
+        "software": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("penchant", "jax", "numpy")},
+        },
     }
 
 
@@ -98,7 +105,8 @@ def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> 
     """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    np.savez_compressed(buffer, header=text, **{name: np.asarray(array) for name, array in arrays.items()})
+    contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
+    np.savez_compressed(buffer, **contents)
     return write_bytes(path, buffer.getvalue())
 
 

@@ -1,0 +1,66 @@
+"""`python -m benchmarks [names...] [--out benchmarks/RESULTS.md] [--quick]`"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from penchant.training.trajectory import write_bytes
+
+from . import batch, flow, growth, machine, references, steps
+from .section import Section
+from .timing import clock, say
+
+COMPARISONS: dict[str, ModuleType] = {
+    "steps": steps,
+    "references": references,
+    "flow": flow,
+    "batch": batch,
+    "growth": growth,
+}
+
+HEADER = """# Benchmarks
+
+Written by `python3 bootstrap.py bench`. Every comparison runs us and the peer in one process pinned to one core, in turn;
+a time is the median of the repeats with half their range, in CPU seconds. A ratio is the time of the peer over ours: below 1 the peer
+is faster. Compilation is left out unless a column says "first call".
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="penchant side by side with its peers")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which comparisons, of {', '.join(COMPARISONS)}; all by default")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "RESULTS.md", help="the table; results.json goes next to it")
+    parser.add_argument("--quick", action="store_true", help="small sizes and few repeats, under a minute")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(COMPARISONS))
+    if unknown:
+        parser.error(f"no comparison is called {unknown[0]!r}; there are {', '.join(COMPARISONS)}")
+    torch.set_num_threads(1)
+    wall, cpu = time.perf_counter(), clock()
+    found = machine.limits()
+    facts = machine.describe(found)
+    sections = []
+    for name in options.names or COMPARISONS:
+        say(f"{name}: begin")
+        sections.append(COMPARISONS[name].compare(found, options.quick))
+    facts["share of the core we had"] = f"{100 * (clock() - cpu) / (time.perf_counter() - wall):.0f} %"
+    facts["mode"] = "quick" if options.quick else "full"
+    write(options.out, facts, sections)
+    say(f"wrote {options.out.name} and results.json")
+
+
+def write(out: Path, facts: dict[str, Any], sections: list[Section]) -> None:
+    lines = "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    text = "\n".join([HEADER, lines, "", *(section.markdown() for section in sections)])
+    write_bytes(out, text.encode())
+    found = {"machine": facts, "comparisons": [section.json() for section in sections]}
+    write_bytes(out.with_name("results.json"), (json.dumps(found, indent=1) + "\n").encode())
+
+
+if __name__ == "__main__":
+    main()

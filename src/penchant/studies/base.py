@@ -1,0 +1,118 @@
+"""Studies: one readable page per figure of the papers: setting -> theorem -> train -> judge -> save."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..training.trajectory import Trajectory, settings_of, write_bytes
+from ..verdict import Outcome, Verdict
+
+FORMAT = "penchant study 1"
+
+
+class Line(eqx.Module):
+    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed)."""
+
+    label: str
+    x: np.ndarray
+    y: np.ndarray
+    style: str = "line"
+
+
+class Figure(eqx.Module):
+    """A plot as data: the report draws it, and the numbers are saved next to it."""
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    lines: tuple[Line, ...]
+    caption: str
+    x_scale: str = "linear"
+    y_scale: str = "linear"
+
+
+class Table(eqx.Module):
+    """A table as data."""
+
+    name: str
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple, ...]
+    caption: str
+
+
+class Finding(eqx.Module):
+    """A sentence, its verdict, and the source of the sentence."""
+
+    statement: str
+    verdict: Verdict
+    citation: str = ""
+
+
+class Result(eqx.Module):
+    """What a study found; `definitions` explains every plotted quantity."""
+
+    findings: tuple[Finding, ...]
+    figures: tuple[Figure, ...]
+    tables: tuple[Table, ...] = ()
+    runs: dict[str, Trajectory] = eqx.field(default_factory=dict)
+    definitions: dict[str, str] = eqx.field(default_factory=dict)
+
+
+class Study(eqx.Module):
+    """A named experiment. `run(seed, full, progress)` returns a `Result`; `full` asks for the paper's size, not a quick one."""
+
+    name: str
+    title: str
+    paper: str
+    run: Callable[[int, bool, Callable[[str], None]], Result]
+
+
+DEFINITIONS = {
+    "1 - corr": "half the squared distance between the unit vectors W/|W| and V/|V|; 0 means the same direction",
+    "log excess": "natural logarithm of L - L*, the loss above its infimum",
+    "norm": "l2 norm of the weight (Frobenius norm for a matrix)",
+    "margin": "smallest margin; per unit of norm where it says normalised",
+    "certified gap": "upper/lower - 1 of the bracket on the best norm, from the run's own weights and multipliers",
+    "step": "number of updates",
+    "log time": "natural logarithm of physical time t (sum of the multipliers of the loss gradient)",
+}
+
+
+def plain(value: Any) -> Any:
+    """JSON value of anything a study produces; numbers that are not finite become null."""
+    if isinstance(value, Outcome):
+        return value.value
+    if isinstance(value, eqx.Module):
+        return {name: plain(field) for name, field in vars(value).items()}
+    if isinstance(value, dict):
+        return {str(key): plain(field) for key, field in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__jax_array__"):
+        return plain(np.asarray(value).tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return settings_of(value)
+
+
+def save(study: Study, result: Result, directory: str | Path, *, seed: int, full: bool, seconds: float) -> Path:
+    """Write `study.json` and one trajectory file per run under `directory`/study-name; returns that folder."""
+    folder = Path(directory) / study.name
+    header = {"format": FORMAT, "name": study.name, "title": study.title, "paper": study.paper}
+    header |= {"seed": seed, "full": full, "seconds": round(seconds, 3)}
+    for name, run in result.runs.items():
+        run.save(folder / f"{name}.npz")
+    content = {
+        **header,
+        **{key: plain(getattr(result, key)) for key in ("findings", "figures", "tables", "definitions")},
+    }
+    content["runs"] = {name: f"{name}.npz" for name in result.runs}
+    write_bytes(folder / "study.json", json.dumps(content).encode())
+    return folder

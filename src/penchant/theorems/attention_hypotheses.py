@@ -1,0 +1,190 @@
+"""The assumptions of the self-attention theorems as computable conditions with slack and worst offender.
+
+Constants the paper leaves open are ours; where a condition is sufficient but far from necessary, a failed check says nothing
+about the run, and the prediction is made all the same.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..reading import read
+from ..references.base import Solution
+from ..settings.base import Setting
+from ..settings.losses import AbstractLoss
+from ..settings.tokens import TokenSelection
+from .base import Hypothesis
+
+_EQUAL = 1e-9
+
+
+def token_bound(data: TokenSelection) -> float:
+    """B: the length of the longest token or query."""
+    return float(max(np.linalg.norm(data.tokens, axis=-1).max(), np.linalg.norm(data.queries, axis=-1).max()))
+
+
+def feasible(reference: Solution) -> Hypothesis:
+    """The optimal tokens can be selected with a positive margin."""
+    return Hypothesis("feasible", True, reference.margin, "", "maximum margin per unit of norm")
+
+
+def unique_optimal(data: TokenSelection) -> Hypothesis:
+    """One best token per sample."""
+    scores = np.sort(np.asarray(data.scores), axis=1)
+    gaps = (scores[:, -1] - scores[:, -2]) / np.abs(scores).max()
+    worst = int(gaps.argmin())
+    return Hypothesis(
+        "unique_optimal", bool(gaps[worst] > _EQUAL), float(gaps[worst]), f"sample {worst}", "relative score gap"
+    )
+
+
+def equal_scores(data: TokenSelection) -> Hypothesis:
+    """Assumption 2: all non-optimal tokens of a sample score the same."""
+    deficits = np.asarray(data.deficits())
+    spread = (deficits.max(axis=1) - deficits.min(axis=1)) / deficits.max()
+    worst = int(spread.argmax())
+    return Hypothesis(
+        "equal_scores",
+        bool(spread[worst] <= _EQUAL),
+        float(_EQUAL - spread[worst]),
+        f"sample {worst}",
+        "relative spread of the non-optimal scores",
+    )
+
+
+def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
+    """Assumption 1 token by token: 4 n T max |<x, x'>| / min(|x|^2, |x'|^2) <= 1 over distinct tokens that are not both optimal."""
+    n, length, d = data.tokens.shape
+    tokens = np.asarray(data.tokens).reshape(n * length, d)
+    optimal = np.zeros((n, length), bool)
+    optimal[np.arange(n), np.asarray(data.optimal)] = True
+    optimal = optimal.ravel()
+    gram = tokens @ tokens.T
+    squares = gram.diagonal()
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = 4 * n * length * np.abs(gram) / np.minimum.outer(squares, squares)
+    ratio[np.logical_and.outer(optimal, optimal) | np.eye(n * length, dtype=bool)] = 0.0
+    ratio = np.nan_to_num(ratio, nan=0.0)
+    a, b = np.unravel_index(ratio.argmax(), ratio.shape)
+    offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
+    return Hypothesis(
+        "near_orthogonal_tokens",
+        bool(ratio.max() <= 1),
+        float(1 - ratio.max()),
+        offender,
+        f"ratio {ratio.max():.3g}, at most 1",
+    )
+
+
+def attention_floor(setting: Setting, start: Any, length: float) -> float:
+    """xi: attention on the optimal tokens that a run with steps of this length cannot fall below."""
+    data: TokenSelection = setting.data
+    share = np.exp(np.asarray(data.log_attention(setting.margins(start))))[
+        np.arange(len(data.optimal)), np.asarray(data.optimal)
+    ]
+    return float(min(share.min(), 1 / (1 + np.exp(2 * token_bound(data) ** 2 * length))))
+
+
+def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float) -> Hypothesis:
+    """Assumption 1 in the form that is used: no sample's gradient can pull another, unsaturated sample backwards.
+
+    With F_i(s) = deficit |l'| s (1 - s), the worst pull sum_j F_j^max max(-K)_+ must not exceed the sample's own F_i^min min K.
+    """
+    n, others = data.others.shape
+    deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
+
+    def force(share: np.ndarray) -> np.ndarray:
+        reached = best[:, None] - deficit[:, None] * (1 - share)
+        return deficit[:, None] * np.exp(np.asarray(loss.log_slope(jnp.asarray(reached)))) * share * (1 - share)
+
+    strongest = force(np.linspace(floor, 1.0, 4001)).max(axis=1)
+    weakest = force(np.linspace(floor, 0.5, 4001)).min(axis=1)
+    gram = np.asarray(data.gram()).reshape(n, others, n, others)
+    pull = np.maximum(-gram, 0.0).max(axis=3)
+    pull[np.arange(n), :, np.arange(n)] = 0.0
+    own = gram[np.arange(n), :, np.arange(n), :].min(axis=2)
+    ratio = np.where(
+        own > 0, np.einsum("itj,j->it", pull, strongest) / (weakest[:, None] * np.where(own > 0, own, 1.0)), np.inf
+    )
+    i, t = np.unravel_index(ratio.argmax(), ratio.shape)
+    offender = f"sample {i} token {int(data.others[i, t])}"
+    return Hypothesis(
+        "near_orthogonal_pairs",
+        bool(ratio.max() <= 1),
+        float(1 - ratio.max()),
+        offender,
+        f"ratio {ratio.max():.3g}, at most 1",
+    )
+
+
+def small_start(setting: Setting, start: Any, floor: float) -> Hypothesis:
+    """The start leaves every optimal token at least the attention xi."""
+    data: TokenSelection = setting.data
+    share = np.exp(np.asarray(data.log_attention(setting.margins(start))))[
+        np.arange(len(data.optimal)), np.asarray(data.optimal)
+    ]
+    worst = int(share.argmin())
+    return Hypothesis(
+        "small_start",
+        bool(share[worst] >= floor),
+        float(share[worst] - floor),
+        f"sample {worst}",
+        "attention on the optimal token",
+    )
+
+
+def short_steps(length: float, data: TokenSelection) -> Hypothesis:
+    """Normalised descent: steps no longer than 1/(2 B^2)."""
+    bound = 1 / (2 * token_bound(data) ** 2)
+    return Hypothesis(
+        "short_steps", bool(length <= bound), float(bound - length), "", f"step length, at most {bound:.3g}"
+    )
+
+
+def small_step_size(step: float, data: TokenSelection, loss: AbstractLoss) -> Hypothesis:
+    """Gradient descent: the longest possible step is no longer than 1/(2 B^2)."""
+    bound = 1 / (2 * token_bound(data) ** 2)
+    deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
+    slope = deficit * np.exp(np.asarray(loss.log_slope(jnp.asarray(best - deficit))))
+    longest = float(step * 0.5 * token_bound(data) ** 2 * slope.max())
+    worst = int(slope.argmax())
+    return Hypothesis(
+        "small_step_size", bool(longest <= bound), float(bound - longest), f"sample {worst}", "longest possible step"
+    )
+
+
+def all_support(reference: Solution) -> Hypothesis:
+    """Every pair is a support vector: what the sharp constants need."""
+    dual = reference.dual / reference.dual.max()
+    worst = int(dual.argmin())
+    return Hypothesis(
+        "all_support",
+        bool(reference.support.all()),
+        float(dual[worst] - 1e-9),
+        f"pair {worst}",
+        "smallest relative multiplier",
+    )
+
+
+def stability_number(data: Any, reference: Solution) -> float:
+    """chi: largest curvature of log excess across the limit direction, in units of a Polyak step; above 2c the step overshoots."""
+    support = reference.support
+    gram = np.asarray(data.gram())[np.ix_(support, support)]
+    shares = reference.dual[support] / reference.dual[support].sum()
+    root = np.sqrt(shares)
+    across = root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
+    return float(reference.value**2 * np.linalg.eigvalsh(across)[-1])
+
+
+def stable_polyak(data: Any, reference: Solution, c: float) -> Hypothesis:
+    """Polyak's step does not oscillate across the limit direction: chi / c < 2."""
+    ratio = stability_number(data, reference) / c
+    return Hypothesis("stable_polyak", bool(ratio < 2), float(2 - ratio), "", f"chi / c = {ratio:.4g}, below 2")
+
+
+def gradient_alignment(setting: Setting, params: Any, reference: Solution) -> float:
+    """<-grad L, V>/(|grad L| |V|) for the reference direction V, from the margins of V alone."""
+    reading = read(setting, params)
+    margins = np.asarray(setting.data.margins(reference.weight))
+    return float(np.asarray(reading.weights) @ margins / (np.exp(reading.log_slope_norm) * reference.value))

@@ -1,0 +1,132 @@
+"""Theorems and claims: the only place where settings, optimisers and references meet.
+
+A *theorem* speaks about the user's own setting: it checks its hypotheses, predicts a reference direction with its rivals, and
+judges a run. A *claim* is one sentence of a paper with evidence on embedded data: a check that can be run, and the same check
+with a falsehood planted in it, which must be refuted.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..diagnostics.direction import misalignment
+from ..references.base import Solution
+from ..settings.base import Setting
+from ..training.trajectory import Trajectory
+from ..verdict import Outcome, Verdict
+
+
+class Hypothesis(eqx.Module):
+    """A computable condition: `slack` >= 0 where it holds (in the units of the condition), the worst `offender`, and what it says."""
+
+    name: str
+    holds: bool | None
+    slack: float
+    offender: str = ""
+    detail: str = ""
+
+
+class Rival(eqx.Module):
+    """Another direction training might take, and its 1 - corr from the reference direction."""
+
+    name: str
+    weight: np.ndarray
+    separation: float
+
+
+class Prediction(eqx.Module):
+    """What a theorem says of a setting: where training goes, at what rate, and which rivals must be told apart."""
+
+    theorem: "Theorem"
+    setting: Setting
+    hypotheses: tuple[Hypothesis, ...]
+    reference: Solution
+    rivals: tuple[Rival, ...]
+    rate: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether all hypotheses hold. A failed one does not stop the prediction: it is reported."""
+        return all(hypothesis.holds for hypothesis in self.hypotheses)
+
+    @property
+    def separation(self) -> float:
+        """1 - corr of the nearest rival: what a run must resolve to decide anything."""
+        return min((rival.separation for rival in self.rivals), default=2.0)
+
+
+class Theorem(eqx.Module):
+    """A theorem about the user's own setting.
+
+    To write one: give `name`, `paper`, `statement`, `citation` as class attributes; say in `applies` for which settings and
+    optimisers it speaks; list its `hypotheses` with slack; `predict` the reference and its rivals. `judge` is shared.
+    """
+
+    name = ""
+    paper = ""
+    statement = ""
+    citation = ""
+
+    @abstractmethod
+    def applies(self, setting: Setting, optimiser: Any) -> bool: ...
+
+    @abstractmethod
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]: ...
+
+    @abstractmethod
+    def predict(self, setting: Setting, optimiser: Any) -> Prediction: ...
+
+    def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
+        """Compare the final direction of a run with the reference and its rivals.
+
+        Confirmed: 1 - corr to the reference is below a tenth of the distance to the nearest rival (and below 1e-2).
+        Refuted: the run is that close to a rival instead. Undecided: neither yet, or the rivals are too close together.
+        """
+        return judge_direction(prediction, run.weight())
+
+
+def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
+    """The verdict on a direction, whoever produced it."""
+    bound = min(1e-2, prediction.separation / 10)
+    if not weight.any():
+        return Verdict(Outcome.undecided, "the weight is still 0, which has no direction")
+    if prediction.separation < 1e-12:
+        return Verdict(
+            Outcome.undecided,
+            f"rivals are {prediction.separation:.1e} apart: these data cannot tell them from the reference",
+        )
+    distance = misalignment(weight, prediction.reference.weight)
+    text = f"1 - corr to the {prediction.reference.norm} reference = {distance:.3g}"
+    if distance <= bound:
+        return Verdict(
+            Outcome.confirmed,
+            f"{text} <= {bound:.3g}",
+            bound,
+            distance,
+            "a tenth of the distance to the nearest rival, at most 1e-2",
+        )
+    for rival in prediction.rivals:
+        near = misalignment(weight, rival.weight)
+        if near <= bound and near < distance / 10:
+            detail = f"1 - corr to the rival '{rival.name}' is {near:.3g}"
+            return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, distance, detail)
+    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is nearer than that", bound, distance)
+
+
+class Claim(eqx.Module):
+    """One sentence of a paper with its evidence. `check(False)` is the evidence, `check(True)` the same with a planted falsehood."""
+
+    name: str
+    paper: str
+    statement: str
+    citation: str
+    check: Callable[[bool], Verdict]
+
+
+def rivals(reference: Solution, others: dict[str, np.ndarray]) -> tuple[Rival, ...]:
+    """Other directions with their distance from the reference."""
+    found = {name: np.asarray(weight) for name, weight in others.items() if np.any(weight)}
+    return tuple(Rival(name, weight, misalignment(weight, reference.weight)) for name, weight in found.items())

@@ -1,0 +1,146 @@
+"""Maximum margin on separable linear data: theorems for the user's own data."""
+
+from typing import Any
+
+import numpy as np
+
+from ..flow.flow import GradientFlow
+from ..optimisers.base import Descent
+from ..optimisers.geometry import L2
+from ..optimisers.memory import NoMemory
+from ..optimisers.step_rules import Constant, Normalised
+from ..references.base import Solution
+from ..references.euclidean_margin import max_margin
+from ..references.polyhedral_margin import L1, Linf, polyhedral_margin
+from ..settings.base import Setting
+from ..settings.classification import Classification
+from ..settings.losses import Exponential
+from ..settings.parametrisations import Direct, Gram
+from .base import Hypothesis, Prediction, Theorem, rivals
+
+NOTES = "Ma et al., Lecture notes on machine learning theory, chapter 9: implicit regularization effect"
+SOUDRY = "Soudry, Hoffer, Nacson, Gunasekar, Srebro, The implicit bias of gradient descent on separable data, JMLR 2018"
+JI = "Ji, Telgarsky, Characterizing the implicit bias via a primal-dual analysis, ALT 2021"
+
+
+def plain(optimiser: Any, rule: type) -> bool:
+    """Steepest descent in the l2 norm with this rule and no memory."""
+    return (
+        isinstance(optimiser, Descent)
+        and isinstance(optimiser.rule, rule)
+        and isinstance(optimiser.geometry, L2)
+        and isinstance(optimiser.memory, NoMemory)
+    )
+
+
+def separable(reference: Solution) -> Hypothesis:
+    """Some direction classifies every sample correctly."""
+    return Hypothesis(
+        "separable", True, reference.margin, f"sample {int(reference.dual.argmax())}", "maximum margin per unit of norm"
+    )
+
+
+def covered(name: str) -> Hypothesis:
+    """The theorem speaks of another optimiser: its conclusion is a conjecture here."""
+    return Hypothesis(
+        "optimiser_covered",
+        False,
+        -1.0,
+        name,
+        "no theorem of the catalogue covers this optimiser; the reference is a conjecture",
+    )
+
+
+def linear_rivals(data: Classification, reference: Solution) -> tuple:
+    """The directions of other biases: maximum l1 and linf margin, and the first gradient."""
+    others = {norm.name: polyhedral_margin(data, norm).weight for norm in (L1(), Linf())}
+    others["first gradient"] = np.asarray(data.signed).mean(axis=0)
+    return rivals(reference, others)
+
+
+class _LinearTheorem(Theorem):
+    paper = "linear_models"
+    rate = ""
+
+    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
+        reference = max_margin(setting.data)
+        hypotheses = self.hypotheses(setting, optimiser, reference)
+        return Prediction(self, setting, hypotheses, reference, linear_rivals(setting.data, reference), self.rate)
+
+
+def _is_linear(setting: Setting) -> bool:
+    return isinstance(setting.data, Classification) and isinstance(setting.parametrisation, Direct | Gram)
+
+
+class LinearMaxMargin(_LinearTheorem):
+    """Theorem 9.25: gradient flow and small-step gradient descent turn towards the l2 maximum margin, like 1/log t."""
+
+    name = "max-margin"
+    statement = "On separable data gradient flow and descent on the logistic or exponential loss converge in direction to the l2 maximum margin."
+    citation = f"{NOTES}, Theorem 9.25; {SOUDRY}"
+    rate = "margin deficit H(p)/(norm), norm ~ log(t)/margin, with H(p) the entropy of the dual weights"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_linear(setting) and (isinstance(optimiser, GradientFlow) or plain(optimiser, Constant))
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        found = [separable(reference)]
+        if not isinstance(optimiser, GradientFlow):
+            found.append(_step_size(setting, float(np.max(optimiser.rule.step))))
+        return tuple(found)
+
+
+def _step_size(setting: Setting, step: float) -> Hypothesis:
+    """A step size that provably never increases the loss from the start at zero."""
+    signed = np.asarray(setting.data.signed)
+    scale = 1 / len(signed) if setting.reduction == "mean" else 1.0
+    if isinstance(setting.loss, Exponential):
+        lengths = (signed**2).sum(axis=1)
+        load = step * scale * len(signed) * lengths.max()
+        return Hypothesis(
+            "step_size",
+            bool(load <= 1),
+            float(1 - load),
+            f"sample {int(lengths.argmax())}",
+            "step * loss at 0 * longest input^2, at most 1",
+        )
+    load = step * scale * np.linalg.norm(signed, 2) ** 2 / 8
+    return Hypothesis("step_size", bool(load < 1), float(1 - load), "", "step * largest singular value^2 / 8, below 1")
+
+
+class LinearNormalisedDescent(_LinearTheorem):
+    """Normalised descent reaches the l2 maximum margin at rate 1/t."""
+
+    name = "max-margin-normalised"
+    statement = "On separable data normalised gradient descent converges in direction to the l2 maximum margin, with margin deficit O(1/t)."
+    citation = JI
+    rate = "margin deficit O(1/t)"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_linear(setting) and plain(optimiser, Normalised)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        length = float(np.max(optimiser.rule.length))
+        bound = 1 / float(np.linalg.norm(np.asarray(setting.data.signed), axis=1).max())
+        short = Hypothesis(
+            "short_steps", bool(length <= bound), bound - length, "", "step length, at most 1 / longest input"
+        )
+        return separable(reference), short
+
+
+class LinearConjecture(_LinearTheorem):
+    """No theorem of the catalogue covers the optimiser; the l2 maximum margin is offered as a conjecture."""
+
+    name = "max-margin-conjecture"
+    statement = "Conjecture: this optimiser converges in direction to the l2 maximum margin."
+    citation = "none"
+    rate = "unknown"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_linear(setting)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        return separable(reference), covered(type(optimiser).__name__)
+
+
+THEOREMS = (LinearMaxMargin(), LinearNormalisedDescent(), LinearConjecture())

@@ -1,0 +1,154 @@
+"""Token selection with direct weights and a fixed decoder: theorems for the user's own data."""
+
+from typing import Any
+
+import numpy as np
+
+from ..flow.flow import GradientFlow
+from ..optimisers.step_rules import Constant, Normalised, Polyak
+from ..reading import read
+from ..references.base import Solution
+from ..references.euclidean_margin import max_margin
+from ..settings.base import Setting
+from ..settings.parametrisations import Direct, Gram
+from ..settings.tokens import TokenSelection
+from ..training.trajectory import Trajectory
+from ..verdict import Outcome, Verdict
+from . import attention_hypotheses as conditions
+from .base import Hypothesis, Prediction, Theorem, judge_direction, rivals
+from .linear_models import covered, plain
+from .selections import detect_limit, is_locally_optimal
+
+VASUDEVA = "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738"
+_FLIPS = 12  # at most this many single-sample changes of the selection are tried as rivals
+
+
+class _AttentionTheorem(Theorem):
+    paper = "self_attention_rates"
+    rate = ""
+
+    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
+        reference = max_margin(setting.data)
+        hypotheses = self.hypotheses(setting, optimiser, reference)
+        return Prediction(self, setting, hypotheses, reference, attention_rivals(setting, reference), self.rate)
+
+    def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
+        """As for any direction, and a run that has settled on other tokens is refuted with their names."""
+        verdict = judge_direction(prediction, run.weight())
+        limit = detect_limit(run)
+        if verdict.outcome is Outcome.confirmed or limit.kind != "local" or limit.reached is None:
+            return verdict
+        kind = "locally optimal" if limit.reached.locally_optimal else "not locally optimal"
+        detail = f"local direction of tokens {list(limit.tokens)} ({kind}), 1 - corr {limit.misalignment:.3g}, plateau at log excess {limit.plateau:.6g}"
+        if limit.misalignment <= 1e-2 and limit.global_misalignment > 10 * limit.misalignment:
+            return Verdict(Outcome.refuted, verdict.inequality, verdict.predicted, verdict.measured, detail)
+        return Verdict(Outcome.undecided, verdict.inequality, verdict.predicted, verdict.measured, detail)
+
+
+def attention_rivals(setting: Setting, reference: Solution) -> tuple:
+    """The first gradient, and the directions of locally optimal selections one sample away from the optimal one."""
+    data: TokenSelection = setting.data
+    zero = read(Setting(data, Direct(), setting.loss), Direct().zeros(data))
+    others = {"first gradient": -np.asarray(zero.slope)}
+    n, length = data.scores.shape
+    flips = [(i, t) for i in range(n) for t in range(length) if t != int(data.optimal[i])]
+    for sample, token in flips if len(flips) <= _FLIPS else ():
+        tokens = np.asarray(data.optimal).copy()
+        tokens[sample] = token
+        found = is_locally_optimal(data, tuple(int(token) for token in tokens))
+        if found.locally_optimal and found.solution is not None:
+            others[f"tokens {list(found.tokens)}"] = found.solution.weight
+    return rivals(reference, others)
+
+
+def _is_attention(setting: Setting) -> bool:
+    return isinstance(setting.data, TokenSelection) and isinstance(setting.parametrisation, Direct | Gram)
+
+
+def _shared(setting: Setting, reference: Solution, length: float) -> tuple[Hypothesis, ...]:
+    data, start = setting.data, setting.start()
+    floor = conditions.attention_floor(setting, start, length)
+    return (
+        conditions.feasible(reference),
+        conditions.unique_optimal(data),
+        conditions.equal_scores(data),
+        conditions.near_orthogonal_pairs(data, setting.loss, floor),
+        conditions.near_orthogonal_tokens(data),
+        conditions.small_start(setting, start, floor),
+    )
+
+
+class AttentionNormalisedDescent(_AttentionTheorem):
+    """Theorem 1: normalised descent, fixed decoder."""
+
+    name = "theorem-1"
+    statement = "Normalised descent on W converges to the maximum-margin token selection: |W/|W| - W_mm/|W_mm|| = O~(t^-1/2), 1 - corr = O~(1/t)."
+    citation = f"{VASUDEVA}, Theorem 1"
+    rate = "proved 1 - corr = O(log(t)^2 / t); observed t^-2"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_attention(setting) and plain(optimiser, Normalised)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        length = float(np.max(optimiser.rule.length))
+        return (*_shared(setting, reference, length), conditions.short_steps(length, setting.data))
+
+
+class AttentionGradientDescent(_AttentionTheorem):
+    """Theorem 6: gradient descent (and its flow), fixed decoder."""
+
+    name = "theorem-6"
+    statement = "Gradient descent on W converges in direction to the maximum-margin token selection."
+    citation = f"{VASUDEVA}, Theorem 6"
+    rate = "no rate proved; observed 1 - corr ~ (log t)^-2"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_attention(setting) and (isinstance(optimiser, GradientFlow) or plain(optimiser, Constant))
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        if isinstance(optimiser, GradientFlow):
+            return _shared(setting, reference, 0.0)
+        step = float(np.max(optimiser.rule.step))
+        longest = conditions.small_step_size(step, setting.data, setting.loss)
+        return (
+            *_shared(setting, reference, 1 / (2 * conditions.token_bound(setting.data) ** 2) - longest.slack),
+            longest,
+        )
+
+
+class AttentionPolyak(_AttentionTheorem):
+    """Theorem 7: Polyak's step, fixed decoder."""
+
+    name = "theorem-7"
+    statement = "Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent."
+    citation = f"{VASUDEVA}, Theorem 7"
+    rate = "proved 1 - corr = O(log(t)^2 / t); observed t^-2"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_attention(setting) and plain(optimiser, Polyak)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        c = float(np.min(optimiser.rule.c))
+        uncapped = bool(np.isinf(np.asarray(optimiser.rule.cap)).all())
+        free = Hypothesis(
+            "uncapped", uncapped, 0.0 if uncapped else -1.0, "", "once a cap binds, the rule is gradient descent"
+        )
+        return (*_shared(setting, reference, 0.0), conditions.stable_polyak(setting.data, reference, c), free)
+
+
+class AttentionConjecture(_AttentionTheorem):
+    """No theorem of the catalogue covers the optimiser; the Frobenius maximum margin is offered as a conjecture."""
+
+    name = "token-selection-conjecture"
+    statement = "Conjecture: this optimiser converges in direction to the Frobenius maximum-margin token selection."
+    citation = "none"
+    rate = "unknown"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_attention(setting)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        return (*_shared(setting, reference, 0.0), covered(type(optimiser).__name__))
+
+
+THEOREMS = (AttentionNormalisedDescent(), AttentionGradientDescent(), AttentionPolyak(), AttentionConjecture())

@@ -1,0 +1,68 @@
+"""Verdicts: confirmed, refuted or undecided, with the inequality that decided."""
+
+from enum import Enum
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+
+class Outcome(Enum):
+    """Three values; `undecided` is what a check says until an inequality decides."""
+
+    confirmed = "confirmed"
+    refuted = "refuted"
+    undecided = "undecided"
+
+
+class Verdict(eqx.Module):
+    """The outcome of a check, the inequality that decided it, what was predicted and what was measured."""
+
+    outcome: Outcome
+    inequality: str
+    predicted: Any = None
+    measured: Any = None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.outcome.value}: {self.inequality}" + (f" ({self.detail})" if self.detail else "")
+
+
+def at_most(measured: float, bound: float, what: str, detail: str = "") -> Verdict:
+    """Confirmed if measured <= bound; undecided if either is not a number.
+
+    >>> print(at_most(0.5, 1.0, "gap"))
+    confirmed: gap = 0.5 <= 1
+    """
+    return _decide(measured <= bound, f"{what} = {measured:.6g} {{}} {bound:.6g}", ("<=", ">"), bound, measured, detail)
+
+
+def at_least(measured: float, bound: float, what: str, detail: str = "") -> Verdict:
+    """Confirmed if measured >= bound; undecided if either is not a number."""
+    return _decide(measured >= bound, f"{what} = {measured:.6g} {{}} {bound:.6g}", (">=", "<"), bound, measured, detail)
+
+
+def close(measured: float, predicted: float, tolerance: float, what: str, detail: str = "") -> Verdict:
+    """Confirmed if |measured/predicted - 1| <= tolerance."""
+    error = abs(measured / predicted - 1) if predicted else abs(measured)
+    text = f"{what}: |{measured:.8g} / {predicted:.8g} - 1| = {error:.2g} {{}} {tolerance:.2g}"
+    return _decide(error <= tolerance, text, ("<=", ">"), predicted, measured, detail)
+
+
+def _decide(holds: Any, text: str, signs: tuple[str, str], predicted: Any, measured: Any, detail: str) -> Verdict:
+    if not (np.isfinite(predicted) and np.isfinite(measured)):
+        return Verdict(Outcome.undecided, text.format("?"), float(predicted), float(measured), detail)
+    outcome = Outcome.confirmed if holds else Outcome.refuted
+    return Verdict(outcome, text.format(signs[0] if holds else signs[1]), float(predicted), float(measured), detail)
+
+
+def all_of(*verdicts: Verdict) -> Verdict:
+    """Confirmed if all are; otherwise the first refuted one, or else the first undecided one, decides."""
+    for outcome in (Outcome.refuted, Outcome.undecided):
+        for verdict in verdicts:
+            if verdict.outcome is outcome:
+                return verdict
+    first = verdicts[0]
+    rest = "; ".join(verdict.inequality for verdict in verdicts[1:])
+    detail = "; ".join(part for part in (first.detail, rest) if part)
+    return Verdict(first.outcome, first.inequality, first.predicted, first.measured, detail)

@@ -1,0 +1,33 @@
+"""One configuration for every test: float64, one thread, strict ranks, fixed seeds, compiled code kept between runs."""
+
+import os
+from pathlib import Path
+
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import hypothesis
+import jax
+import numpy as np
+import pytest
+
+CACHE = Path(__file__).resolve().parents[1] / ".cache"
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax")))
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+
+hypothesis.settings.register_profile(
+    "penchant",
+    deadline=None,  # the first example of a shape compiles
+    derandomize=True,  # a red run must be red again tomorrow
+    database=None,
+)
+hypothesis.settings.load_profile("penchant")
+
+
+@pytest.fixture
+def rng(request):
+    """A generator that depends on the name of the test and on nothing else."""
+    return np.random.default_rng(list(request.node.name.encode()))
