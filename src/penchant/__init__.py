@@ -50,7 +50,7 @@ _PLACES = {
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.selections": ("detect_limit",),
     "verdict": ("Verdict", "Outcome"),
-    "report.page": ("report",),
+    "studies.base": ("report",),
     "errors": ("PenchantError",),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}

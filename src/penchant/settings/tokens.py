@@ -46,7 +46,7 @@ class TokenSelection(eqx.Module):
         ties: str = "raise",
     ):
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3)
-        n, length, d = tokens.shape
+        length = tokens.shape[1]
         if length < 2:
             raise ArgumentError("tokens", "TokenSelection", "at least two tokens per sample", f"T = {length}")
         queries = _queries(tokens, queries)

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import platform
-import tempfile
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import DataFileError
+from ..files import write_bytes
 from ..settings.base import Setting
 from .status import Status
 
@@ -108,22 +108,6 @@ def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> 
     contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
     np.savez_compressed(buffer, **contents)
     return write_bytes(path, buffer.getvalue())
-
-
-def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
-    """Replace `path` by `content` in one atomic rename."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return target
 
 
 def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
