@@ -27,10 +27,10 @@ TOKENS = pt.Setting(random_tokens(3, 3, 4, 0), pt.Direct(), pt.Logistic())
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_a_batch_of_step_sizes_equals_the_single_runs(name):
-    sizes = [1.0, 2.0] if name == "polyak" else [0.02, 0.1]
-    batch = pt.train(TOKENS, OPTIMISERS[name](sizes), steps=50)
+    sizes = [4.0, 5.0] if name == "polyak" else [0.02, 0.1]  # below c = 4 Polyak oscillates and amplifies rounding
+    batch = pt.train(TOKENS, OPTIMISERS[name](sizes), steps=30)
     for size, run in zip(sizes, batch, strict=True):
-        single = pt.train(TOKENS, OPTIMISERS[name](size), steps=50)
+        single = pt.train(TOKENS, OPTIMISERS[name](size), steps=30)
         assert np.abs(run.params - single.params).max() <= 1e-12 * np.abs(single.params).max()  # sums in another order
         assert np.array_equal(run.steps, single.steps)
         assert run.status is single.status
@@ -39,9 +39,9 @@ def test_a_batch_of_step_sizes_equals_the_single_runs(name):
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_a_batch_of_starts_equals_the_single_runs(name):
     starts = jnp.stack([TOKENS.start(seed=k) for k in range(3)])
-    optimiser = OPTIMISERS[name](2.0 if name == "polyak" else 0.05)
-    for start, run in zip(starts, pt.train(TOKENS, optimiser, starts, steps=50), strict=True):
-        single = pt.train(TOKENS, optimiser, start, steps=50)
+    optimiser = OPTIMISERS[name](4.0 if name == "polyak" else 0.05)
+    for start, run in zip(starts, pt.train(TOKENS, optimiser, starts, steps=30), strict=True):
+        single = pt.train(TOKENS, optimiser, start, steps=30)
         assert np.abs(run.params - single.params).max() <= 1e-12 * np.abs(single.params).max()
 
 
@@ -129,7 +129,9 @@ def test_the_first_of_several_events_decides():
 
 
 def test_tied_tokens_do_not_count_for_the_margin_event():
-    tokens = [[[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]]  # the second, tied, token attracts attention: its margin becomes negative
+    tokens = [
+        [[1.0, 0.0], [3.0, 0.0], [0.0, 1.0]]
+    ]  # the second, tied, token attracts attention: its margin becomes negative
     data = TokenSelection(tokens, queries=[[1.0, 0.0]], scores=[[1.0, 1.0, 0.0]], ties="keep")
     setting = pt.Setting(data, pt.Direct(), pt.Exponential())
     run = pt.train(setting, pt.normalised_descent(0.1), steps=3000, until=pt.MarginAbove(5.0))
@@ -139,7 +141,9 @@ def test_tied_tokens_do_not_count_for_the_margin_event():
 
 
 def test_uncapped_polyak_on_a_plateau_is_a_diverging_step_and_is_not_taken():
-    run = pt.train(pt.Setting(local_pair(1.0, 0.1), pt.Direct(), pt.Exponential()), pt.polyak(), steps=2000, recorder=pt.Every())
+    run = pt.train(
+        pt.Setting(local_pair(1.0, 0.1), pt.Direct(), pt.Exponential()), pt.polyak(), steps=2000, recorder=pt.Every()
+    )
     assert run.status is Status.diverging_step
     assert run.steps[-1] == 3  # spec 6.4: overflows at step 3
     assert np.isfinite(run.params).all()
@@ -152,7 +156,9 @@ def test_a_huge_step_is_diverging():
 
 def test_a_critical_start_is_a_zero_gradient():
     # Scores symmetric around the mean and equal logits everywhere, with the same token twice with opposite effect.
-    data = TokenSelection([[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], queries=[[1.0, 1.0]] * 2, scores=[[1.0, 0.0], [1.0, 0.0]])
+    data = TokenSelection(
+        [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], queries=[[1.0, 1.0]] * 2, scores=[[1.0, 0.0], [1.0, 0.0]]
+    )
     run = pt.train(pt.Setting(data, pt.Direct(), pt.Correlation()), pt.gradient_descent(0.1), steps=10)
     assert run.status is Status.zero_gradient
     assert run.steps[-1] == 0
@@ -168,7 +174,9 @@ def test_sign_descent_stops_when_a_multiplier_underflows():
     assert 700 <= run.margins[-1, 0] - run.margins[-1, 1] <= 750
 
 
-@pytest.mark.parametrize("optimiser", [pt.normalised_descent(1e6), pt.polyak(), pt.Accelerated(1e3)], ids=["ngd", "polyak", "accelerated"])
+@pytest.mark.parametrize(
+    "optimiser", [pt.normalised_descent(1e6), pt.polyak(), pt.Accelerated(1e3)], ids=["ngd", "polyak", "accelerated"]
+)
 def test_margins_beyond_float64_end_the_run(optimiser):
     start = jnp.array([4e12, 8e12])  # margin differences are rounded to 1e-3 from 4.5e12 on
     run = pt.train(PAIR, optimiser, start, steps=10)
@@ -208,7 +216,9 @@ def test_recorders_keep_what_they_say(recorder, steps):
 def test_recording_does_not_change_a_gram_run_beyond_rounding():
     data = signal_tokens(4, 3, 12)
     setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
-    often, seldom = (pt.train(setting, pt.normalised_descent(0.1), steps=1000, recorder=r) for r in (pt.Every(10), pt.At(())))
+    often, seldom = (
+        pt.train(setting, pt.normalised_descent(0.1), steps=1000, recorder=r) for r in (pt.Every(10), pt.At(()))
+    )
     assert np.abs(often.margins[-1] - seldom.margins[-1]).max() <= 1e-10 * np.abs(seldom.margins[-1]).max()
 
 
@@ -219,16 +229,26 @@ BAD_CALLS = {
     "boolean steps": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=True), "steps"),
     "start of wrong shape": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(3), steps=1), "start"),
     "start with nan": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.array([np.nan, 0.0]), steps=1), "start"),
+    "start as a list": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), [0.0, 0.0], steps=1), "start"),
     "start in words": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), "zeros", steps=1), "start"),
     "unknown event": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=3.0), "until"),
     "infinite level": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=pt.MarginAbove(np.inf)), "level"),
     "nan level": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=pt.MarginAbove(np.nan)), "level"),
-    "settling without a flow": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, until=pt.DirectionSettled(0.1)), "until"),
+    "settling without a flow": (
+        lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, until=pt.DirectionSettled(0.1)),
+        "until",
+    ),
     "record beyond the end": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.At((6,))), "steps"),
     "one point": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.LogSpaced(1)), "points"),
     "no interval": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.Every(0)), "interval"),
-    "sign with gram": (lambda: pt.train(pt.Setting(PAIR.data, pt.Gram(PAIR.data), PAIR.loss), pt.sign_descent(0.1), steps=5), "optimiser"),
-    "adam with gram": (lambda: pt.train(pt.Setting(PAIR.data, pt.Gram(PAIR.data), PAIR.loss), pt.Adam(0.1, 0.0), steps=5), "optimiser"),
+    "sign with gram": (
+        lambda: pt.train(pt.Setting(PAIR.data, pt.Gram(PAIR.data), PAIR.loss), pt.sign_descent(0.1), steps=5),
+        "optimiser",
+    ),
+    "adam with gram": (
+        lambda: pt.train(pt.Setting(PAIR.data, pt.Gram(PAIR.data), PAIR.loss), pt.Adam(0.1, 0.0), steps=5),
+        "optimiser",
+    ),
     "not an optimiser": (lambda: pt.train(PAIR, "sgd", steps=5), "optimiser"),
     "empty batch": (lambda: pt.train(PAIR, pt.gradient_descent([]), steps=5), "step"),
     "flow with negative steps": (lambda: pt.train(PAIR, pt.GradientFlow(), steps=-1), "steps"),
@@ -244,7 +264,7 @@ def test_bad_calls_name_the_argument(name):
     assert caught.value.argument == argument
 
 
-@pytest.mark.parametrize("start", [np.zeros(2, np.float32), np.zeros(2, int), [0.0, 0.0]], ids=["float32", "int", "list"])
+@pytest.mark.parametrize("start", [np.zeros(2, np.float32), np.zeros(2, int)], ids=["float32", "int"])
 def test_any_real_start_of_the_right_shape_is_taken_in_float64(start):
     run = pt.train(PAIR, pt.gradient_descent(0.1), start, steps=5)
     assert np.asarray(run.params).dtype == np.float64

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..diagnostics.direction import misalignment, misalignments
 from ..diagnostics.margin import normalised_margins
-from ..errors import ArgumentError
 from ..diagnostics.rates import log_log_slope
+from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..references.bracket import Bracket, bracket
 from ..theorems.base import Prediction

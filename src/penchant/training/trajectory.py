@@ -12,6 +12,7 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -50,7 +51,7 @@ class Trajectory(eqx.Module):
 
     def at(self, record: int = -1) -> PyTree:
         """Parameters at a record (the last one by default)."""
-        return jax.tree.map(lambda leaf: leaf[record], self.params)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[record]), self.params)
 
     def weight(self, record: int = -1) -> np.ndarray:
         """The effective weight at a record."""
