@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from ..reading import Reading, read
 from ..settings.base import Setting
 from .clocks import Clock, Origin
+from .elapsed import advance, pace
 
 _SUBSTEPS = (1, 2, 3, 4)
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
@@ -24,10 +25,14 @@ _FLAT = 1e-6  # below this change of log|grad L| the exponential quotient is its
 
 
 class State(eqx.Module):
-    """A point of the flow: parameters and p = t |grad L|, the physical time in units of the gradient."""
+    """A point of the flow: parameters, p = t |grad L| (the physical time in units of the gradient), and the multipliers gathered so far.
+
+    `dual` is the integral of -dL/dmargins over physical time: for weights trained directly, W - W_0 = sum_k dual_k Z_k.
+    """
 
     params: PyTree
     progress: Float[Array, ""]
+    dual: Float[Array, "N"]
 
 
 class Tolerances(eqx.Module):
@@ -49,6 +54,7 @@ class _Frozen(eqx.Module):
     curvature: Float[Array, "N N"]
     heading: Float[Array, "N"]
     unit: PyTree
+    unit_weights: Float[Array, "N"]
     stiffness: Float[Array, ""]
 
 
@@ -68,20 +74,22 @@ def _freeze(setting: Setting, params: PyTree, reading: Reading, speed: Array) ->
     # the solve, at the price of every digit once margins pass 1e8.
     along = reading.weights / jnp.sum(reading.weights**2)
     curvature = curvature - jnp.outer(reading.weights, along @ curvature)
-    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, speed / size)
+    unit_weights = reading.weights / size
+    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, unit_weights, speed / size)
 
 
 def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Any:
-    """b -> (I + h c P J' H J)^-1 b."""
+    """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
     _, push = jax.linearize(setting.margins, params)
     _, pull = setting.linearise(params)
     system = jnp.eye(len(frozen.heading)) / (h * frozen.stiffness) + frozen.curvature @ frozen.gram
     factors = jax.scipy.linalg.lu_factor(system)
 
-    def solve(b: PyTree) -> PyTree:
+    def solve(b: PyTree) -> tuple[PyTree, Array]:
         z = jax.scipy.linalg.lu_solve(factors, frozen.curvature @ push(b))
-        correction = _axpy(-jnp.vdot(frozen.heading, z), frozen.unit, pull(z))
-        return _axpy(-1.0, correction, b)
+        along = jnp.vdot(frozen.heading, z)
+        correction = _axpy(-along, frozen.unit, pull(z))
+        return _axpy(-1.0, correction, b), -z - along * frozen.unit_weights
 
     return solve
 
@@ -95,7 +103,7 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
 
 
 def _substeps(
-    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: int
+    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: Array
 ) -> State:
     solve = _solver(setting, state.params, frozen, h / count)
 
@@ -103,12 +111,31 @@ def _substeps(
         state, reading = carry
         speed = clock.speed(reading, setting.norm(state.params), state.progress, start)
         factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
-        params = _axpy(1.0, solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope)), state.params)
+        step, corrected = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
+        params = _axpy(1.0, step, state.params)
         after = read(setting, params)
         change = after.log_gradient_norm - reading.log_gradient_norm
-        return State(params, _progress(state.progress, speed * h / count, change)), after
+        progress = _progress(state.progress, speed * h / count, change)
+        return State(params, progress, state.dual - factor * reading.weights + corrected), after
 
     return jax.lax.fori_loop(0, count, body, (state, read(setting, state.params)))[0]
+
+
+def _extrapolate(columns: State) -> tuple[State, State]:
+    """Aitken-Neville over the substep counts: the value of highest order, and its difference to the next one."""
+    row = [jax.tree.map(lambda leaf, j=j: leaf[j], columns) for j in range(len(_SUBSTEPS))]
+    value = error = row[-1]
+    for i in range(1, len(_SUBSTEPS)):
+        ratios = [_SUBSTEPS[j] / _SUBSTEPS[j - i] - 1 for j in range(i, len(_SUBSTEPS))]
+        pairs = zip(row[1:], row[:-1], ratios, strict=True)
+        row = [_refine(new, old, ratio) for new, old, ratio in pairs]
+        error = jax.tree.map(jnp.subtract, row[-1], value)
+        value = row[-1]
+    return value, error
+
+
+def _refine(new: State, old: State, ratio: float) -> State:
+    return jax.tree.map(lambda a, b: a + (a - b) / ratio, new, old)
 
 
 def attempt(
@@ -118,21 +145,19 @@ def attempt(
     reading = read(setting, state.params)
     norm = setting.norm(state.params)
     frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, start))
-    previous: list[State] = []
-    row: list[State] = []
-    for j, count in enumerate(_SUBSTEPS):
-        row = [_substeps(setting, clock, start, state, frozen, h, count)]
-        for i in range(1, j + 1):
-            ratio = _SUBSTEPS[j] / _SUBSTEPS[j - i] - 1
-            row.append(
-                jax.tree.map(lambda new, old, ratio=ratio: new + (new - old) / ratio, row[i - 1], previous[i - 1])
-            )
-        previous = row
-    error = jax.tree.map(jnp.subtract, row[-1], row[-2])
-    return row[-1], _size(setting, state, row[-1], error, tolerances)
+    counts = jnp.asarray(_SUBSTEPS)
+    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, h, count), counts)
+    new, error = _extrapolate(columns)
+    # Two ways to the physical time: extrapolation is exact where margins settle, collocation where they still turn.
+    at = lambda point: pace(setting, clock, start, point.params, point.progress)
+    progress, miss = advance(state.progress, at(state), at(new), h)
+    better = jnp.abs(miss) < jnp.abs(error.progress)
+    new = eqx.tree_at(lambda point: point.progress, new, jnp.where(better, progress, new.progress))
+    error = eqx.tree_at(lambda point: point.progress, error, jnp.where(better, miss, error.progress))
+    return new, _size(setting, new, error, tolerances)
 
 
-def _size(setting: Setting, state: State, new: State, error: State, tolerances: Tolerances) -> Array:
+def _size(setting: Setting, new: State, error: State, tolerances: Tolerances) -> Array:
     """Error over tolerance.
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
