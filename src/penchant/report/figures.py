@@ -8,7 +8,18 @@ import numpy as np
 
 from ..files import write_bytes
 
-_COLOURS = ("#1b5e8c", "#c2452d", "#3c8d40", "#8a5aa8", "#b8860b", "#4d4d4d", "#d1679f", "#2aa6a1", "#7a5230", "#9aa83a")
+_COLOURS = (
+    "#1b5e8c",
+    "#c2452d",
+    "#3c8d40",
+    "#8a5aa8",
+    "#b8860b",
+    "#4d4d4d",
+    "#d1679f",
+    "#2aa6a1",
+    "#7a5230",
+    "#9aa83a",
+)
 
 
 def draw(figure: dict, path: Path) -> str:
@@ -19,6 +30,7 @@ def draw(figure: dict, path: Path) -> str:
     canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasSVG(canvas)
     axes = canvas.subplots()
+    alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
     for index, line in enumerate(figure["lines"]):
         x, y = _visible(line, figure)
         dashed, points = line["style"] == "prediction", line["style"] == "points"
@@ -26,12 +38,18 @@ def draw(figure: dict, path: Path) -> str:
             x,
             y,
             label=line["label"],
-            color="#111111" if dashed else _COLOURS[index % len(_COLOURS)],
+            color="#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)],
             linestyle="" if points else "--" if dashed else "-",
             marker="o" if points else None,
             linewidth=1.1 if dashed else 1.6,
         )
-    axes.set(xlabel=figure["x_label"], ylabel=figure["y_label"], xscale=figure["x_scale"], yscale=figure["y_scale"], title=figure["title"])
+    axes.set(
+        xlabel=figure["x_label"],
+        ylabel=figure["y_label"],
+        xscale=figure["x_scale"],
+        yscale=figure["y_scale"],
+        title=figure["title"],
+    )
     axes.grid(True, which="major", alpha=0.25)
     axes.legend(fontsize="small", frameon=False)
     buffer = io.StringIO()

@@ -17,17 +17,23 @@ def render(directory: str | os.PathLike) -> Path:
     """Make `index.html` from the ledger and the studies saved under a directory, with each figure and its data next to it."""
     root = Path(directory)
     if not root.is_dir():
-        raise DataFileError(f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`.")
+        raise DataFileError(
+            f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
+        )
     studies = [_study(path) for path in sorted(root.glob("*/study.json"))]
     ledger = _read(root / "ledger.json", "claims") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
-        raise DataFileError(f"'{root}' holds neither a ledger.json nor any study.json: nothing to report. It must be a directory that penchant wrote.")
+        raise DataFileError(
+            f"'{root}' holds neither a ledger.json nor any study.json: nothing to report. It must be a directory that penchant wrote."
+        )
     for study in studies:
         for figure in study["figures"]:
             stem = root / study["name"] / figure["name"]
             figure["svg"] = draw(figure, stem.with_suffix(".svg"))
             write_csv(figure, stem.with_suffix(".csv"))
-    environment = Environment(loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
+    )
     page = environment.get_template("page.html").render(
         studies=studies,
         claims=ledger["claims"] if ledger else [],
@@ -61,10 +67,17 @@ def _read(path: Path, key: str) -> dict:
 
 
 def _counts(claims: list[dict]) -> dict[str, int]:
-    return {outcome: sum(claim["verdict"] == outcome for claim in claims) for outcome in ("confirmed", "refuted", "undecided")}
+    return {
+        outcome: sum(claim["verdict"] == outcome for claim in claims)
+        for outcome in ("confirmed", "refuted", "undecided")
+    }
 
 
 def _citations(studies: list[dict], claims: list[dict]) -> list[str]:
     """The papers behind what is on the page, without the theorem numbers, each once."""
-    texts = [claim["citation"] for claim in claims] + [finding.get("citation", "") for study in studies for finding in study["findings"]]
-    return sorted({part.strip() for text in texts for part in text.split(";") if part.strip() and part.strip() != "none"})
+    texts = [claim["citation"] for claim in claims] + [
+        finding.get("citation", "") for study in studies for finding in study["findings"]
+    ]
+    return sorted(
+        {part.strip() for text in texts for part in text.split(";") if part.strip() and part.strip() != "none"}
+    )
