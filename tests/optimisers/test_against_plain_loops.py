@@ -117,13 +117,11 @@ def test_adam_with_eps_stands_still_once_the_gradient_is_far_below_eps():
 
 @pytest.mark.parametrize("rule", ["normalised", "momentum", "polyak", "accelerated"])
 def test_scale_free_rules_do_not_see_a_constant_factor_on_the_loss(rule):
-    for data, loss in PROBLEMS.values():
-        paths = [
-            pt.train(pt.Setting(data, pt.Direct(), loss, reduction), RULES[rule][0], steps=200).params
-            for reduction in ("mean", "sum")
-        ]
-        # The factor n enters as log n only, and cancels: identical up to the rounding of that sum.
-        assert np.abs(paths[0] - paths[1]).max() <= 1e-12 * np.abs(paths[0]).max()
+    data, loss = PROBLEMS["tokens"]
+    settings = (pt.Setting(data, pt.Direct(), loss, reduction) for reduction in ("mean", "sum"))
+    mean, total = (pt.train(setting, RULES[rule][0], steps=200).params for setting in settings)
+    # The factor n enters as log n only, and cancels: identical up to the rounding of that sum.
+    assert np.abs(mean - total).max() <= 1e-12 * np.abs(mean).max()
 
 
 def test_gradient_descent_sees_the_factor_as_a_step_size():

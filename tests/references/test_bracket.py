@@ -56,7 +56,7 @@ def test_polyhedral_solutions_are_certified(name, norm):
     [pt.gradient_descent(0.5), pt.normalised_descent(0.1), pt.momentum(0.1), pt.polyak(2.0), pt.Accelerated(0.05)],
     ids=["gd", "ngd", "momentum", "polyak", "accelerated"],
 )
-@pytest.mark.parametrize("name", DATA)
+@pytest.mark.parametrize("name", ["separable", "tokens"])
 def test_a_run_certifies_itself_and_the_bracket_narrows(name, optimiser):
     data = DATA[name]
     run = pt.train(
@@ -69,7 +69,7 @@ def test_a_run_certifies_itself_and_the_bracket_narrows(name, optimiser):
 
 
 def test_dual_of_a_run_reproduces_its_weights_exactly():
-    for data in DATA.values():
+    for data in (DATA["separable"], DATA["tokens"]):
         run = pt.train(pt.Setting(data, pt.Direct(), pt.Exponential()), pt.momentum(0.1), steps=500)
         again = np.asarray(data.adjoint(jnp.asarray(run.dual[-1])))
         assert np.abs(again - run.weight()).max() <= 1e-12 * np.abs(run.weight()).max()  # 500 roundings of each

@@ -44,7 +44,7 @@ def max_margin(data: Any) -> Solution:
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
-_features = eqx.filter_jit(lambda data: jax.vmap(data.adjoint)(jnp.eye(len(data.constrained()))))
+_features = eqx.filter_jit(lambda data, units: jax.vmap(data.adjoint)(units))
 
 
 def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
@@ -159,7 +159,7 @@ def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray
         root = np.zeros((rank, len(gram)))
         root[:, pivots - 1] = np.triu(factor)[:rank]
         return root
-    features = np.asarray(_features(data))[active].reshape(active.sum(), -1)
+    features = np.asarray(_features(data, jnp.eye(len(active))[active])).reshape(active.sum(), -1)
     return features.T if features.shape[1] <= len(features) else np.linalg.qr(features.T, mode="r")
 
 
