@@ -106,13 +106,12 @@ class _Path:
 
     def __init__(self, setting: Setting):
         self.setting, self.rows, self.params, self.duals, self.steps = setting, [], [], [], []
-        self.dual = None
 
-    def add(self, steps: int, state: State, view: View, dual: np.ndarray) -> None:
+    def add(self, steps: int, state: State, view: View) -> None:
         self.steps.append(steps)
         self.rows.append(jax.tree.map(np.asarray, view))
         self.params.append(jax.tree.map(np.asarray, state.params))
-        self.duals.append(dual)
+        self.duals.append(np.asarray(state.dual))
 
     def series(self) -> dict[str, np.ndarray]:
         names = ("log_time", "log_excess", "log_slope", "norm", "margins", "weights")
@@ -152,10 +151,9 @@ def follow(
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
     first = read(setting, params)
-    state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()))
+    state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), jnp.zeros_like(first.weights))
     path, view = _Path(setting), _view(setting, state)
-    dual = np.zeros(len(first.weights))
-    path.add(0, state, view, dual)
+    path.add(0, state, view)
     if not np.isfinite(first.log_slope_norm):
         return *_finish(path, Status.zero_gradient, {}), {}
     start = origin(first)
@@ -180,16 +178,15 @@ def follow(
                 if _crossed(view, after, recorder.quantity, value):
                     length = _land(advance, h, view, after, recorder.quantity, value)
                     point, _, seen = advance(length)
-                    path.add(steps + 1, point, seen, dual + _multipliers(view, seen, length / h))
+                    path.add(steps + 1, point, seen)
         if hits:
             used = min(_land(advance, h, view, after, name, stops[name]) for name in hits)
             new, _, after = (new, error, after) if used == h else advance(used)
             status = Status.reached_target
         steps, clock = steps + 1, clock + used
-        dual = dual + _multipliers(view, after, 1.0)
         state, view = new, after
         if recorder is None or status is not Status.running:
-            path.add(steps, state, view, dual)
+            path.add(steps, state, view)
         status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / _ORDER)))
     extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
@@ -198,13 +195,6 @@ def follow(
 
 def _finish(path: _Path, status: Status, extra: dict) -> tuple[dict, PyTree, Status]:
     return path.series(), jax.tree.map(lambda *leaves: np.stack(leaves), *path.params), status
-
-
-def _multipliers(before: View, after: View, fraction: float) -> np.ndarray:
-    """Multipliers gathered over a step, in units of arc length: any nonnegative combination is a valid dual point."""
-    arc = fraction * abs(float(after.norm) - float(before.norm))
-    share = lambda view: np.asarray(view.weights) / max(np.abs(np.asarray(view.weights)).sum(), np.finfo(float).tiny)
-    return arc * (share(before) + share(after)) / 2
 
 
 def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> Status:

@@ -24,10 +24,14 @@ _FLAT = 1e-6  # below this change of log|grad L| the exponential quotient is its
 
 
 class State(eqx.Module):
-    """A point of the flow: parameters and p = t |grad L|, the physical time in units of the gradient."""
+    """A point of the flow: parameters, p = t |grad L| (the physical time in units of the gradient), and the multipliers gathered so far.
+
+    `dual` is the integral of -dL/dmargins over physical time: for weights trained directly, W - W_0 = sum_k dual_k Z_k.
+    """
 
     params: PyTree
     progress: Float[Array, ""]
+    dual: Float[Array, "N"]
 
 
 class Tolerances(eqx.Module):
@@ -49,6 +53,7 @@ class _Frozen(eqx.Module):
     curvature: Float[Array, "N N"]
     heading: Float[Array, "N"]
     unit: PyTree
+    unit_weights: Float[Array, "N"]
     stiffness: Float[Array, ""]
 
 
@@ -68,20 +73,22 @@ def _freeze(setting: Setting, params: PyTree, reading: Reading, speed: Array) ->
     # the solve, at the price of every digit once margins pass 1e8.
     along = reading.weights / jnp.sum(reading.weights**2)
     curvature = curvature - jnp.outer(reading.weights, along @ curvature)
-    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, speed / size)
+    unit_weights = reading.weights / size
+    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, unit_weights, speed / size)
 
 
 def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Any:
-    """b -> (I + h c P J' H J)^-1 b."""
+    """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
     _, push = jax.linearize(setting.margins, params)
     _, pull = setting.linearise(params)
     system = jnp.eye(len(frozen.heading)) / (h * frozen.stiffness) + frozen.curvature @ frozen.gram
     factors = jax.scipy.linalg.lu_factor(system)
 
-    def solve(b: PyTree) -> PyTree:
+    def solve(b: PyTree) -> tuple[PyTree, Array]:
         z = jax.scipy.linalg.lu_solve(factors, frozen.curvature @ push(b))
-        correction = _axpy(-jnp.vdot(frozen.heading, z), frozen.unit, pull(z))
-        return _axpy(-1.0, correction, b)
+        along = jnp.vdot(frozen.heading, z)
+        correction = _axpy(-along, frozen.unit, pull(z))
+        return _axpy(-1.0, correction, b), -z - along * frozen.unit_weights
 
     return solve
 
@@ -103,10 +110,12 @@ def _substeps(
         state, reading = carry
         speed = clock.speed(reading, setting.norm(state.params), state.progress, start)
         factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
-        params = _axpy(1.0, solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope)), state.params)
+        step, corrected = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
+        params = _axpy(1.0, step, state.params)
         after = read(setting, params)
         change = after.log_gradient_norm - reading.log_gradient_norm
-        return State(params, _progress(state.progress, speed * h / count, change)), after
+        progress = _progress(state.progress, speed * h / count, change)
+        return State(params, progress, state.dual - factor * reading.weights + corrected), after
 
     return jax.lax.fori_loop(0, count, body, (state, read(setting, state.params)))[0]
 
@@ -137,10 +146,13 @@ def _size(setting: Setting, state: State, new: State, error: State, tolerances: 
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
     deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
+    The progress p forgets its past as |grad L| falls; what a step forgets need only be as good as the margins, since an
+    error of p is an absolute error of log t, and log t is a margin.
     """
     margins, push = jax.linearize(setting.margins, new.params)
-    shares = jnp.abs(setting.weigh(margins).weights)
-    shares = shares / jnp.sum(shares)
+    reading = read(setting, new.params)
+    shares = jnp.abs(reading.weights) / jnp.sum(jnp.abs(reading.weights))
+    fall = jnp.minimum(reading.log_gradient_norm - read(setting, state.params).log_gradient_norm, 0.0)
     shift = push(error.params)
     spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
     rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(margins))
@@ -149,6 +161,7 @@ def _size(setting: Setting, state: State, new: State, error: State, tolerances: 
     parts = (
         length / (tolerances.relative * scale),
         spread / (tolerances.margin + rounding),
-        jnp.abs(error.progress) / ((tolerances.relative + rounding) * jnp.abs(new.progress)),
+        jnp.abs(error.progress)
+        / ((tolerances.relative + rounding - tolerances.margin * jnp.expm1(fall)) * jnp.abs(new.progress)),
     )
     return jnp.max(jnp.stack(parts))

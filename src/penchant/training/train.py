@@ -1,6 +1,5 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import ArgumentError
-from ..flow.flow import GradientFlow, follow
+from ..flow.flow import GradientFlow, Levels, follow
 from ..optimisers.base import Move
 from ..reading import Reading, read
 from ..settings.base import Setting
@@ -112,15 +111,15 @@ def _check_precision(setting: Setting) -> None:
 def _flow(
     setting: Setting, optimiser: GradientFlow, start: PyTree, until: Any, steps: int | None, recorder: Any
 ) -> Any:
-    if recorder is not None and not isinstance(recorder, Sequence | np.ndarray):
+    if recorder is not None and not isinstance(recorder, Levels):
         raise ArgumentError(
-            "recorder", "train with GradientFlow", "None: the flow records its own steps", repr(recorder)
+            "recorder", "train with GradientFlow", "`Levels`, or None to record every step of the flow", repr(recorder)
         )
     if _is_batch(setting, start):
         count = jax.tree.leaves(start)[0].shape[0]
         members = [jax.tree.map(lambda leaf, k=k: leaf[k], start) for k in range(count)]
         return [_flow(setting, optimiser, member, until, steps, recorder) for member in members]
-    series, params, status, extra = follow(setting, optimiser, start, limits(until), steps)
+    series, params, status, extra = follow(setting, optimiser, start, limits(until), steps, recorder)
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
 
