@@ -139,8 +139,8 @@ class Hadamard(eqx.Module):
         return data.margins(params.first * params.second), pull
 
     def gram(self, params: Pair, data: Any) -> Float[Array, "N N"]:
-        features = jax.vmap(data.adjoint)(jnp.eye(len(data.constrained())))
-        return (features * (params.first**2 + params.second**2)) @ features.T
+        columns = jax.vmap(data.margins)(jnp.diag(jnp.hypot(params.first, params.second)))
+        return columns.T @ columns
 
     def inner(self, a: Pair, b: Pair) -> Float[Array, ""]:
         return tree_inner(a, b)
