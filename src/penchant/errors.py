@@ -98,7 +98,11 @@ class InfeasibleDiagonal(InfeasibleError):
             self,
             f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}.\n"
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the diagonals of the pair features to a vector of norm {norm:.1e}.\n"
-            + ("  Fix: train a full matrix, `KeyQuery()` on the token data themselves." if full else "  Fix: drop the samples with large weights."),
+            + (
+                "  Fix: train a full matrix, `KeyQuery()` on the token data themselves."
+                if full
+                else "  Fix: drop the samples with large weights."
+            ),
             weights,
             norm,
         )

@@ -11,7 +11,9 @@ from .factored import Factors
 from .tokens import TokenSelection
 
 
-def equal_score_tokens(n: int, length: int, d: int, seed: int, *, gap: float = 6.0, other: float = 0.0) -> TokenSelection:
+def equal_score_tokens(
+    n: int, length: int, d: int, seed: int, *, gap: float = 6.0, other: float = 0.0
+) -> TokenSelection:
     """Normal tokens and queries with labels +1, -1, +1, ...; the optimal token scores `other + gap`, every other one exactly `other`.
 
     The head has norm `gap`, so the geometry of the tokens does not depend on the gap.
