@@ -1,5 +1,6 @@
 """Separately trained keys and queries: theorems for the user's own data."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from ..errors import InfeasibleError
 from ..flow.flow import GradientFlow
 from ..reading import read
 from ..references.base import Solution
-from ..references.bracket import Norm, adjoint
+from ..references.bracket import Euclidean, Norm, adjoint
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
@@ -54,7 +55,7 @@ class _ValueTheorem(Theorem):
 
 def norm_of(reference: Solution) -> Norm:
     """The norm a reference minimises."""
-    return {"nuclear": Nuclear(), "l1": L1()}[reference.norm]
+    return {"nuclear": Nuclear(), "l1": L1()}.get(reference.norm, Euclidean())
 
 
 def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
@@ -96,10 +97,8 @@ def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
     first = read(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
     others = {"frobenius": max_margin(data).weight, "first gradient": -np.asarray(first)}
     if len(set(data.weight_shape)) == 1:
-        try:
+        with suppress(InfeasibleError):  # where no diagonal matrix separates the data there is one rival less
             others["l1, diagonal"] = np.diag(diagonal_margin(DiagonalTokens(data)).weight)
-        except InfeasibleError:
-            pass  # no diagonal matrix separates these data: one rival less
     return rivals(reference, others)
 
 
