@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from problems import attention_loss, infimum
 from scipy.integrate import solve_ivp
 
@@ -33,14 +34,14 @@ def settings():
 def test_margins_jacobian_and_gram_agree_with_the_weight(name):
     setting = settings()[name]
     params = setting.start(seed=3, scale=0.7)
-    flat, shape = jax.flatten_util.ravel_pytree(params)
+    flat, shape = ravel_pytree(params)
     margins = lambda x: setting.data.margins(setting.weight(shape(x)))
     jacobian = np.asarray(jax.jacobian(margins)(flat))
     assert np.allclose(setting.margins(params), margins(flat), rtol=1e-12, atol=1e-12)
     gram = np.asarray(setting.parametrisation.gram(params, setting.data))
     assert np.allclose(gram, jacobian @ jacobian.T, rtol=1e-11, atol=1e-11)
     cotangent = np.random.default_rng(1).standard_normal(len(jacobian))
-    pulled = jax.flatten_util.ravel_pytree(setting.linearise(params)[1](jnp.asarray(cotangent)))[0]
+    pulled = ravel_pytree(setting.linearise(params)[1](jnp.asarray(cotangent)))[0]
     assert np.allclose(pulled, cotangent @ jacobian, rtol=1e-11, atol=1e-11)
 
 

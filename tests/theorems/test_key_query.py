@@ -1,5 +1,6 @@
 """Key-query theorems on given data: hypotheses, verdicts, a run's own certificates, and figures from another integrator."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,7 +26,7 @@ def test_the_flow_on_keys_and_queries_is_confirmed_and_rivals_are_refuted():
 
 def test_a_start_that_separates_nothing_is_undecided():
     setting = matrix_run()[0].setting
-    start = Factors(-np.eye(5), np.eye(5))
+    start = Factors(-jnp.eye(5), jnp.eye(5))
     run = pt.train(setting, pt.GradientFlow(), start, until=pt.LogTimeAbove(-20.0), steps=5)
     verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
     assert verdict.outcome is Outcome.undecided

@@ -1,5 +1,7 @@
 """Token selection with a diagonal weight matrix: the margins are linear in a vector of d numbers."""
 
+from typing import Any
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
@@ -24,7 +26,7 @@ class DiagonalTokens(eqx.Module):
 
     tokens: TokenSelection
 
-    def __init__(self, tokens: TokenSelection):
+    def __init__(self, tokens: Any):
         if not isinstance(tokens, TokenSelection):
             raise ArgumentError("tokens", "DiagonalTokens", "TokenSelection", type(tokens).__name__)
         rows, columns = tokens.weight_shape

@@ -39,15 +39,15 @@ class KeyQuery(eqx.Module):
         if self.width is not None and (isinstance(self.width, bool) or self.width < 1):
             raise ArgumentError("width", "KeyQuery", "a positive integer or None", repr(self.width))
 
-    def columns(self, data: TokenSelection) -> int:
+    def columns(self, data: Any) -> int:
         """The width in use."""
         return max(data.weight_shape) if self.width is None else self.width
 
-    def zeros(self, data: TokenSelection) -> Factors:
+    def zeros(self, data: Any) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
         return Factors(jnp.zeros((rows, self.columns(data))), jnp.zeros((columns, self.columns(data))))
 
-    def random(self, data: TokenSelection, rng: np.random.Generator, scale: float) -> Factors:
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
         key = rng.standard_normal((rows, self.columns(data)))
         query = rng.standard_normal((columns, self.columns(data)))

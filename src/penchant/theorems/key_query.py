@@ -9,7 +9,7 @@ from ..errors import InfeasibleError
 from ..flow.flow import GradientFlow
 from ..reading import read
 from ..references.base import Solution
-from ..references.bracket import Euclidean, Norm, adjoint
+from ..references.bracket import Euclidean, Norm, adjoint, margins
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
@@ -60,7 +60,7 @@ def norm_of(reference: Solution) -> Norm:
 
 def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
     """norm(W) / margin(W) over its minimum, minus 1; infinite while the margin is not positive."""
-    margin = np.asarray(data.margins(weight))[data.constrained()].min()
+    margin = np.asarray(margins(data, weight))[data.constrained()].min()
     return norm_of(reference).value(weight) / margin / reference.value - 1 if margin > 0 else float("inf")
 
 

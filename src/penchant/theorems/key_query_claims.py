@@ -9,7 +9,7 @@ from ..diagnostics.rates import log_log_slope
 from ..errors import InfeasibleDiagonal
 from ..flow.flow import GradientFlow, Levels
 from ..references.base import Solution
-from ..references.bracket import adjoint
+from ..references.bracket import adjoint, margins
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
@@ -252,7 +252,7 @@ def contrast(planted: bool) -> Verdict:
         direct, frobenius = direct_run(seed)
         product_weight, direct_weight = (direct.weight(), run.weight()) if planted else (run.weight(), direct.weight())
         checks.append(_value(run, product_weight, nuclear, frobenius.weight))
-        margin = np.asarray(run.setting.data.margins(direct_weight)).min()
+        margin = np.asarray(margins(run.setting.data, direct_weight)).min()
         checks.append(
             at_most(
                 float(np.linalg.norm(direct_weight) / margin / frobenius.value - 1),
