@@ -47,14 +47,13 @@ def main() -> None:
     torch.set_num_threads(1)
     wall, cpu = time.perf_counter(), clock()
     found = machine.limits()
-    facts = machine.describe(found)
+    facts = {"mode": "quick" if options.quick else "full", **machine.describe(found)}
     sections = []
     for name in options.names or COMPARISONS:
         say(f"{name}: begin")
         sections.append(COMPARISONS[name].compare(found, options.quick))
-    facts["share of the core we had"] = f"{100 * (clock() - cpu) / (time.perf_counter() - wall):.0f} %"
-    facts["mode"] = "quick" if options.quick else "full"
-    write(options.out, facts, sections)
+        facts["share of the core we had"] = f"{100 * (clock() - cpu) / (time.perf_counter() - wall):.0f} %"
+        write(options.out, facts, sections)  # after each one: an interrupted run keeps what it measured
     say(f"wrote {options.out.name} and results.json")
 
 

@@ -9,7 +9,7 @@ from penchant.settings.generators import random_tokens
 
 from . import torch_loop
 from .machine import Limits
-from .section import Section, ratio
+from .section import Section, ratio, seconds
 from .timing import alternate, say
 
 SIZE, STEPS, SAMPLED = (6, 8, 10), 500, 3
@@ -26,8 +26,8 @@ def compare(limits: Limits, quick: bool) -> Section:
     counts = COUNTS[1:2] if quick else COUNTS
     rows = [_row(setting, optimiser, count, limits) for count in counts]
     notes = [
-        "The gain of a batch shrinks with its size: ten runs share little overhead. Per run it cannot exceed the ratio of dispatching to "
-        "arithmetic in a single run, so it is smaller on larger problems and on one core; nothing here uses the second core.",
+        "Small batches gain least: ten runs share little overhead. The gain cannot exceed the ratio of dispatching to "
+        "arithmetic in a call with a single start, so it is smaller for longer runs and larger problems; only one core is used.",
         "In a batch that stops on an event all members wait for the last one, which these runs of fixed length do not show.",
     ]
     return Section("batch", "A batch of starts against a loop", ABOUT, rows, notes)
@@ -57,7 +57,7 @@ def _row(setting: pt.Setting, optimiser: Any, count: int, limits: Limits) -> dic
         **times,
         "together beats one by one by": ratio(times["one by one"], times["together"]),
         "together beats PyTorch by": ratio(times["PyTorch, extrapolated"], times["together"]),
-        "per step and run": f"{1e6 * times['together'].median / (count * STEPS):.2g} µs",
-        "floor": f"{1e6 * limits.seconds(4 * n * d * d + 4 * n * length * d):.2g} µs",
+        "per step and run": seconds(times["together"].median / (count * STEPS)),
+        "floor": seconds(limits.seconds(4 * n * d * d + 4 * n * length * d)),
         "differs": float(np.max(np.abs(np.subtract(apart, joint))) / np.max(np.abs(apart))),
     }

@@ -10,7 +10,7 @@ import penchant as pt
 from penchant.settings.generators import random_tokens
 
 from .machine import Limits
-from .section import Section, ratio
+from .section import Section, ratio, seconds
 from .timing import alternate, once, say
 
 SIZES = ((6, 8, 10), (20, 10, 30), (50, 10, 50), (100, 20, 100), (200, 20, 200))
@@ -57,7 +57,7 @@ def _row(size: tuple[int, int, int], limits: Limits, quick: bool) -> dict[str, A
         **{f"faster than {name}": ratio(times[name], times["ours"]) for name in solvers},
         "gap, ours": solution.bracket.gap,
         **gaps,
-        "floor": f"{1e3 * limits.seconds(4 * count**2 * d + count**3 / 3):.2g} ms",
+        "floor": seconds(limits.seconds(4 * count**2 * d + count**3 / 3)),
     }
 
 

@@ -50,8 +50,10 @@ def seconds(value: float) -> str:
     >>> seconds(0.0123), seconds(4e-6), seconds(150)
     ('12.3 ms', '4.00 µs', '150 s')
     """
-    factor, unit = (1, "s") if value >= 1 else (1e3, "ms") if value >= 1e-3 else (1e6, "µs")
-    return f"{_three(value * factor)} {unit}"
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if value * factor >= 1:
+            return f"{_three(value * factor)} {unit}"
+    return f"{_three(value * 1e9)} ns"
 
 
 def _three(value: float) -> str:

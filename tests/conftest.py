@@ -3,14 +3,12 @@
 import os
 from pathlib import Path
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-
 import hypothesis
 import jax
 import numpy as np
 import pytest
 
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # one core per test worker
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 
 jax.config.update("jax_enable_x64", True)

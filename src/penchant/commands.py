@@ -1,6 +1,7 @@
 """What the commands do, as functions that return plain values."""
 
 import json
+import os
 import sys
 import time
 from argparse import Namespace
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import ArgumentError, DataFileError, InfeasibleError
+from .errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMargin
 from .files import write_bytes
 from .flow.flow import GradientFlow
 from .optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
@@ -150,6 +151,9 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
         raise ArgumentError("--cap", "penchant", "used with ngd, momentum or polyak", f"--optimiser {name}")
     if size is not None and name == "flow":
         raise ArgumentError("--step-size", "penchant", "left out for the flow", size)
+    for option, value in (("--step-size", size), ("--cap", cap)):
+        if value is not None and not value > 0:
+            raise ArgumentError(option, "penchant", "positive", value)
     limit = np.inf if cap is None else cap
     longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
     if name == "flow":
@@ -179,6 +183,8 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
     product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
     if options.start == "zeros" or (options.start == "small" and product):
         return setting, start
+    if options.seed < 0:
+        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     if options.start == "small":
         weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
     elif options.start.endswith(".npz"):
@@ -198,7 +204,7 @@ def _prediction(prediction: Prediction) -> dict:
         "citation": prediction.theorem.citation,
         "paper": prediction.theorem.paper,
         "holds": prediction.holds,
-        "hypotheses": plain(prediction.hypotheses),
+        "hypotheses": [vars(hypothesis) for hypothesis in prediction.hypotheses],
         "reference": {
             "norm": found.norm,
             "value": found.value,
@@ -237,6 +243,13 @@ def _number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
+def _writable(path: str) -> None:
+    """Fail before the work, not after it."""
+    parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")
+
+
 def print_prediction(content: dict) -> None:
     reference = content["reference"]
     print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
@@ -270,6 +283,8 @@ def _budget(options: Namespace, optimiser: Any) -> tuple[int | None, Any]:
             steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(optimiser.rule.step)) + 1, 1e8))
         return steps, LogTimeAbove(log_time)
     if options.margin is not None:
+        if not 0 < options.margin < np.inf:
+            raise ArgumentError("--margin", "penchant train", "positive and finite", options.margin)
         return None, MarginAbove(options.margin)
     if options.steps is not None:
         return options.steps, None
@@ -282,10 +297,12 @@ def train(options: Namespace) -> dict:
     optimiser = optimiser_of(options, setting)
     steps, until = _budget(options, optimiser)
     if options.save:
-        _npz(options.save)
+        _writable(_npz(options.save))
+    if options.out:
+        _writable(str(Path(options.out) / "index.html"))
     try:
         prediction = catalogue.predict(setting, optimiser)
-    except InfeasibleError as error:
+    except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason = None, f"no prediction: {error}"
     else:
         reason = ""
@@ -326,6 +343,8 @@ def train(options: Namespace) -> dict:
             seconds=0.0,
         )
         content["page"] = str(render(options.out))
+    elif options.out:
+        print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
     return content
 
 

@@ -106,3 +106,15 @@ class InfeasibleDiagonal(InfeasibleError):
             weights,
             norm,
         )
+
+
+class UndecidedMargin(PenchantError):
+    """Data too ill-conditioned for float64 to say whether there is a positive margin."""
+
+    def __init__(self, norm: float, longest: float):
+        PenchantError.__init__(
+            self,
+            f"Cannot decide in float64 whether these data have a positive margin: if they have, it is at most {norm:.1e}, while the longest feature has length {longest:.1e}.\n"
+            "  Usual cause: columns of very different scale.\n"
+            "  Fix: rescale the columns to similar size (this changes the l2 norm, and so the question).",
+        )

@@ -5,7 +5,6 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import loss_and_gradient
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
@@ -17,6 +16,7 @@ from penchant.settings.generators import local_pair, random_tokens, separable, s
 from penchant.settings.tokens import TokenSelection
 from penchant.training.events import limits
 from penchant.training.status import Status
+from problems import loss_and_gradient
 
 PAIR = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential(), "sum")
 CLOCKS = {"arc": pt.RelativeArc(), "drop": pt.LogExcessDrop(), "time": pt.LogTime()}
@@ -189,14 +189,14 @@ def test_margin_of_a_million_within_two_seconds_and_the_direction_to_1e_9(proble
     data = separable() if problem == "classification" else signal_tokens()
     setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
     pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(10.0))  # compiles
-    clock = time.perf_counter()
+    clock = time.process_time()
     run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
-    elapsed = time.perf_counter() - clock
+    elapsed = time.process_time() - clock
     best = pt.max_margin(data)
     assert run.status is Status.reached_target
     assert misalignment(run.weight(), best.weight) <= 1e-9
     assert pt.bracket(data, run.weight(), run.dual[-1]).upper / best.value - 1 <= 1e-5  # 1/margin times log n
-    assert elapsed < 2 * 3  # two seconds alone on a core; other processes may take two thirds of it
+    assert elapsed < 2  # processor time, so that a busy machine does not matter
 
 
 def test_flow_reaches_the_local_direction_of_the_pair():

@@ -3,13 +3,13 @@
 import cvxpy as cp
 import numpy as np
 import pytest
-from problems import features
 
 import penchant as pt
 from penchant.errors import InfeasibleDiagonal, InfeasibleSVM
 from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.generators import random_tokens
 from penchant.theorems.key_query import certified_rank
+from problems import features
 
 
 def by_cvxpy(data):

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from problems import attention_loss, infimum
 from scipy.integrate import solve_ivp
 
 import penchant as pt
@@ -13,6 +12,7 @@ from penchant.errors import ArgumentError
 from penchant.settings.factored import Factors, Pair
 from penchant.settings.generators import random_tokens
 from penchant.training.status import Status
+from problems import attention_loss, infimum
 
 TOKENS = pt.equal_score_tokens(3, 4, 5, seed=1)
 DIAGONAL = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, seed=5))

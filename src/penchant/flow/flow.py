@@ -20,6 +20,9 @@ from .integrator import State, Tolerances, attempt
 
 _RESOLUTION = 1e-3  # as in descent: absolute margin error above which weights are not to be trusted
 _SHRINK, _GROW, _SAFETY, _ORDER = 0.2, 4.0, 0.9, 4
+_STATIONARY = (
+    1e-6  # relative change of the excess over one length of the weights: below it the flow stands at a minimum
+)
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit cannot change a float64 state
 
 
@@ -155,7 +158,11 @@ def follow(
     path, view = _Path(setting), _view(setting, state)
     path.add(0, state, view)
     if not np.isfinite(first.log_slope_norm):
-        return *_finish(path, Status.zero_gradient, {}), {}
+        return *_finish(path, Status.zero_gradient), {}
+    if bool(levels.reached(view.margin, view.norm, view.log_time, view.log_excess)):
+        return *_finish(path, Status.reached_target), {}
+    if max_steps == 0:
+        return *_finish(path, Status.out_of_steps), {}
     start = origin(first)
     norm = float(setting.norm(params))
     floor = norm if norm > 0 else float(start.length)
@@ -169,7 +176,9 @@ def follow(
         if not (error <= 1 and bool(after.finite)):
             rejected += 1
             h *= max(_SHRINK, _SAFETY * error ** (-1 / _ORDER)) if math.isfinite(error) and error > 1 else _SHRINK
-            status = Status.step_failed if h < _SMALLEST else status
+            if h < _SMALLEST:
+                flat = float(view.log_slope) + math.log(max(float(view.norm), floor)) < math.log(_STATIONARY)
+                status = Status.settled if flat else Status.step_failed
             continue
         used = h
         hits = [name for name, level in stops.items() if _crossed(view, after, name, level)]
@@ -190,10 +199,10 @@ def follow(
         status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / _ORDER)))
     extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
-    return *_finish(path, status, extra), extra
+    return *_finish(path, status), extra
 
 
-def _finish(path: _Path, status: Status, extra: dict) -> tuple[dict, PyTree, Status]:
+def _finish(path: _Path, status: Status) -> tuple[dict, PyTree, Status]:
     return path.series(), jax.tree.map(lambda *leaves: np.stack(leaves), *path.params), status
 
 

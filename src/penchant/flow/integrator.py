@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from ..reading import Reading, read
 from ..settings.base import Setting
 from .clocks import Clock, Origin
+from .elapsed import advance, pace
 
 _SUBSTEPS = (1, 2, 3, 4)
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
@@ -102,7 +103,7 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
 
 
 def _substeps(
-    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: int
+    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: Array
 ) -> State:
     solve = _solver(setting, state.params, frozen, h / count)
 
@@ -120,6 +121,23 @@ def _substeps(
     return jax.lax.fori_loop(0, count, body, (state, read(setting, state.params)))[0]
 
 
+def _extrapolate(columns: State) -> tuple[State, State]:
+    """Aitken-Neville over the substep counts: the value of highest order, and its difference to the next one."""
+    row = [jax.tree.map(lambda leaf, j=j: leaf[j], columns) for j in range(len(_SUBSTEPS))]
+    value = error = row[-1]
+    for i in range(1, len(_SUBSTEPS)):
+        ratios = [_SUBSTEPS[j] / _SUBSTEPS[j - i] - 1 for j in range(i, len(_SUBSTEPS))]
+        pairs = zip(row[1:], row[:-1], ratios, strict=True)
+        row = [_refine(new, old, ratio) for new, old, ratio in pairs]
+        error = jax.tree.map(jnp.subtract, row[-1], value)
+        value = row[-1]
+    return value, error
+
+
+def _refine(new: State, old: State, ratio: float) -> State:
+    return jax.tree.map(lambda a, b: a + (a - b) / ratio, new, old)
+
+
 def attempt(
     setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array
 ) -> tuple[State, Array]:
@@ -127,32 +145,27 @@ def attempt(
     reading = read(setting, state.params)
     norm = setting.norm(state.params)
     frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, start))
-    previous: list[State] = []
-    row: list[State] = []
-    for j, count in enumerate(_SUBSTEPS):
-        row = [_substeps(setting, clock, start, state, frozen, h, count)]
-        for i in range(1, j + 1):
-            ratio = _SUBSTEPS[j] / _SUBSTEPS[j - i] - 1
-            row.append(
-                jax.tree.map(lambda new, old, ratio=ratio: new + (new - old) / ratio, row[i - 1], previous[i - 1])
-            )
-        previous = row
-    error = jax.tree.map(jnp.subtract, row[-1], row[-2])
-    return row[-1], _size(setting, state, row[-1], error, tolerances)
+    counts = jnp.asarray(_SUBSTEPS)
+    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, h, count), counts)
+    new, error = _extrapolate(columns)
+    # Two ways to the physical time: extrapolation is exact where margins settle, collocation where they still turn.
+    at = lambda point: pace(setting, clock, start, point.params, point.progress)
+    progress, miss = advance(state.progress, at(state), at(new), h)
+    better = jnp.abs(miss) < jnp.abs(error.progress)
+    new = eqx.tree_at(lambda point: point.progress, new, jnp.where(better, progress, new.progress))
+    error = eqx.tree_at(lambda point: point.progress, error, jnp.where(better, miss, error.progress))
+    return new, _size(setting, new, error, tolerances)
 
 
-def _size(setting: Setting, state: State, new: State, error: State, tolerances: Tolerances) -> Array:
+def _size(setting: Setting, new: State, error: State, tolerances: Tolerances) -> Array:
     """Error over tolerance.
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
     deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
-    The progress p forgets its past as |grad L| falls; what a step forgets need only be as good as the margins, since an
-    error of p is an absolute error of log t, and log t is a margin.
     """
     margins, push = jax.linearize(setting.margins, new.params)
-    reading = read(setting, new.params)
-    shares = jnp.abs(reading.weights) / jnp.sum(jnp.abs(reading.weights))
-    fall = jnp.minimum(reading.log_gradient_norm - read(setting, state.params).log_gradient_norm, 0.0)
+    shares = jnp.abs(setting.weigh(margins).weights)
+    shares = shares / jnp.sum(shares)
     shift = push(error.params)
     spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
     rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(margins))
@@ -161,7 +174,6 @@ def _size(setting: Setting, state: State, new: State, error: State, tolerances: 
     parts = (
         length / (tolerances.relative * scale),
         spread / (tolerances.margin + rounding),
-        jnp.abs(error.progress)
-        / ((tolerances.relative + rounding - tolerances.margin * jnp.expm1(fall)) * jnp.abs(new.progress)),
+        jnp.abs(error.progress) / ((tolerances.relative + rounding) * jnp.abs(new.progress)),
     )
     return jnp.max(jnp.stack(parts))

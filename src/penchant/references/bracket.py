@@ -9,6 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 import equinox as eqx
 import numpy as np
 
+from ..errors import ArgumentError
+
 
 @runtime_checkable
 class Norm(Protocol):
@@ -72,6 +74,12 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Norm | None = None) -> Brac
     norm = Euclidean() if norm is None else norm
     weight, dual = np.asarray(primal, float), np.asarray(dual, float)
     active = data.constrained()
+    if weight.shape != data.weight_shape:
+        raise ArgumentError("primal", "bracket", f"of shape {data.weight_shape}", f"shape {weight.shape}")
+    if dual.shape != active.shape:
+        raise ArgumentError(
+            "dual", "bracket", f"of shape {active.shape}, one multiplier per margin", f"shape {dual.shape}"
+        )
     reached = np.asarray(margins(data, weight))[active]
     multipliers = np.where(active, np.maximum(dual, 0.0), 0.0)
     target = np.asarray(adjoint(data, multipliers))

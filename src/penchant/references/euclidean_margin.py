@@ -6,20 +6,22 @@ squares problem, which needs no regularity and also finds the proof when there i
 Own code because it is decisively faster than a general cone solver, which sees N constraints on d x d variables.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from scipy.optimize import nnls
 
-from ..errors import InfeasibleError, InfeasibleSVM, NotSeparableError
+from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedMargin
 from .base import Solution
 from .bracket import Euclidean, adjoint, bracket, margins
 
 _ROUNDS = 100
 _GAP = 1e-12  # certified relative width asked of every solution
-_RESOLUTION = 1e-10  # a margin below this fraction of the longest feature cannot be told from 0 in float64
 
 
 def max_margin(data: Any) -> Solution:
@@ -35,12 +37,14 @@ def max_margin(data: Any) -> Solution:
     active = data.constrained()
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
     dual = np.zeros(len(active))
-    dual[active] = _solve(gram, lambda q, norm: _infeasible(data, active, q, norm))
+    root = lambda: _feature_root(data, active, gram)
+    dual[active] = _solve(gram, root, lambda q: _infeasible(data, active, q))
     found = _certified(data, active, _weight(data, dual), dual)
     return found if found.bracket.gap <= _GAP else _refined(data, active, found)
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
+_features = eqx.filter_jit(lambda data: jax.vmap(data.adjoint)(jnp.eye(len(data.constrained()))))
 
 
 def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
@@ -65,31 +69,37 @@ def _refined(data: Any, active: np.ndarray, found: Solution) -> Solution:
     return refined if 0 <= refined.bracket.gap < found.bracket.gap else found
 
 
-def _infeasible(data: Any, active: np.ndarray, q: np.ndarray, norm: float) -> InfeasibleError:
+def _infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
+    """The proof that there is no solution, recomputed from the features; without a proof, the case is undecided."""
     weights = np.zeros(len(active))
-    weights[active] = q
+    weights[active] = q / q.sum()
+    norm = float(np.linalg.norm(_weight(data, weights)))
+    longest = float(np.sqrt(np.max(np.diag(np.asarray(_gram(data))))))
+    if norm > 1e3 * np.finfo(float).eps * longest:  # more than rounding leaves of a combination that vanishes
+        return UndecidedMargin(norm, longest)
     return (NotSeparableError if len(data.weight_shape) == 1 else InfeasibleSVM)(weights, norm)
 
 
-def _solve(gram: np.ndarray, infeasible: Any) -> np.ndarray:
+def _solve(
+    gram: np.ndarray, root: Callable[[], np.ndarray], infeasible: Callable[[np.ndarray], PenchantError]
+) -> np.ndarray:
     scale = gram.diagonal().max()
-    if gram.diagonal().min() <= _RESOLUTION**2 * scale:  # a feature of length 0 can never reach margin 1
-        q = np.zeros(len(gram))
-        q[gram.diagonal().argmin()] = 1.0
-        raise infeasible(q, float(np.sqrt(max(gram.diagonal().min(), 0.0))))
+    if gram.diagonal().min() <= 0:  # a feature of length 0 can never reach margin 1
+        raise infeasible((np.arange(len(gram)) == gram.diagonal().argmin()).astype(float))
     scaled = gram / scale
     found = _block_pivoting(scaled)
     if found is None:
-        found = _least_squares(scaled, lambda q, norm: infeasible(q, norm * np.sqrt(scale)))
+        found = _least_squares(scaled, root() / np.sqrt(scale), infeasible)
     return found / scale
 
 
-def _gap(gram: np.ndarray, dual: np.ndarray) -> float:
-    """Certified relative gap of the norm, from the Gram matrix; infinite without a positive margin."""
-    margins, mass = gram @ dual, dual.sum()
+def _gap(root: np.ndarray, dual: np.ndarray) -> float:
+    """Certified relative gap of the norm; infinite without a positive margin."""
+    weight, mass = root @ dual, dual.sum()
+    margins = root.T @ weight
     if dual.min() < 0 or mass <= 0 or margins.min() <= 0:
         return np.inf
-    return abs(float(dual @ margins) / (margins.min() * mass) - 1)
+    return abs(float(weight @ weight) / (margins.min() * mass) - 1)
 
 
 def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
@@ -110,7 +120,11 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
         )
         if not wrong.any():
             dual = np.maximum(dual, 0.0)
-            return dual if _gap(gram, dual) <= 1e-8 else None  # else too ill-conditioned for Cholesky
+            margins = gram @ dual
+            if margins.min() <= 0:
+                return None
+            gap = abs(float(dual @ margins) / (margins.min() * dual.sum()) - 1)
+            return dual if gap <= 1e-8 else None  # else too ill-conditioned for Cholesky
         if wrong.sum() < fewest:
             fewest, patience = int(wrong.sum()), 10
         elif patience > 0:
@@ -121,38 +135,38 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _least_squares(gram: np.ndarray, infeasible: Any) -> np.ndarray:
+def _least_squares(gram: np.ndarray, root: np.ndarray, infeasible: Callable[[np.ndarray], PenchantError]) -> np.ndarray:
     """min |Rq|^2 + mu^2 (1 - sum q)^2 over q >= 0 with R'R = gram; smaller mu resolves smaller margins."""
-    root = _root(gram)
-    best, least, norm, q = None, np.inf, np.inf, np.zeros(len(gram))
-    for mu in (1.0, 1e-3, 1e-6):
-        q = nnls(np.vstack([root, np.full(len(gram), mu)]), np.append(np.zeros(len(root)), mu), maxiter=30 * len(gram))[
-            0
-        ]
-        for candidate in (_polish(gram, q), q):
-            gap = _gap(gram, candidate)
+    best, least, q = None, np.inf, np.zeros(len(gram))
+    for mu in (1.0, 1e-3, 1e-6, 1e-9, 1e-12):
+        system = np.vstack([root, np.full(len(gram), mu)])
+        q = nnls(system / mu, np.append(np.zeros(len(root)), 1.0), maxiter=30 * len(gram))[0]
+        for candidate in (_polish(root, q), q):
+            gap = _gap(root, candidate)
             if gap < least:
-                best, least = candidate / (gram @ candidate).min(), gap
-        q = q / q.sum()
-        norm = float(np.linalg.norm(root @ q))
-        if least <= _GAP or norm <= _RESOLUTION:
+                best, least = candidate / (root.T @ (root @ candidate)).min(), gap
+        if least <= 1e-6 or np.linalg.norm(root @ q) <= np.finfo(float).eps * q.sum():
             break
     if best is None:
-        raise infeasible(q, norm)
+        raise infeasible(q)
     return best
 
 
-def _root(gram: np.ndarray) -> np.ndarray:
-    """R with R'R = gram, of as many rows as the rank (pivoted Cholesky)."""
-    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
-    root = np.zeros((rank, len(gram)))
-    root[:, pivots - 1] = np.triu(factor)[:rank]
-    return root
+def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray:
+    """R with R'R = gram: from the features themselves while they fit in memory, which keeps all digits, else from the Gram matrix."""
+    if active.sum() * np.prod(data.weight_shape) > 20_000_000:
+        factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
+        root = np.zeros((rank, len(gram)))
+        root[:, pivots - 1] = np.triu(factor)[:rank]
+        return root
+    features = np.asarray(_features(data))[active].reshape(active.sum(), -1)
+    return features.T if features.shape[1] <= len(features) else np.linalg.qr(features.T, mode="r")
 
 
-def _polish(gram: np.ndarray, q: np.ndarray) -> np.ndarray:
+def _polish(root: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Equal margins on the support of q, exactly, if that leaves the multipliers nonnegative."""
     support = np.flatnonzero(q > 1e-9 * q.max())
-    dual = np.zeros(len(gram))
-    dual[support] = np.linalg.lstsq(gram[np.ix_(support, support)], np.ones(len(support)), rcond=None)[0]
-    return dual if dual.min() >= 0 else np.maximum(q, 0.0)
+    weight = np.linalg.lstsq(root[:, support].T, np.ones(len(support)), rcond=None)[0]
+    dual = np.zeros(root.shape[1])
+    dual[support] = np.linalg.lstsq(root[:, support], weight, rcond=None)[0]
+    return dual if dual.min() >= 0 and dual.max() > 0 else np.maximum(q, 0.0)

@@ -47,6 +47,8 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
     """
     active = data.constrained()
     features = np.asarray(jax.vmap(data.adjoint)(jnp.eye(len(active))[active])).reshape(active.sum(), -1)
+    scale = np.abs(features).max()  # the tolerances of the solver are absolute
+    features = features / scale
     n, size = features.shape
     if norm.name == "l1":  # w = p - q with p, q >= 0
         result = linprog(np.ones(2 * size), A_ub=-np.hstack([features, -features]), b_ub=-np.ones(n), method="highs")
@@ -63,5 +65,5 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
         raise PenchantError(f"The {norm.name} program was not solved: {result.message}")
     dual = np.zeros(len(active))
     dual[active] = np.maximum(-result.ineqlin.marginals[:n], 0.0)
-    weight = weight.reshape(data.weight_shape)
+    weight, dual = weight.reshape(data.weight_shape) / scale, dual / scale
     return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm))

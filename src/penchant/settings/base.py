@@ -83,6 +83,8 @@ class Setting(eqx.Module):
     def __init__(self, data: Any, parametrisation: Any, loss: AbstractLoss, reduction: str = "mean"):
         if reduction not in ("mean", "sum"):
             raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
+        if not isinstance(loss, AbstractLoss):
+            raise ArgumentError("loss", "Setting", "a loss such as Exponential() or Logistic()", repr(loss))
         data.check_loss(loss)
         self.data, self.parametrisation, self.loss = data, parametrisation, loss
         self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
@@ -93,6 +95,8 @@ class Setting(eqx.Module):
             return self.parametrisation.zeros(self.data)
         if not scale > 0:
             raise ArgumentError("scale", "Setting.start", "positive", scale)
+        if seed < 0:
+            raise ArgumentError("seed", "Setting.start", "a nonnegative integer", seed)
         return self.parametrisation.random(self.data, np.random.default_rng(seed), scale)
 
     def margins(self, params: PyTree) -> Float[Array, "N"]:

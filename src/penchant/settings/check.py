@@ -23,14 +23,9 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int) -
         where = tuple(int(i) for i in bad[0])
         raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)")
     largest = np.abs(array).max()
-    if largest > 1e100:
-        raise ArgumentError(
-            name,
-            owner,
-            "below 1e100 in size",
-            f"{largest:.3g}",
-            "rescale it: products of three entries must not overflow",
-        )
+    if largest > 1e100 or 0 < largest < 1e-100:
+        fix = "rescale it: products of its entries must neither over- nor underflow"
+        raise ArgumentError(name, owner, "between 1e-100 and 1e100 in size", f"a largest entry of {largest:.3g}", fix)
     return array
 
 

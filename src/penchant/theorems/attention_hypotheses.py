@@ -95,9 +95,11 @@ def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float
     n, others = data.others.shape
     deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
 
+    slope = lambda share: np.asarray(loss.log_slope(jnp.asarray(best[:, None] - deficit[:, None] * (1 - share))))
+    top = slope(np.array([floor, 1.0])).max()  # only ratios matter: a common factor keeps huge scores from overflowing
+
     def force(share: np.ndarray) -> np.ndarray:
-        reached = best[:, None] - deficit[:, None] * (1 - share)
-        return deficit[:, None] * np.exp(np.asarray(loss.log_slope(jnp.asarray(reached)))) * share * (1 - share)
+        return deficit[:, None] * np.exp(slope(share) - top) * share * (1 - share)
 
     strongest = force(np.linspace(floor, 1.0, 4001)).max(axis=1)
     weakest = force(np.linspace(floor, 0.5, 4001)).min(axis=1)
@@ -147,7 +149,8 @@ def small_step_size(step: float, data: TokenSelection, loss: AbstractLoss) -> Hy
     """Gradient descent: the longest possible step is no longer than 1/(2 B^2)."""
     bound = 1 / (2 * token_bound(data) ** 2)
     deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
-    slope = deficit * np.exp(np.asarray(loss.log_slope(jnp.asarray(best - deficit))))
+    with np.errstate(over="ignore"):
+        slope = deficit * np.exp(np.asarray(loss.log_slope(jnp.asarray(best - deficit))))
     longest = float(step * 0.5 * token_bound(data) ** 2 * slope.max())
     worst = int(slope.argmax())
     return Hypothesis(

@@ -18,6 +18,8 @@ from ..settings.base import Setting
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 
+COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these data
+
 
 class Hypothesis(eqx.Module):
     """A computable condition: `slack` >= 0 where it holds (in the units of the condition), the worst `offender`, and what it says."""
@@ -55,7 +57,16 @@ class Prediction(eqx.Module):
     @property
     def separation(self) -> float:
         """1 - corr of the nearest rival: what a run must resolve to decide anything."""
-        return min((rival.separation for rival in self.rivals), default=2.0)
+        return min((rival.separation for rival in self.rivals if rival.separation > COINCIDENT), default=2.0)
+
+    @property
+    def remarks(self) -> str:
+        """What a reader of the verdict should know: failed hypotheses, and rivals that these data cannot tell apart."""
+        failed = [hypothesis.name for hypothesis in self.hypotheses if not hypothesis.holds]
+        same = [rival.name for rival in self.rivals if rival.separation <= COINCIDENT]
+        parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
+        parts += [f"on these data the reference coincides with: {', '.join(same)}"] * bool(same)
+        return "; ".join(parts)
 
 
 class Theorem(eqx.Module):
@@ -91,29 +102,20 @@ class Theorem(eqx.Module):
 def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
     """The verdict on a direction, whoever produced it."""
     bound = min(1e-2, prediction.separation / 10)
-    if not weight.any():
+    if not np.any(weight):
         return Verdict(Outcome.undecided, "the weight is still 0, which has no direction")
-    if prediction.separation < 1e-12:
-        return Verdict(
-            Outcome.undecided,
-            f"rivals are {prediction.separation:.1e} apart: these data cannot tell them from the reference",
-        )
     distance = misalignment(weight, prediction.reference.weight)
-    text = f"1 - corr to the {prediction.reference.norm} reference = {distance:.3g}"
+    text, remarks = f"1 - corr to the {prediction.reference.norm} reference = {distance:.3g}", prediction.remarks
     if distance <= bound:
-        return Verdict(
-            Outcome.confirmed,
-            f"{text} <= {bound:.3g}",
-            bound,
-            distance,
-            "a tenth of the distance to the nearest rival, at most 1e-2",
-        )
+        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, distance, remarks)
     for rival in prediction.rivals:
         near = misalignment(weight, rival.weight)
         if near <= bound and near < distance / 10:
-            detail = f"1 - corr to the rival '{rival.name}' is {near:.3g}"
+            detail = "; ".join([f"1 - corr to the rival '{rival.name}' is {near:.3g}", *([remarks] if remarks else [])])
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, distance, detail)
-    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is nearer than that", bound, distance)
+    return Verdict(
+        Outcome.undecided, f"{text} > {bound:.3g}, and no rival is that near either", bound, distance, remarks
+    )
 
 
 class Claim(eqx.Module):

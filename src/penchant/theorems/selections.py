@@ -8,7 +8,7 @@ import numpy as np
 
 from ..diagnostics.attention import selection
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, InfeasibleSVM, NonUniqueOptimalToken
+from ..errors import ArgumentError, InfeasibleSVM, NonUniqueOptimalToken, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..settings.tokens import TokenSelection
@@ -54,7 +54,7 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...]) -> Selecti
     try:
         marked = data.select(np.asarray(chosen))
         solution = max_margin(marked)
-    except (InfeasibleSVM, NonUniqueOptimalToken):
+    except (InfeasibleSVM, NonUniqueOptimalToken, UndecidedMargin):
         return Selection(chosen, False, None, float("nan"), None)
     margins = np.asarray(marked.margins(jnp.asarray(solution.weight))).reshape(marked.others.shape)
     scores = np.asarray(data.scores)
@@ -98,7 +98,7 @@ def detect_limit(run: Trajectory) -> Limit:
     near = misalignment(weight, reached.solution.weight) if reached.solution is not None else nan
     try:
         wide = near if is_global else misalignment(weight, max_margin(data).weight)
-    except InfeasibleSVM:
+    except (InfeasibleSVM, UndecidedMargin):
         wide = nan
     plateau = -np.inf if is_global else _plateau(run, scores, best)
     distance = np.inf if is_global else abs(float(run.log_excess[-1]) - plateau)

@@ -40,6 +40,7 @@ class _AttentionTheorem(Theorem):
             return verdict
         kind = "locally optimal" if limit.reached.locally_optimal else "not locally optimal"
         detail = f"local direction of tokens {list(limit.tokens)} ({kind}), 1 - corr {limit.misalignment:.3g}, plateau at log excess {limit.plateau:.6g}"
+        detail = "; ".join([detail, *([prediction.remarks] if prediction.remarks else [])])
         if limit.misalignment <= 1e-2 and limit.global_misalignment > 10 * limit.misalignment:
             return Verdict(Outcome.refuted, verdict.inequality, verdict.predicted, verdict.measured, detail)
         return Verdict(Outcome.undecided, verdict.inequality, verdict.predicted, verdict.measured, detail)

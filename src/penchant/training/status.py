@@ -15,7 +15,7 @@ class Status(IntEnum):
     coordinate_underflow = 6
     not_finite = 7
     step_failed = 8
-    interrupted = 9
+    settled = 9
 
     @property
     def message(self) -> str:
@@ -28,8 +28,8 @@ _MESSAGES = {
     Status.reached_target: "The requested margin, norm, time or excess was reached.",
     Status.diverging_step: (
         "The next step would have left the region its rule describes (longer than 1e6 times the weights, or taken from a plateau), so it was not taken. "
-        "Usual causes: (a) training settled above the infimum, on tokens that are not optimal: `detect_limit(run)` names them; "
-        "(b) a step size far too large. Fix: give the rule a cap, for instance `polyak(cap=100)`, or a smaller step."
+        "Usual causes: (a) a step size far too large; (b) for Polyak's rule, training that settled above the infimum, on data that no direction "
+        "separates or on tokens that are not optimal (`detect_limit(run)` names them). Fix: a smaller step, or a cap (`polyak(cap=100)`)."
     ),
     Status.zero_gradient: "The gradient is exactly zero: the run sits on a critical point and no descent rule can leave it.",
     Status.resolution_exhausted: (
@@ -41,5 +41,8 @@ _MESSAGES = {
     ),
     Status.not_finite: "The next step was not finite and was not taken. Fix: a smaller step size.",
     Status.step_failed: "The integrator could not meet its tolerance with any step length. Fix: a larger `tolerance`.",
-    Status.interrupted: "Interrupted by the user; everything recorded so far was kept.",
+    Status.settled: (
+        "The gradient has vanished to rounding at finite weights: the run stands at a minimum. "
+        "Usual cause: data that no direction separates, so that the infimum is attained and not 0."
+    ),
 }

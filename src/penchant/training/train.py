@@ -21,7 +21,7 @@ from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe
 
-_LEAP = 1e6  # a step this many times longer than the weights is a divergence, not a step
+_LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
 _REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
 _RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
@@ -34,6 +34,7 @@ class _Carry(eqx.Module):
     log_time: Float[Array, ""]
     status: Int[Array, ""]
     first_capped: Int[Array, ""]
+    unit: Float[Array, ""]
 
 
 class _Record(eqx.Module):
@@ -156,6 +157,7 @@ def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array,
         jnp.array(-jnp.inf),
         jnp.zeros((), int),
         -jnp.ones((), int),
+        jnp.exp(-first.log_relative_slope),
     )
 
     def stretch(carry: _Carry, target: Array) -> tuple[_Carry, _Record]:
@@ -197,6 +199,7 @@ def _step(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry) -> _C
         jnp.logaddexp(carry.log_time, jnp.log(move.factor) - reading.log_scale),
         status,
         jnp.where((carry.first_capped < 0) & move.capped, carry.count, carry.first_capped),
+        carry.unit,
     )
     stopped = eqx.tree_at(lambda c: c.status, carry, status)
     return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
@@ -212,7 +215,7 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
         (jnp.isneginf(reading.log_slope_norm), Status.zero_gradient),
         (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION, Status.resolution_exhausted),
         (lost, Status.coordinate_underflow),
-        (move.diverging | (square > (_LEAP * jnp.maximum(1.0, norm)) ** 2), Status.diverging_step),
+        (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),
         (~jnp.isfinite(square), Status.not_finite),
     )
     status = jnp.asarray(int(Status.running))

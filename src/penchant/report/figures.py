@@ -1,0 +1,79 @@
+"""Figures from saved series: SVG for the page, CSV for everyone else."""
+
+import csv
+import io
+from pathlib import Path
+
+import numpy as np
+
+from ..files import write_bytes
+
+_COLOURS = (
+    "#1b5e8c",
+    "#c2452d",
+    "#3c8d40",
+    "#8a5aa8",
+    "#b8860b",
+    "#4d4d4d",
+    "#d1679f",
+    "#2aa6a1",
+    "#7a5230",
+    "#9aa83a",
+)
+
+
+def draw(figure: dict, path: Path) -> str:
+    """Draw a figure; writes the SVG file and returns its markup for the page."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
+    FigureCanvasSVG(canvas)
+    axes = canvas.subplots()
+    alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
+    for index, line in enumerate(figure["lines"]):
+        x, y = _visible(line, figure)
+        dashed, points = line["style"] == "prediction", line["style"] == "points"
+        axes.plot(
+            x,
+            y,
+            label=line["label"],
+            color="#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)],
+            linestyle="" if points else "--" if dashed else "-",
+            marker="o" if points else None,
+            linewidth=1.1 if dashed else 1.6,
+        )
+    axes.set(
+        xlabel=figure["x_label"],
+        ylabel=figure["y_label"],
+        xscale=figure["x_scale"],
+        yscale=figure["y_scale"],
+        title=figure["title"],
+    )
+    axes.grid(True, which="major", alpha=0.25)
+    axes.legend(fontsize="small", frameon=False)
+    buffer = io.StringIO()
+    canvas.savefig(buffer, format="svg", metadata={"Date": None})
+    write_bytes(path, buffer.getvalue().encode())
+    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray]:
+    """The points a plot can show: finite, and positive on a logarithmic axis."""
+    x, y = (np.array([np.nan if value is None else value for value in line[key]], float) for key in ("x", "y"))
+    keep = np.isfinite(x) & np.isfinite(y)
+    if figure["x_scale"] == "log":
+        keep &= x > 0
+    if figure["y_scale"] == "log":
+        keep &= y > 0
+    return x[keep], y[keep]
+
+
+def write_csv(figure: dict, path: Path) -> None:
+    """The numbers behind a figure, one row per point."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(["line", figure["x_label"], figure["y_label"]])
+    for line in figure["lines"]:
+        writer.writerows((line["label"], x, y) for x, y in zip(line["x"], line["y"], strict=True))
+    write_bytes(path, buffer.getvalue().encode())

@@ -1,0 +1,82 @@
+"""Diagnostics: pure functions with answers known by hand."""
+
+import mpmath
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+import penchant as pt
+from penchant.diagnostics.attention import log_attention_loss, optimal_attention, selection
+from penchant.diagnostics.direction import misalignment, misalignments
+from penchant.diagnostics.margin import normalised_margins, smooth_margins
+from penchant.diagnostics.rates import log_log_slope, rate
+from penchant.errors import ArgumentError
+from penchant.settings.generators import random_tokens
+
+DATA = random_tokens(3, 3, 4, 0)
+
+
+@pytest.fixture(scope="module")
+def run():
+    return pt.train(pt.Setting(DATA, pt.Direct(), pt.Exponential()), pt.normalised_descent(0.1), steps=30)
+
+
+@pytest.mark.parametrize("angle", [1e-13, 1e-9, 1e-3, 1.0, 3.0])
+def test_misalignment_keeps_its_digits_where_one_minus_dot_has_none(angle):
+    found = misalignment([5.0, 0.0], [np.cos(angle), np.sin(angle)])
+    with mpmath.workdps(40):
+        wanted = float(1 - mpmath.cos(mpmath.mpf(angle)))
+    assert found == pytest.approx(
+        wanted, rel=1e-3 if angle < 1e-12 else 1e-6
+    )  # entries are rounded to 1e-16 of the unit
+
+
+def test_misalignment_ignores_the_lengths_and_sees_the_sign():
+    weight = np.array([[1.0, 2.0], [3.0, -1.0]])
+    assert misalignment(weight, 7 * weight) <= 1e-31
+    assert misalignment(weight, -weight) == pytest.approx(2.0, abs=1e-15)
+
+
+def test_misalignments_agree_between_direct_and_gram(run):
+    best = pt.max_margin(DATA)
+    gram = pt.train(pt.Setting(DATA, pt.Gram(DATA), pt.Exponential()), pt.normalised_descent(0.1), steps=30)
+    one, other = misalignments(run, best), misalignments(gram, best)
+    assert np.isnan(one[0])
+    assert np.isnan(other[0])
+    assert np.allclose(one[1:], other[1:], rtol=1e-10, atol=1e-15)
+    assert one[-1] == misalignment(run.weight(), best.weight)
+
+
+def test_attention_agrees_with_a_plain_softmax(run):
+    found = optimal_attention(run)
+    for record in (0, 10, -1):
+        logits = np.einsum("ntd,de,ne->nt", DATA.tokens, run.weight(record), DATA.queries)
+        shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        wanted = np.take_along_axis(shares, np.asarray(DATA.optimal)[:, None], axis=1)[:, 0]
+        assert np.allclose(found[record], wanted, rtol=1e-13)
+        assert np.allclose(log_attention_loss(run)[record], np.log1p(-wanted), rtol=1e-10)
+        assert np.array_equal(selection(run.setting, run.margins[record]), logits.argmax(axis=1)) or record == 0
+
+
+def test_margins_per_norm(run):
+    assert np.isnan(normalised_margins(run)[0])
+    assert normalised_margins(run)[-1] == run.margins[-1].min() / run.norm[-1]
+    assert smooth_margins(run)[-1] == -run.log_excess[-1] / run.norm[-1]
+
+
+def test_log_log_slope_uses_its_window_only():
+    x = np.geomspace(1, 1e4, 41)
+    y = np.where(x < 100, 1.0, (x / 100) ** -1.5)
+    assert log_log_slope(x, y, (100.0, 1e4)) == pytest.approx(-1.5, abs=1e-12)
+    assert log_log_slope(x, y, (1.0, 90.0)) == pytest.approx(0.0, abs=1e-12)
+    with pytest.raises(ArgumentError, match="'window' argument"):
+        log_log_slope(x, y, (2e4, 3e4))
+
+
+def test_rate_is_the_student_interval():
+    slopes = [-2.0, -1.9, -2.1, -2.05]
+    found = rate(slopes)
+    half = student.ppf(0.975, 3) * np.std(slopes, ddof=1) / 2
+    assert (found.slope, found.half_width) == pytest.approx((-2.0125, half), rel=1e-14)
+    assert (found.low, found.high) == pytest.approx((-2.0125 - half, -2.0125 + half), rel=1e-14)
+    assert np.isnan(rate([1.0]).half_width)

@@ -1,0 +1,40 @@
+"""Verdicts: three values, the inequality, and undecided wherever a number is missing."""
+
+import numpy as np
+import pytest
+
+from penchant.verdict import Outcome, all_of, at_least, at_most, close
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        (at_most(1.0, 1.0, "gap"), Outcome.confirmed),
+        (at_most(1.1, 1.0, "gap"), Outcome.refuted),
+        (at_most(np.nan, 1.0, "gap"), Outcome.undecided),
+        (at_most(1.0, np.nan, "gap"), Outcome.undecided),
+        (at_least(1.0, 1.0, "slack"), Outcome.confirmed),
+        (at_least(0.9, 1.0, "slack"), Outcome.refuted),
+        (at_least(np.nan, 1.0, "slack"), Outcome.undecided),
+        (close(1.01, 1.0, 0.02, "constant"), Outcome.confirmed),
+        (close(1.03, 1.0, 0.02, "constant"), Outcome.refuted),
+        (close(-1.0, 1.0, 0.02, "constant"), Outcome.refuted),
+        (close(np.nan, 1.0, 0.02, "constant"), Outcome.undecided),
+        (close(0.01, 0.0, 0.02, "zero"), Outcome.confirmed),
+    ],
+)
+def test_inequality_decides(verdict, outcome):
+    assert verdict.outcome is outcome
+    assert str(verdict).startswith(outcome.value)
+
+
+def test_the_text_holds_the_inequality_that_was_true():
+    assert str(at_most(2.0, 1.0, "gap")) == "refuted: gap = 2 > 1"
+    assert str(at_least(2.0, 1.0, "slack")) == "confirmed: slack = 2 >= 1"
+
+
+def test_all_of_reports_the_worst():
+    good, bad, unknown = at_most(0.0, 1.0, "a"), at_most(2.0, 1.0, "b"), at_most(np.nan, 1.0, "c")
+    assert all_of(good, unknown, bad) is bad
+    assert all_of(good, unknown) is unknown
+    assert all_of(good, good).outcome is Outcome.confirmed
