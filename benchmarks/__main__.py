@@ -11,13 +11,14 @@ import torch
 
 from penchant.training.trajectory import write_bytes
 
-from . import batch, flow, growth, machine, references, steps
+from . import batch, flow, growth, machine, nuclear, references, steps
 from .section import Section
 from .timing import clock, say
 
 COMPARISONS: dict[str, ModuleType] = {
     "steps": steps,
     "references": references,
+    "nuclear": nuclear,
     "flow": flow,
     "batch": batch,
     "growth": growth,

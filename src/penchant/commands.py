@@ -19,6 +19,7 @@ from .optimisers.base import Accelerated, gradient_descent, momentum, normalised
 from .optimisers.memory import Adam
 from .report.page import render
 from .settings.base import Setting
+from .settings.factored import Hadamard, KeyQuery
 from .settings.files import LOSSES, Request, guess, read_arrays, setting_of
 from .studies import own_data
 from .studies.base import Study, plain, save
@@ -174,23 +175,25 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
-    request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise)
+    extra = {"seed": options.seed, "scale": options.scale}
+    if not options.scale > 0:
+        raise ArgumentError("--scale", "penchant train", "positive", options.scale)
+    request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, extra)
     setting, start = setting_of(kind, arrays, request)
-    if options.start == "zeros":
+    product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
+    if options.start == "zeros" or (options.start == "small" and product):
         return setting, start
     if options.seed < 0:
         raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     if options.start == "small":
         weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
-        if not options.scale > 0:
-            raise ArgumentError("--scale", "penchant train", "positive", options.scale)
     elif options.start.endswith(".npz"):
         weights = read_arrays(options.start)
     else:
         raise ArgumentError(
             "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
         )
-    return setting_of(kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise))
+    return setting_of(kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise, extra))
 
 
 def _prediction(prediction: Prediction) -> dict:
@@ -236,6 +239,10 @@ def _npz(path: str) -> str:
     return path
 
 
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
+
+
 def _writable(path: str) -> None:
     """Fail before the work, not after it."""
     parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
@@ -247,10 +254,10 @@ def print_prediction(content: dict) -> None:
     reference = content["reference"]
     print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
     for hypothesis in content["hypotheses"]:
-        mark = "holds" if hypothesis["holds"] else "FAILS"
+        mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
         print(
-            f"hypothesis {mark}  {hypothesis['name']}: slack {hypothesis['slack']:.4g}{offender} ({hypothesis['detail']})"
+            f"hypothesis {mark}  {hypothesis['name']}: slack {_number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
         )
     print(
         f"reference  minimum {reference['norm']} norm with margins >= 1: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
@@ -307,7 +314,7 @@ def train(options: Namespace) -> dict:
         show(f"training with {options.optimiser}")
         run = run_training(setting, optimiser, start, steps=steps, until=until)
     verdict = catalogue.judge(prediction, run) if prediction is not None else Verdict(Outcome.undecided, reason)
-    found = own_data.own_bracket(run)
+    found = own_data.own_bracket(run, prediction=prediction)
     content = {
         "status": run.status.name,
         "message": run.status.message,

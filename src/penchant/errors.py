@@ -88,6 +88,26 @@ class InfeasibleSVM(InfeasibleError):
         )
 
 
+class InfeasibleDiagonal(InfeasibleError):
+    """Token-selection data on which no diagonal matrix selects all optimal tokens."""
+
+    def __init__(self, weights: Any, norm: float, full: bool):
+        self.full = full
+        whole = "separable by a full matrix, not by a diagonal one" if full else "not separable by any matrix"
+        InfeasibleError.__init__(
+            self,
+            f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}.\n"
+            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the diagonals of the pair features to a vector of norm {norm:.1e}.\n"
+            + (
+                "  Fix: train a full matrix, `KeyQuery()` on the token data themselves."
+                if full
+                else "  Fix: drop the samples with large weights."
+            ),
+            weights,
+            norm,
+        )
+
+
 class UndecidedMargin(PenchantError):
     """Data too ill-conditioned for float64 to say whether there is a positive margin."""
 

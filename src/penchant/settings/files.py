@@ -14,6 +14,8 @@ from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Setting
 from .classification import Classification
+from .diagonal import DiagonalTokens
+from .factored import Factors, Hadamard, KeyQuery, Pair
 from .losses import AbstractLoss, Exponential, Logistic
 from .parametrisations import Direct, Gram
 from .tokens import TokenSelection
@@ -83,15 +85,48 @@ def _tokens(arrays: dict[str, np.ndarray]) -> TokenSelection:
     return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), queries=queries)
 
 
+def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
+    """Keys and queries; zeros are a stationary point, so the start is small and random unless a file gives K and Q."""
+    width = request.options.get("width")
+    if request.start is not None and width is None and np.ndim(request.start.get("K")) == 2:
+        width = int(np.shape(request.start["K"])[1])
+    setting = Setting(_tokens(arrays), KeyQuery(width), request.loss, request.reduction)
+    if request.start is None:
+        return setting, setting.start(request.options.get("seed", 0), request.options.get("scale", 1e-3))
+    shape = lambda leaf: tuple(leaf.shape)
+    zero = setting.start()
+    key, query = _named(request.start, "K", shape(zero.key)), _named(request.start, "Q", shape(zero.query))
+    return setting, Factors(jnp.asarray(key), jnp.asarray(query))
+
+
+def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
+    """Diagonal keys and queries from equation (5) of the paper, unless a file gives the diagonals a and b."""
+    data = DiagonalTokens(_tokens(arrays))
+    setting = Setting(data, Hadamard(), request.loss, request.reduction)
+    if request.start is None:
+        rng = np.random.default_rng(request.options.get("seed", 0))
+        return setting, Hadamard().one_sided(data, request.options.get("scale", 1e-3), rng)
+    first, second = (_named(request.start, name, data.weight_shape) for name in ("a", "b"))
+    frozen = np.flatnonzero((first == 0) & (second == 0))
+    if len(frozen):
+        raise ArgumentError(
+            "start",
+            "train",
+            "non-zero in a or b",
+            f"0 in both at {frozen[0]}",
+            "a coordinate that starts there never moves",
+        )
+    return setting, Pair(jnp.asarray(first), jnp.asarray(second))
+
+
+_ATTENTION = "tokens, labels, head [, queries | scores]"
 KINDS = {
     kind.name: kind
     for kind in (
         Kind("linear", "inputs, labels", lambda arrays, request: _direct(_classification(arrays), request)),
-        Kind(
-            "attention",
-            "tokens, labels, head [, queries | scores]",
-            lambda arrays, request: _direct(_tokens(arrays), request),
-        ),
+        Kind("attention", _ATTENTION, lambda arrays, request: _direct(_tokens(arrays), request)),
+        Kind("attention-kq", _ATTENTION, _key_query),
+        Kind("attention-diagonal", _ATTENTION, _diagonal),
     )
 }
 

@@ -9,17 +9,20 @@ from ..diagnostics.margin import normalised_margins
 from ..diagnostics.rates import log_log_slope
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
-from ..references.bracket import Bracket, bracket
+from ..references.bracket import Bracket, Euclidean, bracket
 from ..theorems.base import Prediction
+from ..theorems.key_query import norm_of
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
 
 
-def own_bracket(run: Trajectory, record: int = -1) -> Bracket:
-    """The better of the two certificates a run carries: from its accumulated and from its instantaneous multipliers."""
+def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> Bracket:
+    """The better of the two certificates a run carries, from its accumulated and its instantaneous multipliers, in the predicted norm."""
     data, weight = run.setting.data, run.weight(record)
-    return max((bracket(data, weight, dual[record]) for dual in (run.dual, run.weights)), key=lambda found: found.lower)
+    norm = Euclidean() if prediction is None else norm_of(prediction.reference)
+    found = [bracket(data, weight, dual[record], norm) for dual in (run.dual, run.weights)]
+    return max(found, key=lambda one: one.lower)
 
 
 def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, float]:
@@ -47,7 +50,7 @@ def measured_rate(run: Trajectory, distance: np.ndarray, optimiser: Any) -> str:
 
 
 def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Table, ...]:
-    found, own = prediction.reference.bracket, own_bracket(run)
+    found, own = prediction.reference.bracket, own_bracket(run, prediction=prediction)
     distance = misalignments(run, prediction.reference)
     hypotheses = tuple(
         (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
@@ -91,7 +94,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     x_scale = "log" if x[-1] > 100 else "linear"
     line = lambda name, y: (Line(name, x, y),)
     distance = misalignments(run, prediction.reference)[1:]
-    gaps = np.array([own_bracket(run, k).gap for k in range(1, len(run))])
+    gaps = np.array([own_bracket(run, k, prediction).gap for k in range(1, len(run))])
     best = Line("best possible", x, np.full(len(x), prediction.reference.margin), "prediction")
     figures = (
         Figure(

@@ -1,0 +1,72 @@
+"""Token selection with a diagonal weight matrix: the margins are linear in a vector of d numbers."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from .base import Infimum, Weighing
+from .losses import AbstractLoss
+from .tokens import TokenSelection
+
+
+class DiagonalTokens(eqx.Module):
+    r"""`TokenSelection` with $W = \mathrm{Diag}(\beta)$: margins $\langle B_k, \beta\rangle$ with $B_k = (x_{opt} - x) \odot q$.
+
+    The loss is that of the token data; only the set of admissible weights is smaller, so data that a full matrix separates
+    need not be separable here.
+
+    >>> import penchant as pt
+    >>> data = DiagonalTokens(pt.TokenSelection([[[1.0, 2.0], [0.0, 5.0]]], [1], [1.0, 0.0], queries=[[3.0, 1.0]]))
+    >>> data.features().tolist()                               # (1, -3) * (3, 1)
+    [[3.0, -3.0]]
+    """
+
+    tokens: TokenSelection
+
+    def __init__(self, tokens: Any):
+        if not isinstance(tokens, TokenSelection):
+            raise ArgumentError("tokens", "DiagonalTokens", "TokenSelection", type(tokens).__name__)
+        rows, columns = tokens.weight_shape
+        if rows != columns:
+            raise ArgumentError(
+                "tokens", "DiagonalTokens", "tokens and queries of one dimension", f"{rows} and {columns}"
+            )
+        self.tokens = tokens
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.tokens.weight_shape[0],)
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"norm": "l2", "margin": "(x_opt - x)^T Diag(w) q"}
+
+    def features(self) -> Float[Array, "N d"]:
+        """One row per margin."""
+        n, others = self.tokens.others.shape
+        return (self.tokens.differences() * self.tokens.queries[:, None]).reshape(n * others, -1)
+
+    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "N"]:
+        return self.features() @ weight
+
+    def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "d"]:
+        return coefficients @ self.features()
+
+    def gram(self) -> Float[Array, "N N"]:
+        features = self.features()
+        return features @ features.T
+
+    def constrained(self) -> np.ndarray:
+        return self.tokens.constrained()
+
+    def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
+        return self.tokens.weigh(margins, loss)
+
+    def check_loss(self, loss: AbstractLoss) -> None:
+        self.tokens.check_loss(loss)
+
+    def infimum(self, loss: AbstractLoss) -> Infimum:
+        return self.tokens.infimum(loss)

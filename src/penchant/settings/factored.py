@@ -1,0 +1,233 @@
+r"""Products as weights: the same model, trained in factors, prefers other solutions.
+
+`KeyQuery` trains $W = KQ^\top$ and gradient flow then minimises the nuclear norm; `Hadamard` trains $\beta = a \odot b$ and the norm is
+$\ell_1$; `PlusMinus` is `Hadamard` in rotated coordinates. All are Euclidean in their factors, so only the margins and their
+Jacobian are special: in margin space $JJ^\top$ has a closed form.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from .parametrisations import tree_inner
+from .tokens import TokenSelection
+
+
+class Factors(eqx.Module):
+    """Key and query matrices, one row per input dimension and one column per unit of width."""
+
+    key: Float[Array, "*b d r"]
+    query: Float[Array, "*b e r"]
+
+
+class KeyQuery(eqx.Module):
+    r"""$W = KQ^\top$ with K (d, width) and Q (e, width); the width is by default the larger dimension.
+
+    **Hypotheses:** gradient flow from a small start minimises the nuclear norm (Sheen et al. 2024, for aligned data; conjectured
+    otherwise). $K^\top K - Q^\top Q$ is conserved. K = Q = 0 is a stationary point: start with a seed.
+    """
+
+    width: int | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        if self.width is not None and (isinstance(self.width, bool) or self.width < 1):
+            raise ArgumentError("width", "KeyQuery", "a positive integer or None", repr(self.width))
+
+    def columns(self, data: Any) -> int:
+        """The width in use."""
+        return max(data.weight_shape) if self.width is None else self.width
+
+    def zeros(self, data: Any) -> Factors:
+        rows, columns = _matrix_shape(data, "KeyQuery")
+        return Factors(jnp.zeros((rows, self.columns(data))), jnp.zeros((columns, self.columns(data))))
+
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Factors:
+        rows, columns = _matrix_shape(data, "KeyQuery")
+        key = rng.standard_normal((rows, self.columns(data)))
+        query = rng.standard_normal((columns, self.columns(data)))
+        return Factors(jnp.asarray(scale * key), jnp.asarray(scale * query))
+
+    def weight(self, params: Factors, data: TokenSelection) -> Float[Array, "d e"]:
+        return params.key @ params.query.T
+
+    def named(self, params: Factors, data: TokenSelection) -> dict[str, Array]:
+        return {"K": params.key, "Q": params.query}
+
+    def linearise(self, params: Factors, data: TokenSelection) -> tuple[Array, Callable[[Array], Factors]]:
+        differences = data.differences()
+        shifted, keyed = differences @ params.key, data.queries @ params.query
+        margins = jnp.einsum("ntr,nr->nt", shifted, keyed).ravel()
+
+        def pull(cotangent: Array) -> Factors:
+            gathered = jnp.einsum("ntd,nt->nd", differences, cotangent.reshape(shifted.shape[:2]))
+            return Factors(gathered.T @ keyed, data.queries.T @ (gathered @ params.key))
+
+        return margins, pull
+
+    def gram(self, params: Factors, data: TokenSelection) -> Float[Array, "N N"]:
+        n, others = data.others.shape
+        differences = data.differences().reshape(n * others, -1)
+        repeat = lambda rows: jnp.repeat(rows, others, axis=0)
+        inner = lambda rows: rows @ rows.T
+        inputs, outputs = inner(data.queries), inner(data.queries @ params.query)
+        wide = lambda square: repeat(repeat(square).T).T
+        return inner(differences) * wide(outputs) + inner(differences @ params.key) * wide(inputs)
+
+    def inner(self, a: Factors, b: Factors) -> Float[Array, ""]:
+        return tree_inner(a, b)
+
+    def norm(self, params: Factors) -> Float[Array, ""]:
+        return jnp.sqrt(tree_inner(params, params))
+
+    def refresh(self, params: Factors) -> Factors:
+        return params
+
+    def conserved(self, params: Factors) -> Float[Array, "r r"]:
+        """K'K - Q'Q, which gradient flow cannot change."""
+        return params.key.T @ params.key - params.query.T @ params.query
+
+
+class Pair(eqx.Module):
+    """Two vectors of the length of the weight."""
+
+    first: Float[Array, "*b d"]
+    second: Float[Array, "*b d"]
+
+
+class Hadamard(eqx.Module):
+    r"""$\beta = a \odot b$: the diagonals of K and Q, or a two-layer diagonal linear network.
+
+    **Hypotheses:** gradient flow from a small start minimises the l1 norm. $a^2 - b^2$ is conserved, so a coordinate with
+    a = b = 0 never moves.
+    """
+
+    def zeros(self, data: Any) -> Pair:
+        size = _vector_length(data, "Hadamard")
+        return Pair(jnp.zeros(size), jnp.zeros(size))
+
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Pair:
+        size = _vector_length(data, "Hadamard")
+        first = rng.standard_normal(size)
+        return Pair(jnp.asarray(scale * first), jnp.asarray(scale * rng.standard_normal(size)))
+
+    def one_sided(self, data: Any, scale: Any, rng: np.random.Generator) -> Pair:
+        """Equation (5) of the paper: in each coordinate one factor is 0 and the other is sqrt(2) `scale`, drawn by a coin."""
+        scales = _scales(scale, _vector_length(data, "Hadamard"), "Hadamard.one_sided")
+        picked = rng.integers(0, 2, len(scales)).astype(bool)
+        return Pair(
+            jnp.asarray(np.where(picked, np.sqrt(2) * scales, 0.0)),
+            jnp.asarray(np.where(picked, 0.0, np.sqrt(2) * scales)),
+        )
+
+    def weight(self, params: Pair, data: Any) -> Float[Array, "d"]:
+        return params.first * params.second
+
+    def named(self, params: Pair, data: Any) -> dict[str, Array]:
+        return {"a": params.first, "b": params.second}
+
+    def linearise(self, params: Pair, data: Any) -> tuple[Array, Callable[[Array], Pair]]:
+        def pull(cotangent: Array) -> Pair:
+            direction = data.adjoint(cotangent)
+            return Pair(direction * params.second, direction * params.first)
+
+        return data.margins(params.first * params.second), pull
+
+    def gram(self, params: Pair, data: Any) -> Float[Array, "N N"]:
+        columns = jax.vmap(data.margins)(jnp.diag(jnp.hypot(params.first, params.second)))
+        return columns.T @ columns
+
+    def inner(self, a: Pair, b: Pair) -> Float[Array, ""]:
+        return tree_inner(a, b)
+
+    def norm(self, params: Pair) -> Float[Array, ""]:
+        return jnp.sqrt(tree_inner(params, params))
+
+    def refresh(self, params: Pair) -> Pair:
+        return params
+
+    def conserved(self, params: Pair) -> Float[Array, "d"]:
+        """a^2 - b^2, coordinate by coordinate."""
+        return (params.first - params.second) * (params.first + params.second)
+
+    def twin(self, params: Pair) -> Pair:
+        """The same point for `PlusMinus`: (a + b, a - b)/sqrt(2), defined for every start (Lemma 4.1)."""
+        return Pair((params.first + params.second) / jnp.sqrt(2.0), (params.first - params.second) / jnp.sqrt(2.0))
+
+
+class PlusMinus(eqx.Module):
+    r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
+
+    def zeros(self, data: Any) -> Pair:
+        return Hadamard().zeros(data)
+
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Pair:
+        return Hadamard().random(data, rng, scale)
+
+    def weight(self, params: Pair, data: Any) -> Float[Array, "d"]:
+        return (params.first - params.second) * (params.first + params.second) / 2
+
+    def named(self, params: Pair, data: Any) -> dict[str, Array]:
+        return {"w_plus": params.first, "w_minus": params.second}
+
+    def linearise(self, params: Pair, data: Any) -> tuple[Array, Callable[[Array], Pair]]:
+        def pull(cotangent: Array) -> Pair:
+            direction = data.adjoint(cotangent)
+            return Pair(direction * params.first, -direction * params.second)
+
+        return data.margins(self.weight(params, data)), pull
+
+    def gram(self, params: Pair, data: Any) -> Float[Array, "N N"]:
+        return Hadamard().gram(params, data)
+
+    def inner(self, a: Pair, b: Pair) -> Float[Array, ""]:
+        return tree_inner(a, b)
+
+    def norm(self, params: Pair) -> Float[Array, ""]:
+        return jnp.sqrt(tree_inner(params, params))
+
+    def refresh(self, params: Pair) -> Pair:
+        return params
+
+    def conserved(self, params: Pair) -> Float[Array, "d"]:
+        """w+ w-, coordinate by coordinate."""
+        return params.first * params.second
+
+
+def _matrix_shape(data: Any, owner: str) -> tuple[int, int]:
+    if len(data.weight_shape) != 2:
+        raise ArgumentError(
+            "data", f"a Setting with {owner}", "TokenSelection, with a matrix as weight", type(data).__name__
+        )
+    return data.weight_shape
+
+
+def _vector_length(data: Any, owner: str) -> int:
+    if len(data.weight_shape) != 1:
+        raise ArgumentError(
+            "data",
+            f"a Setting with {owner}",
+            "data with a vector as weight",
+            type(data).__name__,
+            "wrap token data as `DiagonalTokens(data)`: its weight is the diagonal of W",
+        )
+    return data.weight_shape[0]
+
+
+def _scales(scale: Any, size: int, owner: str) -> np.ndarray:
+    scales = np.broadcast_to(np.asarray(scale, float), (size,))
+    bad = np.flatnonzero(~(scales > 0))
+    if len(bad):
+        raise ArgumentError(
+            "scale",
+            owner,
+            "positive in every coordinate",
+            f"{scales[bad[0]]:g} in coordinate {bad[0]}",
+            "a coordinate that starts at 0 in both factors never moves",
+        )
+    return scales

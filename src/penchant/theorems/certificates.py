@@ -1,0 +1,48 @@
+"""A run certifies itself: bounds on the best norm from its own weights and multipliers, at every record."""
+
+import equinox as eqx
+import numpy as np
+
+from ..references.bracket import Norm, bracket
+from ..training.trajectory import Trajectory
+
+_WINDOW = 0.8  # the window of multipliers begins where the margin was margin^0.8
+
+
+class Certificates(eqx.Module):
+    """Bounds per record. `upper` = norm / margin (infinite before the margin is positive); lower bounds from the multipliers
+    `accumulated` since the start, in the `window` since the margin was margin^0.8, and at this `instant`."""
+
+    margin: np.ndarray
+    upper: np.ndarray
+    accumulated: np.ndarray
+    window: np.ndarray
+    instant: np.ndarray
+
+    @property
+    def lower(self) -> np.ndarray:
+        """The best lower bound of each record."""
+        return np.maximum(np.maximum(self.accumulated, self.window), self.instant)
+
+    def gap(self, kind: str) -> np.ndarray:
+        """upper/lower - 1 with the lower bounds of one kind; infinite while one side is missing."""
+        lower = getattr(self, kind)
+        return np.where(lower > 0, self.upper / np.where(lower > 0, lower, 1.0) - 1, np.inf)
+
+
+def certificates(run: Trajectory, norm: Norm) -> Certificates:
+    """Bounds on min ||W|| subject to margins >= 1 from the run alone; no solver is involved."""
+    margin, data = run.smallest_margin(), run.setting.data
+    rows = []
+    for record in range(len(run)):
+        weight = run.weight(record)
+        window = run.dual[record] - run.dual[_window_start(margin, record)]
+        found = [bracket(data, weight, dual, norm) for dual in (run.dual[record], window, run.weights[record])]
+        rows.append((found[0].upper, *(bound.lower for bound in found)))
+    return Certificates(margin, *np.array(rows).T)
+
+
+def _window_start(margin: np.ndarray, record: int) -> int:
+    if margin[record] <= 1:
+        return 0
+    return int(np.flatnonzero(margin[: record + 1] <= margin[record] ** _WINDOW)[-1:].sum())

@@ -1,0 +1,188 @@
+"""Separately trained keys and queries: theorems for the user's own data."""
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from ..errors import InfeasibleError
+from ..flow.flow import GradientFlow
+from ..reading import read
+from ..references.base import Solution
+from ..references.bracket import Euclidean, Norm, adjoint, margins
+from ..references.diagonal_margin import diagonal_margin
+from ..references.euclidean_margin import max_margin
+from ..references.nuclear_margin import Nuclear, nuclear_margin
+from ..references.polyhedral_margin import L1
+from ..settings.base import Setting
+from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import Hadamard, KeyQuery, PlusMinus
+from ..settings.parametrisations import Direct
+from ..settings.tokens import TokenSelection
+from ..training.trajectory import Trajectory
+from ..verdict import Outcome, Verdict
+from . import attention_hypotheses as conditions
+from . import key_query_hypotheses as assumptions
+from .base import Hypothesis, Prediction, Theorem, rivals
+from .linear_models import covered
+
+SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
+_SEPARABLE = 1e-6  # rivals whose norm exceeds the optimum by less than this cannot be told from it
+_CLOSE = 1e-2  # a run this near the optimum counts as there, if the rivals are ten times farther
+
+
+def certified_rank(data: Any, solution: Solution, mass: float = 1e-3) -> int:
+    """The smallest r such that every optimal W has at most the fraction `mass` of its nuclear norm outside r directions.
+
+    Proved from the dual: an optimal W loses (1 - s) per unit of nuclear norm along a singular pair of size s of the scaled
+    dual matrix, and cannot lose more than the certified gap.
+    """
+    pull = np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))
+    sizes = np.linalg.svd(pull, compute_uv=False)
+    loss = 1 - sizes / sizes[0]
+    return int((loss * mass < max(solution.bracket.gap, 1e-15)).sum())
+
+
+class _ValueTheorem(Theorem):
+    """Judged by the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
+
+    paper = "key_query_attention"
+    rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
+
+    def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
+        return judge_value(prediction, run.weight(), norm_of(prediction.reference))
+
+
+def norm_of(reference: Solution) -> Norm:
+    """The norm a reference minimises."""
+    return {"nuclear": Nuclear(), "l1": L1()}.get(reference.norm, Euclidean())
+
+
+def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
+    """norm(W) / margin(W) over its minimum, minus 1; infinite while the margin is not positive."""
+    margin = np.asarray(margins(data, weight))[data.constrained()].min()
+    return norm_of(reference).value(weight) / margin / reference.value - 1 if margin > 0 else float("inf")
+
+
+def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdict:
+    """Confirmed: the excess is below a tenth of that of the nearest rival (and 1e-2). Refuted: the weight is a rival."""
+    data, reference = prediction.setting.data, prediction.reference
+    others = {rival.name: excess(data, rival.weight, reference) for rival in prediction.rivals}
+    nearest = min(others.values(), default=float("inf"))
+    measured = excess(data, np.asarray(weight), reference)
+    text = f"{norm.name} norm at margin 1 over its minimum - 1 = {measured:.3g}"
+    if not np.isfinite(measured):
+        return Verdict(Outcome.undecided, "the margin is not positive yet: not separating", None, measured)
+    if nearest < _SEPARABLE:
+        return Verdict(
+            Outcome.undecided,
+            f"{text}, but a rival is within {nearest:.1e} of the optimum: these data cannot tell them apart",
+        )
+    bound = min(_CLOSE, nearest / 10)
+    if measured <= bound:
+        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, measured, f"nearest rival at {nearest:.3g}")
+    for name, value in others.items():
+        scaled = [np.asarray(w) / np.linalg.norm(w) for w in (weight, _named(prediction, name))]
+        if np.linalg.norm(scaled[0] - scaled[1]) <= _CLOSE and abs(measured - value) <= 0.1 * value:
+            return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, measured, f"it is the rival '{name}'")
+    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is near", bound, measured)
+
+
+def _named(prediction: Prediction, name: str) -> np.ndarray:
+    return next(rival.weight for rival in prediction.rivals if rival.name == name)
+
+
+def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
+    data: TokenSelection = setting.data
+    first = read(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
+    others = {"frobenius": max_margin(data).weight, "first gradient": -np.asarray(first)}
+    if len(set(data.weight_shape)) == 1:
+        with suppress(InfeasibleError):  # where no diagonal matrix separates the data there is one rival less
+            others["l1, diagonal"] = np.diag(diagonal_margin(DiagonalTokens(data)).weight)
+    return rivals(reference, others)
+
+
+def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesis, ...]:
+    data: TokenSelection = setting.data
+    width = setting.parametrisation.columns(data)
+    return (
+        conditions.feasible(reference),
+        conditions.unique_optimal(data),
+        conditions.equal_scores(data),
+        assumptions.initial_loss(setting, data, setting.start()),
+        assumptions.orthogonal_optimal(data),
+        assumptions.parallel_queries(data),
+        assumptions.paired_tokens(data),
+        assumptions.wide_enough(width, data.weight_shape, certified_rank(data, reference)),
+        assumptions.limit_exists(),
+    )
+
+
+class KeyQueryFlow(_ValueTheorem):
+    """Theorem 5.1: gradient flow on (K, Q), proved for aligned data and starts."""
+
+    name = "theorem-5.1"
+    statement = (
+        "Gradient flow on K and Q from a small start minimises the nuclear norm of W = K Q' subject to margins >= 1."
+    )
+    citation = f"{SHEEN}, Theorem 5.1"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return isinstance(setting.parametrisation, KeyQuery) and isinstance(optimiser, GradientFlow)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        return _matrix_conditions(setting, reference)
+
+    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
+        reference = nuclear_margin(setting.data)
+        hypotheses = self.hypotheses(setting, optimiser, reference)
+        return Prediction(self, setting, hypotheses, reference, _matrix_rivals(setting, reference), self.rate)
+
+
+class KeyQueryConjecture(KeyQueryFlow):
+    """No theorem covers the optimiser; the nuclear norm is offered as a conjecture."""
+
+    name = "key-query-conjecture"
+    statement = "Conjecture: this optimiser on K and Q converges to the minimum nuclear norm subject to margins >= 1."
+    citation = "none"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return isinstance(setting.parametrisation, KeyQuery)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        return (*_matrix_conditions(setting, reference), covered(type(optimiser).__name__))
+
+
+class DiagonalFlow(_ValueTheorem):
+    """Theorem 4.1: gradient flow on the diagonals of K and Q."""
+
+    name = "theorem-4.1"
+    statement = "Gradient flow on diagonal K and Q minimises the l1 norm of the diagonal of W subject to margins >= 1."
+    citation = f"{SHEEN}, Theorem 4.1"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return (
+            isinstance(setting.parametrisation, Hadamard | PlusMinus)
+            and isinstance(setting.data, DiagonalTokens)
+            and isinstance(optimiser, GradientFlow)
+        )
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        tokens = setting.data.tokens
+        return (
+            conditions.feasible(reference),
+            conditions.unique_optimal(tokens),
+            conditions.equal_scores(tokens),
+            assumptions.initial_loss(setting, tokens, setting.start()),
+            assumptions.limit_exists(),
+        )
+
+    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
+        reference = diagonal_margin(setting.data)
+        first = read(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).slope
+        others = {"l2": max_margin(setting.data).weight, "first gradient": -np.asarray(first)}
+        hypotheses = self.hypotheses(setting, optimiser, reference)
+        return Prediction(self, setting, hypotheses, reference, rivals(reference, others), self.rate)
+
+
+THEOREMS = (KeyQueryFlow(), KeyQueryConjecture(), DiagonalFlow())

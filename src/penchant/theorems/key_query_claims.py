@@ -1,0 +1,454 @@
+"""Every statement of the key-query paper as a check with a refutation twin, and what happens where it assumes."""
+
+from functools import cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..diagnostics.rates import log_log_slope
+from ..errors import InfeasibleDiagonal
+from ..flow.flow import GradientFlow, Levels
+from ..references.base import Solution
+from ..references.bracket import adjoint, margins
+from ..references.diagonal_margin import diagonal_margin
+from ..references.euclidean_margin import max_margin
+from ..references.nuclear_margin import Nuclear, nuclear_margin
+from ..references.polyhedral_margin import L1
+from ..settings.attention_generators import Aligned, aligned_tokens, contrary_pair, equal_score_tokens
+from ..settings.base import Setting
+from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
+from ..settings.losses import Exponential
+from ..settings.parametrisations import Direct
+from ..settings.tokens import TokenSelection
+from ..training.events import LogTimeAbove, MarginAbove
+from ..training.train import train
+from ..training.trajectory import Trajectory
+from ..verdict import Verdict, all_of, at_least, at_most, close
+from . import attention_hypotheses as conditions
+from . import key_query_hypotheses as assumptions
+from .base import Claim, Hypothesis
+from .certificates import certificates
+from .key_query import SHEEN, certified_rank, excess
+
+PAPER = "key_query_attention"
+_STEPS = 5000
+_DECADES = tuple(np.geomspace(1e2, 1e6, 17))
+_W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
+
+
+@cache
+def matrix_run(
+    seed: int = 1, scale: float = 0.1, width: int = 5, draw: int | None = None
+) -> tuple[Trajectory, Solution]:
+    """Gradient flow on (K, Q), 3 samples of 4 tokens in 5 dimensions, to margin 1e6, and the nuclear reference."""
+    data = equal_score_tokens(3, 4, 5, seed)
+    setting = Setting(data, KeyQuery(width), Exponential())
+    start = setting.start(100 + seed if draw is None else draw, scale / np.sqrt(width))
+    run = train(
+        setting, GradientFlow(), start, until=MarginAbove(1e6), steps=_STEPS, recorder=Levels("margin", _DECADES)
+    )
+    return run, nuclear_margin(data)
+
+
+@cache
+def direct_run(seed: int = 1) -> tuple[Trajectory, Solution]:
+    """Gradient flow on W from 0 on the same data, and the Frobenius reference."""
+    data = equal_score_tokens(3, 4, 5, seed)
+    return train(
+        Setting(data, Direct(), Exponential()), GradientFlow(), until=MarginAbove(1e6), steps=_STEPS
+    ), max_margin(data)
+
+
+@cache
+def diagonal_run(seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
+    """Gradient flow on diagonal K and Q (or their rotation), 4 samples of 4 tokens in 12 dimensions, to margin 1e6."""
+    data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
+    start = Hadamard().one_sided(data, scale, np.random.default_rng(0))
+    setting = Setting(data, PlusMinus() if rotated else Hadamard(), Exponential())
+    start = Hadamard().twin(start) if rotated else start
+    run = train(
+        setting, GradientFlow(), start, until=MarginAbove(1e6), steps=_STEPS, recorder=Levels("margin", _DECADES)
+    )
+    return run, diagonal_margin(data)
+
+
+@cache
+def aligned_run(shift: float = 0.0) -> tuple[Trajectory, Aligned]:
+    """Gradient flow on aligned data from an aligned start, moved off alignment by `shift`."""
+    aligned = aligned_tokens()
+    start, rng = aligned.start(_W0, 7, 5), np.random.default_rng(9)
+    moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
+    setting = Setting(aligned.data, KeyQuery(7), Exponential())
+    return train(setting, GradientFlow(), moved, until=MarginAbove(1e6), steps=_STEPS), aligned
+
+
+def _holds(*found: Hypothesis) -> Verdict:
+    return all_of(*(at_least(hypothesis.slack, 0.0, f"slack of '{hypothesis.name}'") for hypothesis in found))
+
+
+def assumption1(planted: bool) -> Verdict:
+    """One optimal token per sample, and a matrix that selects it. Planted: a diagonal matrix is asked to."""
+    data = equal_score_tokens(4, 4, 5, 9)
+    margin = max_margin(data).margin
+    try:
+        margin = diagonal_margin(DiagonalTokens(data)).margin if planted else margin
+    except InfeasibleDiagonal:
+        margin = -1.0  # the proof is in the error: no diagonal has a positive margin
+    return all_of(_holds(conditions.unique_optimal(data)), at_least(margin, 1e-9, "largest margin per unit of norm"))
+
+
+def assumption2(planted: bool) -> Verdict:
+    data = equal_score_tokens(3, 4, 5, 0)
+    if planted:
+        scores = np.asarray(data.scores) + 0.01 * np.arange(4)
+        data = TokenSelection(data.tokens, queries=data.queries, scores=scores)
+    return _holds(conditions.equal_scores(data))
+
+
+def assumption3(planted: bool) -> Verdict:
+    """The loss at W = 0 with score gap 6; with gap 1 the assumption fails."""
+    checks = []
+    for n in (3, 4):
+        data = equal_score_tokens(n, 4, 5, 0, gap=1.0 if planted else 6.0)
+        setting = Setting(data, Direct(), Exponential())
+        found = assumptions.initial_loss(setting, data, setting.start())
+        formula = (1 + (n - 1) * np.exp(-6.0)) / (n * np.exp(-6.0 / 4))  # bound over loss, both in closed form
+        allowed = np.log(formula - n * np.exp(-6.0) / (n * np.exp(-1.5))) - np.log1p(-np.exp(-6.0 + 1.5))
+        checks += [_holds(found), close(found.slack, float(allowed), 1e-9, f"slack at W = 0, n = {n}")]
+    return all_of(*checks)
+
+
+def assumption4(planted: bool) -> Verdict:
+    data = equal_score_tokens(3, 5, 6, 1) if planted else aligned_tokens().data
+    return _holds(
+        assumptions.orthogonal_optimal(data), assumptions.parallel_queries(data), assumptions.paired_tokens(data)
+    )
+
+
+def lemma41(planted: bool) -> Verdict:
+    """The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
+    run, _ = diagonal_run()
+    twin, _ = diagonal_run(rotated=True) if not planted else diagonal_run(scale=2.0)
+    worst = max(np.abs(run.weight(k) / twin.weight(k) - 1).max() for k in (1, 9, -1))
+    return at_most(float(worst), 1e-6, "largest relative difference of a weight at margins 1e2, 1e4, 1e6")
+
+
+def lemma_a1(planted: bool) -> Verdict:
+    """w = w_0^2 sinh(2 B' phi) with phi the gathered multipliers."""
+    run, _ = diagonal_run()
+    features = np.asarray(run.setting.data.features())
+    factor = 1.0 if planted else 2.0
+    errors = [
+        np.abs(run.weight(k) - np.sinh(factor * run.dual[k] @ features)).max() / np.abs(run.weight(k)).max()
+        for k in (1, 9, -1)
+    ]
+    return at_most(float(max(errors)), 2e-5, "largest error of w_0^2 sinh(2 B'phi), relative to the largest weight")
+
+
+def conserved_diagonal(planted: bool) -> Verdict:
+    checks = []
+    for rotated in (False, True):
+        run, _ = diagonal_run(rotated=rotated)
+        kind = run.setting.parametrisation
+        first, last = (np.asarray(kind.conserved(run.at(k))) for k in (0, -1))
+        if planted:
+            last = np.asarray(run.at().first) ** 2 + np.asarray(run.at().second) ** 2
+        checks.append(
+            at_most(
+                float(np.abs(last - first).max() / run.norm[-1] ** 2),
+                1e-9,
+                f"drift of the conserved quantity, {type(kind).__name__}",
+            )
+        )
+    return all_of(*checks)
+
+
+def conserved_matrix(planted: bool) -> Verdict:
+    run, _ = matrix_run()
+    kind = run.setting.parametrisation
+    drift = np.asarray(kind.conserved(run.at())) - np.asarray(kind.conserved(run.at(0)))
+    if planted:
+        drift = np.asarray(run.at().key.T @ run.at().key - run.at(0).key.T @ run.at(0).key)
+    return at_most(
+        float(np.linalg.norm(drift) / run.norm[-1] ** 2), 3e-9, "drift of K'K - Q'Q over |K|^2 + |Q|^2, to margin 1e6"
+    )
+
+
+def lemma42(planted: bool) -> Verdict:
+    """The weight diverges and the loss falls to its infimum. Planted: data that only a full matrix separates."""
+    seed = 9 if planted else 5
+    data = DiagonalTokens(equal_score_tokens(4, 4, 5 if planted else 12, seed))
+    setting = Setting(data, Hadamard(), Exponential())
+    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    run = train(setting, GradientFlow(), start, until=(MarginAbove(1e3), LogTimeAbove(30.0)), steps=2000)
+    return at_most(float(run.log_excess[-1]), -20.0, "log(L - L*) at the end of the flow")
+
+
+def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.ndarray) -> Verdict:
+    far = excess(run.setting.data, rival, reference)
+    return at_most(
+        excess(run.setting.data, weight, reference),
+        far / 10,
+        f"{reference.norm} norm at margin 1 over its minimum - 1",
+        f"rival at {far:.3g}",
+    )
+
+
+def theorem41(planted: bool) -> Verdict:
+    """The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
+    run, reference = diagonal_run()
+    rival = max_margin(run.setting.data).weight
+    return _value(run, rival if planted else run.weight(), reference, rival)
+
+
+def lemma51(planted: bool) -> Verdict:
+    """Alignment is preserved. Planted: a start moved off it by 1e-3."""
+    run, aligned = aligned_run(1e-3 if planted else 0.0)
+    start = at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
+    later = at_most(
+        max(aligned.residual(run.at(k)) for k in range(0, len(run), 20)),
+        1e-11,
+        "largest alignment residual to margin 1e6",
+    )
+    return all_of(later) if planted else all_of(start, later)
+
+
+def theorem51(planted: bool) -> Verdict:
+    """W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
+    run, aligned = aligned_run()
+    target = aligned.solution()
+    if planted:
+        best = jnp.take_along_axis(aligned.data.tokens, aligned.data.optimal[:, None, None], axis=1)[:, 0]
+        lengths = jnp.linalg.norm(best, axis=1) * jnp.linalg.norm(aligned.data.queries, axis=1)
+        target = Aligned(aligned.data, aligned.key_basis, aligned.query_basis, np.asarray(lengths)).solution()
+    error = np.linalg.norm(run.weight() / run.smallest_margin()[-1] - target) / np.linalg.norm(target)
+    return at_most(float(error), 1e-6, "|W/margin - W*| / |W*| at margin 1e6")
+
+
+def aligned_closed_form(planted: bool) -> Verdict:
+    """On aligned data one matrix solves the nuclear and the Frobenius program. Planted: on generic data."""
+    if planted:
+        data = equal_score_tokens(3, 4, 5, 1)
+        return at_most(
+            excess(data, max_margin(data).weight, nuclear_margin(data)),
+            1e-6,
+            "nuclear excess of the Frobenius solution",
+        )
+    aligned = aligned_tokens()
+    nuclear, frobenius = nuclear_margin(aligned.data), max_margin(aligned.data)
+    return all_of(
+        at_most(excess(aligned.data, frobenius.weight, nuclear), 1e-6, "nuclear excess of the Frobenius solution"),
+        close(nuclear.value, float((1 / aligned.strengths).sum()), 1e-6, "sum of 1/b_i"),
+        close(frobenius.value, float(np.sqrt((1 / aligned.strengths**2).sum())), 1e-12, "root of the sum of 1/b_i^2"),
+    )
+
+
+def contrast(planted: bool) -> Verdict:
+    """On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution. Planted: swapped."""
+    checks = []
+    for seed in (0, 1):
+        run, nuclear = matrix_run(seed)
+        direct, frobenius = direct_run(seed)
+        product_weight, direct_weight = (direct.weight(), run.weight()) if planted else (run.weight(), direct.weight())
+        checks.append(_value(run, product_weight, nuclear, frobenius.weight))
+        margin = np.asarray(margins(run.setting.data, direct_weight)).min()
+        checks.append(
+            at_most(
+                float(np.linalg.norm(direct_weight) / margin / frobenius.value - 1),
+                1e-6,
+                "Frobenius norm at margin 1 over its minimum - 1",
+            )
+        )
+    return all_of(*checks)
+
+
+def generic_data(planted: bool) -> Verdict:
+    """Without alignment of data or start the flow still minimises the nuclear norm (8 data sets). Planted: width 1."""
+    if planted:
+        return _generic(1, width=1)
+    return all_of(*(_generic(seed) for seed in range(8)))
+
+
+def _generic(seed: int, width: int = 5) -> Verdict:
+    run, reference = matrix_run(seed, 0.1, width, 0 if width == 1 else None)
+    return at_most(
+        excess(run.setting.data, run.weight(), reference),
+        1e-2,
+        f"nuclear excess at margin 1e6, data {seed}, width {width}",
+    )
+
+
+def weak_duality(planted: bool) -> Verdict:
+    """The run's own bounds enclose the optimum at every record. Planted: the optimum of queries twice as long."""
+    checks = []
+    for run, reference, norm in ((*matrix_run(), Nuclear()), (*diagonal_run(), L1())):
+        bounds, value = certificates(run, norm), reference.value * (0.5 if planted else 1.0)
+        late = bounds.margin > 0
+        checks.append(
+            at_most(
+                float((bounds.lower[late] / value).max()), 1 + 1e-6, f"largest lower bound over the {norm.name} optimum"
+            )
+        )
+        checks.append(
+            at_least(
+                float((bounds.upper[late] / value).min()),
+                1 - 1e-6,
+                f"smallest upper bound over the {norm.name} optimum",
+            )
+        )
+    return all_of(*checks)
+
+
+def accumulated_rate(planted: bool) -> Verdict:
+    """1 / (certified relative gap) is linear in log margin for accumulated multipliers. Planted: linear in the margin."""
+    checks = []
+    for seed in (0, 1):
+        run, reference = matrix_run(seed)
+        bounds = certificates(run, Nuclear())
+        late = bounds.margin >= 99
+        inverse = reference.value / (bounds.upper - bounds.accumulated)[late]
+        x = bounds.margin[late] if planted else np.log(bounds.margin[late])
+        line = np.polyfit(x, inverse, 1)
+        residual = float(np.abs(np.polyval(line, x) / inverse - 1).max())
+        checks.append(
+            at_most(residual, 2e-2, f"data {seed}: largest relative residual of the line", f"slope {line[0]:.4g}")
+        )
+    return all_of(*checks)
+
+
+def rank_one_rate(planted: bool) -> Verdict:
+    """With one unit singular value in the dual, s_2(W)/margin falls like margin^-(1 - s_2(dual)). Planted: like 1/margin."""
+    checks = []
+    for seed in (0, 5, 6):
+        data = equal_score_tokens(3, 4, 5, seed)
+        setting, reference = Setting(data, KeyQuery(5), Exponential()), nuclear_margin(data)
+        start, levels = setting.start(100 + seed, 1 / np.sqrt(5)), Levels("margin", np.geomspace(1e7, 1e8, 5)[:-1])
+        run = train(setting, GradientFlow(), start, until=MarginAbove(1e8), steps=_STEPS, recorder=levels)
+        sizes = np.linalg.svd(np.asarray(adjoint(data, reference.dual)), compute_uv=False)
+        second = np.array([np.linalg.svd(run.weight(k), compute_uv=False)[1] for k in range(1, len(run))])
+        margin = run.smallest_margin()[1:]
+        slope = log_log_slope(margin, second / margin, (1e7, 1e8))
+        predicted = -1.0 if planted else float(sizes[1] / sizes[0] - 1)
+        checks.append(close(float(certified_rank(data, reference)), 1.0, 0.0, f"certified rank of data {seed}"))
+        checks.append(close(slope, predicted, 2e-2, f"exponent of s_2(W)/margin, data {seed}"))
+    return all_of(*checks)
+
+
+def without_assumption3(planted: bool) -> Verdict:
+    """Where Assumption 3 fails the flow can stay above the infimum; it need not. Planted: it always does."""
+    checks = []
+    for gaps, others, stuck in (
+        ((6.0, 1.0), (0.0, 0.0), False),
+        ((6.0, 3.0), (-3.0, 0.0), planted),
+        ((6.0, 1.0), (-3.0, 0.0), True),
+    ):
+        data = DiagonalTokens(contrary_pair(gaps, others))
+        start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+        run = train(
+            Setting(data, Hadamard(), Exponential()),
+            GradientFlow(),
+            start,
+            until=(MarginAbove(1e2), LogTimeAbove(40.0)),
+            steps=2000,
+        )
+        final, plateau = (
+            float(run.log_excess[-1]),
+            float(np.log((np.exp(-others[1]) - np.exp(-others[1] - gaps[1])) / 2)),
+        )
+        what = f"log(L - L*) at the end, gaps {gaps}, other scores {others}"
+        checks.append(close(final, plateau, 1e-3, what) if stuck else at_most(final, -20.0, what))
+    return all_of(*checks)
+
+
+def without_equal_scores(planted: bool) -> Verdict:
+    """Unequal non-optimal scores leave the limit unchanged: same l1 value. Planted: other tokens, another optimum."""
+    base = equal_score_tokens(4, 4, 12, 5)
+    spread = np.random.default_rng(0).uniform(-2.0, 0.0, base.scores.shape)
+    scores = np.where(np.asarray(base.scores) > 1, base.scores, base.scores + spread)
+    data = DiagonalTokens(TokenSelection(base.tokens, queries=base.queries, scores=scores))
+    start = Hadamard().one_sided(data, 1.0, np.random.default_rng(0))
+    run = train(Setting(data, Hadamard(), Exponential()), GradientFlow(), start, until=MarginAbove(1e6), steps=_STEPS)
+    reference = diagonal_margin(DiagonalTokens(equal_score_tokens(4, 4, 12, 6)) if planted else data)
+    measured = float(np.abs(run.weight()).sum() / run.smallest_margin()[-1])
+    return close(
+        measured, reference.value, 1e-3, "l1 norm at margin 1 against its minimum, non-optimal scores spread over 2"
+    )
+
+
+_T = f"{SHEEN}, "
+CLAIMS = tuple(
+    Claim(f"key-query/{name}", PAPER, statement, citation, check)
+    for name, statement, citation, check in (
+        (
+            "assumption-1",
+            "Generic data with few samples have a unique optimal token that a matrix can select.",
+            _T + "Assumption 1",
+            assumption1,
+        ),
+        ("assumption-2", "The non-optimal tokens of a sample score the same.", _T + "Assumption 2", assumption2),
+        (
+            "assumption-3",
+            "With score gap 6 the loss at W = 0 is below every one-sample failure.",
+            _T + "Assumption 3",
+            assumption3,
+        ),
+        (
+            "assumption-4",
+            "Data with orthogonal optimal tokens, parallel queries and paired other tokens exist.",
+            _T + "Assumption 4",
+            assumption4,
+        ),
+        ("lemma-4.1", "The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2.", _T + "Lemma 4.1", lemma41),
+        ("lemma-a.1", "The diagonal weight is w_0^2 sinh of the gathered multipliers.", _T + "Lemma A.1", lemma_a1),
+        ("conserved-diagonal", "a^2 - b^2 and w+ w- are conserved.", _T + "proof of Lemma 4.1", conserved_diagonal),
+        ("conserved-matrix", "K'K - Q'Q is conserved.", "Arora, Cohen, Hazan 2018", conserved_matrix),
+        ("lemma-4.2", "On diagonally separable data the diagonal weight diverges.", _T + "Lemma 4.2", lemma42),
+        ("theorem-4.1", "The flow of diagonal K and Q minimises the l1 norm.", _T + "Theorem 4.1", theorem41),
+        ("lemma-5.1", "The flow preserves alignment.", _T + "Lemma 5.1", lemma51),
+        ("theorem-5.1", "On aligned data W / margin tends to the closed form.", _T + "Theorem 5.1", theorem51),
+        (
+            "aligned-closed-form",
+            "On aligned data the nuclear and the Frobenius solution coincide.",
+            "derived for penchant",
+            aligned_closed_form,
+        ),
+        (
+            "contrast",
+            "Training (K, Q) minimises the nuclear norm, training W the Frobenius norm.",
+            _T + "section 4.2",
+            contrast,
+        ),
+        (
+            "generic",
+            "The nuclear norm is minimised without alignment of data or start.",
+            "conjecture, not in the paper",
+            generic_data,
+        ),
+        ("weak-duality", "The run's own bounds enclose the optimum at every record.", "weak duality", weak_duality),
+        (
+            "accumulated-rate",
+            "The gap certified by accumulated multipliers closes like 1/log margin.",
+            "derived for penchant",
+            accumulated_rate,
+        ),
+        (
+            "rank-one-rate",
+            "On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).",
+            "derived for penchant",
+            rank_one_rate,
+        ),
+        (
+            "without-assumption-3",
+            "Without Assumption 3 the flow may end on a plateau, and may not.",
+            _T + "Assumption 3",
+            without_assumption3,
+        ),
+        (
+            "without-assumption-2",
+            "Unequal non-optimal scores do not change the limit.",
+            "observed",
+            without_equal_scores,
+        ),
+    )
+)

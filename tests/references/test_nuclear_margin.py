@@ -1,0 +1,95 @@
+"""The nuclear-norm reference against CVXPY, closed forms and invariances; the l1 reference of diagonal data."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.errors import InfeasibleDiagonal, InfeasibleSVM
+from penchant.references.nuclear_margin import Nuclear
+from penchant.settings.generators import random_tokens
+from penchant.theorems.key_query import certified_rank
+from problems import features
+
+
+def by_cvxpy(data):
+    rows = features(data)
+    weight = cp.Variable(data.weight_shape)
+    problem = cp.Problem(cp.Minimize(cp.norm(weight, "nuc")), [rows @ cp.vec(weight, order="C") >= 1])
+    return problem.solve(solver="CLARABEL")
+
+
+@pytest.mark.parametrize("size", [(1, 3, 2), (2, 2, 6), (3, 4, 5), (6, 5, 10), (8, 4, 4)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_agrees_with_cvxpy_and_certifies_itself(size, seed):
+    data = pt.equal_score_tokens(*size, seed) if size != (8, 4, 4) else random_tokens(8, 4, 6, seed)
+    found = pt.nuclear_margin(data)
+    assert 0 <= found.bracket.gap <= 1e-6
+    assert found.value == pytest.approx(by_cvxpy(data), rel=2e-6)
+    assert np.linalg.norm(found.weight, "nuc") == pytest.approx(found.value, rel=1e-12)
+    assert (features(data) @ found.weight.ravel()).min() == pytest.approx(1.0, abs=1e-12)
+
+
+def test_the_certificate_is_not_the_solvers_own():
+    # Weak duality by hand: sum(lam) / |sum lam Z|_op from plain arrays.
+    data = pt.equal_score_tokens(3, 4, 5, 1)
+    found = pt.nuclear_margin(data)
+    assert found.dual.min() >= 0
+    pull = (found.dual @ features(data)).reshape(5, 5)
+    assert found.dual.sum() / np.linalg.norm(pull, 2) == pytest.approx(found.value, rel=1e-6)
+
+
+def test_aligned_data_have_their_closed_form():
+    aligned = pt.aligned_tokens()
+    assert pt.nuclear_margin(aligned.data).value == pytest.approx((1 / aligned.strengths).sum(), rel=1e-6)
+
+
+def test_longer_queries_need_a_smaller_matrix():
+    data = pt.equal_score_tokens(3, 4, 5, 1)
+    longer = pt.TokenSelection(data.tokens, queries=3 * data.queries, scores=data.scores)
+    assert pt.nuclear_margin(longer).value == pytest.approx(pt.nuclear_margin(data).value / 3, rel=1e-6)
+
+
+def test_many_more_dimensions_than_samples_cost_nothing_in_accuracy():
+    found = pt.nuclear_margin(pt.equal_score_tokens(2, 3, 60, 0))
+    assert found.bracket.gap <= 1e-6
+    assert certified_rank(pt.equal_score_tokens(2, 3, 60, 0), found) <= 2
+
+
+@pytest.mark.parametrize(("seed", "rank"), [(0, 1), (5, 1), (6, 1), (1, 2)])
+def test_rank_is_certified_by_the_dual(seed, rank):
+    data = pt.equal_score_tokens(3, 4, 5, seed)
+    found = pt.nuclear_margin(data)
+    assert certified_rank(data, found) == rank
+    sizes = np.linalg.svd(found.weight, compute_uv=False)
+    assert sizes[rank:].sum() <= 1e-3 * sizes.sum()  # what the certificate says of every optimal matrix
+
+
+def test_contradictory_samples_have_a_proof():
+    tokens = np.array([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 0.0], [0.0, 1.0]]])
+    data = pt.TokenSelection(tokens, queries=np.ones((2, 2)), scores=[[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(InfeasibleSVM) as caught:
+        pt.nuclear_margin(data)
+    assert np.abs(caught.value.weights @ features(data)).max() <= 1e-9
+
+
+def test_a_diagonal_failure_says_that_a_full_matrix_would_do():
+    data = pt.equal_score_tokens(4, 4, 5, 9)
+    with pytest.raises(InfeasibleDiagonal, match="separable by a full matrix, not by a diagonal one") as caught:
+        pt.diagonal_margin(pt.DiagonalTokens(data))
+    assert np.abs(caught.value.weights @ np.asarray(pt.DiagonalTokens(data).features())).max() <= 1e-9
+    assert pt.nuclear_margin(data).value > 0
+
+
+def test_diagonal_reference_agrees_with_cvxpy():
+    data = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
+    weight = cp.Variable(12)
+    value = cp.Problem(cp.Minimize(cp.norm1(weight)), [np.asarray(data.features()) @ weight >= 1]).solve()
+    assert pt.diagonal_margin(data).value == pytest.approx(value, rel=1e-7)
+    assert pt.diagonal_margin(data).bracket.gap <= 1e-12
+
+
+def test_the_norm_and_its_dual():
+    matrix = np.diag([3.0, -2.0])
+    assert Nuclear().value(matrix) == pytest.approx(5.0)
+    assert Nuclear().dual(matrix) == pytest.approx(3.0)
