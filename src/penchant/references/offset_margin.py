@@ -82,9 +82,7 @@ def _polish(gram: np.ndarray, offsets: np.ndarray, multipliers: np.ndarray) -> n
     """Equal offset margins on the support at length exactly 1: a quadratic equation for the value."""
     support = np.flatnonzero(multipliers > _ACTIVE * multipliers.max())
     inner = gram[np.ix_(support, support)]
-    ones, shift = (
-        np.linalg.lstsq(inner, side, rcond=None)[0] for side in (np.ones(len(support)), offsets[support])
-    )
+    ones, shift = (np.linalg.lstsq(inner, side, rcond=None)[0] for side in (np.ones(len(support)), offsets[support]))
     a, b, c = ones @ inner @ ones, ones @ inner @ shift, shift @ inner @ shift - 1
     square = b * b - a * c
     if square < 0:

@@ -1,6 +1,6 @@
 """Every study, in an explicit tuple."""
 
-from . import local_directions, max_margin, self_attention
+from . import joint_attention, local_directions, max_margin, self_attention
 from .base import Study
 
-STUDIES: tuple[Study, ...] = (max_margin.STUDY, *self_attention.STUDIES, local_directions.STUDY)
+STUDIES: tuple[Study, ...] = (max_margin.STUDY, *self_attention.STUDIES, joint_attention.STUDY, local_directions.STUDY)

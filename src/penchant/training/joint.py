@@ -106,8 +106,8 @@ def train_joint(
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ArgumentError("steps", "train_joint", "a nonnegative integer", repr(steps))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sets)
-    found = jax.tree.map(np.asarray, _run(stacked, rule, loss, schedule))
+    grams = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(TokenGram(one) for one in sets))
+    found = jax.tree.map(np.asarray, _run(grams, rule, loss, schedule))
     header = {"loss": type(loss).__name__, "optimiser": settings_of(rule), "steps": int(steps)}
     runs = [
         _trajectory(one, loss, header, jax.tree.map(lambda leaf, k=k: leaf[k], found)) for k, one in enumerate(sets)
@@ -116,13 +116,13 @@ def train_joint(
 
 
 @eqx.filter_jit
-def _run(data: JointTokens, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
-    return jax.vmap(lambda one: _scan(one, rule, loss, schedule))(data)
+def _run(grams: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
+    return jax.vmap(lambda one: _scan(one, rule, loss, schedule))(grams)
 
 
-def _scan(data: JointTokens, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
-    gram = TokenGram(data)
-    zeros = jnp.zeros(data.tokens.shape[:2])
+def _scan(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
+    n = len(gram.labels)
+    zeros = jnp.zeros((n, len(gram.plain) // n))
     carry = _Carry(gram.point(zeros, zeros), jnp.asarray(0), jnp.asarray(int(Status.running)), jnp.asarray(-1))
 
     def stretch(state: tuple, target: Array) -> tuple:
