@@ -1,6 +1,13 @@
 """Every study, in an explicit tuple."""
 
-from . import joint_attention, local_directions, max_margin, self_attention
+from . import attention_phases, attention_rates, joint_attention, local_directions, max_margin, self_attention
 from .base import Study
 
-STUDIES: tuple[Study, ...] = (max_margin.STUDY, *self_attention.STUDIES, joint_attention.STUDY, local_directions.STUDY)
+STUDIES: tuple[Study, ...] = (
+    max_margin.STUDY,
+    *self_attention.STUDIES,
+    joint_attention.STUDY,
+    local_directions.STUDY,
+    *attention_rates.STUDIES,
+    *attention_phases.STUDIES,
+)

@@ -44,7 +44,11 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "NGD": "each block normalised by its own gradient norm; joint NGD: both by the norm of the whole gradient",
         "offset program": "largest smallest sum of attention margin and decoder margin over unit W",
     }
-    kept = {name.replace(" ", "-").replace(",", ""): run for name, run in runs.items()} if full else {}
+    kept = (
+        {"".join(c for c in name.replace(" ", "-") if c.isalnum() or c == "-"): run for name, run in runs.items()}
+        if full
+        else {}
+    )
     return Result((*findings, *more), (*figures, figure), (*tables, table), kept, definitions)
 
 

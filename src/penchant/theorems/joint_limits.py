@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
@@ -40,7 +41,7 @@ def joint_references(data: JointTokens, selection: Any = None) -> JointReference
     chosen = np.asarray(data.optimal if selection is None else selection)
     attention = data.attention(chosen)
     decoder = max_margin(data.decoder(chosen))
-    reached = np.asarray(data.decoder(chosen).margins(decoder.weight)) / np.linalg.norm(decoder.weight)
+    reached = np.asarray(data.decoder(chosen).margins(jnp.asarray(decoder.weight))) / np.linalg.norm(decoder.weight)
     others = attention.others.shape[1]
     return JointReferences(
         tuple(int(token) for token in chosen),
