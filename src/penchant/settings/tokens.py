@@ -138,25 +138,8 @@ class TokenSelection(eqx.Module):
         return log_sum(loss.log_gap(self.best_scores(), log_sum(log_share + log_deficit)))
 
     def _loss_weights(self, margins: Float[Array, "N"], loss: AbstractLoss) -> tuple[Array, Array]:
-        r"""Scale and weights of $-\partial L/\partial m$, exact wherever attention saturates.
-
-        The token $\alpha_i$ with most attention is the reference: with $D_\tau = \gamma_\alpha - \gamma_\tau$ and
-        $\delta = \sum_\tau s_\tau D_\tau$ the coefficient of token $\tau$ is $|l'(z)|\, s_\tau (D_\tau - \delta)$. No term cancels when
-        $\alpha$ is the optimal token, nor when it is another one.
-        """
-        log_share = self.log_attention(margins)
-        leader = jnp.argmax(log_share, axis=1)[:, None]
-        gaps = jnp.take_along_axis(self.scores, leader, axis=1) - self.scores
-        small = jnp.abs(gaps) <= 0
-        log_gaps = jnp.where(small, -jnp.inf, jnp.log(jnp.where(small, 1.0, jnp.abs(gaps))))
-        log_delta, sign_delta = signed_log_sum(log_share + log_gaps, jnp.sign(gaps))
-        delta = (sign_delta * jnp.exp(log_delta))[:, None]
-        excess = jnp.where(small, 1.0, gaps - delta)
-        vanish = (excess == 0) | (small & jnp.isneginf(log_delta)[:, None])
-        log_size = jnp.where(small, log_delta[:, None], jnp.log(jnp.where(vanish, 1.0, jnp.abs(excess))))
-        sign = jnp.where(vanish, 0.0, jnp.where(small, -sign_delta[:, None], jnp.sign(excess)))
-        reached = jnp.take_along_axis(self.scores, leader, axis=1) - delta
-        log_weights = jnp.where(vanish, -jnp.inf, loss.log_slope(reached) + log_share + log_size)
+        r"""Scale and weights of $-\partial L/\partial m$, exact wherever attention saturates."""
+        log_weights, sign = log_pull(self.scores, self.log_attention(margins), loss)
         log_weights = jnp.take_along_axis(log_weights, self.others, axis=1).ravel()
         top = jax.lax.stop_gradient(jnp.max(log_weights))
         safe = jnp.where(jnp.isfinite(top), top, 0.0)
@@ -169,6 +152,27 @@ class TokenSelection(eqx.Module):
     def infimum(self, loss: AbstractLoss) -> Infimum:
         value = float(jnp.mean(loss.value(self.best_scores())))
         return Infimum(value, attained=False, why="all attention on the optimal tokens, approached as the margins grow")
+
+
+def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: AbstractLoss) -> tuple[Array, Array]:
+    r"""Logarithm and sign of $\partial L/\partial a_{i\tau}$: how strongly descent pushes each logit down.
+
+    The token $\alpha_i$ with most attention is the reference: with $D_\tau = \gamma_\alpha - \gamma_\tau$ and
+    $\delta = \sum_\tau s_\tau D_\tau$ the coefficient of token $\tau$ is $|l'(z)|\, s_\tau (D_\tau - \delta)$. No term cancels when
+    $\alpha$ is the optimal token, nor when it is another one.
+    """
+    leader = jnp.argmax(log_share, axis=1)[:, None]
+    gaps = jnp.take_along_axis(scores, leader, axis=1) - scores
+    small = jnp.abs(gaps) <= 0
+    log_gaps = jnp.where(small, -jnp.inf, jnp.log(jnp.where(small, 1.0, jnp.abs(gaps))))
+    log_delta, sign_delta = signed_log_sum(log_share + log_gaps, jnp.sign(gaps))
+    delta = (sign_delta * jnp.exp(log_delta))[:, None]
+    excess = jnp.where(small, 1.0, gaps - delta)
+    vanish = (excess == 0) | (small & jnp.isneginf(log_delta)[:, None])
+    log_size = jnp.where(small, log_delta[:, None], jnp.log(jnp.where(vanish, 1.0, jnp.abs(excess))))
+    sign = jnp.where(vanish, 0.0, jnp.where(small, -sign_delta[:, None], jnp.sign(excess)))
+    reached = jnp.take_along_axis(scores, leader, axis=1) - delta
+    return jnp.where(vanish, -jnp.inf, loss.log_slope(reached) + log_share + log_size), sign
 
 
 def _queries(tokens: np.ndarray, queries: Any) -> np.ndarray:

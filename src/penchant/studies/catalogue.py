@@ -1,6 +1,14 @@
 """Every study, in an explicit tuple."""
 
-from . import key_query, local_directions, max_margin, self_attention
+from . import attention_phases, attention_rates, joint_attention, key_query, local_directions, max_margin, self_attention
 from .base import Study
 
-STUDIES: tuple[Study, ...] = (max_margin.STUDY, *self_attention.STUDIES, local_directions.STUDY, *key_query.STUDIES)
+STUDIES: tuple[Study, ...] = (
+    max_margin.STUDY,
+    *self_attention.STUDIES,
+    joint_attention.STUDY,
+    local_directions.STUDY,
+    *attention_rates.STUDIES,
+    *attention_phases.STUDIES,
+    *key_query.STUDIES,
+)

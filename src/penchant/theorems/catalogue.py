@@ -4,11 +4,22 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..settings.base import Setting
-from . import key_query, key_query_claims, linear_models, linear_models_claims, self_attention, self_attention_claims
+from . import (
+    joint_attention,
+    joint_attention_claims,
+    key_query,
+    key_query_claims,
+    linear_models,
+    linear_models_claims,
+    self_attention,
+    self_attention_claims,
+)
 from .base import Claim, Prediction, Theorem
 
-THEOREMS: tuple[Theorem, ...] = (*linear_models.THEOREMS, *self_attention.THEOREMS, *key_query.THEOREMS)
-CLAIMS: tuple[Claim, ...] = (*linear_models_claims.CLAIMS, *self_attention_claims.CLAIMS, *key_query_claims.CLAIMS)
+_PAPERS = (linear_models, self_attention, joint_attention, key_query)
+_EVIDENCE = (linear_models_claims, self_attention_claims, joint_attention_claims, key_query_claims)
+THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
+CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 

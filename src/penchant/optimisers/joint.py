@@ -1,0 +1,117 @@
+"""Rules for joint training: how far each block moves along its own slope. A zero block takes a zero step."""
+
+from abc import abstractmethod
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from ..errors import ArgumentError
+from ..settings.joint import Block, JointReading
+
+
+class Factors(eqx.Module):
+    """The factors on the two slopes, whether a cap decided them, and the multiplier of the loss gradient where there is one."""
+
+    u: Float[Array, ""]
+    W: Float[Array, ""]
+    capped: Bool[Array, ""]
+
+
+class AbstractJointRule(eqx.Module):
+    """A rule for the factors on the slopes of u and W at step `count` = 0, 1, ..."""
+
+    @abstractmethod
+    def factors(self, reading: JointReading, count: Array) -> Factors: ...
+
+
+def _positive(owner: str, **values: object) -> None:
+    for name, value in values.items():
+        if not bool(jnp.all(jnp.asarray(value) > 0)):
+            raise ArgumentError(name, owner, "positive", value)
+
+
+def _scaled(log_multiplier: Array, block: Block) -> Array:
+    """The factor on the slope that multiplies the loss gradient by exp(log_multiplier)."""
+    silent = jnp.isneginf(block.log_norm)
+    return jnp.where(silent, 0.0, jnp.exp(jnp.where(silent, 0.0, log_multiplier + block.log_scale)))
+
+
+_NO = jnp.zeros((), bool)
+
+
+class JointDescent(AbstractJointRule):
+    """Gradient descent on both blocks."""
+
+    step: Float[Array, "*b"]
+
+    def __init__(self, step: object):
+        _positive("JointDescent", step=step)
+        self.step = jnp.asarray(step, float)
+
+    def factors(self, reading, count):
+        log_step = jnp.log(self.step)
+        return Factors(_scaled(log_step, reading.u), _scaled(log_step, reading.W), _NO)
+
+
+class BlockNormalised(AbstractJointRule):
+    """Each block normalised by its own gradient norm, with lengths length/(t+1)^decay.
+
+    Both decays are 0 in the experiments of the paper; `scheduled_descent` has those of its Eq. (13).
+    """
+
+    length: Float[Array, "*b"]
+    decay_u: Float[Array, "*b"]
+    decay_W: Float[Array, "*b"]
+
+    def __init__(self, length: object, decay_u: object = 0.0, decay_W: object = 0.0):
+        _positive("BlockNormalised", length=length)
+        for name, value in {"decay_u": decay_u, "decay_W": decay_W}.items():
+            if not bool(jnp.all(jnp.asarray(value) >= 0)):
+                raise ArgumentError(name, "BlockNormalised", "nonnegative", value)
+        self.length = jnp.asarray(length, float)
+        self.decay_u, self.decay_W = jnp.asarray(decay_u, float), jnp.asarray(decay_W, float)
+
+    def factors(self, reading, count):
+        def factor(block: Block, decay: Array) -> Array:
+            silent = jnp.isneginf(block.log_norm)
+            length = self.length * (count + 1.0) ** -decay
+            return jnp.where(silent, 0.0, length * jnp.exp(-jnp.where(silent, 0.0, block.log_norm)))
+
+        return Factors(factor(reading.u, self.decay_u), factor(reading.W, self.decay_W), _NO)
+
+
+def scheduled_descent(length: object) -> BlockNormalised:
+    """Eq. (13): u moves by length/(t+1)^(2/3) and W by length/(t+1), each along its normalised gradient."""
+    return BlockNormalised(length, 2 / 3, 1.0)
+
+
+class JointNormalised(AbstractJointRule):
+    """Both blocks divided by the norm of the whole gradient."""
+
+    length: Float[Array, "*b"]
+
+    def __init__(self, length: object):
+        _positive("JointNormalised", length=length)
+        self.length = jnp.asarray(length, float)
+
+    def factors(self, reading, count):
+        log_multiplier = jnp.log(self.length) - reading.log_gradient_norm
+        return Factors(_scaled(log_multiplier, reading.u), _scaled(log_multiplier, reading.W), _NO)
+
+
+class JointPolyak(AbstractJointRule):
+    """Polyak's step on both blocks with infimum 0: the multiplier is L / (c |grad L|^2), at most `cap`."""
+
+    c: Float[Array, "*b"]
+    cap: Float[Array, "*b"]
+
+    def __init__(self, c: object = 1.0, cap: object = jnp.inf):
+        _positive("JointPolyak", c=c, cap=cap)
+        self.c, self.cap = jnp.asarray(c, float), jnp.asarray(cap, float)
+
+    def factors(self, reading, count):
+        wanted = reading.log_loss - jnp.log(self.c) - 2 * reading.log_gradient_norm
+        limit = jnp.log(self.cap)
+        multiplier = jnp.minimum(wanted, limit)
+        return Factors(_scaled(multiplier, reading.u), _scaled(multiplier, reading.W), limit < wanted)

@@ -1,0 +1,95 @@
+"""max over |W| <= 1 of min_k (<Z_k, W> + mu_k): the margin program of attention whose samples start from different offsets.
+
+Joint training whose decoder grows as fast as its attention solves it: a sample that the decoder already classifies with room to
+spare (mu above the smallest) needs less attention. With equal offsets it is the maximum-margin program.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from scipy.linalg import lapack
+from scipy.optimize import brentq, nnls
+
+from ..errors import ArgumentError
+from .bracket import adjoint, margins
+
+_ACTIVE = 1e-9
+
+
+class OffsetSolution(eqx.Module):
+    """The unit weight, the dual shares (sum 1) and certified bounds lower <= optimum <= upper of the smallest offset margin."""
+
+    weight: np.ndarray
+    dual: np.ndarray
+    lower: float
+    upper: float
+
+    @property
+    def gap(self) -> float:
+        return self.upper - self.lower
+
+
+def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
+    """Solve the program for `data` with one offset per margin, and certify it.
+
+    For a value v the shortest weight with <Z_k, W> >= v - mu_k is a nonnegative least squares problem; the optimum is the v
+    at which its length is 1. Weak duality for any shares q: v <= |sum q_k Z_k| + <q, mu>.
+    """
+    offsets = np.asarray(offsets, float)
+    gram = np.asarray(data.gram())
+    if offsets.shape != (len(gram),) or not np.isfinite(offsets).all():
+        raise ArgumentError("offsets", "offset_margin", f"{len(gram)} finite numbers", f"shape {offsets.shape}")
+    root = _root(gram)
+    low, high = offsets.min(), offsets.max() + np.sqrt(gram.diagonal().max())
+    size = lambda value: _shortest(root, value - offsets)[1]
+    value = float(brentq(lambda v: min(size(v), 1e6) - 1.0, low, high, xtol=1e-15 * max(1.0, abs(high)), rtol=1e-14))
+    multipliers = _polish(gram, offsets, _shortest(root, value - offsets)[0])
+    return certify_offset(data, offsets, np.asarray(adjoint(data, multipliers)), multipliers)
+
+
+def certify_offset(data: Any, offsets: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> OffsetSolution:
+    """Bounds on the optimum from any weight and any multipliers; negative ones are clipped."""
+    weight = weight / np.linalg.norm(weight)
+    shares = np.maximum(dual, 0.0) / np.maximum(dual, 0.0).sum()
+    lower = float((np.asarray(margins(data, weight)) + offsets).min())
+    upper = float(np.linalg.norm(np.asarray(adjoint(data, shares))) + shares @ offsets)
+    return OffsetSolution(weight, shares, lower, upper)
+
+
+def _root(gram: np.ndarray) -> np.ndarray:
+    """R with R'R = gram, by pivoted Cholesky: the Gram matrix may be singular."""
+    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
+    root = np.zeros((rank, len(gram)))
+    root[:, pivots - 1] = np.triu(factor)[:rank]
+    return root
+
+
+def _shortest(root: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float]:
+    """Multipliers and length of the shortest W with <Z_k, W> >= wanted_k (Lawson and Hanson's least distance program)."""
+    if wanted.max() <= 0:
+        return np.zeros(len(wanted)), 0.0
+    system = np.vstack([root, wanted])
+    found, _ = nnls(system, np.append(np.zeros(len(root)), 1.0), maxiter=30 * len(wanted))
+    rest = 1.0 - wanted @ found
+    if rest <= 1e-14:
+        return found, np.inf
+    multipliers = found / rest
+    return multipliers, float(np.linalg.norm(root @ multipliers))
+
+
+def _polish(gram: np.ndarray, offsets: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
+    """Equal offset margins on the support at length exactly 1: a quadratic equation for the value."""
+    support = np.flatnonzero(multipliers > _ACTIVE * multipliers.max())
+    inner = gram[np.ix_(support, support)]
+    ones, shift = (np.linalg.lstsq(inner, side, rcond=None)[0] for side in (np.ones(len(support)), offsets[support]))
+    a, b, c = ones @ inner @ ones, ones @ inner @ shift, shift @ inner @ shift - 1
+    square = b * b - a * c
+    if square < 0:
+        return multipliers
+    found = ((b + np.sqrt(square)) / a) * ones - shift
+    if found.min() < 0:
+        return multipliers
+    polished = np.zeros_like(multipliers)
+    polished[support] = found
+    return polished

@@ -1,0 +1,196 @@
+"""Phase diagrams of token selection: where Polyak's step is stable, and where training ends globally."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import InfeasibleSVM
+from ..optimisers.base import normalised_descent, polyak
+from ..references.euclidean_margin import max_margin
+from ..settings.base import Setting
+from ..settings.generators import local_pair, random_tokens, signal_tokens
+from ..settings.losses import Exponential
+from ..settings.parametrisations import Gram
+from ..settings.tokens import TokenSelection
+from ..theorems.attention_hypotheses import stability_number
+from ..theorems.selections import detect_limit
+from ..training.recorders import At, LogSpaced
+from ..training.train import train
+from ..verdict import at_least, at_most
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+
+
+def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """The drop of log(L - L*) per Polyak step times c against chi/c: exactly 1 below 2, less above."""
+    seeds = range(seed, seed + (10 if full else 5))
+    settings, chi = [], []
+    for one in seeds:
+        data = signal_tokens(20, 5, 50, 1.0, 0.1, one)
+        settings.append(Setting(data, Gram(data), Exponential()))
+        chi.append(stability_number(data, max_margin(data)))
+    rows, points = [], []
+    for c in (1.0, 2.0, 4.0) if full else (1.0, 2.0):
+        progress(f"Polyak with c = {c:g}, {len(settings)} data sets")
+        runs = train(settings, polyak(c), steps=10_000, recorder=At((5000,)))
+        for number, value, one in zip(seeds, chi, runs, strict=True):
+            drop = c * float(one.log_excess[-2] - one.log_excess[-1]) / float(one.steps[-1] - one.steps[-2])
+            points.append((value / c, drop))
+            rows.append(
+                (
+                    number,
+                    f"{c:g}",
+                    f"{value:.4f}",
+                    f"{value / c:.4f}",
+                    f"{drop:.4f}",
+                    "stable" if value / c < 2 else "unstable",
+                )
+            )
+    ratio, drop = np.array(points).T
+    stable = ratio < 2
+    findings = [
+        Finding(
+            "A Polyak step lowers log(L - L*) by 1/c where chi/c < 2.",
+            at_most(float(np.abs(drop[stable] - 1).max()), 2e-3, "largest |c * drop - 1| of the stable runs"),
+        )
+    ]
+    if (~stable).any():
+        verdict = at_most(float(drop[~stable].max()), 1 - 1e-3, "largest c * drop of the unstable runs")
+        findings.append(Finding("It lowers it by less where chi/c > 2: the iterates oscillate.", verdict))
+    order = np.argsort(ratio)
+    figure = Figure(
+        "stability",
+        "The stability number decides",
+        "chi / c",
+        "drop of log(L - L*) per step, times c",
+        (
+            Line("runs", ratio[order], drop[order], "points"),
+            Line("stable limit", np.array([2.0, 2.0]), np.array([drop.min(), 1.0]), "prediction"),
+        ),
+        "Preset H; mean drop over steps 5 000 to 10 000.",
+    )
+    table = Table(
+        "stability",
+        "Polyak's step against the stability number",
+        ("seed", "c", "chi", "chi / c", "c * drop", "predicted"),
+        tuple(rows),
+        "chi is computed from the data alone.",
+    )
+    definitions = {
+        **DEFINITIONS,
+        "chi": "largest curvature of log(L - L*) across W_mm relative to the step Polyak takes; stable below 2c",
+    }
+    return Result(tuple(findings), (figure,), (table,), {}, definitions)
+
+
+def _kinds(sets: list[TokenSelection], length: float, steps: int) -> list[str]:
+    settings = [Setting(data, Gram(data), Exponential()) for data in sets]
+    return [
+        detect_limit(one).kind
+        for one in train(settings, normalised_descent(length), steps=steps, recorder=LogSpaced(3))
+    ]
+
+
+def threshold(rounds: int) -> tuple[float, float]:
+    """The second score gap at which `local_pair(1, gap)` stops being global, by sections of nine in vectorised runs."""
+    low, high = 0.1, 0.25
+    for _ in range(rounds):
+        grid = np.linspace(low, high, 11)
+        kinds = _kinds([local_pair(1.0, gap) for gap in grid[1:-1]], 0.01, 40_000)
+        low = max([low, *(gap for gap, kind in zip(grid[1:-1], kinds, strict=True) if kind == "local")])
+        high = min([high, *(gap for gap, kind in zip(grid[1:-1], kinds, strict=True) if kind == "global")])
+    return float(low), float(high)
+
+
+def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """Share of runs that reach the optimal tokens: against the dimension, the scores and the correlation of tokens."""
+    findings, lines, rows = [], [], []
+    dimensions, count = ((3, 4, 6, 8, 12), 16) if full else ((3, 6, 12), 8)
+    for shift in (0.0, 0.5, 1.0) if full else (0.0, 1.0):
+        for equal in (True, False):
+            shares = []
+            for d in dimensions:
+                progress(f"d = {d}, correlation {shift:g}, {'equal' if equal else 'random'} scores")
+                sets = _feasible([_shifted(d, one, equal, shift) for one in range(seed, seed + count)])
+                kinds = _kinds(sets, 0.05, 20_000) if sets else []
+                done = sum(kind == "global" for kind in kinds)
+                shares.append(done / max(len(sets), 1))
+                rows.append(
+                    (
+                        d,
+                        "equal" if equal else "random",
+                        f"{shift:g}",
+                        f"{done}/{len(sets)}",
+                        sum(kind == "local" for kind in kinds),
+                    )
+                )
+            label = f"{'equal' if equal else 'random'} scores, common part {shift:g}"
+            lines.append(Line(label, np.array(dimensions, float), np.array(shares), "line" if equal else "prediction"))
+            if shift == 0:
+                verdict = at_least(shares[-1], 1.0, f"share of global runs at d = {dimensions[-1]}")
+                findings.append(
+                    Finding(
+                        f"With {'equal' if equal else 'random'} scores and enough dimensions every run is global.",
+                        verdict,
+                    )
+                )
+    progress("threshold of the second score gap")
+    low, high = threshold(3 if full else 2)
+    width = at_most(
+        high - low,
+        2e-4 if full else 2e-3,
+        f"width of the bracket [{low:.5f}, {high:.5f}] of the critical second score gap",
+    )
+    findings.append(
+        Finding(
+            "Two samples of two tokens: below a critical second score gap training ends locally, above it globally.",
+            width,
+        )
+    )
+    table = Table(
+        "phase",
+        "Global runs among feasible data sets",
+        ("d", "scores", "common part", "global / feasible", "local"),
+        tuple(rows),
+        "n = 5, T = 4; normalised descent from zero; a common vector of the given length is added to every token.",
+    )
+    figure = Figure(
+        "phase",
+        "Share of runs that reach the optimal tokens",
+        "dimension",
+        "share of feasible data sets",
+        tuple(lines),
+        f"{count} data sets per point.",
+    )
+    critical = Table(
+        "threshold",
+        "Critical second score gap of the pair",
+        ("largest local", "smallest global"),
+        ((f"{low:.5f}", f"{high:.5f}"),),
+        "First gap 1; normalised descent of length 0.01 from zero.",
+    )
+    return Result(tuple(findings), (figure,), (table, critical), {}, DEFINITIONS)
+
+
+def _shifted(d: int, seed: int, equal: bool, shift: float) -> TokenSelection:
+    """Random tokens with a common vector of length `shift` added, the scores unchanged: all tokens and queries correlate."""
+    data = random_tokens(5, 4, d, seed, equal_scores=equal)
+    common = np.zeros(d)
+    common[0] = shift
+    return TokenSelection(np.asarray(data.tokens) + common, scores=np.asarray(data.scores))
+
+
+def _feasible(sets: list[TokenSelection]) -> list[TokenSelection]:
+    def solvable(data: TokenSelection) -> bool:
+        try:
+            max_margin(data)
+        except InfeasibleSVM:
+            return False
+        return True
+
+    return [data for data in sets if solvable(data)]
+
+
+STUDIES = (
+    Study("polyak-stability", "Where Polyak's step is stable", "self_attention_rates", run_stability),
+    Study("local-global-phase", "Where training ends globally", "self_attention_rates", run_phase),
+)

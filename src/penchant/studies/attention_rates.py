@@ -1,0 +1,194 @@
+"""Rates of token selection with confidence: proved, sharp and measured exponents side by side, and two ways to be faster."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..diagnostics.direction import misalignments
+from ..diagnostics.rates import Rate, log_log_slope, rate
+from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
+from ..references.base import Solution
+from ..references.euclidean_margin import max_margin
+from ..settings.base import Setting
+from ..settings.generators import signal_tokens
+from ..settings.losses import Exponential
+from ..settings.parametrisations import Gram
+from ..theorems.self_attention_claims import sharp_constant
+from ..training.recorders import At
+from ..training.train import train
+from ..training.trajectory import Trajectory
+from ..verdict import at_least, at_most, close
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+
+_WINDOW = (1e3, 1e4)
+_RECORDS = At(tuple(np.unique(np.append([10, 30, 100, 300], np.geomspace(*_WINDOW, 60).round()).astype(int)).tolist()))
+# Exponents of |W| and of 1 - corr: proved by the paper, and ours, sharp in the limit. None: only a power of log t.
+_KNOWN = {
+    "GD": (None, None),
+    "NGD": (-1.0, -2.0),
+    "NGD, momentum 0.9": (None, -2.0),
+    "Polyak": (-1.0, -2.0),
+    "dual acceleration": (None, -4.0),
+}
+
+
+def _settings(preset: str, seeds: range) -> tuple[list[Setting], list[Solution], float]:
+    make = (
+        (lambda seed: signal_tokens(seed=seed))
+        if preset == "E"
+        else (lambda seed: signal_tokens(20, 5, 50, 1.0, 0.1, seed))
+    )
+    sets = [make(seed) for seed in seeds]
+    return (
+        [Setting(data, Gram(data), Exponential()) for data in sets],
+        [max_margin(data) for data in sets],
+        0.05 if preset == "E" else 0.1,
+    )
+
+
+def _rules(settings: list[Setting], length: float) -> dict[str, Any]:
+    steps = np.array([0.5 / float(np.diag(np.asarray(one.parametrisation.matrix)).max()) for one in settings])
+    return {
+        "GD": gradient_descent(1.0),
+        "NGD": normalised_descent(length),
+        "NGD, momentum 0.9": momentum(length),
+        "Polyak": polyak(),
+        "dual acceleration": Accelerated(steps),
+    }
+
+
+def _measured(runs: list[Trajectory], references: list[Solution]) -> tuple[Rate, Rate]:
+    pairs = list(zip(runs, references, strict=True))
+    growth = rate([log_log_slope(run.steps, run.norm, _WINDOW) for run in runs])
+    return growth, rate([log_log_slope(run.steps, misalignments(run, found), _WINDOW) for run, found in pairs])
+
+
+def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """Exponents over ten seeds (four in the quick form) from one vectorised run per rule."""
+    seeds = range(seed, seed + (10 if full else 4))
+    tables, findings, figures = [], [], []
+    for preset in ("E", "H") if full else ("E",):
+        settings, references, length = _settings(preset, seeds)
+        rows, lines = [], []
+        for name, rule in _rules(settings, length).items():
+            progress(f"preset {preset}: {name}, {len(seeds)} seeds")
+            runs = train(settings, rule, steps=10_000, recorder=_RECORDS)
+            growth, slope = _measured(runs, references)
+            proved, sharp = _KNOWN[name]
+            text = lambda value: "logarithmic" if value is None else f"{value:g}"
+            rows.append((name, "none" if proved is None else f"{proved:g}", text(sharp), str(slope), str(growth)))
+            distance = np.mean(
+                [np.log(misalignments(one, found)[1:]) for one, found in zip(runs, references, strict=True)], axis=0
+            )
+            lines.append(Line(name, runs[0].steps[1:], np.exp(distance)))
+            if proved is not None:
+                verdict = at_most(slope.high, proved, f"upper end of the exponent {slope} of 1 - corr")
+                findings.append(
+                    Finding(f"Preset {preset}, {name}: 1 - corr falls at least like 1/t (up to logarithms).", verdict)
+                )
+            if sharp is not None and preset == "E":
+                verdict = close(slope.slope, sharp, 5e-3, f"exponent {slope} of 1 - corr")
+                findings.append(
+                    Finding(f"Preset {preset}, {name}: the sharp exponent of 1 - corr is {sharp:g}.", verdict)
+                )
+        columns = ("rule", "proved exponent of 1 - corr", "sharp", "measured", "measured exponent of the norm")
+        caption = f"Least squares of logarithms over steps 1e3 to 1e4; mean and 95 % Student interval over {len(seeds)} seeds."
+        tables.append(
+            Table(f"rates-{preset}", f"Preset {preset}: proved, sharp and measured", columns, tuple(rows), caption)
+        )
+        title = f"Preset {preset}: geometric mean over seeds"
+        figures.append(
+            Figure(
+                f"rates-{preset}",
+                title,
+                "step",
+                "1 - corr to W_mm",
+                tuple(lines),
+                "Slopes are the exponents of the table.",
+                "log",
+                "log",
+            )
+        )
+    return Result(tuple(findings), tuple(figures), tuple(tables), {}, DEFINITIONS)
+
+
+def run_memory(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """Heavy ball changes the constant by (1 - beta)^2, dual acceleration the exponent."""
+    settings, references, length = _settings("E", range(seed, seed + (10 if full else 4)))
+    constants = np.array([sharp_constant(one, found) for one, found in zip(settings, references, strict=True)])
+    rows, lines, findings = [], [], []
+    plain = None
+    for beta in (0.0, 0.5, 0.9, 0.99):
+        progress(f"heavy ball, beta = {beta}")
+        rule = normalised_descent(length) if beta == 0 else momentum(length, beta)
+        runs = train(settings, rule, steps=10_000, recorder=_RECORDS)
+        distance = np.array([misalignments(one, found) for one, found in zip(runs, references, strict=True)])
+        plain = distance if plain is None else plain
+        _, slope = _measured(runs, references)
+        gain = float(np.mean(distance[:, -1] / plain[:, -1]))
+        scaled = float(
+            np.mean([run.norm[-1] ** 2 * d[-1] / c for run, d, c in zip(runs, distance, constants, strict=True)])
+        )
+        rows.append(
+            (f"heavy ball, beta = {beta:g}", str(slope), f"{gain:.4g}", f"{(1 - beta) ** 2:.4g}", f"{scaled:.4f}")
+        )
+        lines.append(Line(f"beta = {beta:g}", runs[0].steps[1:], distance[0, 1:]))
+        if beta in (0.5, 0.9):
+            verdict = close(gain, (1 - beta) ** 2, 2e-2, "1 - corr at 1e4 steps over that without momentum")
+            findings.append(
+                Finding(
+                    f"Heavy ball with beta = {beta:g} keeps the exponent and lowers the constant by (1 - beta)^2.",
+                    verdict,
+                )
+            )
+    progress("dual acceleration")
+    runs = train(settings, _rules(settings, length)["dual acceleration"], steps=10_000, recorder=_RECORDS)
+    growth, slope = _measured(runs, references)
+    ends = [run.norm[-1] ** 2 * misalignments(run, found)[-1] for run, found in zip(runs, references, strict=True)]
+    rows.append(("dual acceleration", str(slope), "", "", f"{np.mean(ends / constants):.4f}"))
+    lines.append(Line("dual acceleration", runs[0].steps[1:], misalignments(runs[0], references[0])[1:]))
+    findings.append(
+        Finding(
+            "Dual acceleration: 1 - corr falls like t^-4.",
+            close(slope.slope, -4.0, 5e-3, f"exponent {slope} of 1 - corr"),
+        )
+    )
+    findings.append(
+        Finding(
+            "Dual acceleration: the norm grows like t^2.",
+            at_least(growth.low, 1.99, f"lower end of the exponent {growth} of the norm"),
+        )
+    )
+    columns = ("rule", "exponent of 1 - corr", "ratio to no momentum", "(1 - beta)^2", "norm^2 (1 - corr) / predicted")
+    table = Table(
+        "memory",
+        "Momentum changes the constant, acceleration the exponent",
+        columns,
+        tuple(rows),
+        "Preset E; at 10 000 steps.",
+    )
+    figure = Figure(
+        "memory",
+        "Momentum and acceleration",
+        "step",
+        "1 - corr to W_mm",
+        tuple(lines),
+        f"Preset E, seed {seed}.",
+        "log",
+        "log",
+    )
+    return Result(tuple(findings), (figure,), (table,), {}, DEFINITIONS)
+
+
+STUDIES = (
+    Study(
+        "self-attention-rates", "Proved, sharp and measured exponents of token selection", "self_attention_rates", run
+    ),
+    Study(
+        "momentum-and-acceleration",
+        "Momentum and dual acceleration in token selection",
+        "self_attention_rates",
+        run_memory,
+    ),
+)

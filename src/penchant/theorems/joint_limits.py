@@ -1,0 +1,91 @@
+"""Where a joint run goes: the selection it reached, and the programs of that selection that u and W solve."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from ..diagnostics.direction import misalignment
+from ..errors import InfeasibleError
+from ..references.base import Solution
+from ..references.euclidean_margin import max_margin
+from ..references.offset_margin import OffsetSolution, offset_margin
+from ..settings.joint import JointTokens
+from ..training.joint import JointTrajectory
+
+_SETTLED = 0.9  # attention below this on its leading token leaves the selection open
+
+
+class JointReferences(eqx.Module):
+    """The programs of one selection.
+
+    `attention`: shortest W that selects the tokens; `decoder`: shortest u that classifies them; `offset`: the W-program in
+    which every sample is helped by its decoder margin (its limit when |u| and |W| grow alike); `support_only`: the W-program
+    of the samples that support the decoder (the limit when |u| outgrows |W|). They agree when every sample supports.
+    """
+
+    tokens: tuple[int, ...]
+    attention: Solution
+    decoder: Solution
+    offset: OffsetSolution
+    support_only: Solution
+
+    @property
+    def all_support(self) -> bool:
+        return bool(self.decoder.support.all())
+
+
+def joint_references(data: JointTokens, selection: Any = None) -> JointReferences:
+    """Solve the four programs of a selection (the optimal one by default)."""
+    chosen = np.asarray(data.optimal if selection is None else selection)
+    attention = data.attention(chosen)
+    decoder = max_margin(data.decoder(chosen))
+    reached = np.asarray(data.decoder(chosen).margins(jnp.asarray(decoder.weight))) / np.linalg.norm(decoder.weight)
+    others = attention.others.shape[1]
+    return JointReferences(
+        tuple(int(token) for token in chosen),
+        max_margin(attention),
+        decoder,
+        offset_margin(attention, np.repeat(reached, others)),
+        max_margin(data.attention(chosen, np.flatnonzero(decoder.support))),
+    )
+
+
+class JointLimit(eqx.Module):
+    """Where a joint run has gone: `kind` is "global" (the optimal tokens), "local" (others) or "undecided".
+
+    1 - corr of u to the decoder program and of W to the three attention programs, all of the reached selection; NaN where a
+    program has no solution or attention is not concentrated.
+    """
+
+    kind: str
+    tokens: tuple[int, ...]
+    references: JointReferences | None
+    decoder: float
+    attention: float
+    offset: float
+    support_only: float
+
+
+def detect_joint_limit(run: JointTrajectory) -> JointLimit:
+    """Name where a joint run has gone, from its last record."""
+    tokens = tuple(int(token) for token in run.selection())
+    nan = float("nan")
+    if np.exp(run.log_attention()[-1]).max(axis=1).min() < _SETTLED:
+        return JointLimit("undecided", tokens, None, nan, nan, nan, nan)
+    kind = "global" if np.array_equal(tokens, run.data.optimal) else "local"
+    try:
+        found = joint_references(run.data, np.asarray(tokens))
+    except InfeasibleError:
+        return JointLimit(kind, tokens, None, nan, nan, nan, nan)
+    weight = run.weight()
+    return JointLimit(
+        kind,
+        tokens,
+        found,
+        misalignment(run.decoder(), found.decoder.weight),
+        misalignment(weight, found.attention.weight),
+        misalignment(weight, found.offset.weight),
+        misalignment(weight, found.support_only.weight),
+    )

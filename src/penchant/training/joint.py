@@ -1,0 +1,190 @@
+"""Joint training of attention and decoder: one compiled run for a batch of data sets, records at chosen steps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from ..errors import ArgumentError
+from ..optimisers.joint import AbstractJointRule
+from ..settings.joint import JointPoint, JointTokens, TokenGram
+from ..settings.losses import AbstractLoss, Exponential
+from .recorders import LogSpaced
+from .status import Status
+from .trajectory import settings_of, write_npz
+
+FORMAT = "penchant joint trajectory 1"
+_LEAP = 1e6
+_SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W", "scores", "logits", "outputs")
+
+
+class _Carry(eqx.Module):
+    point: JointPoint
+    count: Int[Array, ""]
+    status: Int[Array, ""]
+    first_capped: Int[Array, ""]
+
+
+class JointTrajectory(eqx.Module):
+    """R records of one joint run.
+
+    `log_loss`, the norms of u and W, `log_slope_*` = log|grad_* log L|, `scores` and `logits` (R x n x T), `outputs` z
+    (R x n), and the token coefficients `u`, `W` (R x n x T); `first_capped` is the step at which a cap first decided, or -1.
+    """
+
+    data: JointTokens
+    loss: AbstractLoss
+    steps: np.ndarray
+    log_loss: np.ndarray
+    norm_u: np.ndarray
+    norm_W: np.ndarray
+    log_slope_u: np.ndarray
+    log_slope_W: np.ndarray
+    scores: np.ndarray
+    logits: np.ndarray
+    outputs: np.ndarray
+    u: np.ndarray
+    W: np.ndarray
+    first_capped: int = eqx.field(static=True)
+    status: Status = eqx.field(static=True)
+    header: dict = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def decoder(self, record: int = -1) -> np.ndarray:
+        """u as a vector."""
+        return np.einsum("nt,ntd->d", self.u[record], self.data.tokens)
+
+    def weight(self, record: int = -1) -> np.ndarray:
+        """W as a matrix."""
+        return np.einsum("nt,ntd->nd", self.W[record], self.data.tokens).T @ np.asarray(self.data.queries)
+
+    def log_attention(self) -> np.ndarray:
+        """log softmax of the logits, R x n x T."""
+        return np.asarray(jax.nn.log_softmax(jnp.asarray(self.logits), axis=-1))
+
+    def selection(self, record: int = -1) -> np.ndarray:
+        """The token with most attention in every sample."""
+        return self.logits[record].argmax(axis=-1)
+
+    def save(self, path: str | Path) -> Path:
+        """Write all series, the coefficients, and the final u and W."""
+        arrays = {name: getattr(self, name) for name in _SERIES}
+        arrays |= {"coefficients_u": self.u, "coefficients_W": self.W, "u": self.decoder(), "W": self.weight()}
+        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
+
+
+def train_joint(
+    data: JointTokens | Sequence[JointTokens],
+    rule: AbstractJointRule,
+    *,
+    steps: int,
+    loss: AbstractLoss | None = None,
+    recorder: Any = None,
+) -> Any:
+    """Train W and u together from zero for `steps` steps; a list of data sets of one shape is one vectorised run.
+
+    >>> from penchant.optimisers.joint import BlockNormalised
+    >>> from penchant.settings.joint import marked_tokens
+    >>> run = train_joint(marked_tokens(), BlockNormalised(0.05), steps=100)
+    >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
+    ('out_of_steps', 4.98, 4.75)
+    """
+    loss = Exponential() if loss is None else loss
+    many = not isinstance(data, JointTokens)
+    sets: list[JointTokens] = list(data) if isinstance(data, Sequence) else [data]
+    if not sets or len({one.tokens.shape for one in sets}) > 1:
+        raise ArgumentError("data", "train_joint", "data sets of one shape", [one.tokens.shape for one in sets])
+    for one in sets:
+        one.check_loss(loss)
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+        raise ArgumentError("steps", "train_joint", "a nonnegative integer", repr(steps))
+    schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
+    grams = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(TokenGram(one) for one in sets))
+    found = jax.tree.map(np.asarray, _run(grams, rule, loss, schedule))
+    header = {"loss": type(loss).__name__, "optimiser": settings_of(rule), "steps": int(steps)}
+    runs = [
+        _trajectory(one, loss, header, jax.tree.map(lambda leaf, k=k: leaf[k], found)) for k, one in enumerate(sets)
+    ]
+    return runs if many else runs[0]
+
+
+@eqx.filter_jit
+def _run(grams: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
+    return jax.vmap(lambda one: _scan(one, rule, loss, schedule))(grams)
+
+
+def _scan(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
+    n = len(gram.labels)
+    zeros = jnp.zeros((n, len(gram.plain) // n))
+    carry = _Carry(gram.point(zeros, zeros), jnp.asarray(0), jnp.asarray(int(Status.running)), jnp.asarray(-1))
+
+    def stretch(state: tuple, target: Array) -> tuple:
+        carry, done = state
+        carry = jax.lax.fori_loop(done, target, lambda _, c: _step(gram, rule, loss, c), carry)
+        # The products travel for speed; at every record they are recomputed, so that rounding does not accumulate.
+        carry = eqx.tree_at(lambda c: c.point, carry, gram.point(carry.point.u, carry.point.W))
+        return (carry, target), _record(gram, loss, carry)
+
+    (carry, _), records = jax.lax.scan(stretch, (carry, jnp.asarray(0)), schedule)
+    return records, carry.status, carry.first_capped
+
+
+def _step(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, carry: _Carry) -> _Carry:
+    point = carry.point
+    reading = gram.read(point, loss)
+    factors = rule.factors(reading, carry.count)
+    moved = JointPoint(
+        point.u + factors.u * reading.u.slope,
+        point.W + factors.W * reading.W.slope,
+        point.scores + factors.u * reading.u.image,
+        point.logits + factors.W * reading.W.image,
+    )
+    norm_u, norm_W = gram.norms(point)
+    length = jnp.hypot(_length(factors.u, reading.u.log_norm), _length(factors.W, reading.W.log_norm))
+    leap = length > _LEAP * jnp.maximum(1.0, jnp.hypot(norm_u, norm_W))
+    status = jnp.where(jnp.isfinite(length), int(Status.running), int(Status.not_finite))
+    status = jnp.where(leap, int(Status.diverging_step), status)
+    status = jnp.where(carry.status == Status.running, status, carry.status)
+    go = status == Status.running
+    first = jnp.where((carry.first_capped < 0) & factors.capped, carry.count, carry.first_capped)
+    advanced = _Carry(moved, carry.count + 1, status, first)
+    stopped = eqx.tree_at(lambda c: c.status, carry, status)
+    return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
+
+
+def _length(factor: Float[Array, ""], log_norm: Float[Array, ""]) -> Array:
+    return jnp.where(factor > 0, factor * jnp.exp(log_norm), 0.0)
+
+
+def _record(gram: TokenGram, loss: AbstractLoss, carry: _Carry) -> dict:
+    point = carry.point
+    reading = gram.read(point, loss)
+    norm_u, norm_W = gram.norms(point)
+    return {
+        "steps": carry.count,
+        "log_loss": reading.log_loss,
+        "norm_u": norm_u,
+        "norm_W": norm_W,
+        "log_slope_u": reading.u.log_gradient_norm - reading.log_loss,
+        "log_slope_W": reading.W.log_gradient_norm - reading.log_loss,
+        "scores": point.scores,
+        "logits": point.logits,
+        "outputs": reading.outputs,
+        "u": point.u,
+        "W": point.W,
+    }
+
+
+def _trajectory(data: JointTokens, loss: AbstractLoss, header: dict, found: tuple) -> JointTrajectory:
+    series, status, first_capped = found
+    ending = Status(int(status)) if int(status) != Status.running else Status.out_of_steps
+    kept = np.concatenate([[True], np.diff(series["steps"]) > 0])  # a run that stopped repeats its last record
+    series = {name: values[kept] for name, values in series.items()}
+    return JointTrajectory(data, loss, **series, first_capped=int(first_capped), status=ending, header=header)
