@@ -1,6 +1,14 @@
 """Every study, in an explicit tuple."""
 
-from . import attention_phases, attention_rates, joint_attention, key_query, local_directions, max_margin, self_attention
+from . import (
+    attention_phases,
+    attention_rates,
+    joint_attention,
+    key_query,
+    local_directions,
+    max_margin,
+    self_attention,
+)
 from .base import Study
 
 STUDIES: tuple[Study, ...] = (
