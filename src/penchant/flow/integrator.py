@@ -17,6 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from ..reading import Reading, read
 from ..settings.base import Setting
 from .clocks import Clock, Origin
+from .elapsed import advance, pace
 
 _SUBSTEPS = (1, 2, 3, 4)
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
@@ -129,7 +130,10 @@ def attempt(
             )
         previous = row
     error = jax.tree.map(jnp.subtract, row[-1], row[-2])
-    return row[-1], _size(setting, state, row[-1], error, tolerances)
+    at = lambda point: pace(setting, clock, start, point.params, point.progress)
+    progress, miss = advance(state.progress, at(state), at(row[-1]), h)
+    new = State(row[-1].params, progress)
+    return new, _size(setting, state, new, State(error.params, miss), tolerances)
 
 
 def _size(setting: Setting, state: State, new: State, error: State, tolerances: Tolerances) -> Array:
