@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow, follow
 from ..optimisers.base import Move
+from ..optimisers.layerwise import account
 from ..reading import Reading, read
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
@@ -44,6 +45,7 @@ class _Record(eqx.Module):
     weights: Any
     dual: Any
     params: PyTree
+    account: PyTree
 
 
 def train(
@@ -159,15 +161,16 @@ def _run_batch(axes: tuple) -> Any:
 
 
 def _trajectory(setting: Setting, record: Any, status: int, first_capped: int, header: dict) -> Trajectory:
-    series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name != "params"}
+    trees = ("params", "account")
+    series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name not in trees}
     ending = Status.out_of_steps if status == Status.running else Status(status)
     header = {**header, "first_capped": None if first_capped < 0 else first_capped}
     keep = np.flatnonzero(
         np.concatenate([[True], np.diff(series["steps"]) > 0])
     )  # a run that stopped repeats its last record
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[keep], record.params)
+    kept = {name: jax.tree.map(lambda leaf: np.asarray(leaf)[keep], getattr(record, name)) for name in trees}
     return Trajectory(
-        setting, **{name: leaf[keep] for name, leaf in series.items()}, params=params, status=ending, header=header
+        setting, **{name: leaf[keep] for name, leaf in series.items()}, **kept, status=ending, header=header
     )
 
 
@@ -187,7 +190,7 @@ def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array,
         go = lambda c: (c.count < target) & (c.status == Status.running)
         carry = jax.lax.while_loop(go, lambda c: _step(setting, optimiser, levels, c), carry)
         carry = eqx.tree_at(lambda c: c.params, carry, setting.parametrisation.refresh(carry.params))
-        return carry, _record(setting, carry)
+        return carry, _record(setting, optimiser, carry)
 
     carry, records = jax.lax.scan(stretch, carry, schedule)
     return records, carry.status, carry.first_capped
@@ -234,7 +237,7 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     return status
 
 
-def _record(setting: Setting, carry: _Carry) -> _Record:
+def _record(setting: Setting, optimiser: Any, carry: _Carry) -> _Record:
     reading = read(setting, carry.params)
     return _Record(
         carry.count,
@@ -246,4 +249,5 @@ def _record(setting: Setting, carry: _Carry) -> _Record:
         reading.weights,
         carry.dual,
         carry.params,
+        account(optimiser, carry.memory),
     )
