@@ -4,11 +4,18 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..settings.base import Setting
-from . import linear_models, linear_models_claims, self_attention, self_attention_claims
+from . import (
+    deep_linear,
+    deep_linear_claims,
+    linear_models,
+    linear_models_claims,
+    self_attention,
+    self_attention_claims,
+)
 from .base import Claim, Prediction, Theorem
 
-THEOREMS: tuple[Theorem, ...] = (*linear_models.THEOREMS, *self_attention.THEOREMS)
-CLAIMS: tuple[Claim, ...] = (*linear_models_claims.CLAIMS, *self_attention_claims.CLAIMS)
+THEOREMS: tuple[Theorem, ...] = (*linear_models.THEOREMS, *self_attention.THEOREMS, *deep_linear.THEOREMS)
+CLAIMS: tuple[Claim, ...] = (*linear_models_claims.CLAIMS, *self_attention_claims.CLAIMS, *deep_linear_claims.CLAIMS)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 

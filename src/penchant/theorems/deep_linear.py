@@ -19,7 +19,7 @@ from ..settings.losses import Exponential, Logistic
 from ..settings.network_starts import risk_of_zero
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
-from .base import Hypothesis, Prediction, Theorem
+from .base import Hypothesis, Prediction, Rival, Theorem
 from .linear_models import covered, linear_rivals, plain, separable
 
 JI = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
@@ -123,7 +123,7 @@ class DeepLinearMaxMargin(Theorem):
             setting,
             self.hypotheses(setting, optimiser, reference),
             reference,
-            linear_rivals(setting.data, reference),
+            _distinct(linear_rivals(setting.data, reference)),
             _rate(setting, reference),
         )
 
@@ -135,6 +135,11 @@ class DeepLinearMaxMargin(Theorem):
             return found
         detail = "; ".join(part for part in (found.detail, "the start violates Assumption 2: nothing is promised") if part)
         return Verdict(found.outcome, found.inequality, found.predicted, found.measured, detail)
+
+
+def _distinct(found: tuple[Rival, ...]) -> tuple[Rival, ...]:
+    """Rivals with a direction of their own: where the support vectors span, other norms often select the very same direction."""
+    return tuple(rival for rival in found if rival.separation > 1e-12)
 
 
 def _steps(optimiser: Any) -> Hypothesis:
