@@ -5,18 +5,18 @@ import io
 import json
 import os
 import platform
-import tempfile
-import zipfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import DataFileError
+from ..files import load_npz, write_bytes
 from ..settings.base import Setting
 from .status import Status
 
@@ -52,7 +52,7 @@ class Trajectory(eqx.Module):
 
     def at(self, record: int = -1) -> PyTree:
         """Parameters at a record (the last one by default)."""
-        return jax.tree.map(lambda leaf: leaf[record], self.params)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[record]), self.params)
 
     def weight(self, record: int = -1) -> np.ndarray:
         """The effective weight at a record."""
@@ -113,34 +113,9 @@ def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> 
     return write_bytes(path, buffer.getvalue())
 
 
-def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
-    """Replace `path` by `content` in one atomic rename."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return target
-
-
 def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
     """Header and arrays of a file written by `write_npz`; never unpickles."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise DataFileError(f"There is no file '{path}'.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DataFileError(
-            f"'{path}' is not a readable .npz file ({error}).\n"
-            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
-        ) from None
+    arrays = load_npz(path)
     try:
         header = json.loads(arrays.pop("header").tobytes())
     except (KeyError, ValueError):
