@@ -19,6 +19,7 @@ from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
 from .base import Move
 
+_NEVER = 700.0  # in log R: more than a float64 risk can fall in one step
 _RISES = 10  # a constant step that raises the risk this often in a row is too long, not unlucky
 
 
@@ -136,10 +137,10 @@ class LineSearch(AbstractLayerRule):
 
 
 def _promise(reading: Reading, log_step: Array) -> tuple[Array, Array]:
-    """log of R - eta |grad R|^2 / 2, and whether that is positive."""
+    """log of R - eta |grad R|^2 / 2, and whether that is positive; if not, a promise that no risk can keep."""
     drop = 0.5 * jnp.exp(log_step + 2 * reading.log_gradient_norm - reading.log_excess)
     possible = drop < 1
-    return reading.log_excess + jnp.log1p(-jnp.where(possible, drop, 0.0)), possible
+    return reading.log_excess + jnp.where(possible, jnp.log1p(-jnp.where(possible, drop, 0.0)), -_NEVER), possible
 
 
 class LayerDescent(eqx.Module):
@@ -160,7 +161,7 @@ class LayerDescent(eqx.Module):
         choice = self.rule.choose(reading, layer_norms(reading.params), memory, count)
         factor = jnp.exp(choice.log_step + reading.log_scale)
         squares = jnp.stack([jnp.sum(layer**2) for layer in reading.slope])
-        promise, possible = _promise(reading, choice.log_step)
+        promise, _ = _promise(reading, choice.log_step)
         missed = jnp.where(count > 0, reading.log_excess - memory.promised, -jnp.inf)
         account = Account(
             choice.radius,
@@ -168,7 +169,7 @@ class LayerDescent(eqx.Module):
             jnp.logaddexp(memory.log_step_sum, choice.log_step),
             memory.traces + factor**2 * squares,
             reading.log_excess,
-            jnp.where(possible, promise, -jnp.inf),
+            promise,
             jnp.maximum(memory.violation, missed),
             jnp.where(reading.log_excess > memory.log_risk, memory.rises + 1, 0),
         )
