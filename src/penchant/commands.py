@@ -170,7 +170,8 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
-    request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise)
+    details = {"widths": _widths(options.widths), "seed": options.seed}
+    request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, details)
     setting, start = setting_of(kind, arrays, request)
     if options.start == "zeros":
         return setting, start
@@ -184,7 +185,19 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
         raise ArgumentError(
             "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
         )
-    return setting_of(kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise))
+    return setting_of(
+        kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise, details)
+    )
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    """Hidden widths from '8,8,8'."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise ArgumentError("--widths", "penchant", "positive integers separated by commas", repr(text))
+    return tuple(int(part) for part in parts)
 
 
 def _prediction(prediction: Prediction) -> dict:

@@ -5,7 +5,6 @@ import time
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from problems import loss_and_gradient
 from scipy.integrate import solve_ivp
 from scipy.optimize import brentq
 
@@ -17,6 +16,7 @@ from penchant.settings.generators import local_pair, random_tokens, separable, s
 from penchant.settings.tokens import TokenSelection
 from penchant.training.events import limits
 from penchant.training.status import Status
+from problems import loss_and_gradient
 
 PAIR = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential(), "sum")
 CLOCKS = {"arc": pt.RelativeArc(), "drop": pt.LogExcessDrop(), "time": pt.LogTime()}

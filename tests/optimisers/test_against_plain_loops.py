@@ -4,12 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from problems import infimum, loss_and_gradient
-
 
 import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.settings.generators import random_tokens, separable
+from problems import infimum, loss_and_gradient
 
 STEPS = 60
 PROBLEMS = {

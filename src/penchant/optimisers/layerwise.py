@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import ArgumentError
-from ..reading import Reading, read
+from ..reading import Reading
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
 from .base import Move

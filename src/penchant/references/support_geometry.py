@@ -44,7 +44,11 @@ class SupportGeometry(eqx.Module):
 
     def thresholds(self, samples: int) -> dict[str, float]:
         """Beyond these sizes of the orthogonal part the gradient points back (Lemma 4), by loss; `sharp` is for the exponential."""
-        reach = {"exponential": 1 + np.log(samples), "sharp": lambertw(samples / np.e).real, "logistic": 2 * samples / np.e}
+        reach = {
+            "exponential": 1 + np.log(samples),
+            "sharp": lambertw(samples / np.e).real,
+            "logistic": 2 * samples / np.e,
+        }
         return {name: float(value / self.radius) if self.radius > 0 else np.inf for name, value in reach.items()}
 
 

@@ -36,7 +36,7 @@ class DeepLinear(eqx.Module):
 
     widths: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, widths: Sequence[int] = ()):
+    def __init__(self, widths: Any = ()):
         for width in widths:
             if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
                 raise ArgumentError("widths", "DeepLinear", "positive integers, one per hidden layer", repr(width))

@@ -63,8 +63,14 @@ def risk_of_zero(setting: Setting) -> float:
 
 
 def ensure_assumption2(setting: Setting, params: Layers) -> Layers:
-    """Flip the sign of W_L if the product points uphill, then halve W_1 until the risk is at most that of zero."""
+    """Flip the sign of W_L if the product points uphill, then halve W_1 until the risk is at most that of zero.
+
+    Raises `CriticalPointError` for a start without a gradient.
+    """
     weights = setting.weigh(jnp.zeros(setting.samples)).weights
+    margins, pull = setting.linearise(params)
+    if not any(bool(jnp.any(slope)) for slope in pull(setting.weigh(margins).weights)):
+        raise CriticalPointError("ensure_assumption2")
     if float(jnp.vdot(weights, setting.margins(params))) < 0:
         params = (*params[:-1], -params[-1])
     bound = risk_of_zero(setting)

@@ -55,17 +55,69 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     step = np.maximum(small.steps, 1)
     figures = (
         _separators(plain, {"1 layer": single, "4 layers": deep}),
-        Figure("risk", "Risk against the step", "step", "-log R", (Line("start 0.4", deep.steps, levels(deep)), Line("start 0.15", small.steps, levels(small)), Line("1 layer", single.steps, levels(single))), "Logistic risk, uncapped line search."),
-        Figure("ratios", "Every layer tends to rank one", "step", "spectral / Frobenius", tuple(Line(f"layer {k + 1}", step, 1 - found.deficit[:, k]) for k in range(4)), "Start 0.15. The last layer is a row, so its ratio is always 1.", "log"),
-        Figure("alignment", "Adjacent layers align", "step", "1 - |<v, u>|", tuple(Line(f"layers {k + 1} and {k + 2}", step, found.misfit[:, k]) for k in range(3)), "Start 0.15.", "log", "log"),
-        Figure("angle", "Angle to the maximum margin", "step", "degrees", (Line("4 layers", deep.steps[1:], _angles(deep)[1:]), Line("1 layer", single.steps[1:], _angles(single)[1:])), "Not monotone: the line search works at the edge of stability.", "log", "log"),
+        Figure(
+            "risk",
+            "Risk against the step",
+            "step",
+            "-log R",
+            (
+                Line("start 0.4", deep.steps, levels(deep)),
+                Line("start 0.15", small.steps, levels(small)),
+                Line("1 layer", single.steps, levels(single)),
+            ),
+            "Logistic risk, uncapped line search.",
+        ),
+        Figure(
+            "ratios",
+            "Every layer tends to rank one",
+            "step",
+            "spectral / Frobenius",
+            tuple(Line(f"layer {k + 1}", step, 1 - found.deficit[:, k]) for k in range(4)),
+            "Start 0.15. The last layer is a row, so its ratio is always 1.",
+            "log",
+        ),
+        Figure(
+            "alignment",
+            "Adjacent layers align",
+            "step",
+            "1 - |<v, u>|",
+            tuple(Line(f"layers {k + 1} and {k + 2}", step, found.misfit[:, k]) for k in range(3)),
+            "Start 0.15.",
+            "log",
+            "log",
+        ),
+        Figure(
+            "angle",
+            "Angle to the maximum margin",
+            "step",
+            "degrees",
+            (
+                Line("4 layers", deep.steps[1:], _angles(deep)[1:]),
+                Line("1 layer", single.steps[1:], _angles(single)[1:]),
+            ),
+            "Not monotone: the line search works at the edge of stability.",
+            "log",
+            "log",
+        ),
     )
     rows = tuple(
-        (name, k, f"{_angles(run)[k]:.4g}", f"{sandwich(run)[0][k] / geometry().margin:.6g}", f"{np.exp(run.log_excess[k]):.2g}")
+        (
+            name,
+            k,
+            f"{_angles(run)[k]:.4g}",
+            f"{sandwich(run)[0][k] / geometry().margin:.6g}",
+            f"{np.exp(run.log_excess[k]):.2g}",
+        )
         for name, run in (("4 layers, start 0.4", deep), ("1 layer, start 0", single))
         for k in (1, 10, 100, 250)
     )
-    table = Table("angles", "Angles, margins and risks", ("network", "step", "degrees to the maximum margin", "margin / best margin", "risk"), rows, "Strips in the plane, n = 40.")
+    table = Table(
+        "angles",
+        "Angles, margins and risks",
+        ("network", "step", "degrees to the maximum margin", "margin / best margin", "risk"),
+        rows,
+        "Strips in the plane, n = 40.",
+    )
     names = ("descent-max-margin", "aligned", "descent-bounds")
     findings = tuple(_finding(name, claims.CLAIMS) for name in names)
     return Result(findings, figures, (table,), {"four-layers": deep, "one-layer": single} if full else {}, WORDS)
@@ -78,10 +130,22 @@ def _separators(plain: Setting, runs: dict[str, Trajectory]) -> Figure:
     points = signed * np.where(np.arange(len(signed)) < half, 1.0, -1.0)[:, None]
     unit = geometry().direction
     across = lambda w: np.array([-w[1], w[0]]) / np.linalg.norm(w)
-    lines = [Line("+1", points[:half, 0], points[:half, 1], "points"), Line("-1", points[half:, 0], points[half:, 1], "points")]
-    lines += [Line(name, reach * across(run.weight())[0], reach * across(run.weight())[1]) for name, run in runs.items()]
+    lines = [
+        Line("+1", points[:half, 0], points[:half, 1], "points"),
+        Line("-1", points[half:, 0], points[half:, 1], "points"),
+    ]
+    lines += [
+        Line(name, reach * across(run.weight())[0], reach * across(run.weight())[1]) for name, run in runs.items()
+    ]
     lines.append(Line("maximum margin", reach * across(unit)[0], reach * across(unit)[1], "prediction"))
-    return Figure("separators", "Separators of one and of four layers", "x1", "x2", tuple(lines), "After the last step; all three lines coincide to the eye.")
+    return Figure(
+        "separators",
+        "Separators of one and of four layers",
+        "x1",
+        "x2",
+        tuple(lines),
+        "After the last step; all three lines coincide to the eye.",
+    )
 
 
 def run_laws(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -102,11 +166,45 @@ def run_laws(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         for name, wanted in laws.exponents(depth).items():
             rows.append((depth, name, f"{wanted:.4f}", str(rate(slopes[name]))))
     for name, curves in lines.items():
-        figures.append(Figure(name.replace(" ", "-"), f"The law of the {name}", "-log R", name, tuple(curves), "Exponential loss, to risk e^-1000000. Slopes in the table.", "log", "log"))
-    for name in ("offset", "size", "gradient", "time", "excess-limit", "alignment-limit", "ratio-exponent", "alignment-exponent", "direction-exponent", "first-layer-exponent"):
+        figures.append(
+            Figure(
+                name.replace(" ", "-"),
+                f"The law of the {name}",
+                "-log R",
+                name,
+                tuple(curves),
+                "Exponential loss, to risk e^-1000000. Slopes in the table.",
+                "log",
+                "log",
+            )
+        )
+    for name in (
+        "offset",
+        "size",
+        "gradient",
+        "time",
+        "excess-limit",
+        "alignment-limit",
+        "ratio-exponent",
+        "alignment-exponent",
+        "direction-exponent",
+        "first-layer-exponent",
+    ):
         findings.append(_finding(name, laws.CLAIMS))
-    exponents = Table("exponents", "Exponents in -log R", ("L", "quantity", "theory", "measured"), tuple(rows), f"Slopes over -log R from 1e5 to 1e6; mean and 95 % interval over {len(seeds)} starts and both losses.")
-    return Result(tuple(findings), (*figures, _offset_figure()), (exponents, _levels_table(), _limits_table(), _integration_table()), {"flow-depth-4": flow(4)} if full else {}, WORDS)
+    exponents = Table(
+        "exponents",
+        "Exponents in -log R",
+        ("L", "quantity", "theory", "measured"),
+        tuple(rows),
+        f"Slopes over -log R from 1e5 to 1e6; mean and 95 % interval over {len(seeds)} starts and both losses.",
+    )
+    return Result(
+        tuple(findings),
+        (*figures, _offset_figure()),
+        (exponents, _levels_table(), _limits_table(), _integration_table()),
+        {"flow-depth-4": flow(4)} if full else {},
+        WORDS,
+    )
 
 
 def _signed_offset(path: Trajectory) -> np.ndarray:
@@ -118,7 +216,15 @@ def _offset_figure() -> Figure:
     lines = [Line(f"L = {depth}", levels(flow(depth)), _signed_offset(flow(depth))) for depth in laws.DEPTHS]
     wanted = float(geometry().offset @ np.array([-geometry().direction[1], geometry().direction[0]]))
     lines.append(Line("predicted", np.array([1.0, 1e6]), np.full(2, wanted), "prediction"))
-    return Figure("offset", "One offset for every depth", "-log R", "offset, signed", tuple(lines), "It overshoots before it settles.", "log")
+    return Figure(
+        "offset",
+        "One offset for every depth",
+        "-log R",
+        "offset, signed",
+        tuple(lines),
+        "It overshoots before it settles.",
+        "log",
+    )
 
 
 def _levels_table() -> Table:
@@ -126,9 +232,33 @@ def _levels_table() -> Table:
     rows = []
     for level in (2.229, 107.1, 1123.0, 11689.0, 1e5, 1e6):
         k = int(np.argmin(np.abs(np.log(levels(path) / level))))
-        rows.append((f"{levels(path)[k]:.6g}", f"{found.deficit[k, 1]:.3g}", f"{found.misfit[k, 1]:.2g}", f"{_signed_offset(path)[k]:.6f}", f"{sine(path.weight(k), unit):.3g}", f"{sine(found.first[k], unit):.3g}", f"{1 - found.product[k]:.5f}"))
-    columns = ("-log R", "1 - ratio of layer 2", "1 - |<v_3, u_2>|", "offset", "sine of w", "sine of v_1", "|w| / product of norms")
-    return Table("levels", "Depth 4 along the flow", columns, tuple(rows), "2-8-8-8-1, exponential loss; the records nearest to round levels.")
+        rows.append(
+            (
+                f"{levels(path)[k]:.6g}",
+                f"{found.deficit[k, 1]:.3g}",
+                f"{found.misfit[k, 1]:.2g}",
+                f"{_signed_offset(path)[k]:.6f}",
+                f"{sine(path.weight(k), unit):.3g}",
+                f"{sine(found.first[k], unit):.3g}",
+                f"{1 - found.product[k]:.5f}",
+            )
+        )
+    columns = (
+        "-log R",
+        "1 - ratio of layer 2",
+        "1 - |<v_3, u_2>|",
+        "offset",
+        "sine of w",
+        "sine of v_1",
+        "|w| / product of norms",
+    )
+    return Table(
+        "levels",
+        "Depth 4 along the flow",
+        columns,
+        tuple(rows),
+        "2-8-8-8-1, exponential loss; the records nearest to round levels.",
+    )
 
 
 def _limits_table() -> Table:
@@ -138,16 +268,43 @@ def _limits_table() -> Table:
         limits = alignment_limits(path.at(0), path.at())
         measured = found.spectral[-1, :-1] ** 4 * found.misfit[-1] * (2 - found.misfit[-1])
         for k in range(3):
-            rows.append(("logistic" if logistic else "exponential", k + 1, f"{found.excess[-1, k]:.4f}", f"{limits.excess[k]:.4f}", f"{measured[k]:.5f}", f"{limits.misfit[k]:.5f}"))
-    return Table("limits", "Constants at risk e^-1000000", ("loss", "layer", "excess", "predicted", "spectral^4 (1 - <v, u>^2)", "predicted"), tuple(rows), "Predictions from the conserved matrices of the start.")
+            rows.append(
+                (
+                    "logistic" if logistic else "exponential",
+                    k + 1,
+                    f"{found.excess[-1, k]:.4f}",
+                    f"{limits.excess[k]:.4f}",
+                    f"{measured[k]:.5f}",
+                    f"{limits.misfit[k]:.5f}",
+                )
+            )
+    return Table(
+        "limits",
+        "Constants at risk e^-1000000",
+        ("loss", "layer", "excess", "predicted", "spectral^4 (1 - <v, u>^2)", "predicted"),
+        tuple(rows),
+        "Predictions from the conserved matrices of the start.",
+    )
 
 
 def _integration_table() -> Table:
     rows = tuple(
-        (depth, flow(depth).header["integrator"]["steps"], f"{conservation_drift(flow(depth)).max():.1e}", f"{sandwich(flow(depth))[1][-1] - sandwich(flow(depth))[0][-1]:.3g}", f"{flow(depth).log_time[-1] - 1e6:.4f}")
+        (
+            depth,
+            flow(depth).header["integrator"]["steps"],
+            f"{conservation_drift(flow(depth)).max():.1e}",
+            f"{sandwich(flow(depth))[1][-1] - sandwich(flow(depth))[0][-1]:.3g}",
+            f"{flow(depth).log_time[-1] - 1e6:.4f}",
+        )
         for depth in laws.DEPTHS
     )
-    return Table("integration", "The integration itself", ("L", "steps", "conservation drift", "width of the margin sandwich", "log t - 1e6"), rows, "Flow to risk e^-1000000; the drift is the error of quantities that the exact flow conserves.")
+    return Table(
+        "integration",
+        "The integration itself",
+        ("L", "steps", "conservation drift", "width of the margin sandwich", "log t - 1e6"),
+        rows,
+        "Flow to risk e^-1000000; the drift is the error of quantities that the exact flow conserves.",
+    )
 
 
 def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -162,12 +319,51 @@ def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
         sines = np.array([sine(weight, found.direction) for weight in weights])
         late = level > 10
         lines.append(Line(f"L = {depth}", level[late], sines[late]))
-        rows.append((depth, len(found.support), f"{log_log_slope(level, component, (1e4, 1e6)):.4f}", f"{1 - 1 / depth:.4f}", f"{log_log_slope(level, sines, (1e4, 1e6)):.4f}", f"{-1 / depth:.4f}", f"{component[-1]:.5g}"))
-    figure = Figure("direction", "Support vectors that do not span slow the direction down", "-log R", "sine of the angle to the maximum margin", tuple(lines), "Blobs in ten dimensions, six support vectors. With spanning support vectors every curve would have slope -1.", "log", "log")
-    table = Table("exponents", "Outside the span of the support vectors", ("L", "support vectors", "exponent of the outside part", "theory", "exponent of the sine", "theory", "outside part at the end"), tuple(rows), "Slopes over -log R from 1e4 to 1e6.")
+        rows.append(
+            (
+                depth,
+                len(found.support),
+                f"{log_log_slope(level, component, (1e4, 1e6)):.4f}",
+                f"{1 - 1 / depth:.4f}",
+                f"{log_log_slope(level, sines, (1e4, 1e6)):.4f}",
+                f"{-1 / depth:.4f}",
+                f"{component[-1]:.5g}",
+            )
+        )
+    figure = Figure(
+        "direction",
+        "Support vectors that do not span slow the direction down",
+        "-log R",
+        "sine of the angle to the maximum margin",
+        tuple(lines),
+        "Blobs in ten dimensions, six support vectors. With spanning support vectors every curve would have slope -1.",
+        "log",
+        "log",
+    )
+    table = Table(
+        "exponents",
+        "Outside the span of the support vectors",
+        (
+            "L",
+            "support vectors",
+            "exponent of the outside part",
+            "theory",
+            "exponent of the sine",
+            "theory",
+            "outside part at the end",
+        ),
+        tuple(rows),
+        "Slopes over -log R from 1e4 to 1e6.",
+    )
     findings = (_finding("no-span", laws.CLAIMS), _finding("no-span-inside", laws.CLAIMS))
     one_layer = all_of(at_most(abs(float(rows[0][2])), 1e-3, "exponent of the outside part at L = 1"))
-    return Result((*findings, Finding("With one layer the outside part never moves.", one_layer, JI)), (figure,), (table,), {}, WORDS)
+    return Result(
+        (*findings, Finding("With one layer the outside part never moves.", one_layer, JI)),
+        (figure,),
+        (table,),
+        {},
+        WORDS,
+    )
 
 
 STUDIES = (

@@ -34,7 +34,9 @@ def _rules(setting: Setting) -> dict[str, tuple[Any, int]]:
 
 
 def _steps_to(setting: Setting, rule: Any, start: Any, risk: float, cap: int) -> tuple[int | None, Any]:
-    run = train(setting, LayerDescent(rule), start, steps=cap, until=LogExcessBelow(float(np.log(risk))), recorder=LogSpaced(60))
+    run = train(
+        setting, LayerDescent(rule), start, steps=cap, until=LogExcessBelow(float(np.log(risk))), recorder=LogSpaced(60)
+    )
     return (int(run.steps[-1]) if run.log_excess[-1] <= np.log(risk) else None), run
 
 
@@ -52,15 +54,59 @@ def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             shown = tuple(f"> {cap}" if steps is None else str(steps) for steps, _ in found)
             last = found[1][1]
             drift, traces = float(conservation_drift(last)[-1]), float(last.account["traces"][-1].sum())
-            rows.append((depth, name, *shown, f"{drift:.1e}", f"{traces:.3g}", f"{last.account['log_step'][-1]:.3g}", f"{last.account['violation'][-1]:.1e}"))
+            rows.append(
+                (
+                    depth,
+                    name,
+                    *shown,
+                    f"{drift:.1e}",
+                    f"{traces:.3g}",
+                    f"{last.account['log_step'][-1]:.3g}",
+                    f"{last.account['violation'][-1]:.1e}",
+                )
+            )
             violations.append(float(last.account["violation"][-1]))
             lines.append(Line(name, np.maximum(last.steps, 1), np.exp(last.log_excess)))
-        figures.append(Figure(f"risk-{depth}", f"Risk against the step, depth {depth}", "step", "risk", tuple(lines), "Logistic risk on the strips, width 8.", "log", "log"))
-    table = Table("steps", "Steps to a risk", ("L", "rule", "to 0.3", "to 0.01", "conservation drift", "sum of the traces", "log of the last step", "largest violation of descent"), tuple(rows), "A run that gave up shows its number of steps. Violations are in log R; negative means that every step descended more than promised.")
+        figures.append(
+            Figure(
+                f"risk-{depth}",
+                f"Risk against the step, depth {depth}",
+                "step",
+                "risk",
+                tuple(lines),
+                "Logistic risk on the strips, width 8.",
+                "log",
+                "log",
+            )
+        )
+    table = Table(
+        "steps",
+        "Steps to a risk",
+        (
+            "L",
+            "rule",
+            "to 0.3",
+            "to 0.01",
+            "conservation drift",
+            "sum of the traces",
+            "log of the last step",
+            "largest violation of descent",
+        ),
+        tuple(rows),
+        "A run that gave up shows its number of steps. Violations are in log R; negative means that every step descended more than promised.",
+    )
     speed = counts[3, "A5"] / counts[3, "line search"]
     findings = (
-        Finding("Every rule descends as promised at every step.", at_most(max(violations), 0.0, "largest violation of the descent inequality, in log R"), f"{JI}, Lemma 5"),
-        Finding("The steps of Assumption 5 are slower than a line search by orders of magnitude.", at_least(speed, 1000.0, "A5 steps over line-search steps to risk 0.3, depth 3"), "measured"),
+        Finding(
+            "Every rule descends as promised at every step.",
+            at_most(max(violations), 0.0, "largest violation of the descent inequality, in log R"),
+            f"{JI}, Lemma 5",
+        ),
+        Finding(
+            "The steps of Assumption 5 are slower than a line search by orders of magnitude.",
+            at_least(speed, 1000.0, "A5 steps over line-search steps to risk 0.3, depth 3"),
+            "measured",
+        ),
     )
     return Result(findings, tuple(figures), (table,), {}, WORDS)
 
@@ -73,13 +119,32 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         if start_below_zero(setting, start).holds:
             continue
         progress(f"start {len(times) + 1} above the risk of zero")
-        run = train(setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000)
+        run = train(
+            setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000
+        )
         times.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
     reached = np.sort(np.array(times))
     share = float(np.isfinite(reached).mean())
-    figure = Figure("times", "Time to risk 0.1 from starts above the risk of zero", "time", "share of the starts", (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),), f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic.")
-    table = Table("times", "Starts above the risk of zero", ("starts", "violating", "reach risk 0.1", "median time", "largest time"), ((count, len(reached), f"{share:.3f}", f"{np.median(reached):.2f}", f"{reached.max():.2f}"),), "Gradient flow.")
-    finding = Finding("Assumption 2 is far from necessary.", at_least(share, 1.0, "share of violating starts that reach risk 0.1 before t = e^5"), "open in the paper")
+    figure = Figure(
+        "times",
+        "Time to risk 0.1 from starts above the risk of zero",
+        "time",
+        "share of the starts",
+        (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),),
+        f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic.",
+    )
+    table = Table(
+        "times",
+        "Starts above the risk of zero",
+        ("starts", "violating", "reach risk 0.1", "median time", "largest time"),
+        ((count, len(reached), f"{share:.3f}", f"{np.median(reached):.2f}", f"{reached.max():.2f}"),),
+        "Gradient flow.",
+    )
+    finding = Finding(
+        "Assumption 2 is far from necessary.",
+        at_least(share, 1.0, "share of violating starts that reach risk 0.1 before t = e^5"),
+        "open in the paper",
+    )
     return Result((finding,), (figure, _slice(full, progress)), (table,), {}, WORDS)
 
 
@@ -94,7 +159,15 @@ def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
             progress(f"slice: a = {a}, distance {gap:.1e}")
             times.append(_escape(setting, (a * unit[:, None], (gap - a) * unit[None])))
         lines.append(Line(f"a = {a}", offsets, np.array(times)))
-    return Figure("slice", "Escape times near the stable manifold of the saddle", "distance b + a", "time to risk 1/2", tuple(lines), "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance).", "log")
+    return Figure(
+        "slice",
+        "Escape times near the stable manifold of the saddle",
+        "distance b + a",
+        "time to risk 1/2",
+        tuple(lines),
+        "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance).",
+        "log",
+    )
 
 
 def _escape(setting: Setting, start: Any) -> float:
@@ -111,11 +184,38 @@ def run_saddle(seed: int, full: bool, progress: Callable[[str], None]) -> Result
         times.append(_escape(*mirrored(size)))
     slope = float(np.polyfit(np.log(1 / np.array(sizes[1:])), times[1:], 1)[0])
     claim = next(claim for claim in CLAIMS if claim.name == "deep-linear/saddle")
-    verdict: Verdict = all_of(at_most(abs(slope - 1), 1e-3, f"|{slope:.6f} - 1|, slope of the escape time in log(1/perturbation)"))
-    figure = Figure("escape", "Escape from the saddle", "perturbation", "time to risk 1/2", (Line("flow", np.array(sizes), np.array(times)), Line("log(1/e) + constant", np.array(sizes), times[-1] + np.log(1 / np.array(sizes)) - np.log(1 / sizes[-1]), "prediction")), "Starts w1 = -w2 moved by e along (w, w).", "log")
+    verdict: Verdict = all_of(
+        at_most(abs(slope - 1), 1e-3, f"|{slope:.6f} - 1|, slope of the escape time in log(1/perturbation)")
+    )
+    figure = Figure(
+        "escape",
+        "Escape from the saddle",
+        "perturbation",
+        "time to risk 1/2",
+        (
+            Line("flow", np.array(sizes), np.array(times)),
+            Line(
+                "log(1/e) + constant",
+                np.array(sizes),
+                times[-1] + np.log(1 / np.array(sizes)) - np.log(1 / sizes[-1]),
+                "prediction",
+            ),
+        ),
+        "Starts w1 = -w2 moved by e along (w, w).",
+        "log",
+    )
     rows = tuple((f"{size:.0e}", f"{time:.3f}") for size, time in zip(sizes, times, strict=True))
-    table = Table("escape", "Escape times", ("perturbation", "time to risk 1/2"), rows, "Rounding is a perturbation too: unperturbed runs must not be read beyond t = 20.")
-    findings = (Finding(claim.statement, claim.check(False), claim.citation), Finding("The escape time is log(1/perturbation) plus a constant.", verdict, "stable manifold of the saddle"))
+    table = Table(
+        "escape",
+        "Escape times",
+        ("perturbation", "time to risk 1/2"),
+        rows,
+        "Rounding is a perturbation too: unperturbed runs must not be read beyond t = 20.",
+    )
+    findings = (
+        Finding(claim.statement, claim.check(False), claim.citation),
+        Finding("The escape time is log(1/perturbation) plus a constant.", verdict, "stable manifold of the saddle"),
+    )
     return Result(findings, (figure,), (table,), {}, WORDS)
 
 

@@ -48,9 +48,15 @@ def loss_shape(loss: Any) -> Hypothesis:
     if len(bad):
         where = f"margin {_GRID[bad[0]]:g}"
         return Hypothesis("loss", False, -1.0, where, "positive and strictly decreasing; sampled on [-50, 700]")
-    tail = float(np.exp(slope[-1] - value[-1]))  # -l'/l at margin 700: a constant for exponential tails, 0 for polynomial ones
+    tail = float(
+        np.exp(slope[-1] - value[-1])
+    )  # -l'/l at margin 700: a constant for exponential tails, 0 for polynomial ones
     return Hypothesis(
-        "loss", bool(tail > 0.1), tail - 0.1, "margin 700", "-l'/l above 0.1 far out: no slow tail; sampled, limits not checkable"
+        "loss",
+        bool(tail > 0.1),
+        tail - 0.1,
+        "margin 700",
+        "-l'/l above 0.1 far out: no slow tail; sampled, limits not checkable",
     )
 
 
@@ -94,7 +100,9 @@ def smooth_loss(setting: Setting) -> Hypothesis:
     """Assumption 4, for descent: the loss has bounded slope and curvature."""
     holds = isinstance(setting.loss, Logistic)
     detail = "|l'| <= 1, l'' <= 1/4" if holds else "bounded only below the risk of the start"
-    return Hypothesis("smooth_loss", holds, 1.0 if holds else -1.0, "" if holds else type(setting.loss).__name__, detail)
+    return Hypothesis(
+        "smooth_loss", holds, 1.0 if holds else -1.0, "" if holds else type(setting.loss).__name__, detail
+    )
 
 
 class DeepLinearMaxMargin(Theorem):
@@ -111,7 +119,13 @@ class DeepLinearMaxMargin(Theorem):
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         geometry = support_geometry(setting.data, reference)
-        found = [separable(reference), data_norm(setting.data), loss_shape(setting.loss), span(geometry), generic(geometry)]
+        found = [
+            separable(reference),
+            data_norm(setting.data),
+            loss_shape(setting.loss),
+            span(geometry),
+            generic(geometry),
+        ]
         if not isinstance(optimiser, GradientFlow):
             found += [smooth_loss(setting), _steps(optimiser)]
         return tuple(found)
@@ -133,7 +147,9 @@ class DeepLinearMaxMargin(Theorem):
         start = start_below_zero(run.setting, run.at(0))
         if start.holds:
             return found
-        detail = "; ".join(part for part in (found.detail, "the start violates Assumption 2: nothing is promised") if part)
+        detail = "; ".join(
+            part for part in (found.detail, "the start violates Assumption 2: nothing is promised") if part
+        )
         return Verdict(found.outcome, found.inequality, found.predicted, found.measured, detail)
 
 

@@ -21,7 +21,7 @@ from ..settings.losses import Exponential
 from ..settings.network_starts import balanced
 from ..settings.parametrisations import Direct
 from ..training.events import LogExcessBelow, LogTimeAbove
-from ..training.recorders import Every, LogSpaced
+from ..training.recorders import LogSpaced
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict, all_of, at_least, at_most, close
@@ -52,7 +52,12 @@ def risk_vanishes(planted: bool) -> Verdict:
     """The risk and every layer's norm, on the strips; the planted run starts on the stable manifold of the saddle."""
     if planted:
         run = _mirrored_flow(float(np.log(10.0)))
-        return at_least(float(levels(run)[-1]), 1.0, "-log R after time 10", f"start: {start_below_zero(run.setting, run.at(0)).slack:.2g} above the risk of zero")
+        return at_least(
+            float(levels(run)[-1]),
+            1.0,
+            "-log R after time 10",
+            f"start: {start_below_zero(run.setting, run.at(0)).slack:.2g} above the risk of zero",
+        )
     run, growth = flow(4), layers(4).frobenius
     return all_of(
         at_least(float(levels(run)[-1]), 1e6, "-log R"),
@@ -75,7 +80,9 @@ def max_margin_direction(planted: bool) -> Verdict:
     setting, _ = problem(4)
     prediction = DeepLinearMaxMargin().predict(setting, PRECISE)
     weight = prediction.rivals[-1].weight if planted else flow(4).weight()
-    first = at_most(sine(layers(4).first[-1], geometry().direction), 1e-6, "sine of the angle of v_1 to the maximum margin")
+    first = at_most(
+        sine(layers(4).first[-1], geometry().direction), 1e-6, "sine of the angle of v_1 to the maximum margin"
+    )
     return all_of(judge_direction(prediction, weight), first)
 
 
@@ -83,7 +90,12 @@ def tails_matter(planted: bool) -> Verdict:
     """Theorem 2 needs the exponential tail: its conclusion, tested on both losses."""
     run = slow_tail(3) if planted else flow(3)
     wanted = max_margin(run.setting.data).weight
-    return at_most(sine(run.weight(), wanted / np.linalg.norm(wanted)), 1e-3, "sine of the angle to the maximum margin", type(run.setting.loss).__name__)
+    return at_most(
+        sine(run.weight(), wanted / np.linalg.norm(wanted)),
+        1e-3,
+        "sine of the angle to the maximum margin",
+        type(run.setting.loss).__name__,
+    )
 
 
 def descent_margin(planted: bool) -> Verdict:
@@ -91,7 +103,11 @@ def descent_margin(planted: bool) -> Verdict:
     run, record = descent(), 1 if planted else -1
     lower, _ = sandwich(run)
     return all_of(
-        at_most(float(np.degrees(np.arcsin(sine(run.weight(record), geometry().direction)))), 0.01, "angle to the maximum margin in degrees"),
+        at_most(
+            float(np.degrees(np.arcsin(sine(run.weight(record), geometry().direction)))),
+            0.01,
+            "angle to the maximum margin in degrees",
+        ),
         at_least(float(lower[record] / geometry().margin), 0.999, "margin over best margin"),
     )
 
@@ -111,7 +127,11 @@ def conservation(planted: bool) -> Verdict:
     setting, start = problem(4)
     run = train(setting, Adam(1e-3, 0.0), start, steps=2000, recorder=LogSpaced(10)) if planted else flow(4)
     scale = float(layers(4).frobenius[-1].max()) ** 2 if not planted else 1.0
-    return at_most(float(conservation_drift(run).max()) / scale, 1e-8, "drift of the imbalances over the squared norm of the layers")
+    return at_most(
+        float(conservation_drift(run).max()) / scale,
+        1e-8,
+        "drift of the imbalances over the squared norm of the layers",
+    )
 
 
 def descent_conservation(planted: bool) -> Verdict:
@@ -122,7 +142,9 @@ def descent_conservation(planted: bool) -> Verdict:
     gradients = [np.asarray(jnp.exp(reading.log_scale) * leaf) for leaf in reading.slope]
     after = [np.asarray(layer) - step * gradient for layer, gradient in zip(start, gradients, strict=True)]
     for k, (now, then) in enumerate(zip(imbalances(after), imbalances(start), strict=True)):
-        predicted = step ** (1 if planted else 2) * (gradients[k] @ gradients[k].T - gradients[k + 1].T @ gradients[k + 1])
+        predicted = step ** (1 if planted else 2) * (
+            gradients[k] @ gradients[k].T - gradients[k + 1].T @ gradients[k + 1]
+        )
         worst = max(worst, float(np.abs(now - then - predicted).max()))
     return at_most(worst, 1e-14, "largest error of the predicted change")
 
@@ -146,7 +168,12 @@ def norm_growth(planted: bool) -> Verdict:
     )
     measured = float(sum(sign * jnp.sum(flow_to(sign)[0] ** 2) for sign in (1, -1)) / (2 * h))
     gradient = -jnp.exp(reading.log_scale) * setting.data.adjoint(reading.weights)
-    return close(measured, -(1 if planted else 2) * float(jnp.vdot(setting.weight(start), gradient)), 1e-8, "d|W_1|^2/dt against -2 <w, grad R>")
+    return close(
+        measured,
+        -(1 if planted else 2) * float(jnp.vdot(setting.weight(start), gradient)),
+        1e-8,
+        "d|W_1|^2/dt against -2 <w, grad R>",
+    )
 
 
 def flow_bounds(planted: bool) -> Verdict:
@@ -171,7 +198,12 @@ def descent_bounds(planted: bool) -> Verdict:
         squares = [np.linalg.svd(layer, compute_uv=False)[1:] ** 2 for layer in run.at(k)]
         excess.append(max(float(square.sum()) - constant - later[j] for j, square in enumerate(squares)))
     return all_of(
-        at_most(float(traces[-1].sum()), 2 * risk, "sum of the traces against 2 R_0", "line search without the cap" if planted else "eta <= 1"),
+        at_most(
+            float(traces[-1].sum()),
+            2 * risk,
+            "sum of the traces against 2 R_0",
+            "line search without the cap" if planted else "eta <= 1",
+        ),
         at_most(max(excess), 0.0, "largest excess minus (D + later traces)"),
         at_most(float(run.account["violation"][-1]), 1e-12, "largest violation of the descent inequality, in log R"),
     )
@@ -202,7 +234,12 @@ def pull_back(planted: bool) -> Verdict:
             weight = across + abs(rng.normal(0, 10)) * found.direction
             shares = np.exp(-signed @ weight + (signed @ weight).min())
             worst = min(worst, -float(shares @ (signed @ across)) / float(shares.sum() * np.linalg.norm(across)))
-    return at_least(worst, 0.0, "smallest <w_perp, grad log R> / |w_perp| beyond the threshold", "threshold divided by 1000" if planted else "")
+    return at_least(
+        worst,
+        0.0,
+        "smallest <w_perp, grad log R> / |w_perp| beyond the threshold",
+        "threshold divided by 1000" if planted else "",
+    )
 
 
 def smooth_risk(planted: bool) -> Verdict:
@@ -213,7 +250,9 @@ def smooth_risk(planted: bool) -> Verdict:
 
     def risk(flat: jax.Array) -> jax.Array:
         pieces = jnp.split(flat, np.cumsum(sizes)[:-1].tolist())
-        return jnp.exp(setting.weigh(setting.margins(tuple(p.reshape(s) for p, s in zip(pieces, shapes, strict=True)))).log_excess)
+        return jnp.exp(
+            setting.weigh(setting.margins(tuple(p.reshape(s) for p, s in zip(pieces, shapes, strict=True)))).log_excess
+        )
 
     hessian, rng, largest = jax.jit(jax.hessian(risk)), np.random.default_rng(0), 0.0
     for _ in range(60):
@@ -221,7 +260,10 @@ def smooth_risk(planted: bool) -> Verdict:
         flat = np.concatenate([piece / np.linalg.norm(piece) for piece in pieces])
         largest = max(largest, float(np.abs(np.linalg.eigvalsh(np.asarray(hessian(flat)))).max()))
     sharp, paper = sharp_smoothness(1.0, 3), smoothness(1.0, 3)
-    return all_of(at_most(largest, sharp * (0.05 if planted else 1.0), "largest curvature in the unit ball"), at_most(sharp, paper, "sharp bound against the paper's"))
+    return all_of(
+        at_most(largest, sharp * (0.05 if planted else 1.0), "largest curvature in the unit ball"),
+        at_most(sharp, paper, "sharp bound against the paper's"),
+    )
 
 
 def steady_descent(planted: bool) -> Verdict:
@@ -232,7 +274,9 @@ def steady_descent(planted: bool) -> Verdict:
     for rule in rules:
         run = train(setting, LayerDescent(rule), start, steps=200 if planted else 6000, recorder=LogSpaced(10))
         assert run.account is not None
-        checks.append(at_most(float(run.account["violation"][-1]), 0.0, f"{type(rule).__name__}: largest violation, in log R"))
+        checks.append(
+            at_most(float(run.account["violation"][-1]), 0.0, f"{type(rule).__name__}: largest violation, in log R")
+        )
     return all_of(*checks)
 
 
@@ -242,7 +286,13 @@ def appendix(planted: bool) -> Verdict:
     for time in (0.1, 1.0):
         run = _mirrored_flow(float(np.log(time)))
         square = float(np.sum(run.at()[0] ** 2))
-        checks.append(at_most(abs(float(exp1(square)) - float(exp1(1.3)) - (1 if planted else 2) * time), 1e-6, f"|E1(q) - E1(q0) - 2t| at t = {time}"))
+        checks.append(
+            at_most(
+                abs(float(exp1(square)) - float(exp1(1.3)) - (1 if planted else 2) * time),
+                1e-6,
+                f"|E1(q) - E1(q0) - 2t| at t = {time}",
+            )
+        )
         checks.append(at_least(float(run.log_excess[-1]), 0.0, "log R"))
     return all_of(*checks)
 
@@ -269,17 +319,33 @@ def one_layer(planted: bool) -> Verdict:
     """Depth 1 is the plain linear model, to the last digits."""
     setting, start = problem(2 if planted else 1)
     plain = Setting(setting.data, Direct(), setting.loss)
-    deep, linear = (train(s, PRECISE, w, until=LogExcessBelow(-5.0), steps=20_000) for s, w in ((setting, start), (plain, setting.weight(start))))
-    return at_most(float(np.abs(deep.weight() / linear.weight() - 1).max()), 1e-9, "largest relative difference of the weights at risk e^-5")
+    deep, linear = (
+        train(s, PRECISE, w, until=LogExcessBelow(-5.0), steps=20_000)
+        for s, w in ((setting, start), (plain, setting.weight(start)))
+    )
+    return at_most(
+        float(np.abs(deep.weight() / linear.weight() - 1).max()),
+        1e-9,
+        "largest relative difference of the weights at risk e^-5",
+    )
 
 
 def other_starts(planted: bool) -> Verdict:
     """Assumption 2 is far from necessary: all of 20 normal starts above the risk of zero reach risk 0.1. The antisymmetric ones do not."""
     if planted:
-        return at_least(float(levels(_mirrored_flow(float(np.log(10.0))))[-1]), np.log(10.0), "-log R after time 10 from w1 = -w2")
+        return at_least(
+            float(levels(_mirrored_flow(float(np.log(10.0))))[-1]), np.log(10.0), "-log R after time 10 from w1 = -w2"
+        )
     setting, _ = problem(3, logistic=True, width=6)
-    starts = [start for start in (setting.start(seed, 0.6) for seed in range(60)) if not start_below_zero(setting, start).holds][:20]
-    runs = [train(setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000) for start in starts]
+    starts = [
+        start
+        for start in (setting.start(seed, 0.6) for seed in range(60))
+        if not start_below_zero(setting, start).holds
+    ][:20]
+    runs = [
+        train(setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000)
+        for start in starts
+    ]
     reached = [run.log_excess[-1] <= np.log(0.1) + 1e-9 for run in runs]
     return at_least(float(np.mean(reached)), 1.0, f"share of {len(runs)} starts that reach risk 0.1 before t = e^5")
 
@@ -289,25 +355,81 @@ def _claim(name: str, statement: str, where: str, check) -> Claim:
 
 
 CLAIMS = (
-    _claim("risk", "Along the flow the risk tends to 0 and every layer grows without bound.", "Theorem 1", risk_vanishes),
+    _claim(
+        "risk", "Along the flow the risk tends to 0 and every layer grows without bound.", "Theorem 1", risk_vanishes
+    ),
     _claim("aligned", "Every layer tends to rank one, and adjacent layers align.", "Theorem 1", layers_align),
     _claim("max-margin", DeepLinearMaxMargin.statement, "Theorem 2", max_margin_direction),
-    _claim("tails", "The maximum margin needs the exponential tail of the loss.", "Theorem 2; the twin has a polynomial tail", tails_matter),
-    _claim("descent-max-margin", "Gradient descent on the logistic risk turns to the maximum margin.", "Theorem 4; line search instead of Assumption 5", descent_margin),
-    _claim("certificate", "A run brackets the best margin with its own weight and its own multipliers.", "weak duality", certificate),
-    _claim("conservation", "The flow conserves W_{k+1}' W_{k+1} - W_k W_k'.", "Lemma 1; the twin is Adam", conservation),
-    _claim("descent-conservation", "A step of descent changes them by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k').", "Lemma 7", descent_conservation),
+    _claim(
+        "tails",
+        "The maximum margin needs the exponential tail of the loss.",
+        "Theorem 2; the twin has a polynomial tail",
+        tails_matter,
+    ),
+    _claim(
+        "descent-max-margin",
+        "Gradient descent on the logistic risk turns to the maximum margin.",
+        "Theorem 4; line search instead of Assumption 5",
+        descent_margin,
+    ),
+    _claim(
+        "certificate",
+        "A run brackets the best margin with its own weight and its own multipliers.",
+        "weak duality",
+        certificate,
+    ),
+    _claim(
+        "conservation", "The flow conserves W_{k+1}' W_{k+1} - W_k W_k'.", "Lemma 1; the twin is Adam", conservation
+    ),
+    _claim(
+        "descent-conservation",
+        "A step of descent changes them by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k').",
+        "Lemma 7",
+        descent_conservation,
+    ),
     _claim("homogeneity", "<W_k, grad_k R> = <w, grad R> for every layer.", "Lemma 3", homogeneity),
-    _claim("norm-growth", "d|W_1|^2/dt = -2 <w, grad R>.", "equation (20), with the factor 2 that it lacks", norm_growth),
-    _claim("flow-bounds", "Along the flow every excess is at most D, and <v, u>^2 has the stated lower bound.", "Lemma 2", flow_bounds),
-    _claim("descent-bounds", "With steps at most 1 the trace sums of descent are at most 2 R_0, and excesses at most D plus later traces.", "Lemma 8; 3 R_0 there", descent_bounds),
-    _claim("pull-back", "Where the orthogonal part is longer than K the gradient shortens it.", "Lemma 4, with the sharper K = W(n/e)/alpha", pull_back),
-    _claim("smoothness", "On layers of norm at most R the risk has curvature at most beta(R).", "Lemma 6, and the sharp bound derived for penchant", smooth_risk),
-    _claim("descent", "Under Assumption 5, with the clearance it lacks in print, every step descends as promised.", "Lemma 5 and Theorem 3", steady_descent),
+    _claim(
+        "norm-growth", "d|W_1|^2/dt = -2 <w, grad R>.", "equation (20), with the factor 2 that it lacks", norm_growth
+    ),
+    _claim(
+        "flow-bounds",
+        "Along the flow every excess is at most D, and <v, u>^2 has the stated lower bound.",
+        "Lemma 2",
+        flow_bounds,
+    ),
+    _claim(
+        "descent-bounds",
+        "With steps at most 1 the trace sums of descent are at most 2 R_0, and excesses at most D plus later traces.",
+        "Lemma 8; 3 R_0 there",
+        descent_bounds,
+    ),
+    _claim(
+        "pull-back",
+        "Where the orthogonal part is longer than K the gradient shortens it.",
+        "Lemma 4, with the sharper K = W(n/e)/alpha",
+        pull_back,
+    ),
+    _claim(
+        "smoothness",
+        "On layers of norm at most R the risk has curvature at most beta(R).",
+        "Lemma 6, and the sharp bound derived for penchant",
+        smooth_risk,
+    ),
+    _claim(
+        "descent",
+        "Under Assumption 5, with the clearance it lacks in print, every step descends as promised.",
+        "Lemma 5 and Theorem 3",
+        steady_descent,
+    ),
     _claim("saddle", "From w1 = -w2 the risk e^-<w1, w2> falls to 1 and never below.", "appendix A", appendix),
     _claim("balanced", "Balanced starts keep every layer of rank one.", "consequence of Lemma 1", balanced_rank_one),
     _claim("single-sample", "One sample, depth 2: t = (Ei(m) - Ei(m_0)) / (2 gamma).", "closed form", single_sample),
     _claim("one-layer", "Depth 1 is the plain linear model.", "definition", one_layer),
-    _claim("other-starts", "Starts above the risk of zero reach small risk too.", "open there: Assumption 2 is sufficient", other_starts),
+    _claim(
+        "other-starts",
+        "Starts above the risk of zero reach small risk too.",
+        "open there: Assumption 2 is sufficient",
+        other_starts,
+    ),
     *deep_linear_laws.CLAIMS,
 )

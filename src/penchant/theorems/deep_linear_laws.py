@@ -24,7 +24,12 @@ def offset(planted: bool) -> Verdict:
     """The part of the weight orthogonal to the maximum margin, for two depths, both losses and another start."""
     found = geometry()
     wanted = 0 * found.offset if planted else found.offset
-    runs = {"depth 4": flow(4), "depth 4, logistic": flow(4, True), "depth 2": flow(2), "another start": flow(4, seed=2)}
+    runs = {
+        "depth 4": flow(4),
+        "depth 4, logistic": flow(4, True),
+        "depth 2": flow(2),
+        "another start": flow(4, seed=2),
+    }
     checks = []
     for name, run in runs.items():
         weight = run.weight()
@@ -52,7 +57,9 @@ def gradient(planted: bool) -> Verdict:
         exponent = 2.0 if planted else 2 - 2 / depth
         predicted = depth * found.margin ** (2 / depth) * levels(run)[-1] ** exponent
         measured = float(np.exp(2 * run.log_slope[-1]))
-        checks.append(close(measured, predicted, 1e-3, f"depth {depth}: |grad log R|^2 against L g^(2/L) (-log R)^{exponent:.3g}"))
+        checks.append(
+            close(measured, predicted, 1e-3, f"depth {depth}: |grad log R|^2 against L g^(2/L) (-log R)^{exponent:.3g}")
+        )
     return all_of(*checks)
 
 
@@ -65,7 +72,13 @@ def time(planted: bool) -> Verdict:
         late = (level > 1e3) & (level < 1e6)
         power = 2.0 if planted else 2 - 2 / depth
         predicted = level - 2 * run.log_slope + np.log1p(power / level)
-        checks.append(at_most(float(np.abs(run.log_time - predicted)[late].max()), 1e-5, f"depth {depth}: |log t - predicted| past risk e^-1000"))
+        checks.append(
+            at_most(
+                float(np.abs(run.log_time - predicted)[late].max()),
+                1e-5,
+                f"depth {depth}: |log t - predicted| past risk e^-1000",
+            )
+        )
     return all_of(*checks)
 
 
@@ -120,7 +133,9 @@ def _exponent(name: str, rival: Callable[[int], float]) -> Callable[[bool], Verd
             run = flow(depth)
             slope = log_log_slope(levels(run), series(run, depth)[name], _WINDOW)
             wanted = rival(depth) if planted else exponents(depth)[name]
-            checks.append(at_most(abs(slope - wanted), _ROOM, f"depth {depth}: |exponent {slope:.4f} - ({wanted:.4f})|"))
+            checks.append(
+                at_most(abs(slope - wanted), _ROOM, f"depth {depth}: |exponent {slope:.4f} - ({wanted:.4f})|")
+            )
         return all_of(*checks)
 
     return check
@@ -171,7 +186,14 @@ def polynomial_tail(planted: bool) -> Verdict:
     wanted = max_margin(data).weight if planted else polynomial_direction(np.asarray(data.signed), 2.0)
     wanted = wanted / np.linalg.norm(wanted)
     return all_of(
-        *(at_most(sine(slow_tail(depth).weight(), wanted), 1e-5, f"depth {depth}: sine of the angle to the predicted direction") for depth in (1, 3))
+        *(
+            at_most(
+                sine(slow_tail(depth).weight(), wanted),
+                1e-5,
+                f"depth {depth}: sine of the angle to the predicted direction",
+            )
+            for depth in (1, 3)
+        )
     )
 
 
@@ -185,18 +207,90 @@ def polynomial_alignment(planted: bool) -> Verdict:
 
 
 CLAIMS = (
-    Claim("deep-linear/offset", PAPER, "The part of the network orthogonal to the maximum margin tends to one vector, the same for every depth, loss and start.", DERIVED, offset),
-    Claim("deep-linear/size", PAPER, "margin <w, u> + log R + log n tends to the entropy H(p) of the dual weights.", DERIVED, size),
+    Claim(
+        "deep-linear/offset",
+        PAPER,
+        "The part of the network orthogonal to the maximum margin tends to one vector, the same for every depth, loss and start.",
+        DERIVED,
+        offset,
+    ),
+    Claim(
+        "deep-linear/size",
+        PAPER,
+        "margin <w, u> + log R + log n tends to the entropy H(p) of the dual weights.",
+        DERIVED,
+        size,
+    ),
     Claim("deep-linear/gradient", PAPER, "|grad log R|^2 ~ L margin^(2/L) (-log R)^(2-2/L).", DERIVED, gradient),
     Claim("deep-linear/time", PAPER, "The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).", DERIVED, time),
-    Claim("deep-linear/excess-limit", PAPER, "The excess of layer k tends to the sum over j >= k of tr A_j - u_j' A_j u_j, with A_j the conserved imbalances.", DERIVED, excess_limit),
-    Claim("deep-linear/alignment-limit", PAPER, "spectral^4 (1 - <v_{k+1}, u_k>^2) tends to |(I - u u') A_k u|^2.", DERIVED, misfit_limit),
-    Claim("deep-linear/ratio-exponent", PAPER, "1 - spectral/Frobenius ~ (-log R)^(-2/L).", DERIVED, _exponent("ratio", lambda depth: -1 / depth)),
-    Claim("deep-linear/alignment-exponent", PAPER, "1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.", DERIVED, _exponent("alignment", lambda depth: -2 / depth)),
-    Claim("deep-linear/direction-exponent", PAPER, "sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.", DERIVED, _exponent("weight", lambda depth: -1 / depth)),
-    Claim("deep-linear/first-layer-exponent", PAPER, "sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).", DERIVED, _exponent("first layer", lambda depth: -1.0)),
-    Claim("deep-linear/no-span", PAPER, "If the support vectors do not span, the direction turns like (-log R)^(-1/L).", DERIVED, no_span),
-    Claim("deep-linear/no-span-inside", PAPER, "If they do not span, offset and size laws still hold inside their span.", DERIVED, no_span_inside),
-    Claim("deep-linear/polynomial-tail", PAPER, "Polynomial tails select the minimiser of sum <w, z_i>^-a on the sphere, not the maximum margin, at every depth.", DERIVED, polynomial_tail),
-    Claim("deep-linear/polynomial-alignment", PAPER, "Layers align under polynomial tails too.", f"{DERIVED}; alignment is Theorem 1 of the paper", polynomial_alignment),
+    Claim(
+        "deep-linear/excess-limit",
+        PAPER,
+        "The excess of layer k tends to the sum over j >= k of tr A_j - u_j' A_j u_j, with A_j the conserved imbalances.",
+        DERIVED,
+        excess_limit,
+    ),
+    Claim(
+        "deep-linear/alignment-limit",
+        PAPER,
+        "spectral^4 (1 - <v_{k+1}, u_k>^2) tends to |(I - u u') A_k u|^2.",
+        DERIVED,
+        misfit_limit,
+    ),
+    Claim(
+        "deep-linear/ratio-exponent",
+        PAPER,
+        "1 - spectral/Frobenius ~ (-log R)^(-2/L).",
+        DERIVED,
+        _exponent("ratio", lambda depth: -1 / depth),
+    ),
+    Claim(
+        "deep-linear/alignment-exponent",
+        PAPER,
+        "1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.",
+        DERIVED,
+        _exponent("alignment", lambda depth: -2 / depth),
+    ),
+    Claim(
+        "deep-linear/direction-exponent",
+        PAPER,
+        "sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.",
+        DERIVED,
+        _exponent("weight", lambda depth: -1 / depth),
+    ),
+    Claim(
+        "deep-linear/first-layer-exponent",
+        PAPER,
+        "sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).",
+        DERIVED,
+        _exponent("first layer", lambda depth: -1.0),
+    ),
+    Claim(
+        "deep-linear/no-span",
+        PAPER,
+        "If the support vectors do not span, the direction turns like (-log R)^(-1/L).",
+        DERIVED,
+        no_span,
+    ),
+    Claim(
+        "deep-linear/no-span-inside",
+        PAPER,
+        "If they do not span, offset and size laws still hold inside their span.",
+        DERIVED,
+        no_span_inside,
+    ),
+    Claim(
+        "deep-linear/polynomial-tail",
+        PAPER,
+        "Polynomial tails select the minimiser of sum <w, z_i>^-a on the sphere, not the maximum margin, at every depth.",
+        DERIVED,
+        polynomial_tail,
+    ),
+    Claim(
+        "deep-linear/polynomial-alignment",
+        PAPER,
+        "Layers align under polynomial tails too.",
+        f"{DERIVED}; alignment is Theorem 1 of the paper",
+        polynomial_alignment,
+    ),
 )

@@ -35,7 +35,9 @@ def geometry() -> SupportGeometry:
 
 
 @cache
-def problem(depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4) -> tuple[Setting, Any]:
+def problem(
+    depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
+) -> tuple[Setting, Any]:
     """The strips with a network of this depth, and a normal start that satisfies Assumption 2."""
     setting = Setting(strips(0), DeepLinear((width,) * (depth - 1)), Logistic() if logistic else Exponential())
     return setting, ensure_assumption2(setting, setting.start(seed, scale))
