@@ -1,6 +1,7 @@
 """How aligned the layers of a deep linear network are, without cancellation: small numbers are computed as small numbers."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,7 @@ def alignment(layers: Sequence[Any]) -> Alignment:
     frobenius = np.sqrt(spectral**2 + excess)
     gaps = np.array([values[0] - (values[1] if len(values) > 1 else 0.0) for _, values, _ in parts])
     misfit, sign = [], []
-    for (left, _, _), (_, _, right) in zip(parts[:-1], parts[1:], strict=True):
+    for (left, _, _), (_, _, right) in pairwise(parts):
         u, v = left[:, 0], right[0]
         sign.append(1.0 if u @ v >= 0 else -1.0)
         misfit.append(0.5 * np.sum((u - sign[-1] * v) ** 2))
@@ -72,7 +73,7 @@ def alignments(run: Any) -> Alignment:
 def imbalances(layers: Sequence[Any]) -> list[np.ndarray]:
     """W_k W_k' - W_{k+1}' W_{k+1} for k < L: constant along the flow."""
     matrices = [np.asarray(layer, float) for layer in layers]
-    return [low @ low.T - high.T @ high for low, high in zip(matrices[:-1], matrices[1:], strict=True)]
+    return [low @ low.T - high.T @ high for low, high in pairwise(matrices)]
 
 
 def conservation_drift(run: Any) -> np.ndarray:

@@ -39,7 +39,8 @@ def pace(setting: Setting, clock: Clock, start: Origin, params: PyTree, progress
         return clock.speed(read(setting, point), setting.norm(point), elapsed, start)
 
     _, speed_rate = jax.jvp(of, (params, progress), (tangent, rate * progress + speed))
-    return Pace(log_gradient, rate, speed, speed_rate)
+    # From the origin the norm has no derivative, only a one-sided one: it grows with the arc.
+    return Pace(log_gradient, rate, speed, jnp.where(jnp.isfinite(speed_rate), speed_rate, speed))
 
 
 def _radau(stages: int) -> tuple[np.ndarray, np.ndarray]:

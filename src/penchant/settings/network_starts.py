@@ -1,5 +1,6 @@
 """Starts of deep linear networks, each a function of its seed, and the repair that puts a start below the risk of zero."""
 
+from itertools import pairwise
 from typing import Any
 
 import jax.numpy as jnp
@@ -37,7 +38,7 @@ def balanced(setting: Setting, seed: int, weight: Any) -> Layers:
         )
     units = [weight / size, *(_unit(rng, rows) for rows, _ in shapes[:-1]), np.ones(1)]
     root = size ** (1 / len(shapes))
-    return tuple(jnp.asarray(root * np.outer(b, a)) for a, b in zip(units[:-1], units[1:], strict=True))
+    return tuple(jnp.asarray(root * np.outer(b, a)) for a, b in pairwise(units))
 
 
 def zero_first(setting: Setting, seed: int, scale: float) -> Layers:

@@ -150,7 +150,7 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
 
 def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
     """Escape times of e^-<w1, w2> over starts (a u, b u): the line b = -a is the stable manifold of the saddle."""
-    setting, (first, second) = mirrored()
+    setting, (first, _) = mirrored()
     unit = np.asarray(first)[:, 0] / np.linalg.norm(first)
     lines = []
     for a in (0.3, 0.6, 1.0):
