@@ -132,8 +132,13 @@ def attempt(
     error = jax.tree.map(jnp.subtract, row[-1], row[-2])
     at = lambda point: pace(setting, clock, start, point.params, point.progress)
     progress, miss = advance(state.progress, at(state), at(row[-1]), h)
-    new = State(row[-1].params, progress)
-    return new, _size(setting, state, new, State(error.params, miss), tolerances)
+    # Extrapolation is finer where rates hardly change along the step, and wrong without notice where they do: it is used
+    # only where collocation vouches for it.
+    agree = jnp.abs(row[-1].progress - progress) <= jnp.abs(miss)
+    better = ~(agree & (jnp.abs(error.progress) < jnp.abs(miss)))
+    new = State(row[-1].params, jnp.where(better, progress, row[-1].progress))
+    error = State(error.params, jnp.where(better, miss, error.progress))
+    return new, _size(setting, state, new, error, tolerances)
 
 
 def _size(setting: Setting, state: State, new: State, error: State, tolerances: Tolerances) -> Array:
