@@ -79,7 +79,8 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help=".npz with inputs, labels | tokens, labels, head [, queries | scores]; or .csv, label last",
     )
-    parser.add_argument("--setting", help="linear, attention, ... (default: from the names of the arrays)")
+    parser.add_argument("--setting", help="linear, attention, deep-linear, ... (default: from the names of the arrays)")
+    parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
     parser.add_argument("--optimiser", choices=_OPTIMISERS, default="flow", help="default: flow")
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")

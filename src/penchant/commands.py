@@ -175,7 +175,7 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
-    extra = {"seed": options.seed, "scale": options.scale}
+    extra = {"seed": options.seed, "scale": options.scale, "widths": _widths(options.widths)}
     if not options.scale > 0:
         raise ArgumentError("--scale", "penchant train", "positive", options.scale)
     request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, extra)
@@ -194,6 +194,16 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
             "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
         )
     return setting_of(kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise, extra))
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    """Hidden widths from '8,8,8'."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise ArgumentError("--widths", "penchant", "positive integers separated by commas", repr(text))
+    return tuple(int(part) for part in parts)
 
 
 def _prediction(prediction: Prediction) -> dict:

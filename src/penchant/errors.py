@@ -50,6 +50,18 @@ class NonUniqueOptimalToken(PenchantError):
         )
 
 
+class CriticalPointError(PenchantError):
+    """A start whose gradient is exactly zero: no descent can leave it."""
+
+    def __init__(self, owner: str):
+        PenchantError.__init__(
+            self,
+            f"`{owner}` was given a start at which the gradient is exactly 0, so training can never leave it.\n"
+            "  Usual causes: (a) two or more layers that are zero; (b) a product of the later layers that is 0.\n"
+            "  Fix: `setting.start(seed=0, scale=0.1)`, or `zero_first(setting, seed, scale)` for a network that starts at weight 0.",
+        )
+
+
 class InfeasibleError(PenchantError):
     """No weight satisfies all margin constraints; `weights` proves it."""
 

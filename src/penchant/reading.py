@@ -11,7 +11,8 @@ class Reading(eqx.Module):
     """The loss near one point, in logarithms.
 
     The loss gradient is exp(log_scale) * slope and is never formed; `weights` are the matching dual variables, one per
-    margin. For classification `log_scale` equals `log_excess`, and `slope` is the gradient of `log_excess`.
+    margin. For classification `log_scale` equals `log_excess`, and `slope` is the gradient of `log_excess`. `params` is the
+    point itself, for rules whose step depends on it.
     """
 
     log_excess: Float[Array, ""]
@@ -20,6 +21,7 @@ class Reading(eqx.Module):
     margins: Float[Array, "N"]
     weights: Float[Array, "N"]
     log_slope_norm: Float[Array, ""]
+    params: PyTree = None
 
     @property
     def log_gradient_norm(self) -> Float[Array, ""]:
@@ -46,4 +48,4 @@ def read(setting: Setting, params: PyTree) -> Reading:
     slope = pull(-weighing.weights)
     square = setting.inner(slope, slope)
     log_norm = jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
-    return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm)
+    return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)

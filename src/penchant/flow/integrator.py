@@ -148,10 +148,12 @@ def attempt(
     counts = jnp.asarray(_SUBSTEPS)
     columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, h, count), counts)
     new, error = _extrapolate(columns)
-    # Two ways to the physical time: extrapolation is exact where margins settle, collocation where they still turn.
     at = lambda point: pace(setting, clock, start, point.params, point.progress)
     progress, miss = advance(state.progress, at(state), at(new), h)
-    better = jnp.abs(miss) < jnp.abs(error.progress)
+    # Extrapolated time is finer where rates hardly change along the step, and wrong without notice where they do: it is
+    # used only where collocation vouches for it.
+    agree = jnp.abs(new.progress - progress) <= jnp.abs(miss)
+    better = ~(agree & (jnp.abs(error.progress) < jnp.abs(miss)))
     new = eqx.tree_at(lambda point: point.progress, new, jnp.where(better, progress, new.progress))
     error = eqx.tree_at(lambda point: point.progress, error, jnp.where(better, miss, error.progress))
     return new, _size(setting, new, error, tolerances)

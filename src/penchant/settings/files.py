@@ -14,9 +14,11 @@ from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Setting
 from .classification import Classification
+from .deep_linear import DeepLinear
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair
 from .losses import AbstractLoss, Exponential, Logistic
+from .network_starts import balanced, ensure_assumption2
 from .parametrisations import Direct, Gram
 from .tokens import TokenSelection
 
@@ -77,6 +79,20 @@ def _classification(arrays: dict[str, np.ndarray]) -> Classification:
     return Classification(*_need(arrays, ("inputs", "labels"), "linear"))
 
 
+def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
+    """A deep linear network. Zero layers are a critical point, so without a start the layers are normal, scaled below the risk of zero;
+    a start 'W' is split into balanced layers, and 'W1', 'W2', ... are taken as they are."""
+    setting = Setting(data, DeepLinear(request.options.get("widths") or (8, 8)), request.loss, request.reduction)
+    seed = int(request.options.get("seed", 0))
+    if request.start is None:
+        return setting, ensure_assumption2(setting, setting.start(seed, 0.3))
+    if "W" in request.start:
+        return setting, balanced(setting, seed, _named(request.start, "W", data.weight_shape))
+    shapes = setting.parametrisation.shapes(data)
+    layers = [_named(request.start, f"W{k}", shape) for k, shape in enumerate(shapes, 1)]
+    return setting, setting.parametrisation.check(layers, data)
+
+
 def _tokens(arrays: dict[str, np.ndarray]) -> TokenSelection:
     queries, scores = arrays.get("queries"), arrays.get("scores")
     if scores is not None:
@@ -127,6 +143,7 @@ KINDS = {
         Kind("attention", _ATTENTION, lambda arrays, request: _direct(_tokens(arrays), request)),
         Kind("attention-kq", _ATTENTION, _key_query),
         Kind("attention-diagonal", _ATTENTION, _diagonal),
+        Kind("deep-linear", "inputs, labels", lambda arrays, request: _deep_linear(_classification(arrays), request)),
     )
 }
 

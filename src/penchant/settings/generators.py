@@ -28,6 +28,45 @@ def separable(n: int = 30, d: int = 4, seed: int = 5) -> Classification:
     return Classification(signed, np.ones(n))
 
 
+def _in_unit_ball(inputs: np.ndarray, labels: np.ndarray) -> Classification:
+    return Classification(inputs / np.linalg.norm(inputs, axis=1).max(), labels)
+
+
+def strips(
+    seed: int = 0, n: int = 40, tilt: float = 15.0, gap: float = 0.8, spread: float = 0.7, half: float = 6.0
+) -> Classification:
+    """Two parallel strips in the plane, tilted by `tilt` degrees: a wide separable cloud whose two support vectors lie far apart.
+
+    >>> strips().signed.shape
+    (40, 2)
+    """
+    _positive("strips", n=n - 1, gap=gap, spread=spread, half=half)
+    rng, angle = np.random.default_rng(seed), np.deg2rad(tilt)
+    labels = np.where(np.arange(n) < n // 2, 1.0, -1.0)
+    along = rng.uniform(-half, half, n)
+    away = labels * (gap + np.abs(rng.normal(0.0, spread, n)))
+    inputs = np.outer(along, [np.cos(angle), np.sin(angle)]) + np.outer(away, [-np.sin(angle), np.cos(angle)])
+    return _in_unit_ball(inputs, labels)
+
+
+def teacher(n: int, d: int, seed: int = 0, push: float = 0.0) -> Classification:
+    """Normal inputs labelled by a random unit teacher, and pushed away from its boundary by `push`."""
+    _positive("teacher", n=n, d=d)
+    rng = np.random.default_rng(seed)
+    inputs, direction = rng.standard_normal((n, d)), rng.standard_normal(d)
+    direction /= np.linalg.norm(direction)
+    labels = np.where(inputs @ direction >= 0, 1.0, -1.0)
+    return _in_unit_ball(inputs + push * np.outer(labels, direction), labels)
+
+
+def blobs(n: int, d: int, seed: int = 0, centre: float = 4.0) -> Classification:
+    """Signed points z ~ N(centre e_1, I): two opposite blobs, with fewer support vectors than dimensions."""
+    _positive("blobs", n=n, d=d)
+    signed = np.random.default_rng(seed).standard_normal((n, d))
+    signed[:, 0] += centre
+    return _in_unit_ball(signed, np.ones(n))
+
+
 def signal_tokens(
     n: int = 10,
     length: int = 6,

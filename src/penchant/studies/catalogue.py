@@ -3,6 +3,8 @@
 from . import (
     attention_phases,
     attention_rates,
+    deep_linear,
+    deep_linear_starts,
     joint_attention,
     key_query,
     local_directions,
@@ -19,4 +21,6 @@ STUDIES: tuple[Study, ...] = (
     *attention_rates.STUDIES,
     *attention_phases.STUDIES,
     *key_query.STUDIES,
+    *deep_linear.STUDIES,
+    *deep_linear_starts.STUDIES,
 )

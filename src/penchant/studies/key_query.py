@@ -27,7 +27,7 @@ from ..training.trajectory import Trajectory
 from ..verdict import at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
-PAPER = "key_query_attention"
+PAPER = "kq_attention"
 _STEPS = 10_000
 Progress = Callable[[str], None]
 DEFINED = {

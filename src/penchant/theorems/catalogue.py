@@ -5,6 +5,8 @@ from typing import Any
 from ..errors import ArgumentError
 from ..settings.base import Setting
 from . import (
+    deep_linear,
+    deep_linear_claims,
     joint_attention,
     joint_attention_claims,
     key_query,
@@ -16,8 +18,8 @@ from . import (
 )
 from .base import Claim, Prediction, Theorem
 
-_PAPERS = (linear_models, self_attention, joint_attention, key_query)
-_EVIDENCE = (linear_models_claims, self_attention_claims, joint_attention_claims, key_query_claims)
+_PAPERS = (linear_models, self_attention, joint_attention, key_query, deep_linear)
+_EVIDENCE = (linear_models_claims, self_attention_claims, joint_attention_claims, key_query_claims, deep_linear_claims)
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))

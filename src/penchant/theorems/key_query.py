@@ -46,7 +46,7 @@ def certified_rank(data: Any, solution: Solution, mass: float = 1e-3) -> int:
 class _ValueTheorem(Theorem):
     """Judged by the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
 
-    paper = "key_query_attention"
+    paper = "kq_attention"
     rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:

@@ -31,7 +31,7 @@ from .base import Claim, Hypothesis
 from .certificates import certificates
 from .key_query import SHEEN, certified_rank, excess
 
-PAPER = "key_query_attention"
+PAPER = "kq_attention"
 _STEPS = 5000
 _DECADES = tuple(np.geomspace(1e2, 1e6, 17))
 _W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow, Levels, follow
 from ..optimisers.base import Move
+from ..optimisers.layerwise import account
 from ..reading import Reading, read
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
@@ -47,6 +48,7 @@ class _Record(eqx.Module):
     weights: Any
     dual: Any
     params: PyTree
+    account: PyTree
 
 
 def train(
@@ -138,13 +140,14 @@ def _flow(
 
 def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
     record, status, first_capped = found
-    series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name != "params"}
+    trees = ("params", "account")
+    series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name not in trees}
     ending = Status.out_of_steps if int(status) == Status.running else Status(int(status))
     header = {**header, "first_capped": None if int(first_capped) < 0 else int(first_capped)}
     new = np.concatenate([[True], np.diff(series["steps"]) > 0])  # a run that stopped repeats its last record
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[new], record.params)
     series = {name: leaf[new] for name, leaf in series.items()}
-    return Trajectory(setting, **series, params=params, status=ending, header=header)
+    kept = {name: jax.tree.map(lambda leaf: np.asarray(leaf)[new], getattr(record, name)) for name in trees}
+    return Trajectory(setting, **series, **kept, status=ending, header=header)
 
 
 def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array, "R"], start: PyTree) -> tuple:
@@ -169,7 +172,7 @@ def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array,
             return eqx.tree_at(lambda c: c.params, c, setting.parametrisation.refresh(c.params))
 
         carry = jax.lax.while_loop(lambda c: go(c, target), burst, carry)
-        return carry, _record(setting, carry)
+        return carry, _record(setting, optimiser, carry)
 
     carry, records = jax.lax.scan(stretch, carry, schedule)
     return records, carry.status, carry.first_capped
@@ -224,7 +227,7 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     return status
 
 
-def _record(setting: Setting, carry: _Carry) -> _Record:
+def _record(setting: Setting, optimiser: Any, carry: _Carry) -> _Record:
     reading = read(setting, carry.params)
     return _Record(
         carry.count,
@@ -236,4 +239,5 @@ def _record(setting: Setting, carry: _Carry) -> _Record:
         reading.weights,
         carry.dual,
         carry.params,
+        account(optimiser, carry.memory),
     )

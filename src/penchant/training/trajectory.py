@@ -29,7 +29,8 @@ class Trajectory(eqx.Module):
 
     `steps` taken, `log_time` (log of the sum of multipliers of the loss gradient; physical time for the flow), `log_excess` =
     log(L - L*), `log_slope` = log|grad log(L - L*)|, `norm` of the parameters, `margins`, instantaneous `weights` and
-    accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R).
+    accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R). `account` holds what the optimiser keeps
+    of its own steps (step sizes, promises kept), by name, for the optimisers that do.
     """
 
     setting: Setting
@@ -44,6 +45,7 @@ class Trajectory(eqx.Module):
     params: PyTree
     status: Status = eqx.field(static=True)
     header: dict = eqx.field(static=True)
+    account: dict[str, np.ndarray] | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -67,6 +69,7 @@ class Trajectory(eqx.Module):
         history = [self.setting.parametrisation.named(self.at(k), self.setting.data) for k in range(len(self))]
         if len(self) * sum(np.size(leaf) for leaf in history[0].values()) <= 20_000_000:
             arrays |= {f"history_{name}": np.stack([np.asarray(row[name]) for row in history]) for name in history[0]}
+        arrays |= {f"account_{name}": series for name, series in (self.account or {}).items()}
         return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
 
 

@@ -1,0 +1,140 @@
+"""How aligned the layers of a deep linear network are, without cancellation: small numbers are computed as small numbers."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+_GAP = 1e-8  # relative gap of the top two singular values below which the top singular vectors are not defined
+
+
+class Alignment(eqx.Module):
+    """Layers k = 1..L and, between layers k and k+1, k = 1..L-1; a leading axis of records where it describes a run.
+
+    `frobenius` and `spectral` norms; `deficit` = 1 - spectral/frobenius; `excess` = frobenius^2 - spectral^2; `misfit` =
+    1 - |<v_{k+1}, u_k>| with its `sign`; `defined` says where the top singular vectors are unique; `product` =
+    1 - |W_L...W_1| / (product of the Frobenius norms); `first` is v_1, the direction the first layer reads.
+    """
+
+    frobenius: np.ndarray
+    spectral: np.ndarray
+    deficit: np.ndarray
+    excess: np.ndarray
+    misfit: np.ndarray
+    sign: np.ndarray
+    defined: np.ndarray
+    product: np.ndarray
+    first: np.ndarray
+
+
+def alignment(layers: Sequence[Any]) -> Alignment:
+    """The alignment of one set of layers.
+
+    >>> one = alignment([np.diag([1.0, 1e-10]), np.array([[2.0, 0.0]])])
+    >>> one.deficit.tolist(), one.misfit.tolist()
+    ([5e-21, 0.0], [0.0])
+    """
+    matrices = [np.asarray(layer, float) for layer in layers]
+    parts = [np.linalg.svd(matrix, full_matrices=False) for matrix in matrices]
+    spectral = np.array([values[0] for _, values, _ in parts])
+    excess = np.array([np.sum(values[1:] ** 2) for _, values, _ in parts])
+    frobenius = np.sqrt(spectral**2 + excess)
+    gaps = np.array([values[0] - (values[1] if len(values) > 1 else 0.0) for _, values, _ in parts])
+    misfit, sign = [], []
+    for (left, _, _), (_, _, right) in pairwise(parts):
+        u, v = left[:, 0], right[0]
+        sign.append(1.0 if u @ v >= 0 else -1.0)
+        misfit.append(0.5 * np.sum((u - sign[-1] * v) ** 2))
+    product = np.linalg.norm(np.linalg.multi_dot(matrices[::-1]) if len(matrices) > 1 else matrices[0])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        deficit = excess / (frobenius * (frobenius + spectral))
+        shortfall = 1 - product / np.prod(frobenius)
+    return Alignment(
+        frobenius,
+        spectral,
+        deficit,
+        excess,
+        np.array(misfit),
+        np.array(sign),
+        gaps >= _GAP * spectral,
+        np.asarray(shortfall),
+        parts[0][2][0],
+    )
+
+
+def alignments(run: Any) -> Alignment:
+    """The alignment at every record of a run."""
+    found = [alignment(run.at(k)) for k in range(len(run))]
+    return Alignment(*(np.stack([getattr(one, name) for one in found]) for name in Alignment.__dataclass_fields__))
+
+
+def imbalances(layers: Sequence[Any]) -> list[np.ndarray]:
+    """W_k W_k' - W_{k+1}' W_{k+1} for k < L: constant along the flow."""
+    matrices = [np.asarray(layer, float) for layer in layers]
+    return [low @ low.T - high.T @ high for low, high in pairwise(matrices)]
+
+
+def conservation_drift(run: Any) -> np.ndarray:
+    """Largest spectral norm of the change of an imbalance since the first record, at every record; 0 for one layer."""
+    start = imbalances(run.at(0))
+    change = lambda k: [np.linalg.norm(now - then, 2) for now, then in zip(imbalances(run.at(k)), start, strict=True)]
+    return np.array([max(change(k), default=0.0) for k in range(len(run))])
+
+
+def imbalance_constant(layers: Sequence[Any]) -> float:
+    """D of the proofs: how far a start is from balanced; it bounds every excess along the flow.
+
+    >>> imbalance_constant([np.array([[2.0, 0.0]]), np.array([[2.0]])])
+    0.0
+    """
+    squares = [float(np.sum(np.asarray(layer) ** 2)) for layer in layers]
+    return max(squares) - squares[-1] + sum(float(np.linalg.norm(matrix, 2)) for matrix in imbalances(layers))
+
+
+class AlignmentLimits(eqx.Module):
+    """What the conserved matrices predict: limits of the excess (layers 1..L-1) and of spectral^4 (1 - <v_{k+1}, u_k>^2)."""
+
+    excess: np.ndarray
+    misfit: np.ndarray
+
+
+def alignment_limits(start: Sequence[Any], end: Sequence[Any]) -> AlignmentLimits:
+    """The limits, from the imbalances of the start and the top left singular vectors u_k of a late point."""
+    lost, scaled = [], []
+    for matrix, layer in zip(imbalances(start), end[:-1], strict=True):
+        u = np.linalg.svd(np.asarray(layer))[0][:, 0]
+        image = matrix @ u
+        lost.append(np.trace(matrix) - u @ image)
+        scaled.append(np.sum((image - (u @ image) * u) ** 2))
+    return AlignmentLimits(np.cumsum(lost[::-1])[::-1], np.array(scaled))
+
+
+def alignment_floor(layers: Sequence[Any], start: Sequence[Any], traces: Any = None) -> np.ndarray:
+    """Lemmas 2 and 8: lower bounds on <v_{k+1}, u_k>^2 at `layers`; `traces` are those of descent, none for the flow."""
+    top = [float(np.linalg.norm(np.asarray(layer), 2)) ** 2 for layer in start]
+    now = [float(np.linalg.norm(np.asarray(layer), 2)) ** 2 for layer in layers]
+    extra = np.zeros(len(now)) if traces is None else np.cumsum(np.asarray(traces)[::-1])[::-1]
+    constant = imbalance_constant(start)
+    return np.array([1 - (constant + extra[k] + top[k + 1] + top[k]) / now[k + 1] for k in range(len(now) - 1)])
+
+
+def sandwich(run: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds min_i <w, z_i>/|w| <= best margin <= |sum q_i z_i| at every record, with q the normalised weights of the run."""
+    signed = np.asarray(run.setting.data.signed)
+    sizes = np.array([np.linalg.norm(run.weight(k)) for k in range(len(run))])
+    shares = run.weights / run.weights.sum(axis=1, keepdims=True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        lower = run.smallest_margin() / sizes
+    return lower, np.linalg.norm(shares @ signed, axis=1)
+
+
+def sine(vector: Any, unit: Any) -> float:
+    """Sine of the angle to a unit vector, up to sign, from the part orthogonal to it.
+
+    >>> sine([2.0, 2e-12], [1.0, 0.0])
+    1e-12
+    """
+    vector, unit = np.asarray(vector, float), np.asarray(unit, float)
+    return float(np.linalg.norm(vector - (vector @ unit) * unit) / np.linalg.norm(vector))

@@ -1,0 +1,226 @@
+"""Deep linear networks: how slow the proved steps are, which starts escape, and how long the saddle holds them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..diagnostics.alignment import conservation_drift
+from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
+from ..settings.base import Setting
+from ..theorems.deep_linear import JI, start_below_zero
+from ..theorems.deep_linear_claims import CLAIMS, mirrored
+from ..theorems.deep_linear_problems import EXACT, PRECISE, problem
+from ..training.events import LogExcessBelow, LogTimeAbove
+from ..training.recorders import LogSpaced
+from ..training.train import train
+from ..verdict import Verdict, all_of, at_least, at_most
+from .base import Figure, Finding, Line, Result, Study, Table
+from .deep_linear import WORDS
+
+_LONG = 1_500_000
+
+
+def _rules(setting: Setting) -> dict[str, tuple[Any, int]]:
+    """Rules with the number of steps after which a quick study gives up."""
+    return {
+        "A5": (BallStep(), 60_000),
+        "A5 tight": (BallStep(tight=True), 60_000),
+        "sharp": (SharpStep(), 60_000),
+        "risk scaled": (RiskScaled(), 60_000),
+        "line search, capped": (LineSearch(setting, capped=True), 1000),
+        "line search": (LineSearch(setting), 1000),
+    }
+
+
+def _steps_to(setting: Setting, rule: Any, start: Any, risk: float, cap: int) -> tuple[int | None, Any]:
+    run = train(
+        setting, LayerDescent(rule), start, steps=cap, until=LogExcessBelow(float(np.log(risk))), recorder=LogSpaced(60)
+    )
+    return (int(run.steps[-1]) if run.log_excess[-1] <= np.log(risk) else None), run
+
+
+def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """E4: steps to risk 0.3 and 0.01 under every rule."""
+    rows, counts, violations, figures = [], {}, [], []
+    for depth in (2, 3, 4):
+        setting, start = problem(depth, logistic=True, seed=1 + seed)
+        lines = []
+        for name, (rule, quick) in _rules(setting).items():
+            cap = _LONG if full and quick > 1000 else quick
+            progress(f"depth {depth}: {name}")
+            found = [_steps_to(setting, rule, start, risk, cap) for risk in (0.3, 0.01)]
+            counts[depth, name] = found[0][0] or cap
+            shown = tuple(f"> {cap}" if steps is None else str(steps) for steps, _ in found)
+            last = found[1][1]
+            drift, traces = float(conservation_drift(last)[-1]), float(last.account["traces"][-1].sum())
+            rows.append(
+                (
+                    depth,
+                    name,
+                    *shown,
+                    f"{drift:.1e}",
+                    f"{traces:.3g}",
+                    f"{last.account['log_step'][-1]:.3g}",
+                    f"{last.account['violation'][-1]:.1e}",
+                )
+            )
+            violations.append(float(last.account["violation"][-1]))
+            lines.append(Line(name, np.maximum(last.steps, 1), np.exp(last.log_excess)))
+        figures.append(
+            Figure(
+                f"risk-{depth}",
+                f"Risk against the step, depth {depth}",
+                "step",
+                "risk",
+                tuple(lines),
+                "Logistic risk on the strips, width 8.",
+                "log",
+                "log",
+            )
+        )
+    table = Table(
+        "steps",
+        "Steps to a risk",
+        (
+            "L",
+            "rule",
+            "to 0.3",
+            "to 0.01",
+            "conservation drift",
+            "sum of the traces",
+            "log of the last step",
+            "largest violation of descent",
+        ),
+        tuple(rows),
+        "A run that gave up shows its number of steps. Violations are in log R; negative means that every step descended more than promised.",
+    )
+    speed = counts[3, "A5"] / counts[3, "line search"]
+    findings = (
+        Finding(
+            "Every rule descends as promised at every step.",
+            at_most(max(violations), 0.0, "largest violation of the descent inequality, in log R"),
+            f"{JI}, Lemma 5",
+        ),
+        Finding(
+            "The steps of Assumption 5 are slower than a line search by orders of magnitude.",
+            at_least(speed, 1000.0, "A5 steps over line-search steps to risk 0.3, depth 3"),
+            "measured",
+        ),
+    )
+    return Result(findings, tuple(figures), (table,), {}, WORDS)
+
+
+def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """E7: starts above the risk of zero, and a slice of starts through the saddle."""
+    setting, _ = problem(3, logistic=True, width=6)
+    times, count = [], 200 if full else 40
+    for start in (setting.start(s, 0.6) for s in range(seed * count, (seed + 1) * count)):
+        if start_below_zero(setting, start).holds:
+            continue
+        progress(f"start {len(times) + 1} above the risk of zero")
+        run = train(
+            setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000
+        )
+        times.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
+    reached = np.sort(np.array(times))
+    share = float(np.isfinite(reached).mean())
+    figure = Figure(
+        "times",
+        "Time to risk 0.1 from starts above the risk of zero",
+        "time",
+        "share of the starts",
+        (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),),
+        f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic.",
+    )
+    table = Table(
+        "times",
+        "Starts above the risk of zero",
+        ("starts", "violating", "reach risk 0.1", "median time", "largest time"),
+        ((count, len(reached), f"{share:.3f}", f"{np.median(reached):.2f}", f"{reached.max():.2f}"),),
+        "Gradient flow.",
+    )
+    finding = Finding(
+        "Assumption 2 is far from necessary.",
+        at_least(share, 1.0, "share of violating starts that reach risk 0.1 before t = e^5"),
+        "open in the paper",
+    )
+    return Result((finding,), (figure, _slice(full, progress)), (table,), {}, WORDS)
+
+
+def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
+    """Escape times of e^-<w1, w2> over starts (a u, b u): the line b = -a is the stable manifold of the saddle."""
+    setting, (first, _) = mirrored()
+    unit = np.asarray(first)[:, 0] / np.linalg.norm(first)
+    lines = []
+    for a in (0.3, 0.6, 1.0):
+        offsets, times = np.geomspace(1e-6, 1.0, 13 if full else 7), []
+        for gap in offsets:
+            progress(f"slice: a = {a}, distance {gap:.1e}")
+            times.append(_escape(setting, (a * unit[:, None], (gap - a) * unit[None])))
+        lines.append(Line(f"a = {a}", offsets, np.array(times)))
+    return Figure(
+        "slice",
+        "Escape times near the stable manifold of the saddle",
+        "distance b + a",
+        "time to risk 1/2",
+        tuple(lines),
+        "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance).",
+        "log",
+    )
+
+
+def _escape(setting: Setting, start: Any) -> float:
+    run = train(setting, EXACT, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
+    return float(np.exp(run.log_time[-1]))
+
+
+def run_saddle(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """E5: the antisymmetric start, and perturbations of it."""
+    sizes = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10, 1e-12) if full else (1e-2, 1e-4, 1e-6, 1e-8)
+    times = []
+    for size in sizes:
+        progress(f"perturbation {size:.0e}")
+        times.append(_escape(*mirrored(size)))
+    slope = float(np.polyfit(np.log(1 / np.array(sizes[1:])), times[1:], 1)[0])
+    claim = next(claim for claim in CLAIMS if claim.name == "deep-linear/saddle")
+    verdict: Verdict = all_of(
+        at_most(abs(slope - 1), 1e-3, f"|{slope:.6f} - 1|, slope of the escape time in log(1/perturbation)")
+    )
+    figure = Figure(
+        "escape",
+        "Escape from the saddle",
+        "perturbation",
+        "time to risk 1/2",
+        (
+            Line("flow", np.array(sizes), np.array(times)),
+            Line(
+                "log(1/e) + constant",
+                np.array(sizes),
+                times[-1] + np.log(1 / np.array(sizes)) - np.log(1 / sizes[-1]),
+                "prediction",
+            ),
+        ),
+        "Starts w1 = -w2 moved by e along (w, w).",
+        "log",
+    )
+    rows = tuple((f"{size:.0e}", f"{time:.3f}") for size, time in zip(sizes, times, strict=True))
+    table = Table(
+        "escape",
+        "Escape times",
+        ("perturbation", "time to risk 1/2"),
+        rows,
+        "Rounding is a perturbation too: unperturbed runs must not be read beyond t = 20.",
+    )
+    findings = (
+        Finding(claim.statement, claim.check(False), claim.citation),
+        Finding("The escape time is log(1/perturbation) plus a constant.", verdict, "stable manifold of the saddle"),
+    )
+    return Result(findings, (figure,), (table,), {}, WORDS)
+
+
+STUDIES = (
+    Study("step-rules", "How slow are the proved step sizes?", "deep_linear", run_rules),
+    Study("deep-linear-basin", "Starts above the risk of zero", "deep_linear", run_basin),
+    Study("saddle-escape", "The saddle at zero (appendix A)", "deep_linear", run_saddle),
+)

@@ -1,0 +1,296 @@
+"""Laws of deep linear networks that the paper leaves open: rates and constants, derived for penchant and checked to risk e^-1000000."""
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import minimize
+
+from ..diagnostics.alignment import alignment_limits, alignments, sine
+from ..diagnostics.rates import log_log_slope
+from ..references.euclidean_margin import max_margin
+from ..training.trajectory import Trajectory
+from ..verdict import Verdict, all_of, at_most, close
+from .base import Claim
+from .deep_linear_problems import eight_points, few_supports, flow, geometry, layers, levels, slow_tail
+
+PAPER = "deep_linear"
+DERIVED = "derived for penchant; the paper lists rates as open"
+DEPTHS = (2, 3, 4, 6)
+_WINDOW = (1e5, 1e6)
+_ROOM = 0.04  # the next term of the expansions at depth 6, where powers of -log R are smallest
+
+
+def offset(planted: bool) -> Verdict:
+    """The part of the weight orthogonal to the maximum margin, for two depths, both losses and another start."""
+    found = geometry()
+    wanted = 0 * found.offset if planted else found.offset
+    runs = {
+        "depth 4": flow(4),
+        "depth 4, logistic": flow(4, True),
+        "depth 2": flow(2),
+        "another start": flow(4, seed=2),
+    }
+    checks = []
+    for name, run in runs.items():
+        weight = run.weight()
+        across = weight - (weight @ found.direction) * found.direction
+        miss = float(np.linalg.norm(across - wanted) / np.linalg.norm(found.offset))
+        checks.append(at_most(miss, 1e-4, f"{name}: |offset - predicted| / |predicted| at risk e^-1e6"))
+    return all_of(*checks)
+
+
+def size(planted: bool) -> Verdict:
+    found, checks = geometry(), []
+    for depth, logistic in ((4, False), (4, True), (2, False)):
+        run = flow(depth, logistic)
+        samples = 1 if planted else run.setting.samples
+        measured = found.margin * float(run.weight() @ found.direction) - levels(run)[-1] + np.log(samples)
+        miss = abs(measured - found.entropy)
+        checks.append(at_most(miss, 1e-6, f"depth {depth}: |margin <w, u> + log R + log n - H(p)|"))
+    return all_of(*checks)
+
+
+def gradient(planted: bool) -> Verdict:
+    found, checks = geometry(), []
+    for depth in DEPTHS:
+        run = flow(depth)
+        exponent = 2.0 if planted else 2 - 2 / depth
+        predicted = depth * found.margin ** (2 / depth) * levels(run)[-1] ** exponent
+        measured = float(np.exp(2 * run.log_slope[-1]))
+        checks.append(
+            close(measured, predicted, 1e-3, f"depth {depth}: |grad log R|^2 against L g^(2/L) (-log R)^{exponent:.3g}")
+        )
+    return all_of(*checks)
+
+
+def time(planted: bool) -> Verdict:
+    """log t = Lambda - log N + log(1 + dlog N/dLambda), Lambda = -log R: the risk falls like 1/(t log^(2-2/L) t)."""
+    checks = []
+    for depth in DEPTHS:
+        run = flow(depth)
+        level = levels(run)
+        late = (level > 1e3) & (level < 1e6)
+        power = 2.0 if planted else 2 - 2 / depth
+        predicted = level - 2 * run.log_slope + np.log1p(power / level)
+        checks.append(
+            at_most(
+                float(np.abs(run.log_time - predicted)[late].max()),
+                1e-5,
+                f"depth {depth}: |log t - predicted| past risk e^-1000",
+            )
+        )
+    return all_of(*checks)
+
+
+def excess_limit(planted: bool) -> Verdict:
+    checks = []
+    for logistic in (False, True):
+        run = flow(4, logistic)
+        predicted = alignment_limits(run.at(0), run.at()).excess
+        predicted = predicted[::-1] if planted else predicted
+        measured = layers(4, logistic).excess[-1, :-1]
+        checks += [
+            close(float(m), float(p), 2e-2, f"excess of layer {k}{', logistic' if logistic else ''}")
+            for k, (m, p) in enumerate(zip(measured, predicted, strict=True), 1)
+        ]
+    return all_of(*checks)
+
+
+def misfit_limit(planted: bool) -> Verdict:
+    run, found = flow(4), layers(4)
+    predicted = alignment_limits(run.at(0), run.at()).misfit
+    power = 2 if planted else 4
+    measured = found.spectral[-1, :-1] ** power * found.misfit[-1] * (2 - found.misfit[-1])
+    return all_of(
+        *(
+            close(float(m), float(p), 1e-2, f"spectral^{power} (1 - <v, u>^2) between layers {k} and {k + 1}")
+            for k, (m, p) in enumerate(zip(measured, predicted, strict=True), 1)
+        )
+    )
+
+
+def series(run: Trajectory, depth: int) -> dict[str, np.ndarray]:
+    """The quantities that have an exponent in -log R: layer 2 (or 1 of 2), the pair above the first, the weight, the first layer."""
+    found, unit = alignments(run), geometry().direction
+    middle = min(2, depth - 1) - 1
+    return {
+        "ratio": found.deficit[:, middle],
+        "alignment": found.misfit[:, middle],
+        "weight": np.array([sine(run.weight(k), unit) for k in range(len(run))]),
+        "first layer": np.array([sine(vector, unit) for vector in found.first]),
+    }
+
+
+def exponents(depth: int) -> dict[str, float]:
+    """The predicted exponents."""
+    return {"ratio": -2 / depth, "alignment": -4 / depth, "weight": -1.0, "first layer": -min(1.0, 3 / depth)}
+
+
+def _exponent(name: str, rival: Callable[[int], float]) -> Callable[[bool], Verdict]:
+    def check(planted: bool) -> Verdict:
+        checks = []
+        for depth in DEPTHS:
+            run = flow(depth)
+            slope = log_log_slope(levels(run), series(run, depth)[name], _WINDOW)
+            wanted = rival(depth) if planted else exponents(depth)[name]
+            checks.append(
+                at_most(abs(slope - wanted), _ROOM, f"depth {depth}: |exponent {slope:.4f} - ({wanted:.4f})|")
+            )
+        return all_of(*checks)
+
+    return check
+
+
+def no_span(planted: bool) -> Verdict:
+    """Without Assumption 3 the direction turns like (-log R)^(-1/L)."""
+    checks = []
+    for depth in (2, 3, 4):
+        found, run = few_supports(depth)
+        sines = np.array([sine(run.weight(k), found.direction) for k in range(len(run))])
+        slope, wanted = log_log_slope(levels(run), sines, _WINDOW), -1.0 if planted else -1 / depth
+        checks.append(at_most(abs(slope - wanted), 0.02, f"depth {depth}: |exponent {slope:.4f} - ({wanted:.4f})|"))
+    return all_of(*checks)
+
+
+def no_span_inside(planted: bool) -> Verdict:
+    """Inside the span of the support vectors the offset and the size law hold all the same."""
+    found, run = few_supports(3)
+    weight, outside = run.weight(), found.outside()
+    across = weight - (weight @ found.direction) * found.direction
+    inside = across if planted else across - outside.T @ (outside @ across)
+    miss = float(np.linalg.norm(inside - found.offset) / np.linalg.norm(found.offset))
+    law = found.margin * float(weight @ found.direction) - levels(run)[-1] + np.log(run.setting.samples)
+    return all_of(
+        at_most(miss, 1e-3, "|offset inside the span - predicted| / |predicted|"),
+        at_most(abs(law - found.entropy), 1e-5, "|margin <w, u> + log R + log n - H(p)|"),
+    )
+
+
+def polynomial_direction(signed: np.ndarray, power: float) -> np.ndarray:
+    """The unit vector in the plane that minimises sum <w, z_i>^-power among those with positive margins."""
+    unit = lambda angle: np.array([np.cos(angle), np.sin(angle)])
+
+    def cost(angle: np.ndarray) -> float:
+        margins = signed @ unit(float(angle[0]))
+        return float(np.log(np.sum(margins**-power))) if margins.min() > 0 else np.inf
+
+    grid = np.linspace(-np.pi, np.pi, 20_001)
+    first = grid[int(np.argmin([cost(np.array([angle])) for angle in grid]))]
+    found = minimize(cost, np.array([first]), method="Nelder-Mead", options={"xatol": 1e-13, "fatol": 1e-15})
+    return unit(float(found.x[0]))
+
+
+def polynomial_tail(planted: bool) -> Verdict:
+    """With the tail z^-2 the limit is the minimiser of sum <w, z_i>^-2, at every depth; the maximum margin is elsewhere."""
+    data = eight_points()
+    wanted = max_margin(data).weight if planted else polynomial_direction(np.asarray(data.signed), 2.0)
+    wanted = wanted / np.linalg.norm(wanted)
+    return all_of(
+        *(
+            at_most(
+                sine(slow_tail(depth).weight(), wanted),
+                1e-5,
+                f"depth {depth}: sine of the angle to the predicted direction",
+            )
+            for depth in (1, 3)
+        )
+    )
+
+
+def polynomial_alignment(planted: bool) -> Verdict:
+    """Alignment does not need the exponential tail."""
+    run = slow_tail(3)
+    found = alignments(run)
+    record = 0 if planted else -1
+    worst = float(max(found.deficit[record].max(), found.misfit[record].max()))
+    return at_most(worst, 1e-3, "largest of 1 - spectral/Frobenius and 1 - |<v, u>|", "at the start" if planted else "")
+
+
+CLAIMS = (
+    Claim(
+        "deep-linear/offset",
+        PAPER,
+        "The part of the network orthogonal to the maximum margin tends to one vector, the same for every depth, loss and start.",
+        DERIVED,
+        offset,
+    ),
+    Claim(
+        "deep-linear/size",
+        PAPER,
+        "margin <w, u> + log R + log n tends to the entropy H(p) of the dual weights.",
+        DERIVED,
+        size,
+    ),
+    Claim("deep-linear/gradient", PAPER, "|grad log R|^2 ~ L margin^(2/L) (-log R)^(2-2/L).", DERIVED, gradient),
+    Claim("deep-linear/time", PAPER, "The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).", DERIVED, time),
+    Claim(
+        "deep-linear/excess-limit",
+        PAPER,
+        "The excess of layer k tends to the sum over j >= k of tr A_j - u_j' A_j u_j, with A_j the conserved imbalances.",
+        DERIVED,
+        excess_limit,
+    ),
+    Claim(
+        "deep-linear/alignment-limit",
+        PAPER,
+        "spectral^4 (1 - <v_{k+1}, u_k>^2) tends to |(I - u u') A_k u|^2.",
+        DERIVED,
+        misfit_limit,
+    ),
+    Claim(
+        "deep-linear/ratio-exponent",
+        PAPER,
+        "1 - spectral/Frobenius ~ (-log R)^(-2/L).",
+        DERIVED,
+        _exponent("ratio", lambda depth: -1 / depth),
+    ),
+    Claim(
+        "deep-linear/alignment-exponent",
+        PAPER,
+        "1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.",
+        DERIVED,
+        _exponent("alignment", lambda depth: -2 / depth),
+    ),
+    Claim(
+        "deep-linear/direction-exponent",
+        PAPER,
+        "sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.",
+        DERIVED,
+        _exponent("weight", lambda depth: -1 / depth),
+    ),
+    Claim(
+        "deep-linear/first-layer-exponent",
+        PAPER,
+        "sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).",
+        DERIVED,
+        _exponent("first layer", lambda depth: -1.0),
+    ),
+    Claim(
+        "deep-linear/no-span",
+        PAPER,
+        "If the support vectors do not span, the direction turns like (-log R)^(-1/L).",
+        DERIVED,
+        no_span,
+    ),
+    Claim(
+        "deep-linear/no-span-inside",
+        PAPER,
+        "If they do not span, offset and size laws still hold inside their span.",
+        DERIVED,
+        no_span_inside,
+    ),
+    Claim(
+        "deep-linear/polynomial-tail",
+        PAPER,
+        "Polynomial tails select the minimiser of sum <w, z_i>^-a on the sphere, not the maximum margin, at every depth.",
+        DERIVED,
+        polynomial_tail,
+    ),
+    Claim(
+        "deep-linear/polynomial-alignment",
+        PAPER,
+        "Layers align under polynomial tails too.",
+        f"{DERIVED}; alignment is Theorem 1 of the paper",
+        polynomial_alignment,
+    ),
+)

@@ -1,0 +1,90 @@
+"""The problems on which the claims on deep linear networks are checked, and their runs, each computed once."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..diagnostics.alignment import Alignment, alignments
+from ..flow.flow import GradientFlow
+from ..optimisers.layerwise import LayerDescent, LineSearch
+from ..references.euclidean_margin import max_margin
+from ..references.support_geometry import SupportGeometry, support_geometry
+from ..settings.base import Setting
+from ..settings.classification import Classification
+from ..settings.deep_linear import DeepLinear
+from ..settings.generators import blobs, strips
+from ..settings.losses import Exponential, Logistic
+from ..settings.network_starts import ensure_assumption2
+from ..settings.user_loss import PolynomialTail
+from ..training.events import LogExcessBelow
+from ..training.recorders import Every
+from ..training.train import train
+from ..training.trajectory import Trajectory
+
+PRECISE = GradientFlow(tolerance=1e-8, margin_tolerance=1e-6)
+EXACT = GradientFlow(tolerance=1e-10, margin_tolerance=1e-9)
+_STEPS = 20_000  # no flow here needs a tenth of this
+
+
+@cache
+def geometry() -> SupportGeometry:
+    """Two strips in the plane: two support vectors, margin 0.1305."""
+    data = strips(0)
+    return support_geometry(data, max_margin(data))
+
+
+@cache
+def problem(
+    depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
+) -> tuple[Setting, Any]:
+    """The strips with a network of this depth, and a normal start that satisfies Assumption 2."""
+    setting = Setting(strips(0), DeepLinear((width,) * (depth - 1)), Logistic() if logistic else Exponential())
+    return setting, ensure_assumption2(setting, setting.start(seed, scale))
+
+
+@cache
+def flow(depth: int = 4, logistic: bool = False, seed: int = 1) -> Trajectory:
+    """The flow until the risk is e^-1000000."""
+    setting, start = problem(depth, logistic, seed)
+    return train(setting, PRECISE, start, until=LogExcessBelow(-1e6), steps=_STEPS)
+
+
+@cache
+def layers(depth: int = 4, logistic: bool = False, seed: int = 1) -> Alignment:
+    return alignments(flow(depth, logistic, seed))
+
+
+@cache
+def descent(capped: bool = False, depth: int = 4, steps: int = 250, scale: float = 0.4) -> Trajectory:
+    """Logistic risk by line search, every step recorded."""
+    setting, start = problem(depth, logistic=True, scale=scale)
+    return train(setting, LayerDescent(LineSearch(setting, capped)), start, steps=steps, recorder=Every())
+
+
+@cache
+def few_supports(depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajectory]:
+    """Blobs in ten dimensions, where the support vectors span less than the data, followed to risk e^-1000000."""
+    data = blobs(50, 10, seed)
+    setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
+    start = ensure_assumption2(setting, setting.start(seed, 0.3))
+    run = train(setting, PRECISE, start, until=LogExcessBelow(-1e6), steps=_STEPS)
+    return support_geometry(data, max_margin(data)), run
+
+
+def eight_points() -> Classification:
+    """Eight points in the plane whose polynomial-tail direction is far from the maximum margin."""
+    return strips(2, n=8)
+
+
+@cache
+def slow_tail(depth: int = 3) -> Trajectory:
+    """The loss (1 + z)^-2, followed until the risk is e^-30 and the weight about 1e6."""
+    setting = Setting(eight_points(), DeepLinear((6,) * (depth - 1)), PolynomialTail(2.0))
+    start = ensure_assumption2(setting, setting.start(1, 0.5))
+    return train(setting, PRECISE, start, until=LogExcessBelow(-30.0), steps=_STEPS)
+
+
+def levels(run: Trajectory) -> np.ndarray:
+    """-log R at every record: the natural clock of the problem."""
+    return -run.log_excess
