@@ -11,7 +11,7 @@ from ..errors import ArgumentError
 from ..logspace import log_sum
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
-from .losses import AbstractLoss, Correlation
+from .losses import AbstractLoss, Correlation, Squared
 
 
 class Classification(eqx.Module):
@@ -57,12 +57,12 @@ class Classification(eqx.Module):
         return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - log_excess))
 
     def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation):
+        if isinstance(loss, Correlation | Squared):
             raise ArgumentError(
                 "loss",
                 "Setting",
-                "bounded below on `Classification` data",
-                "Correlation()",
+                "decreasing and bounded below on `Classification` data",
+                f"{type(loss).__name__}()",
                 "use Exponential() or Logistic()",
             )
 
