@@ -7,7 +7,8 @@ import os
 import sys
 
 # Before numpy, jax and torch size their thread pools: every contestant gets one core.
-os.environ |= {name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")}
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "RAYON_NUM_THREADS")
+os.environ |= dict.fromkeys(THREADS, "1")
 os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a cold time with a warm disk cache would not be cold
 if sys.platform == "linux":

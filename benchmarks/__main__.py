@@ -33,8 +33,12 @@ is faster. Compilation is left out unless a column says "first call".
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="penchant side by side with its peers")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"which comparisons, of {', '.join(COMPARISONS)}; all by default")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "RESULTS.md", help="the table; results.json goes next to it")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help=f"which comparisons, of {', '.join(COMPARISONS)}; all by default"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=Path(__file__).parent / "RESULTS.md", help="the table; results.json goes next to it"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes and few repeats, under a minute")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(COMPARISONS))

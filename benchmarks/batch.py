@@ -42,9 +42,14 @@ def _row(setting: pt.Setting, optimiser: Any, count: int, limits: Limits) -> dic
     tasks = {
         "together": lambda: train(starts),
         "one by one": lambda: [train(start) for start in starts],
-        "PyTorch, extrapolated": lambda: [torch_loop.descend(problem, update, STEPS, start) for start in starts[:SAMPLED]],
+        "PyTorch, extrapolated": lambda: [
+            torch_loop.descend(problem, update, STEPS, start) for start in starts[:SAMPLED]
+        ],
     }
-    apart, joint = [train(start).weight() for start in starts[:SAMPLED]], [run.weight() for run in train(starts)[:SAMPLED]]
+    apart, joint = (
+        [train(start).weight() for start in starts[:SAMPLED]],
+        [run.weight() for run in train(starts)[:SAMPLED]],
+    )
     times = alternate(tasks, 3)
     times["PyTorch, extrapolated"] = times["PyTorch, extrapolated"].scaled(count / SAMPLED)
     return {
@@ -56,5 +61,3 @@ def _row(setting: pt.Setting, optimiser: Any, count: int, limits: Limits) -> dic
         "floor": f"{1e6 * limits.seconds(4 * n * d * d + 4 * n * length * d):.2g} µs",
         "differs": float(np.max(np.abs(np.subtract(apart, joint))) / np.max(np.abs(apart))),
     }
-
-

@@ -29,7 +29,11 @@ class Section:
 
     def markdown(self) -> str:
         columns = list(dict.fromkeys(column for row in self.rows for column in row))
-        lines = [columns, ["---"] * len(columns), *([_cell(row.get(column)) for column in columns] for row in self.rows)]
+        lines = [
+            columns,
+            ["---"] * len(columns),
+            *([_cell(row.get(column)) for column in columns] for row in self.rows),
+        ]
         table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
         notes = "\n".join(f"- {note}" for note in self.notes)
         return f"## {self.title}\n\n{self.about}\n\n{table}\n\n{notes}\n"

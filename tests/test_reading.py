@@ -1,12 +1,13 @@
 """One look at an objective, against plain float64 where that works and against many digits where it does not."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
 
-from penchant.reading import read
+from penchant.reading import read as read_eagerly
 from penchant.references.euclidean_margin import max_margin
 from penchant.settings.base import Setting
 from penchant.settings.generators import local_single, random_tokens, separable, signal_tokens
@@ -14,6 +15,7 @@ from penchant.settings.losses import Correlation, Exponential, Logistic
 from penchant.settings.parametrisations import Direct, Gram
 from problems import exact_descent, features, infimum, loss_and_gradient
 
+read = eqx.filter_jit(read_eagerly)  # one compilation instead of one per operation
 LOSSES = (Exponential(), Logistic(), Correlation())
 SETTINGS = [
     pytest.param(data, loss, id=f"{name}-{type(loss).__name__}")
@@ -49,7 +51,7 @@ def test_slope_is_the_autodiff_gradient_of_log_excess(data, loss):
     setting = Setting(data, Direct(), loss)
     weight = setting.start(seed=2, scale=0.5)
     reading = read(setting, weight)
-    wanted = jax.grad(lambda w: setting.weigh(setting.margins(w)).log_excess)(weight)
+    wanted = jax.jit(jax.grad(lambda w: setting.weigh(setting.margins(w)).log_excess))(weight)
     found = np.exp(float(reading.log_scale - reading.log_excess)) * np.asarray(reading.slope)
     assert np.abs(found - wanted).max() <= 2e-15 * np.abs(wanted).max() * 10  # two float64 evaluations of the same sum
     assert float(reading.log_relative_slope) == pytest.approx(np.log(np.linalg.norm(wanted)), abs=1e-14)
@@ -69,7 +71,7 @@ def test_weights_are_multipliers_of_the_margin_features(data, loss):
 def test_log_excess_and_weights_agree_with_sixty_digits_at_any_margin(loss, scale, equal_scores):
     data = random_tokens(4, 4, 5, 3, equal_scores=equal_scores)
     margins = scale * (1 + 0.01 * np.random.default_rng(0).random(12))
-    weighing = data.weigh(jnp.asarray(margins), loss)
+    weighing = eqx.filter_jit(lambda d, m, l: d.weigh(m, l))(data, jnp.asarray(margins), loss)
     log_excess, weights = exact_descent(data, margins, type(loss).__name__)
     # The margins are exact here, so only the rounding of e^-(m - m') remains: eps times the margin.
     assert float(weighing.log_excess) == pytest.approx(log_excess, rel=1e-15, abs=1e-14)

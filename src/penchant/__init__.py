@@ -5,7 +5,7 @@ The library is one sentence, and its folders are the words:
     setting  ->  prediction (theorem + reference)  ->  training (optimiser | flow)  ->  diagnostics  ->  verdict  ->  report
 
 >>> import penchant as pt
->>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
+>>> data = pt.Classification([[2.0, 0.5, 0.3], [0.1, 1.0, -1.0]], [1, 1])
 >>> setting = pt.Setting(data, pt.Direct(), pt.Exponential())            # data x parametrisation x loss
 >>> prediction = pt.predict(setting, pt.GradientFlow())                  # theorem, hypotheses, reference, rivals
 >>> run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
@@ -53,7 +53,7 @@ _PLACES = {
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.selections": ("detect_limit",),
     "verdict": ("Verdict", "Outcome"),
-    "report.page": ("report",),
+    "studies.base": ("report",),
     "errors": ("PenchantError",),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}

@@ -4,12 +4,13 @@ This file knows no solver. Feed it the output of ours, of another one, or the tr
 point, and the multipliers it accumulated on the margins are a dual point.
 """
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
 
 
+@runtime_checkable
 class Norm(Protocol):
     """A norm of weights together with its dual norm."""
 

@@ -30,7 +30,7 @@ def max_margin(data: Any) -> Solution:
     >>> import penchant as pt
     >>> solution = max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
     >>> solution.weight.round(12).tolist(), round(solution.value, 12)
-    ([0.5, 1.0], 1.118033988750)
+    ([0.5, 1.0], 1.11803398875)
     """
     active = data.constrained()
     gram = np.asarray(_gram(data))[np.ix_(active, active)]

@@ -8,7 +8,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from ..logspace import log_sum
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
@@ -53,8 +52,11 @@ class Classification(eqx.Module):
         return np.ones(self.signed.shape[0], bool)
 
     def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
-        log_excess = log_sum(loss.log_value(margins))
-        return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - log_excess))
+        log_losses = loss.log_value(margins)
+        top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
+        total = jnp.sum(jnp.exp(log_losses - top))
+        log_excess = top + jnp.log(total)
+        return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - top) / total)
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | Squared):

@@ -9,7 +9,7 @@ from .classification import Classification
 from .tokens import TokenSelection
 
 
-def _positive(owner: str, **values: float) -> None:
+def _positive(owner: str, **values: Any) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ArgumentError(name, owner, "positive", value)

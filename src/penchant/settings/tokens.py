@@ -32,8 +32,8 @@ class TokenSelection(eqx.Module):
     queries: Float[Array, "n d"]
     scores: Float[Array, "n T"]
     optimal: Int[Array, "n"]
-    others: Int[Array, "n T-1"]
-    tied: Bool[Array, "n T-1"]
+    others: Int[Array, "n others"]
+    tied: Bool[Array, "n others"]
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class TokenSelection(eqx.Module):
         ties: str = "raise",
     ):
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3)
-        n, length, d = tokens.shape
+        length = tokens.shape[1]
         if length < 2:
             raise ArgumentError("tokens", "TokenSelection", "at least two tokens per sample", f"T = {length}")
         queries = _queries(tokens, queries)
@@ -91,7 +91,7 @@ class TokenSelection(eqx.Module):
         best = jnp.take_along_axis(logits, self.optimal[:, None], axis=1)
         return (best - jnp.take_along_axis(logits, self.others, axis=1)).ravel()
 
-    def differences(self) -> Float[Array, "n T-1 d"]:
+    def differences(self) -> Float[Array, "n others d"]:
         """x_opt - x, for every other token."""
         best = jnp.take_along_axis(self.tokens, self.optimal[:, None, None], axis=1)
         return best - jnp.take_along_axis(self.tokens, self.others[..., None], axis=1)
@@ -110,7 +110,7 @@ class TokenSelection(eqx.Module):
         """Tied tokens are as good as the optimal one, so nothing asks them to be rejected."""
         return ~np.asarray(self.tied).ravel()
 
-    def deficits(self) -> Float[Array, "n T-1"]:
+    def deficits(self) -> Float[Array, "n others"]:
         """Score of the optimal token minus score of the other one; exactly 0 for a tie."""
         best = jnp.take_along_axis(self.scores, self.optimal[:, None], axis=1)
         gap = best - jnp.take_along_axis(self.scores, self.others, axis=1)

@@ -2,14 +2,16 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 
-from ..training.trajectory import Trajectory, settings_of, write_bytes
+from ..files import write_bytes
+from ..report.page import render
+from ..training.trajectory import Trajectory, settings_of
 from ..verdict import Outcome, Verdict
 
 FORMAT = "penchant study 1"
@@ -116,3 +118,11 @@ def save(study: Study, result: Result, directory: str | Path, *, seed: int, full
     content["runs"] = {name: f"{name}.npz" for name in result.runs}
     write_bytes(folder / "study.json", json.dumps(content).encode())
     return folder
+
+
+def report(findings: Sequence[Verdict | Finding], directory: str | Path) -> Path:
+    """Write verdicts (or findings with statement and citation) to `directory` and make its page; returns the page."""
+    items = tuple(item if isinstance(item, Finding) else Finding("", item) for item in findings)
+    study = Study("verdicts", "Verdicts", "", lambda seed, full, progress: Result(items, ()))
+    save(study, Result(items, ()), directory, seed=0, full=False, seconds=0.0)
+    return render(directory)

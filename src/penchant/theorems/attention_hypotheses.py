@@ -8,6 +8,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit
 
 from ..reading import read
 from ..references.base import Solution
@@ -83,7 +84,7 @@ def attention_floor(setting: Setting, start: Any, length: float) -> float:
     share = np.exp(np.asarray(data.log_attention(setting.margins(start))))[
         np.arange(len(data.optimal)), np.asarray(data.optimal)
     ]
-    return float(min(share.min(), 1 / (1 + np.exp(2 * token_bound(data) ** 2 * length))))
+    return float(min(share.min(), expit(-2 * token_bound(data) ** 2 * length)))
 
 
 def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float) -> Hypothesis:
@@ -104,9 +105,9 @@ def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float
     pull = np.maximum(-gram, 0.0).max(axis=3)
     pull[np.arange(n), :, np.arange(n)] = 0.0
     own = gram[np.arange(n), :, np.arange(n), :].min(axis=2)
-    ratio = np.where(
-        own > 0, np.einsum("itj,j->it", pull, strongest) / (weakest[:, None] * np.where(own > 0, own, 1.0)), np.inf
-    )
+    push = weakest[:, None] * np.maximum(own, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(push > 0, np.einsum("itj,j->it", pull, strongest) / push, np.inf)
     i, t = np.unravel_index(ratio.argmax(), ratio.shape)
     offender = f"sample {i} token {int(data.others[i, t])}"
     return Hypothesis(

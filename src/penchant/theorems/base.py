@@ -117,13 +117,17 @@ def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
 
 
 class Claim(eqx.Module):
-    """One sentence of a paper with its evidence. `check(False)` is the evidence, `check(True)` the same with a planted falsehood."""
+    """One sentence of a paper with its evidence. `check(False)` is the evidence, `check(True)` the same with a planted falsehood.
+
+    `expected` is the verdict the sentence is known to get: "refuted" marks a finding, a sentence that does not hold.
+    """
 
     name: str
     paper: str
     statement: str
     citation: str
     check: Callable[[bool], Verdict]
+    expected: Outcome = Outcome.confirmed
 
 
 def rivals(reference: Solution, others: dict[str, np.ndarray]) -> tuple[Rival, ...]:

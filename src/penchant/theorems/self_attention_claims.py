@@ -24,7 +24,7 @@ from ..training.events import LogExcessBelow, MarginAbove
 from ..training.recorders import Every, LogSpaced
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import Verdict, all_of, at_least, at_most, close
+from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from . import attention_hypotheses as conditions
 from .base import Claim, judge_direction
 from .selections import detect_limit
@@ -540,6 +540,7 @@ CLAIMS = (
         "Assumption 1 token by token, with constant 4nT, holds on Example 1 with d = 300.",
         _T + "Assumption 1",
         orthogonality_tokenwise,
+        Outcome.refuted,
     ),
     Claim(
         "self-attention/without-assumption-1",
@@ -547,6 +548,7 @@ CLAIMS = (
         "Global convergence holds without Assumption 1.",
         _T + "discussion of Assumption 1",
         without_orthogonality,
+        Outcome.refuted,
     ),
     Claim(
         "self-attention/log-space",

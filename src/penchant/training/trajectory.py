@@ -5,7 +5,6 @@ import io
 import json
 import os
 import platform
-import tempfile
 import zipfile
 from importlib.metadata import version
 from pathlib import Path
@@ -13,10 +12,12 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import DataFileError
+from ..files import write_bytes
 from ..settings.base import Setting
 from .status import Status
 
@@ -50,7 +51,7 @@ class Trajectory(eqx.Module):
 
     def at(self, record: int = -1) -> PyTree:
         """Parameters at a record (the last one by default)."""
-        return jax.tree.map(lambda leaf: leaf[record], self.params)
+        return jax.tree.map(lambda leaf: jnp.asarray(leaf[record]), self.params)
 
     def weight(self, record: int = -1) -> np.ndarray:
         """The effective weight at a record."""
@@ -108,22 +109,6 @@ def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> 
     contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
     np.savez_compressed(buffer, **contents)
     return write_bytes(path, buffer.getvalue())
-
-
-def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
-    """Replace `path` by `content` in one atomic rename."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return target
 
 
 def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:

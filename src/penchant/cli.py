@@ -1,0 +1,168 @@
+"""The command line: parses and calls; every heavy import waits until a command needs it."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import __version__
+
+_OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. 0: done; 1: `verify` found a check that cannot be trusted; 2: bad input, said in one message."""
+    options = _parser().parse_args(arguments)
+    if "command" not in options:
+        _parser().print_help()
+        return 2
+    from .errors import PenchantError
+
+    try:
+        return options.command(options)
+    except PenchantError as error:
+        if options.json:
+            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("Interrupted; files written so far are whole.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penchant",
+        description="Which solution does training select, with what certificate, and how fast?",
+        epilog="Start with `penchant verify` (every claim on embedded data) or `penchant predict DATA` (your own).",
+    )
+    parser.add_argument("--version", action="version", version=f"penchant {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    _add(commands, "studies", "list the studies", _studies)
+    study = _add(commands, "study", "run one study and write its page", _study)
+    study.add_argument("name", metavar="NAME", help="one of `penchant studies`")
+    study.add_argument("--seed", type=int, default=0, help="seed of the data (default 0)")
+    study.add_argument("--full", action="store_true", help="the paper's size instead of a quick one")
+    study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
+    verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
+    verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
+    verify.add_argument("--out", metavar="DIR", help="also run the studies and write DIR/index.html")
+    verify.add_argument("--full", action="store_true", help="with --out: studies at the paper's size")
+    verify.add_argument("--seed", type=int, default=0, help="seed of the studies (default 0)")
+    predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
+    _data_options(predict)
+    predict.add_argument("--save", metavar="FILE.npz", help="write `solution` (smallest margin 1) and `dual`")
+    train = _add(commands, "train", "train on your data and judge the run", _train)
+    _data_options(train)
+    _train_options(train)
+    report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
+    report.add_argument("directory", metavar="DIR")
+    return parser
+
+
+def _add(commands: Any, name: str, text: str, command: Callable) -> argparse.ArgumentParser:
+    parser = commands.add_parser(name, help=text, description=text)
+    parser.set_defaults(command=command)
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+    return parser
+
+
+def _data_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data",
+        metavar="DATA",
+        help=".npz with inputs, labels | tokens, labels, head [, queries | scores]; or .csv, label last",
+    )
+    parser.add_argument("--setting", help="linear, attention, ... (default: from the names of the arrays)")
+    parser.add_argument("--optimiser", choices=_OPTIMISERS, default="flow", help="default: flow")
+    parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
+    parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
+    parser.add_argument(
+        "--step-size",
+        type=float,
+        help="multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data",
+    )
+    parser.add_argument("--cap", type=float, help="largest multiplier of the gradient (ngd, momentum, polyak)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of a random start (default 0)")
+    parser.add_argument("--start", default="zeros", metavar="{zeros,small,FILE.npz}", help="default: zeros")
+    parser.add_argument(
+        "--scale", type=float, default=1e-3, help="standard deviation of the start 'small' (default 1e-3)"
+    )
+
+
+def _train_options(parser: argparse.ArgumentParser) -> None:
+    budget = parser.add_mutually_exclusive_group()
+    budget.add_argument("--steps", type=int, metavar="N", help="number of steps (for the flow: of the integrator)")
+    budget.add_argument(
+        "--time", type=float, metavar="T", help="physical time (sum of the multipliers of the gradient)"
+    )
+    budget.add_argument("--log-time", type=float, metavar="S", help="natural logarithm of physical time")
+    budget.add_argument("--margin", type=float, metavar="M", help="smallest margin to reach")
+    parser.add_argument("--save", metavar="run.npz", help="write the trajectory and the final parameters")
+    parser.add_argument("--out", metavar="DIR", help="write a page about this run to DIR/index.html")
+
+
+def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
+    if options.json:
+        from .studies.base import plain
+
+        print(json.dumps(plain(content), indent=2))
+    else:
+        text(content)
+
+
+def _studies(options: argparse.Namespace) -> int:
+    from .studies.catalogue import STUDIES
+
+    rows = [{"name": study.name, "title": study.title, "paper": study.paper} for study in STUDIES]
+    _show(
+        options,
+        rows,
+        lambda rows: print("\n".join(f"{row['name']:28}{row['title']}  [{row['paper']}]" for row in rows)),
+    )
+    return 0
+
+
+def _study(options: argparse.Namespace) -> int:
+    from .commands import run_study
+
+    result = run_study(options.name, options.seed, options.full, options.out)
+    _show(options, result, lambda result: print("\n".join([*result["lines"], f"page: {result['page']}"])))
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    from .commands import print_ledger, verify
+
+    rows, trusted = verify(options.papers, options.out, options.seed, options.full)
+    _show(options, rows, print_ledger)
+    return 0 if trusted else 1
+
+
+def _predict(options: argparse.Namespace) -> int:
+    from .commands import predict, print_prediction
+
+    _show(options, predict(options), print_prediction)
+    return 0
+
+
+def _train(options: argparse.Namespace) -> int:
+    from .commands import print_run, train
+
+    _show(options, train(options), print_run)
+    return 0
+
+
+def _report(options: argparse.Namespace) -> int:
+    from .report.page import render
+
+    page = render(options.directory)
+    _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

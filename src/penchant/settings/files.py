@@ -1,0 +1,172 @@
+"""The user's own data: arrays from a file, and the setting they make. Nothing is ever unpickled."""
+
+import csv
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..errors import ArgumentError, DataFileError
+from .base import Setting
+from .classification import Classification
+from .losses import AbstractLoss, Exponential, Logistic
+from .parametrisations import Direct, Gram
+from .tokens import TokenSelection
+
+LOSSES = {"exponential": Exponential, "logistic": Logistic}
+
+
+class Request(eqx.Module):
+    """What a command asks of a setting besides the data.
+
+    `start` is None for zeros, or the parameters by name; `coordinatewise` says that the optimiser needs the coordinates of
+    the weight itself; `options` holds what only some settings understand.
+    """
+
+    loss: AbstractLoss = Exponential()
+    reduction: str = "mean"
+    start: dict | None = None
+    coordinatewise: bool = False
+    options: dict = eqx.field(default_factory=dict)
+
+
+class Kind(eqx.Module):
+    """A setting by name: the arrays it needs, and how they make a setting and its start."""
+
+    name: str
+    arrays: str
+    build: Callable[[dict[str, np.ndarray], Request], tuple[Setting, Any]]
+
+
+def _direct(data: Any, request: Request) -> tuple[Setting, Any]:
+    """Direct weights, in Gram form where that is smaller and the optimiser allows it."""
+    origin = None if request.start is None else np.asarray(_named(request.start, "W", data.weight_shape))
+    pairs = len(data.constrained())
+    if request.coordinatewise or pairs >= np.prod(data.weight_shape) or pairs > 3000:
+        setting = Setting(data, Direct(), request.loss, request.reduction)
+        return setting, setting.start() if origin is None else Direct().from_weight(origin, data)
+    setting = Setting(data, Gram(data, origin), request.loss, request.reduction)
+    return setting, setting.start()
+
+
+def _named(start: dict, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    if name not in start:
+        raise ArgumentError("start", "train", f"a file with the array '{name}'", f"the arrays {sorted(start)}")
+    if np.shape(start[name]) != shape:
+        raise ArgumentError("start", "train", f"an array '{name}' of shape {shape}", f"shape {np.shape(start[name])}")
+    return np.asarray(start[name], float)
+
+
+def _need(arrays: dict[str, np.ndarray], names: tuple[str, ...], kind: str) -> list[np.ndarray]:
+    missing = [name for name in names if name not in arrays]
+    if missing:
+        raise DataFileError(
+            f"The setting '{kind}' needs the arrays {', '.join(names)}, but {', '.join(missing)} is missing. Found: {', '.join(sorted(arrays)) or 'none'}."
+        )
+    return [arrays[name] for name in names]
+
+
+def _classification(arrays: dict[str, np.ndarray]) -> Classification:
+    return Classification(*_need(arrays, ("inputs", "labels"), "linear"))
+
+
+def _tokens(arrays: dict[str, np.ndarray]) -> TokenSelection:
+    queries, scores = arrays.get("queries"), arrays.get("scores")
+    if scores is not None:
+        (tokens,) = _need(arrays, ("tokens",), "attention")
+        return TokenSelection(tokens, queries=queries, scores=scores)
+    return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), queries=queries)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("linear", "inputs, labels", lambda arrays, request: _direct(_classification(arrays), request)),
+        Kind(
+            "attention",
+            "tokens, labels, head [, queries | scores]",
+            lambda arrays, request: _direct(_tokens(arrays), request),
+        ),
+    )
+}
+
+
+def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
+    """The named setting on these arrays, and its start."""
+    if name not in KINDS:
+        raise ArgumentError("setting", "penchant", f"one of {', '.join(KINDS)}", repr(name))
+    return KINDS[name].build(arrays, request)
+
+
+def guess(arrays: dict[str, np.ndarray]) -> str:
+    """The setting that the names of the arrays suggest."""
+    if "tokens" in arrays:
+        return "attention"
+    if {"inputs", "labels"} <= set(arrays):
+        return "linear"
+    raise DataFileError(
+        f"Cannot tell the setting from the arrays {sorted(arrays)}. Name them 'inputs, labels' or 'tokens, labels, head', or pass --setting."
+    )
+
+
+def load(path: str | os.PathLike) -> Any:
+    """Data from a file: `TokenSelection` if it has tokens, `Classification` if it has inputs and labels."""
+    arrays = read_arrays(path)
+    return _tokens(arrays) if guess(arrays) == "attention" else _classification(arrays)
+
+
+def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """Arrays by name from `.npz`, or `inputs` and `labels` (also as `targets`) from `.csv` with the label in the last column."""
+    file = Path(path)
+    if not file.is_file():
+        raise DataFileError(f"There is no file '{file}'.")
+    if file.suffix == ".npz":
+        return _read_npz(file)
+    if file.suffix == ".csv":
+        return _read_csv(file)
+    raise DataFileError(f"'{file}' must end in .npz or .csv. Got '{file.suffix or 'no ending'}' instead.")
+
+
+def _read_npz(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise DataFileError(
+            f"'{file}' is not a readable .npz file ({error}).\n"
+            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
+        ) from None
+
+
+def _read_csv(file: Path) -> dict[str, np.ndarray]:
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            rows = [row for row in csv.reader(stream) if any(cell.strip() for cell in row)]
+    except UnicodeDecodeError as error:
+        raise DataFileError(f"'{file}' is not a text file ({error}).") from None
+    if rows and not _is_number(rows[0][0]):
+        rows = rows[1:]  # a header line
+    if not rows:
+        raise DataFileError(f"'{file}' has no rows of numbers.")
+    width = len(rows[0])
+    for number, row in enumerate(rows, 1):
+        bad = next((cell for cell in row if not _is_number(cell)), None)
+        if len(row) != width or width < 2 or bad is not None:
+            found = f"{len(row)} columns" if bad is None else f"'{bad}'"
+            raise DataFileError(
+                f"Data row {number} of '{file}' must have {max(width, 2)} numbers, the last one the label. Got {found}."
+            )
+    table = np.array(rows, float)
+    return {"inputs": table[:, :-1], "labels": table[:, -1], "targets": table[:, -1]}
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

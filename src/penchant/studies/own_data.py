@@ -1,0 +1,137 @@
+"""The page of the user's own data: which theorem applies, which hypothesis fails, where training goes, the certificate, the rate."""
+
+from typing import Any
+
+import numpy as np
+
+from ..diagnostics.direction import misalignment, misalignments
+from ..diagnostics.margin import normalised_margins
+from ..diagnostics.rates import log_log_slope
+from ..errors import ArgumentError
+from ..flow.flow import GradientFlow
+from ..references.bracket import Bracket, bracket
+from ..theorems.base import Prediction
+from ..training.trajectory import Trajectory
+from ..verdict import Verdict
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
+
+
+def own_bracket(run: Trajectory, record: int = -1) -> Bracket:
+    """The better of the two certificates a run carries: from its accumulated and from its instantaneous multipliers."""
+    data, weight = run.setting.data, run.weight(record)
+    return max((bracket(data, weight, dual[record]) for dual in (run.dual, run.weights)), key=lambda found: found.lower)
+
+
+def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, float]:
+    """1 - corr of the final weight to the reference and to each rival."""
+    weight = run.weight()
+    if prediction is None or not weight.any():
+        return {}
+    named = {
+        prediction.reference.norm: prediction.reference.weight,
+        **{rival.name: rival.weight for rival in prediction.rivals},
+    }
+    return {name: misalignment(weight, direction) for name, direction in named.items()}
+
+
+def measured_rate(run: Trajectory, distance: np.ndarray, optimiser: Any) -> str:
+    """Slope of log(1 - corr) over the last decade of steps, or of log time for the flow."""
+    x = run.log_time if isinstance(optimiser, GradientFlow) else run.steps.astype(float)
+    unit = "log t" if isinstance(optimiser, GradientFlow) else "steps"
+    if not (np.isfinite(x[-1]) and x[-1] > 10):
+        return "too short a run to fit"
+    try:
+        return f"1 - corr ~ ({unit})^{log_log_slope(x, np.nan_to_num(distance), (x[-1] / 10, x[-1])):.3f} over the last decade"
+    except ArgumentError:
+        return "too few records to fit"
+
+
+def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Table, ...]:
+    found, own = prediction.reference.bracket, own_bracket(run)
+    distance = misalignments(run, prediction.reference)
+    hypotheses = tuple(
+        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
+    )
+    summary = (
+        ("theorem", prediction.theorem.name),
+        ("statement", prediction.theorem.statement),
+        ("predicted rate", prediction.rate),
+        ("measured rate", measured_rate(run, distance, optimiser)),
+        ("ending", f"{run.status.name}: {run.status.message}"),
+        ("best norm, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
+        ("best norm, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
+        ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
+    )
+    others = tuple((name, f"{value:.4g}") for name, value in directions(prediction, run).items())
+    return (
+        Table(
+            "summary",
+            "Prediction and outcome",
+            ("what", "value"),
+            summary,
+            "Norms are for the smallest margin scaled to 1.",
+        ),
+        Table(
+            "hypotheses",
+            "Hypotheses",
+            ("name", "status", "slack", "worst offender", "meaning"),
+            hypotheses,
+            "A failed hypothesis does not stop the prediction.",
+        ),
+        Table(
+            "directions", "Where the run is", ("direction", "1 - corr"), others, "The reference first, then its rivals."
+        ),
+    )
+
+
+def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:
+    """Everything the report shows about one run on the user's data."""
+    flow = isinstance(optimiser, GradientFlow)
+    x, label = (run.log_time[1:], "log t") if flow else (run.steps[1:], "step")
+    x_scale = "log" if np.all(x > 0) else "linear"
+    line = lambda name, y: (Line(name, x, y),)
+    distance = misalignments(run, prediction.reference)[1:]
+    gaps = np.array([own_bracket(run, k).gap for k in range(1, len(run))])
+    best = Line("best possible", x, np.full(len(x), prediction.reference.margin), "prediction")
+    figures = (
+        Figure(
+            "direction",
+            "Distance to the predicted direction",
+            label,
+            "1 - corr",
+            line("run", distance),
+            "To the reference direction.",
+            x_scale,
+            "log",
+        ),
+        Figure(
+            "margin",
+            "Normalised margin",
+            label,
+            "margin / norm",
+            (*line("run", normalised_margins(run)[1:]), best),
+            "Smallest margin per unit of norm.",
+            x_scale,
+        ),
+        Figure(
+            "excess",
+            "Log excess",
+            label,
+            "log(L - L*)",
+            line("run", run.log_excess[1:]),
+            "The loss above its infimum, in logarithms.",
+            x_scale,
+        ),
+        Figure(
+            "certificate",
+            "The run certifies itself",
+            label,
+            "certified gap",
+            line("run", gaps),
+            "Relative width of the bracket from the run's own weights and multipliers.",
+            x_scale,
+            "log",
+        ),
+    )
+    finding = Finding(prediction.theorem.statement, verdict, prediction.theorem.citation)
+    return Result((finding,), figures, tables(prediction, run, optimiser), {"run": run}, DEFINITIONS)
