@@ -73,7 +73,10 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     start = np.zeros(inputs.shape[1]) if start is None else np.asarray(start, float)
     if start.shape != (inputs.shape[1],):
         raise ArgumentError("start", "minimum_norm", f"of shape ({inputs.shape[1]},)", f"shape {start.shape}")
-    left, sizes, right = (part[..., : data.rank] if k < 2 else part[: data.rank] for k, part in enumerate(np.linalg.svd(inputs, full_matrices=False)))
+    left, sizes, right = (
+        part[..., : data.rank] if k < 2 else part[: data.rank]
+        for k, part in enumerate(np.linalg.svd(inputs, full_matrices=False))
+    )
     across = left.T @ (targets - inputs @ start) / sizes
     step, dual = across @ right, left @ (across / sizes)
     shifted = _Shifted(inputs, targets - inputs @ start)

@@ -40,7 +40,9 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> 
     if _potential(objective):
         if objective.nonnegative:
             negativity = float(max(0.0, -weight.min()) / np.abs(weight).max())
-            repaired = np.where(repaired < 0, np.where(repaired > -1e-13 * np.abs(repaired).max(), 0.0, repaired), repaired)
+            repaired = np.where(
+                repaired < 0, np.where(repaired > -1e-13 * np.abs(repaired).max(), 0.0, repaired), repaired
+            )
         lower, upper = paired - objective.conjugate(pull), objective.value(repaired)
         slack = objective.value(repaired) + objective.conjugate(pull) - float(repaired @ pull)
         misalignment = slack / max(float(np.linalg.norm(repaired) * np.linalg.norm(pull)), np.finfo(float).tiny)

@@ -10,10 +10,12 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow, Levels, follow
+from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
 from ..reading import Reading, read
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
+from ..settings.regression import Regression
 from .events import Limits, limits
 from .recorders import LogSpaced
 from .status import Status
@@ -119,7 +121,8 @@ def _flow(
         count = jax.tree.leaves(start)[0].shape[0]
         members = [jax.tree.map(lambda leaf, k=k: leaf[k], start) for k in range(count)]
         return [_flow(setting, optimiser, member, until, steps, recorder) for member in members]
-    series, params, status, extra = follow(setting, optimiser, start, limits(until), steps, recorder)
+    along = follow_regression if isinstance(setting.data, Regression) else follow
+    series, params, status, extra = along(setting, optimiser, start, limits(until), steps, recorder)
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
 
