@@ -1,8 +1,14 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and that are never unpickled."""
 
+import io
 import os
 import tempfile
+import zipfile
 from pathlib import Path
+
+import numpy as np
+
+from .errors import DataFileError
 
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
@@ -19,3 +25,18 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
         os.unlink(temporary)
         raise
     return target
+
+
+def load_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
+    """All arrays of an .npz file, or a `DataFileError` that says what is wrong with it."""
+    try:
+        content = io.BytesIO(Path(path).read_bytes())
+        with np.load(content, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise DataFileError(f"There is no file '{path}'.") from None
+    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
+        raise DataFileError(
+            f"'{path}' is not a readable .npz file ({error}).\n"
+            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
+        ) from None

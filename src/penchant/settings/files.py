@@ -2,15 +2,16 @@
 
 import csv
 import os
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, DataFileError
+from ..files import load_npz
 from .base import Setting
 from .classification import Classification
 from .losses import AbstractLoss, Exponential, Logistic
@@ -48,7 +49,7 @@ def _direct(data: Any, request: Request) -> tuple[Setting, Any]:
     pairs = len(data.constrained())
     if request.coordinatewise or pairs >= np.prod(data.weight_shape) or pairs > 3000:
         setting = Setting(data, Direct(), request.loss, request.reduction)
-        return setting, setting.start() if origin is None else Direct().from_weight(origin, data)
+        return setting, setting.start() if origin is None else Direct().from_weight(jnp.asarray(origin), data)
     setting = Setting(data, Gram(data, origin), request.loss, request.reduction)
     return setting, setting.start()
 
@@ -125,21 +126,10 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
     if not file.is_file():
         raise DataFileError(f"There is no file '{file}'.")
     if file.suffix == ".npz":
-        return _read_npz(file)
+        return load_npz(file)
     if file.suffix == ".csv":
         return _read_csv(file)
     raise DataFileError(f"'{file}' must end in .npz or .csv. Got '{file.suffix or 'no ending'}' instead.")
-
-
-def _read_npz(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise DataFileError(
-            f"'{file}' is not a readable .npz file ({error}).\n"
-            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
-        ) from None
 
 
 def _read_csv(file: Path) -> dict[str, np.ndarray]:

@@ -88,7 +88,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     """Everything the report shows about one run on the user's data."""
     flow = isinstance(optimiser, GradientFlow)
     x, label = (run.log_time[1:], "log t") if flow else (run.steps[1:], "step")
-    x_scale = "log" if np.all(x > 0) else "linear"
+    x_scale = "log" if x[-1] > 100 else "linear"
     line = lambda name, y: (Line(name, x, y),)
     distance = misalignments(run, prediction.reference)[1:]
     gaps = np.array([own_bracket(run, k).gap for k in range(1, len(run))])

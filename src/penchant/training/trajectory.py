@@ -5,7 +5,6 @@ import io
 import json
 import os
 import platform
-import zipfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import DataFileError
-from ..files import write_bytes
+from ..files import load_npz, write_bytes
 from ..settings.base import Setting
 from .status import Status
 
@@ -113,16 +112,7 @@ def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> 
 
 def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
     """Header and arrays of a file written by `write_npz`; never unpickles."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise DataFileError(f"There is no file '{path}'.") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise DataFileError(
-            f"'{path}' is not a readable .npz file ({error}).\n"
-            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
-        ) from None
+    arrays = load_npz(path)
     try:
         header = json.loads(arrays.pop("header").tobytes())
     except (KeyError, ValueError):

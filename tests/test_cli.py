@@ -1,0 +1,225 @@
+"""The command line as a program: JSON on standard output, one message for bad input, files that are whole."""
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from penchant.cli import main
+from penchant.settings.generators import local_pair, separable
+
+
+@pytest.fixture
+def linear(tmp_path):
+    path = tmp_path / "linear.npz"
+    np.savez(path, inputs=np.asarray(separable().signed), labels=np.ones(30))
+    return str(path)
+
+
+@pytest.fixture
+def attention(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "attention.npz"
+    np.savez(path, tokens=rng.standard_normal((6, 5, 10)), labels=rng.choice([-1, 1], 6), head=rng.standard_normal(10))
+    return str(path)
+
+
+def call(capsys, *arguments):
+    status = main([str(argument) for argument in arguments])
+    return status, capsys.readouterr()
+
+
+def test_predict_prints_the_schema_and_saves_the_certified_solution(capsys, attention, tmp_path):
+    saved = tmp_path / "out.npz"
+    status, printed = call(capsys, "predict", attention, "--setting", "attention", "--json", "--save", saved)
+    content = json.loads(printed.out)
+    assert status == 0
+    assert {"theorem", "hypotheses", "reference", "rivals"} <= set(content)
+    assert set(content["reference"]) == {"norm", "value", "lower", "upper", "margin"}
+    assert all({"name", "holds", "slack", "offender"} <= set(row) for row in content["hypotheses"])
+    with np.load(saved) as arrays, np.load(attention) as data:
+        solution, dual = arrays["solution"], arrays["dual"]
+        scores = data["labels"][:, None] * (data["tokens"] @ data["head"])
+        logits = np.einsum("ntd,de,ne->nt", data["tokens"], solution, data["tokens"][:, 0])
+    best = np.take_along_axis(logits, scores.argmax(1)[:, None], 1)
+    margins = np.delete((best - logits).ravel(), np.arange(6) * 5 + scores.argmax(1))
+    assert margins.min() == pytest.approx(1.0, abs=1e-12)  # scaled to smallest margin 1
+    assert dual.min() >= 0
+    # Strong duality in the saved numbers themselves: complementary dual mass on active margins only.
+    assert dual @ (margins - 1) <= 1e-10 * dual.sum()
+    assert np.linalg.norm(solution) == pytest.approx(content["reference"]["value"], rel=1e-12)
+
+
+@pytest.mark.parametrize("optimiser", ["flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam"])
+def test_train_prints_the_schema_for_every_optimiser(capsys, linear, optimiser):
+    budget = ("--margin", "50") if optimiser == "flow" else ("--steps", "200")
+    status, printed = call(capsys, "train", linear, "--optimiser", optimiser, *budget, "--json")
+    content = json.loads(printed.out)
+    wanted = {"status", "steps", "log_excess", "log_time", "margin", "norm", "directions", "bracket", "verdict"}
+    assert status == 0
+    assert wanted <= set(content)
+    assert content["verdict"] in ("confirmed", "refuted", "undecided")
+    assert content["bracket"]["lower"] <= 1.6327221508826 * (1 + 1e-9)  # the best norm of this data set
+    if content["bracket"]["upper"] is not None:
+        assert content["bracket"]["upper"] >= 1.6327221508825 * (1 - 1e-9)
+
+
+def test_budgets_mean_what_they_say(capsys, linear):
+    margin = json.loads(call(capsys, "train", linear, "--margin", "1000", "--json")[1].out)
+    assert margin["margin"] == pytest.approx(1000, rel=1e-9)
+    log_time = json.loads(call(capsys, "train", linear, "--log-time", "500", "--json")[1].out)
+    assert log_time["log_time"] == pytest.approx(500, rel=1e-9)
+    physical = json.loads(
+        call(capsys, "train", linear, "--time", "20", "--optimiser", "gd", "--step-size", "0.1", "--json")[1].out
+    )
+    assert physical["log_time"] == pytest.approx(np.log(20), abs=6e-3)  # one step of 0.1 in 20
+    assert physical["steps"] in (200, 201)
+
+
+def test_save_keeps_the_trajectory_and_the_parameters_by_name(capsys, attention, tmp_path):
+    path = tmp_path / "run.npz"
+    printed = json.loads(call(capsys, "train", attention, "--margin", "100", "--save", path, "--json")[1].out)
+    with np.load(path) as arrays:
+        assert arrays["W"].shape == (10, 10)
+        assert arrays["log_excess"][-1] == printed["log_excess"]
+        assert np.linalg.norm(arrays["W"]) == pytest.approx(printed["norm"], rel=1e-12)
+    again = json.loads(call(capsys, "train", attention, "--start", path, "--margin", "200", "--json")[1].out)
+    assert again["margin"] == pytest.approx(200, rel=1e-9)
+
+
+def test_a_random_start_is_a_function_of_its_seed(capsys, attention):
+    runs = [
+        call(
+            capsys,
+            "train",
+            attention,
+            "--optimiser",
+            "ngd",
+            "--steps",
+            20,
+            "--start",
+            "small",
+            "--scale",
+            "0.5",
+            "--seed",
+            seed,
+            "--json",
+        )[1].out
+        for seed in (1, 1, 2)
+    ]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_csv_and_npz_give_the_same_prediction(capsys, linear, tmp_path):
+    with np.load(linear) as data:
+        table = np.column_stack([data["inputs"], data["labels"]])
+    path = tmp_path / "data.csv"
+    np.savetxt(path, table, delimiter=",", fmt="%.17g", header="a,b,c,d,label", comments="")
+    assert call(capsys, "predict", path, "--json")[1].out == call(capsys, "predict", linear, "--json")[1].out
+
+
+def test_a_local_direction_is_named(capsys, tmp_path):
+    data = local_pair(1.0, 0.1)
+    path = tmp_path / "pair.npz"
+    np.savez(path, tokens=np.asarray(data.tokens), scores=np.asarray(data.scores))
+    content = json.loads(
+        call(capsys, "train", path, "--optimiser", "ngd", "--step-size", 0.05, "--steps", 5000, "--json")[1].out
+    )
+    assert content["verdict"] == "refuted"
+    assert "local direction of tokens [1, 0] (locally optimal)" in content["detail"]
+
+
+def test_infeasible_data_train_but_do_not_predict(capsys, tmp_path):
+    path = tmp_path / "noise.npz"
+    np.savez(path, inputs=[[1.0, 0.0], [1.0, 0.0]], labels=[1, -1])
+    status, printed = call(capsys, "predict", path, "--json")
+    assert status == 2
+    assert json.loads(printed.out)["error"] == "NotSeparableError"
+    status, printed = call(capsys, "train", path, "--optimiser", "gd", "--steps", 10, "--json")
+    content = json.loads(printed.out)
+    assert status == 0
+    assert content["verdict"] == "undecided"
+    assert content["prediction"] is None
+
+
+def truncated(path):
+    np.savez(path, inputs=np.ones((50, 3)), labels=np.ones(50))
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def foreign(path):
+    path.write_bytes(b"this is no archive")
+
+
+def pickled(path):
+    np.savez(path, inputs=np.array([{"a": 1}], dtype=object), labels=[1])
+
+
+@pytest.mark.parametrize("spoil", [truncated, foreign, pickled])
+def test_files_that_cannot_be_data_are_named(capsys, tmp_path, spoil):
+    path = tmp_path / "bad.npz"
+    spoil(path)
+    status, printed = call(capsys, "predict", path)
+    assert status == 2
+    assert "bad.npz" in printed.err
+    assert "Traceback" not in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (("--step-size", "-1", "--optimiser", "gd"), "step"),
+        (("--cap", "0", "--optimiser", "ngd"), "cap"),
+        (("--cap", "5", "--optimiser", "gd"), "--cap"),
+        (("--steps", "-3", "--optimiser", "gd"), "steps"),
+        (("--time", "0",), "--time"),
+        (("--start", "nowhere",), "--start"),
+        (("--setting", "nonsense",), "setting"),
+        (("--save", "run.txt",), "--save"),
+    ],
+)  # fmt: skip
+def test_bad_options_name_the_option(capsys, linear, arguments, word):
+    status, printed = call(capsys, "train", linear, *arguments)
+    assert status == 2
+    assert word in printed.err
+
+
+def test_report_says_what_is_wrong_with_a_directory(capsys, tmp_path):
+    assert call(capsys, "report", tmp_path / "missing")[0] == 2
+    assert call(capsys, "report", tmp_path)[0] == 2
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "study.json").write_text('{"format": "penchant study 1", "na')
+    status, printed = call(capsys, "report", tmp_path)
+    assert status == 2
+    assert "study.json" in printed.err
+    (tmp_path / "study" / "study.json").write_text('{"format": "something else"}')
+    assert "was not written by penchant" in call(capsys, "report", tmp_path)[1].err
+
+
+def test_a_page_of_own_data_stands_alone(capsys, linear, tmp_path):
+    call(capsys, "train", linear, "--margin", "100", "--out", tmp_path / "page")
+    page = (tmp_path / "page" / "index.html").read_text()
+    assert page.count("<svg") == 4
+    assert "Theorem 9.25" in page
+    body = (
+        page.replace("http://www.w3.org", "").replace("http://creativecommons.org", "").replace("http://purl.org", "")
+    )
+    assert "http" not in body.split("<body>")[1].split("Citations")[0].replace("https://matplotlib.org/", "")
+    assert "<script" not in page
+    assert (tmp_path / "page" / "own-data" / "direction.csv").exists()
+    assert main(["report", str(tmp_path / "page")]) == 0
+
+
+def test_unknown_paper_and_study_are_errors(capsys):
+    assert call(capsys, "verify", "no-such-paper")[0] == 2
+    assert call(capsys, "study", "no-such-study")[0] == 2
+
+
+def test_help_needs_no_heavy_import():
+    code = "import sys; import penchant.cli as c; c._parser(); sys.exit(any(m in sys.modules for m in ('jax', 'numpy', 'scipy', 'matplotlib')))"
+    started = time.perf_counter()
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert time.perf_counter() - started < 2.0  # typically 0.1 s; the bound only catches an import gone heavy
