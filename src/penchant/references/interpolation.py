@@ -19,7 +19,7 @@ from .base import Interpolant
 from .bracket import Euclidean
 from .interpolation_bracket import interpolation_bracket
 
-_SPACING = np.log(10) / 2  # of the path in log alpha
+_SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
 _PATIENCE, _NEWTON = 8, 200
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
@@ -149,7 +149,7 @@ def potential_path(data: Any, potential: Any, log_factors: Sequence[float]) -> l
 
 
 class _Path:
-    """Newton's method along the path of starts, from one as large as the coefficients down."""
+    """Newton's method along a path of starts: from one as large as the coefficients, equal in all coordinates, to those wanted."""
 
     def __init__(self, data: Any, potential: Any):
         self.data, self.potential = data, potential
@@ -158,42 +158,47 @@ class _Path:
         if data.rank < len(targets):  # drop the directions in which the inputs say nothing
             self.basis = np.linalg.svd(inputs, full_matrices=False)[0][:, : data.rank]
         self.inputs, self.targets = self.basis.T @ inputs, self.basis.T @ targets
-        self.dual, self.factor, self.iterations = np.zeros(len(self.targets)), None, 0
-        self.tangent, self.resolved = np.zeros(len(self.targets)), True
+        self.iterations, self.resolved, self.solve = 0, True, None
+        self.levels = np.full(len(potential.levels), self._top())
+        self.dual = self._newton(self._here(), np.zeros(len(self.targets)))
 
-    def advance(self, factor: float) -> Interpolant:
-        if self.factor is None:
-            self._begin(max(factor, self._top()))
-        start = self.factor
-        count = max(1, int(np.ceil((start - factor) / _SPACING)))
-        for target in np.linspace(start, factor, count + 1)[1:]:
-            if not self.resolved:
-                break
-            self._step(float(target))
-        return self._certified(factor)
+    def _here(self) -> Any:
+        return self.potential.at_levels(self.levels)
 
     def _top(self) -> float:
-        """The factor at which the start is ten times as large as the least-norm coefficients, in the geometric mean."""
-        level = np.abs(np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0]).max()
-        size = self.potential.log_start if self.potential.nonnegative else self.potential.log_scale
-        return float((np.log(max(10 * level, np.finfo(float).tiny)) - size.mean()) / 2)
+        """log of ten times the largest least-norm coefficient, or of the start itself where that is larger."""
+        largest = np.abs(np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0]).max()
+        return float(max(np.log(max(10 * largest, np.finfo(float).tiny)), self.potential.levels.max()))
 
-    def _begin(self, factor: float) -> None:
-        self.factor = factor
-        potential = self.potential.scaled(factor)
-        self.dual = self._newton(potential, np.zeros(len(self.targets)))
+    def advance(self, factor: float) -> Interpolant:
+        target = self.potential.scaled(factor)
+        change = target.levels - self.levels
+        count = max(1, int(np.ceil(np.abs(change).max() / _SPACING)))
+        for fraction in np.arange(1, count + 1) / count:
+            if not (self.resolved and self._step(target.levels - (1 - fraction) * change)):
+                break
+        return self._certified(target)
 
-    def _step(self, factor: float) -> None:
-        potential = self.potential.scaled(self.factor)
-        change = factor - self.factor
-        system, resolved = self._system(potential, self.dual)
-        if not resolved:
-            self.resolved = False
-            return
-        tangent = -2 * system(self.targets)
-        large = np.abs(self.dual @ self.inputs).max() < 1
-        guess = self.dual * np.exp(-2 * change) if large else self.dual + change * tangent
-        self.dual, self.factor, self.tangent = self._newton(potential.scaled(change), guess), factor, tangent
+    def _step(self, levels: np.ndarray) -> bool:
+        """Move to other levels; False, and no move, if the small coefficients have left the range of float64."""
+        solve, self.resolved = self._system(self._here(), self.dual)
+        if not self.resolved:
+            return False
+        self.solve = solve
+        large = np.abs(self.dual @ self.inputs).max() < 1 and np.ptp(levels - self.levels) == 0
+        guess = self.dual * np.exp(self.levels[0] - levels[0]) if large else self.dual + self._drift(levels)
+        self.levels = levels
+        self.dual = self._newton(self._here(), guess)
+        return True
+
+    def _drift(self, levels: np.ndarray) -> np.ndarray:
+        """First-order change of the dual variable: predictions stay while every coefficient scales with its level."""
+        weight = self._here().link(self.dual @ self.inputs)
+        return (
+            np.zeros_like(self.dual)
+            if self.solve is None
+            else -self.solve(self.inputs @ (weight * (levels - self.levels)))
+        )
 
     def _system(self, potential: Any, dual: np.ndarray) -> tuple[Any, bool]:
         """b -> (X C X')^-1 b, and whether the smallest pivot is above rounding."""
@@ -226,10 +231,9 @@ class _Path:
             self.iterations += 1
         return best
 
-    def _certified(self, factor: float) -> Interpolant:
-        """The solution for `factor`; past the resolution limit its dual is extrapolated and its weight is the last one resolved."""
-        weight = self.potential.scaled(self.factor).link(self.dual @ self.inputs)
-        dual = self.dual + (factor - self.factor) * self.tangent
-        potential = self.potential.scaled(factor)
-        found = interpolation_bracket(self.data, weight, self.basis @ dual, potential)
-        return Interpolant(potential.name, weight, self.basis @ dual, found, self.resolved, self.iterations)
+    def _certified(self, target: Any) -> Interpolant:
+        """The solution for `target`; past the resolution limit its dual is extrapolated and its weight is the last one resolved."""
+        weight = self._here().link(self.dual @ self.inputs)
+        dual = self.basis @ (self.dual if self.resolved else self.dual + self._drift(target.levels))
+        found = interpolation_bracket(self.data, weight, dual, target)
+        return Interpolant(target.name, weight, dual, found, self.resolved, self.iterations)

@@ -58,6 +58,15 @@ class AbstractPotential(eqx.Module):
     def scaled(self, log_factor: float) -> "AbstractPotential":
         """The potential of the start multiplied by exp(log_factor) (in the parameters)."""
 
+    @property
+    def levels(self) -> np.ndarray:
+        """Logarithms of the size of the start, one per coordinate, for potentials that have a scale."""
+        raise NotImplementedError(f"{type(self).__name__} has no scale")
+
+    def at_levels(self, levels: np.ndarray) -> "AbstractPotential":
+        """The same potential with other levels."""
+        raise NotImplementedError(f"{type(self).__name__} has no scale")
+
 
 class Quadratic(AbstractPotential):
     """|weight - start|^2 / 2: the weight itself is trained."""
@@ -136,6 +145,13 @@ class Entropy(AbstractPotential):
     def scaled(self, log_factor: float) -> "Entropy":
         return Entropy(self.log_start + 2 * log_factor)
 
+    @property
+    def levels(self) -> np.ndarray:
+        return self.log_start
+
+    def at_levels(self, levels: np.ndarray) -> "Entropy":
+        return Entropy(levels)
+
 
 def _entropy_near_one(ratio: np.ndarray) -> np.ndarray:
     """x log x - x + 1 at x = e^ratio: ratio e^ratio - expm1(ratio), summed as a series where it cancels."""
@@ -209,6 +225,13 @@ class HyperbolicEntropy(AbstractPotential):
 
     def scaled(self, log_factor: float) -> "HyperbolicEntropy":
         return HyperbolicEntropy(self.log_scale + 2 * log_factor, self.shift)
+
+    @property
+    def levels(self) -> np.ndarray:
+        return self.log_scale
+
+    def at_levels(self, levels: np.ndarray) -> "HyperbolicEntropy":
+        return HyperbolicEntropy(levels, self.shift)
 
 
 def q_alpha(alpha: float, d: int) -> HyperbolicEntropy:

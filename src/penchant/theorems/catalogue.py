@@ -4,11 +4,28 @@ from typing import Any
 
 from ..errors import ArgumentError
 from ..settings.base import Setting
-from . import linear_models, linear_models_claims, self_attention, self_attention_claims
+from . import (
+    interpolation,
+    interpolation_claims,
+    linear_models,
+    linear_models_claims,
+    margin_steps_claims,
+    noise_claims,
+    self_attention,
+    self_attention_claims,
+    sparse_recovery_claims,
+)
 from .base import Claim, Prediction, Theorem
 
-THEOREMS: tuple[Theorem, ...] = (*linear_models.THEOREMS, *self_attention.THEOREMS)
-CLAIMS: tuple[Claim, ...] = (*linear_models_claims.CLAIMS, *self_attention_claims.CLAIMS)
+THEOREMS: tuple[Theorem, ...] = (*linear_models.THEOREMS, *interpolation.THEOREMS, *self_attention.THEOREMS)
+CLAIMS: tuple[Claim, ...] = (
+    *linear_models_claims.CLAIMS,
+    *margin_steps_claims.CLAIMS,
+    *interpolation_claims.CLAIMS,
+    *sparse_recovery_claims.CLAIMS,
+    *noise_claims.CLAIMS,
+    *self_attention_claims.CLAIMS,
+)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
