@@ -7,6 +7,7 @@ from ..settings.base import Setting
 from . import (
     interpolation,
     interpolation_claims,
+    label_noise_claims,
     linear_models,
     linear_models_claims,
     margin_steps_claims,
@@ -24,6 +25,7 @@ CLAIMS: tuple[Claim, ...] = (
     *interpolation_claims.CLAIMS,
     *sparse_recovery_claims.CLAIMS,
     *noise_claims.CLAIMS,
+    *label_noise_claims.CLAIMS,
     *self_attention_claims.CLAIMS,
 )
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))

@@ -65,7 +65,7 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
         float(np.max(optimiser.rule.step)) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
     )
     detail = "2 minus step * largest curvature at the limit"
-    if not setting.parametrisation.potential(start).name == "l2":
+    if potential.name != "l2":
         detail += "; finite steps shift the limit by O(step)"
     return (Hypothesis("step_size", bool(load < 2), float(2 - load), "", detail),)
 

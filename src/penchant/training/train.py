@@ -1,5 +1,6 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -16,12 +17,14 @@ from ..reading import Reading, read
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
+from .batch import Batch
 from .events import Limits, limits
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe
 
 _LEAP = 1e6  # a step this many times longer than the weights is a divergence, not a step
+_REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
 _RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
 
@@ -48,7 +51,7 @@ class _Record(eqx.Module):
 
 
 def train(
-    setting: Setting,
+    setting: Setting | Sequence[Setting],
     optimiser: Any,
     start: PyTree = None,
     *,
@@ -58,8 +61,8 @@ def train(
 ) -> Any:
     """Train from `start` (zeros by default) for `steps` steps or until an event.
 
-    A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual) or of
-    both gives a list of trajectories from one compiled, vectorised run.
+    A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
+    (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
 
     >>> import penchant as pt
     >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -70,37 +73,37 @@ def train(
     >>> [round(float(run.norm[-1]), 3) for run in runs]
     [9.912, 49.869]
     """
-    start = setting.start() if start is None else start
-    _check_precision(setting)
+    settings = [setting] if isinstance(setting, Setting) else list(setting)
+    for one in settings:
+        _check(one, optimiser)
+    batch = Batch(setting, optimiser, start)
     if isinstance(optimiser, GradientFlow):
-        return _flow(setting, optimiser, start, until, steps, recorder)
+        runs = [_flow(*member, until, steps, recorder) for member in batch.members()]
+        return runs if batch.size else runs[0]
+    steps = _steps(steps, until)
+    schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
+    if not batch.size:
+        found = _run(settings[0], optimiser, limits(until), schedule, batch.start)
+        return _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
+    found = _run_batch(batch.axes, batch.setting, optimiser, limits(until), schedule, batch.start)
+    found = jax.tree.map(np.asarray, found)
+    members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
+    headers = [{**describe(one, optimiser), "steps": steps} for one in settings]
+    pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
+    return [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
+
+
+def _steps(steps: int | None, until: Any) -> int:
     if steps is None:
         if until is None:
             raise ArgumentError("steps", "train", "given, or `until`", "neither")
-        steps = 1_000_000
+        return 1_000_000
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ArgumentError("steps", "train", "a nonnegative integer", repr(steps))
-    if optimiser.coordinatewise and isinstance(setting.parametrisation, Gram):
-        raise ArgumentError(
-            "optimiser", "train with Gram", "a combination of gradients", type(optimiser).__name__, "use `Direct()`"
-        )
-    schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    batched, axes = _axes(setting, start, optimiser)
-    run = _run if not batched else _run_batch(axes)
-    record, status, first_capped = run(setting, optimiser, limits(until), schedule, start)
-    header = {**describe(setting, optimiser), "steps": int(steps)}
-    if not batched:
-        return _trajectory(setting, record, int(status), int(first_capped), header)
-    count = len(np.asarray(status))
-    record = jax.tree.map(np.asarray, record)
-    pieces = [jax.tree.map(lambda leaf, k=k: leaf[k], record) for k in range(count)]
-    return [
-        _trajectory(setting, piece, int(status[k]), int(first_capped[k]), {**header, "member": k})
-        for k, piece in enumerate(pieces)
-    ]
+    return int(steps)
 
 
-def _check_precision(setting: Setting) -> None:
+def _check(setting: Setting, optimiser: Any) -> None:
     if jnp.zeros(()).dtype != jnp.float64:
         raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
     for leaf in jax.tree.leaves(setting.data):
@@ -108,69 +111,43 @@ def _check_precision(setting: Setting) -> None:
             raise ArgumentError(
                 "setting", "train", "float64 throughout", "float32 arrays", "build the data again with float64 arrays"
             )
+    if (
+        isinstance(setting.parametrisation, Gram)
+        and not isinstance(optimiser, GradientFlow)
+        and optimiser.coordinatewise
+    ):
+        found = type(optimiser).__name__
+        raise ArgumentError("optimiser", "train with Gram", "a combination of gradients", found, "use `Direct()`")
 
 
 def _flow(
-    setting: Setting, optimiser: GradientFlow, start: PyTree, until: Any, steps: int | None, recorder: Any
-) -> Any:
+    setting: Setting, optimiser: GradientFlow, start: PyTree, until: Any, steps: Any, recorder: Any
+) -> Trajectory:
     if recorder is not None and not isinstance(recorder, Levels):
         raise ArgumentError(
             "recorder", "train with GradientFlow", "None (every step of the integrator) or `Levels`", repr(recorder)
         )
-    if _is_batch(setting, start):
-        count = jax.tree.leaves(start)[0].shape[0]
-        members = [jax.tree.map(lambda leaf, k=k: leaf[k], start) for k in range(count)]
-        return [_flow(setting, optimiser, member, until, steps, recorder) for member in members]
-    along = follow_regression if isinstance(setting.data, Regression) else follow
+    regression = isinstance(setting.data, Regression)  # its infimum is attained: the flow ends by itself
+    if until is None and steps is None and not regression:
+        raise ArgumentError(
+            "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
+        )
+    steps = None if steps is None else _steps(steps, until)
+    along = follow_regression if regression else follow
     series, params, status, extra = along(setting, optimiser, start, limits(until), steps, recorder)
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
 
 
-def _is_batch(setting: Setting, start: PyTree) -> bool:
-    """Whether every array of the start has one axis more than a single start has."""
-    single = jax.eval_shape(lambda: setting.parametrisation.zeros(setting.data))
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves(start)]
-    wanted = [leaf.shape for leaf in jax.tree.leaves(single)]
-    if shapes == wanted:
-        return False
-    if len(shapes) == len(wanted) and all(shape[1:] == one for shape, one in zip(shapes, wanted, strict=True)):
-        return True
-    raise ArgumentError("start", "train", f"of shape {wanted}, or a batch of such", f"shape {shapes}")
-
-
-def _axes(setting: Setting, start: PyTree, optimiser: Any) -> tuple[bool, tuple]:
-    sizes = [leaf.shape[0] for leaf in jax.tree.leaves(optimiser) if np.ndim(leaf) == 1]
-    many_starts = _is_batch(setting, start)
-    if many_starts:
-        sizes.append(jax.tree.leaves(start)[0].shape[0])
-    if len(set(sizes)) > 1:
-        raise ArgumentError("optimiser", "train", "batched like the starts", f"batch sizes {sorted(set(sizes))}")
-    optimiser_axes = jax.tree.map(lambda leaf: 0 if np.ndim(leaf) == 1 else None, optimiser)
-    return bool(sizes), (optimiser_axes, 0 if many_starts else None)
-
-
-def _run_batch(axes: tuple) -> Any:
-    optimiser_axes, start_axis = axes
-
-    def run(setting, optimiser, levels, schedule, start):
-        mapped = eqx.filter_vmap(_scan, in_axes=(None, optimiser_axes, None, None, start_axis))
-        return eqx.filter_jit(mapped)(setting, optimiser, levels, schedule, start)
-
-    return run
-
-
-def _trajectory(setting: Setting, record: Any, status: int, first_capped: int, header: dict) -> Trajectory:
+def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
+    record, status, first_capped = found
     series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name != "params"}
-    ending = Status.out_of_steps if status == Status.running else Status(status)
-    header = {**header, "first_capped": None if first_capped < 0 else first_capped}
-    keep = np.flatnonzero(
-        np.concatenate([[True], np.diff(series["steps"]) > 0])
-    )  # a run that stopped repeats its last record
-    params = jax.tree.map(lambda leaf: np.asarray(leaf)[keep], record.params)
-    return Trajectory(
-        setting, **{name: leaf[keep] for name, leaf in series.items()}, params=params, status=ending, header=header
-    )
+    ending = Status.out_of_steps if int(status) == Status.running else Status(int(status))
+    header = {**header, "first_capped": None if int(first_capped) < 0 else int(first_capped)}
+    new = np.concatenate([[True], np.diff(series["steps"]) > 0])  # a run that stopped repeats its last record
+    params = jax.tree.map(lambda leaf: np.asarray(leaf)[new], record.params)
+    series = {name: leaf[new] for name, leaf in series.items()}
+    return Trajectory(setting, **series, params=params, status=ending, header=header)
 
 
 def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array, "R"], start: PyTree) -> tuple:
@@ -186,9 +163,14 @@ def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array,
     )
 
     def stretch(carry: _Carry, target: Array) -> tuple[_Carry, _Record]:
-        go = lambda c: (c.count < target) & (c.status == Status.running)
-        carry = jax.lax.while_loop(go, lambda c: _step(setting, optimiser, levels, c), carry)
-        carry = eqx.tree_at(lambda c: c.params, carry, setting.parametrisation.refresh(carry.params))
+        go = lambda c, until: (c.count < until) & (c.status == Status.running)
+
+        def burst(c: _Carry) -> _Carry:
+            until = jnp.minimum(target, c.count + _REFRESH)
+            c = jax.lax.while_loop(lambda c: go(c, until), lambda c: _step(setting, optimiser, levels, c), c)
+            return eqx.tree_at(lambda c: c.params, c, setting.parametrisation.refresh(c.params))
+
+        carry = jax.lax.while_loop(lambda c: go(c, target), burst, carry)
         return carry, _record(setting, carry)
 
     carry, records = jax.lax.scan(stretch, carry, schedule)
@@ -196,6 +178,13 @@ def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array,
 
 
 _run = eqx.filter_jit(_scan)
+
+
+@eqx.filter_jit
+def _run_batch(axes: tuple, setting: Setting, optimiser: Any, levels: Limits, schedule: Array, start: PyTree) -> tuple:
+    setting_axis, optimiser_axes, start_axis = axes
+    mapped = eqx.filter_vmap(_scan, in_axes=(setting_axis, optimiser_axes, None, None, start_axis))
+    return mapped(setting, optimiser, levels, schedule, start)
 
 
 def _step(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry) -> _Carry:
