@@ -348,7 +348,7 @@ def print_run(content: dict) -> None:
     for name, value in content["directions"].items():
         print(f"direction  {measure} to {name}: {value:.4g}")
     print(
-        f"bracket    best norm with margins >= 1 in [{content['bracket']['lower']:.10g}, {content['bracket']['upper']:.10g}], certified by the run itself"
+        f"bracket    {'best norm with margins >= 1' if measure == '1 - corr' else 'least potential'} in [{content['bracket']['lower']:.10g}, {content['bracket']['upper']:.10g}], certified by the run itself"
     )
     print(
         f"verdict    {content['verdict']}: {content['inequality']}"

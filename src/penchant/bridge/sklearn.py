@@ -50,7 +50,7 @@ class MinNormRegressor(_LinearRegressor):
     [0.666667, 0.333333, -0.333333]
     """
 
-    def __init__(self, fit_intercept: bool = True):
+    def __init__(self, fit_intercept: Any = True):
         self.fit_intercept = fit_intercept
 
     def fit(self, X: Any, y: Any) -> "MinNormRegressor":
@@ -73,7 +73,7 @@ class QAlphaRegressor(_LinearRegressor):
     [0.0, 1.0, 0.0]
     """
 
-    def __init__(self, alpha: float = 1e-3, fit_intercept: bool = True):
+    def __init__(self, alpha: Any = 1e-3, fit_intercept: Any = True):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
 
@@ -104,7 +104,7 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     ([[0.5, 1.0]], ['a'])
     """
 
-    def __init__(self, fit_intercept: bool = True, not_separable: str = "minimise"):
+    def __init__(self, fit_intercept: Any = True, not_separable: Any = "minimise"):
         self.fit_intercept = fit_intercept
         self.not_separable = not_separable
 

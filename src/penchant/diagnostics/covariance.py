@@ -24,7 +24,7 @@ def _symmetric(matrix: Any, name: str, owner: str) -> np.ndarray:
     return found
 
 
-def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float = np.inf) -> np.ndarray:
+def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int = np.inf) -> np.ndarray:
     """Covariance after `steps` steps from a fixed point (for ever by default; infinite along noisy flat directions).
 
     >>> noisy_covariance([[2.0]], [[0.49]], 0.1).round(7).tolist()                    # eta sigma^2 / (lambda (2 - eta lambda))
@@ -41,7 +41,7 @@ def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float = np.in
     flat = decay <= 1e-14
     if np.isinf(steps):
         safe = np.where(flat, 1.0, decay)
-        walk = np.where(np.abs(turned) > 1e-14 * np.abs(noise).max(), np.sign(turned) * np.inf, 0.0)
+        walk = np.where(np.abs(turned) > 1e-14 * np.abs(noise).max(), np.where(turned > 0, np.inf, -np.inf), 0.0)
         found = np.where(flat, walk, step**2 * turned / safe)
         return basis @ found @ basis.T if np.isfinite(found).all() else np.full_like(found, np.inf)
     with np.errstate(divide="ignore"):

@@ -123,7 +123,8 @@ def follow_dual(
     solver = Radau(field.velocity, begin, first, end, rtol=tolerance, atol=tolerance * scale, jac=field.jacobian)
     status, count = Status.running, 0
     while status is Status.running:
-        solver.step()
+        with np.errstate(over="ignore", invalid="ignore"):  # trial points of rejected steps may overflow
+            solver.step()
         count += 1
         rows += _records(solver, wanted)
         slowest = field.slowest(float(solver.t), solver.y)

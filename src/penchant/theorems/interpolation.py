@@ -99,7 +99,28 @@ class _Interpolation(Theorem):
             return Verdict(
                 Outcome.undecided, f"relative residual {error:.2g} > {_FITTED:g}: the run does not interpolate yet"
             )
-        return judge_interpolant(prediction, run.weight())
+        verdict = judge_interpolant(prediction, run.weight())
+        if verdict.outcome is Outcome.undecided and not _is_square(setting) and prediction.separation >= 1e-9:
+            return _at_rest(prediction, run.weight(), error * float(np.linalg.norm(fitted)))
+        return verdict
+
+
+def _at_rest(prediction: Prediction, weight: np.ndarray, residual: float) -> Verdict:
+    """A weight trained directly has at most |r| / s_min left to go: if that is short of the reference, it ends elsewhere."""
+    sizes = np.linalg.svd(np.asarray(prediction.setting.data.inputs), compute_uv=False)
+    size = float(np.linalg.norm(prediction.reference.weight))
+    left = residual / (sizes[prediction.setting.data.rank - 1] * size)
+    far, bound = distance(weight, prediction.reference.weight), min(1e-2, prediction.separation / 10)
+    text = f"relative distance to the {prediction.reference.norm} interpolant = {far:.3g}"
+    if far - left > bound:
+        return Verdict(
+            Outcome.refuted,
+            f"{text} > {bound:.3g}",
+            bound,
+            far,
+            f"the run interpolates: it has at most {left:.1g} left to go",
+        )
+    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, far)
 
 
 def judge_interpolant(prediction: Prediction, weight: np.ndarray) -> Verdict:
