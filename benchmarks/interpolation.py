@@ -20,7 +20,7 @@ from penchant.training.noise import label_noise
 
 from .machine import Limits
 from .section import Section, ratio
-from .timing import once, say
+from .timing import alternate, once, say
 
 ABOUT = """arg min Q_alpha subject to X theta = y on n samples in d dimensions with five signals. SLSQP gets the exact gradient, both Jacobians and
 1000 iterations; CVXPY gets the relative-entropy form with Clarabel's defaults. "off" is the relative distance to our certified solution.
@@ -35,8 +35,9 @@ def compare(limits: Limits, quick: bool) -> Section:
     rows += [_pursuit(n, d) for n, d in sizes]
     rows += [_tiny(), _noise(500 if quick else 2_000)]
     notes = [
-        "SLSQP is a general method with dense d x d models: it was not made for this, and fails for small alpha without saying so.",
-        "The relative-entropy form asks Clarabel for 2d exponential cones; at alpha = 1e-4 its coefficients span eight decades.",
+        "SLSQP with exact derivatives finds the same point on small problems, at a cost that grows with d^3 per iteration; it has no certificate.",
+        "Clarabel on the relative-entropy form is as fast as we are at alpha = 0.1; at alpha = 1e-4, where coefficients span eight decades, see the columns "
+        "'CVXPY off' and 'CVXPY says' together.",
         "SciPy's Radau is right by its own rule: every parameter is below its absolute tolerance of 1e-6, so it need not move.",
         "One chain alone would not show our speed: the vectorised run pays for its compilation (left out) over many chains.",
     ]
@@ -53,7 +54,8 @@ def _potential(n: int, d: int, alpha: float) -> dict[str, Any]:
     say(f"interpolation: Q_alpha n={n} d={d} alpha={alpha:g}")
     data, _ = sparse_regression(n, d, 5)
     inputs, targets, potential = np.asarray(data.inputs), np.asarray(data.targets), q_alpha(alpha, d)
-    ours, time = once(lambda: minimum_potential(data, potential))
+    ours = minimum_potential(data, potential)
+    time = alternate({"ours": lambda: minimum_potential(data, potential)}, 3)["ours"]
     constraint = {"type": "eq", "fun": lambda w: inputs @ w - targets, "jac": lambda w: inputs}
     peer, slow = once(
         lambda: minimize(
@@ -73,25 +75,31 @@ def _potential(n: int, d: int, alpha: float) -> dict[str, Any]:
         "SLSQP says": str(peer.message),
     }
     try:
-        theirs, cone = once(lambda: _cones(inputs, targets, alpha))
+        (theirs, status), cone = once(lambda: _cones(inputs, targets, alpha))
     except cp.SolverError as error:
         return row | {"CVXPY says": str(error)[:40]}
-    return row | {"CVXPY": cone, "faster than CVXPY": ratio(cone, time), "CVXPY off": _off(theirs, ours.weight)}
+    return row | {
+        "CVXPY": cone,
+        "faster than CVXPY": ratio(cone, time),
+        "CVXPY off": _off(theirs, ours.weight),
+        "CVXPY says": status,
+    }
 
 
-def _cones(inputs: np.ndarray, targets: np.ndarray, alpha: float) -> np.ndarray:
+def _cones(inputs: np.ndarray, targets: np.ndarray, alpha: float) -> tuple[np.ndarray, str]:
     d = inputs.shape[1]
     u, v, level = cp.Variable(d, nonneg=True), cp.Variable(d, nonneg=True), np.full(d, alpha**2)
-    cp.Problem(cp.Minimize(cp.sum(cp.kl_div(u, level) + cp.kl_div(v, level))), [inputs @ (u - v) == targets]).solve(
-        solver="CLARABEL"
-    )
-    return u.value - v.value
+    cost = cp.sum(cp.kl_div(u, level) + cp.kl_div(v, level))
+    problem = cp.Problem(cp.Minimize(cost), [inputs @ (u - v) == targets])
+    problem.solve(solver="CLARABEL")
+    return u.value - v.value, problem.status
 
 
 def _pursuit(n: int, d: int) -> dict[str, Any]:
     data, _ = sparse_regression(n, d, 5)
     inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
-    ours, time = once(lambda: basis_pursuit(data))
+    ours = basis_pursuit(data)
+    time = alternate({"ours": lambda: basis_pursuit(data)}, 3)["ours"]
 
     def solve() -> np.ndarray:
         variable = cp.Variable(d)
