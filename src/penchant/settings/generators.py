@@ -104,7 +104,7 @@ def sparse_regression(
 
     >>> data, weight = sparse_regression(4, 6, 2)
     >>> data.inputs.shape, weight.tolist()
-    ((4, 6), [-1.0, -1.0, 0.0, 0.0, 0.0, 0.0])
+    ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
     _positive("sparse_regression", n=n, d=d, sparsity=sparsity, spare=d + 1 - sparsity)
     rng = np.random.default_rng(seed)

@@ -56,9 +56,9 @@ class Direct(eqx.Module):
         """What gradient flow on a regression from `start` minimises."""
         return Quadratic(np.asarray(start, float))
 
-    def moved(self, start: Any, dual: np.ndarray) -> np.ndarray:
+    def moved(self, start: Any, dual: Any) -> np.ndarray:
         """The parameters at the dual point s = X' nu of the flow from `start`."""
-        return np.asarray(start) + dual
+        return np.asarray(start) + np.asarray(dual)
 
 
 class GramPoint(eqx.Module):

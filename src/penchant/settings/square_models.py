@@ -69,9 +69,9 @@ class Squares(eqx.Module):
         """What gradient flow from `start` minimises."""
         return Entropy(2 * np.log(_positive_start(start, "Squares")))
 
-    def moved(self, start: Any, dual: np.ndarray) -> np.ndarray:
+    def moved(self, start: Any, dual: Any) -> np.ndarray:
         """The parameters at the dual point s = X' nu of the flow from `start`."""
-        return np.exp(np.log(np.asarray(start)) + dual / 2)
+        return np.exp(np.log(np.asarray(start)) + np.asarray(dual) / 2)
 
 
 class SignedSquares(eqx.Module):
@@ -123,6 +123,6 @@ class SignedSquares(eqx.Module):
         plus, minus = np.log(_positive_start(start, "SignedSquares"))
         return HyperbolicEntropy(plus + minus, plus - minus)
 
-    def moved(self, start: Any, dual: np.ndarray) -> np.ndarray:
+    def moved(self, start: Any, dual: Any) -> np.ndarray:
         """The parameters at the dual point s = X' nu of the flow from `start`."""
-        return np.exp(np.log(np.asarray(start)) + np.stack([dual, -dual]) / 2)
+        return np.exp(np.log(np.asarray(start)) + np.stack([np.asarray(dual), -np.asarray(dual)]) / 2)
