@@ -13,7 +13,7 @@ import equinox as eqx
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..references.base import Solution
+from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
@@ -32,7 +32,7 @@ class Hypothesis(eqx.Module):
 
 
 class Rival(eqx.Module):
-    """Another direction training might take, and its 1 - corr from the reference direction."""
+    """Another direction training might take, and its 1 - corr from the reference direction (regression: another interpolant, and its relative distance)."""
 
     name: str
     weight: np.ndarray
@@ -45,7 +45,7 @@ class Prediction(eqx.Module):
     theorem: "Theorem"
     setting: Setting
     hypotheses: tuple[Hypothesis, ...]
-    reference: Solution
+    reference: Solution | Interpolant
     rivals: tuple[Rival, ...]
     rate: str
 
