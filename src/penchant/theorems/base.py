@@ -45,7 +45,7 @@ class Prediction(eqx.Module):
     theorem: "Theorem"
     setting: Setting
     hypotheses: tuple[Hypothesis, ...]
-    reference: Solution | Interpolant
+    reference: Any  # a Solution, or an Interpolant for regression
     rivals: tuple[Rival, ...]
     rate: str
 
