@@ -25,6 +25,8 @@ _NEWTON = 100
 class _LinearRegressor(RegressorMixin, BaseEstimator):
     """Prediction shared by the regressors."""
 
+    fit_intercept: Any
+
     def predict(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
@@ -78,7 +80,7 @@ class QAlphaRegressor(_LinearRegressor):
         self.fit_intercept = fit_intercept
 
     def fit(self, X: Any, y: Any) -> "QAlphaRegressor":
-        if not (isinstance(self.alpha, Real) and 0 < self.alpha < np.inf):
+        if not (isinstance(self.alpha, Real) and 0 < float(self.alpha) < np.inf):
             raise ArgumentError("alpha", "QAlphaRegressor", "positive and finite", self.alpha)
         inputs, targets, means, level = self._centred(X, y)
         if not inputs.any():

@@ -204,13 +204,13 @@ class _Path:
         """b -> (X C X')^-1 b, and whether the smallest pivot is above rounding."""
         rows = np.sqrt(potential.curvature(dual @ self.inputs))[:, None] * self.inputs.T
         order = np.argsort(-np.abs(rows).max(axis=1), kind="stable")
-        factor, pivots = qr(rows[order], mode="r", pivoting=True)
+        factor, pivots = qr(rows[order], mode="r", pivoting=True)  # pyright: ignore
         factor = factor[: len(self.targets)]
         diagonal = np.abs(np.diag(factor))
 
         def solve(b: np.ndarray) -> np.ndarray:
             found = np.empty_like(b)
-            found[pivots] = solve_triangular(factor, solve_triangular(factor, b[pivots], trans="T"))
+            found[pivots] = solve_triangular(factor, solve_triangular(factor, b[pivots], trans=1))
             return found
 
         return solve, bool(diagonal.min() ** 2 > _RESOLUTION * diagonal.max() ** 2)
