@@ -8,7 +8,8 @@ from typing import Any
 
 from . import __version__
 
-_OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam")
+_OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", "joint-ngd", "scheduled")
+_ONLY_JOINT = ("joint-ngd", "scheduled")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,6 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .errors import PenchantError
 
     try:
+        _complete(options)
         return options.command(options)
     except PenchantError as error:
         if options.json:
@@ -34,6 +36,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"Cannot read or write: {error}", file=sys.stderr)
         return 2
+
+
+def _complete(options: argparse.Namespace) -> None:
+    """The default optimiser depends on --joint, and two optimisers exist only there."""
+    if "joint" not in options:
+        return
+    if options.optimiser is None:
+        options.optimiser = "scheduled" if options.joint else "flow"
+    if options.optimiser in _ONLY_JOINT and not options.joint:
+        from .errors import ArgumentError
+
+        raise ArgumentError("--optimiser", "penchant", "used with --joint", options.optimiser)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -77,7 +91,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores]; or .csv, label last",
+        help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
     )
     parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
     parser.add_argument(
@@ -85,7 +99,8 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares (default: from the names of the arrays)",
     )
     parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
-    parser.add_argument("--optimiser", choices=_OPTIMISERS, default="flow", help="default: flow")
+    parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
+    parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(
@@ -151,6 +166,12 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
+    if options.joint:
+        from .joint_commands import predict as predict_joint
+        from .joint_commands import print_programs
+
+        _show(options, predict_joint(options), print_programs)
+        return 0
     from .commands import predict, print_prediction
 
     _show(options, predict(options), print_prediction)
@@ -158,6 +179,12 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    if options.joint:
+        from .joint_commands import print_joint_run
+        from .joint_commands import train as train_joint
+
+        _show(options, train_joint(options), print_joint_run)
+        return 0
     from .commands import print_run, train
 
     _show(options, train(options), print_run)

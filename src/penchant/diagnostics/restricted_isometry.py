@@ -62,6 +62,7 @@ def _search(excess: np.ndarray, sparsity: int, rng: np.random.Generator) -> np.n
     for sign in (1.0, -1.0):
         matrix = sign * excess + shift * np.eye(d)
         for vector in starts:
+            support = best
             for _ in range(_ROUNDS):
                 vector = matrix @ vector
                 support = np.argpartition(-np.abs(vector), sparsity - 1)[:sparsity]

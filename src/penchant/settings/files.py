@@ -106,7 +106,7 @@ def _tokens(arrays: dict[str, np.ndarray]) -> TokenSelection:
 def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """Keys and queries; zeros are a stationary point, so the start is small and random unless a file gives K and Q."""
     width = request.options.get("width")
-    if request.start is not None and width is None and np.ndim(request.start.get("K")) == 2:
+    if request.start is not None and width is None and np.ndim(request.start.get("K", 0.0)) == 2:
         width = int(np.shape(request.start["K"])[1])
     setting = Setting(_tokens(arrays), KeyQuery(width), request.loss, request.reduction)
     if request.start is None:

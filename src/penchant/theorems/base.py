@@ -13,7 +13,7 @@ import equinox as eqx
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..references.base import Interpolant, Solution
+from ..references.base import Solution
 from ..settings.base import Setting
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
