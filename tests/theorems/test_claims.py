@@ -5,7 +5,6 @@ import pytest
 from penchant.theorems.catalogue import CLAIMS, THEOREMS
 from penchant.verdict import Outcome
 
-
 # One worker per paper: claims of a paper share their runs.
 GROUPED = [pytest.param(claim, id=claim.name, marks=pytest.mark.xdist_group(claim.paper)) for claim in CLAIMS]
 
