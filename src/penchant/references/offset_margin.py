@@ -43,7 +43,9 @@ def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
     root = _root(gram)
     low, high = offsets.min(), offsets.max() + np.sqrt(gram.diagonal().max())
     size = lambda value: _shortest(root, value - offsets)[1]
-    value = float(brentq(lambda v: min(size(v), 1e6) - 1.0, low, high, xtol=1e-15 * max(1.0, abs(high)), rtol=1e-14))
+    tight: Any = {"xtol": 1e-15 * max(1.0, abs(high)), "rtol": 1e-14}
+    found: Any = brentq(lambda v: min(size(v), 1e6) - 1.0, low, high, **tight)
+    value = float(found)
     multipliers = _polish(gram, offsets, _shortest(root, value - offsets)[0])
     return certify_offset(data, offsets, np.asarray(adjoint(data, multipliers)), multipliers)
 
