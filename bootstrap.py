@@ -73,7 +73,7 @@ def commands(job: str, rest: list[str]) -> list[list[str]]:
         [str(BIN / "ruff"), "format", "--check", "."],
         [str(BIN / "ruff"), "check", "."],
         [str(BIN / "basedpyright")],
-        [python, "-m", "pytest", "-n", "2", "-q", *(() if slow else ("-m", "not slow")), *rest],
+        [python, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-q", *(() if slow else ("-m", "not slow")), *rest],
     ]
 
 

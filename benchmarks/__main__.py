@@ -11,7 +11,7 @@ import torch
 
 from penchant.training.trajectory import write_bytes
 
-from . import batch, flow, growth, machine, nuclear, references, steps
+from . import batch, flow, growth, interpolation, machine, nuclear, references, steps
 from .section import Section
 from .timing import clock, say
 
@@ -22,6 +22,7 @@ COMPARISONS: dict[str, ModuleType] = {
     "flow": flow,
     "batch": batch,
     "growth": growth,
+    "interpolation": interpolation,
 }
 
 HEADER = """# Benchmarks

@@ -91,10 +91,14 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help=".npz with inputs, labels | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
+        help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
     )
-    parser.add_argument("--setting", help="linear, attention, deep-linear, ... (default: from the names of the arrays)")
     parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
+    parser.add_argument(
+        "--setting",
+        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares (default: from the names of the arrays)",
+    )
+    parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
     parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")

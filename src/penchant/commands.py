@@ -17,10 +17,13 @@ from .files import write_bytes
 from .flow.flow import GradientFlow
 from .optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
 from .optimisers.memory import Adam
+from .references.base import Solution
 from .report.page import render
 from .settings.base import Setting
 from .settings.factored import Hadamard, KeyQuery
 from .settings.files import LOSSES, Request, guess, read_arrays, setting_of
+from .settings.parametrisations import Direct, Gram
+from .settings.regression import Regression
 from .studies import own_data
 from .studies.base import Study, plain, save
 from .studies.catalogue import STUDIES
@@ -175,7 +178,7 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
-    extra = {"seed": options.seed, "scale": options.scale, "widths": _widths(options.widths)}
+    extra = {"seed": options.seed, "scale": options.scale, "widths": _widths(options.widths), "alpha": options.alpha}
     if not options.scale > 0:
         raise ArgumentError("--scale", "penchant train", "positive", options.scale)
     request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, extra)
@@ -187,6 +190,8 @@ def _setting(options: Namespace) -> tuple[Setting, Any]:
         raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     if options.start == "small":
         weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
+        if not isinstance(setting.parametrisation, Direct | Gram):
+            return setting, setting.start(options.seed, options.scale)
     elif options.start.endswith(".npz"):
         weights = read_arrays(options.start)
     else:
@@ -220,7 +225,7 @@ def _prediction(prediction: Prediction) -> dict:
             "value": found.value,
             "lower": found.bracket.lower,
             "upper": found.bracket.upper,
-            "margin": found.margin,
+            **({"margin": found.margin} if isinstance(found, Solution) else {"resolved": found.resolved}),
         },
         "rate": prediction.rate,
         "rivals": [{"name": rival.name, "separation": rival.separation} for rival in prediction.rivals],
@@ -269,18 +274,26 @@ def print_prediction(content: dict) -> None:
         print(
             f"hypothesis {mark}  {hypothesis['name']}: slack {_number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
         )
-    print(
-        f"reference  minimum {reference['norm']} norm with margins >= 1: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
+    classified = "margin" in reference
+    what = (
+        f"minimum {reference['norm']} norm with margins >= 1"
+        if classified
+        else f"interpolant of least {reference['norm']}"
     )
-    print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
+    print(
+        f"reference  {what}: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
+    )
+    if classified:
+        print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
     print(f"rate       {content['rate']}")
     for rival in content["rivals"]:
-        print(f"rival      {rival['name']}: 1 - corr to the reference {rival['separation']:.4g}")
+        measure = "1 - corr to the reference" if classified else "relative distance to the reference"
+        print(f"rival      {rival['name']}: {measure} {rival['separation']:.4g}")
     if "saved" in content:
         print(f"saved      {content['saved']}")
 
 
-def _budget(options: Namespace, optimiser: Any) -> tuple[int | None, Any]:
+def _budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | None, Any]:
     """Steps and event of the command line; without any, the flow goes to margin 1e6 and descent takes 10 000 steps."""
     log_time = options.log_time
     if options.time is not None:
@@ -298,6 +311,8 @@ def _budget(options: Namespace, optimiser: Any) -> tuple[int | None, Any]:
         return None, MarginAbove(options.margin)
     if options.steps is not None:
         return options.steps, None
+    if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself
+        return (None, None) if options.optimiser == "flow" else (10_000, None)
     return (None, MarginAbove(1e6)) if options.optimiser == "flow" else (10_000, None)
 
 
@@ -305,7 +320,7 @@ def train(options: Namespace) -> dict:
     """Train on the user's data, judge the run against the prediction, and save what was asked for."""
     setting, start = _setting(options)
     optimiser = optimiser_of(options, setting)
-    steps, until = _budget(options, optimiser)
+    steps, until = _budget(options, optimiser, setting)
     if options.save:
         _writable(_npz(options.save))
     if options.out:
@@ -363,10 +378,12 @@ def print_run(content: dict) -> None:
     print(
         f"run        {content['steps']} steps, log excess {content['log_excess']:.8g}, log time {content['log_time']:.8g}, margin {content['margin']:.6g}, norm {content['norm']:.6g}"
     )
+    found = content["prediction"]
+    measure = "1 - corr" if found is None or "margin" in found["reference"] else "relative distance"
     for name, value in content["directions"].items():
-        print(f"direction  1 - corr to {name}: {value:.4g}")
+        print(f"direction  {measure} to {name}: {value:.4g}")
     print(
-        f"bracket    best norm with margins >= 1 in [{content['bracket']['lower']:.10g}, {content['bracket']['upper']:.10g}], certified by the run itself"
+        f"bracket    {'best norm with margins >= 1' if measure == '1 - corr' else 'least potential'} in [{content['bracket']['lower']:.10g}, {content['bracket']['upper']:.10g}], certified by the run itself"
     )
     print(
         f"verdict    {content['verdict']}: {content['inequality']}"

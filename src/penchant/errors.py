@@ -130,3 +130,31 @@ class UndecidedMargin(PenchantError):
             "  Usual cause: columns of very different scale.\n"
             "  Fix: rescale the columns to similar size (this changes the l2 norm, and so the question).",
         )
+
+
+class InterpolationError(InfeasibleError):
+    """Targets that no (nonnegative) weight interpolates; `weights` proves it."""
+
+    def __init__(self, weights: Any, size: float, nonnegative: bool = False):
+        found = (
+            f"Proof: `error.weights` = mu has X' mu >= 0 and <mu, y> = {size:.3g} < 0, so X theta = y would need a negative coefficient."
+            if nonnegative
+            else f"Proof: `error.weights`, the part of the targets orthogonal to all inputs, is {size:.3g} of their norm."
+        )
+        fix = (
+            "`SignedSquares(alpha)`, whose weights have both signs"
+            if nonnegative
+            else "more input columns than samples; `minimum_norm` also accepts such targets and returns the least-squares solution"
+        )
+        kind = "nonnegative weight" if nonnegative else "weight"
+        InfeasibleError.__init__(
+            self, f"No {kind} interpolates the targets of `Regression`.\n  {found}\n  Fix: {fix}.", weights, size
+        )
+
+
+class StepSizeError(PenchantError):
+    """A step size outside the region where the statement holds."""
+
+    def __init__(self, step: float, bound: float, why: str):
+        self.step, self.bound = step, bound
+        PenchantError.__init__(self, f"The step size {step:.3g} is too large: {why}.\n  Fix: a step below {bound:.3g}.")

@@ -6,7 +6,11 @@ from penchant.theorems.catalogue import CLAIMS, THEOREMS
 from penchant.verdict import Outcome
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.name)
+# One worker per paper: claims of a paper share their runs.
+GROUPED = [pytest.param(claim, id=claim.name, marks=pytest.mark.xdist_group(claim.paper)) for claim in CLAIMS]
+
+
+@pytest.mark.parametrize("claim", GROUPED)
 def test_evidence_has_the_expected_verdict_and_the_planted_falsehood_is_refuted(claim):
     verdict = claim.check(False)
     assert verdict.outcome is claim.expected, verdict

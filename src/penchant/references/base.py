@@ -28,3 +28,29 @@ class Solution(eqx.Module):
     def support(self) -> np.ndarray:
         """Margins with a positive multiplier (above 1e-9 of the largest)."""
         return self.dual > 1e-9 * self.dual.max()
+
+
+class Interpolant(eqx.Module):
+    """The weight of least norm, or least potential, among those with X theta = y; certified by a bracket.
+
+    `resolved` is False if coefficients that decide the answer have fallen below what float64 resolves: the weight is then
+    right to 1e-14 of the targets, but its small coefficients are not known to any relative accuracy.
+    `iterations` counts the Newton steps of the whole path.
+    """
+
+    norm: str = eqx.field(static=True)
+    weight: np.ndarray
+    dual: np.ndarray
+    bracket: Bracket
+    resolved: bool = True
+    iterations: int = 0
+
+    @property
+    def value(self) -> float:
+        """The minimum of the norm or potential."""
+        return self.bracket.upper
+
+    @property
+    def support(self) -> np.ndarray:
+        """Coefficients above 1e-9 of the largest."""
+        return np.abs(self.weight) > 1e-9 * np.abs(self.weight).max()

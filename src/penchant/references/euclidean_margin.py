@@ -160,7 +160,7 @@ def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray
         root[:, pivots - 1] = np.triu(factor)[:rank]
         return root
     features = np.asarray(_features(data, jnp.eye(len(active))[active])).reshape(active.sum(), -1)
-    return features.T if features.shape[1] <= len(features) else np.linalg.qr(features.T, mode="r")
+    return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
 
 
 def _polish(root: np.ndarray, q: np.ndarray) -> np.ndarray:

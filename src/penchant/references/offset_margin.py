@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from scipy.linalg import lapack
-from scipy.optimize import brentq, nnls
+from scipy.optimize import root_scalar, nnls
 
 from ..errors import ArgumentError
 from .bracket import adjoint, margins
@@ -43,9 +43,9 @@ def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
     root = _root(gram)
     low, high = offsets.min(), offsets.max() + np.sqrt(gram.diagonal().max())
     size = lambda value: _shortest(root, value - offsets)[1]
-    tight: Any = {"xtol": 1e-15 * max(1.0, abs(high)), "rtol": 1e-14}
-    found: Any = brentq(lambda v: min(size(v), 1e6) - 1.0, low, high, **tight)
-    value = float(found)
+    reach = lambda v: min(size(v), 1e6) - 1.0
+    found = root_scalar(reach, bracket=(low, high), method="brentq", xtol=1e-15 * max(1.0, abs(high)), rtol=1e-14)
+    value = float(found.root)
     multipliers = _polish(gram, offsets, _shortest(root, value - offsets)[0])
     return certify_offset(data, offsets, np.asarray(adjoint(data, multipliers)), multipliers)
 

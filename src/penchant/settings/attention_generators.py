@@ -78,7 +78,7 @@ class Aligned(eqx.Module):
         for a, b in ((keys, keys), (queries, queries), (keys, queries)):
             product = a @ b.T
             off = max(off, float(np.linalg.norm(product - np.diag(product.diagonal()))))
-        return off / (np.linalg.norm(keys) ** 2 + np.linalg.norm(queries) ** 2)
+        return float(off / (np.linalg.norm(keys) ** 2 + np.linalg.norm(queries) ** 2))
 
 
 def aligned_tokens(

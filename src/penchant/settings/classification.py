@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from ..errors import ArgumentError
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
-from .losses import AbstractLoss, Correlation
+from .losses import AbstractLoss, Correlation, Squared
 
 
 class Classification(eqx.Module):
@@ -59,12 +59,12 @@ class Classification(eqx.Module):
         return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - top) / total)
 
     def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation):
+        if isinstance(loss, Correlation | Squared):
             raise ArgumentError(
                 "loss",
                 "Setting",
-                "bounded below on `Classification` data",
-                "Correlation()",
+                "decreasing and bounded below on `Classification` data",
+                f"{type(loss).__name__}()",
                 "use Exponential() or Logistic()",
             )
 

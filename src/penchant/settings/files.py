@@ -17,9 +17,11 @@ from .classification import Classification
 from .deep_linear import DeepLinear
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair
-from .losses import AbstractLoss, Exponential, Logistic
+from .losses import AbstractLoss, Exponential, Logistic, Squared
 from .network_starts import balanced, ensure_assumption2
 from .parametrisations import Direct, Gram
+from .regression import Regression
+from .square_models import SignedSquares, Squares
 from .tokens import TokenSelection
 
 LOSSES = {"exponential": Exponential, "logistic": Logistic}
@@ -104,7 +106,7 @@ def _tokens(arrays: dict[str, np.ndarray]) -> TokenSelection:
 def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """Keys and queries; zeros are a stationary point, so the start is small and random unless a file gives K and Q."""
     width = request.options.get("width")
-    if request.start is not None and width is None and np.ndim(request.start.get("K")) == 2:
+    if request.start is not None and width is None and np.ndim(request.start.get("K", 0.0)) == 2:
         width = int(np.shape(request.start["K"])[1])
     setting = Setting(_tokens(arrays), KeyQuery(width), request.loss, request.reduction)
     if request.start is None:
@@ -136,6 +138,28 @@ def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting,
 
 
 _ATTENTION = "tokens, labels, head [, queries | scores]"
+
+
+def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> tuple[Setting, Any]:
+    """Squared loss on targets (or labels), with the parametrisation that `kind` names; `--loss` does not apply."""
+    named = {"targets": arrays.get("targets", arrays.get("labels")), **arrays}
+    found = {name: array for name, array in named.items() if array is not None}
+    data = Regression(*_need(found, ("inputs", "targets"), kind))
+    alpha = request.options.get("alpha")
+    if kind == "regression":
+        if alpha is not None:
+            raise ArgumentError("--alpha", "penchant", "used with signed-squares or squares", "--setting regression")
+        setting = Setting(data, Direct(), Squared(), request.reduction)
+        return setting, setting.start() if request.start is None else _named(request.start, "W", data.weight_shape)
+    parametrisation = {"signed-squares": SignedSquares, "squares": Squares}[kind](0.01 if alpha is None else alpha)
+    setting = Setting(data, parametrisation, Squared(), request.reduction)
+    if request.start is None:
+        return setting, setting.start()
+    names = tuple(parametrisation.named(setting.start(), data))
+    start = np.stack([_named(request.start, name, data.weight_shape) for name in names])
+    return setting, start if len(names) > 1 else start[0]
+
+
 KINDS = {
     kind.name: kind
     for kind in (
@@ -144,6 +168,11 @@ KINDS = {
         Kind("attention-kq", _ATTENTION, _key_query),
         Kind("attention-diagonal", _ATTENTION, _diagonal),
         Kind("deep-linear", "inputs, labels", lambda arrays, request: _deep_linear(_classification(arrays), request)),
+        Kind("regression", "inputs, targets", lambda arrays, request: _regression(arrays, request, "regression")),
+        Kind(
+            "signed-squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "signed-squares")
+        ),
+        Kind("squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "squares")),
     )
 }
 
@@ -161,15 +190,20 @@ def guess(arrays: dict[str, np.ndarray]) -> str:
         return "attention"
     if {"inputs", "labels"} <= set(arrays):
         return "linear"
+    if {"inputs", "targets"} <= set(arrays):
+        return "regression"
     raise DataFileError(
-        f"Cannot tell the setting from the arrays {sorted(arrays)}. Name them 'inputs, labels' or 'tokens, labels, head', or pass --setting."
+        f"Cannot tell the setting from the arrays {sorted(arrays)}. Name them 'inputs, labels', 'inputs, targets' or 'tokens, labels, head', or pass --setting."
     )
 
 
 def load(path: str | os.PathLike) -> Any:
-    """Data from a file: `TokenSelection` if it has tokens, `Classification` if it has inputs and labels."""
+    """Data from a file: `TokenSelection` if it has tokens, `Classification` with inputs and labels, `Regression` with inputs and targets."""
     arrays = read_arrays(path)
-    return _tokens(arrays) if guess(arrays) == "attention" else _classification(arrays)
+    kind = guess(arrays)
+    if kind == "regression":
+        return Regression(arrays["inputs"], arrays["targets"])
+    return _tokens(arrays) if kind == "attention" else _classification(arrays)
 
 
 def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:

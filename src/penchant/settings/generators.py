@@ -6,6 +6,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .classification import Classification
+from .regression import Regression
 from .tokens import TokenSelection
 
 
@@ -131,3 +132,24 @@ def random_tokens(
         return TokenSelection(tokens, scores=scores, **options)
     labels = rng.choice([-1, 1], n)
     return TokenSelection(tokens, labels, rng.standard_normal(d), **options)
+
+
+def sparse_regression(
+    n: int = 40, d: int = 100, sparsity: int = 5, seed: int = 0, *, signed: bool = True, unit_columns: bool = False
+) -> tuple[Regression, np.ndarray]:
+    """Normal inputs and targets of a sparse weight: its first entries are 1, with random signs if `signed`. Returns data and weight.
+
+    `unit_columns` scales every column to mean square 1.
+
+    >>> data, weight = sparse_regression(4, 6, 2)
+    >>> data.inputs.shape, weight.tolist()
+    ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
+    """
+    _positive("sparse_regression", n=n, d=d, sparsity=sparsity, spare=d + 1 - sparsity)
+    rng = np.random.default_rng(seed)
+    inputs = rng.standard_normal((n, d))
+    if unit_columns:
+        inputs = inputs / np.sqrt((inputs**2).mean(axis=0))
+    weight = np.zeros(d)
+    weight[:sparsity] = rng.choice([-1, 1], sparsity) if signed else 1.0
+    return Regression(inputs, inputs @ weight), weight

@@ -10,6 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from ..errors import ArgumentError
 from ..logspace import log_expm1_ratio, log_softplus, softplus
 
 
@@ -84,3 +85,26 @@ class Correlation(AbstractLoss):
 
     def log_gap(self, best, log_deficit):
         return log_deficit
+
+
+class Squared(AbstractLoss):
+    """l(r) = scale * r^2 / 2 of a residual r: for `Regression`, where the infimum is attained."""
+
+    scale: float
+
+    def __init__(self, scale: float = 1.0):
+        if not (0 < scale < float("inf")):
+            raise ArgumentError("scale", "Squared", "positive and finite", scale)
+        self.scale = float(scale)
+
+    def value(self, z):
+        return self.scale * z**2 / 2
+
+    def log_value(self, z):
+        return jnp.log(self.scale / 2) + 2 * jnp.log(jnp.abs(z))
+
+    def log_slope(self, z):
+        raise NotImplementedError("the squared loss is not a decreasing function of a margin")
+
+    def log_gap(self, best, log_deficit):
+        raise NotImplementedError("the squared loss is not a decreasing function of a margin")

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
+from .potentials import Quadratic
 
 
 def tree_inner(a: PyTree, b: PyTree) -> Float[Array, ""]:
@@ -50,6 +51,14 @@ class Direct(eqx.Module):
 
     def refresh(self, params: Array) -> Array:
         return params
+
+    def potential(self, start: Any) -> Quadratic:
+        """What gradient flow on a regression from `start` minimises."""
+        return Quadratic(np.asarray(start, float))
+
+    def moved(self, start: Any, dual: Any) -> np.ndarray:
+        """The parameters at the dual point s = X' nu of the flow from `start`."""
+        return np.asarray(start) + np.asarray(dual)
 
 
 class GramPoint(eqx.Module):

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
 from ..logspace import log_sum, signed_log_sum, softplus
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
-from .losses import AbstractLoss
+from .losses import AbstractLoss, Squared
 
 _TIE = 1e-9  # scores closer than this, relative to the largest score, count as tied
 
@@ -147,7 +147,9 @@ class TokenSelection(eqx.Module):
         return top, signs * jnp.exp(log_weights - safe)
 
     def check_loss(self, loss: AbstractLoss) -> None:
-        """Every loss is bounded below here: scores are."""
+        """Every decreasing loss is bounded below here: scores are."""
+        if isinstance(loss, Squared):
+            raise ArgumentError("loss", "Setting", "a loss of margins on `TokenSelection` data", "Squared()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         value = float(jnp.mean(loss.value(self.best_scores())))

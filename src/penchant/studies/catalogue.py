@@ -5,16 +5,20 @@ from . import (
     attention_rates,
     deep_linear,
     deep_linear_starts,
+    interpolation,
     joint_attention,
     key_query,
     local_directions,
     max_margin,
+    noise,
     self_attention,
 )
 from .base import Study
 
 STUDIES: tuple[Study, ...] = (
     max_margin.STUDY,
+    *interpolation.STUDIES,
+    *noise.STUDIES,
     *self_attention.STUDIES,
     joint_attention.STUDY,
     local_directions.STUDY,

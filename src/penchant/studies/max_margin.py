@@ -12,7 +12,7 @@ from ..references.bracket import bracket
 from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
 from ..settings.generators import separable
-from ..settings.losses import Exponential
+from ..settings.losses import Exponential, Logistic
 from ..settings.parametrisations import Direct
 from ..theorems.catalogue import judge, predict
 from ..theorems.linear_models_claims import entropy
@@ -46,6 +46,17 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             )
         )
     flow = runs["gradient flow"]
+    progress("training: gradient flow on the logistic loss")
+    logistic = Setting(data, Direct(), Logistic(), "sum")
+    twin = train(logistic, GradientFlow(), until=LogExcessBelow(-1e5))
+    prediction = predict(logistic, GradientFlow())
+    findings.append(
+        Finding(
+            f"gradient flow, logistic loss: {prediction.theorem.statement}",
+            judge(prediction, twin),
+            prediction.theorem.citation,
+        )
+    )
     mean, top = entropy(reference)
     depth = -flow.log_excess[1:]
     deficit = lambda margins: (reference.margin - margins(flow)[1:]) * flow.norm[1:]
@@ -57,11 +68,31 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         (
             Line("smooth margin", depth, deficit(smooth_margins)),
             Line("margin", depth, deficit(normalised_margins)),
+            Line(
+                "smooth margin, logistic loss",
+                -twin.log_excess[1:],
+                (reference.margin - smooth_margins(twin)[1:]) * twin.norm[1:],
+            ),
             Line("H(p)", depth, np.full(len(depth), mean), "prediction"),
             Line("H(p) + log max p", depth, np.full(len(depth), mean + np.log(top)), "prediction"),
         ),
         "Along the gradient flow, until the loss is e^-100000. Dashed: the predicted limits.",
         x_scale="log",
+    )
+    rate = Figure(
+        "rate",
+        "The 1/log t rate with its constant",
+        "log t",
+        "best margin - smooth margin",
+        (
+            Line("gradient flow", flow.log_time[1:], reference.margin - smooth_margins(flow)[1:]),
+            Line(
+                "H(p) margin / log t", flow.log_time[-40:], mean * reference.margin / flow.log_time[-40:], "prediction"
+            ),
+        ),
+        "Deficit of the smooth margin against physical time; dashed, the predicted tail.",
+        x_scale="log",
+        y_scale="log",
     )
     turn = Figure(
         "direction",
@@ -98,7 +129,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     }
     return Result(
         tuple(findings),
-        (deficits, turn, gaps),
+        (deficits, rate, turn, gaps),
         (),
         {name.replace(" ", "-"): run for name, run in runs.items()},
         definitions,

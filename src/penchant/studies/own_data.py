@@ -10,15 +10,19 @@ from ..diagnostics.rates import log_log_slope
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..references.bracket import Bracket, Euclidean, bracket
+from ..settings.regression import Regression
 from ..theorems.base import Prediction
 from ..theorems.key_query import norm_of
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
+from . import own_regression
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
 
 
 def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> Bracket:
     """The better of the two certificates a run carries, from its accumulated and its instantaneous multipliers, in the predicted norm."""
+    if isinstance(run.setting.data, Regression):
+        return own_regression.own_bracket(run, record)
     data, weight = run.setting.data, run.weight(record)
     norm = Euclidean() if prediction is None else norm_of(prediction.reference)
     found = [bracket(data, weight, dual[record], norm) for dual in (run.dual, run.weights)]
@@ -26,10 +30,12 @@ def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None
 
 
 def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, float]:
-    """1 - corr of the final weight to the reference and to each rival."""
+    """1 - corr of the final weight to the reference and to each rival (for a regression, the relative distance)."""
     weight = run.weight()
     if prediction is None or not weight.any():
         return {}
+    if isinstance(run.setting.data, Regression):
+        return own_regression.distances(prediction, run)
     named = {
         prediction.reference.norm: prediction.reference.weight,
         **{rival.name: rival.weight for rival in prediction.rivals},
@@ -89,6 +95,8 @@ def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Tab
 
 def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:
     """Everything the report shows about one run on the user's data."""
+    if isinstance(run.setting.data, Regression):
+        return own_regression.page(prediction, run, verdict, optimiser)
     flow = isinstance(optimiser, GradientFlow)
     x, label = (run.log_time[1:], "log t") if flow else (run.steps[1:], "step")
     x_scale = "log" if x[-1] > 100 else "linear"

@@ -32,7 +32,7 @@ class Hypothesis(eqx.Module):
 
 
 class Rival(eqx.Module):
-    """Another direction training might take, and its 1 - corr from the reference direction."""
+    """Another direction training might take, and its 1 - corr from the reference direction (regression: another interpolant, and its relative distance)."""
 
     name: str
     weight: np.ndarray
@@ -45,7 +45,7 @@ class Prediction(eqx.Module):
     theorem: "Theorem"
     setting: Setting
     hypotheses: tuple[Hypothesis, ...]
-    reference: Solution
+    reference: Any  # a Solution, or an Interpolant for regression
     rivals: tuple[Rival, ...]
     rate: str
 

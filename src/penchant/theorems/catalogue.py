@@ -7,19 +7,36 @@ from ..settings.base import Setting
 from . import (
     deep_linear,
     deep_linear_claims,
+    interpolation,
+    interpolation_claims,
     joint_attention,
     joint_attention_claims,
     key_query,
     key_query_claims,
+    label_noise_claims,
     linear_models,
     linear_models_claims,
+    margin_steps_claims,
+    noise_claims,
     self_attention,
     self_attention_claims,
+    sparse_recovery_claims,
 )
 from .base import Claim, Prediction, Theorem
 
-_PAPERS = (linear_models, self_attention, joint_attention, key_query, deep_linear)
-_EVIDENCE = (linear_models_claims, self_attention_claims, joint_attention_claims, key_query_claims, deep_linear_claims)
+_PAPERS = (linear_models, interpolation, self_attention, joint_attention, key_query, deep_linear)
+_EVIDENCE = (
+    linear_models_claims,
+    margin_steps_claims,
+    interpolation_claims,
+    sparse_recovery_claims,
+    noise_claims,
+    label_noise_claims,
+    self_attention_claims,
+    joint_attention_claims,
+    key_query_claims,
+    deep_linear_claims,
+)
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))

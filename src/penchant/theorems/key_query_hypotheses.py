@@ -101,7 +101,7 @@ def _pairing(best: np.ndarray, others: np.ndarray) -> float:
     return float(cost[rows, partners].max() / longest)
 
 
-def wide_enough(width: int, shape: tuple[int, int], rank: int) -> Hypothesis:
+def wide_enough(width: int, shape: tuple[int, ...], rank: int) -> Hypothesis:
     """The width does not constrain the rank of W; below the dimension the program is not convex, but the relaxation may fit."""
     least = min(shape)
     detail = (

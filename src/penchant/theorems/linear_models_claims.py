@@ -29,14 +29,14 @@ _DEPTH = -1e5  # the flow is followed until the loss is e^-100000
 
 
 @cache
-def _problem(logistic: bool = False) -> tuple[Setting, Solution]:
+def problem(logistic: bool = False) -> tuple[Setting, Solution]:
     data = separable()
     return Setting(data, Direct(), Logistic() if logistic else Exponential(), "sum"), max_margin(data)
 
 
 @cache
-def _flow(logistic: bool = False) -> Trajectory:
-    setting, _ = _problem(logistic)
+def flow_run(logistic: bool = False) -> Trajectory:
+    setting, _ = problem(logistic)
     return train(setting, GradientFlow(), until=LogExcessBelow(_DEPTH))
 
 
@@ -47,15 +47,15 @@ def entropy(reference: Solution) -> tuple[float, float]:
 
 
 def direction(planted: bool) -> Verdict:
-    setting, _ = _problem()
+    setting, _ = problem()
     prediction = LinearMaxMargin().predict(setting, GradientFlow())
-    weight = prediction.rivals[0].weight if planted else _flow().weight()
+    weight = prediction.rivals[0].weight if planted else flow_run().weight()
     return judge_direction(prediction, weight)
 
 
 def smooth_margin_monotone(planted: bool) -> Verdict:
-    setting, _ = _problem()
-    run = train(setting, normalised_descent(5.0), steps=200, recorder=Every()) if planted else _flow()
+    setting, _ = problem()
+    run = train(setting, normalised_descent(5.0), steps=200, recorder=Every()) if planted else flow_run()
     small = run.log_excess < 0
     steps = np.diff(smooth_margins(run)[small])
     worst = float(steps.min()) if len(steps) else float("nan")
@@ -68,8 +68,8 @@ def smooth_margin_monotone(planted: bool) -> Verdict:
 
 
 def deficit_bound(planted: bool) -> Verdict:
-    _, reference = _problem()
-    run = _flow()
+    _, reference = problem()
+    run = flow_run()
     deficit = (reference.margin - smooth_margins(run)[1:]) * run.norm[1:]
     bound = 0.9 if planted else np.log(len(run.setting.data.signed))
     return at_most(
@@ -81,11 +81,11 @@ def deficit_bound(planted: bool) -> Verdict:
 
 
 def deficit_constant(planted: bool) -> Verdict:
-    _, reference = _problem()
+    _, reference = problem()
     predicted = np.log(30) if planted else entropy(reference)[0]
     checks = []
     for logistic in (False, True):
-        run = _flow(logistic)
+        run = flow_run(logistic)
         measured = float((reference.margin - smooth_margins(run)[-1]) * run.norm[-1])
         checks.append(
             close(
@@ -99,10 +99,10 @@ def deficit_constant(planted: bool) -> Verdict:
 
 
 def margin_constant(planted: bool) -> Verdict:
-    _, reference = _problem()
+    _, reference = problem()
     mean, top = entropy(reference)
     predicted = mean if planted else mean + np.log(top)
-    run = _flow()
+    run = flow_run()
     return close(
         float((reference.margin - normalised_margins(run)[-1]) * run.norm[-1]),
         predicted,
@@ -112,8 +112,8 @@ def margin_constant(planted: bool) -> Verdict:
 
 
 def logarithmic_time(planted: bool) -> Verdict:
-    _, reference = _problem()
-    run = _flow()
+    _, reference = problem()
+    run = flow_run()
     offset = 2 * np.log(reference.margin) + (0.0 if planted else entropy(reference)[0])
     measured = float(reference.margin * run.norm[-1] - run.log_time[-1])
     return at_most(abs(measured - offset), 1e-3, "|best margin * |w| - log t - (log margin^2 + H)| at t = e^100000")
@@ -139,7 +139,7 @@ def normalised_rate(planted: bool) -> Verdict:
 
 def same_path(planted: bool) -> Verdict:
     """Gradient descent with small steps follows the flow: equal directions at equal norm."""
-    setting, reference = _problem()
+    setting, reference = problem()
     run = train(setting, gradient_descent(1.0 if planted else 0.005), steps=2_000)
     flow = train(setting, GradientFlow(), until=NormAbove(float(run.norm[-1])))
     measured, predicted = misalignments(run, reference)[-1], misalignments(flow, reference)[-1]

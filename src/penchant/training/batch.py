@@ -57,9 +57,9 @@ def _stack(settings: Sequence[Setting]) -> Setting:
 
 def _is_batch(setting: Setting, start: PyTree) -> bool:
     """Whether every array of the start has one axis more than a single start has."""
-    single = jax.eval_shape(lambda: setting.parametrisation.zeros(setting.data))
+    single = setting.parametrisation.zeros(setting.data)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(start)]
-    wanted = [leaf.shape for leaf in jax.tree.leaves(single)]
+    wanted = [np.shape(leaf) for leaf in jax.tree.leaves(single)]
     if shapes == wanted:
         return False
     if len(shapes) == len(wanted) and all(shape[1:] == one for shape, one in zip(shapes, wanted, strict=True)):

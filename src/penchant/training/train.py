@@ -11,11 +11,13 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow, Levels, follow
+from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
 from ..optimisers.layerwise import account
 from ..reading import Reading, read
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
+from ..settings.regression import Regression
 from .batch import Batch
 from .events import Limits, limits
 from .recorders import LogSpaced
@@ -128,12 +130,14 @@ def _flow(
         raise ArgumentError(
             "recorder", "train with GradientFlow", "None (every step of the integrator) or `Levels`", repr(recorder)
         )
-    if until is None and steps is None:
+    regression = isinstance(setting.data, Regression)  # its infimum is attained: the flow ends by itself
+    if until is None and steps is None and not regression:
         raise ArgumentError(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
     steps = None if steps is None else _steps(steps, until)
-    series, params, status, extra = follow(setting, optimiser, start, limits(until), steps, recorder)
+    along = follow_regression if regression else follow
+    series, params, status, extra = along(setting, optimiser, start, limits(until), steps, recorder)
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
 

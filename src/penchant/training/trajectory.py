@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,12 @@ class Trajectory(eqx.Module):
         return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
 
 
+@cache
+def _software() -> dict[str, str]:
+    """Versions, looked up once: the look-up costs more than a thousand steps."""
+    return {"python": platform.python_version(), **{name: version(name) for name in ("penchant", "jax", "numpy")}}
+
+
 def describe(setting: Setting, optimiser: Any) -> dict:
     """The part of a header that says what was run and with which software."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(setting.data)]
@@ -87,10 +94,7 @@ def describe(setting: Setting, optimiser: Any) -> dict:
         "loss": type(setting.loss).__name__,
         "reduction": setting.reduction,
         "optimiser": settings_of(optimiser),
-        "software": {
-            "python": platform.python_version(),
-            **{name: version(name) for name in ("penchant", "jax", "numpy")},
-        },
+        "software": dict(_software()),
     }
 
 

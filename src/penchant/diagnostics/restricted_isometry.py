@@ -1,0 +1,74 @@
+"""Restricted isometry: how far the Gram matrix of any s columns is from the identity. Hard to compute in general; bounded here."""
+
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..errors import ArgumentError
+from ..settings.check import real_array
+
+_ENUMERATED = 20_000  # supports tried one by one
+_STARTS, _ROUNDS = 50, 30
+
+
+class Isometry(eqx.Module):
+    """lower <= delta_s <= upper; `support` attains the lower bound; `exact` if every support was tried.
+
+    A bound above 1 proves nothing about recovery: the condition is sufficient, not necessary.
+    """
+
+    lower: float
+    upper: float
+    exact: bool
+    support: tuple[int, ...]
+
+
+def restricted_isometry(inputs: Any, sparsity: int, seed: int = 0) -> Isometry:
+    """Bounds on delta_s = max over supports T of size s of |A_TT - I|, with A = X'X/n."""
+    inputs = real_array(inputs, "inputs", "restricted_isometry", "(n, d)", 2)
+    n, d = inputs.shape
+    if not 1 <= sparsity <= d:
+        raise ArgumentError("sparsity", "restricted_isometry", f"between 1 and {d}", sparsity)
+    excess = inputs.T @ inputs / n - np.eye(d)
+    if comb(d, sparsity) <= _ENUMERATED:
+        support = max(combinations(range(d), sparsity), key=lambda support: _deviation(excess, support))
+        value = _deviation(excess, support)
+        return Isometry(value, value, True, tuple(support))
+    support = _search(excess, sparsity, np.random.default_rng(seed))
+    return Isometry(_deviation(excess, support), _upper(excess, sparsity), False, tuple(int(j) for j in support))
+
+
+def _deviation(excess: np.ndarray, support: Any) -> float:
+    index = list(support)
+    return float(np.abs(np.linalg.eigvalsh(excess[np.ix_(index, index)])).max())
+
+
+def _upper(excess: np.ndarray, sparsity: int) -> float:
+    """Gershgorin's circles, or the norm of the whole matrix."""
+    coherence = np.abs(excess - np.diag(np.diag(excess))).max()
+    circles = np.abs(np.diag(excess)).max() + (sparsity - 1) * coherence
+    return float(min(circles, np.abs(np.linalg.eigvalsh(excess)).max()))
+
+
+def _search(excess: np.ndarray, sparsity: int, rng: np.random.Generator) -> np.ndarray:
+    """Truncated power iteration from the heaviest columns and from random starts, both ends of the spectrum."""
+    d = len(excess)
+    best, most = np.arange(sparsity), -np.inf
+    shift = np.abs(excess).sum(axis=1).max()
+    starts = [*np.eye(d)[np.argsort(-np.abs(excess).max(axis=1))[:_STARTS]], *rng.standard_normal((_STARTS, d))]
+    for sign in (1.0, -1.0):
+        matrix = sign * excess + shift * np.eye(d)
+        for vector in starts:
+            support = best
+            for _ in range(_ROUNDS):
+                vector = matrix @ vector
+                support = np.argpartition(-np.abs(vector), sparsity - 1)[:sparsity]
+                kept = np.zeros(d)
+                kept[support] = vector[support]
+                vector = kept / np.linalg.norm(kept)
+            if _deviation(excess, support) > most:
+                best, most = np.sort(support), _deviation(excess, support)
+    return best

@@ -1,0 +1,209 @@
+r"""Gradient flow on regressions, in the n-dimensional dual variable and in logarithmic time.
+
+For a parametrisation with a mirror potential the whole flow is $\dot\nu = -c\,\kappa\,(X\theta(X^\top\nu) - y)$, $\nu(0) = 0$. It does not know of the saddle at zero:
+a start of $10^{-30}$ only makes the first phase longer in $\nu$, never slower. The late phase takes times polynomially large in the inverse
+start, so the clock is $\log t$, with an implicit method and the exact Jacobian. The infimum is attained: the flow ends where rounding
+hides the residual, since beyond that point t times rounding noise would be all there is to integrate.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+from scipy.integrate import Radau
+
+from ..errors import ArgumentError
+from ..reading import read
+from ..training.events import Limits
+from ..training.status import Status
+
+_FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
+_RESOLUTION = 1e-4  # relative error of the small coefficients beyond which noise, not the flow, would be followed
+_FIRST = 1e-6  # the first point, as a fraction of the shortest time scale of the start
+_STEPS = 5_000
+_AT_REST = 1e3  # relaxation times of the slowest direction after which the flow has nowhere to go
+
+
+class DualPath(eqx.Module):
+    """Records of the dual flow: `log_time`, the dual variable `nu` (one row per record), how it ended, steps of the integrator."""
+
+    log_time: np.ndarray
+    dual: np.ndarray
+    status: Status = eqx.field(static=True)
+    steps: int = eqx.field(static=True)
+
+
+def loss_scale(setting: Any) -> float:
+    """kappa in L = kappa/2 |X theta - y|^2."""
+    return float(setting.loss.scale) / (setting.samples if setting.reduction == "mean" else 1)
+
+
+def check_setting(setting: Any) -> None:
+    """Raise unless the setting is a regression whose parametrisation has a mirror potential."""
+    if not (hasattr(setting.data, "fitted") and callable(getattr(setting.parametrisation, "potential", None))):
+        found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
+        raise ArgumentError("setting", "the mirror flow", "Regression with Direct, Squares or SignedSquares", found)
+
+
+class _Field:
+    """The vector field in x = log t."""
+
+    def __init__(self, setting: Any, potential: Any):
+        self.inputs, self.targets = np.asarray(setting.data.inputs), np.asarray(setting.data.fitted)
+        self.potential, self.pace = potential, potential.rate * loss_scale(setting)
+        self.half_scale = loss_scale(setting) / 2
+        self.rank, self.reach = setting.data.rank, float(np.abs(self.inputs).sum(axis=0).max())
+
+    def residual(self, dual: np.ndarray) -> np.ndarray:
+        return self.inputs @ self.potential.link(dual @ self.inputs) - self.targets
+
+    def velocity(self, log_time: float, dual: np.ndarray) -> np.ndarray:
+        return -self.pace * np.exp(log_time) * self.residual(dual)
+
+    def jacobian(self, log_time: float, dual: np.ndarray) -> np.ndarray:
+        scaled = self.inputs * self.potential.curvature(dual @ self.inputs)
+        return -self.pace * np.exp(log_time) * (scaled @ self.inputs.T)
+
+    def first(self) -> float:
+        """log of a time at which nothing has happened yet."""
+        start = np.zeros(len(self.targets))
+        pull = np.abs(self.residual(start) @ self.inputs).max()
+        stiffness = np.linalg.norm(self.jacobian(0.0, start), 2)
+        if pull == 0:
+            return 0.0
+        return float(np.log(_FIRST) - np.log(max(self.pace * pull, stiffness)))
+
+    def rounding(self, dual: np.ndarray) -> float:
+        """The rounding of the residual."""
+        sizes = np.abs(self.inputs) @ np.abs(self.potential.link(dual @ self.inputs)) + np.abs(self.targets)
+        return np.finfo(float).eps * float(np.linalg.norm(sizes))
+
+    def slowest(self, log_time: float, dual: np.ndarray) -> float:
+        """How many relaxation times of the slowest direction fit into the time passed."""
+        return float(np.linalg.eigvalsh(-self.jacobian(log_time, dual))[len(self.targets) - self.rank])
+
+    def noise(self, log_time: float, dual: np.ndarray, slowest: float) -> float:
+        """What rounding of the residual makes of the dual variable: it drifts with t until its slowest direction relaxes."""
+        return self.rounding(dual) * self.pace * np.exp(log_time) / max(slowest, 1.0)
+
+
+def follow_dual(
+    setting: Any,
+    start: Any = None,
+    *,
+    log_times: Any = None,
+    until: float = np.inf,
+    tolerance: float = 1e-8,
+    log_excess: float = -np.inf,
+    steps: int | None = None,
+) -> DualPath:
+    """The dual flow from a start, at the steps of the integrator or at the given `log_times`, until log t = `until`, log(L - L*) = `log_excess` or rounding.
+
+    >>> import penchant as pt
+    >>> data = pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])
+    >>> setting = pt.Setting(data, pt.SignedSquares(1e-30), pt.Squared(), "sum")
+    >>> path = follow_dual(setting)
+    >>> setting.parametrisation.moved(setting.start(), path.dual[-1] @ data.inputs)[0].round(6).tolist()    # w+
+    [0.0, 1.0, 0.0]
+    """
+    check_setting(setting)
+    potential = setting.parametrisation.potential(setting.start() if start is None else start)
+    field = _Field(setting, potential)
+    begin = field.first()
+    wanted = None if log_times is None else np.sort(np.asarray(log_times, float))
+    end = float(min(until, 700.0 if wanted is None else wanted[-1]))
+    first = field.velocity(begin, np.zeros(len(field.targets)))
+    rows = [(-np.inf, np.zeros_like(first))]
+    if wanted is not None and wanted[0] <= begin:
+        rows += [(x, np.exp(x - begin) * first) for x in wanted[wanted <= begin]]
+    if end <= begin or not np.any(first):
+        return _path(rows, Status.reached_target, 0)
+    scale = float(np.abs(first).max())
+    solver = Radau(field.velocity, begin, first, end, rtol=tolerance, atol=tolerance * scale, jac=field.jacobian)
+    status, count = Status.running, 0
+    while status is Status.running:
+        with np.errstate(over="ignore", invalid="ignore"):  # trial points of rejected steps may overflow
+            solver.step()
+        count += 1
+        rows += _records(solver, wanted)
+        slowest = field.slowest(float(solver.t), solver.y)
+        noise = field.noise(float(solver.t), solver.y, slowest)
+        # The integrator must not chase rounding: no step length would meet a tolerance below it.
+        solver.atol = tolerance * max(scale, float(np.abs(solver.y).max())) + noise
+        if np.log(field.half_scale) + 2 * np.log(np.linalg.norm(field.residual(solver.y))) <= log_excess:
+            status = Status.reached_target
+            break
+        status = _ending(field, solver, noise, slowest, count, _STEPS if steps is None else steps)
+    if wanted is not None:  # at rest: later records repeat the last point
+        rows += [(x, solver.y.copy()) for x in wanted[wanted > max(rows[-1][0], solver.t)]]
+    return _path(rows, status, count)
+
+
+def _ending(field: _Field, solver: Radau, noise: float, slowest: float, count: int, most: int) -> Status:
+    if solver.status == "failed":
+        return Status.step_failed
+    at_rest = slowest > _AT_REST or np.linalg.norm(field.residual(solver.y)) <= _FLOOR * field.rounding(solver.y)
+    if solver.status == "finished" or at_rest:
+        return Status.reached_target
+    if noise * field.reach > _RESOLUTION:
+        return Status.resolution_exhausted
+    return Status.out_of_steps if count >= most else Status.running
+
+
+def _records(solver: Radau, wanted: np.ndarray | None) -> list[tuple[float, np.ndarray]]:
+    if wanted is None:
+        return [(float(solver.t), solver.y.copy())]
+    inside = wanted[(wanted > solver.t_old) & (wanted <= solver.t)]
+    dense = solver.dense_output() if len(inside) else None
+    return [(float(x), np.asarray(dense(x))) for x in inside] if dense is not None else []
+
+
+def _path(rows: list[tuple[float, np.ndarray]], status: Status, steps: int) -> DualPath:
+    return DualPath(np.array([x for x, _ in rows]), np.stack([dual for _, dual in rows]), status, steps)
+
+
+_read_all = eqx.filter_jit(
+    lambda setting, params: jax.vmap(lambda one: (read(setting, one), setting.norm(one)))(params)
+)
+
+
+def follow_regression(
+    setting: Any, flow: Any, start: Any, levels: Limits, steps: int | None, recorder: Any = None
+) -> tuple[dict, Any, Status, dict]:
+    """Gradient flow on a regression as the series of a trajectory; `dual` is nu / c, so that Direct weights are start + X' dual."""
+    check_setting(setting)
+    if np.isfinite(levels.margin) or np.isfinite(levels.norm) or float(levels.turn) > 0:
+        raise ArgumentError(
+            "until", "train on Regression", "LogTimeAbove or LogExcessBelow: the infimum is attained", "another event"
+        )
+    if recorder is not None and recorder.quantity != "log_time":
+        raise ArgumentError(
+            "recorder", "train on Regression", "Levels('log_time', ...)", f"Levels('{recorder.quantity}', ...)"
+        )
+    tolerance = min(float(flow.tolerance), 1e-8)
+    path = follow_dual(
+        setting,
+        start,
+        log_times=None if recorder is None else recorder.values,
+        until=float(levels.log_time),
+        log_excess=float(levels.log_excess),
+        tolerance=tolerance,
+        steps=steps,
+    )
+    potential = setting.parametrisation.potential(start)
+    params = np.stack(
+        [setting.parametrisation.moved(start, dual @ np.asarray(setting.data.inputs)) for dual in path.dual]
+    )
+    readings, norm = jax.tree.map(np.asarray, _read_all(setting, params))
+    series = {
+        "steps": np.arange(len(params)),
+        "log_time": path.log_time,
+        "log_excess": readings.log_excess,
+        "log_slope": readings.log_scale + readings.log_slope_norm - readings.log_excess,
+        "norm": norm,
+        "margins": readings.margins,
+        "weights": readings.weights,
+        "dual": path.dual / potential.rate,
+    }
+    return series, params, path.status, {"integrator": {"steps": path.steps, "variable": "dual, n numbers, in log t"}}

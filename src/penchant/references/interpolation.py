@@ -1,0 +1,239 @@
+r"""Least norm or potential subject to $X\theta = y$: the points that regression flows select.
+
+The l2 norm by a singular value decomposition; the (weighted) l1 norm by a linear program; a mirror potential by Newton's method
+on its dual, $\max_\nu\ \langle\nu, y\rangle - \psi^*(X^\top\nu)$, which is what the training flow ascends. The curvature there spans as many
+decades as the coefficients, so the Newton system is solved through a pivoted QR of $\sqrt C X^\top$ with its rows sorted by size, which
+is stable row by row, and small starts are reached along a path in $\log\alpha$.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+from scipy.optimize import linprog
+
+from ..errors import ArgumentError, InterpolationError, PenchantError
+from .base import Interpolant
+from .bracket import Euclidean
+from .interpolation_bracket import interpolation_bracket
+
+_SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
+_ACCURACY = 1e-13  # relative residual at which Newton's method stops
+_PATIENCE, _NEWTON = 8, 200
+_RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
+
+
+class WeightedL1(eqx.Module):
+    """sum of c_j |theta_j| (c = 1: the l1 norm); its dual norm is max |s_j| / c_j."""
+
+    weights: np.ndarray
+
+    @property
+    def name(self) -> str:
+        return "l1" if (self.weights == 1).all() else "weighted l1"
+
+    def value(self, weight: np.ndarray) -> float:
+        return float(self.weights @ np.abs(weight))
+
+    def dual(self, weight: np.ndarray) -> float:
+        return float((np.abs(weight) / self.weights).max())
+
+
+class PositiveL1(eqx.Module):
+    """The sum of the coefficients, infinite unless all are nonnegative; the dual gauge is max(s_j, 0)."""
+
+    name: str = eqx.field(static=True, default="nonnegative l1")
+
+    def value(self, weight: np.ndarray) -> float:
+        return float(weight.sum()) if weight.min() >= -1e-12 * np.abs(weight).max() else float("inf")
+
+    def dual(self, weight: np.ndarray) -> float:
+        return float(max(weight.max(), 0.0))
+
+
+def check_consistent(data: Any) -> None:
+    """Raise unless some weight interpolates the targets."""
+    if not data.consistent:
+        rest = np.asarray(data.targets) - np.asarray(data.fitted)
+        raise InterpolationError(rest, data.unexplained / float(np.linalg.norm(np.asarray(data.targets))))
+
+
+def minimum_norm(data: Any, start: Any = None) -> Interpolant:
+    r"""The point of $\{X\theta = y\}$ nearest to `start` (0 by default): $\theta_0 + X^+(y - X\theta_0)$.
+
+    Targets that no weight interpolates are replaced by their least-squares fit.
+
+    >>> import penchant as pt
+    >>> minimum_norm(pt.Regression([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]], [1.0, 0.0])).weight.round(12).tolist()
+    [0.666666666667, 0.333333333333, -0.333333333333]
+    """
+    inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
+    start = np.zeros(inputs.shape[1]) if start is None else np.asarray(start, float)
+    if start.shape != (inputs.shape[1],):
+        raise ArgumentError("start", "minimum_norm", f"of shape ({inputs.shape[1]},)", f"shape {start.shape}")
+    left, sizes, right = (
+        part[..., : data.rank] if k < 2 else part[: data.rank]
+        for k, part in enumerate(np.linalg.svd(inputs, full_matrices=False))
+    )
+    across = left.T @ (targets - inputs @ start) / sizes
+    step, dual = across @ right, left @ (across / sizes)
+    shifted = _Shifted(inputs, targets - inputs @ start)
+    return Interpolant("l2", start + step, dual, interpolation_bracket(shifted, step, dual, Euclidean()))
+
+
+class _Shifted(eqx.Module):
+    """Inputs with the targets that are left after a start."""
+
+    inputs: np.ndarray
+    fitted: np.ndarray
+
+
+def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) -> Interpolant:
+    """min sum of c_j |theta_j| subject to X theta = y (c = 1 by default), a linear program solved by HiGHS.
+
+    >>> import penchant as pt
+    >>> basis_pursuit(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])).weight.tolist()
+    [0.0, 1.0, 0.0]
+    """
+    check_consistent(data)
+    inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
+    d = inputs.shape[1]
+    costs = np.ones(d) if weights is None else np.asarray(weights, float)
+    if costs.shape != (d,) or not (costs > 0).all():
+        raise ArgumentError("weights", "basis_pursuit", f"{d} positive numbers", weights)
+    if nonnegative:
+        result = linprog(costs, A_eq=inputs, b_eq=targets, method="highs")
+    else:
+        result = linprog(np.tile(costs, 2), A_eq=np.hstack([inputs, -inputs]), b_eq=targets, method="highs")
+    if result.status == 2 and nonnegative:
+        raise _no_nonnegative(inputs, targets)
+    if not result.success:
+        raise PenchantError(f"The l1 program was not solved: {result.message}")
+    weight = result.x if nonnegative else result.x[:d] - result.x[d:]
+    norm = PositiveL1() if nonnegative else WeightedL1(costs)
+    dual = np.asarray(result.eqlin.marginals)
+    return Interpolant(norm.name, weight, dual, interpolation_bracket(data, weight, dual, norm))
+
+
+def _no_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> InterpolationError:
+    """The error for targets that no nonnegative weight reaches, with mu such that X' mu >= 0 and <mu, y> < 0."""
+    proof = linprog(targets, A_ub=-inputs.T, b_ub=np.zeros(inputs.shape[1]), bounds=(-1, 1), method="highs").x
+    return InterpolationError(proof, float(targets @ proof), nonnegative=True)
+
+
+def minimum_potential(data: Any, potential: Any) -> Interpolant:
+    """The interpolant of least potential: where gradient flow of the parametrisation goes from its start.
+
+    >>> import penchant as pt
+    >>> data = pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])
+    >>> minimum_potential(data, pt.SignedSquares(1e3).potential(np.full((2, 3), 1e3))).weight.round(5).tolist()   # least l2 norm
+    [0.33333, 0.83333, 0.16667]
+    >>> minimum_potential(data, pt.SignedSquares(1e-6).potential(np.full((2, 3), 1e-6))).weight.round(5).tolist()
+    [0.0, 1.0, 0.0]
+    """
+    return potential_path(data, potential, (0.0,))[0]
+
+
+def potential_path(data: Any, potential: Any, log_factors: Sequence[float]) -> list[Interpolant]:
+    """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
+    check_consistent(data)
+    if potential.name == "l2":
+        return [minimum_norm(data, potential.scaled(factor).start) for factor in log_factors]
+    if potential.nonnegative:
+        basis_pursuit(data, nonnegative=True)  # raises, with a proof, if there is no nonnegative interpolant
+    solver, wanted = _Path(data, potential), sorted(set(log_factors), reverse=True)
+    found = {factor: solver.advance(factor) for factor in wanted}
+    return [found[factor] for factor in log_factors]
+
+
+class _Path:
+    """Newton's method along a path of starts: from one as large as the coefficients, equal in all coordinates, to those wanted."""
+
+    def __init__(self, data: Any, potential: Any):
+        self.data, self.potential = data, potential
+        inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
+        self.basis = np.eye(len(targets))
+        if data.rank < len(targets):  # drop the directions in which the inputs say nothing
+            self.basis = np.linalg.svd(inputs, full_matrices=False)[0][:, : data.rank]
+        self.inputs, self.targets = self.basis.T @ inputs, self.basis.T @ targets
+        self.iterations, self.resolved, self.solve = 0, True, None
+        self.levels = np.full(len(potential.levels), self._top())
+        self.dual = self._newton(self._here(), np.zeros(len(self.targets)))
+
+    def _here(self) -> Any:
+        return self.potential.at_levels(self.levels)
+
+    def _top(self) -> float:
+        """log of ten times the largest least-norm coefficient, or of the start itself where that is larger."""
+        largest = np.abs(np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0]).max()
+        return float(max(np.log(max(10 * largest, np.finfo(float).tiny)), self.potential.levels.max()))
+
+    def advance(self, factor: float) -> Interpolant:
+        target = self.potential.scaled(factor)
+        change = target.levels - self.levels
+        count = max(1, int(np.ceil(np.abs(change).max() / _SPACING)))
+        for fraction in np.arange(1, count + 1) / count:
+            if not (self.resolved and self._step(target.levels - (1 - fraction) * change)):
+                break
+        return self._certified(target)
+
+    def _step(self, levels: np.ndarray) -> bool:
+        """Move to other levels; False, and no move, if the small coefficients have left the range of float64."""
+        solve, self.resolved = self._system(self._here(), self.dual)
+        if not self.resolved:
+            return False
+        self.solve = solve
+        large = np.abs(self.dual @ self.inputs).max() < 1 and np.ptp(levels - self.levels) == 0
+        guess = self.dual * np.exp(self.levels[0] - levels[0]) if large else self.dual + self._drift(levels)
+        self.levels = levels
+        self.dual = self._newton(self._here(), guess)
+        return True
+
+    def _drift(self, levels: np.ndarray) -> np.ndarray:
+        """First-order change of the dual variable: predictions stay while every coefficient scales with its level."""
+        weight = self._here().link(self.dual @ self.inputs)
+        return (
+            np.zeros_like(self.dual)
+            if self.solve is None
+            else -self.solve(self.inputs @ (weight * (levels - self.levels)))
+        )
+
+    def _system(self, potential: Any, dual: np.ndarray) -> tuple[Any, bool]:
+        """b -> (X C X')^-1 b, and whether the smallest pivot is above rounding."""
+        rows = np.sqrt(potential.curvature(dual @ self.inputs))[:, None] * self.inputs.T
+        order = np.argsort(-np.abs(rows).max(axis=1), kind="stable")
+        factor, pivots = qr(rows[order], mode="r", pivoting=True)  # pyright: ignore
+        factor = factor[: len(self.targets)]
+        diagonal = np.abs(np.diag(factor))
+
+        def solve(b: np.ndarray) -> np.ndarray:
+            found = np.empty_like(b)
+            found[pivots] = solve_triangular(factor, solve_triangular(factor, b[pivots], trans=1))
+            return found
+
+        return solve, bool(diagonal.min() ** 2 > _RESOLUTION * diagonal.max() ** 2)
+
+    def _newton(self, potential: Any, dual: np.ndarray) -> np.ndarray:
+        """The iterate of smallest residual; ends at rounding, or after eight steps without progress."""
+        size = float(np.linalg.norm(self.targets))
+        best, least, waiting = dual, np.inf, 0
+        for _ in range(_NEWTON):
+            residual = self.targets - self.inputs @ potential.link(dual @ self.inputs)
+            error = float(np.linalg.norm(residual))
+            best, least, waiting = (dual, error, 0) if error < least else (best, least, waiting + 1)
+            if least <= _ACCURACY * size or waiting >= _PATIENCE:
+                break
+            step = self._system(potential, dual)[0](residual)
+            reach = np.abs(step @ self.inputs).max()
+            dual = dual + min(1.0, 2 / reach if reach > 0 else 1.0) * step
+            self.iterations += 1
+        return best
+
+    def _certified(self, target: Any) -> Interpolant:
+        """The solution for `target`; past the resolution limit its dual is extrapolated and its weight is the last one resolved."""
+        weight = self._here().link(self.dual @ self.inputs)
+        dual = self.basis @ (self.dual if self.resolved else self.dual + self._drift(target.levels))
+        found = interpolation_bracket(self.data, weight, dual, target)
+        return Interpolant(target.name, weight, dual, found, self.resolved, self.iterations)

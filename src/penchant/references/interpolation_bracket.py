@@ -1,0 +1,69 @@
+"""Certificates for interpolation: bounds on the least norm or potential subject to X theta = y, from any primal and any dual.
+
+This file knows no solver either: the dual variable that a run accumulates on its residuals is as good as a solver's.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from .bracket import Bracket, Norm
+
+
+class Potential(Protocol):
+    """A convex function with its conjugate and its gradient."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def nonnegative(self) -> bool: ...
+    def value(self, weight: np.ndarray) -> float: ...
+    def conjugate(self, dual: np.ndarray) -> float: ...
+    def gradient(self, weight: np.ndarray) -> np.ndarray: ...
+
+
+def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> Bracket:
+    r"""Bounds on min f(theta) subject to X theta = y, with f a norm or a potential.
+
+    Weak duality: $f(\theta) \ge \langle\nu, y\rangle - f^*(X^\top\nu)$ for a potential, $\ge \langle\nu, y\rangle/\|X^\top\nu\|_*$ for a norm. The upper bound is f at the
+    projection of the primal on the solutions. The residuals are 0 at the optimum: `infeasibility` |X theta - y| / |y| before the
+    projection, `negativity` of the smallest coefficient where weights must be nonnegative, `complementarity` the slack of
+    Fenchel's inequality relative to f, `misalignment` the same relative to |theta| |X' nu| (for a norm).
+    """
+    inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
+    weight, dual = np.asarray(primal, float), np.asarray(dual, float)
+    pull, paired = dual @ inputs, float(dual @ targets)
+    residual = targets - inputs @ weight
+    size = max(float(np.linalg.norm(targets)), np.finfo(float).tiny)
+    repaired = weight + np.linalg.lstsq(inputs, residual, rcond=1e-12)[0]
+    negativity = 0.0
+    if _potential(objective):
+        if objective.nonnegative:
+            negativity = float(max(0.0, -weight.min()) / np.abs(weight).max())
+            repaired = np.where(
+                repaired < 0, np.where(repaired > -1e-13 * np.abs(repaired).max(), 0.0, repaired), repaired
+            )
+        lower, upper = paired - objective.conjugate(pull), objective.value(repaired)
+        slack = objective.value(repaired) + objective.conjugate(pull) - float(repaired @ pull)
+        misalignment = slack / max(float(np.linalg.norm(repaired) * np.linalg.norm(pull)), np.finfo(float).tiny)
+    else:
+        lower, upper = _norm_bounds(objective, repaired, pull, paired)
+        slack = upper - float(repaired @ pull) / objective.dual(pull) if pull.any() else upper
+        misalignment = slack / max(upper, np.finfo(float).tiny)
+    return Bracket(
+        lower=float(lower),
+        upper=float(upper),
+        infeasibility=float(np.linalg.norm(residual) / size),
+        negativity=negativity,
+        complementarity=float(slack / upper) if upper > 0 else 0.0,
+        misalignment=float(misalignment),
+    )
+
+
+def _potential(objective: Any) -> bool:
+    return callable(getattr(objective, "conjugate", None))
+
+
+def _norm_bounds(norm: Norm, weight: np.ndarray, pull: np.ndarray, paired: float) -> tuple[float, float]:
+    reach = norm.dual(pull)
+    return (paired / reach if reach > 0 else 0.0), norm.value(weight)

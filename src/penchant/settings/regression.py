@@ -1,0 +1,98 @@
+"""Linear regression: predictions <x_i, theta> against targets, with an infimum that is attained."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from .base import Infimum, Weighing
+from .check import real_array
+from .losses import AbstractLoss, Squared
+
+_RANK = 1e-12  # singular values below this fraction of the largest count as zero
+
+
+class Regression(eqx.Module):
+    r"""Inputs $x_i \in \mathbb R^d$ with targets $y_i$; the weight $\theta$ predicts $\langle x_i, \theta\rangle$.
+
+    `fitted` is the projection of the targets on the range of the inputs: what least squares can reach, and all that a gradient
+    ever sees of the targets. `unexplained` is $\|y - \text{fitted}\|$, 0 up to rounding if some weight interpolates.
+
+    >>> data = Regression([[2.0, 0.0, 1.0], [0.0, 1.0, 1.0]], [2.0, -1.0])
+    >>> data.margins(jnp.array([1.0, 0.0, 0.5])).tolist(), data.rank, round(data.unexplained, 12)
+    ([2.5, 0.5], 2, 0.0)
+    """
+
+    inputs: Float[Array, "n d"]
+    targets: Float[Array, "n"]
+    fitted: Float[Array, "n"]
+    rank: int = eqx.field(static=True)
+    unexplained: float = eqx.field(static=True)
+
+    def __init__(self, inputs: Any, targets: Any):
+        inputs = real_array(inputs, "inputs", "Regression", "(n, d)", 2)
+        targets = real_array(targets, "targets", "Regression", "(n,)", 1)
+        if len(targets) != len(inputs):
+            raise ArgumentError("targets", "Regression", f"one per sample ({len(inputs)})", f"{len(targets)}")
+        if not inputs.any():
+            raise ArgumentError("inputs", "Regression", "non-zero somewhere", "only zeros")
+        left, sizes, _ = np.linalg.svd(inputs, full_matrices=False)
+        self.rank = int((sizes > _RANK * sizes[0]).sum())
+        basis = left[:, : self.rank]
+        rest = targets - basis @ (basis.T @ targets)
+        rest = rest - basis @ (
+            basis.T @ rest
+        )  # once more: the first projection leaves rounding of the size of the targets
+        self.unexplained = float(np.linalg.norm(rest)) if self.rank < len(targets) else 0.0
+        self.inputs, self.targets = jnp.asarray(inputs), jnp.asarray(targets)
+        self.fitted = jnp.asarray(targets - rest if self.rank < len(targets) else targets)
+
+    @property
+    def consistent(self) -> bool:
+        """Whether some weight interpolates all targets, to 1e-10 of their size."""
+        return self.unexplained <= 1e-10 * float(jnp.linalg.norm(self.targets))
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.inputs.shape[-1],)
+
+    @property
+    def names(self) -> dict[str, str]:
+        return {"norm": "l2", "margin": "<x, theta>"}
+
+    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
+        """The predictions: they play the part that margins play in classification."""
+        return self.inputs @ weight
+
+    def residuals(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
+        return self.inputs @ weight - self.targets
+
+    def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
+        return coefficients @ self.inputs
+
+    def gram(self) -> Float[Array, "n n"]:
+        return self.inputs @ self.inputs.T
+
+    def constrained(self) -> np.ndarray:
+        """Which predictions an interpolant must match: all."""
+        return np.ones(self.inputs.shape[0], bool)
+
+    def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
+        """The excess is scale/2 |X theta - fitted|^2: the part of the residual that no weight removes has dropped out."""
+        gap = margins - self.fitted
+        size = jnp.linalg.norm(gap)
+        safe = jnp.where(size > 0, size, 1.0)
+        log_size = jnp.where(size > 0, jnp.log(safe), -jnp.inf)
+        log_scale = jnp.log(loss.scale)  # pyright: ignore[reportAttributeAccessIssue]
+        return Weighing(2 * log_size + log_scale - jnp.log(2.0), log_size + log_scale, -gap / safe)
+
+    def check_loss(self, loss: AbstractLoss) -> None:
+        if not isinstance(loss, Squared):
+            raise ArgumentError("loss", "Setting", "Squared() on `Regression` data", f"{type(loss).__name__}()")
+
+    def infimum(self, loss: AbstractLoss) -> Infimum:
+        value = 0.5 * float(loss.scale) * self.unexplained**2 / len(self.targets)  # pyright: ignore[reportAttributeAccessIssue]
+        return Infimum(value, attained=True, why="every least-squares solution attains it")

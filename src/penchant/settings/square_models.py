@@ -1,0 +1,128 @@
+"""Square parametrisations: weights made of squared parameters, trained from a positive start of size alpha."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from .potentials import Entropy, HyperbolicEntropy
+
+
+def _check_alpha(alpha: Any, owner: str) -> Array:
+    value = jnp.asarray(alpha, float)
+    if value.ndim > 1 or not bool(jnp.all((value > 0) & jnp.isfinite(value))):
+        raise ArgumentError("alpha", owner, "positive and finite (zero is a critical point)", alpha)
+    return value
+
+
+def _positive_start(params: Any, owner: str) -> np.ndarray:
+    start = np.asarray(params, float)
+    if not (np.isfinite(start).all() and (start > 0).all()):
+        raise ArgumentError("start", owner, "positive and finite in every entry", f"smallest entry {start.min():g}")
+    return start
+
+
+class Squares(eqx.Module):
+    r"""$\theta = \beta\odot\beta \ge 0$ from the start $\beta = \alpha$ (one number, or one per coordinate).
+
+    Gradient flow minimises KL($\theta\,|\,\alpha^2$) among nonnegative interpolants; for $\alpha\to0$ that is the l1 norm.
+    """
+
+    alpha: Float[Array, "*b"]
+
+    def __init__(self, alpha: Any):
+        self.alpha = _check_alpha(alpha, "Squares")
+
+    def zeros(self, data: Any) -> Array:
+        """The start alpha: from zero itself no gradient ever leads away."""
+        return jnp.broadcast_to(self.alpha, data.weight_shape)
+
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
+        return jnp.asarray(scale * np.abs(rng.standard_normal(data.weight_shape)))
+
+    def weight(self, params: Array, data: Any) -> Array:
+        return params**2
+
+    def named(self, params: Array, data: Any) -> dict[str, Array]:
+        return {"beta": params}
+
+    def linearise(self, params: Array, data: Any) -> tuple[Array, Callable[[Array], Array]]:
+        return data.margins(params**2), lambda cotangent: 2 * params * data.adjoint(cotangent)
+
+    def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
+        return (data.inputs * (4 * params**2)) @ data.inputs.T
+
+    def inner(self, a: Array, b: Array) -> Float[Array, ""]:
+        return jnp.vdot(a, b)
+
+    def norm(self, params: Array) -> Float[Array, ""]:
+        return jnp.linalg.norm(params)
+
+    def refresh(self, params: Array) -> Array:
+        return params
+
+    def potential(self, start: Any) -> Entropy:
+        """What gradient flow from `start` minimises."""
+        return Entropy(2 * np.log(_positive_start(start, "Squares")))
+
+    def moved(self, start: Any, dual: Any) -> np.ndarray:
+        """The parameters at the dual point s = X' nu of the flow from `start`."""
+        return np.exp(np.log(np.asarray(start)) + np.asarray(dual) / 2)
+
+
+class SignedSquares(eqx.Module):
+    r"""$\theta = w_+\odot w_+ - w_-\odot w_-$ from the start $w_+ = w_- = \alpha$ (one number, or one per coordinate).
+
+    The parameters are the two rows $w_+$, $w_-$. Gradient flow minimises $Q_\alpha$ among interpolants: the l2 norm for
+    $\alpha\to\infty$, the l1 norm for $\alpha\to0$.
+    """
+
+    alpha: Float[Array, "*b"]
+
+    def __init__(self, alpha: Any):
+        self.alpha = _check_alpha(alpha, "SignedSquares")
+
+    def zeros(self, data: Any) -> Array:
+        """The start alpha: from zero itself no gradient ever leads away."""
+        return jnp.broadcast_to(self.alpha, (2, *data.weight_shape))
+
+    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
+        return jnp.asarray(scale * np.abs(rng.standard_normal((2, *data.weight_shape))))
+
+    def weight(self, params: Array, data: Any) -> Array:
+        return params[0] ** 2 - params[1] ** 2
+
+    def named(self, params: Array, data: Any) -> dict[str, Array]:
+        return {"w_plus": params[0], "w_minus": params[1]}
+
+    def linearise(self, params: Array, data: Any) -> tuple[Array, Callable[[Array], Array]]:
+        def pull(cotangent: Array) -> Array:
+            slope = data.adjoint(cotangent)
+            return 2 * params * jnp.stack([slope, -slope])
+
+        return data.margins(self.weight(params, data)), pull
+
+    def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
+        return (data.inputs * (4 * (params**2).sum(axis=0))) @ data.inputs.T
+
+    def inner(self, a: Array, b: Array) -> Float[Array, ""]:
+        return jnp.vdot(a, b)
+
+    def norm(self, params: Array) -> Float[Array, ""]:
+        return jnp.linalg.norm(params.ravel())
+
+    def refresh(self, params: Array) -> Array:
+        return params
+
+    def potential(self, start: Any) -> HyperbolicEntropy:
+        """What gradient flow from `start` minimises."""
+        plus, minus = np.log(_positive_start(start, "SignedSquares"))
+        return HyperbolicEntropy(plus + minus, plus - minus)
+
+    def moved(self, start: Any, dual: Any) -> np.ndarray:
+        """The parameters at the dual point s = X' nu of the flow from `start`."""
+        return np.exp(np.log(np.asarray(start)) + np.stack([np.asarray(dual), -np.asarray(dual)]) / 2)

@@ -1,0 +1,272 @@
+"""Which interpolant: least norm, sparse recovery, and the way from the kernel regime to the sparse one."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..diagnostics.restricted_isometry import restricted_isometry
+from ..flow.flow import GradientFlow
+from ..flow.mirror import follow_dual
+from ..optimisers.base import Descent, gradient_descent
+from ..optimisers.geometry import L2
+from ..optimisers.memory import Adam, HeavyBall
+from ..optimisers.step_rules import Constant
+from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
+from ..settings.base import Setting
+from ..settings.generators import sparse_regression
+from ..settings.losses import Squared
+from ..settings.parametrisations import Direct
+from ..settings.potentials import Entropy, q_alpha
+from ..settings.regression import Regression
+from ..theorems.catalogue import judge, predict
+from ..theorems.interpolation_claims import sparse_rate, strict_dual, three_routes
+from ..theorems.sparse_recovery_claims import error_at, noise_growth, square_setting, window_bound
+from ..training.recorders import LogSpaced
+from ..training.train import train
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+
+_TERMS = {
+    **DEFINITIONS,
+    "alpha": "size of the start of every parameter",
+    "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
+    "squared error": "squared l2 distance to the sparse weight that made the targets",
+}
+
+
+def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    rng = np.random.default_rng(seed)
+    n, d = (100, 400) if full else (20, 50)
+    data = Regression(rng.standard_normal((n, d)), rng.standard_normal(n))
+    begin = rng.standard_normal(d)
+    setting = Setting(data, Direct(), Squared(), "sum")
+    step = 1 / float(np.linalg.norm(np.asarray(data.inputs), 2) ** 2)
+    rules = {
+        "gradient flow": GradientFlow(),
+        "gradient descent": gradient_descent(step),
+        "heavy ball": Descent(Constant(step), L2(), HeavyBall(0.9)),
+        "Adam": Adam(1e-3, eps=1e-8),
+    }
+    runs, findings = {}, []
+    for name, rule in rules.items():
+        for label, start in (("0", np.zeros(d)), ("a random start", begin)):
+            progress(f"{name} from {label}")
+            flow = isinstance(rule, GradientFlow)
+            run = (
+                train(setting, rule, start)
+                if flow
+                else train(setting, rule, start, steps=20_000, recorder=LogSpaced(60))
+            )
+            prediction = predict(setting, rule)
+            findings.append(
+                Finding(
+                    f"{name} from {label}: {prediction.theorem.statement}",
+                    judge(prediction, run),
+                    prediction.theorem.citation,
+                )
+            )
+            runs[f"{name} from {label}"] = run
+    right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[2]
+    off = lambda run: np.array(
+        [np.linalg.norm(w - run.at(0) - right.T @ (right @ (w - run.at(0)))) for w in run.params[1:]]
+    )
+    least = float(np.linalg.norm(minimum_norm(data).weight))
+    descents = {name: run for name, run in runs.items() if "flow" not in name}
+    figures = (
+        Figure(
+            "off-span",
+            "Combinations of gradients stay in the span of the inputs",
+            "step",
+            "off-span part",
+            tuple(Line(name, run.steps[1:], np.maximum(off(run), 1e-18)) for name, run in descents.items()),
+            "Adam leaves the span; all others stay in it to rounding.",
+            "log",
+            "log",
+        ),
+        Figure(
+            "norm",
+            "Norm of the weight over the least norm",
+            "step",
+            "norm / least norm",
+            tuple(Line(name, run.steps[1:], run.norm[1:] / least) for name, run in descents.items()),
+            "From 0 descent ends at 1; a start outside the span keeps its part there.",
+            "log",
+            "log",
+        ),
+    )
+    return Result(tuple(findings), figures, (), {name.replace(" ", "-"): run for name, run in runs.items()}, _TERMS)
+
+
+def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    data, weight = sparse_regression(80, 200, 3, 1 + seed, signed=False)
+    alphas, step = (1e-2, 1e-4, 1e-6), 0.05
+    descents, flows, rows = [], [], []
+    for alpha in alphas:
+        progress(f"alpha = {alpha:g}")
+        begin = round(np.log(200 / alpha) / step)
+        run = train(square_setting(data, alpha), gradient_descent(step), steps=10 * begin, recorder=LogSpaced(80))
+        errors = np.array([error_at(run, k, weight) for k in range(len(run))])
+        descents.append(Line(f"descent, alpha = {alpha:g}", run.steps[1:] * step, errors[1:], "points"))
+        program = minimum_potential(data, Entropy(np.full(200, 2 * np.log(alpha)))).weight
+        limit = float(((program - weight) ** 2).sum())
+        if alpha >= (1e-6 if full else 1e-4):
+            path = follow_dual(square_setting(data, alpha), until=float(np.log(1e13 if full else 1e11)))
+            weights = np.exp(2 * np.log(alpha) + path.dual[1:] @ np.asarray(data.inputs))
+            flows.append(
+                Line(f"flow, alpha = {alpha:g}", np.exp(path.log_time[1:]), ((weights - weight) ** 2).sum(axis=1))
+            )
+            flows.append(
+                Line(
+                    f"limit program, alpha = {alpha:g}",
+                    np.exp(path.log_time[1:]),
+                    np.full(len(weights), limit),
+                    "prediction",
+                )
+            )
+        window = (np.log(200 / alpha) / step, 1 / (step * np.sqrt(200 * alpha)))
+        rows.append(
+            (
+                f"{alpha:g}",
+                f"{errors[-1]:.4g}",
+                f"{alpha * np.sqrt(200):.4g}",
+                f"{limit:.4g}",
+                f"[{window[0]:.0f}, {window[1]:.0f}]" if window[0] < window[1] else "empty",
+            )
+        )
+    isometry = tuple(
+        (str(s), f"{found.lower:.4g}", f"{found.upper:.4g}", "yes" if found.exact else "no")
+        for s, found in ((s, restricted_isometry(np.asarray(data.inputs), s)) for s in (1, 2, 4, 6))
+    )
+    n, d = data.inputs.shape
+    findings = (
+        Finding(
+            "Inside the time window the squared error is at most alpha sqrt(d).",
+            window_bound(False),
+            "Theorem 9.4 of the notes",
+        ),
+        Finding("When the signal is learned the noise is alpha^(1 - A_j1/A_11).", noise_growth(False), "derived"),
+    )
+    figures = (
+        Figure(
+            "error",
+            "Recovery of a sparse weight: a fast phase, a shelf, a limit",
+            "time (step size * iterations)",
+            "squared error",
+            (*flows, *descents),
+            "The flow is integrated in log t; dashed, the interpolant of least KL divergence.",
+            "log",
+            "log",
+        ),
+    )
+    tables = (
+        Table(
+            "alpha",
+            "Error against alpha",
+            (
+                "alpha",
+                "squared error of descent at the end",
+                "bound alpha sqrt(d)",
+                "limit program",
+                "time window in iterations",
+            ),
+            tuple(rows),
+            f"c_n = n/(r^2 log^2 d) = {n / (9 * np.log(d) ** 2):.3g}; the theorem asks for an unspecified large constant.",
+        ),
+        Table(
+            "isometry",
+            "Restricted isometry of these inputs",
+            ("s", "lower bound on delta_s", "upper bound", "exact"),
+            isometry,
+            "Values near or above 1: the sufficient condition of the theory fails, and recovery works all the same. Bounds prove nothing about recovery.",
+        ),
+    )
+    return Result(findings, figures, tables, {}, _TERMS)
+
+
+def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    data, weight = sparse_regression(seed=seed)
+    alphas = np.geomspace(1e3, 1e-14, 69)
+    progress("the path of minimisers from alpha = 1000 to 1e-14")
+    path = [found for found in potential_path(data, q_alpha(1.0, 100), tuple(np.log(alphas))) if found.resolved]
+    alphas = alphas[: len(path)]
+    least, short = basis_pursuit(data).value, float(np.linalg.norm(minimum_norm(data).weight))
+    l1 = np.array([np.abs(found.weight).sum() for found in path]) - least
+    l2 = np.array([np.linalg.norm(found.weight) for found in path]) - short
+    error = np.array([np.linalg.norm(found.weight - weight) for found in path])
+    exponent = 2 * (1 - strict_dual(data, weight))
+    guide = l1[-10] * (alphas / alphas[-10]) ** exponent
+    low = alphas < 1e-3
+    curves = Figure(
+        "phase",
+        "From the kernel regime to the sparse one",
+        "alpha",
+        "excess",
+        (
+            Line("l1 norm over its minimum", alphas, np.maximum(l1, 1e-16)),
+            Line("l2 norm over its minimum", alphas, np.maximum(l2, 1e-16)),
+            Line("distance to the sparse weight", alphas, error),
+            Line("predicted slope 2(1 - rho)", alphas[low], guide[low], "prediction"),
+        ),
+        f"Minimisers of Q_alpha on {data.inputs.shape[0]} samples in {data.inputs.shape[1]} dimensions; every point is certified.",
+        "log",
+        "log",
+    )
+    draws, ratios = (10 if full else 3), (20, 40, 80)
+    grid = np.array([1.0, 0.1, 0.03, 0.01, 1e-3])
+    lines = []
+    for n in ratios:
+        progress(f"sample-size map: n = {n}")
+        errors = np.zeros((draws, len(grid)))
+        for draw in range(draws):
+            sample, truth = sparse_regression(n, 100, 5, 100 + 10 * seed + draw)
+            found = potential_path(sample, q_alpha(1.0, 100), tuple(np.log(grid)))
+            errors[draw] = [np.linalg.norm(one.weight - truth) ** 2 / 5 for one in found]
+        lines.append(Line(f"n = {n}", grid, np.maximum(errors.mean(axis=0), 1e-12)))
+    map_ = Figure(
+        "sample-size",
+        "Relative population error against alpha",
+        "alpha",
+        "relative squared error",
+        tuple(lines),
+        f"Mean over {draws} draws, five signals in 100 dimensions.",
+        "log",
+        "log",
+    )
+    picked = [
+        int(np.argmin(np.abs(np.log(alphas / alpha)))) for alpha in (1e3, 1.0, 1e-2, 1e-4, 1e-8) if alpha >= alphas[-1]
+    ]
+    rows = tuple(
+        (f"{alphas[k]:.3g}", f"{l1[k] + least:.10g}", f"{l2[k] + short:.10g}", f"{path[k].bracket.gap:.1e}")
+        for k in picked
+    )
+    table = Table(
+        "norms",
+        "Norms of the selected interpolant",
+        ("alpha", "l1 norm", "l2 norm", "certified gap"),
+        rows,
+        f"Least l1 norm {least:.10g}, least l2 norm {short:.10g}.",
+    )
+    findings = (
+        Finding(
+            "The flow on w+^2 - w-^2 converges to the minimiser of Q_alpha.",
+            three_routes(False),
+            "Theorem 9.18 of the notes",
+        ),
+        Finding("Off-support coefficients vanish like alpha^(2(1 - rho)).", sparse_rate(False), "derived"),
+    )
+    return Result(
+        findings,
+        (curves, map_),
+        (table,),
+        {},
+        {
+            **_TERMS,
+            "rho": "smallest largest off-support entry of X' mu among mu with X_S' mu = signs; below 1 the l1 solution is unique",
+        },
+    )
+
+
+STUDIES = (
+    Study("min-norm", "Least-norm interpolation from zero and non-zero starts", "linear_models", min_norm),
+    Study("sparse-recovery", "Sparse recovery by squared parameters", "linear_models", sparse_recovery),
+    Study("kernel-to-rich", "From the kernel regime to the sparse one: Q_alpha", "linear_models", kernel_to_rich),
+)

@@ -1,0 +1,173 @@
+"""Claims on the noise of SGD: where it settles on a quadratic, exactly."""
+
+import numpy as np
+
+from ..diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
+from ..training.noise import quadratic_noise, sample_noise
+from ..verdict import Outcome, Verdict, all_of, at_most
+from .base import Claim
+from .interpolation_claims import DERIVED, PAPER
+from .linear_models import NOTES
+
+
+def _within(
+    measured: float, predicted: float, error: float, what: str, detail: str = "", width: float = 4.0
+) -> Verdict:
+    """Confirmed if the measurement is within `width` standard errors of the prediction."""
+    return at_most(
+        abs(measured - predicted) / error,
+        width,
+        f"{what}: |{measured:.6g} - {predicted:.6g}| in standard errors",
+        detail,
+    )
+
+
+def one_dimension(planted: bool) -> Verdict:
+    """Variance of 40 000 chains; planted: the variance of the diffusion limit."""
+    chains, (step, curvature, noise) = 40_000, (0.1, 2.0, 0.49)
+    ends = quadratic_noise([[curvature]], [[noise]], step, 100, chains)[:, 0]
+    exact = noisy_covariance([[curvature]], [[noise]], step)[0, 0]
+    predicted = diffusion_covariance([[curvature]], [[noise]], step)[0, 0] if planted else exact
+    return _within(float((ends**2).mean()), float(predicted), exact * np.sqrt(2 / chains), "stationary variance")
+
+
+def _pair() -> tuple[np.ndarray, np.ndarray]:
+    """A Hessian and a noise covariance that do not commute."""
+    rng = np.random.default_rng(7)
+    first, second = rng.standard_normal((2, 3, 3))
+    hessian = first @ first.T
+    return 1.5 * hessian / np.linalg.eigvalsh(hessian)[-1] + 0.3 * np.eye(3), second @ second.T
+
+
+def many_dimensions(planted: bool) -> Verdict:
+    """All six entries of the covariance, Hessian and noise not commuting; planted: the Lyapunov equation of the diffusion limit."""
+    hessian, noise = _pair()
+    chains, step = 40_000, 0.3
+    ends = quadratic_noise(hessian, noise, step, 200, chains)
+    exact = noisy_covariance(hessian, noise, step)
+    predicted = diffusion_covariance(hessian, noise, step) if planted else exact
+    error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / chains)
+    worst = float((np.abs(ends.T @ ends / chains - predicted) / error).max())
+    return at_most(worst, 4.0, "largest deviation of a covariance entry in standard errors")
+
+
+def lyapunov(planted: bool) -> Verdict:
+    """The closed form solves S = (I - step A) S (I - step A) + step^2 Sigma, and its transient the iteration; planted: the diffusion limit."""
+    hessian, noise = _pair()
+    step, move = 0.3, np.eye(3) - 0.3 * hessian
+    found = diffusion_covariance(hessian, noise, step) if planted else noisy_covariance(hessian, noise, step)
+    stationary = float(np.abs(move @ found @ move + step**2 * noise - found).max() / np.abs(found).max())
+    iterate = np.zeros((3, 3))
+    for _ in range(7):
+        iterate = move @ iterate @ move + step**2 * noise
+    transient = float(np.abs(noisy_covariance(hessian, noise, step, 7) - iterate).max() / np.abs(iterate).max())
+    return all_of(
+        at_most(stationary, 1e-14, "relative residual of the discrete Lyapunov equation"),
+        at_most(transient, 1e-14, "relative error of the transient after 7 steps"),
+    )
+
+
+def _separate(commuting: bool, planted: bool) -> Verdict:
+    """Correlation of different eigendirections of the Hessian in the stationary covariance."""
+    hessian, noise = _pair()
+    basis = np.linalg.eigh(hessian)[1]
+    if commuting:
+        noise = basis @ np.diag([1.0, 2.0, 3.0]) @ basis.T + (0.5 * noise if planted else 0.0)
+    turned = basis.T @ noisy_covariance(hessian, noise, 0.3) @ basis
+    scale = np.sqrt(np.diag(turned))
+    return at_most(
+        float(np.abs(turned / np.outer(scale, scale) - np.eye(3)).max()),
+        1e-12,
+        "largest correlation between eigendirections of the Hessian",
+    )
+
+
+def separate_printed(planted: bool) -> Verdict:
+    return _separate(False, planted)
+
+
+def separate_commuting(planted: bool) -> Verdict:
+    return _separate(True, planted)
+
+
+def single_sample(planted: bool) -> Verdict:
+    """Trace of the covariance of single-sample SGD on least squares; planted: noise frozen at the solution."""
+    rng = np.random.default_rng(11)
+    inputs, targets = rng.standard_normal((12, 3)), rng.standard_normal(12)
+    step, chains = 0.15, 20_000
+    best = np.linalg.lstsq(inputs, targets, rcond=None)[0]
+    ends = sample_noise(inputs, targets, step, 400, chains, start=best) - best
+    squares = (ends**2).sum(axis=1)
+    residual = targets - inputs @ best
+    frozen = noisy_covariance(inputs.T @ inputs / 12, (inputs * residual[:, None] ** 2).T @ inputs / 12, step)
+    exact = frozen if planted else sample_covariance(inputs, targets, step)
+    return _within(
+        float(squares.mean()), float(np.trace(exact)), float(squares.std() / np.sqrt(chains)), "trace of the covariance"
+    )
+
+
+def isotropic(planted: bool) -> Verdict:
+    """Sigma = sigma^2 A gives S = step sigma^2 (2 - step A)^-1, and flat directions stay; planted: Sigma = I."""
+    rng = np.random.default_rng(3)
+    root = rng.standard_normal((3, 5))
+    hessian, step, variance = root.T @ root / 5, 0.1, 0.7
+    noise = variance * (np.eye(5) if planted else hessian)
+    sizes, basis = np.linalg.eigh(hessian)
+    live = basis[:, sizes > 1e-12]
+    predicted = live @ np.diag(step * variance / (2 - step * sizes[sizes > 1e-12])) @ live.T
+    found = noisy_covariance(hessian, noise, step, 1e5)
+    return at_most(
+        float(np.abs(found - predicted).max() / np.abs(predicted).max()),
+        1e-10,
+        "relative distance to step sigma^2 (2 - step A)^-1 on the range of A",
+    )
+
+
+CLAIMS = (
+    Claim(
+        "noise/variance",
+        PAPER,
+        "In one dimension SGD settles at variance step sigma^2 / (lambda (2 - step lambda)).",
+        f"{NOTES}, section 9.5; exact constant {DERIVED}",
+        one_dimension,
+    ),
+    Claim(
+        "noise/covariance",
+        PAPER,
+        "In any dimension the stationary covariance solves the discrete Lyapunov equation, in closed form in the eigenbasis.",
+        DERIVED,
+        many_dimensions,
+    ),
+    Claim(
+        "noise/lyapunov", PAPER, "Closed form and transient agree with the recursion to rounding.", DERIVED, lyapunov
+    ),
+    Claim(
+        "noise/separate-as-printed",
+        PAPER,
+        "In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes, for any noise.",
+        f"{NOTES}, section 9.5",
+        separate_printed,
+        Outcome.refuted,
+    ),
+    Claim(
+        "noise/separate",
+        PAPER,
+        "The same, if Hessian and noise covariance commute.",
+        f"repair of {NOTES}, section 9.5",
+        separate_commuting,
+    ),
+    Claim(
+        "noise/single-sample",
+        PAPER,
+        "Single-sample SGD on least squares has the covariance of a linear system of size d^2; freezing the noise underestimates it.",
+        DERIVED,
+        single_sample,
+    ),
+    Claim(
+        "noise/isotropic",
+        PAPER,
+        "Label noise gives an isotropic covariance on the range of the Hessian, and none off it.",
+        f"{NOTES}, section 9.5",
+        isotropic,
+    ),
+)

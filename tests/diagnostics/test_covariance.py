@@ -1,0 +1,101 @@
+"""Covariances of noisy descent against SciPy's Lyapunov solvers and plain iteration; restricted isometry against enumeration."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
+
+from penchant.diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
+from penchant.diagnostics.restricted_isometry import restricted_isometry
+from penchant.errors import ArgumentError, StepSizeError
+
+
+def matrices(rng, d=4):
+    first, second = rng.standard_normal((2, d, d))
+    return first @ first.T / d + 0.1 * np.eye(d), second @ second.T
+
+
+def test_stationary_covariance_is_scipys(rng):
+    hessian, noise = matrices(rng)
+    step = 1 / np.linalg.eigvalsh(hessian)[-1]
+    exact = solve_discrete_lyapunov(np.eye(4) - step * hessian, step**2 * noise)
+    assert noisy_covariance(hessian, noise, step) == pytest.approx(exact, rel=1e-10)
+    assert diffusion_covariance(hessian, noise, step) == pytest.approx(
+        solve_continuous_lyapunov(hessian, step * noise), rel=1e-10
+    )
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 40])
+def test_transient_is_the_iteration_also_past_the_edge_of_oscillation(rng, steps):
+    hessian, noise = matrices(rng)
+    step = 1.8 / np.linalg.eigvalsh(hessian)[-1]  # some 1 - step * lambda are negative
+    move, found = np.eye(4) - step * hessian, np.zeros((4, 4))
+    for _ in range(steps):
+        found = move @ found @ move + step**2 * noise
+    assert noisy_covariance(hessian, noise, step, steps) == pytest.approx(found, rel=1e-11)
+
+
+def test_flat_directions_walk_and_have_no_stationary_covariance():
+    hessian = np.diag([1.0, 0.0])
+    assert noisy_covariance(hessian, np.eye(2), 0.1, 50)[1, 1] == pytest.approx(0.01 * 50, rel=1e-12)
+    assert np.isinf(noisy_covariance(hessian, np.eye(2), 0.1)).all()
+    assert noisy_covariance(hessian, hessian, 0.1)[1, 1] == 0.0
+
+
+def test_single_sample_covariance_is_the_fixed_point_of_its_recursion(rng):
+    inputs, targets, step = rng.standard_normal((9, 3)), rng.standard_normal(9), 0.05
+    residual = targets - inputs @ np.linalg.lstsq(inputs, targets)[0]
+    found = sample_covariance(inputs, targets, step)
+    again = np.zeros((3, 3))
+    for x, e in zip(inputs, residual, strict=True):
+        move = np.eye(3) - step * np.outer(x, x)
+        again += (move @ found @ move + (step * e) ** 2 * np.outer(x, x)) / 9
+    assert found == pytest.approx(again, rel=1e-11)
+
+
+def test_unstable_steps_are_refused(rng):
+    with pytest.raises(StepSizeError):
+        noisy_covariance([[2.0]], [[1.0]], 1.0)
+    with pytest.raises(StepSizeError):
+        sample_covariance(rng.standard_normal((9, 3)), rng.standard_normal(9), 5.0)
+
+
+@pytest.mark.parametrize(
+    ("hessian", "noise", "name"),
+    [
+        ([[1.0, 2.0], [0.0, 1.0]], np.eye(2), "hessian"),
+        (np.eye(2), [[1.0, 2.0], [2.0, 1.0]], "noise"),
+        (-np.eye(2), np.eye(2), "hessian"),
+    ],
+)
+def test_matrices_that_are_no_covariances_are_named(hessian, noise, name):
+    with pytest.raises(ArgumentError, match=f"'{name}'"):
+        noisy_covariance(hessian, noise, 0.1)
+
+
+def enumerate_all(inputs, sparsity):
+    excess = inputs.T @ inputs / len(inputs) - np.eye(inputs.shape[1])
+    return max(
+        np.abs(np.linalg.eigvalsh(excess[np.ix_(t, t)])).max()
+        for t in map(list, combinations(range(len(excess)), sparsity))
+    )
+
+
+def test_bounds_hold_and_small_cases_are_exact(rng, monkeypatch):
+    inputs = rng.standard_normal((8, 10))
+    for sparsity in (1, 2, 3):
+        truth = enumerate_all(inputs, sparsity)
+        assert restricted_isometry(inputs, sparsity).lower == pytest.approx(truth, rel=1e-12)
+        monkeypatch.setattr("penchant.diagnostics.restricted_isometry._ENUMERATED", 0)
+        bounds = restricted_isometry(inputs, sparsity)
+        monkeypatch.undo()
+        assert not bounds.exact
+        assert bounds.lower <= truth * (1 + 1e-12) <= bounds.upper * (1 + 2e-12)
+        assert len(bounds.support) == sparsity
+
+
+@pytest.mark.parametrize("sparsity", [0, 11])
+def test_impossible_sparsity_is_refused(rng, sparsity):
+    with pytest.raises(ArgumentError, match="'sparsity'"):
+        restricted_isometry(rng.standard_normal((8, 10)), sparsity)

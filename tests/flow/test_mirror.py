@@ -1,0 +1,89 @@
+"""The dual flow: against a general integrator, against closed forms, from tiny starts, and as a trajectory."""
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import penchant as pt
+from penchant.errors import ArgumentError
+from penchant.flow.mirror import follow_dual
+from penchant.settings.generators import sparse_regression
+
+DATA, TRUTH = sparse_regression(6, 12, 2, 1)
+INPUTS, TARGETS = np.asarray(DATA.inputs), np.asarray(DATA.targets)
+
+
+def test_signed_squares_follow_the_parameter_flow():
+    setting = pt.Setting(DATA, pt.SignedSquares(0.3), pt.Squared(0.7), "mean")
+    scale = 0.7 / 6
+
+    def field(_, state):
+        slope = 2 * scale * (INPUTS @ (state[:12] ** 2 - state[12:] ** 2) - TARGETS) @ INPUTS
+        return np.concatenate([-slope * state[:12], slope * state[12:]])
+
+    exact = solve_ivp(field, (0, 0.5), np.full(24, 0.3), method="DOP853", rtol=1e-12, atol=1e-14).y[:, -1]
+    run = pt.train(setting, pt.GradientFlow(), recorder=pt.Levels("log_time", [np.log(0.5)]))
+    assert np.ravel(run.at(1)) == pytest.approx(exact, rel=1e-6)  # the integrator's 1e-8 per step
+
+
+def test_squares_follow_the_parameter_flow():
+    data = pt.Regression(INPUTS, INPUTS @ np.abs(TRUTH))
+    setting = pt.Setting(data, pt.Squares(0.2), pt.Squared(), "sum")
+    field = lambda _, beta: -2 * ((INPUTS @ beta**2 - np.asarray(data.targets)) @ INPUTS) * beta
+    exact = solve_ivp(field, (0, 0.1), np.full(12, 0.2), method="DOP853", rtol=1e-12, atol=1e-14).y[:, -1]
+    run = pt.train(setting, pt.GradientFlow(), recorder=pt.Levels("log_time", [np.log(0.1)]))
+    assert run.at(1) == pytest.approx(exact, rel=1e-6)
+
+
+def test_a_start_of_1e_100_reaches_the_sparse_solution():
+    setting = pt.Setting(DATA, pt.SignedSquares(1e-100), pt.Squared(), "sum")
+    run = pt.train(setting, pt.GradientFlow())
+    assert run.weight() == pytest.approx(pt.basis_pursuit(DATA).weight, abs=1e-5)
+
+
+@pytest.mark.parametrize("make", [pt.Squares, pt.SignedSquares], ids=lambda make: make.__name__)
+def test_a_run_certifies_itself(make):
+    data = pt.Regression(INPUTS, INPUTS @ np.abs(TRUTH))
+    setting = pt.Setting(data, make(0.1), pt.Squared())
+    run = pt.train(setting, pt.GradientFlow())
+    prediction = pt.predict(setting, pt.GradientFlow())
+    assert pt.judge(prediction, run).outcome is pt.Outcome.confirmed
+    from penchant.studies.own_data import own_bracket
+
+    found = own_bracket(run)
+    assert found.lower == pytest.approx(prediction.reference.value, rel=1e-8)
+    assert found.upper == pytest.approx(prediction.reference.value, rel=1e-8)
+
+
+def test_gradient_descent_stops_where_no_rounding_is_left_and_adam_is_refuted(rng):
+    data = pt.Regression(rng.standard_normal((5, 12)), rng.standard_normal(5))
+    setting = pt.Setting(data, pt.Direct(), pt.Squared(), "sum")
+    step = 1 / np.linalg.norm(np.asarray(data.inputs), 2) ** 2
+    for rule, outcome in (
+        (pt.gradient_descent(step), pt.Outcome.confirmed),
+        (pt.Adam(1e-2, eps=1e-8), pt.Outcome.refuted),
+    ):
+        run = pt.train(setting, rule, steps=20_000)
+        assert pt.judge(pt.predict(setting, rule), run).outcome is outcome
+
+
+def test_a_start_off_zero_is_judged_by_its_own_projection(rng):
+    start = rng.standard_normal(12)
+    setting = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")
+    run = pt.train(setting, pt.GradientFlow(), start)
+    assert run.weight() == pytest.approx(pt.minimum_norm(DATA, start).weight, abs=1e-8)
+    assert pt.judge(pt.predict(setting, pt.GradientFlow()), run).outcome is pt.Outcome.confirmed
+
+
+def test_events_that_regression_does_not_know_are_refused():
+    setting = pt.Setting(DATA, pt.Direct(), pt.Squared())
+    with pytest.raises(ArgumentError, match="'until'"):
+        pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(10.0))
+    with pytest.raises(ArgumentError, match="'setting'"):
+        follow_dual(pt.Setting(pt.Classification([[1.0]], [1]), pt.Direct(), pt.Exponential()))
+
+
+def test_the_flow_stops_at_the_level_asked_for():
+    setting = pt.Setting(DATA, pt.SignedSquares(0.1), pt.Squared())
+    run = pt.train(setting, pt.GradientFlow(), until=pt.LogExcessBelow(-10.0))
+    assert run.log_excess[-1] <= -10.0 < run.log_excess[-2]

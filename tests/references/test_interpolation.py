@@ -1,0 +1,155 @@
+"""Interpolants: against CVXPY and SLSQP where they can, certified everywhere, and honest about what cannot be reached."""
+
+import cvxpy as cp
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import penchant as pt
+from penchant.errors import ArgumentError, InterpolationError
+from penchant.references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
+from penchant.references.interpolation_bracket import interpolation_bracket
+from penchant.settings.generators import sparse_regression
+from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
+
+DATA, TRUTH = sparse_regression(8, 20, 2, 4)
+INPUTS, TARGETS = np.asarray(DATA.inputs), np.asarray(DATA.targets)
+
+
+def by_cvxpy(alpha):
+    """min KL(u | alpha^2) + KL(v | alpha^2) subject to X(u - v) = y: the disciplined form of Q_alpha."""
+    u, v = cp.Variable(20, nonneg=True), cp.Variable(20, nonneg=True)
+    level = np.full(20, alpha**2)
+    cost = cp.sum(cp.kl_div(u, level) + cp.kl_div(v, level))
+    cp.Problem(cp.Minimize(cost), [INPUTS @ (u - v) == TARGETS]).solve(solver="CLARABEL")
+    return u.value - v.value
+
+
+@pytest.mark.parametrize("alpha", [3.0, 0.3, 0.03])
+def test_q_alpha_agrees_with_cvxpy(alpha):
+    ours, theirs = minimum_potential(DATA, q_alpha(alpha, 20)), by_cvxpy(alpha)
+    # Clarabel stops at 1e-8 in the objective, whose curvature is at least 1/(2 alpha^2 + |theta|): 1e-4 * alpha in the point.
+    assert q_alpha(alpha, 20).value(theirs) == pytest.approx(ours.value, rel=1e-7)
+    assert ours.weight == pytest.approx(theirs, abs=1e-4 * max(alpha, 1.0))
+
+
+def test_q_alpha_agrees_with_slsqp():
+    potential = q_alpha(0.5, 20)
+    constraint = {"type": "eq", "fun": lambda w: INPUTS @ w - TARGETS, "jac": lambda w: INPUTS}
+    found = minimize(
+        potential.value,
+        minimum_norm(DATA).weight,
+        jac=potential.gradient,
+        constraints=[constraint],
+        method="SLSQP",
+        options={"ftol": 1e-14, "maxiter": 500},
+    )
+    assert minimum_potential(DATA, potential).weight == pytest.approx(found.x, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "one", "two"),
+    [
+        (1e3, 9.7863063713, 1.2951528720),
+        (1.0, 9.7765395696, 1.2951560028),
+        (1e-1, 7.1254335601, 1.5668453659),
+        (1e-2, 5.2292132632, 2.1368807849),
+        (1e-4, 5.0025269528, 2.2348134988),
+        (1e-8, 5.0000004491, 2.2360677465),
+    ],
+)
+def test_norms_along_the_path_are_the_published_ones(alpha, one, two):
+    data, _ = sparse_regression()
+    weight = minimum_potential(data, q_alpha(alpha, 100)).weight
+    assert np.abs(weight).sum() == pytest.approx(one, abs=2e-10)
+    assert np.linalg.norm(weight) == pytest.approx(two, abs=2e-10)
+
+
+def test_every_point_of_the_path_is_certified_and_the_resolution_limit_is_said():
+    data, _ = sparse_regression()
+    alphas = (1e3, 1.0, 1e-3, 1e-9, 1e-14, 1e-30, 1e-100)
+    path = potential_path(data, q_alpha(1.0, 100), tuple(np.log(alphas)))
+    assert [found.resolved for found in path] == [True] * 5 + [False] * 2
+    for found in path:
+        assert abs(found.bracket.gap) <= 1e-12
+        assert found.bracket.infeasibility <= 1e-12
+
+
+def test_unequal_starts_reach_the_weighted_l1_solution(rng):
+    """Scales exp(-c_j k) with c_j different: for large k the limit is min sum c_j |theta_j|."""
+    costs = rng.uniform(0.5, 2.0, 20)
+    weight = minimum_potential(DATA, HyperbolicEntropy(-40 * costs, np.zeros(20))).weight
+    variable = cp.Variable(20)
+    cp.Problem(cp.Minimize(costs @ cp.abs(variable)), [INPUTS @ variable == TARGETS]).solve(solver="CLARABEL")
+    assert weight == pytest.approx(variable.value, abs=1e-3)
+
+
+def test_basis_pursuit_agrees_with_cvxpy_and_is_certified():
+    found = basis_pursuit(DATA)
+    variable = cp.Variable(20)
+    problem = cp.Problem(cp.Minimize(cp.norm1(variable)), [INPUTS @ variable == TARGETS])
+    problem.solve(solver="CLARABEL")
+    assert found.value == pytest.approx(problem.value, rel=1e-6)
+    assert abs(found.bracket.gap) <= 1e-9
+
+
+def test_the_bracket_of_any_points_contains_the_optimum(rng):
+    potential = q_alpha(0.2, 20)
+    best = minimum_potential(DATA, potential)
+    for size in (1e-3, 0.1, 1.0):
+        primal = best.weight + size * rng.standard_normal(20)
+        dual = best.dual + size * rng.standard_normal(8)
+        found = interpolation_bracket(DATA, primal, dual, potential)
+        assert found.lower <= best.value * (1 + 1e-12) <= found.upper * (1 + 2e-12)
+
+
+def test_minimum_norm_is_the_projection_of_the_start(rng):
+    start = rng.standard_normal(20)
+    found = minimum_norm(DATA, start)
+    assert found.weight == pytest.approx(start + np.linalg.pinv(INPUTS) @ (TARGETS - INPUTS @ start), abs=1e-12)
+    assert abs(found.bracket.gap) <= 1e-12
+
+
+def test_rank_deficient_inputs_are_solved_on_their_range(rng):
+    inputs = np.vstack([INPUTS, INPUTS[0] + INPUTS[1]])
+    data = pt.Regression(inputs, inputs @ TRUTH)
+    twin = minimum_potential(DATA, q_alpha(0.1, 20)).weight
+    assert minimum_potential(data, q_alpha(0.1, 20)).weight == pytest.approx(twin, abs=1e-10)
+
+
+def test_targets_out_of_range_are_refused_with_the_part_that_cannot_be_reached():
+    data = pt.Regression([[1.0, 2.0], [2.0, 4.0]], [1.0, 0.0])
+    with pytest.raises(InterpolationError) as caught:
+        minimum_potential(data, q_alpha(0.1, 2))
+    assert np.asarray(data.inputs).T @ caught.value.weights == pytest.approx(np.zeros(2), abs=1e-12)
+    assert minimum_norm(data).weight == pytest.approx(np.linalg.lstsq(np.asarray(data.inputs), [1.0, 0.0])[0])
+
+
+def test_targets_that_need_a_negative_weight_are_refused_with_a_farkas_vector():
+    data = pt.Regression([[1.0, 2.0]], [-1.0])
+    with pytest.raises(InterpolationError) as caught:
+        minimum_potential(data, Entropy(np.zeros(2)))
+    mu = caught.value.weights
+    assert (np.asarray(data.inputs).T @ mu >= 0).all()
+    assert float(np.asarray(data.targets) @ mu) < 0
+
+
+@pytest.mark.parametrize(
+    ("inputs", "targets", "name"),
+    [
+        ([[1.0, np.nan]], [1.0], "inputs"),
+        ([[1.0, 2.0]], [1.0, 2.0], "targets"),
+        ([[0.0, 0.0]], [1.0], "inputs"),
+        ([1.0], [1.0], "inputs"),
+    ],
+)
+def test_bad_regression_arrays_are_named(inputs, targets, name):
+    with pytest.raises(ArgumentError, match=f"'{name}'"):
+        pt.Regression(inputs, targets)
+
+
+def test_losses_and_data_that_do_not_fit_are_refused():
+    with pytest.raises(ArgumentError, match="'loss'"):
+        pt.Setting(DATA, pt.Direct(), pt.Exponential())
+    with pytest.raises(ArgumentError, match="'loss'"):
+        pt.Setting(pt.Classification([[1.0]], [1]), pt.Direct(), pt.Squared())

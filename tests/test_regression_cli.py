@@ -1,0 +1,54 @@
+"""Own regressions from the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from penchant.cli import main
+from penchant.references.interpolation import minimum_potential
+from penchant.settings.generators import sparse_regression
+from penchant.settings.potentials import q_alpha
+
+
+@pytest.fixture
+def file(tmp_path):
+    data, _ = sparse_regression(6, 12, 2, 1)
+    path = tmp_path / "mine.npz"
+    np.savez(path, inputs=data.inputs, targets=data.targets)
+    return path, data
+
+
+def test_predict_and_save(file, tmp_path, capsys):
+    path, data = file
+    out = tmp_path / "solution.npz"
+    code = main(["predict", str(path), "--setting", "signed-squares", "--alpha", "0.05", "--save", str(out), "--json"])
+    content = json.loads(capsys.readouterr().out)
+    assert code == 0
+    assert content["theorem"] == "minimum-potential"
+    with np.load(out) as saved:
+        assert saved["solution"] == pytest.approx(minimum_potential(data, q_alpha(0.05, 12)).weight, abs=1e-12)
+
+
+def test_targets_alone_mean_regression_and_train_confirms(file, capsys):
+    path, _ = file
+    assert main(["train", str(path), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["prediction"]["theorem"] == "minimum-norm"
+    assert content["verdict"] == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--setting", "signed-squares", "--alpha", "-1"], "alpha"),
+        (["--setting", "regression", "--alpha", "1"], "--alpha"),
+        (["--setting", "squares"], "nonnegative"),
+    ],
+)
+def test_bad_requests_end_with_code_2_and_a_message(file, capsys, arguments, word):
+    path, data = file
+    if "squares" in arguments:
+        np.savez(path, inputs=np.abs(data.inputs), targets=-np.ones(6))
+    assert main(["predict", str(path), *arguments]) == 2
+    assert word in capsys.readouterr().err
