@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from scipy.linalg import lapack
-from scipy.optimize import root_scalar, nnls
+from scipy.optimize import nnls, root_scalar
 
 from ..errors import ArgumentError
 from .bracket import adjoint, margins
