@@ -11,7 +11,7 @@ from penchant.errors import ArgumentError
 from penchant.optimisers.joint import BlockNormalised, JointDescent, JointNormalised, JointPolyak, scheduled_descent
 from penchant.settings.joint import JointTokens, marked_tokens
 from penchant.settings.losses import Logistic
-from penchant.theorems import joint_attention_claims as evidence
+from penchant.theorems import joint_attention_evidence as evidence
 from penchant.training.joint import train_joint
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status

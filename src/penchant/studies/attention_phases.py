@@ -13,7 +13,7 @@ from ..settings.losses import Exponential
 from ..settings.parametrisations import Gram
 from ..settings.tokens import TokenSelection
 from ..theorems.attention_hypotheses import stability_number
-from ..theorems.selections import detect_limit
+from ..theorems.selections import Limit, detect_limit
 from ..training.recorders import At, LogSpaced
 from ..training.train import train
 from ..verdict import at_least, at_most
@@ -82,11 +82,10 @@ def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Res
     return Result(tuple(findings), (figure,), (table,), {}, definitions)
 
 
-def _kinds(sets: list[TokenSelection], length: float, steps: int) -> list[str]:
+def _limits(sets: list[TokenSelection], length: float, steps: int) -> list[Limit]:
     settings = [Setting(data, Gram(data), Exponential()) for data in sets]
     return [
-        detect_limit(one).kind
-        for one in train(settings, normalised_descent(length), steps=steps, recorder=LogSpaced(3))
+        detect_limit(one) for one in train(settings, normalised_descent(length), steps=steps, recorder=LogSpaced(3))
     ]
 
 
@@ -95,7 +94,7 @@ def threshold(rounds: int) -> tuple[float, float]:
     low, high = 0.1, 0.25
     for _ in range(rounds):
         grid = np.linspace(low, high, 11)
-        kinds = _kinds([local_pair(1.0, gap) for gap in grid[1:-1]], 0.01, 40_000)
+        kinds = [limit.kind for limit in _limits([local_pair(1.0, gap) for gap in grid[1:-1]], 0.01, 40_000)]
         low = max([low, *(gap for gap, kind in zip(grid[1:-1], kinds, strict=True) if kind == "local")])
         high = min([high, *(gap for gap, kind in zip(grid[1:-1], kinds, strict=True) if kind == "global")])
     return float(low), float(high)
@@ -111,8 +110,9 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             for d in dimensions:
                 progress(f"d = {d}, correlation {shift:g}, {'equal' if equal else 'random'} scores")
                 sets = _feasible([_shifted(d, one, equal, shift) for one in range(seed, seed + count)])
-                kinds = _kinds(sets, 0.05, 20_000) if sets else []
-                done = sum(kind == "global" for kind in kinds)
+                limits = _limits(sets, 0.05, 20_000) if sets else []
+                done = sum(limit.kind == "global" for limit in limits)
+                local = [limit for limit in limits if limit.kind == "local" and limit.reached is not None]
                 shares.append(done / max(len(sets), 1))
                 rows.append(
                     (
@@ -120,7 +120,8 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                         "equal" if equal else "random",
                         f"{shift:g}",
                         f"{done}/{len(sets)}",
-                        sum(kind == "local" for kind in kinds),
+                        len(local),
+                        sum(limit.reached.locally_optimal for limit in local if limit.reached is not None),
                     )
                 )
             label = f"{'equal' if equal else 'random'} scores, common part {shift:g}"
@@ -149,7 +150,7 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     table = Table(
         "phase",
         "Global runs among feasible data sets",
-        ("d", "scores", "common part", "global / feasible", "local"),
+        ("d", "scores", "common part", "global / feasible", "local", "of these on a locally optimal selection"),
         tuple(rows),
         "n = 5, T = 4; normalised descent from zero; a common vector of the given length is added to every token.",
     )

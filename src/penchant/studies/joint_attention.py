@@ -10,7 +10,7 @@ from ..optimisers.joint import BlockNormalised, scheduled_descent
 from ..settings.base import Setting
 from ..settings.joint import TokenGram, marked_tokens
 from ..settings.losses import Exponential
-from ..theorems import joint_attention_claims as evidence
+from ..theorems import joint_attention_evidence as evidence
 from ..theorems.catalogue import judge, predict
 from ..theorems.joint_limits import detect_joint_limit, joint_references
 from ..training.joint import JointTrajectory, train_joint

@@ -1,7 +1,5 @@
 """Claims on joint training of attention and decoder, with evidence on the data of the paper's Figure 3."""
 
-from functools import cache
-
 import numpy as np
 from scipy.special import lambertw
 
@@ -13,91 +11,40 @@ from ..diagnostics.joint import (
     optimal_entries,
     score_gaps,
 )
-from ..diagnostics.rates import Rate, log_log_slope, rate
-from ..optimisers.joint import BlockNormalised, JointDescent, JointNormalised, JointPolyak, scheduled_descent
+from ..diagnostics.rates import log_log_slope, rate
+from ..optimisers.joint import BlockNormalised, scheduled_descent
 from ..settings.base import Setting
-from ..settings.joint import JointTokens, TokenGram, marked_tokens
+from ..settings.joint import TokenGram
 from ..settings.losses import Exponential
 from ..training.joint import JointTrajectory, train_joint
-from ..training.recorders import At, Every, LogSpaced
+from ..training.recorders import Every
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .base import Claim, judge_direction
 from .joint_attention import JointScheduled, longest_token
+from .joint_attention_evidence import (
+    LENGTH,
+    LONG,
+    RULES,
+    attention_rate,
+    crowded,
+    crowded_runs,
+    every_step,
+    far_runs,
+    figure_data,
+    fleet,
+    references,
+)
 from .joint_limits import JointReferences, detect_joint_limit, joint_references
 from .self_attention import VASUDEVA
 
 PAPER = "self_attention_rates"
-SEEDS = range(10)
-RULES = {
-    "GD": JointDescent(0.1),
-    "NGD": BlockNormalised(0.05),
-    "Eq. (13)": scheduled_descent(0.05),
-    "joint NGD": JointNormalised(0.05),
-    "Polyak": JointPolyak(),
-    "Polyak, cap 100": JointPolyak(cap=100.0),
-}
-SCHEDULE = At(tuple(np.unique(np.append([10, 100], np.geomspace(1e3, 1e4, 60).round()).astype(int)).tolist()))
-LENGTH, LONG = 0.05, 0.3  # step lengths of the paper's figure, and of the runs that look far ahead
-
-
-@cache
-def figure_data() -> tuple[JointTokens, ...]:
-    """The data of Figure 3, one set per seed: every sample supports the decoder."""
-    return tuple(marked_tokens(seed=seed) for seed in SEEDS)
-
-
-@cache
-def references() -> tuple[JointReferences, ...]:
-    return tuple(joint_references(data) for data in figure_data())
-
-
-@cache
-def fleet(name: str) -> tuple[JointTrajectory, ...]:
-    """Ten seeds of 1e4 steps in one vectorised run."""
-    return tuple(train_joint(figure_data(), RULES[name], steps=10_000, recorder=SCHEDULE))
-
-
-@cache
-def _far() -> tuple[JointTrajectory, ...]:
-    return tuple(train_joint(figure_data(), scheduled_descent(LONG), steps=100_000, recorder=LogSpaced(101)))
-
-
-@cache
-def _every_step() -> JointTrajectory:
-    return train_joint(figure_data()[0], scheduled_descent(LENGTH), steps=4000, recorder=Every())
-
-
-@cache
-def crowded(seed: int) -> JointTokens:
-    """Few dimensions: some samples do not support the decoder, and Condition C5 fails."""
-    return marked_tokens(10, 2, 14, 0.3, 3.0, seed)
-
-
-@cache
-def crowded_runs(name: str, seeds: tuple[int, ...] = (0, 1, 2, 13, 15)) -> dict[int, JointTrajectory]:
-    rule = BlockNormalised(LENGTH) if name == "NGD" else scheduled_descent(LONG)
-    runs = train_joint([crowded(seed) for seed in seeds], rule, steps=60_000, recorder=At((100, 1000, 10_000)))
-    return dict(zip(seeds, runs, strict=True))
-
-
-def attention_rate(name: str) -> Rate:
-    """Exponent of 1 - corr of W over steps 1e3 to 1e4, with its interval over the seeds."""
-    pairs = zip(fleet(name), references(), strict=True)
-    return rate(
-        [log_log_slope(run.steps, joint_misalignments(run, found.attention.weight), (1e3, 1e4)) for run, found in pairs]
-    )
-
-
-def norm_rate(name: str, block: str) -> Rate:
-    """Exponent of |W| or |u| over steps 1e3 to 1e4."""
-    return rate([log_log_slope(run.steps, getattr(run, f"norm_{block}"), (1e3, 1e4)) for run in fleet(name)])
 
 
 def theorem2(planted: bool) -> Verdict:
     """-log L grows like 3 length t^(1/3) / |u_mm|: the exponent of the theorem with its sharp constant, over 1e4 to 1e5 steps."""
     power = 1 / 2 if planted else 1 / 3
     checks = []
-    for run, found in zip(_far(), references(), strict=True):
+    for run, found in zip(far_runs(), references(), strict=True):
         late = run.steps >= 1e4
         slope = -np.polyfit(run.steps[late] ** power, run.log_loss[late], 1)[0]
         checks.append(close(slope, LONG / power / found.decoder.value, 5e-3, "decrease of log L per t^(1/3)"))
@@ -106,7 +53,7 @@ def theorem2(planted: bool) -> Verdict:
 
 def theorem8(planted: bool) -> Verdict:
     """log L_t <= log L_0 - (1 / (4 |u_mm|)) * sum of the lengths of the u-steps, at every one of 4000 steps."""
-    run, found = _every_step(), references()[0]
+    run, found = every_step(), references()[0]
     walked = LENGTH * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
     speed = (run.log_loss[0] - run.log_loss[1:]) * found.decoder.value / walked
     return at_least(float(speed.min()), 1.0 if planted else 0.25, "smallest (log L_0 - log L_t) |u_mm| / (path of u)")
@@ -115,14 +62,14 @@ def theorem8(planted: bool) -> Verdict:
 def theorem3_direction(planted: bool) -> Verdict:
     data = figure_data()[0]
     prediction = JointScheduled().predict(Setting(data, TokenGram(data), Exponential()), scheduled_descent(LONG))
-    weight = prediction.rivals[0].weight if planted else _far()[0].weight()
+    weight = prediction.rivals[0].weight if planted else far_runs()[0].weight()
     return judge_direction(prediction, weight)
 
 
 def theorem3_rate(planted: bool) -> Verdict:
     """1 - corr falls at least like 1/log t: the interval of its exponent in log t lies below -1."""
     slopes = []
-    for run, found in zip(_far(), references(), strict=True):
+    for run, found in zip(far_runs(), references(), strict=True):
         distance = joint_misalignments(run, found.attention.weight)
         slopes.append(log_log_slope(np.log(np.maximum(run.steps, 1)), distance, (np.log(1e3), np.log(1e5))))
     found = rate(slopes)
@@ -133,7 +80,7 @@ def theorem3_rate(planted: bool) -> Verdict:
 def theorem3_softmax(planted: bool) -> Verdict:
     """1 - s_opt falls like a power of t: its exponent is length / |W_mm| (Eq. 13 has |W| = length log t)."""
     ratios = []
-    for run, found in zip(_far(), references(), strict=True):
+    for run, found in zip(far_runs(), references(), strict=True):
         late = run.steps >= 1e4
         slope = np.polyfit(np.log(run.steps[late]), log_joint_attention_loss(run)[late].max(axis=1), 1)[0]
         ratios.append(-slope * found.attention.value / LONG)
@@ -162,7 +109,7 @@ def theorem9(planted: bool) -> Verdict:
 
     The planted bound leaves out what each step may add.
     """
-    run, found = _every_step(), references()[0]
+    run, found = every_step(), references()[0]
     first = 2  # W leaves zero at the second step
     norm, distance = run.norm_W[first:], joint_misalignments(run, found.attention.weight)[first:]
     lengths = LENGTH / (run.steps[first:] + 1.0)
@@ -174,11 +121,11 @@ def theorem9(planted: bool) -> Verdict:
 
 def theorem4(planted: bool) -> Verdict:
     """The decoder's margin is at least a quarter of the best one at every step, and tends to the best one."""
-    run, found = _every_step(), references()[0]
+    run, found = every_step(), references()[0]
     worst = float(np.nanmin(decoder_margins(run)) * found.decoder.value)
     final = [
         float(run.norm_u[-1] and decoder_margins(run)[-1]) * one.decoder.value
-        for run, one in zip(_far(), references(), strict=True)
+        for run, one in zip(far_runs(), references(), strict=True)
     ]
     return all_of(
         at_least(worst, 0.9 if planted else 0.25, "smallest margin of u_t over the best margin, 4000 steps"),
@@ -189,7 +136,7 @@ def theorem4(planted: bool) -> Verdict:
 def theorem10(planted: bool) -> Verdict:
     """The relative margin error of u falls like t^(-1/3), over 1e3 to 1e5 steps."""
     slopes = []
-    for run, found in zip(_far(), references(), strict=True):
+    for run, found in zip(far_runs(), references(), strict=True):
         error = 1 - decoder_margins(run) * found.decoder.value
         slopes.append(log_log_slope(run.steps, error, (1e3, 1e5)))
     found = rate(slopes)
@@ -199,7 +146,7 @@ def theorem10(planted: bool) -> Verdict:
 
 def lemma3_gradient(planted: bool) -> Verdict:
     """|grad_u log L| >= 1/(4 |u_mm|) at every step, and log L changes by at most B |du| + B^3 |u| |dW|."""
-    run, found = _every_step(), references()[0]
+    run, found = every_step(), references()[0]
     slope = float(np.exp(run.log_slope_u.min()) * found.decoder.value)
     bound = longest_token(run.data)
     step = np.arange(4000) + 1.0
@@ -214,7 +161,7 @@ def lemma3_gradient(planted: bool) -> Verdict:
 
 def lemma12(planted: bool) -> Verdict:
     """|u_t| <= 3 length t^(1/3) and |W_t| <= length log t at every step."""
-    run = _every_step()
+    run = every_step()
     scale = 0.5 if planted else 1.0
     steps = run.steps[1:]
     return all_of(
@@ -230,7 +177,7 @@ def lemma13(planted: bool) -> Verdict:
 
     The planted run is on crowded data, where one sample ends on its other token.
     """
-    run = train_joint(crowded(1), BlockNormalised(LENGTH), steps=4000, recorder=Every()) if planted else _every_step()
+    run = train_joint(crowded(1), BlockNormalised(LENGTH), steps=4000, recorder=Every()) if planted else every_step()
     share = optimal_entries(run, run.log_attention())
     return all_of(
         at_least(float(np.diff(score_gaps(run), axis=0).min()), 0.0, "smallest change of a score gap in a step"),
@@ -245,7 +192,7 @@ def without_support(planted: bool) -> Verdict:
     The planted twin says that W moves away from W_mm under Eq. (13) on data with full support, too.
     """
     if planted:
-        away = joint_misalignments(_far()[0], references()[0].attention.weight)[2:]
+        away = joint_misalignments(far_runs()[0], references()[0].attention.weight)[2:]
         return at_least(
             float(np.diff(away).max()), 0.0, "change of 1 - corr to W_mm between records, full support, worst"
         )

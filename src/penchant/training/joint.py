@@ -94,7 +94,7 @@ def train_joint(
     >>> from penchant.settings.joint import marked_tokens
     >>> run = train_joint(marked_tokens(), BlockNormalised(0.05), steps=100)
     >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
-    ('out_of_steps', 4.98, 4.75)
+    ('out_of_steps', 4.98, 4.83)
     """
     loss = Exponential() if loss is None else loss
     many = not isinstance(data, JointTokens)

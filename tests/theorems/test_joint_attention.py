@@ -1,0 +1,129 @@
+"""Predictions, verdicts, limits and the command line of joint training."""
+
+import json
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.cli import main
+from penchant.settings.base import Setting
+from penchant.theorems import joint_attention_evidence as evidence
+from penchant.theorems.joint_attention import near_orthogonal, short_joint_steps
+from penchant.verdict import Outcome
+
+
+def setting_of(data):
+    return Setting(data, pt.TokenGram(data), pt.Exponential())
+
+
+def test_the_theorem_speaks_of_its_own_steps_only():
+    setting = setting_of(evidence.figure_data()[0])
+    assert pt.predict(setting, pt.scheduled_descent(0.05)).theorem.name == "theorem-3"
+    other = pt.predict(setting, pt.BlockNormalised(0.05))
+    assert other.theorem.name == "joint-conjecture"
+    assert not other.holds
+
+
+def test_hypotheses_of_figure_3():
+    data = evidence.figure_data()[0]
+    held = {h.name: h for h in pt.predict(setting_of(data), pt.scheduled_descent(0.05)).hypotheses}
+    assert held["long_optimal_tokens"].slack == pytest.approx(1 - 0.58, abs=0.01)
+    assert held["decoder_support"].holds
+    assert not held["short_steps"].holds
+    ratios = [1 - near_orthogonal(one).slack for one in evidence.figure_data()]
+    assert 2.85 < min(ratios) < max(ratios) < 5.45
+    assert short_joint_steps(0.0114, data).holds
+
+
+def test_full_support_is_reported_with_its_worst_sample():
+    hypothesis = {
+        h.name: h for h in pt.predict(setting_of(evidence.crowded(2)), pt.scheduled_descent(0.05)).hypotheses
+    }["decoder_support"]
+    assert not hypothesis.holds
+    dual = pt.joint_references(evidence.crowded(2)).decoder.dual
+    assert dual[int(hypothesis.offender.split()[1])] == dual.min()
+
+
+@pytest.mark.parametrize(("seed", "kind"), [(0, "global"), (1, "local"), (2, "global"), (13, "local"), (15, "local")])
+def test_the_reached_selection_is_named(seed, kind):
+    run = evidence.crowded_runs("NGD")[seed]
+    limit = pt.detect_joint_limit(run)
+    assert limit.kind == kind
+    assert sum(np.asarray(limit.tokens) != np.asarray(run.data.optimal)) == (kind == "local")
+    assert max(limit.decoder, limit.offset) < 1e-6 < limit.attention
+
+
+def test_a_run_elsewhere_is_refuted_with_the_program_it_solves():
+    data = evidence.crowded(1)
+    verdict = pt.judge(pt.predict(setting_of(data), pt.BlockNormalised(0.05)), evidence.crowded_runs("NGD")[1])
+    assert verdict.outcome is Outcome.refuted
+    assert "local on tokens" in verdict.detail
+
+
+def test_a_young_run_is_undecided():
+    run = pt.train_joint(evidence.figure_data()[0], pt.scheduled_descent(0.05), steps=1, recorder=pt.At((1,)))
+    limit = pt.detect_joint_limit(run)
+    assert limit.kind == "undecided"
+    assert np.isnan(limit.offset)
+
+
+@pytest.fixture
+def file(tmp_path):
+    data = evidence.crowded(2)
+    path = tmp_path / "data.npz"
+    np.savez(path, tokens=data.tokens, labels=data.labels, optimal=data.optimal)
+    return str(path)
+
+
+def test_the_command_line_predicts_and_trains(file, tmp_path, capsys):
+    assert main(["predict", file, "--setting", "attention", "--joint", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    found = pt.joint_references(evidence.crowded(2))
+    assert content["theorem"] == "theorem-3"
+    assert content["programs"]["decoder"]["value"] == pytest.approx(found.decoder.value)
+    assert len(content["programs"]["decoder_support"]) == 8
+    saved = tmp_path / "run.npz"
+    command = [
+        "train",
+        file,
+        "--joint",
+        "--optimiser",
+        "ngd",
+        "--step-size",
+        "0.05",
+        "--steps",
+        "2000",
+        "--save",
+        str(saved),
+    ]
+    assert main([*command, "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["limit"] == "global"
+    assert content["distances"]["offset"] < content["distances"]["attention"]
+    assert saved.exists()
+    assert main(command) == 0
+    assert "offset program" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        ["--optimiser", "scheduled"],
+        ["--joint", "--optimiser", "adam"],
+        ["--joint", "--time", "3"],
+        ["--joint", "--cap", "3"],
+        ["--joint", "--setting", "linear"],
+        ["--joint", "--start", "small"],
+    ],
+)
+def test_options_that_mean_nothing_are_refused(file, extra, capsys):
+    assert main(["train", file, *extra]) == 2
+    assert "must be" in capsys.readouterr().err
+
+
+def test_missing_arrays_are_named(tmp_path, capsys):
+    path = tmp_path / "data.npz"
+    np.savez(path, tokens=np.ones((2, 2, 2)), labels=np.ones(2))
+    assert main(["predict", str(path), "--joint"]) == 2
+    assert "optimal" in capsys.readouterr().err
