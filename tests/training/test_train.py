@@ -281,7 +281,7 @@ def test_float32_data_are_refused():
 def test_training_without_x64_is_refused(monkeypatch):
     monkeypatch.setattr(train_module.jnp, "zeros", lambda shape: np.zeros(shape, np.float32))
     with pytest.raises(ArgumentError, match="jax_enable_x64"):
-        train_module._check_precision(PAIR)
+        pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(2), steps=1)
 
 
 @pytest.mark.parametrize("status", list(Status))
