@@ -7,8 +7,8 @@ import numpy as np
 from ..errors import ArgumentError
 
 
-def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int) -> np.ndarray:
-    """`value` as a finite float64 array with the given number of dimensions."""
+def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
+    """`value` as a finite float64 array with the given number of dimensions and a largest entry between 1/limit and limit."""
     try:
         array = np.asarray(value)
     except ValueError as error:  # ragged nested lists
@@ -23,9 +23,11 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int) -
         where = tuple(int(i) for i in bad[0])
         raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)")
     largest = np.abs(array).max()
-    if largest > 1e100 or 0 < largest < 1e-100:
+    if largest > limit or 0 < largest < 1 / limit:
         fix = "rescale it: products of its entries must neither over- nor underflow"
-        raise ArgumentError(name, owner, "between 1e-100 and 1e100 in size", f"a largest entry of {largest:.3g}", fix)
+        raise ArgumentError(
+            name, owner, f"between {1 / limit:.0e} and {limit:.0e} in size", f"a largest entry of {largest:.3g}", fix
+        )
     return array
 
 

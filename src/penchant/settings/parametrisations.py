@@ -89,6 +89,9 @@ class Gram(eqx.Module):
         self.origin = jnp.zeros(data.weight_shape) if origin is None else jnp.asarray(origin, float)
         if self.origin.shape != data.weight_shape:
             raise ArgumentError("origin", "Gram", f"of shape {data.weight_shape}", f"shape {self.origin.shape}")
+        bad = np.asarray(self.origin)[~np.isfinite(np.asarray(self.origin))]
+        if len(bad):
+            raise ArgumentError("origin", "Gram", "finite", f"{bad[0]} ({len(bad)} such entries)")
         self.offset = data.margins(self.origin)
         # Least squares in the features themselves: the Gram matrix would square their condition number.
         inside, self.shift = _project(self.origin, self.offset, data)

@@ -14,6 +14,7 @@ from .base import Infimum, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Squared
 
+_LARGEST = 1e60  # the Gram matrix has products of four entries
 _TIE = 1e-9  # scores closer than this, relative to the largest score, count as tied
 
 
@@ -45,7 +46,7 @@ class TokenSelection(eqx.Module):
         scores: Any = None,
         ties: str = "raise",
     ):
-        tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3)
+        tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, _LARGEST)
         length = tokens.shape[1]
         if length < 2:
             raise ArgumentError("tokens", "TokenSelection", "at least two tokens per sample", f"T = {length}")
@@ -180,7 +181,7 @@ def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: 
 def _queries(tokens: np.ndarray, queries: Any) -> np.ndarray:
     if queries is None:
         queries = tokens[:, 0]
-    queries = real_array(queries, "queries", "TokenSelection", "(n, d)", 2)
+    queries = real_array(queries, "queries", "TokenSelection", "(n, d)", 2, _LARGEST)
     if len(queries) != len(tokens):
         raise ArgumentError("queries", "TokenSelection", f"one per sample ({len(tokens)})", f"{len(queries)}")
     zero = np.flatnonzero(~queries.any(axis=1))
