@@ -29,3 +29,10 @@ hypothesis.settings.load_profile("penchant")
 def rng(request):
     """A generator that depends on the name of the test and on nothing else."""
     return np.random.default_rng(list(request.node.name.encode()))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forget_compiled_code():
+    """Compiled code of one file is of no use to the next one, and a worker that keeps it all grows to gigabytes."""
+    yield
+    jax.clear_caches()
