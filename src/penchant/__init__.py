@@ -10,7 +10,7 @@ The library is one sentence, and its folders are the words:
 >>> prediction = pt.predict(setting, pt.GradientFlow())                  # theorem, hypotheses, reference, rivals
 >>> run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
 >>> print(pt.judge(prediction, run))
-confirmed: 1 - corr to the l2 reference = ... <= ... (...)
+confirmed: 1 - corr to the l2 reference = ... <= ...
 
 Names are imported on first use, so that `import penchant` and the command line start at once.
 """

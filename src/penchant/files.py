@@ -3,7 +3,6 @@
 import io
 import os
 import tempfile
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +31,18 @@ def load_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
     try:
         content = io.BytesIO(Path(path).read_bytes())
         with np.load(content, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise DataFileError(f"There is no file '{path}'.") from None
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as error:
-        raise DataFileError(
-            f"'{path}' is not a readable .npz file ({error}).\n"
-            "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
-        ) from None
+    except Exception as error:  # a damaged archive can fail in a dozen ways, all of which mean the same
+        raise _unreadable(path, error) from None
+    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+        raise _unreadable(path, "it is an archive of other files")
+    return arrays
+
+
+def _unreadable(path: str | os.PathLike, reason: object) -> DataFileError:
+    return DataFileError(
+        f"'{path}' is not a readable .npz file ({reason}).\n"
+        "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
+    )

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .settings.base import Setting
+from .settings.tokens import TokenSelection
 
 
 class Reading(eqx.Module):
@@ -49,3 +50,10 @@ def read(setting: Setting, params: PyTree) -> Reading:
     square = setting.inner(slope, slope)
     log_norm = jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
     return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
+
+
+def smallest_margin(setting: Setting, margins: Float[Array, "N"]) -> Float[Array, ""]:
+    """The smallest margin that the reference program constrains: tied tokens are as good as the optimal one."""
+    if isinstance(setting.data, TokenSelection):
+        margins = jnp.where(setting.data.tied.ravel(), jnp.inf, margins)
+    return jnp.min(margins)

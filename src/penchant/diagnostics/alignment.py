@@ -34,7 +34,7 @@ def alignment(layers: Sequence[Any]) -> Alignment:
 
     >>> one = alignment([np.diag([1.0, 1e-10]), np.array([[2.0, 0.0]])])
     >>> one.deficit.tolist(), one.misfit.tolist()
-    ([5e-21, 0.0], [0.0])
+    ([5...e-21, 0.0], [0.0])
     """
     matrices = [np.asarray(layer, float) for layer in layers]
     parts = [np.linalg.svd(matrix, full_matrices=False) for matrix in matrices]

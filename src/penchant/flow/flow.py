@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..reading import read
+from ..reading import read, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
@@ -82,7 +82,7 @@ def _view(setting: Setting, state: State) -> View:
         & jnp.isfinite(state.progress)
         & jnp.all(jnp.isfinite(reading.margins))
     )
-    margin = jnp.min(reading.margins)
+    margin = smallest_margin(setting, reading.margins)
     return View(
         log_time,
         reading.log_excess,

@@ -89,7 +89,11 @@ class Adam(eqx.Module):
         mean = jax.tree.map(lambda m, g: self.b1 * unit * m + (1 - self.b1) * g, memory.mean, reading.slope)
         square = jax.tree.map(lambda v, g: self.b2 * unit**2 * v + (1 - self.b2) * g * g, memory.square, reading.slope)
         age = count + 1.0
-        tilt, spread, eps = 1 - self.b1**age, 1 - self.b2**age, self.eps * jnp.exp(-reading.log_scale)
+        tilt, spread, eps = (
+            1 - self.b1**age,
+            1 - self.b2**age,
+            jnp.where(self.eps > 0, self.eps * jnp.exp(-reading.log_scale), 0.0),
+        )
         displacement = jax.tree.map(lambda m, v: self.step * (m / tilt) / (jnp.sqrt(v / spread) + eps), mean, square)
         no = jnp.zeros((), bool)
         return Move(

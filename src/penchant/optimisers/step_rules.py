@@ -8,6 +8,7 @@ from abc import abstractmethod
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
@@ -33,10 +34,15 @@ class AbstractStepRule(eqx.Module):
     def factor(self, reading: Reading, dual_norm: Float[Array, ""]) -> Factor: ...
 
 
-def _positive(owner: str, **values: object) -> None:
-    for name, value in values.items():
-        if not bool(jnp.all(jnp.asarray(value) > 0)):
-            raise ArgumentError(name, owner, "positive", value)
+def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
+    """A positive number, or a batch of them, as float64."""
+    try:
+        found = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ArgumentError(name, owner, "a positive number, or a list of them", repr(value)) from None
+    if found.ndim > 1 or found.size == 0 or not np.all(found > 0):
+        raise ArgumentError(name, owner, "positive: a number, or a list of them", value)
+    return jnp.asarray(found)
 
 
 def _capped(wanted: Array, cap: Array, reading: Reading, diverging: Array) -> Factor:
@@ -53,8 +59,7 @@ class Constant(AbstractStepRule):
     step: Float[Array, "*b"]
 
     def __init__(self, step: object):
-        _positive("Constant", step=step)
-        self.step = jnp.asarray(step, float)
+        self.step = positive(step, "step", "Constant")
 
     def factor(self, reading, dual_norm):
         no = jnp.zeros((), bool)
@@ -68,8 +73,7 @@ class Normalised(AbstractStepRule):
     cap: Float[Array, "*b"]
 
     def __init__(self, length: object, cap: object = jnp.inf):
-        _positive("Normalised", length=length, cap=cap)
-        self.length, self.cap = jnp.asarray(length, float), jnp.asarray(cap, float)
+        self.length, self.cap = positive(length, "length", "Normalised"), positive(cap, "cap", "Normalised")
 
     def factor(self, reading, dual_norm):
         return _capped(self.length / dual_norm, self.cap, reading, jnp.zeros((), bool))
@@ -99,8 +103,7 @@ class Polyak(AbstractStepRule):
     cap: Float[Array, "*b"]
 
     def __init__(self, c: object = 1.0, cap: object = jnp.inf):
-        _positive("Polyak", c=c, cap=cap)
-        self.c, self.cap = jnp.asarray(c, float), jnp.asarray(cap, float)
+        self.c, self.cap = positive(c, "c", "Polyak"), positive(cap, "cap", "Polyak")
 
     def factor(self, reading, dual_norm):
         wanted = jnp.exp(reading.log_excess - reading.log_scale) / (self.c * dual_norm**2)

@@ -134,7 +134,7 @@ def deep_linear(
 
     >>> from penchant.settings.losses import Logistic
     >>> deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True).data.signed.tolist()
-    [[0.75, 0.0], [0.0, 1.0]]
+    [[0.75, 0.0], [-0.0, 1.0]]
     """
     inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
     lengths = np.linalg.norm(inputs, axis=1)

@@ -24,7 +24,7 @@ class Batch:
         if start is None:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
-        self.start = jax.tree.map(jnp.asarray, start)
+        self.start = jax.tree.map(_real, start)
         many_starts = _is_batch(self.settings[0], self.start)
         lengths = [leaf.shape[0] for leaf in jax.tree.leaves(optimiser) if np.ndim(leaf) == 1]
         lengths += [len(self.settings)] * many_settings + [jax.tree.leaves(self.start)[0].shape[0]] * many_starts
@@ -65,3 +65,14 @@ def _is_batch(setting: Setting, start: PyTree) -> bool:
     if len(shapes) == len(wanted) and all(shape[1:] == one for shape, one in zip(shapes, wanted, strict=True)):
         return True
     raise ArgumentError("start", "train", f"of shape {wanted}, or a batch of such", f"shape {shapes}")
+
+
+def _real(leaf: Any) -> Any:
+    """An array of a start in float64, if it is real and finite."""
+    found = np.asarray(leaf)
+    if found.dtype.kind not in "biuf":
+        raise ArgumentError("start", "train", "made of real arrays", repr(leaf))
+    bad = found[~np.isfinite(found)]
+    if bad.size:
+        raise ArgumentError("start", "train", "finite", f"{bad[0]} ({bad.size} such entries)")
+    return jnp.asarray(found, float)

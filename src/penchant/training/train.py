@@ -14,7 +14,7 @@ from ..flow.flow import GradientFlow, Levels, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
 from ..optimisers.layerwise import account
-from ..reading import Reading, read
+from ..reading import Reading, read, smallest_margin
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
@@ -58,7 +58,7 @@ def train(
     optimiser: Any,
     start: PyTree = None,
     *,
-    steps: int | None = None,
+    steps: Any = None,
     until: Any = None,
     recorder: Any = None,
 ) -> Any:
@@ -84,11 +84,14 @@ def train(
         runs = [_flow(*member, until, steps, recorder) for member in batch.members()]
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
+    levels = limits(until)
+    if float(levels.turn) > 0:
+        raise ArgumentError("until", "train without a flow", "an event other than DirectionSettled", repr(until))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
-        found = _run(settings[0], optimiser, limits(until), schedule, batch.start)
+        found = _run(settings[0], optimiser, levels, schedule, batch.start)
         return _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
-    found = _run_batch(batch.axes, batch.setting, optimiser, limits(until), schedule, batch.start)
+    found = _run_batch(batch.axes, batch.setting, optimiser, levels, schedule, batch.start)
     found = jax.tree.map(np.asarray, found)
     members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
     headers = [{**describe(one, optimiser), "steps": steps} for one in settings]
@@ -96,7 +99,7 @@ def train(
     return [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
 
 
-def _steps(steps: int | None, until: Any) -> int:
+def _steps(steps: Any, until: Any) -> int:
     if steps is None:
         if until is None:
             raise ArgumentError("steps", "train", "given, or `until`", "neither")
@@ -107,6 +110,9 @@ def _steps(steps: int | None, until: Any) -> int:
 
 
 def _check(setting: Setting, optimiser: Any) -> None:
+    if not isinstance(optimiser, GradientFlow) and not callable(getattr(optimiser, "move", None)):
+        wanted = "GradientFlow() or an optimiser such as gradient_descent(0.1)"
+        raise ArgumentError("optimiser", "train", wanted, repr(optimiser))
     if jnp.zeros(()).dtype != jnp.float64:
         raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
     for leaf in jax.tree.leaves(setting.data):
@@ -218,7 +224,10 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     square = setting.inner(move.displacement, move.displacement)
     lost = optimiser.coordinatewise & jnp.any(reading.weights == 0)
     conditions = (
-        (levels.reached(jnp.min(reading.margins), norm, carry.log_time, reading.log_excess), Status.reached_target),
+        (
+            levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
+            Status.reached_target,
+        ),
         (jnp.isneginf(reading.log_slope_norm), Status.zero_gradient),
         (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION, Status.resolution_exhausted),
         (lost, Status.coordinate_underflow),
