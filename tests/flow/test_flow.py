@@ -222,14 +222,18 @@ def test_gram_and_direct_flows_agree():
     origin = 0.3 * np.random.default_rng(0).standard_normal((4, 4))
     direct = pt.train(
         pt.Setting(data, pt.Direct(), pt.Exponential()),
-        pt.GradientFlow(**TIGHT),
+        pt.GradientFlow(tolerance=1e-8),
         jnp.asarray(origin),
         until=pt.NormAbove(20.0),
     )
     gram = pt.train(
-        pt.Setting(data, pt.Gram(data, origin), pt.Exponential()), pt.GradientFlow(**TIGHT), until=pt.NormAbove(20.0)
+        pt.Setting(data, pt.Gram(data, origin), pt.Exponential()),
+        pt.GradientFlow(tolerance=1e-8),
+        until=pt.NormAbove(20.0),
     )
-    assert np.abs(direct.weight() - gram.weight()).max() <= 1e-6 * 20  # two integrations at 1e-10 a step
+    assert (
+        np.abs(direct.weight() - gram.weight()).max() <= 1e-9 * 20
+    )  # the same steps in other coordinates: only rounding differs
 
 
 def test_smooth_margin_grows_and_obeys_the_constants_of_the_lecture_notes():

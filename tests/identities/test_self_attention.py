@@ -214,7 +214,7 @@ def test_norm_bounds_and_monotone_attention_of_normalised_descent():  # item 9, 
     assert (np.diff(attention, axis=0)[below] >= 0).all()
     # Lemma 6: <-slope, V/|V|> >= |slope| / (2 B^2 |V|), from the weights and the Gram matrix.
     z = features(NEARLY_ORTHOGONAL)
-    slopes = run.weights @ z
+    slopes = run.weights[::20] @ z
     along = slopes @ best.weight.ravel() / best.value
     assert (along >= np.linalg.norm(slopes, axis=1) / (2 * bound * best.value) * (1 - 1e-12)).all()
 
