@@ -64,7 +64,7 @@ _PLACES = {
     "flow.clocks": ("RelativeArc", "LogExcessDrop", "LogTime"),
     "training.train": ("train",),
     "training.joint": ("train_joint",),
-    "training.events": ("MarginAbove", "NormAbove", "LogTimeAbove", "LogExcessBelow", "DirectionSettled"),
+    "training.events": ("MarginAbove", "NormAbove", "LogTimeAbove", "LogExcessBelow", "DirectionSettled", "Stalled"),
     "training.recorders": ("LogSpaced", "Every", "At"),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),

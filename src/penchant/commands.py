@@ -230,6 +230,7 @@ def _prediction(prediction: Prediction) -> dict:
             **({"margin": found.margin} if isinstance(found, Solution) else {"resolved": found.resolved}),
         },
         "rate": prediction.rate,
+        "notes": list(prediction.notes),
         "rivals": [{"name": rival.name, "separation": rival.separation} for rival in prediction.rivals],
     }
 
@@ -288,6 +289,8 @@ def print_prediction(content: dict) -> None:
     if classified:
         print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
     print(f"rate       {content['rate']}")
+    for note in content["notes"]:
+        print(f"note       {note}")
     for rival in content["rivals"]:
         measure = "1 - corr to the reference" if classified else "relative distance to the reference"
         print(f"rival      {rival['name']}: {measure} {rival['separation']:.4g}")

@@ -10,7 +10,7 @@ from penchant.references.polyhedral_margin import L1
 from penchant.settings.factored import Factors
 from penchant.theorems import key_query_hypotheses as assumptions
 from penchant.theorems.key_query import excess
-from penchant.theorems.key_query_claims import aligned_run, diagonal_run, direct_run, matrix_run
+from penchant.theorems.key_query_runs import aligned_run, diagonal_run, direct_run, matrix_run
 from penchant.verdict import Outcome
 
 

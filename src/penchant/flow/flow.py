@@ -211,4 +211,6 @@ def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> St
         return Status.resolution_exhausted
     if float(view.turn) < float(levels.turn):
         return Status.reached_target
+    if float(view.margin) <= -float(levels.stall):
+        return Status.stalled
     return Status.out_of_steps if max_steps is not None and steps >= max_steps else Status.running

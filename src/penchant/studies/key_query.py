@@ -20,7 +20,8 @@ from ..settings.losses import Exponential
 from ..settings.parametrisations import Direct
 from ..theorems.catalogue import judge, predict
 from ..theorems.certificates import certificates
-from ..theorems.key_query import certified_rank, excess
+from ..theorems.key_query import excess
+from ..theorems.uniqueness import certified_rank
 from ..training.events import MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory

@@ -13,6 +13,8 @@ from . import (
     joint_attention_claims,
     key_query,
     key_query_claims,
+    key_query_limits_claims,
+    key_query_rates_claims,
     label_noise_claims,
     linear_models,
     linear_models_claims,
@@ -35,6 +37,8 @@ _EVIDENCE = (
     self_attention_claims,
     joint_attention_claims,
     key_query_claims,
+    key_query_rates_claims,
+    key_query_limits_claims,
     deep_linear_claims,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
