@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..reading import read, smallest_margin
+from ..reading import read, read_once, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
@@ -153,7 +153,7 @@ def follow(
     recorder: Levels | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
-    first = read(setting, params)
+    first = read_once(setting, params)
     state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), jnp.zeros_like(first.weights))
     path, view = _Path(setting), _view(setting, state)
     path.add(0, state, view)

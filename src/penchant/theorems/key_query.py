@@ -7,7 +7,7 @@ import numpy as np
 
 from ..errors import InfeasibleError
 from ..flow.flow import GradientFlow
-from ..reading import read
+from ..reading import read_once
 from ..references.base import Solution
 from ..references.bracket import Euclidean, Norm, margins
 from ..references.diagonal_margin import diagonal_margin
@@ -91,7 +91,7 @@ def _named(prediction: Prediction, name: str) -> np.ndarray:
 
 def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
     data: TokenSelection = setting.data
-    first = read(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
+    first = read_once(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
     others = {"frobenius": max_margin(data).weight, "first gradient": -np.asarray(first)}
     if len(set(data.weight_shape)) == 1:
         with suppress(InfeasibleError):  # where no diagonal matrix separates the data there is one rival less
@@ -202,7 +202,7 @@ class DiagonalFlow(_ValueTheorem):
 
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = diagonal_margin(setting.data)
-        first = read(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).slope
+        first = read_once(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).slope
         others = {"l2": max_margin(setting.data).weight, "first gradient": -np.asarray(first)}
         hypotheses = self.hypotheses(setting, optimiser, reference)
         face = uniqueness(setting.data, reference)

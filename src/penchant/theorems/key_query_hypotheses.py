@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from ..reading import read_once
 from ..settings.base import Setting
 from ..settings.factored import Factors, Pair
 from ..settings.tokens import TokenSelection
@@ -30,7 +31,7 @@ def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypoth
     if len(gaps) == 1:
         return Hypothesis("initial_loss", True, float("inf"), "", "one sample: always true")
     worst = int(gaps.argmin())
-    slack = float(gaps[worst] - setting.weigh(setting.margins(start)).log_excess)
+    slack = float(gaps[worst] - read_once(setting, start).log_excess)
     return Hypothesis(
         "initial_loss", slack >= 0, slack, f"sample {worst}", "log of (allowed excess / excess at the start)"
     )
