@@ -1,5 +1,6 @@
 """Separately trained keys and queries: theorems for the user's own data."""
 
+from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
@@ -45,9 +46,9 @@ class _ValueTheorem(Theorem):
         detail = "; ".join(part for part in (verdict.detail, remark) if part)
         return Verdict(verdict.outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
 
+    @abstractmethod
     def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
         """What the theorem asks of the start of a run."""
-        raise NotImplementedError
 
 
 def norm_of(reference: Solution) -> Norm:
