@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 
 from ..reading import Reading
 
+_PLATEAU = 1e3  # lengths over which the leading margin would change by 1: far more than any start off a plateau needs
+
 
 class RelativeArc(eqx.Module):
     """Moves the logarithm of the norm at unit speed; the clock for astronomical times."""
@@ -42,8 +44,12 @@ class Origin(eqx.Module):
 
 
 def origin(reading: Reading) -> Origin:
-    """The scales of a first reading."""
-    return Origin(jnp.exp(-reading.log_relative_slope), -reading.log_relative_slope - reading.log_gradient_norm)
+    """The scales of a first reading.
+
+    On a plateau above the infimum the excess does not move, and its length would be astronomical; the margins do move.
+    """
+    length = jnp.minimum(jnp.exp(-reading.log_relative_slope), _PLATEAU * jnp.exp(-reading.log_slope_norm))
+    return Origin(length, -reading.log_relative_slope - reading.log_gradient_norm)
 
 
 Clock = Any  # RelativeArc | LogExcessDrop | LogTime: anything with `speed`

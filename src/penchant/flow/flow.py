@@ -183,7 +183,9 @@ def follow(
             rejected += 1
             h *= max(_SHRINK, _SAFETY * error ** (-1 / _ORDER)) if math.isfinite(error) and error > 1 else _SHRINK
             if h < _SMALLEST:
-                flat = float(view.log_slope) + math.log(max(float(view.norm), floor)) < math.log(_STATIONARY)
+                size = math.log(max(float(view.norm), floor))
+                # In units of its own multipliers: on a plateau they are tiny together, at a minimum they cancel.
+                flat = float(read_once(setting, state.params).log_slope_norm) + size < math.log(_STATIONARY)
                 status = Status.settled if flat else Status.step_failed
             continue
         used = h
@@ -202,10 +204,12 @@ def follow(
         state, view = new, after
         if progress is not None:
             progress(steps, float(view.log_excess), float(view.margin))
+        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         if recorder is None or status is not Status.running:
             path.add(steps, state, view)
-        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / _ORDER)))
+    if path.steps[-1] != steps:  # the next step failed: where the run stands is part of it
+        path.add(steps, state, view)
     extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
     return *_finish(path, status), extra
 

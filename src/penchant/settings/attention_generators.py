@@ -34,7 +34,8 @@ def equal_score_tokens(
     scores = np.full((n, length), other)
     scores[np.arange(n), rng.integers(0, length, n)] += gap
     tokens += (labels[:, None] * scores - tokens @ head)[..., None] * head / (head @ head)
-    return TokenSelection(tokens, labels, head, queries=queries)
+    # Scores as they are meant: read off the tokens they would differ by rounding, which decides who wins on a plateau.
+    return TokenSelection(tokens, queries=queries, scores=scores)
 
 
 class Aligned(eqx.Module):
@@ -118,9 +119,8 @@ def aligned_tokens(
     optimal = rng.integers(0, tokens, n)
     signs = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     query_basis = basis * np.append(signs, np.ones(d - n)) if parallel else query_basis
-    labels = np.ones(n)
-    head = basis[:, :n] @ (labels * score / a) + outside * basis[:, n]
-    found = np.zeros((n, tokens, d))
+    head = basis[:, :n] @ (score / a) + outside * basis[:, n]
+    found, scores = np.zeros((n, tokens, d)), np.zeros((n, tokens))
     for i in range(n):
         frame = np.linalg.qr(np.column_stack([basis[:, i], head]))[0]
         apart = noise[i]
@@ -129,7 +129,8 @@ def aligned_tokens(
         best = a[i] * basis[:, i]
         others = np.concatenate([[share * best + e, share * best - e] for share, e in zip(c[i], apart, strict=True)])
         found[i] = np.insert(others, optimal[i], best, axis=0)
-    data = TokenSelection(found, labels, head, queries=b[:, None] * query_basis[:, :n].T)
+        scores[i] = np.insert(score * np.repeat(c[i], 2), optimal[i], score)
+    data = TokenSelection(found, queries=b[:, None] * query_basis[:, :n].T, scores=scores)
     return Aligned(data, basis, query_basis, (1 - c.max(axis=1)) * a * b)
 
 

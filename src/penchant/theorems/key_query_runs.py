@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..flow.flow import GradientFlow, Levels
@@ -15,7 +16,7 @@ from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
 from ..settings.losses import Exponential
 from ..settings.parametrisations import Direct
-from ..training.events import MarginAbove
+from ..training.events import LogTimeAbove, MarginAbove, Stalled
 from ..training.train import train
 from ..training.trajectory import Trajectory
 
@@ -80,10 +81,33 @@ def drifting_run() -> Trajectory:
     return flow_to(Setting(data, Hadamard(), Exponential()), start, levels=(1e5, 10**5.5))
 
 
+VARIANTS = {
+    "aligned": {},
+    "queries in a frame of their own": {"parallel": False},
+    "equal scores in pairs only": {"shares": ((0.05, -0.1), (0.0, 0.1), (-0.05, -0.2))},
+}
+
+
 @cache
-def aligned_run(shift: float = 0.0) -> tuple[Trajectory, Aligned]:
-    """Gradient flow on aligned data from an aligned start, moved off alignment by `shift`."""
-    aligned = aligned_tokens()
+def aligned_run(shift: float = 0.0, variant: str = "aligned") -> tuple[Trajectory, Aligned]:
+    """Gradient flow on aligned data (or a variant of them) from an aligned start, moved off alignment by `shift`."""
+    aligned = aligned_tokens(**VARIANTS[variant])
     start, rng = aligned.start(W0, 7, 5), np.random.default_rng(9)
     moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
     return flow_to(Setting(aligned.data, KeyQuery(7), Exponential()), moved), aligned
+
+
+@cache
+def scaled_run(scale: float) -> Trajectory:
+    """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
+    setting = Setting(equal_score_tokens(3, 4, 5, 1), KeyQuery(5), Exponential())
+    start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
+    return flow_to(setting, start, 100 * scale**2, (scale**2, 10 * scale**2))
+
+
+@cache
+def large_run(seed: int, draw: int, scale: float, log_time: float = 1e7) -> Trajectory:
+    """Gradient flow from a large random start to margin 1e4, or until it stalls or its time is up."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
+    start, events = setting.start(draw, scale / np.sqrt(5)), (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
+    return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
