@@ -57,8 +57,11 @@ def finite_margin(data: Any, scales: Any, margin: float) -> FiniteMargin:
 
 
 def _sinh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """sinh(u) e^shift, for arguments beyond the range of sinh."""
-    return 0.5 * (np.exp(u + shift) - np.exp(-u + shift))
+    """sinh(u) e^shift, for arguments beyond the range of sinh and near 0."""
+    near = np.abs(u) < 1
+    return np.where(
+        near, np.sinh(np.where(near, u, 0.0)) * np.exp(shift), 0.5 * (np.exp(u + shift) - np.exp(shift - u))
+    )
 
 
 def _cosh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
@@ -70,10 +73,12 @@ def _barrier(rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
     def value(dual: np.ndarray, barrier: float) -> float:
         with np.errstate(over="ignore"):
-            return float(_cosh(dual @ rows, shift).sum() - dual.sum() - barrier * np.log(dual).sum())
+            grown = 2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum()  # cosh - 1 without cancellation
+            return float(grown - dual.sum() - barrier * np.log(dual).sum())
 
-    dual = np.full(len(rows), 1e-3)
-    for barrier in _BARRIERS:
+    unit = float(np.exp(-max(shift.max(), 0.0)))  # the size of the dual at margins far below scale^2
+    dual = np.full(len(rows), 1e-3 * unit)
+    for barrier in unit * _BARRIERS:
         for _ in range(_STEPS):
             u = dual @ rows
             gradient = rows @ _sinh(u, shift) - 1 - barrier / dual
@@ -81,7 +86,7 @@ def _barrier(rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
             hessian[np.diag_indices_from(hessian)] += barrier / dual**2
             step = -np.linalg.solve(hessian, gradient)
             decrement = float(-gradient @ step)
-            if decrement <= _DECREMENT:
+            if decrement <= unit * _DECREMENT:
                 break
             shrinking = step < 0
             length = min(1.0, _BOUNDARY * float((-dual[shrinking] / step[shrinking]).min(initial=np.inf)))

@@ -8,6 +8,8 @@ from . import (
     interpolation,
     joint_attention,
     key_query,
+    key_query_diagonal,
+    key_query_starts,
     local_directions,
     max_margin,
     noise,
@@ -25,6 +27,8 @@ STUDIES: tuple[Study, ...] = (
     *attention_rates.STUDIES,
     *attention_phases.STUDIES,
     *key_query.STUDIES,
+    key_query_diagonal.STUDY,
+    *key_query_starts.STUDIES,
     *deep_linear.STUDIES,
     *deep_linear_starts.STUDIES,
 )
