@@ -11,7 +11,7 @@ import torch
 
 from penchant.files import write_bytes
 
-from . import batch, flow, growth, interpolation, machine, nuclear, references, steps
+from . import batch, flow, growth, interpolation, key_query, machine, nuclear, references, steps
 from .section import Section
 from .timing import clock, say
 
@@ -20,6 +20,7 @@ COMPARISONS: dict[str, ModuleType] = {
     "references": references,
     "nuclear": nuclear,
     "flow": flow,
+    "key-query": key_query,
     "batch": batch,
     "growth": growth,
     "interpolation": interpolation,
