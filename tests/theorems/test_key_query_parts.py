@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import linprog
 
 import penchant as pt
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, InfeasibleSVM
 from penchant.references.finite_margin import finite_margin, potential
 from penchant.references.polyhedral_margin import L1
 from penchant.settings.factored import Factors, Pair
@@ -76,6 +76,24 @@ def test_a_verdict_says_that_the_start_breaks_the_hypotheses():
     run = pt.train(setting, pt.GradientFlow(), start, steps=3)
     verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
     assert "one_sided_start" in verdict.detail
+
+
+def test_coordinates_that_can_never_move_are_refused():
+    setting = pt.Setting(DIAGONAL, pt.Hadamard(), pt.Exponential())
+    start = Pair(jnp.ones(12).at[3].set(0.0), jnp.zeros(12))
+    with pytest.raises(ArgumentError, match="coordinate 3"):
+        pt.train(setting, pt.GradientFlow(), start, steps=1)
+    assert pt.train(setting, pt.GradientFlow(), steps=1).status is Status.zero_gradient
+
+
+def test_equal_tokens_with_different_scores_are_proved_inseparable():
+    tokens = np.array(DIAGONAL.tokens.tokens)
+    best, other = int(DIAGONAL.tokens.optimal[2]), int(DIAGONAL.tokens.others[2, 1])
+    tokens[2, other] = tokens[2, best]
+    data = pt.TokenSelection(tokens, queries=DIAGONAL.tokens.queries, scores=DIAGONAL.tokens.scores)
+    with pytest.raises(InfeasibleSVM) as caught:
+        pt.nuclear_margin(data)
+    assert caught.value.weights[2 * 3 + 1] == pytest.approx(1.0, abs=1e-9)  # the proof names the pair
 
 
 def extent(features, value):

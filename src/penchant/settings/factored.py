@@ -104,6 +104,17 @@ class Pair(eqx.Module):
     second: Float[Array, "*b d"]
 
 
+def check_moving(params: Pair) -> None:
+    """Refuse a start with a coordinate that can never move; a start of zeros alone is a stationary point, and the run says so."""
+    first, second = (np.atleast_2d(np.asarray(leaf)) for leaf in (params.first, params.second))
+    frozen = (first == 0) & (second == 0)
+    found = np.argwhere(frozen & ~frozen.all(axis=1, keepdims=True))
+    if len(found):
+        where = f"0 in both factors at coordinate {found[0][1]}"
+        fix = "a coordinate that starts there never moves: give one of the two factors a small value"
+        raise ArgumentError("start", "train", "non-zero in one of the two factors", where, fix)
+
+
 class Hadamard(_Euclidean):
     r"""$\beta = a \odot b$: the diagonals of K and Q, or a two-layer diagonal linear network.
 

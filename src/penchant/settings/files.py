@@ -16,7 +16,7 @@ from .base import Setting
 from .classification import Classification, add_bias
 from .deep_linear import DeepLinear
 from .diagonal import DiagonalTokens
-from .factored import Factors, Hadamard, KeyQuery, Pair
+from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Exponential, Logistic, Squared
 from .network_starts import balanced, ensure_assumption2
 from .parametrisations import Direct, Gram
@@ -130,16 +130,9 @@ def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting,
         rng = np.random.default_rng(request.options.get("seed", 0))
         return setting, Hadamard().one_sided(data, request.options.get("scale", 1e-3), rng)
     first, second = (_named(request.start, name, data.weight_shape) for name in ("a", "b"))
-    frozen = np.flatnonzero((first == 0) & (second == 0))
-    if len(frozen):
-        raise ArgumentError(
-            "start",
-            "train",
-            "non-zero in a or b",
-            f"0 in both at {frozen[0]}",
-            "a coordinate that starts there never moves",
-        )
-    return setting, Pair(jnp.asarray(first), jnp.asarray(second))
+    start = Pair(jnp.asarray(first), jnp.asarray(second))
+    check_moving(start)
+    return setting, start
 
 
 _ATTENTION = "tokens, labels, head [, queries | scores]"
