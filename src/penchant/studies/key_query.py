@@ -47,9 +47,9 @@ def flow_to(setting: Setting, start: Any, top: float) -> Trajectory:
     return train(setting, GradientFlow(), start, until=MarginAbove(top), steps=_STEPS, recorder=_levels(top))
 
 
-def late(run: Trajectory) -> np.ndarray:
+def late(run: Trajectory) -> list[int]:
     """Records with a positive margin and a time."""
-    return np.flatnonzero((run.smallest_margin() > 0) & np.isfinite(run.log_time))
+    return [int(k) for k in np.flatnonzero((run.smallest_margin() > 0) & np.isfinite(run.log_time))]
 
 
 def singular_values(run: Trajectory) -> np.ndarray:
