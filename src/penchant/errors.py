@@ -160,6 +160,16 @@ class StepSizeError(PenchantError):
         PenchantError.__init__(self, f"The step size {step:.3g} is too large: {why}.\n  Fix: a step below {bound:.3g}.")
 
 
+class DivergenceError(StepSizeError):
+    """A run that left every bounded region: the iterate, the last finite state and the safe step."""
+
+    def __init__(self, step: float, bound: float, iterate: int, state: Any):
+        self.iterate, self.state = iterate, state
+        StepSizeError.__init__(
+            self, step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state"
+        )
+
+
 class ThresholdError(PenchantError):
     """A quantity of the theory that is infinite beyond a threshold, asked for beyond it."""
 
@@ -170,17 +180,4 @@ class ThresholdError(PenchantError):
             f"{quantity} is infinite here: it needs {condition} < {threshold:g}, and that is {value:.6g}.\n"
             "  Usual cause: logits so large that a few samples carry all the weight.\n"
             "  Fix: the layer (c U, V/c) with c > 1 has the same population loss and smaller logits; `optimal_scale(problem)` finds the best c.",
-        )
-
-
-class DivergenceError(PenchantError):
-    """A training run that left every bounded region; `layer` is its last finite state."""
-
-    def __init__(self, step: int, size: float, safe: float, layer: Any):
-        self.step, self.safe, self.layer = step, safe, layer
-        PenchantError.__init__(
-            self,
-            f"Training diverged at step {step}: the step size {size:.3g} is too large.\n"
-            "  `error.layer` is the last finite layer.\n"
-            f"  Fix: a step size of {safe:.3g} or less, which is 1/(3 |W|^2 + 2 s_1) at the start over the stretch of the geometry, or `step='adaptive'`.",
         )

@@ -1,9 +1,11 @@
 """Training of attention layers: structure-aware preconditioned descent from a spectral start (Algorithm 1), and its baselines.
 
-A run is one compiled scan. It never raises because of what the numbers do: a step that would leave every bounded region is not
+A run is one compiled loop. It never raises because of what the numbers do: a step that would leave every bounded region is not
 taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`.
 """
 
+import os
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -16,14 +18,18 @@ from ..errors import ArgumentError, DivergenceError
 from ..optimisers.layer_rules import AbstractLayerRule
 from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
 from ..settings.attention_balance import AbstractBalance, Unregularised, limit_logits
-from ..settings.attention_geometry import AbstractGeometry, TwoSided
+from ..settings.attention_geometry import AbstractGeometry, Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
 from .attention_sources import AbstractSource, FullSample, Minibatch
+from .recorders import LogSpaced
 from .status import Status
+from .trajectory import settings_of, write_npz
+
+FORMAT = "penchant attention run 1"
+_SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation")
 
 LARGEST = 1e6  # a whitened norm beyond which a run is lost: gradients grow with its cube
-RECORDS = 2000  # at most about this many records unless `every` says otherwise
 
 
 class AttentionRun(eqx.Module):
@@ -43,6 +49,7 @@ class AttentionRun(eqx.Module):
     deviation: np.ndarray
     status: Status = eqx.field(static=True)
     safe_step: float = eqx.field(static=True)
+    header: dict = eqx.field(static=True)
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -58,8 +65,14 @@ class AttentionRun(eqx.Module):
     def _record(self, step: int) -> int:
         found = np.flatnonzero(self.steps == step)
         if not len(found):
-            raise ArgumentError("step", "AttentionRun", "a recorded step", step, "train with `every=` a divisor of it")
+            raise ArgumentError("step", "AttentionRun", "a recorded step", step, "train with a recorder that keeps it, `recorder=At([...])`")
         return int(found[0])
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write all series and the final U and V."""
+        arrays = {name: getattr(self, name) for name in _SERIES}
+        arrays |= {"U": self.value[-1], "V": self.key_query[-1]}
+        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
 
     def first_below(self, level: float) -> int | None:
         """First recorded step whose excess is at most `level`; None if there is none."""
@@ -109,35 +122,37 @@ def train_attention(
     start: AttentionLayer,
     *,
     steps: int,
-    every: int | None = None,
+    recorder: Any = None,
     truth: AttentionRegression | None = None,
     throw: bool = False,
 ) -> AttentionRun:
-    """Take `steps` steps from `start`, recording every `every`-th layer (and the last).
+    """Take `steps` steps from `start`; `truth` is what the excess is measured against.
 
     >>> from penchant.settings.attention_regression_generators import attention_experiment
     >>> from penchant.training.attention_sources import Population
+    >>> from penchant.training.recorders import At
     >>> found = attention_experiment(n=10)
-    >>> run = train_attention(Population(found.problem), PreconditionedDescent(step=0.1), found.start, steps=100, truth=found.problem)
+    >>> rule = PreconditionedDescent("two_sided", 0.1)
+    >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At([10]), truth=found.problem)
     >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
     '0.0571674 0.00294268'
     """
-    if isinstance(steps, bool) or steps < 0:
-        raise ArgumentError("steps", "train_attention", "a nonnegative integer", steps)
-    every = max(1, steps // RECORDS) if every is None else every
-    if every < 1:
-        raise ArgumentError("every", "train_attention", "a positive integer", every)
-    source.problem.check_layer(start, "train_attention")
-    chunks = -(-steps // every)
-    chunked = lambda leaf: leaf.reshape(chunks, every, *leaf.shape[1:])
-    draws = jax.tree.map(chunked, source.draws(chunks * every))
-    last_draw = jax.tree.map(lambda leaf: leaf[-1], source.draws(1))
-    bound = _bind(rule, source.problem)
-    records, state = _scan(source, bound, truth, start, draws, last_draw, jnp.asarray(steps), chunks, every)
-    run = _collect(source.problem, rule, start, records, state)
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+        raise ArgumentError("steps", "train_attention", "a nonnegative integer", repr(steps))
+    problem = source.problem
+    problem.check_layer(start, "train_attention")
+    if not isinstance(rule, PreconditionedDescent | AbstractLayerRule):
+        raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))
+    schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
+    bound = _bind(rule, problem)
+    state, records = _scan(source, bound, truth, start, source.draws(int(steps) + 1), schedule)
+    geometry = rule.geometry if isinstance(rule, PreconditionedDescent) else Euclidean()
+    safe = safe_step(problem, geometry, problem.whiten(start))
+    header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": int(steps)}
+    run = _collect(problem, records, state, safe, header)
     if throw and run.status in (Status.diverging_step, Status.not_finite):
-        size = float(bound.resolved.size(source.problem.whiten(start))) if isinstance(bound, _Structured) else np.nan
-        raise DivergenceError(int(run.steps[-1]), size, run.safe_step, run.at())
+        size = float(bound.resolved.size(problem.whiten(run.at()))) if isinstance(bound, _Structured) else np.nan
+        raise DivergenceError(size, safe, int(run.steps[-1]), run.at())
     return run
 
 
@@ -148,19 +163,10 @@ class _State(eqx.Module):
     status: Array
 
 
-class _Record(eqx.Module):
-    layer: AttentionLayer
-    taken: Array
-    loss: Array
-    gradient_norm: Array
-    excess: Array
-    deviation: Array
-
-
 def _whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) -> Array:
     """A gradient by U and V as one by W."""
-    root = problem.inverse_root
-    return jnp.concatenate([gradient.value @ root, (root @ gradient.key_query @ root).T])
+    back = problem.inverse_root
+    return jnp.concatenate([gradient.value @ back, (back @ gradient.key_query @ back).T])
 
 
 @eqx.filter_jit
@@ -170,69 +176,60 @@ def _scan(
     truth: AttentionRegression | None,
     start: AttentionLayer,
     draws: Any,
-    last_draw: Any,
-    steps: Array,
-    chunks: int,
-    every: int,
-) -> tuple[_Record, _State]:
-    def observe(state: _State, draw: Any) -> _Record:
-        loss, gradient = source.evaluate(state.layer, draw)
-        norm = jnp.linalg.norm(_whitened_gradient(source.problem, gradient))
-        excess = deviation = jnp.full((), jnp.nan)
-        if truth is not None:
-            excess = truth.excess(state.layer)
-            from_source = _whitened_gradient(truth, gradient)
-            exact = truth.whitened_gradient(truth.whiten(state.layer), Unregularised())
-            deviation = jnp.linalg.norm(from_source - exact)
-        return _Record(state.layer, state.taken, loss, norm, excess, deviation)
+    schedule: Array,
+) -> tuple[_State, dict[str, Array]]:
+    """One while loop between records: a run that has ended costs nothing more."""
+    evaluate = lambda state: source.evaluate(state.layer, jax.tree.map(lambda leaf: leaf[state.taken], draws))
 
-    def step(state: _State, draw: Any) -> tuple[_State, None]:
-        def take() -> _State:
-            _, gradient = source.evaluate(state.layer, draw)
-            change, memory = rule.update(gradient, state.memory, state.layer)
-            layer = jax.tree.map(jnp.add, state.layer, change)
-            size = jnp.linalg.norm(source.problem.whiten(layer))
-            verdict = jnp.where(jnp.isfinite(size), Status.diverging_step, Status.not_finite).astype(jnp.int32)
-            kept = _State(state.layer, state.memory, state.taken, verdict)
-            moved = _State(layer, memory, state.taken + 1, state.status)
-            return jax.tree.map(lambda new, old: jnp.where(size <= LARGEST, new, old), moved, kept)
+    def step(state: _State) -> _State:
+        _, gradient = evaluate(state)
+        change, memory = rule.update(gradient, state.memory, state.layer)
+        layer = jax.tree.map(jnp.add, state.layer, change)
+        size = jnp.linalg.norm(source.problem.whiten(layer))
+        ending = jnp.where(jnp.isfinite(size), int(Status.diverging_step), int(Status.not_finite))
+        kept = _State(state.layer, state.memory, state.taken, ending.astype(state.status.dtype))
+        moved = _State(layer, memory, state.taken + 1, state.status)
+        return jax.tree.map(lambda new, old: jnp.where(size <= LARGEST, new, old), moved, kept)
 
-        active = (state.status == Status.running) & (state.taken < steps)
-        return jax.lax.cond(active, take, lambda: state), None
+    def stretch(state: _State, until: Array) -> tuple[_State, dict[str, Array]]:
+        going = lambda state: (state.taken < until) & (state.status == Status.running)
+        state = jax.lax.while_loop(going, step, state)
+        loss, gradient = evaluate(state)
+        return state, _record(source.problem, truth, state, loss, gradient)
 
-    def chunk(state: _State, some: Any) -> tuple[_State, _Record]:
-        record = observe(state, last_draw if some is None else jax.tree.map(lambda leaf: leaf[0], some))
-        state, _ = jax.lax.scan(step, state, some, length=every)
-        return state, record
+    count = jnp.zeros((), schedule.dtype)
+    begin = _State(start, rule.init(start), count, jnp.asarray(int(Status.running), jnp.int32))
+    return jax.lax.scan(stretch, begin, schedule)
 
-    zero = jnp.zeros((), jnp.int32)
-    begin = _State(start, rule.init(start), zero, jnp.asarray(int(Status.running), jnp.int32))
-    state, records = jax.lax.scan(chunk, begin, draws, length=chunks)
-    final = observe(state, last_draw)
-    return jax.tree.map(lambda many, one: jnp.concatenate([many, one[None]]), records, final), state
+
+def _record(
+    problem: AttentionRegression, truth: AttentionRegression | None, state: _State, loss: Array, gradient: AttentionLayer
+) -> dict[str, Array]:
+    excess = deviation = jnp.full((), jnp.nan)
+    if truth is not None:
+        excess = truth.excess(state.layer)
+        exact = truth.whitened_gradient(truth.whiten(state.layer), Unregularised())
+        deviation = jnp.linalg.norm(_whitened_gradient(truth, gradient) - exact)
+    return {
+        "steps": state.taken,
+        "value": state.layer.value,
+        "key_query": state.layer.key_query,
+        "loss": loss,
+        "gradient_norm": jnp.linalg.norm(_whitened_gradient(problem, gradient)),
+        "excess": excess,
+        "deviation": deviation,
+    }
 
 
 def _collect(
-    problem: AttentionRegression, rule: Any, start: AttentionLayer, records: _Record, state: _State
+    problem: AttentionRegression, records: dict[str, Array], state: _State, safe: float, header: dict
 ) -> AttentionRun:
-    taken = np.asarray(records.taken)
-    keep = np.append(np.diff(taken) > 0, True)  # records after a run has ended repeat its last layer
-    geometry = rule.geometry if isinstance(rule, PreconditionedDescent) else TwoSided()
+    taken = np.asarray(records["steps"])
+    kept = np.append(True, np.diff(taken) > 0)  # a run that has ended repeats its last record
+    series = {name: np.asarray(values)[kept] for name, values in records.items()}
     status = Status(int(state.status))
-    status = Status.out_of_steps if status is Status.running else status
-    series = lambda leaf: np.asarray(leaf)[keep]
-    return AttentionRun(
-        problem,
-        taken[keep],
-        series(records.layer.value),
-        series(records.layer.key_query),
-        series(records.loss),
-        series(records.gradient_norm),
-        series(records.excess),
-        series(records.deviation),
-        status,
-        safe_step(problem, geometry, problem.whiten(start)),
-    )
+    ending = Status.out_of_steps if status is Status.running else status
+    return AttentionRun(problem, **series, status=ending, safe_step=safe, header=header)
 
 
 def algorithm1(
@@ -243,7 +240,7 @@ def algorithm1(
     gauge: str = "identity",
     batch: int | None = None,
     rule: PreconditionedDescent | None = None,
-    every: int | None = None,
+    recorder: Any = None,
     truth: AttentionRegression | None = None,
 ) -> AttentionRun:
     """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch.
@@ -254,4 +251,4 @@ def algorithm1(
     rule = PreconditionedDescent("left" if paper else "two_sided") if rule is None else rule
     source = FullSample(sample) if batch is None else Minibatch(sample, batch)
     start = spectral_layer(sample.estimated, gauge)
-    return train_attention(source, rule, start, steps=steps, every=every, truth=truth)
+    return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth)
