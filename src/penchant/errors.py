@@ -158,3 +158,13 @@ class StepSizeError(PenchantError):
     def __init__(self, step: float, bound: float, why: str):
         self.step, self.bound = step, bound
         PenchantError.__init__(self, f"The step size {step:.3g} is too large: {why}.\n  Fix: a step below {bound:.3g}.")
+
+
+class DivergenceError(StepSizeError):
+    """A run that left every bounded region: the iterate, the last finite state and the safe step."""
+
+    def __init__(self, step: float, bound: float, iterate: int, state: Any):
+        self.iterate, self.state = iterate, state
+        StepSizeError.__init__(
+            self, step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state"
+        )
