@@ -99,10 +99,9 @@ def curvature_range(
     problem: AttentionRegression, geometry: AbstractGeometry, rotation: Any = None
 ) -> tuple[float, float]:
     """The smallest and largest curvature across the manifold of minima: what rates are made of."""
-    if not float(problem.sizes[-1]) > 0:
-        raise ArgumentError(
-            "problem", "curvature_range", "of full rank (A2): otherwise the minimum is flat", "a size of 0"
-        )
+    if problem.rank < problem.inputs:
+        found = f"rank {problem.rank} for d = {problem.inputs}"
+        raise ArgumentError("problem", "curvature_range", "of full rank (A2): otherwise the minimum is flat", found)
     found = spectrum(problem, geometry, rotation)
     d = problem.inputs
     return float(found[d * (d - 1) // 2]), float(found[-1])

@@ -116,6 +116,12 @@ class AttentionRegression(eqx.Module):
         return self.planted.shape[1]
 
     @property
+    def rank(self) -> int:
+        """Rank of A: the number of sizes above their rounding."""
+        sizes = np.asarray(self.sizes)
+        return int(np.sum(sizes > 10 * np.finfo(float).eps * max(self.planted.shape) * sizes[0]))
+
+    @property
     def target(self) -> Float[Array, "m d"]:
         """M = A Sigma^(1/2), what the whitened factors must multiply to."""
         return self.planted @ self.root
