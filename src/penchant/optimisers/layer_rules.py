@@ -100,4 +100,4 @@ class LayerShampoo(AbstractLayerRule):
 
 def _inverse_fourth_root(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
     sizes, basis = jnp.linalg.eigh(matrix)
-    return (basis * jnp.maximum(sizes, jnp.finfo(sizes.dtype).tiny) ** -0.25) @ basis.T
+    return (basis * (sizes**-0.25)[None, :]) @ basis.T

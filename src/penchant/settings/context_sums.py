@@ -68,12 +68,12 @@ class _Keys(eqx.Module):
 
 
 def context_sums(
-    inputs: Array,
-    targets: Array,
-    value: Array,
-    key_query: Array,
+    inputs: Any,
+    targets: Any,
+    value: Any,
+    key_query: Any,
     *,
-    queries: Array | None = None,
+    queries: Any = None,
     include_self: bool = True,
     form: str = "auto",
     blocks: tuple[int, int] = BLOCKS,
@@ -88,6 +88,7 @@ def context_sums(
     >>> float(found.loss), found.value.tolist(), found.key_query.tolist()
     (2.5, [[6.0]], [[5.0]])
     """
+    inputs, targets, value, key_query = (jnp.asarray(array) for array in (inputs, targets, value, key_query))
     _check(inputs, targets, value, key_query, form, blocks, include_self)
     rows = jnp.arange(inputs.shape[0]) if queries is None else jnp.asarray(queries)
     if form == "dense":
@@ -113,9 +114,9 @@ def _check(x: Array, y: Array, u: Array, v: Array, form: str, blocks: tuple[int,
         raise ArgumentError("include_self", "context_sums", "True for a single row", "False: there would be no key")
 
 
-def log_weights(inputs: Array, key_query: Array, *, include_self: bool = True) -> Float[Array, "n n"]:
+def log_weights(inputs: Any, key_query: Any, *, include_self: bool = True) -> Float[Array, "n n"]:
     """Logarithms of all attention weights, row by row (dense: for small samples)."""
-    logits = inputs @ key_query.T @ inputs.T
+    logits = jnp.asarray(inputs) @ jnp.asarray(key_query).T @ jnp.asarray(inputs).T
     if not include_self:
         logits = jnp.where(jnp.eye(inputs.shape[0], dtype=bool), -jnp.inf, logits)
     return jax.nn.log_softmax(logits, axis=1)
@@ -299,7 +300,7 @@ _FORMS = {"auto": _auto, "one_pass": _one_pass, "two_pass": _two_pass}
 
 @partial(jax.jit, static_argnames=("include_self", "blocks"))
 def rest_of_largest(
-    inputs: Array, key_query: Array, *, include_self: bool = True, blocks: tuple[int, int] = BLOCKS
+    inputs: Any, key_query: Any, *, include_self: bool = True, blocks: tuple[int, int] = BLOCKS
 ) -> tuple[Float[Array, "n"], Int[Array, "n"]]:
     """1 - w_max for every query, as the sum of the other weights (never a difference), and the key that has w_max.
 
@@ -307,6 +308,7 @@ def rest_of_largest(
     >>> [f"{value:.6e}" for value in rest.tolist()], key.tolist()
     (['3.720076e-44', '5.148200e-131'], [1, 1])
     """
+    inputs, key_query = jnp.asarray(inputs), jnp.asarray(key_query)
     n = inputs.shape[0]
     keys = _Keys(_in_blocks(inputs, min(blocks[1], n)), n, include_self)
     real = jnp.ones(n, inputs.dtype)

@@ -65,7 +65,13 @@ class AttentionRun(eqx.Module):
     def _record(self, step: int) -> int:
         found = np.flatnonzero(self.steps == step)
         if not len(found):
-            raise ArgumentError("step", "AttentionRun", "a recorded step", step, "train with a recorder that keeps it, `recorder=At([...])`")
+            raise ArgumentError(
+                "step",
+                "AttentionRun",
+                "a recorded step",
+                step,
+                "train with a recorder that keeps it, `recorder=At([...])`",
+            )
         return int(found[0])
 
     def save(self, path: str | os.PathLike) -> Path:
@@ -131,7 +137,7 @@ def train_attention(
     >>> from penchant.settings.attention_regression_generators import attention_experiment
     >>> from penchant.training.attention_sources import Population
     >>> from penchant.training.recorders import At
-    >>> found = attention_experiment(n=10)
+    >>> found = attention_experiment()
     >>> rule = PreconditionedDescent("two_sided", 0.1)
     >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At([10]), truth=found.problem)
     >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
@@ -203,7 +209,11 @@ def _scan(
 
 
 def _record(
-    problem: AttentionRegression, truth: AttentionRegression | None, state: _State, loss: Array, gradient: AttentionLayer
+    problem: AttentionRegression,
+    truth: AttentionRegression | None,
+    state: _State,
+    loss: Array,
+    gradient: AttentionLayer,
 ) -> dict[str, Array]:
     excess = deviation = jnp.full((), jnp.nan)
     if truth is not None:

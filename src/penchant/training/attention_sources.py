@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ThresholdError
 from ..settings.attention_balance import Unregularised
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import KEYS, AttentionSample
@@ -62,8 +62,15 @@ class Oracle(AbstractSource):
     """
 
     truth: AttentionRegression
-    count: int = eqx.field(static=True)
-    sample_balance: bool = eqx.field(static=True, default=True)
+    count: Float[Array, ""]
+    sample_balance: bool = eqx.field(static=True)
+
+    def __init__(self, truth: AttentionRegression, count: Any, *, sample_balance: bool = True):
+        if not count >= 1:
+            raise ArgumentError("count", "Oracle", "at least 1", count)
+        if not 2 * float(truth.sizes[0]) < 1:
+            raise ThresholdError("The oracle's bias", "2 s_1 = 2 |A Sigma^(1/2)|", 2 * float(truth.sizes[0]), 1.0)
+        self.truth, self.count, self.sample_balance = truth, jnp.asarray(count, float), sample_balance
 
     @property
     def problem(self):
