@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..errors import ArgumentError, DivergenceError
 from ..optimisers.layer_rules import AbstractLayerRule
 from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
-from ..settings.attention_balance import AbstractBalance, Unregularised, limit_logits
+from ..settings.attention_balance import AbstractBalance, Balance, Unregularised, limit_logits
 from ..settings.attention_geometry import AbstractGeometry, Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
@@ -240,6 +240,17 @@ def _collect(
     status = Status(int(state.status))
     ending = Status.out_of_steps if status is Status.running else status
     return AttentionRun(problem, **series, status=ending, safe_step=safe, header=header)
+
+
+def total_gradient(
+    source: AbstractSource, layer: AttentionLayer, balance: AbstractBalance | None = None
+) -> Float[Array, "rows d"]:
+    """Gradient of the source's loss plus a regulariser (`Balance()` by default), by W of the source's problem."""
+    rule = Balance() if balance is None else balance
+    draw = jax.tree.map(lambda leaf: leaf[0], source.draws(1))
+    whitened, m = source.problem.whiten(layer), source.problem.outputs
+    extra = jnp.concatenate(rule.gradient(whitened[:m], whitened[m:]))
+    return _whitened_gradient(source.problem, source.evaluate(layer, draw)[1]) + extra
 
 
 def algorithm1(
