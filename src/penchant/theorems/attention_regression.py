@@ -228,7 +228,8 @@ def judge_layer(prediction: Prediction, run: AttentionTrajectory) -> Verdict:
     text = f"excess = {excess:.3g}"
     if excess <= bound:
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, excess, prediction.remarks)
-    still = float(run.slope[-1]) <= 1e-6 * float(np.linalg.norm(run.whitened[-1])) * float(run.problem.sizes[0])
+    # Kernel parts along the missing mode decay only like t^(-1/2), so the gradient at a saddle is small, not rounding.
+    still = float(run.slope[-1]) <= 1e-3 * float(np.linalg.norm(run.whitened[-1])) * float(run.problem.sizes[0])
     for name, level in levels.items():
         if still and abs(excess / level - 1) < 1e-2:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, excess, f"the run stands at the {name}")

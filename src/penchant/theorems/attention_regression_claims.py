@@ -19,7 +19,7 @@ from ..settings.attention_moments import (
 )
 from ..settings.attention_regression_generators import prescribed_spectrum
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from . import attention_identities_claims, attention_rates_claims
+from . import attention_identities_claims, attention_landscape_claims, attention_rates_claims
 from .attention_convexity import worst_constants
 from .attention_evidence import (
     around,
@@ -275,5 +275,6 @@ CLAIMS = (
         scale_family,
     ),
     *attention_rates_claims.CLAIMS,
+    *attention_landscape_claims.CLAIMS,
     *attention_identities_claims.CLAIMS,
 )
