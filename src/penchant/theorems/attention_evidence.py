@@ -51,9 +51,17 @@ def regularised(problem: AttentionRegression, whitened: Any) -> float:
     return float(problem.whitened_excess(point) + problem.whitened_regulariser(point))
 
 
-def slope(problem: AttentionRegression, whitened: Any) -> np.ndarray:
-    """The gradient of g at W."""
-    return np.asarray(problem.whitened_gradient(jnp.asarray(whitened)))
+def plain_slope(problem: AttentionRegression, balanced: bool = True) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradient by W of the excess, with or without the regulariser, in plain arrays: for loops over single points."""
+    target, m = np.asarray(problem.target), problem.outputs
+
+    def gradient(whitened: np.ndarray) -> np.ndarray:
+        upper, lower = whitened[:m], whitened[m:]
+        residual = upper @ lower.T - target
+        gap = upper.T @ upper - lower.T @ lower if balanced else np.zeros((lower.shape[1], lower.shape[1]))
+        return np.concatenate([2 * residual @ lower + upper @ gap, 2 * residual.T @ upper - lower @ gap])
+
+    return gradient
 
 
 def around(
@@ -73,7 +81,7 @@ def around(
 
 
 @cache
-def random_runs(count: int = 100, steps: int = 2000) -> list[AttentionTrajectory]:
+def random_runs(count: int = 60, steps: int = 1000) -> list[AttentionTrajectory]:
     """Adaptive two-sided descent from normal starts of sizes 0.1 to 3."""
     problem, rng = small_problem(), np.random.default_rng(5)
     starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.1, 3.0, count)]

@@ -9,7 +9,6 @@ from ..flow.riccati import RiccatiFlow, aligned_modes
 from ..optimisers.preconditioned import FixedStep, PreconditionedDescent
 from ..settings.attention_balance import Unregularised
 from ..settings.attention_curvature import balanced_point
-from ..settings.attention_geometry import GEOMETRIES
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_regression_generators import attention_experiment, prescribed_spectrum
 from ..training.population import train_population
@@ -84,14 +83,15 @@ def conservation(planted: bool) -> Verdict:
     """Without the regulariser: all entries for `two_sided`, the diagonal in the eigenbasis of Sigma otherwise; planted: all entries for `left`."""
     problem, checks = small_problem(), []
     start = _start(problem)
-    for name, geometry in GEOMETRIES.items():
-        field = lambda w, geometry=geometry: (
-            -np.asarray(
-                geometry.whitened_direction(
-                    problem.whitened_gradient(jnp.asarray(w), Unregularised()), problem.covariance
-                )
-            )
-        )
+    covariance, slope, m = np.asarray(problem.covariance), plain_slope(problem, balanced=False), problem.outputs
+    extended = np.eye(m + problem.inputs)
+    extended[m:, m:] = covariance
+    directions = {
+        "two_sided": lambda w: -slope(w),
+        "left": lambda w: -slope(w) @ covariance,
+        "euclidean": lambda w: -extended @ slope(w) @ covariance,
+    }
+    for name, field in directions.items():
         drift = _conserved(problem, name, flow_of(field, start, 10.0)) - _conserved(problem, name, start)
         whole = name == "two_sided" or (planted and name == "left")
         moved = float(np.abs(drift if whole else np.diag(drift)).max())

@@ -21,7 +21,7 @@ from .attention_evidence import (
     around,
     attention_claim,
     layer_of,
-    slope,
+    plain_slope,
     small_problem,
     start_near,
 )
@@ -31,7 +31,7 @@ from .attention_regression import asymptotic_factor
 def distance_after(problem: AttentionRegression, geometry: AbstractGeometry, whitened: Any, step: float) -> float:
     """Distance to the minima after one step of a geometry."""
     turn = {"two_sided": np.eye(problem.inputs), "left": np.asarray(problem.covariance)}[geometry.name]
-    return nearest_minimum(problem, whitened - step * slope(problem, whitened) @ turn, geometry).distance
+    return nearest_minimum(problem, whitened - step * plain_slope(problem)(whitened) @ turn, geometry).distance
 
 
 def guaranteed_step(planted: bool) -> Verdict:
@@ -53,16 +53,16 @@ def lemma4(planted: bool) -> Verdict:
     step, size = sure.step / 4, 3e-4
     gain = 1 - step * sure.alpha + 2 * step**2 * sure.beta**2
     added = 0.0 if planted else (step / sure.alpha + 2 * step**2) * size**2
-    whitened, worst = start_near(problem, 1e-3, 3), 0.0
+    whitened, worst, slope = start_near(problem, 1e-3, 3), 0.0, plain_slope(problem)
     found = nearest_minimum(problem, whitened, TwoSided())
-    for _ in range(1200):
+    for _ in range(1000):
         away = (whitened - found.whitened) / found.distance
-        whitened = whitened - step * (slope(problem, whitened) - size * away)
+        whitened = whitened - step * (slope(whitened) - size * away)
         before, found = found.distance, nearest_minimum(problem, whitened, TwoSided())
         worst = max(worst, found.distance**2 / (gain * before**2 + added))
     limit = (1 / sure.alpha + 2 * step) / (sure.alpha - 2 * step * sure.beta**2) * size**2
     return all_of(
-        at_most(worst, 1.0, "largest dist^2 / (right-hand side of the recursion), 1200 steps of outward noise"),
+        at_most(worst, 1.0, "largest dist^2 / (right-hand side of the recursion), 1000 steps of outward noise"),
         at_most(found.distance**2, limit, "dist^2 at the end against the limit of the recursion"),
     )
 
@@ -72,7 +72,7 @@ def tail_run(name: str) -> AttentionTrajectory:
     """A run at the default step from distance r_0 in a problem with condition number 10."""
     problem = prescribed_spectrum(6, (0.05, 0.04, 0.03, 0.02), 10.0, 4)
     start = layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 2))
-    return train_population(problem, PreconditionedDescent(name), start, steps=4000, recorder=Every(1))
+    return train_population(problem, PreconditionedDescent(name), start, steps=2000, recorder=Every(1))
 
 
 def measured_factor(run: AttentionTrajectory) -> float:
