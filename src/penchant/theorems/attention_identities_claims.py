@@ -18,6 +18,7 @@ from .attention_evidence import (
     attention_claim,
     flow_of,
     layer_of,
+    plain_slope,
     plane_problem,
     regularised_field,
     small_problem,
