@@ -14,9 +14,9 @@ import scipy.linalg as sl
 from ..errors import ArgumentError
 from ..settings.attention_curvature import balanced_point
 from ..settings.attention_geometry import AbstractGeometry, Left, TwoSided
-from ..settings.attention_regression import AttentionRegression
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
 
-_MONOTONE = 200  # majorisation steps before Newton takes over
+_MONOTONE = 60  # majorisation steps before Newton takes over
 _NEWTON = 30
 _SLOW = 100_000  # majorisation steps where Newton is not available
 _NEWTON_WIDTH = 16  # the Newton system has d(d-1)/2 unknowns
@@ -44,6 +44,25 @@ class NearestMinimum(eqx.Module):
         """The sign of det R; 0 where R is not square and the manifold is connected."""
         rows, columns = self.rotation.shape
         return int(np.sign(np.linalg.det(self.rotation))) if rows == columns else 0
+
+
+class BalancedMinima(eqx.Module):
+    """The minima themselves, as the reference of a prediction: every W = [P; Q] S^(1/2) R."""
+
+    problem: AttentionRegression
+
+    @property
+    def norm(self) -> str:
+        return "balanced factorisation"
+
+    @property
+    def components(self) -> int:
+        """2, told apart by det R; 1 where A has fewer outputs than inputs."""
+        return 2 if self.problem.outputs >= self.problem.inputs else 1
+
+    def nearest(self, layer: AttentionLayer, geometry: AbstractGeometry) -> "NearestMinimum":
+        """The nearest minimum to a layer."""
+        return nearest_minimum(self.problem, np.asarray(self.problem.whiten(layer)), geometry)
 
 
 def polar(matrix: np.ndarray, flip: bool = False) -> np.ndarray:
@@ -122,7 +141,8 @@ def _unbalanced(
         change = np.linalg.norm(moved - rotation)
         rotation = moved
         if change < _SETTLED:
-            return rotation
+            break
+    # A linear iteration that has stopped moving is still many times its last change from its end.
     return _polish(weight, metric, pull, shift, rotation) if newton else rotation
 
 

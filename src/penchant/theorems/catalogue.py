@@ -3,8 +3,9 @@
 from typing import Any
 
 from ..errors import ArgumentError
-from ..settings.base import Setting
 from . import (
+    attention_regression,
+    attention_regression_claims,
     deep_linear,
     deep_linear_claims,
     interpolation,
@@ -24,7 +25,16 @@ from . import (
 )
 from .base import Claim, Prediction, Theorem
 
-_PAPERS = (linear_models, interpolation, self_attention, joint_attention, key_query, deep_linear)
+# Attention regression comes first: its problems are not a `Setting`, and the others ask for one.
+_PAPERS = (
+    attention_regression,
+    linear_models,
+    interpolation,
+    self_attention,
+    joint_attention,
+    key_query,
+    deep_linear,
+)
 _EVIDENCE = (
     linear_models_claims,
     margin_steps_claims,
@@ -36,13 +46,14 @@ _EVIDENCE = (
     joint_attention_claims,
     key_query_claims,
     deep_linear_claims,
+    attention_regression_claims,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
-def predict(setting: Setting, optimiser: Any) -> Prediction:
+def predict(setting: Any, optimiser: Any) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it."""
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):

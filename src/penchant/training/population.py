@@ -73,7 +73,7 @@ def train_population(
     excess_below: float = 0.0,
     throw: bool = False,
 ) -> Any:
-    """Descend for `steps` steps, or until the excess is at most `excess_below`; a list of starts is one vectorised run.
+    """Descend for `steps` steps, or until the excess is below `excess_below`; a list of starts is one vectorised run.
 
     With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
     instead of ending with the status `diverging_step`.
@@ -137,7 +137,7 @@ def _run(
 
 
 def _status(problem: AttentionRegression, whitened: Array, target: Array) -> Array:
-    reached = problem.whitened_excess(whitened) <= target
+    reached = problem.whitened_excess(whitened) < target
     return jnp.where(reached, int(Status.reached_target), int(Status.running))
 
 
