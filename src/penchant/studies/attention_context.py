@@ -10,9 +10,6 @@ from ..settings.attention_regression_generators import prescribed_spectrum
 from ..settings.attention_sample import spectral_layer
 from ..settings.context_bias import balance_bias, loss_bias, optimal_scale, scaled, whitened_loss_bias
 from ..theorems.attention_context_claims import (
-    CITATION,
-    DERIVED,
-    PAPER,
     bias_along,
     bias_slope,
     gradient_bias,
@@ -23,12 +20,14 @@ from ..theorems.attention_context_claims import (
     loss_bias_off_minimum,
     off_minimum,
     regulariser_bias,
-    small_problem,
+    scaling_problem,
     weight_moments,
 )
+from ..theorems.attention_regression import GOEL, PAPER
 from ..verdict import at_least, at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
+OURS = f"derived here, for {GOEL}"
 WORDS = {
     **DEFINITIONS,
     "B_1": "limit of n (E of the empirical loss - population loss)",
@@ -44,7 +43,7 @@ def _text(found: Estimate) -> str:
 
 
 def context_bias(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
-    problem, draws = small_problem(), 400_000 if full else 40_000
+    problem, draws = scaling_problem(), 400_000 if full else 40_000
     cases = {
         "minimum": (spectral_layer(problem), True),
         "off the minima": (off_minimum(), True),
@@ -84,12 +83,12 @@ def context_bias(seed: int, full: bool, progress: Callable[[str], None]) -> Resu
     )
     progress("claims")
     findings = (
-        Finding("On the minima the bias is B_1/n.", loss_bias_of_minimum(False), DERIVED),
-        Finding("Off the minima the query's own weight counts.", loss_bias_off_minimum(False), DERIVED),
-        Finding("Leave-one-out removes exactly that term.", leave_one_out_bias(False), DERIVED),
-        Finding("The bias of the gradient is grad B_1/n (Theorem 3).", gradient_bias(False), CITATION),
-        Finding("The bias of the regulariser is R_1/n (Theorems 4 and 5).", regulariser_bias(False), CITATION),
-        Finding("Moments of the weights are bounded as in Lemmas 9 and 10.", weight_moments(False), CITATION),
+        Finding("On the minima the bias is B_1/n.", loss_bias_of_minimum(False), OURS),
+        Finding("Off the minima the query's own weight counts.", loss_bias_off_minimum(False), OURS),
+        Finding("Leave-one-out removes exactly that term.", leave_one_out_bias(False), OURS),
+        Finding("The bias of the gradient is grad B_1/n (Theorem 3).", gradient_bias(False), GOEL),
+        Finding("The bias of the regulariser is R_1/n (Theorems 4 and 5).", regulariser_bias(False), GOEL),
+        Finding("Moments of the weights are bounded as in Lemmas 9 and 10.", weight_moments(False), GOEL),
     )
     return Result(findings, (figure,), (table,), {}, WORDS)
 
@@ -126,15 +125,15 @@ def beyond_a3(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         Finding(
             "Beyond A3 the 1/n law is lost (a finding: it is not, until s_1 = 1/2).",
             law_ends_at_assumption(False),
-            CITATION,
+            GOEL,
         ),
-        Finding("The 1/n law holds well beyond A3 and is lost beyond s_1 = 1/2.", law_ends_at_half(False), DERIVED),
+        Finding("The 1/n law holds well beyond A3 and is lost beyond s_1 = 1/2.", law_ends_at_half(False), OURS),
         Finding(
             "Scale restores it: at s_1 = 1.5, c = 1 against c = 5.",
             at_least(slopes[1.0] - slopes[5.0], 0.3, "slope at c = 1 less slope at c = 5"),
-            DERIVED,
+            OURS,
         ),
-        Finding("At c = 5 the law is 1/n again.", at_most(abs(slopes[5.0] + 1), 0.1, "|slope + 1| at c = 5"), DERIVED),
+        Finding("At c = 5 the law is 1/n again.", at_most(abs(slopes[5.0] + 1), 0.1, "|slope + 1| at c = 5"), OURS),
     )
     return Result(findings, (figure, scale_figure), (table, scale_table), {}, WORDS)
 

@@ -1,8 +1,12 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_context,
     attention_phases,
     attention_rates,
+    attention_regression,
+    attention_scaling,
+    attention_time_scales,
     deep_linear,
     deep_linear_starts,
     interpolation,
@@ -27,4 +31,8 @@ STUDIES: tuple[Study, ...] = (
     *key_query.STUDIES,
     *deep_linear.STUDIES,
     *deep_linear_starts.STUDIES,
+    attention_regression.STUDY,
+    attention_scaling.STUDY,
+    *attention_context.STUDIES,
+    attention_time_scales.STUDY,
 )

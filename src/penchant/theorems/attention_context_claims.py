@@ -27,16 +27,13 @@ from ..settings.context_bias import (
     whitened_loss_bias,
 )
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most
-from .base import Claim
+from .attention_evidence import attention_claim
 
-PAPER = "attention_regression"
-CITATION = "Goel, Soltanolkotabi and Bartlett, softmax self-attention on linear regression, 2026"
-DERIVED = f"derived here, for {CITATION}"
 SIZES = (50, 100, 200, 400)
 
 
 @cache
-def small_problem(noise: float = 0.0) -> AttentionRegression:
+def scaling_problem(noise: float = 0.0) -> AttentionRegression:
     """Sizes (.05, .04, .03), m = 4, condition 5: inside all assumptions."""
     return prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, noise)
 
@@ -44,66 +41,67 @@ def small_problem(noise: float = 0.0) -> AttentionRegression:
 @cache
 def off_minimum() -> AttentionLayer:
     """A layer away from the minima, where the query's own weight matters."""
-    problem = small_problem()
+    problem = scaling_problem()
     move = 0.1 * np.random.default_rng(1).standard_normal((7, 3))
     return problem.unwhiten(jnp.asarray(balanced_point(problem) + move))
 
 
-def _agrees(found: Estimate, predicted: float, what: str) -> Verdict:
+def agrees(found: Estimate, predicted: float, what: str) -> Verdict:
+    """Confirmed within four standard errors."""
     text = f"{what}: |{found.mean:.6g} - {predicted:.6g}| in standard errors of {found.error:.2g}"
     return at_most(found.away(predicted), 4.0, text)
 
 
 def loss_bias_of_minimum(planted: bool) -> Verdict:
     """On the minima, by Monte Carlo; planted: without the normaliser det(I - 2V'V)^(-1/2), that is the bias of linear attention."""
-    problem = small_problem()
+    problem = scaling_problem()
     layer = spectral_layer(problem)
     found = extrapolated_loss_bias(problem, layer, 25, 40_000)
     predicted = float(np.asarray(problem.sizes).sum()) if planted else loss_bias(problem, layer)
-    return _agrees(found, predicted, "n (E L_n - L)")
+    return agrees(found, predicted, "n (E L_n - L)")
 
 
 @cache
 def _measured_off(include_self: bool) -> Estimate:
-    return extrapolated_loss_bias(small_problem(), off_minimum(), 25, 60_000, include_self=include_self)
+    return extrapolated_loss_bias(scaling_problem(), off_minimum(), 25, 60_000, include_self=include_self)
 
 
 def loss_bias_off_minimum(planted: bool) -> Verdict:
     """Away from the minima the query's own weight counts; planted: leave it out."""
-    predicted = loss_bias(small_problem(), off_minimum(), include_self=not planted)
-    return _agrees(_measured_off(True), predicted, "n (E L_n - L)")
+    predicted = loss_bias(scaling_problem(), off_minimum(), include_self=not planted)
+    return agrees(_measured_off(True), predicted, "n (E L_n - L)")
 
 
 def leave_one_out_bias(planted: bool) -> Verdict:
     """Queries that do not attend to themselves; planted: the formula with the own weight."""
-    predicted = loss_bias(small_problem(), off_minimum(), include_self=planted)
-    return _agrees(_measured_off(False), predicted, "leave-one-out n (E L_n - L)")
+    predicted = loss_bias(scaling_problem(), off_minimum(), include_self=planted)
+    return agrees(_measured_off(False), predicted, "leave-one-out n (E L_n - L)")
 
 
 @cache
 def _gradient_samples() -> np.ndarray:
-    return gradient_bias_samples(small_problem(), off_minimum(), 50, 8000)
+    return gradient_bias_samples(scaling_problem(), off_minimum(), 50, 8000)
 
 
 def gradient_bias(planted: bool) -> Verdict:
     """The bias of the gradient along its prediction, in units of it; planted: the gradient of B_1 without the query's own weight, twice."""
-    problem, layer = small_problem(), off_minimum()
+    problem, layer = scaling_problem(), off_minimum()
     bias = lambda whitened: whitened_loss_bias(whitened, problem.target)
     slope = np.asarray(jax.grad(bias)(problem.whiten(layer)))
     slope = 2 * slope if planted else slope
     shares = np.sum(_gradient_samples() * slope, axis=(1, 2)) / np.sum(slope**2)
     found = Estimate(float(shares.mean()), float(shares.std(ddof=1) / np.sqrt(len(shares))))
-    return _agrees(found, 1.0, "n (E grad L_n - grad L) along grad B_1")
+    return agrees(found, 1.0, "n (E grad L_n - grad L) along grad B_1")
 
 
 def regulariser_bias(planted: bool) -> Verdict:
     """The regulariser with the sample's covariance; planted: only the terms that do not vanish at balance."""
-    problem, layer = small_problem(), off_minimum()
+    problem, layer = scaling_problem(), off_minimum()
     found = measured_balance_bias(problem, layer, 400, 20_000)
     below = np.asarray(problem.whiten(layer))[4:].T
     square = below.T @ below
     balanced = 0.25 * (np.trace(square @ square) + np.trace(square) ** 2)
-    return _agrees(found, float(balanced) if planted else balance_bias(problem, layer), "n (E R_n - R)")
+    return agrees(found, float(balanced) if planted else balance_bias(problem, layer), "n (E R_n - R)")
 
 
 def weight_moments(planted: bool) -> Verdict:
@@ -160,7 +158,7 @@ def scale_restores_law(planted: bool) -> Verdict:
     problem = prescribed_spectrum(2, (1.5, 0.75))
     at = lambda scale: problem.unwhiten(scaled(balanced_point(problem), 2, scale))
     found = extrapolated_loss_bias(problem, at(5.0), 100, 2000)
-    return _agrees(found, loss_bias(problem, at(3.0 if planted else 5.0)), "n (E L_n - L) of (5U, V/5)")
+    return agrees(found, loss_bias(problem, at(3.0 if planted else 5.0)), "n (E L_n - L) of (5U, V/5)")
 
 
 def best_scale(planted: bool) -> Verdict:
@@ -183,7 +181,7 @@ def gauge_free(planted: bool) -> Verdict:
     sizes = np.asarray(problem.sizes)
     mean, error = _context_variance_samples(problem, 40_000)
     predicted = float(sizes.sum() ** 2 + (sizes**2).sum()) / 2 if planted else context_variance(problem)
-    return _agrees(Estimate(mean, error), predicted, "variance of the projected context error")
+    return agrees(Estimate(mean, error), predicted, "variance of the projected context error")
 
 
 def _context_variance_samples(problem: AttentionRegression, draws: int) -> tuple[float, float]:
@@ -202,77 +200,68 @@ def _context_variance_samples(problem: AttentionRegression, draws: int) -> tuple
     return float(values.mean()), float(values.std(ddof=1) / np.sqrt(draws))
 
 
+OURS = "derived here"
 CLAIMS = (
-    Claim(
-        "context-bias-minimum",
-        PAPER,
-        "On the minima the expected empirical loss exceeds the population loss by B_1/n (Theorems 3-5 bound it by a constant over n).",
-        DERIVED,
+    attention_claim(
+        "bias-minimum",
+        "On the minima the expected empirical loss exceeds the population loss by B_1/n, which Theorems 3-5 bound by a constant over n.",
+        OURS,
         loss_bias_of_minimum,
     ),
-    Claim(
-        "context-bias-own-weight",
-        PAPER,
+    attention_claim(
+        "bias-own-weight",
         "Off the minima B_1 contains the query's attention to itself.",
-        DERIVED,
+        OURS,
         loss_bias_off_minimum,
     ),
-    Claim(
-        "context-bias-leave-one-out",
-        PAPER,
+    attention_claim(
+        "bias-leave-one-out",
         "Leaving the query out of its context removes exactly that term of B_1.",
-        DERIVED,
+        OURS,
         leave_one_out_bias,
     ),
-    Claim(
-        "context-gradient-bias",
-        PAPER,
-        "The expected empirical gradient differs from the population gradient by grad B_1/n: the discrepancy of Theorem 3, with its constant.",
-        CITATION,
+    attention_claim(
+        "bias-gradient",
+        "The expected empirical gradient differs from the population gradient by O(1/n); the constant is grad B_1.",
+        "Theorem 3",
         gradient_bias,
     ),
-    Claim(
-        "context-regulariser-bias",
-        PAPER,
-        "With the sample's covariance the expected regulariser is off by R_1/n (Theorems 4 and 5, with the constant).",
-        CITATION,
+    attention_claim(
+        "bias-regulariser",
+        "With the sample's covariance the expected regulariser is off by O(1/n); the constant is R_1.",
+        "Theorems 4 and 5",
         regulariser_bias,
     ),
-    Claim(
-        "context-weight-moments",
-        PAPER,
-        "Moments of the softmax weights given the query are at most n^-p times an exponential of the logits (Lemmas 9 and 10).",
-        CITATION,
+    attention_claim(
+        "weight-moments",
+        "Moments of the softmax weights given the query are at most n^-p times an exponential of the logits.",
+        "Lemmas 9 and 10",
         weight_moments,
     ),
-    Claim(
-        "context-law-ends-at-a3",
-        PAPER,
+    attention_claim(
+        "law-ends-at-a3",
         "Beyond assumption A3 (s_1 < 1/16) the 1/n law of the bias is lost.",
-        CITATION,
+        "assumption A3, read as necessary",
         law_ends_at_assumption,
         Outcome.refuted,
     ),
-    Claim(
-        "context-law-ends-at-half",
-        PAPER,
+    attention_claim(
+        "law-ends-at-half",
         "The 1/n law of the bias holds well beyond A3 and is lost once s_1 exceeds 1/2.",
-        DERIVED,
+        OURS,
         law_ends_at_half,
     ),
-    Claim(
-        "context-scale-restores-law",
-        PAPER,
+    attention_claim(
+        "scale-restores-law",
         "Outside A3 the layer (c U, V/c) has the same population loss and again a bias of B_1/n.",
-        DERIVED,
+        OURS,
         scale_restores_law,
     ),
-    Claim("context-best-scale", PAPER, "B_1 along the scales (c U, V/c) has a minimum.", DERIVED, best_scale),
-    Claim(
+    attention_claim("best-scale", "B_1 along the scales (c U, V/c) has a minimum.", OURS, best_scale),
+    attention_claim(
         "context-variance",
-        PAPER,
         "n times the variance of the projected context error on the minima is v_ctx, in every gauge.",
-        DERIVED,
+        OURS,
         gauge_free,
     ),
 )

@@ -19,8 +19,8 @@ from ..training.algorithm1 import algorithm1, train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle
 from ..training.recorders import At, Every
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from .attention_context_claims import CITATION, DERIVED, PAPER, _agrees, small_problem
-from .base import Claim
+from .attention_context_claims import OURS, agrees, scaling_problem
+from .attention_evidence import attention_claim
 
 COUNTS = (200, 800, 3200)
 ORACLE_COUNTS = (200, 400, 800, 1600, 3200)
@@ -34,7 +34,7 @@ def _draw(problem: AttentionRegression, count: int, sets: int, seed: int) -> lis
 @cache
 def start_distances(count: int, sets: int = 80) -> np.ndarray:
     """Two-sided distances of spectral starts to the minima, one per data set of `count` samples."""
-    problem = small_problem(1e-3)
+    problem = scaling_problem(1e-3)
     layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, sets, 50 + count)]
     return np.array([nearest_minimum(problem, problem.whiten(layer), TwoSided()).distance for layer in layers])
 
@@ -48,23 +48,23 @@ def start_rate(planted: bool) -> Verdict:
 
 def start_inside(planted: bool) -> Verdict:
     """Every one of 240 data sets starts within r_0; planted: also with 8 samples each."""
-    radius = attraction_radius(small_problem(1e-3), TwoSided())
+    radius = attraction_radius(scaling_problem(1e-3), TwoSided())
     farthest = max(start_distances(n).max() for n in ((8,) if planted else COUNTS))
     return at_most(float(farthest), radius, "largest distance of a spectral start to the minima, bound r_0")
 
 
 def start_excess(planted: bool) -> Verdict:
     """Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
-    problem, count = small_problem(1e-3), 1600
+    problem, count = scaling_problem(1e-3), 1600
     layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, 300, 2)]
     values = count * np.array([float(problem.excess(layer)) for layer in layers])
     found = Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
-    return _agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
+    return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
 
 
 def start_identities(planted: bool) -> Verdict:
     """U_0 Sigma_n V_0 is the least-squares map and the regulariser vanishes, in every gauge; planted: factors whitened by the true covariance."""
-    problem = small_problem(1e-3)
+    problem = scaling_problem(1e-3)
     estimate = _draw(problem, 100, 1, 3)[0].estimated
     worst = 0.0
     for gauge in GAUGES:
@@ -82,7 +82,7 @@ def start_identities(planted: bool) -> Verdict:
 @cache
 def oracle_floors(gauge: str = "minus", steps: int = 300) -> np.ndarray:
     """Excess at which training with the expected gradient over samples of size n settles, for each n."""
-    problem, rule = small_problem(1e-3), PreconditionedDescent()
+    problem, rule = scaling_problem(1e-3), PreconditionedDescent()
     start = spectral_layer(problem, gauge)
     runs = [
         train_attention(Oracle(problem, n), rule, start, steps=steps, recorder=At(()), truth=problem)
@@ -109,7 +109,7 @@ def oracle_attains_bound(planted: bool) -> Verdict:
 
 def oracle_floor(planted: bool) -> Verdict:
     """Slope -2, and b_2 itself; planted: b_2 of the gauge at the other end of the manifold."""
-    predicted = oracle_shift(small_problem(1e-3), "plus" if planted else "minus").excess
+    predicted = oracle_shift(scaling_problem(1e-3), "plus" if planted else "minus").excess
     last = float(oracle_floors()[-1]) * ORACLE_COUNTS[-1] ** 2
     return all_of(
         close(last, predicted, 0.03, "n^2 floor at n = 3200 against b_2"),
@@ -134,13 +134,13 @@ def sample_floor_law(planted: bool) -> Verdict:
     problem, count = prescribed_spectrum(4, (0.2, 0.17, 0.14), 5.0, 11), 200
     second = oracle_shift(problem).excess / count
     predicted = second if planted else sample_floor(problem) + second
-    return _agrees(fixed_data_floor((0.2, 0.17, 0.14), count, 60, 25), predicted, "n excess after training")
+    return agrees(fixed_data_floor((0.2, 0.17, 0.14), count, 60, 25), predicted, "n excess after training")
 
 
 @cache
 def minibatch_floor(batch: int, keys: str, gauge: str = "minus", count: int = 16_000, steps: int = 1500) -> float:
     """Excess of the mean layer over the second half of a minibatch run: the noise of single batches averages out, the bias stays."""
-    problem = small_problem(1e-3)
+    problem = scaling_problem(1e-3)
     sample = _draw(problem, count, 1, 4)[0]
     source = Minibatch(sample, batch, keys=keys)
     rule = PreconditionedDescent("two_sided", 0.5)
@@ -153,14 +153,14 @@ def minibatch_floor(batch: int, keys: str, gauge: str = "minus", count: int = 16
 def minibatch_law(planted: bool) -> Verdict:
     """Keys from the batch: the floor is b_2/B^2 with the bias of the loss alone; planted: b_2/n^2 with n the sample."""
     batch, count = 200, 16_000
-    predicted = oracle_shift(small_problem(1e-3), "minus", sample_balance=False).excess / batch**2
+    predicted = oracle_shift(scaling_problem(1e-3), "minus", sample_balance=False).excess / batch**2
     predicted = predicted * batch**2 / count**2 if planted else predicted
     return close(minibatch_floor(batch, "batch"), predicted, 0.2, "floor of in-batch training against b_2/B^2")
 
 
 def full_keys(planted: bool) -> Verdict:
     """Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
-    bound = oracle_shift(small_problem(1e-3), "minus", sample_balance=False).excess / 50**2 / 4
+    bound = oracle_shift(scaling_problem(1e-3), "minus", sample_balance=False).excess / 50**2 / 4
     found = minibatch_floor(50, "batch" if planted else "full", count=4000, steps=300)
     return at_most(found, bound, "floor with keys from the whole sample")
 
@@ -168,7 +168,7 @@ def full_keys(planted: bool) -> Verdict:
 @cache
 def _equivariance_gap(geometry: str) -> float:
     """Relative difference of the excess after 30 steps on data and on the same data after a linear change of covariates."""
-    problem = small_problem()
+    problem = scaling_problem()
     rng = np.random.default_rng(8)
     sample = draw_sample(problem, 80, rng)
     change = rng.standard_normal((3, 3)) + 2 * np.eye(3)
@@ -198,59 +198,55 @@ def one_sided_moves(planted: bool) -> Verdict:
     return at_least(_equivariance_gap("two_sided" if planted else "left"), 1e-3, "relative change of the excess")
 
 
-def _claim(name: str, statement: str, citation: str, check, expected: Outcome = Outcome.confirmed) -> Claim:
-    return Claim(name, PAPER, statement, citation, check, expected)
-
-
 CLAIMS = (
-    _claim(
-        "spectral-start-rate", "The spectral start is within O(n^-1/2) of the minima (Lemma 5).", CITATION, start_rate
-    ),
-    _claim(
-        "spectral-start-inside",
-        "The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5) (Lemmas 3 and 6).",
-        CITATION,
+    attention_claim("start-rate", "The spectral start is within O(n^-1/2) of the minima.", "Lemma 5", start_rate),
+    attention_claim(
+        "start-inside",
+        "The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5).",
+        "Lemmas 3 and 6",
         start_inside,
     ),
-    _claim(
-        "spectral-start-excess",
+    attention_claim(
+        "start-excess",
         "The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.",
-        DERIVED,
+        OURS,
         start_excess,
     ),
-    _claim(
-        "spectral-start-identities",
+    attention_claim(
+        "start-identities",
         "At the spectral start U Sigma_n V is the least-squares map and the sample's regulariser is 0.",
-        CITATION,
+        "Algorithm 1",
         start_identities,
     ),
-    _claim(
-        "theorem2-bound",
-        "With the expected gradient over samples of size n, training settles at an excess O(1/n) (Theorem 2).",
-        CITATION,
+    attention_claim(
+        "oracle-bound",
+        "With the expected gradient over samples of size n, training settles at an excess O(1/n).",
+        "Theorem 2",
         oracle_bound,
     ),
-    _claim(
-        "theorem2-attained",
+    attention_claim(
+        "oracle-bound-attained",
         "The 1/n of Theorem 2 is the order of that excess.",
-        CITATION,
+        "Theorem 2, read as tight",
         oracle_attains_bound,
         Outcome.refuted,
     ),
-    _claim("oracle-floor", "That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.", DERIVED, oracle_floor),
-    _claim(
+    attention_claim(
+        "oracle-floor", "That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.", OURS, oracle_floor
+    ),
+    attention_claim(
         "sample-floor",
         "Training on one data set settles at an excess v/n + b_2/n^2, v = sigma^2 m d + v_ctx.",
-        DERIVED,
+        OURS,
         sample_floor_law,
     ),
-    _claim(
+    attention_claim(
         "minibatch-floor",
         "Minibatches of size B that attend within the batch settle at an excess b_2/B^2.",
-        DERIVED,
+        OURS,
         minibatch_law,
     ),
-    _claim("minibatch-full-keys", "Keys from the whole sample remove that excess.", DERIVED, full_keys),
-    _claim("two-sided-equivariance", "Two-sided training is affine equivariant.", DERIVED, equivariance),
-    _claim("one-sided-not-equivariant", "One-sided training is not.", DERIVED, one_sided_moves),
+    attention_claim("minibatch-full-keys", "Keys from the whole sample remove that excess.", OURS, full_keys),
+    attention_claim("equivariance", "Two-sided training from data is affine equivariant.", OURS, equivariance),
+    attention_claim("left-not-equivariant", "One-sided training is not.", OURS, one_sided_moves),
 )
