@@ -10,6 +10,7 @@ from . import __version__
 
 _OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", "joint-ngd", "scheduled")
 _ONLY_JOINT = ("joint-ngd", "scheduled")
+_LAYERS = "attention-regression"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,6 +43,13 @@ def _complete(options: argparse.Namespace) -> None:
     """The default optimiser depends on --joint, and two optimisers exist only there."""
     if "joint" not in options:
         return
+    if options.setting == _LAYERS:
+        return
+    for name in ("geometry", "gauge", "batch", "keys"):
+        if getattr(options, name) is not None:
+            from .errors import ArgumentError
+
+            raise ArgumentError(f"--{name}", "penchant", f"used with --setting {_LAYERS}", getattr(options, name))
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
@@ -96,8 +104,17 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
     parser.add_argument(
         "--setting",
-        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares (default: from the names of the arrays)",
+        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares, attention-regression (default: from the names of the arrays)",
     )
+    layers = parser.add_argument_group(_LAYERS)
+    layers.add_argument(
+        "--geometry", choices=("two_sided", "left", "euclidean"), help="preconditioner (default two_sided)"
+    )
+    layers.add_argument(
+        "--gauge", choices=("identity", "plus", "minus"), help="of the spectral start (default identity)"
+    )
+    layers.add_argument("--batch", type=int, metavar="B", help="queries per step (default: all)")
+    layers.add_argument("--keys", choices=("batch", "full"), help="what a batch attends to (default batch)")
     parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
     parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
@@ -172,6 +189,12 @@ def _predict(options: argparse.Namespace) -> int:
 
         _show(options, predict_joint(options), print_programs)
         return 0
+    if options.setting == _LAYERS:
+        from .attention_commands import predict as predict_layers
+        from .attention_commands import print_prediction as print_layers
+
+        _show(options, predict_layers(options), print_layers)
+        return 0
     from .commands import predict, print_prediction
 
     _show(options, predict(options), print_prediction)
@@ -184,6 +207,12 @@ def _train(options: argparse.Namespace) -> int:
         from .joint_commands import train as train_joint
 
         _show(options, train_joint(options), print_joint_run)
+        return 0
+    if options.setting == _LAYERS:
+        from .attention_commands import print_run as print_layer_run
+        from .attention_commands import train as train_layers
+
+        _show(options, train_layers(options), print_layer_run)
         return 0
     from .commands import print_run, train
 

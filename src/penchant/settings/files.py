@@ -180,7 +180,8 @@ KINDS = {
 def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """The named setting on these arrays, and its start."""
     if name not in KINDS:
-        raise ArgumentError("setting", "penchant", f"one of {', '.join(KINDS)}", repr(name))
+        known = ", ".join((*KINDS, "attention-regression"))
+        raise ArgumentError("setting", "penchant", f"one of {known}", repr(name))
     return KINDS[name].build(arrays, request)
 
 
