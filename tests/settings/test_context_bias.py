@@ -14,6 +14,7 @@ from penchant.settings.context_bias import (
     balance_bias,
     context_variance,
     loss_bias,
+    minimum_bias,
     optimal_scale,
     oracle_shift,
     sample_floor,
@@ -115,6 +116,14 @@ def test_scale_leaves_the_population_loss_alone_and_restores_a_finite_bias():
     for factor in (0.97, 1.03):
         other = problem.unwhiten(scaled(balanced_point(problem), 2, factor * found.factor))
         assert loss_bias(problem, other) > found.bias
+
+
+@pytest.mark.parametrize(("factor", "gauge"), [(1.0, "identity"), (1.0, "plus"), (0.7, "minus"), (3.0, "identity")])
+def test_the_bias_of_a_minimum_depends_on_its_sizes_and_scale_alone(factor, gauge):
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    point = problem.whiten(spectral_layer(problem, gauge))
+    layer = problem.unwhiten(scaled(point, 4, factor))
+    assert minimum_bias(problem, factor) == pytest.approx(loss_bias(problem, layer), rel=1e-12)
 
 
 def test_thresholds_are_named_not_returned():

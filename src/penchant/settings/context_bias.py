@@ -9,7 +9,7 @@ In whitened coordinates, with $E = \tilde U\tilde V - M$ and $D = \tilde U^\top\
 Each has a threshold beyond which the expectation is infinite; it is named, never returned as the root of a negative determinant.
 """
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -54,6 +54,9 @@ def whitened_balance_bias(whitened: Float[Array, "rows d"], outputs: int) -> Flo
     return 0.25 * (pure - 4 * crossed)
 
 
+_compiled_bias = jax.jit(whitened_loss_bias, static_argnames="include_self")
+
+
 def _require(value: float, threshold: float, what: str, quantity: str) -> None:
     if not value < threshold:
         raise ThresholdError(quantity, what, value, threshold)
@@ -75,7 +78,7 @@ def loss_bias(problem: AttentionRegression, layer: AttentionLayer, *, include_se
     """
     problem.check_layer(layer, "loss_bias")
     _require(2 * _key_norm(problem, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "B_1")
-    return float(whitened_loss_bias(problem.whiten(layer), problem.target, include_self))
+    return float(_compiled_bias(problem.whiten(layer), problem.target, include_self))
 
 
 def balance_bias(problem: AttentionRegression, layer: AttentionLayer) -> float:
@@ -141,7 +144,7 @@ def oracle_shift(
     rotation = gauge_rotation(problem, gauge) if isinstance(gauge, str) else gauge
     whitened = jnp.asarray(balanced_point(problem, rotation))
     _require(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
-    slope = _bias_gradient(sample_balance)(whitened, problem.target, problem.outputs)
+    slope = _bias_gradient(whitened, problem.target, sample_balance)
     curvature = hessian(problem, whitened)
     inverse = np.linalg.pinv(curvature, rcond=CUTOFF, hermitian=True)
     shift = -(inverse @ np.asarray(slope).ravel()).reshape(whitened.shape)
@@ -150,12 +153,13 @@ def oracle_shift(
     return OracleShift(shift, float(np.sum(moved**2)))
 
 
-def _bias_gradient(sample_balance: bool) -> Callable[..., Array]:
-    def bias(whitened: Array, target: Array, outputs: int) -> Array:
-        balance = whitened_balance_bias(whitened, outputs) if sample_balance else 0.0
+@partial(jax.jit, static_argnames="sample_balance")
+def _bias_gradient(whitened: Array, target: Array, sample_balance: bool) -> Array:
+    def bias(whitened: Array) -> Array:
+        balance = whitened_balance_bias(whitened, target.shape[0]) if sample_balance else 0.0
         return whitened_loss_bias(whitened, target) + balance
 
-    return jax.grad(bias)
+    return jax.grad(bias)(whitened)
 
 
 class Scale(eqx.Module):
@@ -166,21 +170,29 @@ class Scale(eqx.Module):
     key_norm: float
 
 
-def optimal_scale(problem: AttentionRegression, gauge: str = "identity") -> Scale:
+def minimum_bias(problem: AttentionRegression, factor: float = 1.0) -> float:
+    r"""B_1 of the minima at scale c: $\prod_i(1 - 2s_i/c^2)^{-1/2}\,\big[c^2\sum s_i + \sum s_i^2/(1 - 2s_i/c^2)\big]$, the same in every gauge."""
+    sizes = np.asarray(problem.sizes)
+    _require(2 * float(sizes[0]) / factor**2, 1.0, "2 s_1 / c^2", "B_1")
+    room = 1 - 2 * sizes / factor**2
+    return float((factor**2 * sizes.sum() + (sizes**2 / room).sum()) / np.sqrt(room.prod()))
+
+
+def optimal_scale(problem: AttentionRegression) -> Scale:
     """The scale that makes the first-order bias of a minimum smallest: logits small enough, values not too large.
 
-    At every c > sqrt(2 s_1) the bias is finite, so assumption A3 is a matter of scale. On the manifold the residual vanishes, and
-    B_1 depends on the gauge no more.
+    At every c > sqrt(2 s_1) the bias is finite, so assumption A3 is a matter of scale.
+
+    >>> from penchant.settings.attention_regression_generators import prescribed_spectrum
+    >>> found = optimal_scale(prescribed_spectrum(2, (1.5, 0.75)))
+    >>> f"{found.factor:.4f} {found.bias:.3f} {found.key_norm:.4f}"
+    '2.5659 30.348 0.4773'
     """
-    whitened = balanced_point(problem, gauge_rotation(problem, gauge))
-    below = float(np.sqrt(2 * float(problem.sizes[0])))
-
-    def bias(log_excess_scale: float) -> float:
-        factor = below * (1 + np.exp(log_excess_scale))
-        return float(whitened_loss_bias(scaled(whitened, problem.outputs, factor), problem.target))
-
+    least = float(np.sqrt(2 * float(problem.sizes[0])))
+    at = lambda log_room: least * (1 + np.exp(log_room))
+    bias = lambda log_room: minimum_bias(problem, at(log_room))
     found: Any = minimize_scalar(bias, bounds=(-8.0, 6.0), method="bounded", options={"xatol": 1e-10})
-    factor = float(below * (1 + np.exp(found.x)))
+    factor = float(at(found.x))
     return Scale(factor, float(found.fun), float(np.sqrt(float(problem.sizes[0]))) / factor)
 
 

@@ -8,7 +8,7 @@ from ..optimisers.preconditioned import DefaultStep, PreconditionedDescent
 from ..settings.attention_geometry import GEOMETRIES
 from ..settings.attention_regression import AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
-from ..settings.context_bias import Scale, loss_bias, optimal_scale, oracle_shift, sample_floor, spectral_floor
+from ..settings.context_bias import Scale, minimum_bias, optimal_scale, oracle_shift, sample_floor, spectral_floor
 from .attention_regression import (
     asymptotic_factor,
     centred_inputs,
@@ -119,7 +119,7 @@ def _floors(problem: AttentionRegression, count: int) -> Floors:
 def _gain(problem: AttentionRegression, scale: Scale) -> float | None:
     """B_1 of the balanced minimum over B_1 at the best scale; None where the former is infinite."""
     try:
-        return loss_bias(problem, spectral_layer(problem)) / scale.bias
+        return minimum_bias(problem) / scale.bias
     except ThresholdError:
         return None
 
