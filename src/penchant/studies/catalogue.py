@@ -1,8 +1,10 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_landscape,
     attention_phases,
     attention_rates,
+    attention_regression_rates,
     deep_linear,
     deep_linear_starts,
     interpolation,
@@ -27,4 +29,6 @@ STUDIES: tuple[Study, ...] = (
     *key_query.STUDIES,
     *deep_linear.STUDIES,
     *deep_linear_starts.STUDIES,
+    attention_regression_rates.STUDY,
+    attention_landscape.STUDY,
 )
