@@ -2,9 +2,11 @@
 
 from . import (
     attention_context,
+    attention_landscape,
     attention_phases,
     attention_rates,
     attention_regression,
+    attention_regression_rates,
     attention_scaling,
     attention_time_scales,
     deep_linear,
@@ -32,6 +34,8 @@ STUDIES: tuple[Study, ...] = (
     *deep_linear.STUDIES,
     *deep_linear_starts.STUDIES,
     attention_regression.STUDY,
+    attention_regression_rates.STUDY,
+    attention_landscape.STUDY,
     attention_scaling.STUDY,
     *attention_context.STUDIES,
     attention_time_scales.STUDY,
