@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, AssumptionError
 from penchant.optimisers.preconditioned import PreconditionedDescent
 from penchant.settings.attention_balance import Unregularised
 from penchant.settings.attention_curvature import balanced_point, eigenbasis
@@ -22,6 +22,7 @@ from penchant.settings.attention_regression import AttentionRegression
 from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
 from penchant.theorems.attention_regression import (
     centred_inputs,
+    check_assumptions,
     expected_gradients,
     finite_moments,
     full_rank,
@@ -149,12 +150,25 @@ def test_the_predicted_rate_names_its_factor():
     assert "0.998834" in rate
     assert "gauge" in pt.predict(PROBLEM, PreconditionedDescent("euclidean")).rate
     assert "t^-2" in pt.predict(prescribed_spectrum(4, (0.05, 0.0)), PreconditionedDescent()).rate
+    assert "exponentially" in pt.predict(prescribed_spectrum(2, (0.05, 0.03, 0.01)), PreconditionedDescent()).rate
+
+
+def test_failed_assumptions_are_raised_with_slack_and_offender_or_only_reported():
+    assert all(one.holds for one in check_assumptions(PROBLEM))
+    bad = prescribed_spectrum(2, (0.6, 0.1, 0.1))
+    with pytest.raises(AssumptionError) as caught:
+        check_assumptions(bad)
+    assert len(caught.value.failed) == 2
+    assert "m = 2, d = 3" in str(caught.value)
+    assert "slack -0.53" in str(caught.value)
+    assert [one.holds for one in check_assumptions(bad, strict=False)] == [True, False, False]
 
 
 def test_what_no_theorem_covers_is_a_conjecture_and_other_optimisers_are_refused():
     prediction = pt.predict(PROBLEM, PreconditionedDescent("two_sided", 1.0, Unregularised()))
     assert prediction.theorem.name.endswith("conjecture")
     assert not prediction.holds
+    assert pt.predict(PROBLEM, PreconditionedDescent("euclidean")).theorem.name.endswith("conjecture")
     with pytest.raises(ArgumentError, match="PreconditionedDescent"):
         pt.predict(PROBLEM, pt.gradient_descent(0.1))
     unstable = pt.predict(PROBLEM, PreconditionedDescent("two_sided", 11.0))
