@@ -1,5 +1,7 @@
 """Hypotheses, prediction and verdict for attention regression; moments against Monte Carlo."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -28,6 +30,7 @@ from penchant.theorems.attention_regression import (
     full_rank,
     gaussian_inputs,
     near_minima,
+    noise_level,
     positive_definite,
 )
 from penchant.training.population import train_population
@@ -84,6 +87,22 @@ def test_exact_hypotheses():
     assert finite_moments(PROBLEM, 3.0).slack == pytest.approx(1 / 36 - 0.05)
 
 
+def test_the_noise_level_covers_what_estimates_do(rng):
+    """The smallest size of estimated maps is off by less than the level, and by more than a twentieth of it."""
+    root, planted = np.asarray(PROBLEM.root), np.asarray(PROBLEM.planted)
+    for samples in (200, 3200):
+        gaps = []
+        for _ in range(20):
+            inputs = rng.standard_normal((samples, 3)) @ root
+            targets = inputs @ planted.T + np.sqrt(1e-3) * rng.standard_normal((samples, 4))
+            fitted = np.linalg.lstsq(inputs, targets, rcond=None)[0].T
+            estimate = AttentionRegression(inputs.T @ inputs / samples, fitted, 1e-3)
+            gaps.append(np.abs(np.asarray(estimate.sizes) - np.asarray(PROBLEM.sizes)).max())
+        level = noise_level(PROBLEM, samples)
+        assert level / 20 < np.median(gaps) < max(gaps) < level
+    assert noise_level(PROBLEM, 700) == pytest.approx(np.sqrt(1e-3 * 7 / 700) + 0.05 * np.sqrt(3 / 700))
+
+
 def test_estimated_hypotheses_are_undecided_below_their_noise():
     few, many = (full_rank(PROBLEM, samples) for samples in (100, 10**6))
     assert few.holds is None
@@ -103,8 +122,17 @@ def test_the_start_is_near_or_far(geometry, rng):
     assert near_minima(PROBLEM, near, geometry).slack == pytest.approx(radius, abs=0.02)
 
 
+def _mardia(inputs):
+    """The two z-scores as the hypothesis reports them."""
+    found = re.search(r"skewness (\S+), kurtosis (\S+)$", gaussian_inputs(inputs).detail)
+    return [float(part) for part in found.groups()]
+
+
 def test_gaussianity_is_seen_and_so_is_its_failure(rng):
     normal = rng.standard_normal((5000, 3)) @ rng.standard_normal((3, 3))
+    scores = [_mardia(rng.standard_normal((400, 2))) for _ in range(300)]
+    assert np.abs(np.mean(scores, axis=0)).max() < 0.35  # z-scores: mean 0 and variance 1, up to 1/n and sampling
+    assert np.abs(np.std(scores, axis=0) - 1).max() < 0.25
     assert gaussian_inputs(normal).holds
     assert centred_inputs(normal).holds
     heavy = rng.standard_t(5, (5000, 3))
