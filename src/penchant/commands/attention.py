@@ -6,28 +6,32 @@ from typing import Any
 
 import numpy as np
 
-from .commands import _npz, _number, _writable
-from .errors import ArgumentError, DataFileError
-from .optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
-from .optimisers.preconditioned import PreconditionedDescent
-from .report.page import render
-from .settings.attention_regression import AttentionLayer, AttentionRegression
-from .settings.attention_sample import AttentionSample, spectral_layer
-from .settings.context_bias import oracle_shift
-from .settings.context_sums import context_sums
-from .settings.files import read_arrays
-from .studies import own_attention
-from .studies.base import Study, save
-from .theorems.attention_advice import Advice, advise, step_warning
-from .theorems.attention_regression import PAPER, AttentionConvergence
-from .training.algorithm1 import AttentionRun, train_attention
-from .training.attention_sources import AbstractSource, FullSample, Minibatch
-from .training.status import Status
-from .training.trajectory import write_npz
-from .verdict import Outcome, Verdict, at_most
+from ..errors import ArgumentError, DataFileError
+from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..report.page import render
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.context_bias import oracle_shift
+from ..settings.context_sums import context_sums
+from ..settings.files import read_arrays
+from ..studies import own_attention
+from ..studies.base import Study, save
+from ..theorems.attention_advice import Advice, advise, step_warning
+from ..theorems.attention_regression import PAPER, AttentionConvergence
+from ..training.algorithm1 import AttentionRun, train_attention
+from ..training.attention_sources import AbstractSource, FullSample, Minibatch
+from ..training.status import Status
+from ..training.trajectory import write_npz
+from ..verdict import Outcome, Verdict, at_most
+from .options import check_writable, npz_name
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
 
 
 def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
@@ -145,7 +149,7 @@ def predict(options: Namespace) -> dict[str, Any]:
     sample, _ = _sample(options)
     content = _advice(advise(sample), sample.size)
     if options.save:
-        _writable(_npz(options.save))
+        check_writable(npz_name(options.save))
         start, problem = spectral_layer(sample.estimated), sample.estimated
         arrays = {"U": start.value, "V": start.key_query, "covariance": problem.covariance, "planted": problem.planted}
         content["saved"] = str(write_npz(options.save, content, arrays))
@@ -156,9 +160,9 @@ def train(options: Namespace) -> dict[str, Any]:
     """Train on the sample; the excess is exact where the file has the truth, and estimated by leaving one out otherwise."""
     _refuse(options)
     if options.save:
-        _writable(_npz(options.save))
+        check_writable(npz_name(options.save))
     if options.out:
-        _writable(str(Path(options.out) / "index.html"))
+        check_writable(str(Path(options.out) / "index.html"))
     sample, truth = _sample(options)
     rule, source = rule_of(options), _source(options, sample)
     steps = 200 if options.steps is None else options.steps
