@@ -5,7 +5,7 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnostics.scaling import exponent
+from ..diagnostics.scaling import Exponent, exponent
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..settings.attention_curvature import attraction_radius, balanced_point
 from ..settings.attention_geometry import TwoSided
@@ -17,7 +17,7 @@ from ..theorems.attention_regression import GOEL, PAPER
 from ..training.algorithm1 import AttentionRun, algorithm1, train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle, Population
 from ..training.recorders import At, Every
-from ..verdict import Verdict, at_least, at_most, close
+from ..verdict import Verdict, all_of, at_least, at_most, close
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 GRID = (0, 5, 10, 20, 40)
@@ -103,7 +103,12 @@ def _slope(floors: dict[int, float]) -> float:
     return float(np.polyfit(np.log(np.array(list(floors), float)), np.log(list(floors.values())), 1)[0])
 
 
-def _interval(found, low: float, high: float, what: str) -> Verdict:
+def _off(values: dict[int, np.ndarray], second: float) -> float:
+    """Largest relative deviation of B^2 times the mean floor from b_2."""
+    return max(abs(float(one.mean()) * batch**2 / second - 1) for batch, one in values.items())
+
+
+def _interval(found: Exponent, low: float, high: float, what: str) -> Verdict:
     """Whether the interval of an exponent meets [low, high]."""
     gap = max(found.low - high, low - found.high, 0.0)
     return at_most(gap, 0.0, f"{what}, exponent {found}: distance of its interval to [{low:g}, {high:g}]")
@@ -156,7 +161,10 @@ def scaling_law(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
         ),
         Finding(
             "Attention within minibatches has the floor b_2/B^2.",
-            _interval(mini_exponent, -2.1, -1.7, "minibatches"),
+            all_of(
+                _interval(mini_exponent, -2.1, -1.9, "minibatches"),
+                at_most(_off(mini, second), 0.25, "largest |B^2 floor / b_2 - 1|"),
+            ),
             OURS,
         ),
         Finding(
