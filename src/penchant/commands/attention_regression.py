@@ -6,25 +6,27 @@ from typing import Any
 
 import numpy as np
 
-from .commands import _npz, _number, _writable
-from .errors import ArgumentError, DataFileError
-from .optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
-from .optimisers.preconditioned import PreconditionedDescent
-from .report.page import render
-from .settings.attention_regression import AttentionLayer, AttentionRegression
-from .settings.attention_sample import AttentionSample, spectral_layer
-from .settings.context_bias import oracle_shift
-from .settings.context_sums import context_sums
-from .settings.files import read_arrays
-from .studies import own_attention
-from .studies.base import Study, save
-from .theorems.attention_advice import Advice, advise, step_warning
-from .theorems.attention_regression import PAPER, AttentionConvergence
-from .training.algorithm1 import AttentionRun, train_attention
-from .training.attention_sources import AbstractSource, FullSample, Minibatch
-from .training.status import Status
-from .training.trajectory import write_npz
-from .verdict import Outcome, Verdict, at_most
+
+from ..errors import ArgumentError, DataFileError
+from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..report.page import render
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.context_bias import oracle_shift
+from ..settings.context_sums import context_sums
+from ..settings.files import read_arrays
+from ..studies import own_attention
+from ..studies.base import Study, save
+from ..theorems.attention_advice import Advice, advise, step_warning
+from ..theorems.attention_regression import PAPER, AttentionConvergence
+from ..training.algorithm1 import AttentionRun, train_attention
+from ..training.attention_sources import AbstractSource, FullSample, Minibatch
+from ..training.status import Status
+from ..training.trajectory import write_npz
+from ..verdict import Outcome, Verdict, at_most
+from .options import check_writable, npz_name
+from .own_data import number
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
@@ -145,7 +147,7 @@ def predict(options: Namespace) -> dict[str, Any]:
     sample, _ = _sample(options)
     content = _advice(advise(sample), sample.size)
     if options.save:
-        _writable(_npz(options.save))
+        check_writable(npz_name(options.save))
         start, problem = spectral_layer(sample.estimated), sample.estimated
         arrays = {"U": start.value, "V": start.key_query, "covariance": problem.covariance, "planted": problem.planted}
         content["saved"] = str(write_npz(options.save, content, arrays))
@@ -156,9 +158,9 @@ def train(options: Namespace) -> dict[str, Any]:
     """Train on the sample; the excess is exact where the file has the truth, and estimated by leaving one out otherwise."""
     _refuse(options)
     if options.save:
-        _writable(_npz(options.save))
+        check_writable(npz_name(options.save))
     if options.out:
-        _writable(str(Path(options.out) / "index.html"))
+        check_writable(str(Path(options.out) / "index.html"))
     sample, truth = _sample(options)
     rule, source = rule_of(options), _source(options, sample)
     steps = 200 if options.steps is None else options.steps
@@ -247,7 +249,7 @@ def print_prediction(content: dict[str, Any]) -> None:
         )
     floors = content["floors"]
     print(
-        f"excess     spectral start {floors['start']:.3g}, after training {_number(floors['trained'])} (of it bias {_number(floors['bias'])})"
+        f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
     )
     for option in content["geometries"]:
         chosen = "  <- recommended" if option == content["recommended"] else ""
@@ -271,7 +273,7 @@ def print_run(content: dict[str, Any]) -> None:
         f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
     )
     print(
-        f"excess     {_number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {_number(content['predicted_excess'])}"
+        f"excess     {number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {number(content['predicted_excess'])}"
     )
     print(f"verdict    {content['verdict']}: {content['inequality']}")
     for warning in content["warnings"]:
