@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-
 from ..errors import ArgumentError, DataFileError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent

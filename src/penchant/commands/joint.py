@@ -23,8 +23,8 @@ from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_r
 from ..training.joint import train_joint
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict
-from .options import npz_name
 from . import own_data
+from .options import npz_name
 
 RULES = ("gd", "ngd", "joint-ngd", "scheduled", "polyak")
 
