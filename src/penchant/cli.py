@@ -213,7 +213,7 @@ def _own_data(options: argparse.Namespace) -> Any:
     if options.joint:
         from .commands import joint as module
     elif options.setting == _LAYERS:
-        from .commands import attention_regression as module
+        from .commands import attention as module
     else:
         from .commands import own_data as module
     return module

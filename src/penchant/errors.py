@@ -160,6 +160,17 @@ class StepSizeError(PenchantError):
         PenchantError.__init__(self, f"The step size {step:.3g} is too large: {why}.\n  Fix: a step below {bound:.3g}.")
 
 
+class AssumptionError(PenchantError):
+    """Assumptions of a theorem that a problem does not meet, each with its slack and worst offender."""
+
+    def __init__(self, owner: str, failed: Sequence[str], fix: str):
+        self.failed = tuple(failed)
+        PenchantError.__init__(
+            self,
+            f"`{owner}` is outside the assumptions of its theorems:\n  " + "\n  ".join(failed) + f"\n  Fix: {fix}.",
+        )
+
+
 class DivergenceError(StepSizeError):
     """A run that left every bounded region: the iterate, the last finite state and the safe step."""
 

@@ -8,9 +8,13 @@ from penchant.errors import ArgumentError
 from penchant.optimisers.preconditioned import FixedStep, OptimalStep, PreconditionedDescent, safe_step, step_of
 from penchant.settings.attention_curvature import balanced_point, hessian
 from penchant.settings.attention_geometry import GEOMETRIES, Euclidean, Left, TwoSided
+from penchant.settings.attention_regression import AttentionRegression
 from penchant.settings.attention_regression_generators import prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
+# The same sizes with a covariance of norm 3 and of norm 1/3: what a geometry stretches is not 1.
+LARGE = AttentionRegression(3 * PROBLEM.covariance, PROBLEM.planted / np.sqrt(3))
+SMALL = AttentionRegression(PROBLEM.covariance / 3, PROBLEM.planted * np.sqrt(3))
 
 
 def linearised(problem, geometry, whitened):
@@ -31,12 +35,15 @@ def test_no_other_constant_step_contracts_faster_than_the_optimal_one(geometry):
     assert all(factor(best) <= factor(best * share) for share in (0.9, 0.99, 1.01, 1.1))
 
 
+@pytest.mark.parametrize("problem", [PROBLEM, LARGE, SMALL], ids=["1", "3", "1/3"])
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)
-def test_the_safe_step_is_below_the_inverse_curvature_everywhere(geometry, rng):
+def test_the_safe_step_is_below_the_inverse_curvature_everywhere(geometry, problem, rng):
     for size in (0.01, 0.3, 3.0):
         whitened = size * rng.standard_normal((7, 3))
-        values = np.abs(np.linalg.eigvals(linearised(PROBLEM, geometry, whitened)))
-        assert safe_step(PROBLEM, geometry, jnp.asarray(whitened)) * values.max() <= 1
+        values = np.abs(np.linalg.eigvals(linearised(problem, geometry, whitened)))
+        assert safe_step(problem, geometry, jnp.asarray(whitened)) * values.max() <= 1
+    at_minimum = np.abs(np.linalg.eigvals(linearised(problem, geometry, balanced_point(problem)))).max()
+    assert step_of("default").constant(problem, geometry) * at_minimum <= 1 + 1e-12
 
 
 def test_numbers_of_the_rules():
@@ -47,8 +54,11 @@ def test_numbers_of_the_rules():
     assert float(resolve("theory", TwoSided()).size(point)) == pytest.approx(0.01 / 0.292852814**2)
     assert float(resolve("adaptive", TwoSided()).size(point)) == pytest.approx(1 / 0.4)  # |W|^2 = 2 s_1 there
     assert float(resolve(0.1, Euclidean()).size(point)) == 0.1
-    wide = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
-    assert float(step_of("default").resolve(wide, Left()).size(point)) == pytest.approx(5.0)
+    default = step_of("default")
+    assert [default.constant(LARGE, one) for one in (TwoSided(), Left(), Euclidean())] == pytest.approx(
+        [5, 5 / 3, 5 / 9]
+    )
+    assert [default.constant(SMALL, one) for one in (TwoSided(), Left(), Euclidean())] == pytest.approx([5, 15, 15])
 
 
 @pytest.mark.parametrize(

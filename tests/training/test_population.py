@@ -1,5 +1,6 @@
 """Population training: against a plain loop, the published numbers, statuses, and symmetries."""
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ import scipy.linalg as sl
 
 from penchant.errors import ArgumentError, DivergenceError
 from penchant.optimisers.preconditioned import PreconditionedDescent
-from penchant.settings.attention_balance import ScaleFreeBalance, Unregularised
+from penchant.settings.attention_balance import AbstractBalance, Balance, ScaleFreeBalance, Unregularised
 from penchant.settings.attention_curvature import balanced_point
 from penchant.settings.attention_geometry import GEOMETRIES
 from penchant.settings.attention_regression import AttentionLayer, AttentionRegression
@@ -178,3 +179,28 @@ def test_bad_input_is_named(start, steps, argument):
     with pytest.raises(ArgumentError) as caught:
         train_population(EXPERIMENT.problem, PreconditionedDescent(), start, steps=steps)
     assert caught.value.argument == argument
+
+
+class Counting(AbstractBalance):
+    """The paper's regulariser, with a note of every trace."""
+
+    traces: list = eqx.field(static=True)
+
+    def value(self, upper, lower):
+        return Balance().value(upper, lower)
+
+    def gradient(self, upper, lower):
+        self.traces.append(1)
+        return Balance().gradient(upper, lower)
+
+
+def test_another_step_size_does_not_compile_again():
+    traces = []
+    train_population(
+        EXPERIMENT.problem, PreconditionedDescent("left", 0.05, Counting(traces)), EXPERIMENT.start, steps=3
+    )
+    first = len(traces)
+    train_population(
+        EXPERIMENT.problem, PreconditionedDescent("left", 0.06, Counting(traces)), EXPERIMENT.start, steps=3
+    )
+    assert len(traces) == first >= 1

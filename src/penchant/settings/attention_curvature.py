@@ -49,10 +49,13 @@ def balanced_point(problem: AttentionRegression, rotation: Any = None) -> np.nda
 
 def hessian(problem: AttentionRegression, whitened: Any) -> np.ndarray:
     """The Hessian of g at W as a matrix on row-major directions: D -> D W'W + W D'W + W W'D - 2 J D."""
-    whitened = np.asarray(whitened, float)
+    return _hessian(coupling(problem), np.asarray(whitened, float))
+
+
+def _hessian(matrix: np.ndarray, whitened: np.ndarray) -> np.ndarray:
     rows, d = whitened.shape
     plain = np.kron(np.eye(rows), whitened.T @ whitened)
-    plain += np.kron(whitened @ whitened.T - 2 * coupling(problem), np.eye(d))
+    plain += np.kron(whitened @ whitened.T - 2 * matrix, np.eye(d))
     crossed = np.einsum("ai,jb->abji", whitened, whitened).reshape(rows * d, rows * d)
     return plain + crossed
 
@@ -81,18 +84,25 @@ def _tall(problem: AttentionRegression, owner: str) -> None:
 def spectrum(problem: AttentionRegression, geometry: AbstractGeometry, rotation: Any = None) -> np.ndarray:
     """Eigenvalues of the linearised training at the minimum with gauge R, ascending; the first d(d-1)/2 are the gauge's zeros.
 
-    `two_sided` has them in closed form. The other geometries multiply the Hessian by positive matrices: the eigenvalues are
-    those of the symmetric product with their roots, and depend on the gauge.
+    `two_sided` has them in closed form. The other geometries multiply the Hessian by positive matrices and depend on the gauge:
+    directions orthogonal to the range of A have the eigenvalues of 2 S^(1/2) R Sigma R' S^(1/2), m - d times each; the rest is a
+    symmetric problem with 2 d^2 unknowns, whatever m.
     """
     _tall(problem, "spectrum")
     if isinstance(geometry, TwoSided):
         return minimum_spectrum(problem)
-    root, rows = np.asarray(problem.root), problem.outputs + problem.inputs
-    scale = np.eye(rows)
+    d, root, right = problem.inputs, np.asarray(problem.root), np.asarray(problem.right)
+    point = balanced_point(problem, rotation)[problem.outputs :]  # Q S^(1/2) R, and without Q:
+    strong = right.T @ point
+    across = np.linalg.eigvalsh(2 * strong @ np.asarray(problem.covariance) @ strong.T)
+    target = np.asarray(problem.sizes)[:, None] * right.T
+    matrix = np.block([[np.zeros((d, d)), target], [target.T, np.zeros((d, d))]])
+    scale = np.eye(2 * d)
     if isinstance(geometry, Euclidean):
-        scale[problem.outputs :, problem.outputs :] = root
+        scale[d:, d:] = root
     weight = np.kron(scale, root)
-    return np.linalg.eigvalsh(weight @ hessian(problem, balanced_point(problem, rotation)) @ weight)
+    along = np.linalg.eigvalsh(weight @ _hessian(matrix, np.concatenate([strong, point])) @ weight)
+    return np.sort(np.concatenate([along, np.repeat(across, problem.outputs - d)]))
 
 
 def curvature_range(

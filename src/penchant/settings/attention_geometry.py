@@ -43,10 +43,6 @@ class AbstractGeometry(eqx.Module):
     def stretch(self, largest: Float[Array, ""]) -> Float[Array, ""]:
         """By how much the geometry can stretch the whitened gradient, from the largest eigenvalue of the covariance."""
 
-    @abstractmethod
-    def shrink(self, smallest: Float[Array, ""]) -> Float[Array, ""]:
-        """By how much it can shrink it at most, from the smallest eigenvalue."""
-
 
 class TwoSided(AbstractGeometry):
     """Precondition both blocks from both sides: training does not see the covariance."""
@@ -70,9 +66,6 @@ class TwoSided(AbstractGeometry):
     def stretch(self, largest):
         return jnp.ones_like(largest)
 
-    def shrink(self, smallest):
-        return jnp.ones_like(smallest)
-
 
 class Left(AbstractGeometry):
     """Precondition by the extended covariance on one side only: the paper's reading."""
@@ -92,9 +85,6 @@ class Left(AbstractGeometry):
     def stretch(self, largest):
         return largest
 
-    def shrink(self, smallest):
-        return smallest
-
 
 class Euclidean(AbstractGeometry):
     """Plain gradient descent."""
@@ -113,9 +103,6 @@ class Euclidean(AbstractGeometry):
 
     def stretch(self, largest):
         return largest * jnp.maximum(1.0, largest)
-
-    def shrink(self, smallest):
-        return smallest * jnp.minimum(1.0, smallest)
 
 
 GEOMETRIES = {geometry.name: geometry for geometry in (TwoSided(), Left(), Euclidean())}

@@ -24,9 +24,9 @@ class AttentionSample(eqx.Module):
     `estimated` has $\hat\Sigma = X^\top X/n$ (the model has no intercept, so nothing is centred), the least-squares map $\hat A$ and the
     residual variance $|Y - X\hat A^\top|^2/(m(n-d))$.
 
-    >>> sample = AttentionSample([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [[0.1, 0.0], [0.2, 0.4], [0.2, 0.2]])
+    >>> sample = AttentionSample([[1.0, 0.0], [0.0, 2.0], [1.0, 1.0]], [[0.1, 0.3], [0.2, 0.4], [0.2, 0.5]])
     >>> np.asarray(sample.estimated.planted).round(12).tolist()
-    [[0.1, 0.1], [0.0, 0.2]]
+    [[0.1, 0.1], [0.3, 0.2]]
     """
 
     inputs: Float[Array, "n d"]

@@ -196,7 +196,7 @@ def optimal_scale(problem: AttentionRegression) -> Scale:
     return Scale(factor, float(found.fun), float(np.sqrt(float(problem.sizes[0]))) / factor)
 
 
-def scaled(whitened: Any, outputs: int, factor: float) -> Float[Array, "rows d"]:
+def scaled(whitened: Any, outputs: int, factor: Any) -> Float[Array, "rows d"]:
     """W of the layer (c U, V/c)."""
     whitened = jnp.asarray(whitened)
     return jnp.concatenate([factor * whitened[:outputs], whitened[outputs:] / factor])

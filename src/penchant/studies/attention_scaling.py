@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.scaling import exponent
@@ -35,7 +36,8 @@ def perturbed_start(problem: AttentionRegression) -> AttentionLayer:
     """A point at two-sided distance r_0 from the minimum with gauge 1, in a fixed normal direction."""
     direction = np.random.default_rng(21).standard_normal((problem.outputs + problem.inputs, problem.inputs))
     radius = attraction_radius(problem, TwoSided())
-    return problem.unwhiten(balanced_point(problem) + radius * direction / np.linalg.norm(direction))
+    moved = balanced_point(problem) + radius * direction / np.linalg.norm(direction)
+    return problem.unwhiten(jnp.asarray(moved))
 
 
 def _means(runs: list[AttentionRun]) -> list[float]:

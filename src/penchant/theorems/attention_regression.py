@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, AssumptionError
 from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent
 from ..references.balanced_minima import BalancedMinima, nearest_minimum
 from ..settings.attention_balance import Balance
 from ..settings.attention_curvature import attraction_radius, contraction, curvature_range
-from ..settings.attention_geometry import AbstractGeometry, Euclidean, TwoSided
+from ..settings.attention_geometry import AbstractGeometry, Euclidean, Left, TwoSided
 from ..settings.attention_moments import integrable_radius, moment_threshold
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..training.population import AttentionTrajectory
@@ -129,6 +129,24 @@ def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) ->
     return Hypothesis("stable_step", step < limit, 1 - step / limit, "", f"1 - step / limit, limit {limit:.4g}")
 
 
+def check_assumptions(
+    problem: AttentionRegression, power: float = 2.0, samples: int | None = None, strict: bool = True
+) -> tuple[Hypothesis, ...]:
+    """A1, A2 and A3(p); with `strict` those that fail raise an `AssumptionError` with their slack and offender."""
+    found = (
+        positive_definite(problem, samples),
+        full_rank(problem, samples),
+        finite_moments(problem, power, samples),
+    )
+    failed = [one for one in found if one.holds is False]
+    if strict and failed:
+        lines = [f"{one.name}: slack {one.slack:.3g}, worst {one.offender} ({one.detail})" for one in failed]
+        raise AssumptionError(
+            "AttentionRegression", lines, "`check_assumptions(problem, strict=False)` only reports them"
+        )
+    return found
+
+
 def asymptotic_factor(
     problem: AttentionRegression, geometry: AbstractGeometry, step: float, rotation: Any = None
 ) -> float:
@@ -141,7 +159,7 @@ class _AttentionTheorem(Theorem):
     paper = PAPER
 
     def predict(self, setting: Any, optimiser: Any) -> Prediction:
-        reference = BalancedMinima(setting)
+        reference: Any = BalancedMinima(setting)
         found = self.hypotheses(setting, optimiser, reference)
         return Prediction(self, setting, found, reference, saddles(setting), _rate(setting, optimiser))
 
@@ -161,17 +179,18 @@ class AttentionConvergence(_AttentionTheorem):
         return (
             isinstance(setting, AttentionRegression)
             and isinstance(optimiser, PreconditionedDescent)
+            and isinstance(optimiser.geometry, Left | TwoSided)
             and isinstance(optimiser.balance, Balance)
             and optimiser.logit_limit is None
         )
 
     def hypotheses(self, setting: Any, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
-        found = (positive_definite(setting), full_rank(setting), finite_moments(setting))
+        found = check_assumptions(setting, strict=False)
         return (*found, step_size(setting, optimiser)) if setting.rank == setting.inputs else found
 
 
 class AttentionConjecture(_AttentionTheorem):
-    """Other regularisers and none: the same minima of the loss, without a theorem of the paper."""
+    """Plain descent, other regularisers and none: the same minima of the loss, without a theorem of the paper."""
 
     name = "attention-regression-conjecture"
     statement = "Conjecture: this descent reaches the minima of the population loss, balanced or not."
@@ -187,8 +206,8 @@ class AttentionConjecture(_AttentionTheorem):
         return True
 
     def hypotheses(self, setting: Any, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
-        found = (positive_definite(setting), full_rank(setting), finite_moments(setting))
-        return (*found, covered(f"descent with {type(optimiser.balance).__name__}"))
+        found = check_assumptions(setting, strict=False)
+        return (*found, covered(f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}"))
 
 
 def saddles(problem: AttentionRegression) -> tuple[Rival, ...]:
@@ -203,8 +222,10 @@ def saddles(problem: AttentionRegression) -> tuple[Rival, ...]:
 
 
 def _rate(problem: AttentionRegression, optimiser: PreconditionedDescent) -> str:
-    if problem.rank < problem.inputs:
-        return "sublinear: modes of size 0 decay like t^-2"
+    if problem.rank < min(problem.planted.shape):
+        return "sublinear: the excess of modes of size 0 falls like t^-2"
+    if problem.outputs < problem.inputs:
+        return "the excess falls exponentially, the regulariser only like t^-2"
     if isinstance(optimiser.step, AdaptiveStep):
         step = float(1 / (8 * problem.sizes[0] * optimiser.geometry.stretch(problem.spread[-1])))  # |W|^2 = 2 s_1 there
     else:

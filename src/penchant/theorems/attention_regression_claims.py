@@ -143,7 +143,7 @@ def convexity_identity(planted: bool) -> Verdict:
         mixed = np.linalg.norm(cross + (1.0 if planted else 1.5) * square) ** 2 - 1.25 * np.linalg.norm(square) ** 2
         total = mixed + np.linalg.norm(point @ gap.T) ** 2 + np.linalg.norm(other.T @ gap) ** 2
         worst = max(worst, abs(float(np.sum(plain_slope(problem)(whitened) * gap)) - total))
-    return at_most(worst, 1e-15, "largest |<grad g, Delta> - its decomposition| over 30 points")
+    return at_most(float(worst), 1e-15, "largest |<grad g, Delta> - its decomposition| over 30 points")
 
 
 def lemma1(planted: bool) -> Verdict:

@@ -42,7 +42,7 @@ def start_distances(count: int, sets: int = 80) -> np.ndarray:
 def start_rate(planted: bool) -> Verdict:
     """Root mean square distance against n; planted: a rate of 1/n."""
     sizes = [float(np.sqrt((start_distances(n) ** 2).mean())) for n in COUNTS]
-    slope = log_log_slope(np.array(COUNTS, float), np.array(sizes), (COUNTS[0], COUNTS[-1]))
+    slope = log_log_slope(np.array(COUNTS, float), np.array(sizes), (float(COUNTS[0]), float(COUNTS[-1])))
     return close(slope, -1.0 if planted else -0.5, 0.1, "slope of the distance of the spectral start against n")
 
 
@@ -92,7 +92,7 @@ def oracle_floors(gauge: str = "minus", steps: int = 300) -> np.ndarray:
 
 
 def _oracle_slope() -> float:
-    return log_log_slope(np.array(ORACLE_COUNTS, float), oracle_floors(), (ORACLE_COUNTS[0], ORACLE_COUNTS[-1]))
+    return log_log_slope(np.array(ORACLE_COUNTS, float), oracle_floors(), (200.0, 3200.0))
 
 
 def oracle_bound(planted: bool) -> Verdict:

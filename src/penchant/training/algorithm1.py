@@ -70,7 +70,7 @@ class AttentionRun(eqx.Module):
                 "AttentionRun",
                 "a recorded step",
                 step,
-                "train with a recorder that keeps it, `recorder=At([...])`",
+                "train with a recorder that keeps it, `recorder=At((...))`",
             )
         return int(found[0])
 
@@ -139,7 +139,7 @@ def train_attention(
     >>> from penchant.training.recorders import At
     >>> found = attention_experiment()
     >>> rule = PreconditionedDescent("two_sided", 0.1)
-    >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At([10]), truth=found.problem)
+    >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At((10,)), truth=found.problem)
     >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
     '0.0571674 0.00294268'
     """

@@ -12,7 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, DivergenceError
 from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
-from ..settings.attention_balance import limit_logits
+from ..settings.attention_balance import AbstractBalance, limit_logits
+from ..settings.attention_geometry import AbstractGeometry
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from .recorders import LogSpaced
 from .status import Status
@@ -21,6 +22,31 @@ from .trajectory import settings_of, write_npz
 FORMAT = "penchant attention trajectory 1"
 _FARTHEST = 1e6  # a weight of this norm has diverged: the sizes of a problem are of order 1
 _SERIES = ("steps", "excess", "regulariser", "slope", "step_size", "whitened")
+
+
+class _Problem(eqx.Module):
+    """What the compiled loop needs; step sizes are arrays, so that another one does not compile again."""
+
+    problem: AttentionRegression
+    geometry: AbstractGeometry
+    balance: AbstractBalance
+    step: ResolvedStep
+    logit_limit: Float[Array, ""] | None
+    target: Float[Array, ""]
+
+    def status(self, whitened: Float[Array, "rows d"]) -> Array:
+        reached = self.problem.whitened_excess(whitened) < self.target
+        return jnp.where(reached, int(Status.reached_target), int(Status.running))
+
+    def moved(self, whitened: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
+        """One step."""
+        gradient = self.problem.whitened_gradient(whitened, self.balance)
+        direction = self.geometry.whitened_direction(gradient, self.problem.covariance)
+        moved = whitened - self.step.size(whitened) * direction
+        if self.logit_limit is None:
+            return moved
+        m = self.problem.outputs
+        return jnp.concatenate(limit_logits(moved[:m], moved[m:], self.logit_limit))
 
 
 class _Carry(eqx.Module):
@@ -95,7 +121,9 @@ def train_population(
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
     begin = jnp.stack([problem.whiten(one) for one in starts])
     resolved = rule.step.resolve(problem, rule.geometry)
-    found = jax.tree.map(np.asarray, _run(problem, rule, resolved, begin, schedule, jnp.asarray(float(excess_below))))
+    limit = None if rule.logit_limit is None else jnp.asarray(rule.logit_limit)
+    task = _Problem(problem, rule.geometry, rule.balance, resolved, limit, jnp.asarray(float(excess_below)))
+    found = jax.tree.map(np.asarray, _run(task, begin, schedule))
     header = {"optimiser": settings_of(rule), "steps": int(steps), "step": settings_of(resolved)}
     runs = [
         _trajectory(problem, safe_step(problem, rule.geometry, first), header, jax.tree.map(lambda x, k=k: x[k], found))
@@ -113,60 +141,36 @@ def _raise_if_diverged(run: AttentionTrajectory) -> None:
 
 
 @eqx.filter_jit
-def _run(
-    problem: AttentionRegression,
-    rule: PreconditionedDescent,
-    resolved: ResolvedStep,
-    begin: Float[Array, "b rows d"],
-    schedule: Array,
-    target: Float[Array, ""],
-) -> tuple:
-    def advance(carry: _Carry) -> _Carry:
-        return _step(problem, rule, resolved, target, carry)
-
+def _run(task: _Problem, begin: Float[Array, "b rows d"], schedule: Array) -> tuple:
     def stretch(carry: _Carry, until: Array) -> tuple[_Carry, dict]:
         going = lambda c: (c.count < until) & (c.status == Status.running)
-        carry = jax.lax.while_loop(going, advance, carry)
-        return carry, _record(problem, rule, resolved, carry)
+        carry = jax.lax.while_loop(going, lambda c: _step(task, c), carry)
+        return carry, _record(task, carry)
 
     def one(first: Array) -> tuple:
-        carry, records = jax.lax.scan(stretch, _Carry(first, jnp.asarray(0), _status(problem, first, target)), schedule)
+        carry, records = jax.lax.scan(stretch, _Carry(first, jnp.asarray(0), task.status(first)), schedule)
         return records, carry.status
 
     return jax.vmap(one)(begin)
 
 
-def _status(problem: AttentionRegression, whitened: Array, target: Array) -> Array:
-    reached = problem.whitened_excess(whitened) < target
-    return jnp.where(reached, int(Status.reached_target), int(Status.running))
-
-
-def _step(
-    problem: AttentionRegression, rule: PreconditionedDescent, resolved: ResolvedStep, target: Array, carry: _Carry
-) -> _Carry:
-    gradient = problem.whitened_gradient(carry.whitened, rule.balance)
-    direction = rule.geometry.whitened_direction(gradient, problem.covariance)
-    moved = carry.whitened - resolved.size(carry.whitened) * direction
-    if rule.logit_limit is not None:
-        m = problem.outputs
-        upper, lower = limit_logits(moved[:m], moved[m:], jnp.asarray(rule.logit_limit))
-        moved = jnp.concatenate([upper, lower])
+def _step(task: _Problem, carry: _Carry) -> _Carry:
+    moved = task.moved(carry.whitened)
     lost = ~(jnp.linalg.norm(moved) <= _FARTHEST)  # also true of a norm that is not a number
-    status = jnp.where(lost, int(Status.diverging_step), _status(problem, moved, target))
+    status = jnp.where(lost, int(Status.diverging_step), task.status(moved))
     return _Carry(
         jnp.where(lost, carry.whitened, moved), carry.count + jnp.where(lost, 0, 1), status.astype(carry.status.dtype)
     )
 
 
-def _record(
-    problem: AttentionRegression, rule: PreconditionedDescent, resolved: ResolvedStep, carry: _Carry
-) -> dict[str, Array]:
+def _record(task: _Problem, carry: _Carry) -> dict[str, Array]:
+    problem = task.problem
     return {
         "steps": carry.count,
         "excess": problem.whitened_excess(carry.whitened),
-        "regulariser": problem.whitened_regulariser(carry.whitened, rule.balance),
-        "slope": jnp.linalg.norm(problem.whitened_gradient(carry.whitened, rule.balance)),
-        "step_size": resolved.size(carry.whitened),
+        "regulariser": problem.whitened_regulariser(carry.whitened, task.balance),
+        "slope": jnp.linalg.norm(problem.whitened_gradient(carry.whitened, task.balance)),
+        "step_size": task.step.size(carry.whitened),
         "whitened": carry.whitened,
     }
 

@@ -1,11 +1,13 @@
 """Hypotheses, prediction and verdict for attention regression; moments against Monte Carlo."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, AssumptionError
 from penchant.optimisers.preconditioned import PreconditionedDescent
 from penchant.settings.attention_balance import Unregularised
 from penchant.settings.attention_curvature import balanced_point, eigenbasis
@@ -22,11 +24,13 @@ from penchant.settings.attention_regression import AttentionRegression
 from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
 from penchant.theorems.attention_regression import (
     centred_inputs,
+    check_assumptions,
     expected_gradients,
     finite_moments,
     full_rank,
     gaussian_inputs,
     near_minima,
+    noise_level,
     positive_definite,
 )
 from penchant.training.population import train_population
@@ -83,6 +87,22 @@ def test_exact_hypotheses():
     assert finite_moments(PROBLEM, 3.0).slack == pytest.approx(1 / 36 - 0.05)
 
 
+def test_the_noise_level_covers_what_estimates_do(rng):
+    """The smallest size of estimated maps is off by less than the level, and by more than a twentieth of it."""
+    root, planted = np.asarray(PROBLEM.root), np.asarray(PROBLEM.planted)
+    for samples in (200, 3200):
+        gaps = []
+        for _ in range(20):
+            inputs = rng.standard_normal((samples, 3)) @ root
+            targets = inputs @ planted.T + np.sqrt(1e-3) * rng.standard_normal((samples, 4))
+            fitted = np.linalg.lstsq(inputs, targets, rcond=None)[0].T
+            estimate = AttentionRegression(inputs.T @ inputs / samples, fitted, 1e-3)
+            gaps.append(np.abs(np.asarray(estimate.sizes) - np.asarray(PROBLEM.sizes)).max())
+        level = noise_level(PROBLEM, samples)
+        assert level / 20 < np.median(gaps) < max(gaps) < level
+    assert noise_level(PROBLEM, 700) == pytest.approx(np.sqrt(1e-3 * 7 / 700) + 0.05 * np.sqrt(3 / 700))
+
+
 def test_estimated_hypotheses_are_undecided_below_their_noise():
     few, many = (full_rank(PROBLEM, samples) for samples in (100, 10**6))
     assert few.holds is None
@@ -102,8 +122,17 @@ def test_the_start_is_near_or_far(geometry, rng):
     assert near_minima(PROBLEM, near, geometry).slack == pytest.approx(radius, abs=0.02)
 
 
+def _mardia(inputs):
+    """The two z-scores as the hypothesis reports them."""
+    found = re.search(r"skewness (\S+), kurtosis (\S+)$", gaussian_inputs(inputs).detail)
+    return [float(part) for part in found.groups()]
+
+
 def test_gaussianity_is_seen_and_so_is_its_failure(rng):
     normal = rng.standard_normal((5000, 3)) @ rng.standard_normal((3, 3))
+    scores = [_mardia(rng.standard_normal((400, 2))) for _ in range(300)]
+    assert np.abs(np.mean(scores, axis=0)).max() < 0.35  # z-scores: mean 0 and variance 1, up to 1/n and sampling
+    assert np.abs(np.std(scores, axis=0) - 1).max() < 0.25
     assert gaussian_inputs(normal).holds
     assert centred_inputs(normal).holds
     heavy = rng.standard_t(5, (5000, 3))
@@ -149,12 +178,25 @@ def test_the_predicted_rate_names_its_factor():
     assert "0.998834" in rate
     assert "gauge" in pt.predict(PROBLEM, PreconditionedDescent("euclidean")).rate
     assert "t^-2" in pt.predict(prescribed_spectrum(4, (0.05, 0.0)), PreconditionedDescent()).rate
+    assert "exponentially" in pt.predict(prescribed_spectrum(2, (0.05, 0.03, 0.01)), PreconditionedDescent()).rate
+
+
+def test_failed_assumptions_are_raised_with_slack_and_offender_or_only_reported():
+    assert all(one.holds for one in check_assumptions(PROBLEM))
+    bad = prescribed_spectrum(2, (0.6, 0.1, 0.1))
+    with pytest.raises(AssumptionError) as caught:
+        check_assumptions(bad)
+    assert len(caught.value.failed) == 2
+    assert "m = 2, d = 3" in str(caught.value)
+    assert "slack -0.53" in str(caught.value)
+    assert [one.holds for one in check_assumptions(bad, strict=False)] == [True, False, False]
 
 
 def test_what_no_theorem_covers_is_a_conjecture_and_other_optimisers_are_refused():
     prediction = pt.predict(PROBLEM, PreconditionedDescent("two_sided", 1.0, Unregularised()))
     assert prediction.theorem.name.endswith("conjecture")
     assert not prediction.holds
+    assert pt.predict(PROBLEM, PreconditionedDescent("euclidean")).theorem.name.endswith("conjecture")
     with pytest.raises(ArgumentError, match="PreconditionedDescent"):
         pt.predict(PROBLEM, pt.gradient_descent(0.1))
     unstable = pt.predict(PROBLEM, PreconditionedDescent("two_sided", 11.0))
