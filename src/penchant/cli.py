@@ -208,41 +208,26 @@ def _verify(options: argparse.Namespace) -> int:
     return 0 if trusted else 1
 
 
-def _predict(options: argparse.Namespace) -> int:
+def _own_data(options: argparse.Namespace) -> Any:
+    """The module that predicts and trains what the options ask for."""
     if options.joint:
-        from .commands.joint import predict as predict_joint
-        from .commands.joint import print_programs
+        from .commands import joint as module
+    elif options.setting == _LAYERS:
+        from .commands import attention as module
+    else:
+        from .commands import own_data as module
+    return module
 
-        _show(options, predict_joint(options), print_programs)
-        return 0
-    if options.setting == _LAYERS:
-        from .commands.attention import predict as predict_layers
-        from .commands.attention import print_prediction as print_layers
 
-        _show(options, predict_layers(options), print_layers)
-        return 0
-    from .commands.own_data import predict, print_prediction
-
-    _show(options, predict(options), print_prediction)
+def _predict(options: argparse.Namespace) -> int:
+    module = _own_data(options)
+    _show(options, module.predict(options), module.print_prediction)
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    if options.joint:
-        from .commands.joint import print_joint_run
-        from .commands.joint import train as train_joint
-
-        _show(options, train_joint(options), print_joint_run)
-        return 0
-    if options.setting == _LAYERS:
-        from .commands.attention import print_run as print_layer_run
-        from .commands.attention import train as train_layers
-
-        _show(options, train_layers(options), print_layer_run)
-        return 0
-    from .commands.own_data import print_run, train
-
-    _show(options, train(options), print_run)
+    module = _own_data(options)
+    _show(options, module.train(options), module.print_run)
     return 0
 
 

@@ -182,3 +182,18 @@ def test_a_dense_matrix_of_many_rows_and_a_context_without_keys_are_refused():
         context_sums(jnp.zeros((3001, 1)), jnp.zeros((3001, 1)), jnp.ones((1, 1)), jnp.ones((1, 1)), form="dense")
     with pytest.raises(ArgumentError, match="include_self"):
         context_sums(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1)), jnp.ones((1, 1)), include_self=False)
+
+
+@pytest.mark.parametrize("logits", [0.1, 1.0])
+def test_the_fused_form_agrees_with_the_definition(rng, logits):
+    x, y, u, v = data(rng, logits=logits)
+    rows = rng.choice(157, 41, replace=False)
+    dense = context_sums(x, y, u, v, queries=rows, form="dense")
+    found = context_sums(x, y, u, v, queries=rows, form="fused")
+    for ours, exact in zip(jax.tree.leaves(found), jax.tree.leaves(dense), strict=True):
+        assert np.abs(ours - exact).max() <= 1e-12 * np.abs(exact).max()
+
+
+def test_the_fused_form_cannot_leave_a_query_out(rng):
+    with pytest.raises(ArgumentError, match="include_self"):
+        context_sums(*data(rng), form="fused", include_self=False)

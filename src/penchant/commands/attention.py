@@ -26,13 +26,10 @@ from ..training.status import Status
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict, at_most
 from .options import check_writable, npz_name
+from .own_data import number
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
-
-
-def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
 
 
 def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
@@ -266,7 +263,7 @@ def print_prediction(content: dict[str, Any]) -> None:
         )
     floors = content["floors"]
     print(
-        f"excess     spectral start {floors['start']:.3g}, after training {_number(floors['trained'])} (of it bias {_number(floors['bias'])})"
+        f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
     )
     for option in content["geometries"]:
         chosen = "  <- recommended" if option == content["recommended"] else ""
@@ -290,7 +287,7 @@ def print_run(content: dict[str, Any]) -> None:
         f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
     )
     print(
-        f"excess     {_number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {_number(content['predicted_excess'])}"
+        f"excess     {number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {number(content['predicted_excess'])}"
     )
     for hypothesis in content["hypotheses"]:
         print(f"hypothesis FAILS  {hypothesis['name']}: slack {hypothesis['slack']:.4g} ({hypothesis['detail']})")
