@@ -11,7 +11,7 @@ import torch
 
 from penchant.files import write_bytes
 
-from . import batch, flow, growth, interpolation, machine, nuclear, references, steps
+from . import attention_regression, batch, flow, growth, interpolation, machine, nuclear, references, steps
 from .section import Section
 from .timing import clock, say
 
@@ -23,6 +23,7 @@ COMPARISONS: dict[str, ModuleType] = {
     "batch": batch,
     "growth": growth,
     "interpolation": interpolation,
+    "attention-regression": attention_regression,
 }
 
 HEADER = """# Benchmarks

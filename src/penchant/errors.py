@@ -179,3 +179,16 @@ class DivergenceError(StepSizeError):
         StepSizeError.__init__(
             self, step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state"
         )
+
+
+class ThresholdError(PenchantError):
+    """A quantity of the theory that is infinite beyond a threshold, asked for beyond it."""
+
+    def __init__(self, quantity: str, condition: str, value: float, threshold: float):
+        self.value, self.threshold = value, threshold
+        PenchantError.__init__(
+            self,
+            f"{quantity} is infinite here: it needs {condition} < {threshold:g}, and that is {value:.6g}.\n"
+            "  Usual cause: logits so large that a few samples carry all the weight.\n"
+            "  Fix: the layer (c U, V/c) with c > 1 has the same population loss and smaller logits; `optimal_scale(problem)` finds the best c.",
+        )

@@ -1,10 +1,14 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_context,
     attention_landscape,
     attention_phases,
     attention_rates,
+    attention_regression,
     attention_regression_rates,
+    attention_scaling,
+    attention_time_scales,
     deep_linear,
     deep_linear_starts,
     interpolation,
@@ -29,6 +33,10 @@ STUDIES: tuple[Study, ...] = (
     *key_query.STUDIES,
     *deep_linear.STUDIES,
     *deep_linear_starts.STUDIES,
+    attention_regression.STUDY,
     attention_regression_rates.STUDY,
     attention_landscape.STUDY,
+    attention_scaling.STUDY,
+    *attention_context.STUDIES,
+    attention_time_scales.STUDY,
 )

@@ -4,8 +4,10 @@ from typing import Any
 
 from ..errors import ArgumentError
 from . import (
+    attention_context_claims,
     attention_regression,
     attention_regression_claims,
+    attention_sample_claims,
     deep_linear,
     deep_linear_claims,
     interpolation,
@@ -47,6 +49,8 @@ _EVIDENCE = (
     key_query_claims,
     deep_linear_claims,
     attention_regression_claims,
+    attention_context_claims,
+    attention_sample_claims,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
