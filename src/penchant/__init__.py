@@ -61,7 +61,7 @@ _PLACES = {
     "optimisers.layerwise": ("LayerDescent", "BallStep", "SharpStep", "RiskScaled", "ConstantStep", "LineSearch"),
     "optimisers.memory": ("Adam",),
     "flow.flow": ("GradientFlow", "Levels"),
-    "flow.clocks": ("RelativeArc", "LogExcessDrop", "LogTime"),
+    "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
     "training.train": ("train",),
     "training.joint": ("train_joint",),
     "training.events": ("MarginAbove", "NormAbove", "LogTimeAbove", "LogExcessBelow", "DirectionSettled"),
