@@ -36,9 +36,7 @@ are our own times for longer runs, with the drift of what the exact flow conserv
 
 
 def problem(depth: int, width: int, data: Any = None, scale: float = 0.4) -> tuple[pt.Setting, Any]:
-    setting = pt.Setting(
-        strips(0) if data is None else data, pt.DeepLinear((width,) * (depth - 1)), pt.Exponential()
-    )
+    setting = pt.Setting(strips(0) if data is None else data, pt.DeepLinear((width,) * (depth - 1)), pt.Exponential())
     return setting, ensure_assumption2(setting, setting.start(1, scale))
 
 
@@ -143,7 +141,9 @@ def _race(accuracies: tuple[float, ...]) -> list[dict[str, Any]]:
                 "task": f"2-8-8-8-1 to e^-1e5, accuracy {accuracy:.0e}",
                 **{name: times.get(name) for name in contestants},
                 **{f"faster than {name}": ratio(times[name], times["ours"]) for name in PEERS if _both(times, name)},
-                "tolerances": ", ".join("none" if tolerance is None else f"{tolerance:.0e}" for tolerance in chosen.values()),
+                "tolerances": ", ".join(
+                    "none" if tolerance is None else f"{tolerance:.0e}" for tolerance in chosen.values()
+                ),
             }
         )
     return rows

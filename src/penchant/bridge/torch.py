@@ -4,6 +4,7 @@ PyTorch is an extra (`pip install 'penchant[torch]'`); nothing else of penchant 
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ def small_alexnet(width: float = 1.0, hidden: int = 4096, *, seed: int = 0) -> n
     torch.manual_seed(seed)
     sizes = [3, *(max(1, round(width * channels)) for channels in (64, 192, 384, 256, 256))]
     layers: list[nn.Module] = []
-    for k, (inputs, outputs) in enumerate(zip(sizes[:-1], sizes[1:], strict=True)):
+    for k, (inputs, outputs) in enumerate(pairwise(sizes)):
         layers += [nn.Conv2d(inputs, outputs, 3, stride=2 if k == 0 else 1, padding=1), nn.ReLU()]
         if k in (0, 1, 4):
             layers.append(nn.MaxPool2d(2))

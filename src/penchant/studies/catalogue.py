@@ -4,6 +4,7 @@ from . import (
     attention_phases,
     attention_rates,
     deep_linear,
+    deep_linear_laws,
     deep_linear_starts,
     interpolation,
     joint_attention,
@@ -26,5 +27,6 @@ STUDIES: tuple[Study, ...] = (
     *attention_phases.STUDIES,
     *key_query.STUDIES,
     *deep_linear.STUDIES,
+    *deep_linear_laws.STUDIES,
     *deep_linear_starts.STUDIES,
 )

@@ -9,8 +9,8 @@ from ..diagnostics.alignment import conservation_drift
 from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ..settings.base import Setting
 from ..theorems.deep_linear import JI, start_below_zero
-from ..theorems.deep_linear_claims import CLAIMS, mirrored
-from ..theorems.deep_linear_problems import EXACT, PRECISE, problem
+from ..theorems.deep_linear_exact import CLAIMS
+from ..theorems.deep_linear_problems import EXACT, PRECISE, mirrored, problem
 from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train

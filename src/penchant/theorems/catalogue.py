@@ -7,6 +7,9 @@ from ..settings.base import Setting
 from . import (
     deep_linear,
     deep_linear_claims,
+    deep_linear_exact,
+    deep_linear_laws,
+    deep_linear_lemmas,
     interpolation,
     interpolation_claims,
     joint_attention,
@@ -36,6 +39,9 @@ _EVIDENCE = (
     joint_attention_claims,
     key_query_claims,
     deep_linear_claims,
+    deep_linear_lemmas,
+    deep_linear_exact,
+    deep_linear_laws,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
