@@ -10,6 +10,7 @@ from . import (
     deep_linear_exact,
     deep_linear_laws,
     deep_linear_lemmas,
+    deep_linear_tails,
     interpolation,
     interpolation_claims,
     joint_attention,
@@ -42,6 +43,7 @@ _EVIDENCE = (
     deep_linear_lemmas,
     deep_linear_exact,
     deep_linear_laws,
+    deep_linear_tails,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
