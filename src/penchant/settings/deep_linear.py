@@ -14,12 +14,12 @@ from .base import Setting
 from .check import real_array
 from .classification import Classification
 from .losses import AbstractLoss
-from .parametrisations import tree_inner
+from .parametrisations import Euclidean
 
 Layers = tuple[Array, ...]
 
 
-class DeepLinear(eqx.Module):
+class DeepLinear(Euclidean):
     r"""A network $x \mapsto W_L\cdots W_1x$ of depth `len(widths) + 1`, with $W_k \in \mathbb R^{d_k\times d_{k-1}}$, $d_0 = d$, $d_L = 1$.
 
     The gradient in every layer has rank one, $\nabla_{W_k} = P_{>k}^\top\,(P_{<k}\,g)^\top$ with $P_{>k} = W_L\cdots W_{k+1}$, $P_{<k} = W_{k-1}\cdots W_1$
@@ -96,15 +96,6 @@ class DeepLinear(eqx.Module):
             total = total + jnp.vdot(row, row) * (features @ features.T)
             features = features @ layer.T
         return total
-
-    def inner(self, a: Layers, b: Layers) -> Float[Array, ""]:
-        return tree_inner(a, b)
-
-    def norm(self, params: Layers) -> Float[Array, ""]:
-        return jnp.sqrt(tree_inner(params, params))
-
-    def refresh(self, params: Layers) -> Layers:
-        return params
 
 
 def _after(params: Layers) -> list[Array]:

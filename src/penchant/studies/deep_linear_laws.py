@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..diagnostics.alignment import alignment_limits, clock_error, conservation_drift, sandwich, sine
+from ..diagnostics.alignment import alignment_limits, alignments, clock_error, conservation_drift, sandwich, sine
 from ..diagnostics.rates import log_log_slope, rate
 from ..theorems import deep_linear_laws as laws
 from ..theorems.deep_linear import JI
-from ..theorems.deep_linear_problems import few_supports, flow, geometry, layers, levels, tight_flow
+from ..theorems.deep_linear_problems import few_supports, flow, flow_at, geometry, layers, levels, tight_flow
 from ..training.trajectory import Trajectory
 from ..verdict import all_of, at_most
 from .base import Figure, Finding, Line, Result, Study, Table
@@ -96,10 +96,9 @@ def _offset_figure() -> Figure:
 
 
 def _levels_table() -> Table:
-    path, found, unit = flow(4), layers(4), geometry().direction
-    rows = []
-    for level in (2.229, 107.1, 1123.0, 11689.0, 1e5, 1e6):
-        k = int(np.argmin(np.abs(np.log(levels(path) / level))))
+    path, unit = flow_at((2.229, 107.1, 1123.0, 11689.0, 1e5, 1e6)), geometry().direction
+    found, rows = alignments(path), []
+    for k in range(1, len(path)):
         rows.append(
             (
                 f"{levels(path)[k]:.6g}",
@@ -125,7 +124,7 @@ def _levels_table() -> Table:
         "Depth 4 along the flow",
         columns,
         tuple(rows),
-        "2-8-8-8-1, exponential loss; the records nearest to round levels.",
+        "2-8-8-8-1, exponential loss.",
     )
 
 
@@ -134,7 +133,7 @@ def _limits_table() -> Table:
     for logistic in (False, True):
         path, found = flow(4, logistic), layers(4, logistic)
         limits = alignment_limits(path.at(0), path.at())
-        measured = found.spectral[-1, :-1] ** 4 * found.misfit[-1] * (2 - found.misfit[-1])
+        measured = found.spectral[-1, 1:] ** 4 * found.misfit[-1] * (2 - found.misfit[-1])
         for k in range(3):
             rows.append(
                 (
@@ -210,7 +209,10 @@ def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
                 f"{1 - 1 / depth:.4f}",
                 f"{log_log_slope(level, sines, (1e4, 1e6)):.4f}",
                 f"{-1 / depth:.4f}",
-                f"{component[-1]:.5g}",
+                *(
+                    f"{np.exp(np.interp(np.log(at), np.log(level[late]), np.log(component[late]))):.4g}"
+                    for at in (1150, 1e5)
+                ),
             )
         )
     figure = Figure(
@@ -233,7 +235,8 @@ def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
             "theory",
             "exponent of the sine",
             "theory",
-            "outside part at the end",
+            "outside part at 1150",
+            "at 1e5",
         ),
         tuple(rows),
         "Slopes over -log R from 1e4 to 1e6.",

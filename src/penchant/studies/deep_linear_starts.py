@@ -114,7 +114,7 @@ def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
 def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """E7: starts above the risk of zero, and a slice of starts through the saddle."""
     setting, _ = problem(3, logistic=True, width=6)
-    times, count = [], 200 if full else 40
+    times, count = [], 1000 if full else 200
     for start in (setting.start(s, 0.6) for s in range(seed * count, (seed + 1) * count)):
         if start_below_zero(setting, start).holds:
             continue

@@ -98,7 +98,7 @@ def misfit_limit(planted: bool) -> Verdict:
     run, found = flow(4), layers(4)
     predicted = alignment_limits(run.at(0), run.at()).misfit
     power = 2 if planted else 4
-    measured = found.spectral[-1, :-1] ** power * found.misfit[-1] * (2 - found.misfit[-1])
+    measured = found.spectral[-1, 1:] ** power * found.misfit[-1] * (2 - found.misfit[-1])
     return all_of(
         *(
             close(float(m), float(p), 1e-2, f"spectral^{power} (1 - <v, u>^2) between layers {k} and {k + 1}")
@@ -197,7 +197,7 @@ CLAIMS = (
     Claim(
         "deep-linear/alignment-limit",
         PAPER,
-        "spectral^4 (1 - <v_{k+1}, u_k>^2) tends to |(I - u u') A_k u|^2.",
+        "spectral^4 (1 - <v_{k+1}, u_k>^2), with the spectral norm of layer k+1, tends to |(I - u u') A_k u|^2.",
         DERIVED,
         misfit_limit,
     ),

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..diagnostics.alignment import Alignment, alignments
 from ..flow.clocks import RelativeDrop
-from ..flow.flow import GradientFlow
+from ..flow.flow import GradientFlow, Levels
 from ..optimisers.layerwise import LayerDescent, LineSearch
 from ..references.euclidean_margin import max_margin
 from ..references.support_geometry import SupportGeometry, support_geometry
@@ -78,9 +78,17 @@ def few_supports(depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajec
     """Blobs in ten dimensions, where the support vectors span less than the data, followed to risk e^-1000000."""
     data = blobs(50, 10, seed)
     setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
-    start = ensure_assumption2(setting, setting.start(seed, 0.3))
+    start = ensure_assumption2(setting, setting.start(0, 0.3))
     run = train(setting, FAR, start, until=LogExcessBelow(-1e6), steps=_STEPS)
     return support_geometry(data, max_margin(data)), run
+
+
+@cache
+def flow_at(risks: tuple[float, ...]) -> Trajectory:
+    """The flow at depth 4, recorded exactly where -log R has the given values."""
+    setting, start = problem(4)
+    recorder = Levels("log_excess", [-risk for risk in risks])
+    return train(setting, FAR, start, until=LogExcessBelow(-max(risks)), steps=_STEPS, recorder=recorder)
 
 
 def eight_points() -> Classification:
