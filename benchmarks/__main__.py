@@ -11,7 +11,7 @@ import torch
 
 from penchant.files import write_bytes
 
-from . import batch, flow, growth, interpolation, machine, nuclear, references, steps
+from . import batch, deep_linear, deep_linear_growth, flow, growth, interpolation, machine, nuclear, references, steps
 from .section import Section
 from .timing import clock, say
 
@@ -23,6 +23,8 @@ COMPARISONS: dict[str, ModuleType] = {
     "batch": batch,
     "growth": growth,
     "interpolation": interpolation,
+    "deep_linear": deep_linear,
+    "deep_linear_growth": deep_linear_growth,
 }
 
 HEADER = """# Benchmarks

@@ -64,6 +64,11 @@ class SpectralProbe:
         return float(values[0])
 
     @property
+    def shapes(self) -> tuple[tuple[int, int], ...]:
+        """(outputs, inputs) of every dense layer."""
+        return tuple((layer.out_features, layer.in_features) for layer in self._layers)
+
+    @property
     def frobenius(self) -> np.ndarray:
         return np.array(self._frobenius)
 
@@ -81,7 +86,7 @@ class SpectralProbe:
 
     @property
     def floor(self) -> np.ndarray:
-        return np.array([1 / np.sqrt(min(layer.weight.shape)) for layer in self._layers])
+        return np.array([1 / np.sqrt(min(shape)) for shape in self.shapes])
 
 
 def small_alexnet(width: float = 1.0, hidden: int = 4096, *, seed: int = 0) -> nn.Sequential:
@@ -108,7 +113,7 @@ def equalise(module: nn.Module, size: float = 4.0, *, seed: int = 0) -> None:
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.Linear):
-                drawn = torch.randn(layer.weight.shape, generator=generator)
+                drawn = torch.randn(layer.weight.shape, generator=generator, dtype=torch.float64)
                 layer.weight.copy_(size * drawn / drawn.norm())
                 if layer.bias is not None:
                     layer.bias.zero_()

@@ -1,5 +1,6 @@
 """Deep linear networks: the weight is a product of matrices, trained layer by layer."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PenchantWarning
 from .base import Setting
 from .check import real_array
 from .classification import Classification
@@ -127,6 +128,11 @@ def deep_linear(
     >>> deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True).data.signed.tolist()
     [[0.75, 0.0], [-0.0, 1.0]]
     """
+    if getattr(inputs, "dtype", None) == np.float32:
+        text = (
+            "`deep_linear` was given float32 inputs and computes in float64: their margins are right to seven digits."
+        )
+        warnings.warn(text, PenchantWarning, stacklevel=2)
     inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
     lengths = np.linalg.norm(inputs, axis=1)
     if normalise:
@@ -140,4 +146,17 @@ def deep_linear(
             f"norm {lengths[worst]:.6g} at index {worst}",
             "pass `normalise=True`; the maximum margin is then divided by that norm",
         )
-    return Setting(Classification(inputs, labels), DeepLinear(widths), loss)
+    data = Classification(inputs, labels)
+    _warn_of_repeated(np.asarray(data.signed))
+    return Setting(data, DeepLinear(widths), loss)
+
+
+def _warn_of_repeated(signed: np.ndarray) -> None:
+    _, first, group = np.unique(signed, axis=0, return_index=True, return_inverse=True)
+    repeated = np.flatnonzero(first[group.ravel()] != np.arange(len(signed)))
+    if len(repeated):
+        text = (
+            f"`deep_linear`: samples {int(first[group.ravel()[repeated[0]]])} and {int(repeated[0])} are the same signed point, so the dual "
+            "weights of the support vectors, and the offset that follows from them, are not unique."
+        )
+        warnings.warn(text, PenchantWarning, stacklevel=3)

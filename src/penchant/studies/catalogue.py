@@ -12,6 +12,7 @@ from . import (
     local_directions,
     max_margin,
     noise,
+    nonlinear_layers,
     self_attention,
 )
 from .base import Study
@@ -29,4 +30,5 @@ STUDIES: tuple[Study, ...] = (
     *deep_linear.STUDIES,
     *deep_linear_laws.STUDIES,
     *deep_linear_starts.STUDIES,
+    *nonlinear_layers.STUDIES,
 )
