@@ -71,7 +71,7 @@ _PLACES = {
     "optimisers.memory": ("Adam",),
     "flow.flow": ("GradientFlow", "Levels"),
     "flow.riccati": ("RiccatiFlow",),
-    "flow.clocks": ("RelativeArc", "LogExcessDrop", "LogTime"),
+    "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
     "training.train": ("train",),
     "training.joint": ("train_joint",),
     "training.population": ("train_population",),

@@ -8,7 +8,19 @@ from typing import Any, NoReturn
 
 from . import __version__
 
-_OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", "joint-ngd", "scheduled")
+_OPTIMISERS = (
+    "flow",
+    "gd",
+    "ngd",
+    "momentum",
+    "polyak",
+    "accelerated",
+    "adam",
+    "line-search",
+    "assumption5",
+    "joint-ngd",
+    "scheduled",
+)
 _ONLY_JOINT = ("joint-ngd", "scheduled")
 _LAYERS = "attention-regression"
 
@@ -143,7 +155,11 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)",
     )
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
-    parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
+    parser.add_argument(
+        "--optimiser",
+        choices=_OPTIMISERS,
+        help="default: flow; with --joint: scheduled; line-search and assumption5 are for deep-linear",
+    )
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(

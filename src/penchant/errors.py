@@ -10,6 +10,10 @@ class PenchantError(ValueError):
     """Base of every error penchant raises on purpose."""
 
 
+class PenchantWarning(UserWarning):
+    """Something the user should know, and that does not stop the work."""
+
+
 class ArgumentError(PenchantError):
     """A bad argument, in one sentence form."""
 

@@ -10,6 +10,7 @@ from . import (
     attention_scaling,
     attention_time_scales,
     deep_linear,
+    deep_linear_laws,
     deep_linear_starts,
     interpolation,
     joint_attention,
@@ -17,6 +18,7 @@ from . import (
     local_directions,
     max_margin,
     noise,
+    nonlinear_layers,
     self_attention,
 )
 from .base import Study
@@ -32,6 +34,7 @@ STUDIES: tuple[Study, ...] = (
     *attention_phases.STUDIES,
     *key_query.STUDIES,
     *deep_linear.STUDIES,
+    *deep_linear_laws.STUDIES,
     *deep_linear_starts.STUDIES,
     attention_regression.STUDY,
     attention_regression_rates.STUDY,
@@ -39,4 +42,5 @@ STUDIES: tuple[Study, ...] = (
     attention_scaling.STUDY,
     *attention_context.STUDIES,
     attention_time_scales.STUDY,
+    *nonlinear_layers.STUDIES,
 )

@@ -10,6 +10,10 @@ from . import (
     attention_sample_claims,
     deep_linear,
     deep_linear_claims,
+    deep_linear_exact,
+    deep_linear_laws,
+    deep_linear_lemmas,
+    deep_linear_tails,
     interpolation,
     interpolation_claims,
     joint_attention,
@@ -51,6 +55,10 @@ _EVIDENCE = (
     attention_regression_claims,
     attention_context_claims,
     attention_sample_claims,
+    deep_linear_lemmas,
+    deep_linear_exact,
+    deep_linear_laws,
+    deep_linear_tails,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)

@@ -1,5 +1,6 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PenchantWarning
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
@@ -25,6 +26,7 @@ from .status import Status
 from .trajectory import Trajectory, describe
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
+_FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 _REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
 _RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
@@ -149,11 +151,15 @@ def _flow(
         raise ArgumentError(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
-    steps = None if steps is None else _steps(steps, until)
+    steps, levels = None if steps is None else _steps(steps, until), limits(until)
+    if -np.inf < float(levels.log_excess) < _FAR:
+        depth = -float(levels.log_excess)
+        text = f"At risk e^-{depth:.0e} float64 knows margins only to {np.finfo(float).eps * depth:.0e}."
+        warnings.warn(text, PenchantWarning, stacklevel=3)
     if regression:
-        found = follow_regression(setting, optimiser, start, limits(until), steps, recorder)
+        found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
-        found = follow(setting, optimiser, start, limits(until), steps, recorder, progress)
+        found = follow(setting, optimiser, start, levels, steps, recorder, progress)
     series, params, status, extra = found
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
