@@ -130,7 +130,9 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
     )
-    parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
+    parser.add_argument(
+        "--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8), or columns of K and Q"
+    )
     parser.add_argument(
         "--setting",
         help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares, attention-regression (default: from the names of the arrays)",

@@ -20,7 +20,7 @@ from ..settings.base import Setting
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
 from .batch import Batch
-from .events import Limits, limits
+from .events import Limits, flow_only, limits
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe
@@ -89,8 +89,9 @@ def train(
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
     levels = limits(until)
-    if float(levels.turn) > 0:
-        raise ArgumentError("until", "train without a flow", "an event other than DirectionSettled", repr(until))
+    if flow_only(levels):
+        wanted = "an event other than DirectionSettled and Stalled"
+        raise ArgumentError("until", "train without a flow", wanted, repr(until))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
         found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
