@@ -22,7 +22,7 @@ from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .base import Claim
-from .interpolation_claims import DERIVED, PAPER
+from .interpolation_problems import DERIVED, PAPER
 from .linear_models import NOTES
 
 LI = "Li, Ma, Zhang, Algorithmic regularization in over-parameterized matrix sensing and neural networks with quadratic activations, COLT 2018"
