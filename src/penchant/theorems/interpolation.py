@@ -99,6 +99,12 @@ class _Interpolation(Theorem):
             return Verdict(
                 Outcome.undecided, f"relative residual {error:.2g} > {_FITTED:g}: the run does not interpolate yet"
             )
+        if _is_square(setting) and run.params.min() <= 0:
+            return Verdict(
+                Outcome.undecided,
+                f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})",
+                detail="the potential of the start describes positive parameters only; take a smaller step",
+            )
         verdict = judge_interpolant(prediction, run.weight())
         if verdict.outcome is Outcome.undecided and not _is_square(setting) and prediction.separation >= 1e-9:
             return _at_rest(prediction, run.weight(), error * float(np.linalg.norm(fitted)))

@@ -55,15 +55,19 @@ def parameter_flow(inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, t
     return found.y[:, -1].reshape(2, d)
 
 
-def strict_dual(data: Regression, weight: np.ndarray) -> float:
-    """rho = min max off-support |X' mu| subject to X_S' mu = signs: below 1 the l1 solution is unique, and it sets the rate."""
+def strict_dual(data: Regression, weight: np.ndarray, *, nonnegative: bool = False) -> float:
+    """rho = min max off-support |X' mu| (or X' mu, where weights are nonnegative) subject to X_S' mu = signs.
+
+    Below 1 the l1 solution is unique, and rho sets the rate at which the other coefficients vanish.
+    """
     inputs, support = np.asarray(data.inputs), np.abs(weight) > 1e-9
     n, rest = len(inputs), inputs[:, ~support].T
     ones = -np.ones((len(rest), 1))
+    sides = (rest,) if nonnegative else (rest, -rest)
     found = linprog(
         np.append(np.zeros(n), 1.0),
-        A_ub=np.vstack([np.hstack([rest, ones]), np.hstack([-rest, ones])]),
-        b_ub=np.zeros(2 * len(rest)),
+        A_ub=np.vstack([np.hstack([side, ones]) for side in sides]),
+        b_ub=np.zeros(len(sides) * len(rest)),
         A_eq=np.hstack([inputs[:, support].T, np.zeros((support.sum(), 1))]),
         b_eq=np.sign(weight[support]),
         bounds=(None, None),

@@ -43,6 +43,6 @@ _MESSAGES = {
     Status.step_failed: "The integrator could not meet its tolerance with any step length. Fix: a larger `tolerance`.",
     Status.settled: (
         "The gradient has vanished to rounding at finite weights: the run stands at a minimum. "
-        "Usual cause: data that no direction separates, so that the infimum is attained and not 0."
+        "Usual cause: an infimum that is attained, in regression or on data that no direction separates."
     ),
 }
