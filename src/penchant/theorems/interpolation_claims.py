@@ -118,7 +118,7 @@ def finite_steps(planted: bool) -> Verdict:
     data, _ = sparse()
     setting, alpha = signed(0.3), 0.3
     step = 0.5 / (4 * float(np.linalg.norm(np.asarray(data.inputs), 2) ** 2))
-    run = train(setting, gradient_descent(step), steps=200_000)
+    run = train(setting, gradient_descent(step), steps=20_000)
     ends = run.at()
     scale = np.full(100, 2 * np.log(alpha)) if planted else np.log(ends[0]) + np.log(ends[1])
     limit = minimum_potential(data, HyperbolicEntropy(scale, np.zeros(100))).weight
