@@ -75,7 +75,7 @@ _PLACES = {
     "theorems.joint_limits": ("detect_joint_limit", "joint_references"),
     "verdict": ("Verdict", "Outcome"),
     "studies.base": ("report",),
-    "errors": ("PenchantError",),
+    "errors": ("PenchantError", "PenchantWarning"),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}
 __all__ = sorted(_HOME)

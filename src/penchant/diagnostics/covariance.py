@@ -10,22 +10,10 @@ import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
 from ..errors import ArgumentError, StepSizeError
-from ..settings.check import real_array
+from ..settings.check import real_array, symmetric_matrix
 
 _DENSE = 40  # columns up to which the system of d^2 unknowns is written out
 _ITERATIONS = 2_000
-
-
-def _symmetric(matrix: Any, name: str, owner: str) -> np.ndarray:
-    found = real_array(matrix, name, owner, "(d, d)", 2)
-    size = np.abs(found).max()
-    if found.shape[0] != found.shape[1] or np.abs(found - found.T).max() > 1e-12 * size:
-        raise ArgumentError(name, owner, "a symmetric matrix", f"shape {found.shape}")
-    if np.linalg.eigvalsh(found)[0] < -1e-12 * size:
-        raise ArgumentError(
-            name, owner, "positive semidefinite", f"smallest eigenvalue {np.linalg.eigvalsh(found)[0]:.3g}"
-        )
-    return found
 
 
 def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int = np.inf) -> np.ndarray:
@@ -34,7 +22,10 @@ def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int =
     >>> noisy_covariance([[2.0]], [[0.49]], 0.1).round(7).tolist()                    # eta sigma^2 / (lambda (2 - eta lambda))
     [[0.0136111]]
     """
-    hessian, noise = _symmetric(hessian, "hessian", "noisy_covariance"), _symmetric(noise, "noise", "noisy_covariance")
+    hessian, noise = (
+        symmetric_matrix(hessian, "hessian", "noisy_covariance"),
+        symmetric_matrix(noise, "noise", "noisy_covariance"),
+    )
     if not step > 0:
         raise ArgumentError("step", "noisy_covariance", "positive", step)
     sizes, basis = np.linalg.eigh(hessian)
@@ -58,9 +49,11 @@ def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int =
 def diffusion_covariance(hessian: Any, noise: Any, step: float) -> np.ndarray:
     """The Ornstein-Uhlenbeck limit: S with A S + S A = step * noise. A must be positive definite."""
     hessian, noise = (
-        _symmetric(hessian, "hessian", "diffusion_covariance"),
-        _symmetric(noise, "noise", "diffusion_covariance"),
+        symmetric_matrix(hessian, "hessian", "diffusion_covariance"),
+        symmetric_matrix(noise, "noise", "diffusion_covariance"),
     )
+    if not step > 0:
+        raise ArgumentError("step", "diffusion_covariance", "positive", step)
     sizes, basis = np.linalg.eigh(hessian)
     if sizes[0] <= 0:
         raise ArgumentError(

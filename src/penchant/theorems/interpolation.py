@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..flow.mirror import loss_scale
 from ..optimisers.step_rules import Constant
@@ -54,6 +55,23 @@ def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
     )
 
 
+def warn_of(data: Regression, reference: Interpolant) -> None:
+    """Warn where the prediction is right but says little, or is known to fewer digits than it shows."""
+    n, d = data.inputs.shape
+    if data.rank == d:
+        warn(
+            f"{n} samples determine all {d} coefficients: the solution is unique, every training that converges ends there, "
+            "and there is no bias to predict."
+        )
+    elif data.rank < n:
+        warn(f"The {n} samples have rank {data.rank}: the prediction holds on their range, with the pseudo-inverse.")
+    if not reference.resolved:
+        warn(
+            "The start is below what float64 resolves on these data: the predicted weight is right to 1e-14 of the targets, "
+            "but its small coefficients are not known."
+        )
+
+
 def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: Any) -> tuple[Hypothesis, ...]:
     """step * curvature at the limit below 2; for square models the limit moves by O(step)."""
     if isinstance(optimiser, GradientFlow):
@@ -84,6 +102,10 @@ class _Interpolation(Theorem):
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
         start = setting.start() if start is None else start
         reference = minimum_potential(setting.data, setting.parametrisation.potential(np.asarray(start)))
+        return self._prediction(setting, optimiser, reference)
+
+    def _prediction(self, setting: Setting, optimiser: Any, reference: Interpolant) -> Prediction:
+        warn_of(setting.data, reference)
         hypotheses = self.hypotheses(setting, optimiser, reference)
         return Prediction(self, setting, hypotheses, reference, _rivals(setting, reference), self.rate)
 
@@ -183,9 +205,7 @@ class MinimumNorm(_Interpolation):
         return _is_regression(setting) and not _is_square(setting) and _first_order(optimiser)
 
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
-        reference = minimum_norm(setting.data, start)
-        hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, _rivals(setting, reference), self.rate)
+        return self._prediction(setting, optimiser, minimum_norm(setting.data, start))
 
 
 def _is_square(setting: Setting) -> bool:

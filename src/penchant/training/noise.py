@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, StepSizeError
+from ..settings.check import real_array, symmetric_matrix
 from ..settings.regression import Regression
 
 _BLOCK = 64  # steps between logarithms: no product of so few factors below 1 leaves the range of float64 while the step is legal
@@ -171,9 +172,27 @@ def _chain(
     return logs, products, carry.largest
 
 
+def _check_counts(owner: str, step: float, steps: int, chains: int) -> None:
+    if not 0 < step < np.inf:
+        raise ArgumentError("step", owner, "positive and finite", step)
+    if steps < 0:
+        raise ArgumentError("steps", owner, "a nonnegative integer", steps)
+    if chains < 1:
+        raise ArgumentError("chains", owner, "a positive integer", chains)
+
+
 def quadratic_noise(hessian: Any, noise: Any, step: float, steps: int, chains: int, seed: int = 0) -> np.ndarray:
     """End points (chains x d) of theta - step (A theta + xi) from 0 with Gaussian xi of covariance `noise`."""
-    hessian, noise = np.asarray(hessian, float), np.asarray(noise, float)
+    hessian, noise = (
+        symmetric_matrix(hessian, "hessian", "quadratic_noise"),
+        symmetric_matrix(noise, "noise", "quadratic_noise"),
+    )
+    _check_counts("quadratic_noise", step, steps, chains)
+    if noise.shape != hessian.shape:
+        raise ArgumentError("noise", "quadratic_noise", f"of shape {hessian.shape}", f"shape {noise.shape}")
+    top = float(np.linalg.eigvalsh(hessian)[-1])
+    if step * top >= 2:
+        raise StepSizeError(step, 2 / top, "step * largest eigenvalue must be below 2")
     sizes, basis = np.linalg.eigh(noise)
     root = basis * np.sqrt(np.maximum(sizes, 0.0))
     return np.asarray(
@@ -203,8 +222,14 @@ def sample_noise(
     inputs: Any, targets: Any, step: float, steps: int, chains: int, seed: int = 0, start: Any = None
 ) -> np.ndarray:
     """End points (chains x d) of single-sample SGD on least squares, from 0 or from `start`."""
-    inputs, targets = jnp.asarray(inputs, float), jnp.asarray(targets, float)
+    inputs = jnp.asarray(real_array(inputs, "inputs", "sample_noise", "(n, d)", 2))
+    targets = jnp.asarray(real_array(targets, "targets", "sample_noise", "(n,)", 1))
+    if len(targets) != len(inputs):
+        raise ArgumentError("targets", "sample_noise", f"one per sample ({len(inputs)})", f"{len(targets)}")
+    _check_counts("sample_noise", step, steps, chains)
     first = jnp.zeros(inputs.shape[1]) if start is None else jnp.asarray(start, float)
+    if first.shape != (inputs.shape[1],):
+        raise ArgumentError("start", "sample_noise", f"of shape ({inputs.shape[1]},)", f"shape {first.shape}")
     return np.asarray(
         _sampled(
             inputs,
