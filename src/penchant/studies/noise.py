@@ -24,8 +24,8 @@ from ..training.noise import quadratic_noise
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 
-def _ellipse(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    angle = np.linspace(0, 2 * np.pi, 121)
+def _ellipse(covariance: np.ndarray, points: int = 121) -> tuple[np.ndarray, np.ndarray]:
+    angle = np.linspace(0, 2 * np.pi, points)
     sizes, basis = np.linalg.eigh(covariance)
     points = (basis * np.sqrt(np.maximum(sizes, 0))) @ np.stack([np.cos(angle), np.sin(angle)])
     return points[0], points[1]
@@ -43,7 +43,7 @@ def sgd_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         measured = ends.T @ ends / chains
         lines += [
             Line(f"{name}, exact", *_ellipse(exact)),
-            Line(f"{name}, simulated", *_ellipse(measured), "points"),
+            Line(f"{name}, simulated", *_ellipse(measured, 25), "points"),
             Line(f"{name}, diffusion limit", *_ellipse(limit), "prediction"),
         ]
         error = np.trace(exact) * np.sqrt(2 / chains)
@@ -131,6 +131,19 @@ def label_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
         ),
         f"Mean over {chains} chains and 30 coordinates. Leading order: -4 step^2 sigma^2 c_j per step.",
     )
+    base = predicted[:, 0]
+    residue = Figure(
+        "deviation",
+        "How far the laws are from the measured l1 norm",
+        "step at which the noise is switched off",
+        "l1 norm minus the law of second moments",
+        (
+            *_interval(steps, norms - base[:, None], "measured"),
+            Line("law of second moments", steps, np.zeros(len(steps)), "prediction"),
+            Line("leading order", steps, predicted[:, 1] - base, "prediction"),
+        ),
+        "The same points with the law subtracted: the interval covers it at all times, and leading order lies far outside.",
+    )
     mean, error = mean_and_error(norms)
     fallen, fall_error = mean_and_error(fall)
     table = Table(
@@ -153,9 +166,9 @@ def label_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
         f"l1 optimum {optimum:.4f}; ± is a 95 % interval over {used} (norms) and {chains} chains.",
     )
     findings = (
-        Finding("Measured time scale of the drift against the law of second moments.", time_scale(False)),
-        Finding("Selected solution against the law of second moments.", selection(False)),
-        Finding("Selected solution against the leading order alone.", selection_leading(False)),
+        Finding("Measured time scale of the drift against the law of second moments.", time_scale(False, chains)),
+        Finding("Selected solution against the law of second moments.", selection(False, chains, used)),
+        Finding("Selected solution against the leading order alone.", selection_leading(False, chains, used)),
         Finding("At large steps: the log-determinant of the Hessian, all samples in every step.", determinant(False)),
         Finding("The same with one sample drawn per step.", determinant_single(False)),
         Finding("Control without label noise: no drift.", control(False)),
@@ -166,7 +179,7 @@ def label_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
         "leading order": "gradient flow of (step sigma^2 / 4B) tr Hess: log(w+ w-) falls by 4 step^2 sigma^2 c_j per step",
         "law of second moments": "the same with the residuals that the noise keeps alive, by their second moments",
     }
-    return Result(findings, (limits, decay), (table,), {}, {**DEFINITIONS, **terms})
+    return Result(findings, (limits, residue, decay), (table,), {}, {**DEFINITIONS, **terms})
 
 
 STUDIES = (

@@ -7,6 +7,9 @@ import numpy as np
 from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..flow.mirror import loss_scale
+from ..optimisers.base import Descent
+from ..optimisers.geometry import L2
+from ..optimisers.memory import HeavyBall
 from ..optimisers.step_rules import Constant
 from ..references.base import Interpolant
 from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential
@@ -82,10 +85,11 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
     load = (
         float(np.max(optimiser.rule.step)) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
     )
-    detail = "2 minus step * largest curvature at the limit"
+    bound = 2 * (1 + float(np.max(optimiser.memory.beta))) if isinstance(optimiser.memory, HeavyBall) else 2.0
+    detail = f"{bound:g} minus step * largest curvature at the limit"
     if potential.name != "l2":
         detail += "; finite steps shift the limit by O(step)"
-    return (Hypothesis("step_size", bool(load < 2), float(2 - load), "", detail),)
+    return (Hypothesis("step_size", bool(load < bound), float(bound - load), "", detail),)
 
 
 class _Interpolation(Theorem):
@@ -193,16 +197,27 @@ def _first_order(optimiser: Any) -> bool:
     return isinstance(optimiser, GradientFlow) or plain(optimiser, Constant)
 
 
+def _heavy_ball(optimiser: Any) -> bool:
+    """A constant multiple of past gradients: steps never leave their span."""
+    return (
+        isinstance(optimiser, Descent)
+        and isinstance(optimiser.rule, Constant)
+        and isinstance(optimiser.geometry, L2)
+        and isinstance(optimiser.memory, HeavyBall)
+    )
+
+
 class MinimumNorm(_Interpolation):
     """Theorem 9.3: descent on the weights themselves ends at the solution nearest to its start."""
 
     name = "minimum-norm"
-    statement = "Gradient flow and descent on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm."
+    statement = "Gradient flow, descent and heavy ball on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm."
     citation = f"{NOTES}, Theorem 9.3"
     rate = "linear: exp(-kappa s^2 t) in each singular direction"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return _is_regression(setting) and not _is_square(setting) and _first_order(optimiser)
+        spanned = _first_order(optimiser) or _heavy_ball(optimiser)
+        return _is_regression(setting) and not _is_square(setting) and spanned
 
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
         return self._prediction(setting, optimiser, minimum_norm(setting.data, start))

@@ -20,6 +20,8 @@ from .base import Claim
 from .interpolation_problems import DERIVED, PAPER
 from .label_noise_problems import (
     ALPHA,
+    CHAINS,
+    LIMITS,
     STEP,
     drift,
     leading_levels,
@@ -56,9 +58,9 @@ def product_identity(planted: bool) -> Verdict:
     return at_most(error, 1e-10, "largest difference over 40 000 steps and 64 chains")
 
 
-def time_scale(planted: bool) -> Verdict:
+def time_scale(planted: bool, chains: int = CHAINS) -> Verdict:
     """Mean fall of log w+ w- at every record against the law of second moments; planted: half of it."""
-    run, law = noisy(), drift()
+    run, law = noisy(chains), drift()
     fall, error = mean_and_error(-run.log_product.mean(axis=2)[1:])  # columns have c_j = 1: average over coordinates
     predicted = (law.log_product[0] - law.log_product[1:]).mean(axis=1) * (0.5 if planted else 1.0)
     leading = (law.log_product[0] - np.stack([leading_levels(law.data, k) for k in law.steps[1:]])).mean(axis=1)
@@ -90,9 +92,9 @@ def noise_off(planted: bool) -> Verdict:
     return at_most(worst, 1e-6, "relative distance of the continued flow to the predicted interpolant")
 
 
-def _along(predicted: np.ndarray) -> Verdict:
+def _along(predicted: np.ndarray, chains: int = CHAINS, used: int = LIMITS) -> Verdict:
     """Measured l1 norms of the noise-off limits against a law, at every record but the first."""
-    mean, error = mean_and_error(measured_norms()[1:])
+    mean, error = mean_and_error(measured_norms(chains, used)[1:])
     return at_most(
         float((np.abs(mean - predicted[1:]) / error).max()),
         _WIDTH,
@@ -101,12 +103,12 @@ def _along(predicted: np.ndarray) -> Verdict:
     )
 
 
-def selection(planted: bool) -> Verdict:
+def selection(planted: bool, chains: int = CHAINS, used: int = LIMITS) -> Verdict:
     """l1 norm of the noise-off limit falls along the law of second moments to the l1 optimum; planted: the law without noise."""
-    predicted, norms = predicted_norms()[:, 0], measured_norms().mean(axis=1)
-    optimum = basis_pursuit(noisy().data).value
+    predicted, norms = predicted_norms()[:, 0], measured_norms(chains, used).mean(axis=1)
+    optimum = basis_pursuit(signals(15, True)).value
     return all_of(
-        _along(np.full_like(predicted, predicted[0]) if planted else predicted),
+        _along(np.full_like(predicted, predicted[0]) if planted else predicted, chains, used),
         at_least(
             float((norms[0] - norms[-1]) / (norms[0] - optimum)),
             0.8,
@@ -115,10 +117,10 @@ def selection(planted: bool) -> Verdict:
     )
 
 
-def selection_leading(planted: bool) -> Verdict:
+def selection_leading(planted: bool, chains: int = CHAINS, used: int = LIMITS) -> Verdict:
     """The same against the leading order alone; planted: the law without noise."""
     predicted = predicted_norms()[:, 1]
-    return _along(np.full_like(predicted, predicted[0]) if planted else predicted)
+    return _along(np.full_like(predicted, predicted[0]) if planted else predicted, chains, used)
 
 
 def control(planted: bool) -> Verdict:
