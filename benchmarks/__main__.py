@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from penchant.training.trajectory import write_bytes
+from penchant.files import write_bytes
 
 from . import batch, flow, growth, interpolation, machine, nuclear, references, steps
 from .section import Section

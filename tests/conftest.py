@@ -8,7 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")  # one core per test worker
+# One core per test worker; and tests compile much and run little: unoptimised code halves their time.
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 
 jax.config.update("jax_enable_x64", True)

@@ -223,3 +223,62 @@ def test_help_needs_no_heavy_import():
     started = time.perf_counter()
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
     assert time.perf_counter() - started < 2.0  # typically 0.1 s; the bound only catches an import gone heavy
+
+
+def test_an_intercept_separates_what_no_direction_through_zero_does(capsys, tmp_path):
+    path = tmp_path / "shifted.npz"
+    np.savez(path, inputs=[[1.0], [2.0], [3.0], [4.0]], labels=[-1, -1, 1, 1])
+    status, _ = call(capsys, "predict", path, "--json")
+    assert status == 2  # 1 and 2 lie on the same side of zero as 3 and 4
+    status, printed = call(capsys, "predict", path, "--bias", "--json")
+    assert status == 0
+    assert json.loads(printed.out)["reference"]["value"] == pytest.approx(np.hypot(2, 5), rel=1e-10)  # w = 2, b = -5
+
+
+def test_tied_tokens_are_refused_or_kept(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    tokens, head = rng.standard_normal((3, 4, 8)), rng.standard_normal(8)
+    best = int(np.argmax(tokens[0] @ head))
+    tokens[0, (best + 1) % 4] = tokens[0, best]
+    path = tmp_path / "tied.npz"
+    np.savez(path, tokens=tokens, labels=np.ones(3), head=head)
+    status, printed = call(capsys, "predict", path)
+    assert status == 2
+    assert "NonUniqueOptimalToken" in printed.err
+    assert call(capsys, "predict", path, "--ties", "keep")[0] == 0
+
+
+@pytest.mark.parametrize("option", [("--bias",), ("--ties", "keep")])
+def test_options_that_do_not_apply_are_refused(capsys, tmp_path, option):
+    path = tmp_path / "regression.npz"
+    np.savez(path, inputs=np.eye(2), targets=np.ones(2))
+    status, printed = call(capsys, "predict", path, *option)
+    assert status == 2
+    assert option[0] in printed.err
+
+
+def test_usage_errors_are_json_too(capsys):
+    status, printed = call(capsys, "predict", "--json")
+    assert status == 2
+    assert json.loads(printed.out)["error"] == "UsageError"
+    assert "DATA" in printed.err
+
+
+def test_other_separators_and_directories_are_named(capsys, tmp_path):
+    path = tmp_path / "german.csv"
+    path.write_text("a;b;label\n1;2;1\n")
+    assert "commas" in call(capsys, "predict", path)[1].err
+    assert "directory" in call(capsys, "predict", tmp_path)[1].err
+
+
+def test_data_that_nothing_separates_report_the_loss_itself(capsys, tmp_path):
+    path = tmp_path / "mixed.npz"
+    np.savez(path, inputs=[[1.0], [2.0], [-1.0]], labels=[1, -1, 1])
+    status, printed = call(capsys, "train", path, "--json")
+    content = json.loads(printed.out)
+    assert status == 0
+    assert content["status"] == "settled"
+    assert content["log_excess_is"].startswith("log L")
+    weight = np.linspace(-2, 2, 400_001)
+    loss = (np.exp(-weight) + np.exp(2 * weight) + np.exp(weight)) / 3
+    assert content["log_excess"] == pytest.approx(np.log(loss.min()), abs=1e-8)

@@ -5,7 +5,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from . import __version__
 
@@ -13,9 +13,23 @@ _OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam",
 _ONLY_JOINT = ("joint-ngd", "scheduled")
 
 
+class _UsageError(Exception):
+    """Options that argparse cannot read: raised instead of exiting, so that --json answers in JSON too."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        raise _UsageError(f"{self.prog}: {message}")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted; 2: bad input, said in one message."""
-    options = _parser().parse_args(arguments)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        options = _parser().parse_args(arguments)
+    except _UsageError as error:
+        return _refuse("UsageError", str(error), "--json" in arguments)
     if "command" not in options:
         _parser().print_help()
         return 2
@@ -28,18 +42,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
             return options.command(options)
     except PenchantError as error:
-        if options.json:
-            print(json.dumps({"error": type(error).__name__, "message": str(error)}))
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return 2
+        return _refuse(type(error).__name__, str(error), options.json)
     except KeyboardInterrupt:
         print("Interrupted; files written so far are whole.", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
     except OSError as error:
-        print(f"Cannot read or write: {error}", file=sys.stderr)
-        return 2
+        return _refuse("OSError", f"Cannot read or write: {error}", options.json)
+
+
+def _refuse(kind: str, message: str, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps({"error": kind, "message": message}))
+    print(f"{kind}: {message}", file=sys.stderr)
+    return 2
 
 
 def _complete(options: argparse.Namespace) -> None:
@@ -55,7 +72,7 @@ def _complete(options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="penchant",
         description="Which solution does training select, with what certificate, and how fast?",
         epilog="Start with `penchant verify` (every claim on embedded data) or `penchant predict DATA` (your own).",
@@ -103,6 +120,15 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares (default: from the names of the arrays)",
     )
     parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
+    parser.add_argument(
+        "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
+    )
+    parser.add_argument(
+        "--ties",
+        choices=("raise", "keep"),
+        default="raise",
+        help="attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)",
+    )
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
     parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
@@ -154,7 +180,7 @@ def _studies(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from .commands import run_study
+    from .commands.ledger import run_study
 
     result = run_study(options.name, options.seed, options.full, options.out)
     _show(options, result, lambda result: print("\n".join([*result["lines"], f"page: {result['page']}"])))
@@ -162,7 +188,7 @@ def _study(options: argparse.Namespace) -> int:
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from .commands import print_ledger, verify
+    from .commands.ledger import print_ledger, verify
 
     rows, trusted = verify(options.papers, options.out, options.seed, options.full)
     _show(options, rows, print_ledger)
@@ -171,12 +197,12 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _predict(options: argparse.Namespace) -> int:
     if options.joint:
-        from .joint_commands import predict as predict_joint
-        from .joint_commands import print_programs
+        from .commands.joint import predict as predict_joint
+        from .commands.joint import print_programs
 
         _show(options, predict_joint(options), print_programs)
         return 0
-    from .commands import predict, print_prediction
+    from .commands.own_data import predict, print_prediction
 
     _show(options, predict(options), print_prediction)
     return 0
@@ -184,12 +210,12 @@ def _predict(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     if options.joint:
-        from .joint_commands import print_joint_run
-        from .joint_commands import train as train_joint
+        from .commands.joint import print_joint_run
+        from .commands.joint import train as train_joint
 
         _show(options, train_joint(options), print_joint_run)
         return 0
-    from .commands import print_run, train
+    from .commands.own_data import print_run, train
 
     _show(options, train(options), print_run)
     return 0

@@ -83,7 +83,7 @@ def test_theorems_are_imported_only_from_above():
     below = {part(file) for file in FILES if any(module.split(".")[0] == "theorems" for module in inside(file))} - {
         "theorems"
     }
-    assert below <= {"studies", "cli", "commands", "joint_commands", "bridge", "__init__"}
+    assert below <= {"studies", "cli", "commands", "bridge", "__init__"}
 
 
 @pytest.mark.parametrize("name", HEAVY)

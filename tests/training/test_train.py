@@ -295,3 +295,12 @@ def test_infeasible_data_can_still_be_trained():
     run = pt.train(pt.Setting(data, pt.Direct(), pt.Exponential()), pt.gradient_descent(0.1), steps=500)
     assert run.status is Status.out_of_steps
     assert np.isfinite(run.log_excess).all()
+
+
+@pytest.mark.parametrize(("optimiser", "budget"), [(pt.GradientFlow(), 40), (pt.normalised_descent(0.1), 40)])
+def test_progress_is_told_what_the_run_records(optimiser, budget):
+    told = []
+    run = pt.train(PAIR, optimiser, steps=budget, progress=lambda *numbers: told.append([float(x) for x in numbers]))
+    recorded = np.stack([run.steps, run.log_excess, run.smallest_margin()], axis=1)
+    assert np.array_equal(np.asarray(told)[-1], recorded[-1])
+    assert len(told) > 5

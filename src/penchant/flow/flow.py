@@ -1,6 +1,7 @@
 """Gradient flow: theta' = -grad L, followed to times like e^(10^6)."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -24,6 +25,10 @@ _STATIONARY = (
     1e-6  # relative change of the excess over one length of the weights: below it the flow stands at a minimum
 )
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit cannot change a float64 state
+
+
+Progress = Callable[[int, float, float], None]
+"""Called as a run goes on with the number of steps, log(L - L*) and the smallest margin."""
 
 
 class GradientFlow(eqx.Module):
@@ -151,6 +156,7 @@ def follow(
     levels: Limits,
     max_steps: int | None,
     recorder: Levels | None = None,
+    progress: Progress | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
     first = read(setting, params)
@@ -194,6 +200,8 @@ def follow(
             status = Status.reached_target
         steps, clock = steps + 1, clock + used
         state, view = new, after
+        if progress is not None:
+            progress(steps, float(view.log_excess), float(view.margin))
         if recorder is None or status is not Status.running:
             path.add(steps, state, view)
         status = _ending(view, levels, steps, max_steps) if status is Status.running else status

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Setting
-from .classification import Classification
+from .classification import Classification, add_bias
 from .deep_linear import DeepLinear
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair
@@ -77,8 +77,9 @@ def _need(arrays: dict[str, np.ndarray], names: tuple[str, ...], kind: str) -> l
     return [arrays[name] for name in names]
 
 
-def _classification(arrays: dict[str, np.ndarray]) -> Classification:
-    return Classification(*_need(arrays, ("inputs", "labels"), "linear"))
+def _classification(arrays: dict[str, np.ndarray], request: Request) -> Classification:
+    inputs, labels = _need(arrays, ("inputs", "labels"), "linear")
+    return Classification(add_bias(inputs) if request.options.get("bias") else inputs, labels)
 
 
 def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
@@ -95,12 +96,13 @@ def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
     return setting, setting.parametrisation.check(layers, data)
 
 
-def _tokens(arrays: dict[str, np.ndarray]) -> TokenSelection:
+def _tokens(arrays: dict[str, np.ndarray], request: Request) -> TokenSelection:
     queries, scores = arrays.get("queries"), arrays.get("scores")
+    ties = request.options.get("ties", "raise")
     if scores is not None:
         (tokens,) = _need(arrays, ("tokens",), "attention")
-        return TokenSelection(tokens, queries=queries, scores=scores)
-    return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), queries=queries)
+        return TokenSelection(tokens, queries=queries, scores=scores, ties=ties)
+    return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), queries=queries, ties=ties)
 
 
 def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
@@ -108,7 +110,7 @@ def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting
     width = request.options.get("width")
     if request.start is not None and width is None and np.ndim(request.start.get("K", 0.0)) == 2:
         width = int(np.shape(request.start["K"])[1])
-    setting = Setting(_tokens(arrays), KeyQuery(width), request.loss, request.reduction)
+    setting = Setting(_tokens(arrays, request), KeyQuery(width), request.loss, request.reduction)
     if request.start is None:
         return setting, setting.start(request.options.get("seed", 0), request.options.get("scale", 1e-3))
     shape = lambda leaf: tuple(leaf.shape)
@@ -119,7 +121,7 @@ def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting
 
 def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """Diagonal keys and queries from equation (5) of the paper, unless a file gives the diagonals a and b."""
-    data = DiagonalTokens(_tokens(arrays))
+    data = DiagonalTokens(_tokens(arrays, request))
     setting = Setting(data, Hadamard(), request.loss, request.reduction)
     if request.start is None:
         rng = np.random.default_rng(request.options.get("seed", 0))
@@ -163,11 +165,15 @@ def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> t
 KINDS = {
     kind.name: kind
     for kind in (
-        Kind("linear", "inputs, labels", lambda arrays, request: _direct(_classification(arrays), request)),
-        Kind("attention", _ATTENTION, lambda arrays, request: _direct(_tokens(arrays), request)),
+        Kind("linear", "inputs, labels", lambda arrays, request: _direct(_classification(arrays, request), request)),
+        Kind("attention", _ATTENTION, lambda arrays, request: _direct(_tokens(arrays, request), request)),
         Kind("attention-kq", _ATTENTION, _key_query),
         Kind("attention-diagonal", _ATTENTION, _diagonal),
-        Kind("deep-linear", "inputs, labels", lambda arrays, request: _deep_linear(_classification(arrays), request)),
+        Kind(
+            "deep-linear",
+            "inputs, labels",
+            lambda arrays, request: _deep_linear(_classification(arrays, request), request),
+        ),
         Kind("regression", "inputs, targets", lambda arrays, request: _regression(arrays, request, "regression")),
         Kind(
             "signed-squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "signed-squares")
@@ -181,6 +187,9 @@ def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tu
     """The named setting on these arrays, and its start."""
     if name not in KINDS:
         raise ArgumentError("setting", "penchant", f"one of {', '.join(KINDS)}", repr(name))
+    for option, standard, where in (("bias", False, ("inputs, labels",)), ("ties", "raise", (_ATTENTION,))):
+        if request.options.get(option, standard) != standard and KINDS[name].arrays not in where:
+            raise ArgumentError(f"--{option}", "penchant", f"used with arrays {where[0]}", f"--setting {name}")
     return KINDS[name].build(arrays, request)
 
 
@@ -203,12 +212,14 @@ def load(path: str | os.PathLike) -> Any:
     kind = guess(arrays)
     if kind == "regression":
         return Regression(arrays["inputs"], arrays["targets"])
-    return _tokens(arrays) if kind == "attention" else _classification(arrays)
+    return _tokens(arrays, Request()) if kind == "attention" else _classification(arrays, Request())
 
 
 def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
     """Arrays by name from `.npz`, or `inputs` and `labels` (also as `targets`) from `.csv` with the label in the last column."""
     file = Path(path)
+    if file.is_dir():
+        raise DataFileError(f"'{file}' is a directory. Name a .npz or .csv file in it.")
     if not file.is_file():
         raise DataFileError(f"There is no file '{file}'.")
     if file.suffix == ".npz":
@@ -233,6 +244,8 @@ def _read_csv(file: Path) -> dict[str, np.ndarray]:
         bad = next((cell for cell in row if not _is_number(cell)), None)
         if len(row) != width or width < 2 or bad is not None:
             found = f"{len(row)} columns" if bad is None else f"'{bad}'"
+            if any(mark in "".join(row) for mark in ";\t"):
+                found += "; columns must be separated by commas, and this file seems to use another mark"
             raise DataFileError(
                 f"Data row {number} of '{file}' must have {max(width, 2)} numbers, the last one the label. Got {found}."
             )

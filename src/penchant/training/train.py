@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import ArgumentError
-from ..flow.flow import GradientFlow, Levels, follow
+from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
 from ..optimisers.layerwise import account
@@ -61,11 +61,13 @@ def train(
     steps: Any = None,
     until: Any = None,
     recorder: Any = None,
+    progress: Progress | None = None,
 ) -> Any:
     """Train from `start` (zeros by default) for `steps` steps or until an event.
 
     A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
     (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
+    `progress(steps, log_excess, margin)` is called now and then: after each step of a flow, at each record of a single descent.
 
     >>> import penchant as pt
     >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -81,7 +83,7 @@ def train(
         _check(one, optimiser)
     batch = Batch(setting, optimiser, start)
     if isinstance(optimiser, GradientFlow):
-        runs = [_flow(*member, until, steps, recorder) for member in batch.members()]
+        runs = [_flow(*member, until, steps, recorder, progress) for member in batch.members()]
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
     levels = limits(until)
@@ -89,7 +91,7 @@ def train(
         raise ArgumentError("until", "train without a flow", "an event other than DirectionSettled", repr(until))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
-        found = _run(settings[0], optimiser, levels, schedule, batch.start)
+        found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
         return _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
     found = _run_batch(batch.axes, batch.setting, optimiser, levels, schedule, batch.start)
     found = jax.tree.map(np.asarray, found)
@@ -130,7 +132,13 @@ def _check(setting: Setting, optimiser: Any) -> None:
 
 
 def _flow(
-    setting: Setting, optimiser: GradientFlow, start: PyTree, until: Any, steps: Any, recorder: Any
+    setting: Setting,
+    optimiser: GradientFlow,
+    start: PyTree,
+    until: Any,
+    steps: Any,
+    recorder: Any,
+    progress: Progress | None,
 ) -> Trajectory:
     if recorder is not None and not isinstance(recorder, Levels):
         raise ArgumentError(
@@ -142,8 +150,11 @@ def _flow(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
     steps = None if steps is None else _steps(steps, until)
-    along = follow_regression if regression else follow
-    series, params, status, extra = along(setting, optimiser, start, limits(until), steps, recorder)
+    if regression:
+        found = follow_regression(setting, optimiser, start, limits(until), steps, recorder)
+    else:
+        found = follow(setting, optimiser, start, limits(until), steps, recorder, progress)
+    series, params, status, extra = found
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
 
@@ -160,7 +171,14 @@ def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
     return Trajectory(setting, **series, **kept, status=ending, header=header)
 
 
-def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array, "R"], start: PyTree) -> tuple:
+def _scan(
+    setting: Setting,
+    optimiser: Any,
+    levels: Limits,
+    schedule: Int[Array, "R"],
+    start: PyTree,
+    progress: Progress | None = None,
+) -> tuple:
     first = read(setting, start)
     carry = _Carry(
         start,
@@ -182,7 +200,10 @@ def _scan(setting: Setting, optimiser: Any, levels: Limits, schedule: Int[Array,
             return eqx.tree_at(lambda c: c.params, c, setting.parametrisation.refresh(c.params))
 
         carry = jax.lax.while_loop(lambda c: go(c, target), burst, carry)
-        return carry, _record(setting, optimiser, carry)
+        record = _record(setting, optimiser, carry)
+        if progress is not None:
+            jax.debug.callback(progress, record.steps, record.log_excess, smallest_margin(setting, record.margins))
+        return carry, record
 
     carry, records = jax.lax.scan(stretch, carry, schedule)
     return records, carry.status, carry.first_capped

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from .commands import _npz, _prediction, print_prediction
-from .errors import ArgumentError, DataFileError, InfeasibleError
-from .optimisers.joint import (
+from ..errors import ArgumentError, DataFileError, InfeasibleError
+from ..optimisers.joint import (
     AbstractJointRule,
     BlockNormalised,
     JointDescent,
@@ -15,15 +14,17 @@ from .optimisers.joint import (
     JointPolyak,
     scheduled_descent,
 )
-from .settings.base import Setting
-from .settings.files import LOSSES, read_arrays
-from .settings.joint import JointTokens, TokenGram
-from .theorems import catalogue
-from .theorems.joint_attention import longest_token
-from .theorems.joint_limits import JointReferences, detect_joint_limit, joint_references
-from .training.joint import train_joint
-from .training.trajectory import write_npz
-from .verdict import Outcome, Verdict
+from ..settings.base import Setting
+from ..settings.files import LOSSES, read_arrays
+from ..settings.joint import JointTokens, TokenGram
+from ..theorems import catalogue
+from ..theorems.joint_attention import longest_token
+from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_references
+from ..training.joint import train_joint
+from ..training.trajectory import write_npz
+from ..verdict import Outcome, Verdict
+from .options import npz_name
+from .own_data import describe_prediction, print_prediction
 
 RULES = ("gd", "ngd", "joint-ngd", "scheduled", "polyak")
 
@@ -38,7 +39,7 @@ def _data(options: Namespace) -> JointTokens:
         raise DataFileError(f"Joint training needs the arrays tokens, labels and optimal (or head). Found: {found}.")
     if "optimal" in arrays:
         return JointTokens(arrays["tokens"], arrays["labels"], arrays["optimal"], queries=arrays.get("queries"))
-    from .settings.tokens import TokenSelection
+    from ..settings.tokens import TokenSelection
 
     known = TokenSelection(arrays["tokens"], arrays["labels"], arrays["head"], queries=arrays.get("queries"))
     return JointTokens(arrays["tokens"], arrays["labels"], np.asarray(known.optimal), queries=arrays.get("queries"))
@@ -86,12 +87,12 @@ def predict(options: Namespace) -> dict:
     _refuse(options)
     data = _data(options)
     setting = Setting(data, TokenGram(data), LOSSES[options.loss]())
-    content = _prediction(catalogue.predict(setting, rule_of(options, data)))
+    content = describe_prediction(catalogue.predict(setting, rule_of(options, data)))
     found = joint_references(data)
     content["programs"] = _programs(found)
     if options.save:
         arrays = {"W": found.attention.weight, "u": found.decoder.weight, "W_offset": found.offset.weight}
-        content["saved"] = str(write_npz(_npz(options.save), content, arrays))
+        content["saved"] = str(write_npz(npz_name(options.save), content, arrays))
     return content
 
 
@@ -99,7 +100,7 @@ def train(options: Namespace) -> dict:
     """Train W and u together, name the selection that was reached, and judge the direction of W."""
     _refuse(options)
     if options.save:
-        _npz(options.save)
+        npz_name(options.save)
     data = _data(options)
     setting, rule = Setting(data, TokenGram(data), LOSSES[options.loss]()), rule_of(options, data)
     run = train_joint(data, rule, steps=10_000 if options.steps is None else options.steps, loss=setting.loss)

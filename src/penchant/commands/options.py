@@ -1,0 +1,122 @@
+"""From the options of the command line to a setting, an optimiser and a budget."""
+
+import os
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError, DataFileError
+from ..flow.flow import GradientFlow
+from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
+from ..optimisers.memory import Adam
+from ..settings.base import Setting
+from ..settings.factored import Hadamard, KeyQuery
+from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
+from ..settings.parametrisations import Direct, Gram
+from ..settings.regression import Regression
+from ..training.events import LogTimeAbove, MarginAbove
+
+FLOW_STEPS = 20_000  # of the integrator, where the user sets no budget; a flow to margin 1e6 takes some hundreds
+
+
+def optimiser_of(options: Namespace, setting: Setting) -> Any:
+    """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
+    name, size, cap = options.optimiser, options.step_size, options.cap
+    if cap is not None and name not in ("ngd", "momentum", "polyak"):
+        raise ArgumentError("--cap", "penchant", "used with ngd, momentum or polyak", f"--optimiser {name}")
+    if size is not None and name == "flow":
+        raise ArgumentError("--step-size", "penchant", "left out for the flow", size)
+    for option, value in (("--step-size", size), ("--cap", cap)):
+        if value is not None and not value > 0:
+            raise ArgumentError(option, "penchant", "positive", value)
+    limit = np.inf if cap is None else cap
+    longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
+    if name == "flow":
+        return GradientFlow()
+    if name == "polyak":
+        return polyak(1.0 if size is None else size, limit)
+    makers = {
+        "gd": (lambda step: gradient_descent(step), 1 / longest**2),
+        "ngd": (lambda step: normalised_descent(step, limit), 0.5 / longest),
+        "momentum": (lambda step: momentum(step, cap=limit), 0.05 / longest),
+        "accelerated": (lambda step: Accelerated(step), 0.5 / longest**2),
+        "adam": (lambda step: Adam(step, eps=0.0), 0.01 / longest),
+    }
+    make, default = makers[name]
+    return make(default if size is None else size)
+
+
+def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
+    arrays = read_arrays(options.data)
+    kind = options.setting or guess(arrays)
+    coordinatewise = options.optimiser == "adam"
+    extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "bias", "ties")}
+    extra["widths"] = _widths(options.widths)
+    if not options.scale > 0:
+        raise ArgumentError("--scale", "penchant train", "positive", options.scale)
+    request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, extra)
+    setting, start = setting_of(kind, arrays, request)
+    product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
+    if options.start == "zeros" or (options.start == "small" and product):
+        return setting, start
+    if options.seed < 0:
+        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
+    if options.start == "small":
+        weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
+        if not isinstance(setting.parametrisation, Direct | Gram):
+            return setting, setting.start(options.seed, options.scale)
+    elif options.start.endswith(".npz"):
+        weights = read_arrays(options.start)
+    else:
+        raise ArgumentError(
+            "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
+        )
+    return setting_of(kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise, extra))
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    """Hidden widths from '8,8,8'."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+        raise ArgumentError("--widths", "penchant", "positive integers separated by commas", repr(text))
+    return tuple(int(part) for part in parts)
+
+
+def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | None, Any]:
+    """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps."""
+    log_time = options.log_time
+    if options.time is not None:
+        if not options.time > 0:
+            raise ArgumentError("--time", "penchant train", "positive", options.time)
+        log_time = float(np.log(options.time))
+    if log_time is not None:
+        steps = None
+        if options.optimiser == "gd":  # a constant step size says how many steps the time is
+            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(optimiser.rule.step)) + 1, 1e8))
+        return steps, LogTimeAbove(log_time)
+    if options.margin is not None:
+        if not 0 < options.margin < np.inf:
+            raise ArgumentError("--margin", "penchant train", "positive and finite", options.margin)
+        return None, MarginAbove(options.margin)
+    if options.steps is not None:
+        return options.steps, None
+    if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself
+        return (None, None) if options.optimiser == "flow" else (10_000, None)
+    return (FLOW_STEPS, MarginAbove(1e6)) if options.optimiser == "flow" else (10_000, None)
+
+
+def npz_name(path: str) -> str:
+    if not path.endswith(".npz"):
+        raise ArgumentError("--save", "penchant", "a file name ending in .npz", repr(path))
+    return path
+
+
+def check_writable(path: str) -> None:
+    """Fail before the work, not after it."""
+    parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")

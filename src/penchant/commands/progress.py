@@ -1,0 +1,34 @@
+"""Progress on long work."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def progress(total: int) -> Iterator[Any]:
+    """A bar on a terminal, plain lines otherwise; always on stderr, so that stdout stays clean for --json."""
+    if not sys.stderr.isatty():
+        yield lambda text, advance=0: print(text, file=sys.stderr, flush=True)
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda text, advance=0: bar.update(task, description=text, advance=advance)
+
+
+def sparse(show: Callable[..., None], seconds: float = 5.0) -> Callable[[Any, Any, Any], None]:
+    """A `progress` for `train` that says where the run is every few seconds, first after that time: short runs stay silent."""
+    last = time.monotonic()
+
+    def tell(steps: Any, log_excess: Any, margin: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last >= seconds:
+            last = time.monotonic()
+            show(f"step {int(steps)}: log(L - L*) {float(log_excess):.6g}, smallest margin {float(margin):.4g}")
+
+    return tell
