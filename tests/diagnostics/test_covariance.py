@@ -78,6 +78,26 @@ def test_large_systems_solve_their_recursion(rng):
     assert np.abs(found - again).max() <= 1e-11 * np.abs(source).max()
 
 
+def test_the_edge_of_stability_is_the_same_in_both_forms(rng, monkeypatch):
+    """Bisect for the largest step with a stationary covariance, with directions of very different curvature."""
+    inputs, targets = rng.standard_normal((20, 5)) * np.geomspace(1, 1e-3, 5), rng.standard_normal(20)
+
+    def edge():
+        low, high = 0.0, 5.0
+        for _ in range(25):
+            middle = (low + high) / 2
+            try:
+                sample_covariance(inputs, targets, middle)
+                low = middle
+            except StepSizeError:
+                high = middle
+        return low
+
+    dense = edge()
+    monkeypatch.setattr("penchant.diagnostics.covariance._DENSE", 0)
+    assert edge() == pytest.approx(dense, rel=1e-5)
+
+
 def test_directions_without_inputs_do_not_move(rng):
     inputs = np.column_stack([rng.standard_normal((9, 2)), np.zeros(9)])
     targets = rng.standard_normal(9)

@@ -86,11 +86,9 @@ def sample_covariance(inputs: Any, targets: Any, step: float) -> np.ndarray:
     return basis.T @ solve(rows, step, source) @ basis
 
 
-def _growing(rows: np.ndarray, step: float, radius: float) -> StepSizeError:
+def _growing(rows: np.ndarray, step: float, why: str) -> StepSizeError:
     bound = 2 / float((rows**2).sum(axis=1).max())
-    return StepSizeError(
-        step, bound, f"the second moment grows by {radius:.4g} per step, there is no stationary covariance"
-    )
+    return StepSizeError(step, bound, f"{why}, there is no stationary covariance")
 
 
 def _dense_moments(rows: np.ndarray, step: float, source: np.ndarray) -> np.ndarray:
@@ -99,28 +97,30 @@ def _dense_moments(rows: np.ndarray, step: float, source: np.ndarray) -> np.ndar
     transfer = np.einsum("nij,nkl->ikjl", moves, moves).reshape(d * d, d * d) / n
     radius = float(np.abs(np.linalg.eigvals(transfer)).max())
     if radius >= 1:
-        raise _growing(rows, step, radius)
+        raise _growing(rows, step, f"the second moment grows by {radius:.4g} per step")
     return np.linalg.solve(np.eye(d * d) - transfer, source.ravel()).reshape(d, d)
 
 
 def _free_moments(rows: np.ndarray, step: float, source: np.ndarray) -> np.ndarray:
-    """The rows have orthogonal columns, so the part without sampling is diagonal: it preconditions the rest.
+    """The rows have orthogonal columns, so what a step removes from the second moment is diagonal: it preconditions the rest.
 
-    One step of the second moment is a self-adjoint map that keeps positive matrices positive, so its largest eigenvalue decides
-    stability, and Lanczos iteration from the identity finds it.
+    Sampling gives back a self-adjoint map that keeps positive matrices positive. There is a stationary covariance if and only if
+    its largest eigenvalue relative to what is removed is below 1, and Lanczos iteration from a positive matrix finds that one.
     """
     n, d = rows.shape
     curvature = (rows**2).sum(axis=0) / n
-    decay = step * (curvature[:, None] + curvature)
-    transfer = lambda moment: moment - decay * moment + step**2 / n * (_forms(rows, moment)[:, None] * rows).T @ rows
-    flat = lambda move: LinearOperator((d * d, d * d), lambda vector: move(vector.reshape(d, d)).ravel(), dtype=float)
-    radius = float(eigsh(flat(transfer), 1, which="LA", v0=np.eye(d).ravel(), tol=1e-6, return_eigenvectors=False)[0])
-    if radius >= 1:
-        raise _growing(rows, step, radius)
-    additive = decay - step**2 * np.outer(curvature, curvature)
-    left = flat(lambda moment: moment - transfer(moment))
-    found, code = cg(left, source.ravel(), rtol=1e-14, atol=0.0, maxiter=_ITERATIONS, M=flat(lambda m: m / additive))
-    error = float(np.abs(left @ found - source.ravel()).max() / np.abs(source).max())
+    removed = step * (curvature[:, None] + curvature)
+    given = lambda moment: step**2 / n * (_forms(rows, moment)[:, None] * rows).T @ rows
+    flat = lambda move: LinearOperator((d * d, d * d), lambda vector: move(vector.reshape(d, d)).ravel())
+    root = np.sqrt(removed)
+    relative = flat(lambda moment: given(moment / root) / root)
+    share = float(eigsh(relative, 1, which="LA", v0=np.diag(np.diag(root)).ravel(), return_eigenvectors=False)[0])
+    if share >= 1:
+        raise _growing(rows, step, f"sampling adds {share:.4g} times the second moment that a step removes")
+    left = flat(lambda moment: removed * moment - given(moment))
+    spent = removed - step**2 * np.outer(curvature, curvature)  # without sampling
+    found, code = cg(left, source.ravel(), rtol=1e-14, atol=0.0, maxiter=_ITERATIONS, M=flat(lambda m: m / spent))
+    error = float(np.abs(left @ found - source.ravel()).max() / max(np.abs(source).max(), np.finfo(float).tiny))
     if code and not error <= 1e-10:
         raise StepSizeError(step, step / 2, f"conjugate gradients stopped at a relative residual of {error:.1g}")
     return found.reshape(d, d)

@@ -24,8 +24,8 @@ from ..training.noise import quadratic_noise
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 
-def _ellipse(covariance: np.ndarray, points: int = 121) -> tuple[np.ndarray, np.ndarray]:
-    angle = np.linspace(0, 2 * np.pi, points)
+def _ellipse(covariance: np.ndarray, count: int = 121) -> tuple[np.ndarray, np.ndarray]:
+    angle = np.linspace(0, 2 * np.pi, count)
     sizes, basis = np.linalg.eigh(covariance)
     points = (basis * np.sqrt(np.maximum(sizes, 0))) @ np.stack([np.cos(angle), np.sin(angle)])
     return points[0], points[1]
