@@ -54,6 +54,7 @@ _PLACES = {
         "local_pair",
         "local_single",
     ),
+    "settings.potentials": ("q_alpha",),
     "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
     "optimisers.base": (
         "Descent",
@@ -78,9 +79,13 @@ _PLACES = {
     "training.algorithm1": ("algorithm1", "train_attention"),
     "training.attention_sources": ("Population", "Oracle", "FullSample", "Minibatch"),
     "training.events": ("MarginAbove", "NormAbove", "LogTimeAbove", "LogExcessBelow", "DirectionSettled", "Stalled"),
+    "training.noise": ("label_noise",),
+    "training.noise_law": ("moment_descent", "regularised_descent"),
     "training.recorders": ("LogSpaced", "Every", "At"),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),
+    "diagnostics.covariance": ("noisy_covariance", "sample_covariance"),
+    "diagnostics.restricted_isometry": ("restricted_isometry",),
     "diagnostics.direction": ("misalignment", "misalignments"),
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.attention_advice": ("advise",),
@@ -91,7 +96,7 @@ _PLACES = {
     "theorems.joint_limits": ("detect_joint_limit", "joint_references"),
     "verdict": ("Verdict", "Outcome"),
     "studies.base": ("report",),
-    "errors": ("PenchantError",),
+    "errors": ("PenchantError", "PenchantWarning"),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}
 __all__ = sorted(_HOME)

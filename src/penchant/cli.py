@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -45,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "command" not in options:
         _parser().print_help()
         return 2
-    from .errors import PenchantError
+    from .errors import PenchantError, PenchantWarning
 
     try:
         _complete(options)
-        return options.command(options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PenchantWarning)
+            warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+            return options.command(options)
     except PenchantError as error:
         return _refuse(type(error).__name__, str(error), options.json)
     except KeyboardInterrupt:

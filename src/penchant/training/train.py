@@ -250,13 +250,17 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     """The status after this step; the first condition that holds decides."""
     norm = setting.norm(carry.params)
     square = setting.inner(move.displacement, move.displacement)
-    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0)
+    regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
+    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
+    # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
+    still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
     conditions = (
         (
             levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
             Status.reached_target,
         ),
-        (jnp.isneginf(reading.log_slope_norm), Status.zero_gradient),
+        (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
+        (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
         (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION, Status.resolution_exhausted),
         (lost, Status.coordinate_underflow),
         (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),
