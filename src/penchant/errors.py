@@ -15,8 +15,6 @@ class PenchantError(ValueError):
 class PenchantWarning(UserWarning):
     """Something the user should know, and that does not stop the work."""
 
-    """Something that leaves an answer right but says less than it seems to."""
-
 
 def warn(text: str) -> None:
     """A `PenchantWarning` at the line that called into penchant."""

@@ -1,6 +1,5 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import ArgumentError, PenchantWarning
+from ..errors import ArgumentError, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
@@ -156,7 +155,7 @@ def _flow(
     if -np.inf < float(levels.log_excess) < _FAR:
         depth = -float(levels.log_excess)
         text = f"At risk e^-{depth:.0e} float64 knows margins only to {np.finfo(float).eps * depth:.0e}."
-        warnings.warn(text, PenchantWarning, stacklevel=3)
+        warn(text)
     if regression:
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
