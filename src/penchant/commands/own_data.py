@@ -61,7 +61,7 @@ def predict(options: Namespace) -> dict:
     return content
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
@@ -72,7 +72,7 @@ def print_prediction(content: dict) -> None:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
         print(
-            f"hypothesis {mark}  {hypothesis['name']}: slack {_number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
+            f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
         )
     classified = "margin" in reference
     what = (

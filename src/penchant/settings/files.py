@@ -182,7 +182,8 @@ KINDS = {
 def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """The named setting on these arrays, and its start."""
     if name not in KINDS:
-        raise ArgumentError("setting", "penchant", f"one of {', '.join(KINDS)}", repr(name))
+        known = ", ".join((*KINDS, "attention-regression"))
+        raise ArgumentError("setting", "penchant", f"one of {known}", repr(name))
     for option, standard, where in (("bias", False, ("inputs, labels",)), ("ties", "raise", (_ATTENTION,))):
         if request.options.get(option, standard) != standard and KINDS[name].arrays not in where:
             raise ArgumentError(f"--{option}", "penchant", f"used with arrays {where[0]}", f"--setting {name}")

@@ -1,9 +1,16 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_context,
+    attention_landscape,
     attention_phases,
     attention_rates,
+    attention_regression,
+    attention_regression_rates,
+    attention_scaling,
+    attention_time_scales,
     deep_linear,
+    deep_linear_laws,
     deep_linear_starts,
     interpolation,
     joint_attention,
@@ -13,6 +20,7 @@ from . import (
     local_directions,
     max_margin,
     noise,
+    nonlinear_layers,
     self_attention,
 )
 from .base import Study
@@ -30,5 +38,13 @@ STUDIES: tuple[Study, ...] = (
     key_query_diagonal.STUDY,
     *key_query_starts.STUDIES,
     *deep_linear.STUDIES,
+    *deep_linear_laws.STUDIES,
     *deep_linear_starts.STUDIES,
+    attention_regression.STUDY,
+    attention_regression_rates.STUDY,
+    attention_landscape.STUDY,
+    attention_scaling.STUDY,
+    *attention_context.STUDIES,
+    attention_time_scales.STUDY,
+    *nonlinear_layers.STUDIES,
 )

@@ -65,7 +65,7 @@ class Limits(eqx.Module):
             (margin >= self.margin)
             | (norm >= self.norm)
             | (log_time >= self.log_time)
-            | (log_excess <= self.log_excess)
+            | ((log_excess <= self.log_excess) & (self.log_excess > -jnp.inf))
         )
 
 
