@@ -158,12 +158,12 @@ def _excess_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
 
 
 def _norms_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
-    lines = []
+    lines, longest = [], runs["K Q"]
+    span = longest.log_time[late(longest)]
     for label, (found, norm) in programs.items():
         for name, run in runs.items():
             values = found.value * (1 + excesses(run, found.value, norm))
             lines.append(Line(f"{label}, flow on {name}", run.log_time[late(run)], values))
-        span = run.log_time[late(run)]
         lines.append(Line(f"{label}, its minimum", span, np.full(len(span), found.value), "prediction"))
     return Figure("norms", "Norms at margin 1", "log t", "norm / margin", tuple(lines), "Dashed: optima.", "log", "log")
 
