@@ -70,6 +70,9 @@ def test_train_knows_the_excess_only_with_the_truth(files, capsys):
     _, printed = call(capsys, "train", known, *SETTING, "--steps", 60, "--json")
     told = json.loads(printed.out)
     assert told["verdict"] == "confirmed"
+    (oracle,) = told["hypotheses"]
+    assert (oracle["name"], oracle["holds"], oracle["offender"]) == ("expected_gradients", False, "empirical")
+    assert -1.0 < oracle["slack"] < 0
     assert told["excess"] < 4 * told["predicted_excess"]
     assert told["loss"] == pytest.approx(blind["loss"], rel=1e-12)
 
@@ -121,6 +124,8 @@ def test_a_diverging_step_is_reported_with_a_safe_one(files, capsys):
         ((*SETTING, "--keys", "full"), "--keys"),
         ((*SETTING, "--alpha", "1"), "--alpha"),
         ((*SETTING, "--joint"), "--joint"),
+        ((*SETTING, "--bias"), "--bias"),
+        ((*SETTING, "--loss", "logistic"), "--loss"),
         ((*SETTING, "--optimiser", "flow"), "--optimiser"),
         ((*SETTING, "--optimiser", "adam"), "--step-size"),
         ((*SETTING, "--step-size", "-1"), "--step-size"),

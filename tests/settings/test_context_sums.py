@@ -8,7 +8,8 @@ import pytest
 from scipy.special import softmax
 
 from penchant.errors import ArgumentError
-from penchant.settings.context_sums import _blocked, context_sums, log_weights, rest_of_largest
+from penchant.settings.attention_weights import log_weights, rest_of_largest
+from penchant.settings.context_sums import _blocked, context_sums
 
 FORMS = ("auto", "one_pass", "two_pass")
 

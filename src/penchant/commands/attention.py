@@ -18,7 +18,8 @@ from ..settings.files import read_arrays
 from ..studies import own_attention
 from ..studies.base import Study, save
 from ..theorems.attention_advice import Advice, advise, step_warning
-from ..theorems.attention_regression import PAPER, AttentionConvergence
+from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients
+from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 from ..training.status import Status
@@ -54,7 +55,13 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
 
 def _refuse(options: Namespace) -> None:
     """Options that mean nothing here are refused, not ignored."""
-    unused = {"--joint": options.joint, "--reduction": options.reduction != "mean"}
+    unused = {
+        "--joint": options.joint,
+        "--reduction": options.reduction != "mean",
+        "--loss": options.loss != "exponential",
+        "--bias": options.bias,
+        "--ties": options.ties != "raise",
+    }
     for name in _UNUSED:
         unused[f"--{name.replace('_', '-')}"] = getattr(options, name, None) is not None
     for name, given in unused.items():
@@ -177,6 +184,7 @@ def train(options: Namespace) -> dict[str, Any]:
         "excess": None if truth is None else float(run.excess[-1]),
         "estimated_excess": _left_out(sample, run.at()),
         "predicted_excess": floor,
+        "hypotheses": [vars(hypothesis) for hypothesis in _along(run, truth, options.batch)],
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "warnings": [*advice.warnings, *_step_warnings(sample, rule)],
@@ -189,6 +197,13 @@ def train(options: Namespace) -> dict[str, Any]:
         save(study, result, options.out, seed=options.seed, full=False, seconds=0.0)
         content["page"] = str(render(options.out))
     return content
+
+
+def _along(run: AttentionRun, truth: AttentionRegression | None, batch: int | None) -> tuple[Hypothesis, ...]:
+    """Theorem 2 assumes expected gradients; with the truth, by how much those of the run deviate at most."""
+    if truth is None:
+        return ()
+    return (expected_gradients("empirical" if batch is None else "minibatch", float(run.deviation.max())),)
 
 
 def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | AbstractLayerRule) -> list[str]:
@@ -274,6 +289,8 @@ def print_run(content: dict[str, Any]) -> None:
     print(
         f"excess     {number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {number(content['predicted_excess'])}"
     )
+    for hypothesis in content["hypotheses"]:
+        print(f"hypothesis FAILS  {hypothesis['name']}: slack {hypothesis['slack']:.4g} ({hypothesis['detail']})")
     print(f"verdict    {content['verdict']}: {content['inequality']}")
     for warning in content["warnings"]:
         print(f"warning    {warning}")

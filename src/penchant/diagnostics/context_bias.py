@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.context_sums import context_sums, log_weights
+from ..settings.attention_weights import log_weights
+from ..settings.context_sums import context_sums
 
 _ENTRIES = 2**18  # attention weights in flight: a few megabytes
 

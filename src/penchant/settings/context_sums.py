@@ -18,15 +18,16 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
+from .attention_weights import log_weights
+from .context_blocks import BLOCKS, Keys, Queries, find_peaks, in_blocks, others
 
 FORMS = ("auto", "one_pass", "two_pass", "fused", "dense")
 WIDEST_ONE_PASS = 16  # features grow like d^2/2; from here on a second exponential per pair is cheaper
 DENSE_LIMIT = 3000  # rows of a dense n x n matrix that is still small
 RESOLVED = 1e-3  # a covariance below this share of the second moment has lost three digits: take two passes
-BLOCKS = (512, 512)  # queries x keys: a block of logits stays in the second-level cache
 
 
 class Sums(eqx.Module):
@@ -35,37 +36,6 @@ class Sums(eqx.Module):
     loss: Float[Array, ""]
     value: Float[Array, "m d"]
     key_query: Float[Array, "d d"]
-
-
-class _Queries(eqx.Module):
-    """A block of queries: their inputs and targets, V x, their row among the keys, and 0 for padding."""
-
-    inputs: Float[Array, "q d"]
-    targets: Float[Array, "q m"]
-    turned: Float[Array, "q d"]
-    row: Int[Array, "q"]
-    real: Float[Array, "q"]
-
-
-class _Keys(eqx.Module):
-    """All keys in blocks (the last one padded), with the number of real ones."""
-
-    inputs: Float[Array, "blocks k d"]
-    count: int = eqx.field(static=True)
-    include_self: bool = eqx.field(static=True)
-
-    def logits(self, queries: _Queries, block: Any) -> tuple[Array, Array, Array]:
-        """Inputs of a block of keys, its logits, and which (query, key) pairs do not attend."""
-        keys = self.inputs[block]
-        column = block * keys.shape[0] + jnp.arange(keys.shape[0])
-        absent = jnp.broadcast_to((column >= self.count)[None, :], (queries.row.shape[0], keys.shape[0]))
-        if not self.include_self:
-            absent = absent | (column[None, :] == queries.row[:, None])
-        return keys, queries.turned @ keys.T, absent
-
-    def over(self, body: Any, start: Any) -> Any:
-        """Fold `body(carry, block)` over the blocks of keys."""
-        return jax.lax.fori_loop(0, self.inputs.shape[0], lambda block, carry: body(carry, block), start)
 
 
 def context_sums(
@@ -124,14 +94,6 @@ def _check(x: Array, y: Array, u: Array, v: Array, form: str, blocks: tuple[int,
         raise ArgumentError("include_self", "context_sums", "True for a single row", "False: there would be no key")
 
 
-def log_weights(inputs: Any, key_query: Any, *, include_self: bool = True) -> Float[Array, "n n"]:
-    """Logarithms of all attention weights, row by row (dense: for small samples)."""
-    logits = jnp.asarray(inputs) @ jnp.asarray(key_query).T @ jnp.asarray(inputs).T
-    if not include_self:
-        logits = jnp.where(jnp.eye(inputs.shape[0], dtype=bool), -jnp.inf, logits)
-    return jax.nn.log_softmax(logits, axis=1)
-
-
 @partial(jax.jit, static_argnames=("include_self",))
 def _dense(x: Array, y: Array, u: Array, v: Array, rows: Array, include_self: bool) -> Sums:
     """The definition, differentiated: the reference for the blocked forms."""
@@ -163,15 +125,15 @@ def _blocked(
 ) -> Sums:
     count = rows.shape[0]
     per_block = min(blocks[0], count)
-    keys = _Keys(_in_blocks(x, min(blocks[1], x.shape[0])), x.shape[0], include_self)
-    rows = _in_blocks(rows, per_block)
-    real = _in_blocks(jnp.ones(count, x.dtype), per_block)
+    keys = Keys(in_blocks(x, min(blocks[1], x.shape[0])), x.shape[0], include_self)
+    rows = in_blocks(rows, per_block)
+    real = in_blocks(jnp.ones(count, x.dtype), per_block)
     attend = partial(_FORMS[form if x.shape[1] <= WIDEST_ONE_PASS else "two_pass"], keys, u)
     longest = jnp.sqrt(jnp.max(jnp.sum(x**2, axis=1)))
 
     def block(carry: Sums, which: tuple[Array, Array]) -> tuple[Sums, None]:
         row, real = which
-        queries = _Queries(x[row], y[row], x[row] @ v.T, row, real)
+        queries = Queries(x[row], y[row], x[row] @ v.T, row, real)
         means, pull = attend(queries, longest)
         residual = (means @ u.T - queries.targets) * real[:, None]
         value = carry.value + residual.T @ means
@@ -183,22 +145,15 @@ def _blocked(
     return Sums(total.loss / count, 2 * total.value / count, 2 * total.key_query / count)
 
 
-def _in_blocks(array: Array, size: int) -> Array:
-    """Rows in blocks of `size`, padded with zeros."""
-    missing = -array.shape[0] % size
-    padded = jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
-    return padded.reshape(-1, size, *array.shape[1:])
-
-
-def _one_pass(keys: _Keys, u: Array, queries: _Queries, longest: Array) -> tuple[Array, Array]:
+def _one_pass(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[Array, Array]:
     """Means h and C g from the sums of features; the largest logits are looked up only where an exponential could overflow."""
     shift = jax.lax.cond(
-        _bounded(queries, longest), lambda: jnp.zeros_like(queries.real), lambda: _peaks(keys, queries).logit
+        _bounded(queries, longest), lambda: jnp.zeros_like(queries.real), lambda: find_peaks(keys, queries).logit
     )
     return _from_features(u, queries, _feature_sums(keys, queries, shift))
 
 
-def _auto(keys: _Keys, u: Array, queries: _Queries, longest: Array) -> tuple[Array, Array]:
+def _auto(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[Array, Array]:
     """One pass where the logits cannot overflow and no covariance cancels, two passes elsewhere."""
     careful = lambda: _two_pass(keys, u, queries, longest)
 
@@ -209,7 +164,7 @@ def _auto(keys: _Keys, u: Array, queries: _Queries, longest: Array) -> tuple[Arr
     return jax.lax.cond(_bounded(queries, longest), quick, careful)
 
 
-def _bounded(queries: _Queries, longest: Array) -> Array:
+def _bounded(queries: Queries, longest: Array) -> Array:
     """Whether no exponential, and no sum of them, can over- or underflow: |x_j^T V x_i| <= |x_j| |V x_i|."""
     bound = longest * jnp.sqrt(jnp.max(jnp.sum(queries.turned**2, axis=1)))
     return bound < 0.4 * jnp.log(jnp.finfo(bound.dtype).max)
@@ -221,7 +176,7 @@ def _features(keys: Array) -> Array:
     return jnp.concatenate([jnp.ones_like(keys[:, :1]), keys, keys[:, first] * keys[:, second]], axis=1)
 
 
-def _feature_sums(keys: _Keys, queries: _Queries, shift: Array) -> Array:
+def _feature_sums(keys: Keys, queries: Queries, shift: Array) -> Array:
     """Means of the features under the attention weights; absent keys have zero features, or weight 0 if they are the query itself."""
 
     def add(total: Array, block: Any) -> Array:
@@ -238,7 +193,7 @@ def _feature_sums(keys: _Keys, queries: _Queries, shift: Array) -> Array:
     return total[:, 1:] / total[:, :1]
 
 
-def _covariances(sums: Array, queries: _Queries) -> tuple[Array, Array, Array]:
+def _covariances(sums: Array, queries: Queries) -> tuple[Array, Array, Array]:
     """Means, second moments and covariances of the keys, one per query."""
     d = queries.inputs.shape[1]
     first, second = jnp.triu_indices(d)
@@ -248,56 +203,27 @@ def _covariances(sums: Array, queries: _Queries) -> tuple[Array, Array, Array]:
     return means, moments, moments - means[:, :, None] * means[:, None, :]
 
 
-def _resolved(sums: Array, queries: _Queries) -> Array:
+def _resolved(sums: Array, queries: Queries) -> Array:
     """Whether no real query has a covariance that is a small difference of large numbers."""
     _, moments, covariances = _covariances(sums, queries)
     trace = lambda stack: jnp.trace(stack, axis1=1, axis2=2)
     return jnp.all((trace(covariances) > RESOLVED * trace(moments)) | (queries.real == 0))
 
 
-def _from_features(u: Array, queries: _Queries, sums: Array) -> tuple[Array, Array]:
+def _from_features(u: Array, queries: Queries, sums: Array) -> tuple[Array, Array]:
     means, _, covariances = _covariances(sums, queries)
     pushes = (means @ u.T - queries.targets) @ u
     return means, jnp.einsum("qab,qb->qa", covariances, pushes)
 
 
-class _Peaks(eqx.Module):
-    """Per query: its largest logit, and the key that has it."""
-
-    logit: Float[Array, "q"]
-    key: Int[Array, "q"]
-
-
-def _peaks(keys: _Keys, queries: _Queries) -> _Peaks:
-    def best(carry: _Peaks, block: Any) -> _Peaks:
-        inputs, logits, absent = keys.logits(queries, block)
-        logits = jnp.where(absent, -jnp.inf, logits)
-        column = jnp.argmax(logits, axis=1)
-        largest = jnp.max(logits, axis=1)
-        better = largest > carry.logit
-        where = (block * inputs.shape[0] + column).astype(carry.key.dtype)
-        return _Peaks(jnp.where(better, largest, carry.logit), jnp.where(better, where, carry.key))
-
-    start = _Peaks(jnp.full(queries.row.shape, -jnp.inf, queries.inputs.dtype), jnp.zeros_like(queries.row))
-    return keys.over(best, start)
-
-
-def _others(keys: _Keys, queries: _Queries, peaks: _Peaks, block: Any) -> tuple[Array, Array]:
-    """Inputs of a block of keys, and e^(logit - largest) of all of them but the peak itself."""
-    inputs, logits, absent = keys.logits(queries, block)
-    column = block * inputs.shape[0] + jnp.arange(inputs.shape[0])
-    absent = absent | (column[None, :] == peaks.key[:, None])
-    return inputs, jnp.where(absent, 0.0, jnp.exp(jnp.minimum(logits - peaks.logit[:, None], 0.0)))
-
-
-def _two_pass(keys: _Keys, u: Array, queries: _Queries, longest: Array) -> tuple[Array, Array]:
+def _two_pass(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[Array, Array]:
     """Means h and C g, measured from the peak: only the other keys contribute, each with its own small weight."""
-    peaks = _peaks(keys, queries)
+    peaks = find_peaks(keys, queries)
     flat = keys.inputs.reshape(-1, keys.inputs.shape[2])
     origin = flat[peaks.key]
 
     def first(carry: tuple, block: Any) -> tuple:
-        inputs, weights = _others(keys, queries, peaks, block)
+        inputs, weights = others(keys, queries, peaks, block)
         mass = weights.sum(axis=1)
         return carry[0] + mass, carry[1] + weights @ inputs - mass[:, None] * origin
 
@@ -310,7 +236,7 @@ def _two_pass(keys: _Keys, u: Array, queries: _Queries, longest: Array) -> tuple
     level = jnp.sum(origin * pushes, axis=1)
 
     def second(carry: Array, block: Any) -> Array:
-        inputs, weights = _others(keys, queries, peaks, block)
+        inputs, weights = others(keys, queries, peaks, block)
         tilted = weights * (pushes @ inputs.T - level[:, None])
         return carry + tilted @ inputs - tilted.sum(axis=1)[:, None] * origin
 
@@ -319,31 +245,3 @@ def _two_pass(keys: _Keys, u: Array, queries: _Queries, longest: Array) -> tuple
 
 
 _FORMS = {"auto": _auto, "one_pass": _one_pass, "two_pass": _two_pass}
-
-
-@partial(jax.jit, static_argnames=("include_self", "blocks"))
-def rest_of_largest(
-    inputs: Any, key_query: Any, *, include_self: bool = True, blocks: tuple[int, int] = BLOCKS
-) -> tuple[Float[Array, "n"], Int[Array, "n"]]:
-    """1 - w_max for every query, as the sum of the other weights (never a difference), and the key that has w_max.
-
-    >>> rest, key = rest_of_largest(jnp.array([[1.0], [3.0]]), jnp.array([[50.0]]))     # logit differences 100 and 300
-    >>> [f"{value:.6e}" for value in rest.tolist()], key.tolist()
-    (['3.720076e-44', '5.148200e-131'], [1, 1])
-    """
-    inputs, key_query = jnp.asarray(inputs), jnp.asarray(key_query)
-    n = inputs.shape[0]
-    keys = _Keys(_in_blocks(inputs, min(blocks[1], n)), n, include_self)
-    real = jnp.ones(n, inputs.dtype)
-
-    def block(which: tuple[Array, Array]) -> tuple[Array, Array]:
-        row, mask = which
-        queries = _Queries(inputs[row], inputs[row], inputs[row] @ key_query.T, row, mask)
-        peaks = _peaks(keys, queries)
-        add = lambda mass, k: mass + _others(keys, queries, peaks, k)[1].sum(axis=1)
-        mass = keys.over(add, jnp.zeros_like(mask))
-        return mass / (1 + mass), peaks.key
-
-    size = min(blocks[0], n)
-    rest, key = jax.lax.map(block, (_in_blocks(jnp.arange(n), size), _in_blocks(real, size)))
-    return rest.ravel()[:n], key.ravel()[:n]

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnostics.scaling import exponent
+from ..diagnostics.scaling import Exponent, exponent
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..settings.attention_curvature import attraction_radius, balanced_point
 from ..settings.attention_geometry import TwoSided
@@ -13,14 +14,15 @@ from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, draw_sample, spectral_layer
 from ..settings.context_bias import oracle_shift, sample_floor, spectral_floor
 from ..theorems.attention_context_claims import scaling_problem
-from ..theorems.attention_regression import GOEL, PAPER
+from ..theorems.attention_regression import GOEL, PAPER, asymptotic_factor
 from ..training.algorithm1 import AttentionRun, algorithm1, train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle, Population
 from ..training.recorders import At, Every
-from ..verdict import Verdict, at_least, at_most, close
+from ..verdict import Verdict, all_of, at_least, at_most, close
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 GRID = (0, 5, 10, 20, 40)
+STEP = 5.0
 OURS = f"derived here, for {GOEL}"
 WORDS = {
     **DEFINITIONS,
@@ -46,7 +48,7 @@ def _means(runs: list[AttentionRun]) -> list[float]:
 
 def _grid(problem: AttentionRegression, full: bool, progress: Callable[[str], None]) -> dict[str, list[float]]:
     """Mean excess after T steps on n samples, from a start at distance r_0."""
-    start, rule = perturbed_start(problem), PreconditionedDescent("two_sided", 5.0)
+    start, rule = perturbed_start(problem), PreconditionedDescent("two_sided", STEP)
     go = lambda source: train_attention(source, rule, start, steps=GRID[-1], recorder=At(GRID), truth=problem)
     rows = {"infinity": _means([go(Population(problem))])}
     for count, sets in ((200, 20), (800, 10), (3200, 5)) if full else ((200, 5), (800, 5)):
@@ -88,47 +90,63 @@ def minibatch_law(problem: AttentionRegression, plan: dict[int, int], count: int
     return {batch: np.array([settle(batch, 7 + k) for k in range(runs)]) for batch, runs in plan.items()}
 
 
-def _two_terms(problem: AttentionRegression, values: dict[int, np.ndarray]) -> tuple[list[float], float]:
-    """v/n + b_2/n^2 at each n, and the largest |measured/predicted - 1| less four standard errors."""
-    second = oracle_shift(problem).excess
-    predicted = [sample_floor(problem) / n + second / n**2 for n in values]
-    gaps = [
-        abs(one.mean() / level - 1) - 4 * one.std(ddof=1) / np.sqrt(len(one)) / level
-        for one, level in zip(values.values(), predicted, strict=True)
-    ]
-    return predicted, float(max(gaps))
+class _Floors(eqx.Module):
+    """Measured floors by n (or batch size), and the constants b_2 that predict them: with and without the bias of the regulariser."""
+
+    problem: AttentionRegression
+    oracle: dict[int, float]
+    fixed: dict[int, np.ndarray]
+    mini: dict[int, np.ndarray]
+    oracle_constant: float
+    batch_constant: float
+
+    def two_terms(self) -> np.ndarray:
+        """v/n + b_2/n^2 at each n of the fixed data."""
+        counts = np.array(list(self.fixed), float)
+        return sample_floor(self.problem) / counts + oracle_shift(self.problem).excess / counts**2
+
+    def two_terms_off(self) -> float:
+        """Largest |measured/predicted - 1| on fixed data, less four standard errors."""
+        gaps = [
+            abs(one.mean() / level - 1) - 4 * one.std(ddof=1) / np.sqrt(len(one)) / level
+            for one, level in zip(self.fixed.values(), self.two_terms(), strict=True)
+        ]
+        return float(max(gaps))
+
+    def batch_off(self) -> float:
+        """Largest relative deviation of B^2 times the mean floor from b_2."""
+        return max(abs(float(one.mean()) * size**2 / self.batch_constant - 1) for size, one in self.mini.items())
+
+    def oracle_slope(self) -> float:
+        counts = np.array(list(self.oracle), float)
+        return float(np.polyfit(np.log(counts), np.log(list(self.oracle.values())), 1)[0])
 
 
-def _slope(floors: dict[int, float]) -> float:
-    return float(np.polyfit(np.log(np.array(list(floors), float)), np.log(list(floors.values())), 1)[0])
+def _measure(full: bool, progress: Callable[[str], None]) -> _Floors:
+    problem, gauge = scaling_problem(), "minus"
+    progress("oracle gradients")
+    oracle = oracle_law(problem, (100, 200, 400, 800, 1600, 3200), gauge)
+    plan = {100: 120, 200: 80, 400: 60, 800: 30} if full else {100: 40, 200: 30, 400: 16}
+    progress(f"fixed data, {sum(plan.values())} data sets")
+    fixed = fixed_data_law(problem, plan, 80 if full else 40)
+    batches = {50: 6, 100: 6, 200: 6, 400: 4} if full else {50: 3, 200: 3}
+    progress(f"minibatches, {sum(batches.values())} runs")
+    mini = minibatch_law(problem, batches, 20_000 if full else 4000, gauge)
+    constants = (oracle_shift(problem, gauge, sample_balance=balance).excess for balance in (True, False))
+    return _Floors(problem, oracle, fixed, mini, *constants)
 
 
-def _interval(found, low: float, high: float, what: str) -> Verdict:
+def _interval(found: Exponent, low: float, high: float, what: str) -> Verdict:
     """Whether the interval of an exponent meets [low, high]."""
     gap = max(found.low - high, low - found.high, 0.0)
     return at_most(gap, 0.0, f"{what}, exponent {found}: distance of its interval to [{low:g}, {high:g}]")
 
 
-def scaling_law(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
-    noisy, clean = scaling_problem(1e-3), scaling_problem()
-    rows = _grid(noisy, full, progress)
-    gauge, oracle_counts = "minus", (100, 200, 400, 800, 1600, 3200)
-    progress("oracle gradients")
-    oracle = oracle_law(clean, oracle_counts, gauge)
-    plan = {100: 120, 200: 80, 400: 60, 800: 30} if full else {100: 40, 200: 30, 400: 16}
-    progress(f"fixed data, {sum(plan.values())} data sets")
-    fixed = fixed_data_law(clean, plan, 80 if full else 40)
-    batches = {50: 6, 100: 6, 200: 6, 400: 4} if full else {50: 3, 200: 3}
-    progress(f"minibatches, {sum(batches.values())} runs")
-    count = 20_000 if full else 4000
-    mini = minibatch_law(clean, batches, count, gauge)
-    fixed_exponent, mini_exponent = exponent(fixed, seed=seed), exponent(mini, seed=seed)
-    predicted, worst = _two_terms(clean, fixed)
-    second = oracle_shift(clean, gauge, sample_balance=False).excess
-    full_second = oracle_shift(clean, gauge).excess
-    contraction = (rows["infinity"][4] / rows["infinity"][3]) ** (1 / 20)
-    rho = 1 - 5.0 * 2 * 0.03
-    findings = (
+def _findings(rows: dict[str, list[float]], floors: _Floors, fixed: Exponent, mini: Exponent) -> tuple[Finding, ...]:
+    problem = floors.problem
+    contraction = (rows["infinity"][4] / rows["infinity"][3]) ** (1 / (GRID[4] - GRID[3]))
+    rho = asymptotic_factor(problem, TwoSided(), STEP)
+    return (
         Finding(
             "Before the floor the excess contracts by rho^2 per step.",
             close(contraction, rho**2, 2e-3, "excess factor per step, n infinite, steps 20 to 40"),
@@ -136,69 +154,61 @@ def scaling_law(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
         ),
         Finding(
             "Theorem 2: with the oracle's gradient the floor is O(1/n).",
-            at_most(_slope(oracle), -1.0, "exponent of the oracle's floor"),
+            at_most(floors.oracle_slope(), -1.0, "exponent of the oracle's floor"),
             GOEL,
         ),
         Finding(
             "It is b_2/n^2: the theorem's 1/n is a loose bound.",
-            close(oracle[3200] * 3200**2, full_second, 0.02, "n^2 floor at n = 3200 against b_2"),
+            close(floors.oracle[3200] * 3200**2, floors.oracle_constant, 0.02, "n^2 floor at n = 3200 against b_2"),
             OURS,
         ),
         Finding(
             "On fixed data the floor is v/n + b_2/n^2, an exponent between -2 and -1.",
-            _interval(fixed_exponent, -2.0, -1.0, "fixed data"),
+            _interval(fixed, -2.0, -1.0, "fixed data"),
             OURS,
         ),
         Finding(
             "The two-term law predicts it to 30 %.",
-            at_most(worst, 0.3, "largest |measured/predicted - 1| less four standard errors"),
+            at_most(floors.two_terms_off(), 0.3, "largest |measured/predicted - 1| less four standard errors"),
             OURS,
         ),
         Finding(
             "Attention within minibatches has the floor b_2/B^2.",
-            _interval(mini_exponent, -2.1, -1.7, "minibatches"),
+            all_of(
+                _interval(mini, -2.1, -1.9, "minibatches"),
+                at_most(floors.batch_off(), 0.25, "largest |B^2 floor / b_2 - 1|"),
+            ),
             OURS,
         ),
         Finding(
             "Training after the spectral start does not improve the leading term.",
-            at_least(sample_floor(clean) / spectral_floor(clean), 1.0, "v / v_spec"),
+            at_least(sample_floor(problem) / spectral_floor(problem), 1.0, "v / v_spec"),
             OURS,
         ),
     )
-    return Result(
-        findings,
-        (
-            _grid_figure(rows, noisy),
-            _floor_figure(clean, oracle, fixed, predicted, mini, full_second, second),
-        ),
-        (
-            _grid_table(rows, noisy),
-            _floor_table(oracle, fixed, predicted, mini, full_second, second),
-            Table(
-                "exponents",
-                "Fitted exponents",
-                ("gradient", "exponent", "interval", "law"),
-                (
-                    ("oracle", f"{_slope(oracle):.4f}", "deterministic", "b_2/n^2"),
-                    (
-                        "fixed data",
-                        f"{fixed_exponent.slope:.3f}",
-                        f"[{fixed_exponent.low:.3f}, {fixed_exponent.high:.3f}]",
-                        "v/n + b_2/n^2",
-                    ),
-                    (
-                        "minibatch",
-                        f"{mini_exponent.slope:.3f}",
-                        f"[{mini_exponent.low:.3f}, {mini_exponent.high:.3f}]",
-                        "b_2/B^2",
-                    ),
-                ),
-                "At small n the second term steepens the law of fixed data; at small B higher orders flatten that of minibatches.",
-            ),
-        ),
-        {},
-        WORDS,
+
+
+def scaling_law(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    noisy = scaling_problem(1e-3)
+    rows = _grid(noisy, full, progress)
+    floors = _measure(full, progress)
+    fixed, mini = exponent(floors.fixed, seed=seed), exponent(floors.mini, seed=seed)
+    text = lambda found: (f"{found.slope:.3f}", f"[{found.low:.3f}, {found.high:.3f}]")
+    fitted = (
+        ("oracle", f"{floors.oracle_slope():.4f}", "deterministic", "b_2/n^2"),
+        ("fixed data", *text(fixed), "v/n + b_2/n^2"),
+        ("minibatch", *text(mini), "b_2/B^2"),
     )
+    exponents = Table(
+        "exponents",
+        "Fitted exponents",
+        ("gradient", "exponent", "interval", "law"),
+        fitted,
+        "At small n the second term steepens the law of fixed data; the interval of the minibatches is over their draws, on one data set.",
+    )
+    figures = (_grid_figure(rows, noisy), _floor_figure(floors))
+    tables = (_grid_table(rows, noisy), _floor_table(floors), exponents)
+    return Result(_findings(rows, floors, fixed, mini), figures, tables, {}, WORDS)
 
 
 def _grid_figure(rows: dict[str, list[float]], problem: AttentionRegression) -> Figure:
@@ -227,26 +237,31 @@ def _grid_table(rows: dict[str, list[float]], problem: AttentionRegression) -> T
     )
 
 
-def _floor_figure(problem, oracle, fixed, predicted, mini, full_second: float, second: float) -> Figure:
+def _floor_figure(floors: _Floors) -> Figure:
     array = lambda values: np.array(list(values), float)
+    means = lambda values: np.array([float(one.mean()) for one in values.values()])
+    oracle, fixed, mini = array(floors.oracle), array(floors.fixed), array(floors.mini)
     lines = (
-        Line("oracle", array(oracle), array(oracle.values()), "points"),
-        Line("b_2/n^2", array(oracle), full_second / array(oracle) ** 2, "prediction"),
-        Line("fixed data", array(fixed), np.array([one.mean() for one in fixed.values()]), "points"),
-        Line("v/n + b_2/n^2", array(fixed), np.array(predicted), "prediction"),
-        Line("minibatch (size B)", array(mini), np.array([one.mean() for one in mini.values()]), "points"),
-        Line("b_2/B^2", array(mini), second / array(mini) ** 2, "prediction"),
+        Line("oracle", oracle, array(floors.oracle.values()), "points"),
+        Line("b_2/n^2", oracle, floors.oracle_constant / oracle**2, "prediction"),
+        Line("fixed data", fixed, means(floors.fixed), "points"),
+        Line("v/n + b_2/n^2", fixed, floors.two_terms(), "prediction"),
+        Line("minibatch (size B)", mini, means(floors.mini), "points"),
+        Line("b_2/B^2", mini, floors.batch_constant / mini**2, "prediction"),
     )
     return Figure("floors", "What training settles at", "n or B", "excess", lines, "Noise-free targets.", "log", "log")
 
 
-def _floor_table(oracle, fixed, predicted, mini, full_second: float, second: float) -> Table:
-    rows = [("oracle", n, f"{value:.4g}", "exact", f"{full_second / n**2:.4g}") for n, value in oracle.items()]
+def _floor_table(floors: _Floors) -> Table:
     error = lambda one: f"{one.std(ddof=1) / np.sqrt(len(one)):.2g}"
-    for (n, one), level in zip(fixed.items(), predicted, strict=True):
+    rows = [
+        ("oracle", n, f"{value:.4g}", "exact", f"{floors.oracle_constant / n**2:.4g}")
+        for n, value in floors.oracle.items()
+    ]
+    for (n, one), level in zip(floors.fixed.items(), floors.two_terms(), strict=True):
         rows.append(("fixed data", n, f"{one.mean():.4g}", error(one), f"{level:.4g}"))
-    for batch, one in mini.items():
-        rows.append(("minibatch", batch, f"{one.mean():.4g}", error(one), f"{second / batch**2:.4g}"))
+    for size, one in floors.mini.items():
+        rows.append(("minibatch", size, f"{one.mean():.4g}", error(one), f"{floors.batch_constant / size**2:.4g}"))
     columns = ("gradient", "n or B", "excess", "standard error", "prediction")
     return Table("floors", "Floors and predictions", columns, tuple(rows), "Oracle and minibatches in the gauge minus.")
 

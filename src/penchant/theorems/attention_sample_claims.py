@@ -2,18 +2,17 @@
 
 from functools import cache
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.context_bias import Estimate
 from ..diagnostics.rates import log_log_slope
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..references.balanced_minima import nearest_minimum
-from ..settings.attention_curvature import attraction_radius, balanced_point
+from ..settings.attention_curvature import attraction_radius
 from ..settings.attention_geometry import TwoSided
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_regression_generators import prescribed_spectrum
-from ..settings.attention_sample import GAUGES, AttentionSample, draw_sample, gauge_rotation, spectral_layer
+from ..settings.attention_sample import AttentionSample, draw_sample, spectral_layer
 from ..settings.context_bias import noise_variance, oracle_shift, sample_floor, spectral_floor
 from ..training.algorithm1 import algorithm1, train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle
@@ -60,23 +59,6 @@ def start_excess(planted: bool) -> Verdict:
     values = count * np.array([float(problem.excess(layer)) for layer in layers])
     found = Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
     return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
-
-
-def start_identities(planted: bool) -> Verdict:
-    """U_0 Sigma_n V_0 is the least-squares map and the regulariser vanishes, in every gauge; planted: factors whitened by the true covariance."""
-    problem = scaling_problem(1e-3)
-    estimate = _draw(problem, 100, 1, 3)[0].estimated
-    worst = 0.0
-    for gauge in GAUGES:
-        layer = spectral_layer(estimate, gauge)
-        if planted:
-            point = jnp.asarray(balanced_point(estimate, gauge_rotation(estimate, gauge)))
-            layer = problem.unwhiten(point)
-        product = layer.value @ estimate.covariance @ layer.key_query
-        gap = float(jnp.linalg.norm(product - estimate.planted) / jnp.linalg.norm(estimate.planted))
-        scale = float(estimate.sizes[0]) ** 2
-        worst = max(worst, gap, float(jnp.sqrt(estimate.regulariser(layer) / scale)))
-    return at_most(worst, 1e-13, "relative error of the product and of the balance")
 
 
 @cache
@@ -211,12 +193,6 @@ CLAIMS = (
         "The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.",
         OURS,
         start_excess,
-    ),
-    attention_claim(
-        "start-identities",
-        "At the spectral start U Sigma_n V is the least-squares map and the sample's regulariser is 0.",
-        "Algorithm 1",
-        start_identities,
     ),
     attention_claim(
         "oracle-bound",
