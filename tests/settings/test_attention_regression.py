@@ -230,6 +230,7 @@ BAD = {
     "covariance indefinite": (lambda: AttentionRegression([[1.0, 0.0], [0.0, -1.0]], EYE), "covariance", "-1"),
     "covariance with nan": (lambda: AttentionRegression([[1.0, np.nan], [0.0, 1.0]], EYE), "covariance", "nan"),
     "map of wrong width": (lambda: AttentionRegression(EYE, np.ones((2, 3))), "planted", "(2, 3)"),
+    "zero map": (lambda: AttentionRegression(EYE, np.zeros((3, 2))), "planted", "only zeros"),
     "negative noise": (lambda: AttentionRegression(EYE, EYE, -1e-3), "noise", "-0.001"),
     "value of wrong shape": (
         lambda: PROBLEM.check_layer(AttentionLayer(np.ones((3, 3)), np.eye(3)), "test"),

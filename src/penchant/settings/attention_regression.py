@@ -96,6 +96,8 @@ class AttentionRegression(eqx.Module):
         planted = real_array(planted, "planted", owner, "(m, d)", 2)
         if planted.shape[1] != len(covariance):
             raise ArgumentError("planted", owner, f"of shape (m, {len(covariance)})", f"shape {planted.shape}")
+        if not planted.any():
+            raise ArgumentError("planted", owner, "a map that is not 0, as there is nothing to learn", "only zeros")
         noise = real_array(noise, "noise", owner, "()", 0)
         if noise < 0:
             raise ArgumentError("noise", owner, "a variance, at least 0", float(noise))

@@ -47,9 +47,12 @@ def _start(problem: AttentionRegression, radius: float, gauge: np.ndarray) -> An
 
 
 def _tail(problem: AttentionRegression, geometry: AbstractGeometry, steps: int, interval: int) -> AttentionTrajectory:
-    """A run at the optimal step from very near the minimum, so that it stays at its gauge."""
+    """A run at the optimal step from very near the minimum, so that it stays at its gauge.
+
+    At condition 1000 a gauge turned by 3e-5 changes the rate of plain descent by 6 %.
+    """
     rule = PreconditionedDescent(geometry, OptimalStep(GAUGE))
-    start = _start(problem, 1e-5, GAUGE)
+    start = _start(problem, 1e-7, GAUGE)
     return train_population(problem, rule, start, steps=steps, recorder=Every(interval))
 
 
