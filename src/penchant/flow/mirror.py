@@ -15,7 +15,7 @@ from scipy.integrate import Radau
 
 from ..errors import ArgumentError
 from ..reading import read
-from ..training.events import Limits
+from ..training.events import Limits, flow_only
 from ..training.status import Status
 
 _FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
@@ -175,7 +175,7 @@ def follow_regression(
 ) -> tuple[dict, Any, Status, dict]:
     """Gradient flow on a regression as the series of a trajectory; `dual` is nu / c, so that Direct weights are start + X' dual."""
     check_setting(setting)
-    if np.isfinite(levels.margin) or np.isfinite(levels.norm) or float(levels.turn) > 0:
+    if np.isfinite(levels.margin) or np.isfinite(levels.norm) or flow_only(levels):
         raise ArgumentError(
             "until", "train on Regression", "LogTimeAbove or LogExcessBelow: the infimum is attained", "another event"
         )
