@@ -3,12 +3,25 @@
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from . import __version__
 
-_OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", "joint-ngd", "scheduled")
+_OPTIMISERS = (
+    "flow",
+    "gd",
+    "ngd",
+    "momentum",
+    "polyak",
+    "accelerated",
+    "adam",
+    "line-search",
+    "assumption5",
+    "joint-ngd",
+    "scheduled",
+)
 _ONLY_JOINT = ("joint-ngd", "scheduled")
 _LAYERS = "attention-regression"
 
@@ -33,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "command" not in options:
         _parser().print_help()
         return 2
-    from .errors import PenchantError
+    from .errors import PenchantError, PenchantWarning
 
     try:
         _complete(options)
-        return options.command(options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PenchantWarning)
+            warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+            return options.command(options)
     except PenchantError as error:
         return _refuse(type(error).__name__, str(error), options.json)
     except KeyboardInterrupt:
@@ -118,7 +134,9 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
     )
-    parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
+    parser.add_argument(
+        "--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8), or columns of K and Q"
+    )
     parser.add_argument(
         "--setting",
         help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares, attention-regression (default: from the names of the arrays)",
@@ -143,7 +161,11 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)",
     )
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
-    parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
+    parser.add_argument(
+        "--optimiser",
+        choices=_OPTIMISERS,
+        help="default: flow; with --joint: scheduled; line-search and assumption5 are for deep-linear",
+    )
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(

@@ -1,5 +1,7 @@
 """Errors that name the argument, what was required, what was found, the usual causes and the line to type."""
 
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +10,19 @@ import numpy as np
 
 class PenchantError(ValueError):
     """Base of every error penchant raises on purpose."""
+
+
+class PenchantWarning(UserWarning):
+    """Something the user should know, and that does not stop the work."""
+
+
+def warn(text: str) -> None:
+    """A `PenchantWarning` at the line that called into penchant."""
+    frame, level = sys._getframe(1), 2
+    ours = (__package__, "equinox", "jaxtyping")  # the latter two wrap our methods
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ours:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, PenchantWarning, stacklevel=level)
 
 
 class ArgumentError(PenchantError):

@@ -187,11 +187,36 @@ def test_constants_of_the_paper():
     assert contraction(problem, Left()).alpha == pytest.approx(0.002)
 
 
+def test_one_sided_constants_scale_with_the_covariance():
+    """Sigma -> 3 Sigma, A -> A/sqrt(3) keeps W: one-sided distances shrink by sqrt(3), the constants grow by 3."""
+    problem = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 0)
+    other = AttentionRegression(3 * problem.covariance, problem.planted / np.sqrt(3))
+    here, there = contraction(problem, Left()), contraction(other, Left())
+    assert there.radius == pytest.approx(here.radius / np.sqrt(3))
+    assert (there.alpha, there.beta) == pytest.approx((3 * here.alpha, 3 * here.beta))
+    assert (there.step, there.factor) == pytest.approx((here.step / 3, here.factor))
+    half = contraction(other, Left(), here.radius / 2 / np.sqrt(3))
+    assert half.alpha == pytest.approx(3 * contraction(problem, Left(), here.radius / 2).alpha)
+    both = contraction(problem, TwoSided()), contraction(other, TwoSided())
+    assert (both[0].radius, both[0].alpha, both[0].beta) == pytest.approx((both[1].radius, both[1].alpha, both[1].beta))
+
+
+def test_signs_of_singular_vectors_are_fixed():
+    right = np.asarray(PROBLEM.right)
+    assert (right[np.abs(right).argmax(axis=0), np.arange(3)] > 0).all()
+    mirrored = AttentionRegression(PROBLEM.covariance, -PROBLEM.planted)
+    assert np.allclose(mirrored.right, right, rtol=0, atol=1e-13)
+
+
 def test_generators_have_the_numbers_of_their_description():
     found = attention_experiment()
     assert np.asarray(found.problem.sizes).round(4).tolist() == [0.05, 0.0367, 0.0267, 0.0070, 0.0026]
     assert float(found.problem.spread[0]) == pytest.approx(0.0139, abs=5e-5)
     assert float(found.problem.excess(found.start)) == pytest.approx(35.2732, abs=5e-5)
+    noise = found.targets - found.inputs @ np.asarray(found.problem.planted).T
+    assert noise.var() == pytest.approx(1e-3, rel=4 * np.sqrt(2 / noise.size))
+    second = found.inputs.T @ found.inputs / len(found.inputs)
+    assert np.abs(second - np.asarray(found.problem.covariance)).max() < 4 * np.sqrt(2 / 10_000)
     wide = prescribed_spectrum(2, (0.05, 0.03, 0.01), 5.0, 1)
     assert np.allclose(wide.sizes, [0.05, 0.03])
     assert wide.planted.shape == (2, 3)

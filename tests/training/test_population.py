@@ -71,6 +71,14 @@ def test_a_diverging_run_keeps_its_last_finite_state_and_names_the_safe_step():
     assert run.status is Status.diverging_step
     assert np.isfinite(run.whitened).all()
     assert np.isfinite(run.excess).all()
+    last = int(run.steps[-1])
+    assert run.excess[-1] == pytest.approx(plain_loop(experiment, "two_sided", 0.1, last), rel=1e-6)
+    assert np.linalg.norm(run.whitened[-1]) < 1e6
+    assert train_population(experiment.problem, rule, experiment.start, steps=last).status is Status.out_of_steps
+    assert train_population(experiment.problem, rule, experiment.start, steps=last + 1).steps[-1] == last
+    sparse = train_population(experiment.problem, rule, experiment.start, steps=100, recorder=At((50,)))
+    assert np.array_equal(sparse.steps, [0, last])
+    assert np.array_equal(sparse.whitened[-1], run.whitened[-1])
     assert run.safe_step == pytest.approx(0.016, abs=5e-4)
     with pytest.raises(DivergenceError) as caught:
         train_population(experiment.problem, rule, experiment.start, steps=100, throw=True)

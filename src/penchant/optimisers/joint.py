@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
 from ..settings.joint import Block, JointReading
+from .step_rules import positive
 
 
 class Factors(eqx.Module):
@@ -25,12 +26,6 @@ class AbstractJointRule(eqx.Module):
     def factors(self, reading: JointReading, count: Array) -> Factors: ...
 
 
-def _positive(owner: str, **values: object) -> None:
-    for name, value in values.items():
-        if not bool(jnp.all(jnp.asarray(value) > 0)):
-            raise ArgumentError(name, owner, "positive", value)
-
-
 def _scaled(log_multiplier: Array, block: Block) -> Array:
     """The factor on the slope that multiplies the loss gradient by exp(log_multiplier)."""
     silent = jnp.isneginf(block.log_norm)
@@ -46,8 +41,7 @@ class JointDescent(AbstractJointRule):
     step: Float[Array, "*b"]
 
     def __init__(self, step: object):
-        _positive("JointDescent", step=step)
-        self.step = jnp.asarray(step, float)
+        self.step = positive(step, "step", "JointDescent")
 
     def factors(self, reading, count):
         log_step = jnp.log(self.step)
@@ -65,11 +59,10 @@ class BlockNormalised(AbstractJointRule):
     decay_W: Float[Array, "*b"]
 
     def __init__(self, length: object, decay_u: object = 0.0, decay_W: object = 0.0):
-        _positive("BlockNormalised", length=length)
         for name, value in {"decay_u": decay_u, "decay_W": decay_W}.items():
             if not bool(jnp.all(jnp.asarray(value) >= 0)):
                 raise ArgumentError(name, "BlockNormalised", "nonnegative", value)
-        self.length = jnp.asarray(length, float)
+        self.length = positive(length, "length", "BlockNormalised")
         self.decay_u, self.decay_W = jnp.asarray(decay_u, float), jnp.asarray(decay_W, float)
 
     def factors(self, reading, count):
@@ -92,8 +85,7 @@ class JointNormalised(AbstractJointRule):
     length: Float[Array, "*b"]
 
     def __init__(self, length: object):
-        _positive("JointNormalised", length=length)
-        self.length = jnp.asarray(length, float)
+        self.length = positive(length, "length", "JointNormalised")
 
     def factors(self, reading, count):
         log_multiplier = jnp.log(self.length) - reading.log_gradient_norm
@@ -107,8 +99,7 @@ class JointPolyak(AbstractJointRule):
     cap: Float[Array, "*b"]
 
     def __init__(self, c: object = 1.0, cap: object = jnp.inf):
-        _positive("JointPolyak", c=c, cap=cap)
-        self.c, self.cap = jnp.asarray(c, float), jnp.asarray(cap, float)
+        self.c, self.cap = positive(c, "c", "JointPolyak"), positive(cap, "cap", "JointPolyak")
 
     def factors(self, reading, count):
         wanted = reading.log_loss - jnp.log(self.c) - 2 * reading.log_gradient_norm

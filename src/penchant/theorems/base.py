@@ -48,6 +48,7 @@ class Prediction(eqx.Module):
     reference: Any  # a Solution, an Interpolant for regression, or the BalancedMinima of attention regression
     rivals: tuple[Rival, ...]
     rate: str
+    notes: tuple[str, ...] = ()  # what the reader should know of the reference: whether it is unique, closed forms
 
     @property
     def holds(self) -> bool:
