@@ -23,8 +23,8 @@ from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_r
 from ..training.joint import train_joint
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict
+from . import own_data
 from .options import npz_name
-from .own_data import describe_prediction, print_prediction
 
 RULES = ("gd", "ngd", "joint-ngd", "scheduled", "polyak")
 
@@ -87,7 +87,7 @@ def predict(options: Namespace) -> dict:
     _refuse(options)
     data = _data(options)
     setting = Setting(data, TokenGram(data), LOSSES[options.loss]())
-    content = describe_prediction(catalogue.predict(setting, rule_of(options, data)))
+    content = own_data.describe_prediction(catalogue.predict(setting, rule_of(options, data)))
     found = joint_references(data)
     content["programs"] = _programs(found)
     if options.save:
@@ -128,9 +128,9 @@ def train(options: Namespace) -> dict:
     return content
 
 
-def print_programs(content: dict) -> None:
+def print_prediction(content: dict) -> None:
     """The prediction, then what is special to two trained blocks."""
-    print_prediction(content)
+    own_data.print_prediction(content)
     found = content["programs"]
     print(
         f"decoder    minimum norm with margins >= 1: {found['decoder']['value']:.12g}; support: samples {found['decoder_support']}"
@@ -140,7 +140,7 @@ def print_programs(content: dict) -> None:
     )
 
 
-def print_joint_run(content: dict) -> None:
+def print_run(content: dict) -> None:
     print(f"status     {content['status']}: {content['message']}")
     print(
         f"run        {content['steps']} steps, log loss {content['log_loss']:.8g}, |W| {content['norm_W']:.6g}, |u| {content['norm_u']:.6g}"

@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 
 from ..reading import Reading
 
+_PLATEAU = 1e3  # lengths over which the leading margin would change by 1: far more than any start off a plateau needs
+
 
 class RelativeArc(eqx.Module):
     """Moves the logarithm of the norm at unit speed; the clock for astronomical times."""
@@ -54,9 +56,12 @@ class Origin(eqx.Module):
 
 
 def origin(reading: Reading) -> Origin:
-    """The scales of a first reading."""
-    log_time = -reading.log_relative_slope - reading.log_gradient_norm
-    return Origin(jnp.exp(-reading.log_relative_slope), log_time, reading.log_excess)
+    """The scales of a first reading.
+
+    On a plateau above the infimum the excess does not move, and its length would be astronomical; the margins do move.
+    """
+    length = jnp.minimum(jnp.exp(-reading.log_relative_slope), _PLATEAU * jnp.exp(-reading.log_slope_norm))
+    return Origin(length, -reading.log_relative_slope - reading.log_gradient_norm, reading.log_excess)
 
 
 Clock = Any  # RelativeArc | LogExcessDrop | RelativeDrop | LogTime: anything with `speed`

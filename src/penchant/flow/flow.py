@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..reading import read, smallest_margin
+from ..reading import read, read_once, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
@@ -163,7 +163,7 @@ def follow(
     progress: Progress | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
-    first = read(setting, params)
+    first = read_once(setting, params)
     state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), jnp.zeros_like(first.weights))
     path, view = _Path(setting), _view(setting, state)
     path.add(0, state, view)
@@ -188,7 +188,9 @@ def follow(
             rejected += 1
             h *= max(_SHRINK, _SAFETY * error ** (-1 / flow.order)) if math.isfinite(error) and error > 1 else _SHRINK
             if h < _SMALLEST:
-                flat = float(view.log_slope) + math.log(max(float(view.norm), floor)) < math.log(_STATIONARY)
+                size = math.log(max(float(view.norm), floor))
+                # In units of its own multipliers: on a plateau they are tiny together, at a minimum they cancel.
+                flat = float(read_once(setting, state.params).log_slope_norm) + size < math.log(_STATIONARY)
                 status = Status.settled if flat else Status.step_failed
             continue
         used = h
@@ -207,10 +209,12 @@ def follow(
         state, view = new, after
         if progress is not None:
             progress(steps, float(view.log_excess), float(view.margin))
+        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         if recorder is None or status is not Status.running:
             path.add(steps, state, view)
-        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / flow.order)))
+    if path.steps[-1] != steps:  # the next step failed: where the run stands is part of it
+        path.add(steps, state, view)
     extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
     return *_finish(path, status), extra
 
@@ -224,4 +228,6 @@ def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> St
         return Status.resolution_exhausted
     if float(view.turn) < float(levels.turn):
         return Status.reached_target
+    if float(view.margin) <= -float(levels.stall):
+        return Status.stalled
     return Status.out_of_steps if max_steps is not None and steps >= max_steps else Status.running

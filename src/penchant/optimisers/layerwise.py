@@ -5,7 +5,6 @@ the line search reaches $e^{90}$. The account holds what the proofs add up: the 
 largest violation of the descent inequality $R^+ \le R - \frac\eta2\|\nabla R\|^2$, in logarithms.
 """
 
-import warnings
 from abc import abstractmethod
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import PenchantWarning
+from ..errors import warn
 from ..reading import Reading
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
@@ -56,7 +55,7 @@ def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) 
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
     if isinstance(radius, float | int) and radius < 1:
         text = f"The paper's bound needs a radius of at least 1, not {radius:g}; `sharp_smoothness` holds for every radius."
-        warnings.warn(text, PenchantWarning, stacklevel=2)
+        warn(text)
     return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
 
 

@@ -1,6 +1,5 @@
 """Deep linear networks: the weight is a product of matrices, trained layer by layer."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError, PenchantWarning
+from ..errors import ArgumentError, warn
 from .base import Setting
 from .check import real_array
 from .classification import Classification
@@ -132,7 +131,7 @@ def deep_linear(
         text = (
             "`deep_linear` was given float32 inputs and computes in float64: their margins are right to seven digits."
         )
-        warnings.warn(text, PenchantWarning, stacklevel=2)
+        warn(text)
     inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
     lengths = np.linalg.norm(inputs, axis=1)
     if normalise:
@@ -159,4 +158,4 @@ def _warn_of_repeated(signed: np.ndarray) -> None:
             f"`deep_linear`: samples {int(first[group.ravel()[repeated[0]]])} and {int(repeated[0])} are the same signed point, so the dual "
             "weights of the support vectors, and the offset that follows from them, are not unique."
         )
-        warnings.warn(text, PenchantWarning, stacklevel=3)
+        warn(text)

@@ -3,8 +3,11 @@
 from typing import Any
 
 from ..errors import ArgumentError
-from ..settings.base import Setting
 from . import (
+    attention_context_claims,
+    attention_regression,
+    attention_regression_claims,
+    attention_sample_claims,
     deep_linear,
     deep_linear_claims,
     deep_linear_exact,
@@ -13,33 +16,57 @@ from . import (
     deep_linear_tails,
     interpolation,
     interpolation_claims,
+    isometry_claims,
     joint_attention,
     joint_attention_claims,
     key_query,
     key_query_claims,
+    key_query_limits_claims,
+    key_query_rates_claims,
     label_noise_claims,
+    label_noise_law_claims,
     linear_models,
     linear_models_claims,
     margin_steps_claims,
     noise_claims,
+    notes_slips_claims,
+    q_alpha_claims,
     self_attention,
     self_attention_claims,
     sparse_recovery_claims,
 )
 from .base import Claim, Prediction, Theorem
 
-_PAPERS = (linear_models, interpolation, self_attention, joint_attention, key_query, deep_linear)
+# Attention regression comes first: its problems are not a `Setting`, and the others ask for one.
+_PAPERS = (
+    attention_regression,
+    linear_models,
+    interpolation,
+    self_attention,
+    joint_attention,
+    key_query,
+    deep_linear,
+)
 _EVIDENCE = (
     linear_models_claims,
     margin_steps_claims,
     interpolation_claims,
+    q_alpha_claims,
     sparse_recovery_claims,
+    isometry_claims,
+    notes_slips_claims,
     noise_claims,
     label_noise_claims,
+    label_noise_law_claims,
     self_attention_claims,
     joint_attention_claims,
     key_query_claims,
+    key_query_rates_claims,
+    key_query_limits_claims,
     deep_linear_claims,
+    attention_regression_claims,
+    attention_context_claims,
+    attention_sample_claims,
     deep_linear_lemmas,
     deep_linear_exact,
     deep_linear_laws,
@@ -50,7 +77,7 @@ CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in e
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
-def predict(setting: Setting, optimiser: Any) -> Prediction:
+def predict(setting: Any, optimiser: Any) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it."""
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):

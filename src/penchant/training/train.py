@@ -1,6 +1,5 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import ArgumentError, PenchantWarning
+from ..errors import ArgumentError, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
@@ -20,7 +19,7 @@ from ..settings.base import Setting
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
 from .batch import Batch
-from .events import Limits, limits
+from .events import Limits, flow_only, limits
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe
@@ -89,8 +88,9 @@ def train(
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
     levels = limits(until)
-    if float(levels.turn) > 0:
-        raise ArgumentError("until", "train without a flow", "an event other than DirectionSettled", repr(until))
+    if flow_only(levels):
+        wanted = "an event other than DirectionSettled and Stalled"
+        raise ArgumentError("until", "train without a flow", wanted, repr(until))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
         found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
@@ -155,7 +155,7 @@ def _flow(
     if -np.inf < float(levels.log_excess) < _FAR:
         depth = -float(levels.log_excess)
         text = f"At risk e^-{depth:.0e} float64 knows margins only to {np.finfo(float).eps * depth:.0e}."
-        warnings.warn(text, PenchantWarning, stacklevel=3)
+        warn(text)
     if regression:
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
@@ -249,13 +249,17 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     """The status after this step; the first condition that holds decides."""
     norm = setting.norm(carry.params)
     square = setting.inner(move.displacement, move.displacement)
-    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0)
+    regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
+    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
+    # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
+    still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
     conditions = (
         (
             levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
             Status.reached_target,
         ),
-        (jnp.isneginf(reading.log_slope_norm), Status.zero_gradient),
+        (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
+        (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
         (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION, Status.resolution_exhausted),
         (lost, Status.coordinate_underflow),
         (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),
