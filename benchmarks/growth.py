@@ -29,7 +29,7 @@ def compare(limits: Limits, quick: bool) -> Section:
             "step, Gram": ((16, 8, 32), (1, 4, 16), _gram, "N²: 2, 2, 0"),
             "step of the flow": ((16, 8, 32), (1, 4), _flow, "N³ + nd²: 1 to 3, 3, 0 to 2"),
             "nuclear reference": ((20, 10, 30), (1, 2, 4), _nuclear, "rounds x (N²r + N³): 2 to 3, 2 to 3, 0 to 1"),
-            "step of the flow, K and Q": ((16, 8, 32), (1, 2, 4), _product_flow, "N³ + nd²: 1 to 3, 3, 0 to 2"),
+            "step of the flow, K and Q": ((16, 8, 32), (1, 4), _product_flow, "N³ + nd²: 1 to 3, 3, 0 to 2"),
         }
     rows = [_row(kind, *what) for kind, what in kinds.items()]
     notes = [

@@ -47,9 +47,9 @@ def flow_to(setting: Setting, start: Any, top: float) -> Trajectory:
     return train(setting, GradientFlow(), start, until=MarginAbove(top), steps=_STEPS, recorder=_levels(top))
 
 
-def late(run: Trajectory) -> np.ndarray:
+def late(run: Trajectory) -> list[int]:
     """Records with a positive margin and a time."""
-    return np.flatnonzero((run.smallest_margin() > 0) & np.isfinite(run.log_time))
+    return [int(k) for k in np.flatnonzero((run.smallest_margin() > 0) & np.isfinite(run.log_time))]
 
 
 def singular_values(run: Trajectory) -> np.ndarray:
@@ -158,12 +158,12 @@ def _excess_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
 
 
 def _norms_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
-    lines = []
+    lines, longest = [], runs["K Q"]
+    span = longest.log_time[late(longest)]
     for label, (found, norm) in programs.items():
         for name, run in runs.items():
             values = found.value * (1 + excesses(run, found.value, norm))
             lines.append(Line(f"{label}, flow on {name}", run.log_time[late(run)], values))
-        span = run.log_time[late(run)]
         lines.append(Line(f"{label}, its minimum", span, np.full(len(span), found.value), "prediction"))
     return Figure("norms", "Norms at margin 1", "log t", "norm / margin", tuple(lines), "Dashed: optima.", "log", "log")
 

@@ -137,7 +137,7 @@ def dual_spectrum(run: Trajectory) -> np.ndarray:
 def wide_as_the_rank(planted: bool) -> Verdict:
     """A width equal to the rank of the solution is enough. Planted: a width below it."""
     checks = []
-    for seed in (1, 3, 4):
+    for seed in (1, 4):
         run, reference = matrix_run(seed, 0.1, 1 if planted else 2, 0)
         rank = certified_rank(run.setting.data, reference)
         checks.append(close(float(rank), 2.0, 0.0, f"certified rank of data {seed}"))
