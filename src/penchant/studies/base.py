@@ -11,6 +11,7 @@ import numpy as np
 
 from ..files import write_bytes
 from ..report.page import render
+from ..training.joint import JointTrajectory
 from ..training.trajectory import Trajectory, settings_of
 from ..verdict import Outcome, Verdict
 
@@ -63,7 +64,7 @@ class Result(eqx.Module):
     findings: tuple[Finding, ...]
     figures: tuple[Figure, ...]
     tables: tuple[Table, ...] = ()
-    runs: dict[str, Trajectory] = eqx.field(default_factory=dict)
+    runs: dict[str, Trajectory | JointTrajectory] = eqx.field(default_factory=dict)
     definitions: dict[str, str] = eqx.field(default_factory=dict)
 
 

@@ -33,6 +33,12 @@ def _lengths(data: JointTokens) -> tuple[np.ndarray, np.ndarray]:
     return lengths[optimal], lengths[~optimal]
 
 
+def zero_start(gram: TokenGram) -> Hypothesis:
+    """Condition C1: training starts at W = 0, u = 0."""
+    size = float(np.sqrt(np.asarray(gram.first_squares).sum()))
+    return Hypothesis("zero_start", size == 0, -size, "", "minus the norm of the start")
+
+
 def long_optimal_tokens(data: JointTokens) -> Hypothesis:
     """Condition C2: optimal tokens are longer than the others by a factor 3/2."""
     optimal, others = _lengths(data)
@@ -93,7 +99,11 @@ class _JointTheorem(Theorem):
         others = {
             name: weight for name, weight in others.items() if misalignment(weight, found.attention.weight) > _SAME
         }
-        hypotheses = (*_shared(setting.data, found), *self.hypotheses(setting, optimiser, found.attention))
+        hypotheses = (
+            zero_start(setting.parametrisation),
+            *_shared(setting.data, found),
+            *self.hypotheses(setting, optimiser, found.attention),
+        )
         return Prediction(self, setting, hypotheses, found.attention, rivals(found.attention, others), self.rate)
 
     def judge(self, prediction: Prediction, run: Any) -> Verdict:
