@@ -24,6 +24,7 @@ _PLACES = {
     "settings.tokens": ("TokenSelection",),
     "settings.diagonal": ("DiagonalTokens",),
     "settings.joint": ("JointTokens", "JointStart", "TokenGram", "marked_tokens", "normal_start"),
+    "settings.joint_generators": ("leaning_tokens",),
     "settings.parametrisations": ("Direct", "Gram"),
     "settings.factored": ("KeyQuery", "Hadamard", "PlusMinus"),
     "settings.deep_linear": ("DeepLinear", "deep_linear"),

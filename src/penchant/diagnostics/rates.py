@@ -32,9 +32,9 @@ class Rate(eqx.Module):
 class Settling(eqx.Module):
     """A rate that tends to a limit: measured in the earlier and in the later half of a window.
 
-    An approach to the limit that loses more than half of what is left from one half of the window to the next (corrections
-    like a power of t that is at least log(2)/log(half a window), not corrections like 1/log t) leaves less than the
-    drift still to go. The limit then lies within `reach` of the later rate.
+    Where the distance to the limit at least halves from one half of the window to the next, as it does for corrections that
+    are a power of x but not for corrections like 1/log x, what is still to go is less than the drift between the halves. The
+    limit then lies within `reach` of the later rate.
     """
 
     early: Rate
@@ -98,7 +98,9 @@ def rate(slopes: Sequence[float]) -> Rate:
     return Rate(float(values.mean()), half, n)
 
 
-def settling(series: Sequence[tuple[Any, Any]], window: tuple[float, float], slope: Callable = log_log_slope) -> Settling:
+def settling(
+    series: Sequence[tuple[Any, Any]], window: tuple[float, float], slope: Callable = log_log_slope
+) -> Settling:
     """The rate of several runs, each a pair (x, y), in both halves of a window (split at the geometric middle).
 
     >>> x = np.geomspace(1, 1e4, 200)

@@ -11,6 +11,7 @@ from . import (
     interpolation_claims,
     joint_attention,
     joint_attention_claims,
+    joint_attention_findings,
     key_query,
     key_query_claims,
     label_noise_claims,
@@ -19,7 +20,9 @@ from . import (
     margin_steps_claims,
     noise_claims,
     self_attention,
+    self_attention_assumption_claims,
     self_attention_claims,
+    self_attention_sharp_claims,
     sparse_recovery_claims,
 )
 from .base import Claim, Prediction, Theorem
@@ -33,7 +36,10 @@ _EVIDENCE = (
     noise_claims,
     label_noise_claims,
     self_attention_claims,
+    self_attention_sharp_claims,
+    self_attention_assumption_claims,
     joint_attention_claims,
+    joint_attention_findings,
     key_query_claims,
     deep_linear_claims,
 )

@@ -69,7 +69,10 @@ def short_joint_steps(length: float, data: JointTokens) -> Hypothesis:
 
 
 def decoder_support(found: JointReferences) -> Hypothesis:
-    """Condition C5, missing in the paper: every sample is a support vector of the decoder program."""
+    """Condition C5: every sample is a support vector of the decoder program.
+
+    Near-orthogonality (C3) implies it; where C3 fails, the conclusion on W stands or falls with it.
+    """
     dual = found.decoder.dual / found.decoder.dual.max()
     worst = int(dual.argmin())
     detail = "smallest multiplier of the decoder program, relative to the largest; where it is 0, W tends elsewhere"
