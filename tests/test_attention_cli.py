@@ -15,7 +15,7 @@ SETTING = ("--setting", "attention-regression")
 @pytest.fixture
 def files(tmp_path):
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
-    sample = draw_sample(problem, 800, np.random.default_rng(0))
+    sample = draw_sample(problem, 500, np.random.default_rng(0))
     data = {"inputs": np.asarray(sample.inputs), "targets": np.asarray(sample.targets)}
     own, known = tmp_path / "own.npz", tmp_path / "known.npz"
     np.savez(own, **data)
@@ -48,7 +48,7 @@ def test_predict_estimates_the_problem_and_recommends(files, tmp_path, capsys):
     assert content["recommended"]["geometry"] == "two_sided"
     assert content["recommended"]["step"] == pytest.approx(1 / (4 * content["estimate"]["sizes"][0]), rel=1e-12)
     with np.load(saved) as arrays, np.load(own) as data:
-        covariance = data["inputs"].T @ data["inputs"] / 800
+        covariance = data["inputs"].T @ data["inputs"] / 500
         product = arrays["U"] @ covariance @ arrays["V"]
         least_squares = np.linalg.lstsq(data["inputs"], data["targets"], rcond=None)[0].T
     assert product == pytest.approx(least_squares, abs=1e-12)
@@ -63,11 +63,11 @@ def test_predict_prints_for_people(files, capsys):
 
 def test_train_knows_the_excess_only_with_the_truth(files, capsys):
     own, known, _ = files
-    _, printed = call(capsys, "train", own, *SETTING, "--steps", 60, "--json")
+    _, printed = call(capsys, "train", own, *SETTING, "--steps", 50, "--json")
     blind = json.loads(printed.out)
     assert blind["excess"] is None
     assert blind["verdict"] == "undecided"
-    _, printed = call(capsys, "train", known, *SETTING, "--steps", 60, "--json")
+    _, printed = call(capsys, "train", known, *SETTING, "--steps", 50, "--json")
     told = json.loads(printed.out)
     assert told["verdict"] == "confirmed"
     (oracle,) = told["hypotheses"]
@@ -98,14 +98,14 @@ def test_train_saves_a_run_and_a_page(files, tmp_path, capsys):
 
 @pytest.mark.parametrize("optimiser", ["gd", "adam"])
 def test_baselines_train_from_a_random_start(files, capsys, optimiser):
-    arguments = ("--optimiser", optimiser, "--step-size", 0.05, "--start", "small", "--scale", 0.5, "--steps", 30)
+    arguments = ("--optimiser", optimiser, "--step-size", 0.05, "--start", "small", "--scale", 0.5, "--steps", 50)
     status, printed = call(capsys, "train", files[1], *SETTING, *arguments, "--json")
     assert status == 0
     assert json.loads(printed.out)["status"] == "out_of_steps"
 
 
 def test_a_diverging_step_is_reported_with_a_safe_one(files, capsys):
-    arguments = ("--step-size", 50, "--start", "small", "--scale", 1)
+    arguments = ("--step-size", 50, "--start", "small", "--scale", 1, "--steps", 50)
     _, printed = call(capsys, "train", files[1], *SETTING, *arguments, "--json")
     content = json.loads(printed.out)
     assert content["status"] in ("diverging_step", "not_finite")

@@ -66,3 +66,11 @@ def all_of(*verdicts: Verdict) -> Verdict:
     rest = "; ".join(verdict.inequality for verdict in verdicts[1:])
     detail = "; ".join(part for part in (first.detail, rest) if part)
     return Verdict(first.outcome, first.inequality, first.predicted, first.measured, detail)
+
+
+def covers(interval: Any, predicted: float, what: str, detail: str = "") -> Verdict:
+    """Confirmed if the prediction lies in a measured interval (anything with `low` and `high`), refuted if it lies outside."""
+    text = f"{what}: {predicted:.6g} {{}} [{interval.low:.6g}, {interval.high:.6g}]"
+    measured = (interval.low + interval.high) / 2
+    holds = interval.low <= predicted <= interval.high
+    return _decide(holds, text, ("in", "not in"), predicted, measured, detail)

@@ -87,7 +87,14 @@ def test_the_flow_passes_the_published_table():
         1e5: (3.66e-3, 4.9e-6, 0.128895, 1.68e-7, 2.13e-6, 0.99274),
         1e6: (1.16e-3, 4.9e-7, 0.128895, 1.68e-8, 3.75e-7, 0.99769),
     }
-    digits = (0.006, 0.02, 4e-4, 0.006, 0.006, 2e-5)  # half a unit of the last digit; levels are given to four digits
+    digits = (
+        0.006,
+        0.02,
+        4e-4,
+        0.006,
+        0.006,
+        6e-5,
+    )  # half a unit of the last digit, and what rounding of the levels adds
     run, unit = flow_at(tuple(table)), geometry().direction
     found = alignments(run)
     for k, (level, row) in enumerate(table.items(), 1):
@@ -100,6 +107,7 @@ def test_the_flow_passes_the_published_table():
     assert found.excess[-1].max() == pytest.approx(6.440, abs=5e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.xdist_group("deep_linear")
 def test_outside_the_span_of_the_support_vectors_the_flow_has_the_published_numbers():
     found, run = few_supports(3)

@@ -19,12 +19,10 @@ KNOWN = {
     "attention-scaling-law": ["confirmed"] * 7,
     "attention-regression": ["confirmed"] * 6,
 }
-SLOW = [name for name in KNOWN if name != "attention-time-scales"]
 
 
-@pytest.mark.parametrize(
-    "name", ["attention-time-scales", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KNOWN)
 def test_a_study_says_what_is_known(tmp_path, name):
     study = next(study for study in STUDIES if study.name == name)
     result = study.run(0, False, lambda text: None)

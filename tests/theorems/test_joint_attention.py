@@ -114,12 +114,48 @@ def test_the_command_line_predicts_and_trains(file, tmp_path, capsys):
         ["--joint", "--time", "3"],
         ["--joint", "--cap", "3"],
         ["--joint", "--setting", "linear"],
-        ["--joint", "--start", "small"],
+        ["--joint", "--start", "large"],
+        ["--joint", "--start", "small", "--scale", "-1"],
     ],
 )
 def test_options_that_mean_nothing_are_refused(file, extra, capsys):
     assert main(["train", file, *extra]) == 2
     assert "must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("optimiser", ["gd", "momentum", "joint-ngd", "polyak", "accelerated"])
+def test_every_rule_of_the_command_line_trains(file, optimiser, capsys):
+    assert main(["train", file, "--joint", "--optimiser", optimiser, "--steps", "50", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert content["steps"] == 50
+    assert content["log_loss"] < 0
+
+
+def test_a_start_is_used_and_reported_as_outside_the_theorem(file, tmp_path, capsys):
+    start = pt.normal_start(evidence.crowded(2), 5, 0.1)
+    np.savez(tmp_path / "start.npz", u=start.u, W=start.W)
+    command = ["train", file, "--joint", "--steps", "0", "--json"]
+    assert main([*command, "--start", str(tmp_path / "start.npz")]) == 0
+    given = json.loads(capsys.readouterr().out)
+    assert given["norm_W"] == pytest.approx(np.linalg.norm(start.W))
+    assert main([*command, "--start", "small", "--seed", "5", "--scale", "0.1"]) == 0
+    assert json.loads(capsys.readouterr().out)["norm_u"] == pytest.approx(np.linalg.norm(start.u))
+    assert main(["predict", file, "--joint", "--start", "small", "--json"]) == 0
+    held = {h["name"]: h["holds"] for h in json.loads(capsys.readouterr().out)["hypotheses"]}
+    assert held["zero_start"] is False
+    np.savez(tmp_path / "bad.npz", u=start.u)
+    assert main([*command, "--start", str(tmp_path / "bad.npz")]) == 2
+    assert "'W'" in capsys.readouterr().err
+
+
+def test_a_joint_run_has_a_page(file, tmp_path, capsys):
+    out = tmp_path / "page"
+    assert main(["train", file, "--joint", "--optimiser", "ngd", "--steps", "500", "--out", str(out)]) == 0
+    assert "index.html" in capsys.readouterr().out
+    page = (out / "index.html").read_text()
+    assert page.count("<svg") == 3
+    assert "decoder_support" in page
+    assert "offset program" in page
 
 
 def test_missing_arrays_are_named(tmp_path, capsys):

@@ -132,8 +132,8 @@ def test_shampoo_is_its_definition():
 
 
 def test_the_oracle_is_the_mean_over_fresh_samples():
-    """First order in 1/n against 400 fresh samples of size 60, projected on the difference to the population gradient."""
-    count, batches = 60, 1200
+    """First order in 1/n against 600 fresh samples of size 60, projected on the difference to the population gradient."""
+    count, batches = 60, 600
     exact = Population(PROBLEM).evaluate(START, None)[1]
     surrogate = Oracle(PROBLEM, count, sample_balance=False).evaluate(START, None)[1]
     source = FreshBatches(PROBLEM, count, batches, seed=3)

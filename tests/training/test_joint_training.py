@@ -8,8 +8,16 @@ import pytest
 from penchant.diagnostics.direction import misalignment
 from penchant.diagnostics.joint import joint_misalignments
 from penchant.errors import ArgumentError
-from penchant.optimisers.joint import BlockNormalised, JointDescent, JointNormalised, JointPolyak, scheduled_descent
-from penchant.settings.joint import JointTokens, marked_tokens
+from penchant.optimisers.joint import (
+    BlockNormalised,
+    JointAccelerated,
+    JointDescent,
+    JointHeavyBall,
+    JointNormalised,
+    JointPolyak,
+    scheduled_descent,
+)
+from penchant.settings.joint import JointStart, JointTokens, marked_tokens, normal_start
 from penchant.settings.losses import Logistic
 from penchant.theorems import joint_attention_evidence as evidence
 from penchant.training.joint import train_joint
@@ -17,6 +25,7 @@ from penchant.training.recorders import At, Every
 from penchant.training.status import Status
 
 SMALL = marked_tokens(5, 3, 8, 0.4, 2.0, seed=1)
+START = normal_start(SMALL, seed=3, scale=0.3)
 
 
 def as_the_paper_writes_it(name, t, value, by_u, by_W):
@@ -35,7 +44,7 @@ def as_the_paper_writes_it(name, t, value, by_u, by_W):
     return multipliers[name] * by_u, multipliers[name] * by_W
 
 
-def plain_loop(data, name, steps):
+def plain_loop(data, name, steps, start=None):
     """Dense parameters, with automatic differentiation."""
 
     def loss(u, W):
@@ -43,12 +52,21 @@ def plain_loop(data, name, steps):
         return jnp.mean(jnp.exp(-data.labels * jnp.einsum("nt,ntd,d->n", share, data.tokens, u)))
 
     gradient = jax.jit(jax.value_and_grad(loss, argnums=(0, 1)))
-    u, W = jnp.zeros(8), jnp.zeros((8, 8))
+    point = (jnp.zeros(8), jnp.zeros((8, 8))) if start is None else (start.u, start.W)
+    velocity = (jnp.zeros(8), jnp.zeros((8, 8)))
     for t in range(steps):
-        value, (by_u, by_W) = gradient(u, W)
-        du, dW = as_the_paper_writes_it(name, t, value, by_u, by_W)
-        u, W = u - du, W - dW
-    return np.asarray(u), np.asarray(W)
+        value, slopes = gradient(*point)
+        if name == "accelerated":
+            slopes = [g / value for g in slopes]
+            velocity = [t / (t + 1) * (v + g) for v, g in zip(velocity, slopes, strict=True)]
+            step = [0.1 * (v + g) for v, g in zip(velocity, slopes, strict=True)]
+        elif name.startswith("heavy "):
+            step = as_the_paper_writes_it(name.removeprefix("heavy "), t, value, *slopes)
+            step = velocity = [0.8 * v + s for v, s in zip(velocity, step, strict=True)]
+        else:
+            step = as_the_paper_writes_it(name, t, value, *slopes)
+        point = tuple(p - s for p, s in zip(point, step, strict=True))
+    return np.asarray(point[0]), np.asarray(point[1])
 
 
 @pytest.mark.parametrize(
@@ -60,13 +78,61 @@ def plain_loop(data, name, steps):
         ("joint", JointNormalised(0.05)),
         ("polyak", JointPolyak(2.0)),
         ("capped", JointPolyak(cap=0.3)),
+        ("heavy block", JointHeavyBall(BlockNormalised(0.05), 0.8)),
+        ("heavy gd", JointHeavyBall(JointDescent(0.1), 0.8)),
+        ("accelerated", JointAccelerated(0.1)),
     ],
 )
-def test_every_rule_follows_the_plain_dense_loop(name, rule):
-    run = train_joint(SMALL, rule, steps=20, recorder=At((20,)))
-    u, W = plain_loop(SMALL, name, 20)
+@pytest.mark.parametrize("start", [None, START], ids=["zero", "normal"])
+def test_every_rule_follows_the_plain_dense_loop(name, rule, start):
+    run = train_joint(SMALL, rule, steps=20, start=start, recorder=At((20,)))
+    u, W = plain_loop(SMALL, name, 20, start)
     np.testing.assert_allclose(run.decoder(), u, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(run.weight(), W, rtol=1e-9, atol=1e-11)
+
+
+def test_norms_scores_and_logits_include_the_start():
+    narrow = marked_tokens(
+        2, 2, 8, 0.4, 2.0, seed=1
+    )  # four tokens in eight dimensions: most of the start is outside their span
+    run = train_joint(narrow, BlockNormalised(0.05), steps=200, start=START, recorder=Every())
+    for record in (0, 1, 200):
+        u, W = run.decoder(record), run.weight(record)
+        assert run.norm_u[record] == pytest.approx(np.linalg.norm(u), rel=1e-12)
+        assert run.norm_W[record] == pytest.approx(np.linalg.norm(W), rel=1e-12)
+        tokens, queries = np.asarray(narrow.tokens), np.asarray(narrow.queries)
+        np.testing.assert_allclose(run.scores[record], narrow.labels[:, None] * (tokens @ u), atol=1e-12)
+        np.testing.assert_allclose(run.logits[record], np.einsum("ntd,de,ne->nt", tokens, W, queries), atol=1e-12)
+    basis = np.linalg.qr(np.asarray(narrow.tokens).reshape(4, 8).T)[0]
+    outside = np.eye(8) - basis @ basis.T
+    np.testing.assert_allclose(outside @ run.weight(), outside @ np.asarray(START.W), atol=1e-12)
+    np.testing.assert_allclose(outside @ run.decoder(), outside @ np.asarray(START.u), atol=1e-12)
+
+
+def test_a_batch_may_have_a_start_for_each_member():
+    sets = [marked_tokens(5, 3, 8, 0.4, 2.0, seed=seed) for seed in (1, 2)]
+    starts = [normal_start(one, seed, 0.2) for seed, one in enumerate(sets)]
+    batch = train_joint(sets, JointPolyak(), steps=50, start=starts, recorder=At((50,)))
+    alone = [
+        train_joint(one, JointPolyak(), steps=50, start=s, recorder=At((50,)))
+        for one, s in zip(sets, starts, strict=True)
+    ]
+    for run, single in zip(batch, alone, strict=True):
+        np.testing.assert_allclose(run.weight(), single.weight(), rtol=1e-9, atol=1e-11)
+
+
+def test_heavy_ball_has_the_norms_of_a_step_ten_times_as_long():
+    """|W| and |u| grow by length/(1 - beta) per step, and 1 - corr falls by (1 - beta)^2: beta = 0.9."""
+    runs = [
+        train_joint(evidence.figure_data()[0], rule, steps=2000, recorder=At((1999,)))
+        for rule in (BlockNormalised(0.05), JointHeavyBall(BlockNormalised(0.05)))
+    ]
+    found = evidence.references()[0].attention.weight
+    for run, length in zip(runs, (0.05, 0.5), strict=True):
+        assert np.diff(run.norm_W)[-1] == pytest.approx(length, rel=1e-4)
+        assert np.diff(run.norm_u)[-1] == pytest.approx(length, rel=1e-4)
+    plain, heavy = (run.norm_W[-1] ** 2 * misalignment(run.weight(), found) for run in runs)
+    assert heavy == pytest.approx(plain, rel=5e-3)
 
 
 def test_step_lengths_are_exact():
@@ -186,6 +252,14 @@ def test_a_step_out_of_this_world_is_not_taken():
         lambda: train_joint(SMALL, JointPolyak(), steps=-1),
         lambda: train_joint([SMALL, marked_tokens()], JointPolyak(), steps=1),
         lambda: train_joint([], JointPolyak(), steps=1),
+        lambda: train_joint(marked_tokens(), JointPolyak(), steps=1, start=START),
+        lambda: train_joint([SMALL, SMALL], JointPolyak(), steps=1, start=[START]),
+        lambda: JointHeavyBall(BlockNormalised(0.1), 1.0),
+        lambda: JointHeavyBall(JointHeavyBall(BlockNormalised(0.1))),
+        lambda: JointAccelerated(0.0),
+        lambda: JointStart(np.zeros(3), np.zeros((3, 2))),
+        lambda: JointStart(np.full(2, np.nan), np.zeros((2, 2))),
+        lambda: normal_start(SMALL, 0, 0.0),
     ],
 )
 def test_bad_arguments_are_named(make):

@@ -1,6 +1,7 @@
 """What `predict --joint` and `train --joint` do: attention and decoder trained together on the user's data."""
 
 from argparse import Namespace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,24 +10,30 @@ from ..errors import ArgumentError, DataFileError, InfeasibleError
 from ..optimisers.joint import (
     AbstractJointRule,
     BlockNormalised,
+    JointAccelerated,
     JointDescent,
+    JointHeavyBall,
     JointNormalised,
     JointPolyak,
     scheduled_descent,
 )
+from ..report.page import render
 from ..settings.base import Setting
 from ..settings.files import LOSSES, read_arrays
-from ..settings.joint import JointTokens, TokenGram
+from ..settings.joint import JointStart, JointTokens, TokenGram, normal_start
+from ..studies import own_joint
+from ..studies.base import Study, save
 from ..theorems import catalogue
+from ..theorems.base import Prediction
 from ..theorems.joint_attention import longest_token
 from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_references
 from ..training.joint import train_joint
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict
 from . import own_data
-from .options import npz_name
+from .options import check_writable, npz_name
 
-RULES = ("gd", "ngd", "joint-ngd", "scheduled", "polyak")
+RULES = ("gd", "ngd", "momentum", "joint-ngd", "scheduled", "polyak", "accelerated")
 
 
 def _data(options: Namespace) -> JointTokens:
@@ -47,8 +54,8 @@ def _data(options: Namespace) -> JointTokens:
 
 def _refuse(options: Namespace) -> None:
     """Options that mean nothing here are refused, not ignored."""
-    unused = {"--start": options.start != "zeros", "--reduction": options.reduction != "mean"}
-    for name in ("time", "log_time", "margin", "out"):
+    unused = {"--reduction": options.reduction != "mean"}
+    for name in ("time", "log_time", "margin"):
         unused[f"--{name.replace('_', '-')}"] = getattr(options, name, None) is not None
     for name, given in unused.items():
         if given:
@@ -64,8 +71,35 @@ def rule_of(options: Namespace, data: JointTokens) -> AbstractJointRule:
         raise ArgumentError("--optimiser", "penchant", f"one of {', '.join(RULES)} with --joint", name)
     if name == "polyak":
         return JointPolyak(1.0 if size is None else size, np.inf if options.cap is None else options.cap)
-    makers = {"gd": JointDescent, "ngd": BlockNormalised, "joint-ngd": JointNormalised, "scheduled": scheduled_descent}
-    return makers[name](1 / (4 * longest_token(data) ** 2) if size is None else size)
+    short = 1 / (4 * longest_token(data) ** 2)
+    makers: dict[str, tuple[Any, float]] = {
+        "gd": (JointDescent, short),
+        "ngd": (BlockNormalised, short),
+        "momentum": (lambda length: JointHeavyBall(BlockNormalised(length)), short / 10),
+        "joint-ngd": (JointNormalised, short),
+        "scheduled": (scheduled_descent, short),
+        "accelerated": (JointAccelerated, 2 * short),
+    }
+    make, default = makers[name]
+    return make(default if size is None else size)
+
+
+def start_of(options: Namespace, data: JointTokens) -> JointStart | None:
+    """Zeros, small normal entries, or the arrays u and W of a file."""
+    if options.start == "zeros":
+        return None
+    if options.start == "small":
+        if options.seed < 0:
+            raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
+        return normal_start(data, options.seed, options.scale)
+    if not options.start.endswith(".npz"):
+        raise ArgumentError("--start", "penchant", "'zeros', 'small' or a file ending in .npz", repr(options.start))
+    arrays, d = read_arrays(options.start), data.tokens.shape[-1]
+    for name, shape in {"u": (d,), "W": (d, d)}.items():
+        if name not in arrays or arrays[name].shape != shape:
+            found = f"shape {arrays[name].shape}" if name in arrays else f"the arrays {sorted(arrays)}"
+            raise ArgumentError("--start", "penchant", f"a file with an array '{name}' of shape {shape}", found)
+    return JointStart(arrays["u"], arrays["W"])
 
 
 def _programs(found: JointReferences) -> dict:
@@ -86,7 +120,7 @@ def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, and the programs of W and u for the optimal tokens."""
     _refuse(options)
     data = _data(options)
-    setting = Setting(data, TokenGram(data), LOSSES[options.loss]())
+    setting = Setting(data, TokenGram(data, start_of(options, data)), LOSSES[options.loss]())
     content = own_data.describe_prediction(catalogue.predict(setting, rule_of(options, data)))
     found = joint_references(data)
     content["programs"] = _programs(found)
@@ -100,14 +134,16 @@ def train(options: Namespace) -> dict:
     """Train W and u together, name the selection that was reached, and judge the direction of W."""
     _refuse(options)
     if options.save:
-        npz_name(options.save)
+        check_writable(npz_name(options.save))
+    if options.out:
+        check_writable(str(Path(options.out) / "index.html"))
     data = _data(options)
-    setting, rule = Setting(data, TokenGram(data), LOSSES[options.loss]()), rule_of(options, data)
-    run = train_joint(data, rule, steps=10_000 if options.steps is None else options.steps, loss=setting.loss)
-    try:
-        verdict = catalogue.judge(catalogue.predict(setting, rule), run)
-    except InfeasibleError as error:
-        verdict = Verdict(Outcome.undecided, f"no prediction: {error}")
+    start = start_of(options, data)
+    setting, rule = Setting(data, TokenGram(data, start), LOSSES[options.loss]()), rule_of(options, data)
+    steps = 10_000 if options.steps is None else options.steps
+    run = train_joint(data, rule, steps=steps, start=start, loss=setting.loss)
+    prediction, reason = _predicted(setting, rule)
+    verdict = Verdict(Outcome.undecided, reason) if prediction is None else catalogue.judge(prediction, run)
     limit = detect_joint_limit(run)
     content: dict[str, Any] = {
         "status": run.status.name,
@@ -125,7 +161,19 @@ def train(options: Namespace) -> dict:
     }
     if options.save:
         content["saved"] = str(run.save(options.save))
+    if options.out:
+        study = Study("own-data", f"Your data: {Path(options.data).name}", "self_attention_rates", lambda *_: None)  # pyright: ignore
+        result = own_joint.page(prediction, run, verdict, limit)
+        save(study, result, options.out, seed=options.seed, full=False, seconds=0.0)
+        content["page"] = str(render(options.out))
     return content
+
+
+def _predicted(setting: Setting, rule: AbstractJointRule) -> tuple[Prediction | None, str]:
+    try:
+        return catalogue.predict(setting, rule), ""
+    except InfeasibleError as error:
+        return None, f"no prediction: {error}"
 
 
 def print_prediction(content: dict) -> None:
@@ -153,5 +201,6 @@ def print_run(content: dict) -> None:
         f"verdict    {content['verdict']}: {content['inequality']}"
         + (f" ({content['detail']})" if content["detail"] else "")
     )
-    if "saved" in content:
-        print(f"saved      {content['saved']}")
+    for name in ("saved", "page"):
+        if name in content:
+            print(f"{name:10} {content[name]}")

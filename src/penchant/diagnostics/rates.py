@@ -1,6 +1,7 @@
-"""Rates: slopes of log-log fits over a stated window, with confidence intervals over seeds."""
+"""Rates: slopes of fits over a stated window, with an interval over seeds and with how much they still drift."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -28,6 +29,42 @@ class Rate(eqx.Module):
         return f"{self.slope:.4f} ± {self.half_width:.4f}" if self.runs > 1 else f"{self.slope:.4f}"
 
 
+class Settling(eqx.Module):
+    """A rate that tends to a limit: measured in the earlier and in the later half of a window.
+
+    Where the distance to the limit at least halves from one half of the window to the next, as it does for corrections that
+    are a power of x but not for corrections like 1/log x, what is still to go is less than the drift between the halves. The
+    limit then lies within `reach` of the later rate.
+    """
+
+    early: Rate
+    late: Rate
+
+    @property
+    def reach(self) -> float:
+        """Interval over seeds plus the drift between the halves."""
+        spread = self.late.half_width if self.late.runs > 1 else 0.0
+        return spread + abs(self.late.slope - self.early.slope)
+
+    @property
+    def low(self) -> float:
+        return self.late.slope - self.reach
+
+    @property
+    def high(self) -> float:
+        return self.late.slope + self.reach
+
+    def __str__(self) -> str:
+        return f"{self.late.slope:.5f} ± {self.reach:.5f}"
+
+
+def _fit(x: np.ndarray, y: np.ndarray, window: tuple[float, float], owner: str, scale: Callable, log_y: bool) -> float:
+    inside = (x >= window[0] * (1 - 1e-9)) & (x <= window[1] * (1 + 1e-9)) & ((y > 0) if log_y else np.isfinite(y))
+    if inside.sum() < 3:
+        raise ArgumentError("window", owner, "a window with at least 3 records", f"{window} with {inside.sum()}")
+    return float(np.polyfit(scale(x[inside]), np.log(y[inside]) if log_y else y[inside], 1)[0])
+
+
 def log_log_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
     """Least-squares slope of log y on log x, over the records with x in the window.
 
@@ -35,12 +72,22 @@ def log_log_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> 
     >>> round(log_log_slope(x, 3 / x**2, (1e2, 1e4)), 12)
     -2.0
     """
-    inside = (x >= window[0] * (1 - 1e-9)) & (x <= window[1] * (1 + 1e-9)) & (y > 0)
-    if inside.sum() < 3:
-        raise ArgumentError(
-            "window", "log_log_slope", "a window with at least 3 records", f"{window} with {inside.sum()}"
-        )
-    return float(np.polyfit(np.log(x[inside]), np.log(y[inside]), 1)[0])
+    return _fit(x, y, window, "log_log_slope", np.log, log_y=True)
+
+
+def log_linear_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
+    """Least-squares slope of log y on x, over the records with x in the window: the rate of an exponential.
+
+    >>> x = np.linspace(1, 1e3, 50)
+    >>> round(log_linear_slope(x, 3 * np.exp(-0.25 * x), (1e1, 1e3)), 12)
+    -0.25
+    """
+    return _fit(x, y, window, "log_linear_slope", lambda x: x, log_y=True)
+
+
+def linear_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
+    """Least-squares slope of y on x, over the records with x in the window: for quantities that are logarithms already."""
+    return _fit(x, y, window, "linear_slope", lambda x: x, log_y=False)
 
 
 def rate(slopes: Sequence[float]) -> Rate:
@@ -49,3 +96,19 @@ def rate(slopes: Sequence[float]) -> Rate:
     n = len(values)
     half = float(student.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
     return Rate(float(values.mean()), half, n)
+
+
+def settling(
+    series: Sequence[tuple[Any, Any]], window: tuple[float, float], slope: Callable = log_log_slope
+) -> Settling:
+    """The rate of several runs, each a pair (x, y), in both halves of a window (split at the geometric middle).
+
+    >>> x = np.geomspace(1, 1e4, 200)
+    >>> found = settling([(x, (1 + c / x) / x**2) for c in (1.0, 2.0, 3.0)], (1e2, 1e4))
+    >>> found.low < -2 < found.high, found.reach < 0.05
+    (True, True)
+    """
+    middle = float(np.sqrt(window[0] * window[1]))
+    halves = ((window[0], middle), (middle, window[1]))
+    early, late = (rate([slope(np.asarray(x), np.asarray(y), half) for x, y in series]) for half in halves)
+    return Settling(early, late)

@@ -176,8 +176,8 @@ def follow(
     start = origin(first)
     norm = float(setting.norm(params))
     floor = norm if norm > 0 else float(start.length)
-    allowed = (flow.tolerance, flow.margin_tolerance, floor)
-    tolerances = Tolerances(*(jnp.asarray(value) for value in allowed), flow.order)
+    relative, margin = jnp.asarray(flow.tolerance), jnp.asarray(flow.margin_tolerance)
+    tolerances = Tolerances(relative, margin, jnp.asarray(floor), flow.order)
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
     advance = lambda length: _try(setting, flow.clock, start, tolerances, state, jnp.asarray(length))
     h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running

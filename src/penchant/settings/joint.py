@@ -71,10 +71,35 @@ def _indices(selection: Any, n: int, length: int) -> np.ndarray:
     return chosen
 
 
-class JointPoint(eqx.Module):
-    r"""Parameters in token coefficients: $u = \sum b_{i\tau}x_{i\tau}$ and $W = \sum c_{i\tau}x_{i\tau}q_i^\top$.
+class JointStart(eqx.Module):
+    """Where joint training starts: any decoder u and attention W. What lies outside the span of the tokens stays as it is.
 
-    The scores and logits they produce travel with them; training from such a point never leaves these spans.
+    **Arguments:** `u` (d,); `W` (d, d).
+    """
+
+    u: Float[Array, "d"]
+    W: Float[Array, "d d"]
+
+    def __init__(self, u: Any, W: Any):
+        u = real_array(u, "u", "JointStart", "(d,)", 1)
+        W = real_array(W, "W", "JointStart", "(d, d)", 2)
+        if W.shape != (len(u), len(u)):
+            raise ArgumentError("W", "JointStart", f"of shape {(len(u), len(u))}", f"shape {W.shape}")
+        self.u, self.W = jnp.asarray(u), jnp.asarray(W)
+
+
+def normal_start(data: JointTokens, seed: int, scale: float) -> JointStart:
+    """Independent normal entries of standard deviation `scale` in u and then in W."""
+    if not 0 < scale < np.inf:
+        raise ArgumentError("scale", "normal_start", "positive and finite", scale)
+    rng, d = np.random.default_rng(seed), data.tokens.shape[-1]
+    return JointStart(scale * rng.standard_normal(d), scale * rng.standard_normal((d, d)))
+
+
+class JointPoint(eqx.Module):
+    r"""Parameters in token coefficients: $u = u_0 + \sum b_{i\tau}x_{i\tau}$ and $W = W_0 + \sum c_{i\tau}x_{i\tau}q_i^\top$.
+
+    The scores and logits they produce travel with them; training never leaves these spans. A displacement has the same form.
     """
 
     u: Float[Array, "n T"]
@@ -112,33 +137,53 @@ class JointReading(eqx.Module):
 
 
 class TokenGram(eqx.Module):
-    """The inner products of tokens (`plain`, for u) and of token-query products (`paired`, for W): cost independent of d."""
+    """The inner products of tokens (`plain`, for u) and of token-query products (`paired`, for W): cost independent of d.
+
+    A start other than zero enters by the scores and logits it gives and by its squared norms.
+    """
 
     plain: Float[Array, "N N"]
     paired: Float[Array, "N N"]
     labels: Float[Array, "n"]
+    first_scores: Float[Array, "n T"]
+    first_logits: Float[Array, "n T"]
+    first_squares: Float[Array, "2"]
 
-    def __init__(self, data: JointTokens):
+    def __init__(self, data: JointTokens, start: JointStart | None = None):
         n, length, d = data.tokens.shape
         flat = data.tokens.reshape(n * length, d)
         queries = jnp.repeat(data.queries, length, axis=0)
         self.plain = flat @ flat.T
         self.paired = self.plain * (queries @ queries.T)
         self.labels = data.labels
+        start = JointStart(np.zeros(d), np.zeros((d, d))) if start is None else start
+        if start.u.shape != (d,):
+            raise ArgumentError("start", "TokenGram", f"a decoder of length {d}", f"length {len(start.u)}")
+        self.first_scores = data.labels[:, None] * (data.tokens @ start.u)
+        self.first_logits = jnp.einsum("ntd,de,ne->nt", data.tokens, start.W, data.queries)
+        self.first_squares = jnp.array([jnp.sum(start.u**2), jnp.sum(start.W**2)])
 
     def scores(self, u: Float[Array, "n T"]) -> Float[Array, "n T"]:
+        """What token coefficients of u add to the scores."""
         return self.labels[:, None] * (self.plain @ u.ravel()).reshape(u.shape)
 
     def logits(self, W: Float[Array, "n T"]) -> Float[Array, "n T"]:
+        """What token coefficients of W add to the logits."""
         return (self.paired @ W.ravel()).reshape(W.shape)
 
     def point(self, u: Float[Array, "n T"], W: Float[Array, "n T"]) -> JointPoint:
-        return JointPoint(u, W, self.scores(u), self.logits(W))
+        return JointPoint(u, W, self.first_scores + self.scores(u), self.first_logits + self.logits(W))
 
     def norms(self, point: JointPoint) -> tuple[Array, Array]:
         """|u| and |W|."""
-        u = jnp.vdot(point.u, self.labels[:, None] * point.scores)
-        return jnp.sqrt(jnp.maximum(u, 0.0)), jnp.sqrt(jnp.maximum(jnp.vdot(point.W, point.logits), 0.0))
+        u = jnp.vdot(point.u, self.labels[:, None] * (point.scores + self.first_scores)) + self.first_squares[0]
+        W = jnp.vdot(point.W, point.logits + self.first_logits) + self.first_squares[1]
+        return jnp.sqrt(jnp.maximum(u, 0.0)), jnp.sqrt(jnp.maximum(W, 0.0))
+
+    def length(self, move: JointPoint) -> Float[Array, ""]:
+        """Length of a displacement of both blocks together."""
+        square = jnp.vdot(move.u, self.labels[:, None] * move.scores) + jnp.vdot(move.W, move.logits)
+        return jnp.sqrt(jnp.maximum(square, 0.0))
 
     def read(self, point: JointPoint, loss: AbstractLoss) -> JointReading:
         """Loss and both gradient blocks, each with its own scale."""

@@ -96,7 +96,7 @@ def context_bias(seed: int, full: bool, progress: Callable[[str], None]) -> Resu
 def beyond_a3(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     sizes = (0.05, 0.2, 0.4, 0.8, 1.5, 3.0) if full else (0.05, 0.2, 0.8, 1.5)
     counts = (50, 100, 200, 400, 800) if full else (50, 100, 200, 400)
-    draws = 40_000 if full else 4000
+    draws = 20_000 if full else 4000
     x, lines, rows = np.array(counts, float), [], []
     for size in sizes:
         progress(f"s_1 = {size}")

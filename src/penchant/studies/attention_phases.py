@@ -122,6 +122,7 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                         f"{done}/{len(sets)}",
                         len(local),
                         sum(limit.reached.locally_optimal for limit in local if limit.reached is not None),
+                        f"{np.nanmedian([limit.misalignment for limit in limits]):.1e}" if limits else "",
                     )
                 )
             label = f"{'equal' if equal else 'random'} scores, common part {shift:g}"
@@ -134,6 +135,11 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                         verdict,
                     )
                 )
+    called = sum(int(row[5]) for row in rows), sum(int(row[4]) for row in rows)
+    verdict = at_least(
+        called[0] / max(called[1], 1), 1.0, f"share of the {called[1]} local runs on a locally optimal selection"
+    )
+    findings.append(Finding("Runs that end locally end on a locally optimal selection.", verdict))
     progress("threshold of the second score gap")
     low, high = threshold(3 if full else 2)
     width = at_most(
@@ -150,7 +156,15 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     table = Table(
         "phase",
         "Global runs among feasible data sets",
-        ("d", "scores", "common part", "global / feasible", "local", "of these on a locally optimal selection"),
+        (
+            "d",
+            "scores",
+            "common part",
+            "global / feasible",
+            "local",
+            "of these on a locally optimal selection",
+            "median 1 - corr to the reached direction",
+        ),
         tuple(rows),
         "n = 5, T = 4; normalised descent from zero; a common vector of the given length is added to every token.",
     )

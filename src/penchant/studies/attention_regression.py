@@ -44,7 +44,7 @@ def _rules(full: bool) -> dict[str, Any]:
         "SGD, step 0.3": PlainDescent(0.3),
         "Adam, 0.03": LayerAdam(0.03),
         "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
-        "Shampoo, 0.1": LayerShampoo(0.1),
+        "Shampoo, 3": LayerShampoo(3.0),
     }
     if find_spec("optax") is not None:
         from ..bridge.optax import muon

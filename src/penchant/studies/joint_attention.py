@@ -5,16 +5,17 @@ from collections.abc import Callable
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..diagnostics.joint import joint_misalignments
-from ..optimisers.joint import BlockNormalised, scheduled_descent
+from ..diagnostics.joint import decoder_margins, joint_misalignments
+from ..optimisers.joint import scheduled_descent
 from ..settings.base import Setting
-from ..settings.joint import TokenGram, marked_tokens
+from ..settings.joint import JointTokens, TokenGram, marked_tokens
 from ..settings.losses import Exponential
 from ..theorems import joint_attention_evidence as evidence
 from ..theorems.catalogue import judge, predict
-from ..theorems.joint_limits import detect_joint_limit, joint_references
+from ..theorems.joint_limits import JointReferences, joint_references
 from ..training.joint import JointTrajectory, train_joint
-from ..training.recorders import LogSpaced
+from ..training.recorders import At, LogSpaced
+from . import joint_support
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 _SHOWN = (10, 100, 1000, 10_000)
@@ -34,14 +35,19 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         )
     tables = [_values(runs, found), _exponents(progress)]
     figures = _figures(runs, found)
-    progress("crowded data: samples that do not support the decoder")
-    figure, table, more = _crowded(full)
+    if full:
+        progress("Eq. (13) to 1e6 steps")
+        tables.append(_far(data, found))
+    progress("samples that do not support the decoder")
+    leaning_figure, leaning_table, findings_without = joint_support.leaning()
+    figure, table, more = joint_support.crowded(full)
     definitions = {
         **DEFINITIONS,
         "W_mm": "maximum-margin direction of the optimal tokens",
         "u_mm": "maximum-margin decoder of the optimal tokens",
         "Eq. (13)": "u moves by length/(t+1)^(2/3) and W by length/(t+1), each along its normalised gradient",
         "NGD": "each block normalised by its own gradient norm; joint NGD: both by the norm of the whole gradient",
+        "support-only program": "maximum-margin direction of the samples that support the decoder",
         "offset program": "largest smallest sum of attention margin and decoder margin over unit W",
     }
     kept = (
@@ -49,15 +55,18 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         if full
         else {}
     )
-    return Result((*findings, *more), (*figures, figure), (*tables, table), kept, definitions)
+    all_figures = (*figures, leaning_figure, figure)
+    return Result(
+        (*findings, *findings_without, *more), all_figures, (*tables, leaning_table, table), kept, definitions
+    )
 
 
-def _values(runs: dict[str, JointTrajectory], found: object) -> Table:
+def _values(runs: dict[str, JointTrajectory], found: JointReferences) -> Table:
     rows = []
     for name, one in runs.items():
-        distance = joint_misalignments(one, found.attention.weight)  # pyright: ignore[reportAttributeAccessIssue]
+        distance = joint_misalignments(one, found.attention.weight)
         at = [int(np.flatnonzero(one.steps >= step)[0]) for step in _SHOWN]
-        decoder = misalignment(one.decoder(), found.decoder.weight)  # pyright: ignore[reportAttributeAccessIssue]
+        decoder = misalignment(one.decoder(), found.decoder.weight)
         capped = "" if one.first_capped < 0 else str(one.first_capped)
         rows.append(
             (
@@ -79,7 +88,7 @@ def _values(runs: dict[str, JointTrajectory], found: object) -> Table:
         "|u|",
         "cap binds at",
     )
-    caption = f"|W_mm| = {found.attention.value:.10f}, |u_mm| = {found.decoder.value:.10f}."  # pyright: ignore[reportAttributeAccessIssue]
+    caption = f"|W_mm| = {found.attention.value:.10f}, |u_mm| = {found.decoder.value:.10f}."
     return Table("values", "Joint training, 10 000 steps", columns, tuple(rows), caption)
 
 
@@ -93,10 +102,10 @@ def _exponents(progress: Callable[[str], None]) -> Table:
     return Table("exponents", "Measured exponents", ("rule", "|W|", "|u|", "1 - corr of W"), tuple(rows), caption)
 
 
-def _figures(runs: dict[str, JointTrajectory], found: object) -> list[Figure]:
+def _figures(runs: dict[str, JointTrajectory], found: JointReferences) -> list[Figure]:
     curve = lambda series: tuple(Line(name, one.steps[2:], series(one)[2:]) for name, one in runs.items())
-    attention = lambda one: joint_misalignments(one, found.attention.weight)  # pyright: ignore[reportAttributeAccessIssue]
-    decoder = lambda one: joint_misalignments(one, found.decoder.weight, "u")  # pyright: ignore[reportAttributeAccessIssue]
+    attention = lambda one: joint_misalignments(one, found.attention.weight)
+    decoder = lambda one: joint_misalignments(one, found.decoder.weight, "u")
     return [
         Figure(
             "loss",
@@ -131,61 +140,26 @@ def _figures(runs: dict[str, JointTrajectory], found: object) -> list[Figure]:
     ]
 
 
-def _crowded(full: bool) -> tuple[Figure, Table, list[Finding]]:
-    """Data in 14 dimensions: the selection that was reached, and which program W solves for it."""
-    seeds = (0, 1, 2, 11, 12, 13, 14, 15) if full else (1, 2)
-    sets = [marked_tokens(10, 2, 14, 0.3, 3.0, seed) for seed in seeds]
-    rows, lines, findings = [], [], []
-    for name, rule in {"NGD": BlockNormalised(0.05), "Eq. (13)": scheduled_descent(0.3)}.items():
-        for seed, one in zip(seeds, train_joint(sets, rule, steps=60_000, recorder=LogSpaced(61)), strict=True):
-            limit, found = detect_joint_limit(one), joint_references(one.data)
-            support = (
-                limit.references.decoder.support.sum() if limit.references is not None else found.decoder.support.sum()
-            )
-            numbers = (
-                misalignment(one.weight(), found.attention.weight),
-                limit.attention,
-                limit.offset,
-                limit.support_only,
-                limit.decoder,
-            )
-            rows.append((name, seed, limit.kind, f"{support}/10", *(f"{value:.3g}" for value in numbers)))
-            if seed == 2:
-                setting = Setting(one.data, TokenGram(one.data), Exponential())
-                prediction = predict(setting, rule)
-                statement = f"Without full support, seed 2, {name}: {prediction.theorem.statement}"
-                findings.append(Finding(statement, judge(prediction, one), prediction.theorem.citation))
-                lines.append(
-                    Line(f"{name}: to W_mm", one.steps[2:], joint_misalignments(one, found.attention.weight)[2:])
-                )
-                offset = joint_misalignments(one, found.offset.weight)[2:]
-                lines.append(Line(f"{name}: to the offset program", one.steps[2:], offset, "prediction"))
+def _far(data: JointTokens, found: JointReferences) -> Table:
+    """Eq. (13) to a million steps: 1 - corr like (log t)^-2, log L like -3 length t^(1/3) / |u_mm|, the margin of u to its best."""
+    decades = tuple(10**k for k in range(2, 7))
+    one = train_joint(data, scheduled_descent(evidence.LONG), steps=decades[-1], recorder=At(decades))
+    at = np.searchsorted(one.steps, decades)
+    distance = joint_misalignments(one, found.attention.weight)[at]
+    slope = np.diff(one.log_loss[at]) / np.diff(np.cbrt(one.steps[at])) * found.decoder.value / (3 * evidence.LONG)
+    margin = decoder_margins(one)[at] * found.decoder.value
+    rows = tuple(
+        (f"1e{k + 2}", f"{distance[k]:.3g}", f"{slope[k - 1]:.5f}" if k else "", f"{margin[k]:.3f}") for k in range(5)
+    )
+    exponent = np.log(distance[-1] / distance[-3]) / np.log(np.log(1e6) / np.log(1e4))
     columns = (
-        "rule",
-        "seed",
-        "limit",
-        "support of u",
-        "to W_mm",
-        "to W of reached tokens",
-        "to offset program",
-        "to support-only program",
-        "u to its program",
-    )
-    caption = "All distances are 1 - corr; the last four refer to the selection that was reached, and are empty while attention is not concentrated."
-    table = Table(
-        "crowded", "When some samples do not support the decoder (n=10, T=2, d=14)", columns, tuple(rows), caption
-    )
-    figure = Figure(
-        "crowded",
-        "Without full support W does not tend to W_mm",
         "step",
-        "1 - corr",
-        tuple(lines),
-        "Seed 2: block-normalised descent solves the offset program; under Eq. (13) W turns away from W_mm.",
-        "log",
-        "log",
+        "1 - corr of W",
+        "slope of log L in t^(1/3) since the last row, over its limit",
+        "margin ratio of u",
     )
-    return figure, table, findings
+    caption = f"Length {evidence.LONG:g}; exponent of 1 - corr in log t over the last two decades {exponent:.2f}."
+    return Table("far", "Eq. (13) to a million steps", columns, rows, caption)
 
 
 STUDY = Study(

@@ -16,7 +16,7 @@ from ..settings.generators import signal_tokens
 from ..settings.losses import Exponential
 from ..settings.parametrisations import Gram
 from ..theorems.catalogue import judge, predict
-from ..theorems.self_attention_claims import naive_gradient_error, sharp_constant
+from ..theorems.self_attention_evidence import naive_gradient_error, sharp_constant
 from ..training.events import MarginAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train

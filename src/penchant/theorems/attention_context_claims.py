@@ -57,7 +57,7 @@ def loss_bias_of_minimum(planted: bool) -> Verdict:
     """On the minima, by Monte Carlo; planted: without the normaliser det(I - 2V'V)^(-1/2), that is the bias of linear attention."""
     problem = scaling_problem()
     layer = spectral_layer(problem)
-    found = extrapolated_loss_bias(problem, layer, 25, 40_000)
+    found = extrapolated_loss_bias(problem, layer, 25, 60_000)  # as many as below: one compilation for both
     predicted = float(np.asarray(problem.sizes).sum()) if planted else loss_bias(problem, layer)
     return agrees(found, predicted, "n (E L_n - L)")
 

@@ -19,6 +19,7 @@ from . import (
     isometry_claims,
     joint_attention,
     joint_attention_claims,
+    joint_attention_findings,
     key_query,
     key_query_claims,
     key_query_limits_claims,
@@ -32,7 +33,9 @@ from . import (
     notes_slips_claims,
     q_alpha_claims,
     self_attention,
+    self_attention_assumption_claims,
     self_attention_claims,
+    self_attention_sharp_claims,
     sparse_recovery_claims,
 )
 from .base import Claim, Prediction, Theorem
@@ -59,7 +62,10 @@ _EVIDENCE = (
     label_noise_claims,
     label_noise_law_claims,
     self_attention_claims,
+    self_attention_sharp_claims,
+    self_attention_assumption_claims,
     joint_attention_claims,
+    joint_attention_findings,
     key_query_claims,
     key_query_rates_claims,
     key_query_limits_claims,

@@ -33,6 +33,12 @@ def _lengths(data: JointTokens) -> tuple[np.ndarray, np.ndarray]:
     return lengths[optimal], lengths[~optimal]
 
 
+def zero_start(gram: TokenGram) -> Hypothesis:
+    """Condition C1: training starts at W = 0, u = 0."""
+    size = float(np.sqrt(np.asarray(gram.first_squares).sum()))
+    return Hypothesis("zero_start", size == 0, -size, "", "minus the norm of the start")
+
+
 def long_optimal_tokens(data: JointTokens) -> Hypothesis:
     """Condition C2: optimal tokens are longer than the others by a factor 3/2."""
     optimal, others = _lengths(data)
@@ -63,7 +69,10 @@ def short_joint_steps(length: float, data: JointTokens) -> Hypothesis:
 
 
 def decoder_support(found: JointReferences) -> Hypothesis:
-    """Condition C5, missing in the paper: every sample is a support vector of the decoder program."""
+    """Condition C5: every sample is a support vector of the decoder program.
+
+    Near-orthogonality (C3) implies it; where C3 fails, the conclusion on W stands or falls with it.
+    """
     dual = found.decoder.dual / found.decoder.dual.max()
     worst = int(dual.argmin())
     detail = "smallest multiplier of the decoder program, relative to the largest; where it is 0, W tends elsewhere"
@@ -93,7 +102,11 @@ class _JointTheorem(Theorem):
         others = {
             name: weight for name, weight in others.items() if misalignment(weight, found.attention.weight) > _SAME
         }
-        hypotheses = (*_shared(setting.data, found), *self.hypotheses(setting, optimiser, found.attention))
+        hypotheses = (
+            zero_start(setting.parametrisation),
+            *_shared(setting.data, found),
+            *self.hypotheses(setting, optimiser, found.attention),
+        )
         return Prediction(self, setting, hypotheses, found.attention, rivals(found.attention, others), self.rate)
 
     def judge(self, prediction: Prediction, run: Any) -> Verdict:

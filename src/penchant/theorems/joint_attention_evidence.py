@@ -8,10 +8,16 @@ from ..diagnostics.joint import joint_misalignments
 from ..diagnostics.rates import Rate, log_log_slope, rate
 from ..optimisers.joint import BlockNormalised, JointDescent, JointNormalised, JointPolyak, scheduled_descent
 from ..settings.joint import JointTokens, marked_tokens
+from ..settings.joint_generators import leaning_tokens
 from ..training.joint import JointTrajectory, train_joint
 from ..training.recorders import At, Every, LogSpaced
+from ..verdict import Outcome
+from .base import Claim
+from .joint_attention import longest_token
 from .joint_limits import JointReferences, joint_references
+from .self_attention import VASUDEVA
 
+PAPER = "self_attention_rates"
 SEEDS = range(10)
 RULES = {
     "GD": JointDescent(0.1),
@@ -76,3 +82,30 @@ def attention_rate(name: str) -> Rate:
 def norm_rate(name: str, block: str) -> Rate:
     """Exponent of |W| or |u| over steps 1e3 to 1e4."""
     return rate([log_log_slope(run.steps, getattr(run, f"norm_{block}"), (1e3, 1e4)) for run in fleet(name)])
+
+
+@cache
+def leaning_data() -> tuple[JointTokens, ...]:
+    """One sample does not support the decoder; C2 holds, and C3 fails as little as it can where C5 fails."""
+    return tuple(leaning_tokens(seed=seed) for seed in range(7))
+
+
+@cache
+def leaning_runs(name: str) -> tuple[JointTrajectory, ...]:
+    """At the longest step of C4: Eq. (13) for 1e5 steps, or block-normalised descent for 1e4."""
+    length = 1 / (4 * longest_token(leaning_data()[0]) ** 2)
+    rule, steps = (BlockNormalised(length), 10_000) if name == "NGD" else (scheduled_descent(length), 100_000)
+    return tuple(train_joint(leaning_data(), rule, steps=steps, recorder=LogSpaced(101)))
+
+
+def leaning_rate(name: str, program: str) -> Rate:
+    """Exponent in log t of 1 - corr of W to a program of the optimal tokens, over steps 1e3 to 1e5."""
+    slopes = []
+    for run in leaning_runs(name):
+        distance = joint_misalignments(run, getattr(joint_references(run.data), program).weight)
+        slopes.append(log_log_slope(np.log(np.maximum(run.steps, 1)), distance, (np.log(1e3), np.log(1e5))))
+    return rate(slopes)
+
+
+def joint_claim(name: str, statement: str, source: str, check: object, expected: Outcome = Outcome.confirmed) -> Claim:
+    return Claim(f"self-attention-joint/{name}", PAPER, statement, f"{VASUDEVA}, {source}", check, expected)  # pyright: ignore[reportArgumentType]

@@ -63,7 +63,7 @@ def time_scale(planted: bool, chains: int = CHAINS) -> Verdict:
     run, law = noisy(chains), drift()
     fall, error = mean_and_error(-run.log_product.mean(axis=2)[1:])  # columns have c_j = 1: average over coordinates
     predicted = (law.log_product[0] - law.log_product[1:]).mean(axis=1) * (0.5 if planted else 1.0)
-    leading = (law.log_product[0] - np.stack([leading_levels(law.data, k) for k in law.steps[1:]])).mean(axis=1)
+    leading = (law.log_product[0] - np.stack([leading_levels(law.data, float(k)) for k in law.steps[1:]])).mean(axis=1)
     return at_most(
         float((np.abs(fall - predicted) / error).max()),
         _WIDTH,
@@ -137,7 +137,7 @@ def _raw() -> np.ndarray:
     columns = np.asarray((data.inputs**2).mean(axis=0))
     rows = []
     for count in np.linspace(0, 160_000, 33):
-        levels = leading_levels(data, count) / 2
+        levels = leading_levels(data, float(count)) / 2
         weight = np.abs(limit_of(data, np.stack([levels, levels])))
         rows.append((count, weight.sum(), columns @ weight))
     return np.array(rows)

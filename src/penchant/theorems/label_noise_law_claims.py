@@ -55,7 +55,7 @@ def effective_loss(planted: bool) -> Verdict:
     start, step, counts = np.full((2, 30), ALPHA), 0.005, (5_000, 20_000)
     deviation = float(np.sqrt(2.0)) if planted else 1.0
     found = regularised_descent(data, start, step=step, deviation=deviation, steps=counts).log_product
-    predicted = leading_levels(data, counts[1]) - leading_levels(data, counts[0])
+    predicted = leading_levels(data, float(counts[1])) - leading_levels(data, float(counts[0]))
     return at_most(
         float(np.abs((found[2] - found[1]) / predicted - 1).max()),
         1e-3,

@@ -1,6 +1,7 @@
 """The embedded problem of the claims on label noise, its noisy runs and the laws for them, each computed once."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 
@@ -65,12 +66,12 @@ def predicted_norms() -> np.ndarray:
     """l1 norm of the noise-off limit at every record: second moments, and leading order (two columns)."""
     law = drift()
     rows = [
-        (np.abs(limit_of(law.data, params)).sum(), np.abs(leading_limit(law.data, count)).sum())
+        (np.abs(limit_of(law.data, params)).sum(), np.abs(leading_limit(law.data, float(count))).sum())
         for count, params in zip(law.steps, law.log_params, strict=True)
     ]
     return np.array(rows)
 
 
-def mean_and_error(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean over the last axis and its standard error."""
+def mean_and_error(values: np.ndarray) -> tuple[Any, Any]:
+    """Mean over the last axis and its standard error: arrays, or numbers where there is no other axis."""
     return values.mean(axis=-1), values.std(axis=-1, ddof=1) / np.sqrt(values.shape[-1])

@@ -5,6 +5,7 @@ taken, the status says so, and the last finite layer stays. `throw=True` turns t
 """
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +164,15 @@ def train_attention(
 
 
 class _State(eqx.Module):
+    """A run between two steps; `observed` says that `loss` and `gradient` are those of `layer`."""
+
     layer: AttentionLayer
     memory: Any
     taken: Array
     status: Array
+    loss: Array
+    gradient: AttentionLayer
+    observed: Array
 
 
 def _whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) -> Array:
@@ -184,48 +190,48 @@ def _scan(
     draws: Any,
     schedule: Array,
 ) -> tuple[_State, dict[str, Array]]:
-    """One while loop between records: a run that has ended costs nothing more."""
-    evaluate = lambda state: source.evaluate(state.layer, jax.tree.map(lambda leaf: leaf[state.taken], draws))
+    """One while loop between records, whose last turn only looks: the evaluation, which is most of the program, is compiled once."""
 
-    def step(state: _State) -> _State:
-        _, gradient = evaluate(state)
-        change, memory = rule.update(gradient, state.memory, state.layer)
+    def move(state: _State) -> _State:
+        change, memory = rule.update(state.gradient, state.memory, state.layer)
         layer = jax.tree.map(jnp.add, state.layer, change)
         size = jnp.linalg.norm(source.problem.whiten(layer))
         ending = jnp.where(jnp.isfinite(size), int(Status.diverging_step), int(Status.not_finite))
-        kept = _State(state.layer, state.memory, state.taken, ending.astype(state.status.dtype))
-        moved = _State(layer, memory, state.taken + 1, state.status)
-        return jax.tree.map(lambda new, old: jnp.where(size <= LARGEST, new, old), moved, kept)
+        rest = (state.loss, state.gradient, state.observed)
+        moved = _State(layer, memory, state.taken + 1, state.status, *rest)
+        refused = _State(state.layer, state.memory, state.taken, ending.astype(state.status.dtype), *rest)
+        return jax.tree.map(lambda new, old: jnp.where(size <= LARGEST, new, old), moved, refused)
+
+    def turn(until: Array, state: _State) -> _State:
+        loss, gradient = source.evaluate(state.layer, jax.tree.map(lambda leaf: leaf[state.taken], draws))
+        last = (state.taken >= until) | (state.status != Status.running)
+        seen = _State(state.layer, state.memory, state.taken, state.status, loss, gradient, last)
+        return jax.lax.cond(last, lambda: seen, lambda: move(seen))
 
     def stretch(state: _State, until: Array) -> tuple[_State, dict[str, Array]]:
-        going = lambda state: (state.taken < until) & (state.status == Status.running)
-        state = jax.lax.while_loop(going, step, state)
-        loss, gradient = evaluate(state)
-        return state, _record(source.problem, truth, state, loss, gradient)
+        state = eqx.tree_at(lambda one: one.observed, state, jnp.zeros((), bool))
+        state = jax.lax.while_loop(lambda one: ~one.observed, partial(turn, until), state)
+        return state, _record(source.problem, truth, state)
 
-    count = jnp.zeros((), schedule.dtype)
-    begin = _State(start, rule.init(start), count, jnp.asarray(int(Status.running), jnp.int32))
+    zero, count = jnp.zeros(()), jnp.zeros((), schedule.dtype)
+    nothing = jax.tree.map(jnp.zeros_like, start)
+    status = jnp.asarray(int(Status.running), jnp.int32)
+    begin = _State(start, rule.init(start), count, status, zero, nothing, jnp.zeros((), bool))
     return jax.lax.scan(stretch, begin, schedule)
 
 
-def _record(
-    problem: AttentionRegression,
-    truth: AttentionRegression | None,
-    state: _State,
-    loss: Array,
-    gradient: AttentionLayer,
-) -> dict[str, Array]:
+def _record(problem: AttentionRegression, truth: AttentionRegression | None, state: _State) -> dict[str, Array]:
     excess = deviation = jnp.full((), jnp.nan)
     if truth is not None:
         excess = truth.excess(state.layer)
         exact = truth.whitened_gradient(truth.whiten(state.layer), Unregularised())
-        deviation = jnp.linalg.norm(_whitened_gradient(truth, gradient) - exact)
+        deviation = jnp.linalg.norm(_whitened_gradient(truth, state.gradient) - exact)
     return {
         "steps": state.taken,
         "value": state.layer.value,
         "key_query": state.layer.key_query,
-        "loss": loss,
-        "gradient_norm": jnp.linalg.norm(_whitened_gradient(problem, gradient)),
+        "loss": state.loss,
+        "gradient_norm": jnp.linalg.norm(_whitened_gradient(problem, state.gradient)),
         "excess": excess,
         "deviation": deviation,
     }

@@ -8,11 +8,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
 from ..errors import ArgumentError
 from ..optimisers.joint import AbstractJointRule
-from ..settings.joint import JointPoint, JointTokens, TokenGram
+from ..settings.joint import JointPoint, JointStart, JointTokens, TokenGram
 from ..settings.losses import AbstractLoss, Exponential
 from .recorders import LogSpaced
 from .status import Status
@@ -25,6 +25,7 @@ _SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W"
 
 class _Carry(eqx.Module):
     point: JointPoint
+    memory: JointPoint | None
     count: Int[Array, ""]
     status: Int[Array, ""]
     first_capped: Int[Array, ""]
@@ -34,7 +35,8 @@ class JointTrajectory(eqx.Module):
     """R records of one joint run.
 
     `log_loss`, the norms of u and W, `log_slope_*` = log|grad_* log L|, `scores` and `logits` (R x n x T), `outputs` z
-    (R x n), and the token coefficients `u`, `W` (R x n x T); `first_capped` is the step at which a cap first decided, or -1.
+    (R x n), and the token coefficients `u`, `W` (R x n x T) of what training has added to `start` (None: zero);
+    `first_capped` is the step at which a cap first decided, or -1.
     """
 
     data: JointTokens
@@ -50,6 +52,7 @@ class JointTrajectory(eqx.Module):
     outputs: np.ndarray
     u: np.ndarray
     W: np.ndarray
+    start: JointStart | None
     first_capped: int = eqx.field(static=True)
     status: Status = eqx.field(static=True)
     header: dict = eqx.field(static=True)
@@ -59,11 +62,13 @@ class JointTrajectory(eqx.Module):
 
     def decoder(self, record: int = -1) -> np.ndarray:
         """u as a vector."""
-        return np.einsum("nt,ntd->d", self.u[record], self.data.tokens)
+        added = np.einsum("nt,ntd->d", self.u[record], self.data.tokens)
+        return added if self.start is None else added + np.asarray(self.start.u)
 
     def weight(self, record: int = -1) -> np.ndarray:
         """W as a matrix."""
-        return np.einsum("nt,ntd->nd", self.W[record], self.data.tokens).T @ np.asarray(self.data.queries)
+        added = np.einsum("nt,ntd->nd", self.W[record], self.data.tokens).T @ np.asarray(self.data.queries)
+        return added if self.start is None else added + np.asarray(self.start.W)
 
     def log_attention(self) -> np.ndarray:
         """log softmax of the logits, R x n x T."""
@@ -85,10 +90,13 @@ def train_joint(
     rule: AbstractJointRule,
     *,
     steps: int,
+    start: JointStart | Sequence[JointStart] | None = None,
     loss: AbstractLoss | None = None,
     recorder: Any = None,
 ) -> Any:
-    """Train W and u together from zero for `steps` steps; a list of data sets of one shape is one vectorised run.
+    """Train W and u together for `steps` steps, from zero or from `start`.
+
+    A list of data sets of one shape is one vectorised run, with one start for all or a list of as many.
 
     >>> from penchant.optimisers.joint import BlockNormalised
     >>> from penchant.settings.joint import marked_tokens
@@ -105,12 +113,17 @@ def train_joint(
         one.check_loss(loss)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ArgumentError("steps", "train_joint", "a nonnegative integer", repr(steps))
+    starts = list(start) if isinstance(start, Sequence) else [start] * len(sets)
+    if len(starts) != len(sets):
+        raise ArgumentError("start", "train_joint", f"one start, or {len(sets)} of them", f"{len(starts)} starts")
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    grams = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(TokenGram(one) for one in sets))
+    each = [TokenGram(one, begin) for one, begin in zip(sets, starts, strict=True)]
+    grams = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
     found = jax.tree.map(np.asarray, _run(grams, rule, loss, schedule))
     header = {"loss": type(loss).__name__, "optimiser": settings_of(rule), "steps": int(steps)}
     runs = [
-        _trajectory(one, loss, header, jax.tree.map(lambda leaf, k=k: leaf[k], found)) for k, one in enumerate(sets)
+        _trajectory(one, begin, loss, header, jax.tree.map(lambda leaf, k=k: leaf[k], found))
+        for k, (one, begin) in enumerate(zip(sets, starts, strict=True))
     ]
     return runs if many else runs[0]
 
@@ -123,7 +136,8 @@ def _run(grams: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule
 def _scan(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
     n = len(gram.labels)
     zeros = jnp.zeros((n, len(gram.plain) // n))
-    carry = _Carry(gram.point(zeros, zeros), jnp.asarray(0), jnp.asarray(int(Status.running)), jnp.asarray(-1))
+    memory = rule.init(JointPoint(zeros, zeros, zeros, zeros))
+    carry = _Carry(gram.point(zeros, zeros), memory, jnp.asarray(0), jnp.asarray(int(Status.running)), jnp.asarray(-1))
 
     def stretch(state: tuple, target: Array) -> tuple:
         carry, done = state
@@ -137,30 +151,18 @@ def _scan(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule
 
 
 def _step(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, carry: _Carry) -> _Carry:
-    point = carry.point
-    reading = gram.read(point, loss)
-    factors = rule.factors(reading, carry.count)
-    moved = JointPoint(
-        point.u + factors.u * reading.u.slope,
-        point.W + factors.W * reading.W.slope,
-        point.scores + factors.u * reading.u.image,
-        point.logits + factors.W * reading.W.image,
-    )
-    norm_u, norm_W = gram.norms(point)
-    length = jnp.hypot(_length(factors.u, reading.u.log_norm), _length(factors.W, reading.W.log_norm))
-    leap = length > _LEAP * jnp.maximum(1.0, jnp.hypot(norm_u, norm_W))
-    status = jnp.where(jnp.isfinite(length), int(Status.running), int(Status.not_finite))
-    status = jnp.where(leap, int(Status.diverging_step), status)
+    reading = gram.read(carry.point, loss)
+    move = rule.move(reading, carry.memory, carry.count)
+    moved = jax.tree.map(jnp.add, carry.point, move.displacement)
+    within = gram.length(move.displacement) <= _LEAP * jnp.maximum(1.0, jnp.hypot(*gram.norms(carry.point)))
+    status = jnp.where(within, int(Status.running), int(Status.diverging_step))
+    status = jnp.where(jnp.isfinite(reading.log_loss), status, int(Status.not_finite))
     status = jnp.where(carry.status == Status.running, status, carry.status)
     go = status == Status.running
-    first = jnp.where((carry.first_capped < 0) & factors.capped, carry.count, carry.first_capped)
-    advanced = _Carry(moved, carry.count + 1, status, first)
+    first = jnp.where((carry.first_capped < 0) & move.capped, carry.count, carry.first_capped)
+    advanced = _Carry(moved, move.memory, carry.count + 1, status, first)
     stopped = eqx.tree_at(lambda c: c.status, carry, status)
     return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
-
-
-def _length(factor: Float[Array, ""], log_norm: Float[Array, ""]) -> Array:
-    return jnp.where(factor > 0, factor * jnp.exp(log_norm), 0.0)
 
 
 def _record(gram: TokenGram, loss: AbstractLoss, carry: _Carry) -> dict:
@@ -182,9 +184,13 @@ def _record(gram: TokenGram, loss: AbstractLoss, carry: _Carry) -> dict:
     }
 
 
-def _trajectory(data: JointTokens, loss: AbstractLoss, header: dict, found: tuple) -> JointTrajectory:
+def _trajectory(
+    data: JointTokens, start: JointStart | None, loss: AbstractLoss, header: dict, found: tuple
+) -> JointTrajectory:
     series, status, first_capped = found
     ending = Status(int(status)) if int(status) != Status.running else Status.out_of_steps
     kept = np.concatenate([[True], np.diff(series["steps"]) > 0])  # a run that stopped repeats its last record
     series = {name: values[kept] for name, values in series.items()}
-    return JointTrajectory(data, loss, **series, first_capped=int(first_capped), status=ending, header=header)
+    return JointTrajectory(
+        data, loss, **series, start=start, first_capped=int(first_capped), status=ending, header=header
+    )

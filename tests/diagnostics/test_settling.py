@@ -1,0 +1,39 @@
+"""Rates that still drift: where the limit lies inside the interval, and where the interval must refuse to say so."""
+
+import numpy as np
+import pytest
+
+from penchant.diagnostics.rates import linear_slope, log_linear_slope, log_log_slope, rate, settling
+from penchant.errors import ArgumentError
+from penchant.verdict import Outcome, covers
+
+X = np.geomspace(1, 1e5, 400)
+
+
+@pytest.mark.parametrize("power", [0.5, 1.0, 2.0])
+def test_the_limit_of_a_power_law_with_a_power_correction_is_inside(power, rng):
+    series = [(X, (1 + c * X**-power) * X**-1.5) for c in rng.uniform(1, 3, 6)]
+    found = settling(series, (1e2, 1e4))
+    assert covers(found, -1.5, "exponent").outcome is Outcome.confirmed
+    assert covers(found, -1.0, "exponent").outcome is Outcome.refuted
+    assert abs(found.late.slope + 1.5) < abs(found.early.slope + 1.5)
+
+
+def test_a_logarithmic_correction_is_not_taken_for_its_limit():
+    found = settling([(X, X**-1.5 * np.log(X + 1) ** c) for c in (1.9, 2.0, 2.1)], (1e2, 1e4))
+    assert covers(found, -1.5, "exponent").outcome is Outcome.refuted
+
+
+def test_slopes_of_exponentials_and_of_logarithms():
+    assert log_linear_slope(X, np.exp(-0.01 * X), (1.0, 100.0)) == pytest.approx(-0.01, rel=1e-12)
+    assert linear_slope(X, 3 * X - 1, (10.0, 1e3)) == pytest.approx(3.0, rel=1e-12)
+    assert log_log_slope(X, 2 * X**0.25, (10.0, 1e3)) == pytest.approx(0.25, rel=1e-12)
+    with pytest.raises(ArgumentError, match="log_linear_slope"):
+        log_linear_slope(X, X, (1e6, 1e7))
+
+
+def test_one_run_has_no_interval_but_a_drift():
+    found = settling([(X, (1 + 1 / X) / X)], (1e2, 1e4))
+    assert np.isnan(rate([1.0]).half_width)
+    assert 0 < found.reach < 0.01
+    assert covers(found, -1.0, "exponent").outcome is Outcome.confirmed
