@@ -170,8 +170,8 @@ def train(options: Namespace) -> dict[str, Any]:
     sample, truth = _sample(options)
     rule, source = rule_of(options), _source(options, sample)
     steps = 200 if options.steps is None else options.steps
-    run = train_attention(source, rule, _start(options, sample), steps=steps, truth=truth)
     advice = advise(sample)
+    run = train_attention(source, rule, _start(options, sample), steps=steps, truth=truth)
     floor = _floor(sample, advice, options.batch)
     verdict = _judge(run, floor, truth)
     content: dict[str, Any] = {
@@ -245,6 +245,10 @@ def _judge(run: AttentionRun, floor: float | None, truth: AttentionRegression | 
     return at_most(float(run.excess[-1]), 4 * floor, "excess, against four times its predicted floor")
 
 
+def _slack(hypothesis: dict[str, Any]) -> str:
+    return "unknown" if np.isnan(hypothesis["slack"]) else f"{hypothesis['slack']:.4g}"
+
+
 def print_prediction(content: dict[str, Any]) -> None:
     found = content["estimate"]
     sizes = ", ".join(f"{size:.4g}" for size in found["sizes"])
@@ -258,9 +262,7 @@ def print_prediction(content: dict[str, Any]) -> None:
     for hypothesis in content["hypotheses"]:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
-        print(
-            f"hypothesis {mark}  {hypothesis['name']}: slack {hypothesis['slack']:.4g}{offender} ({hypothesis['detail']})"
-        )
+        print(f"hypothesis {mark}  {hypothesis['name']}: slack {_slack(hypothesis)}{offender} ({hypothesis['detail']})")
     floors = content["floors"]
     print(
         f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
@@ -290,7 +292,7 @@ def print_run(content: dict[str, Any]) -> None:
         f"excess     {number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {number(content['predicted_excess'])}"
     )
     for hypothesis in content["hypotheses"]:
-        print(f"hypothesis FAILS  {hypothesis['name']}: slack {hypothesis['slack']:.4g} ({hypothesis['detail']})")
+        print(f"hypothesis FAILS  {hypothesis['name']}: slack {_slack(hypothesis)} ({hypothesis['detail']})")
     print(f"verdict    {content['verdict']}: {content['inequality']}")
     for warning in content["warnings"]:
         print(f"warning    {warning}")

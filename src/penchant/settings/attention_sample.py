@@ -14,6 +14,7 @@ from .check import real_array
 
 GAUGES = ("identity", "plus", "minus")
 KEYS = ("batch", "full")
+_CONSTANT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
 
 class AttentionSample(eqx.Module):
@@ -40,6 +41,8 @@ class AttentionSample(eqx.Module):
         (n, d), m = inputs.shape, targets.shape[1]
         if len(targets) != n:
             raise ArgumentError("targets", owner, f"one row per row of inputs ({n})", f"{len(targets)} rows")
+        if not targets.any():
+            raise ArgumentError("targets", owner, "not all 0, as there is nothing to learn then", "only zeros")
         if not 0 <= ridge < np.inf:
             raise ArgumentError("ridge", owner, "nonnegative and finite", ridge)
         if n < d and ridge == 0:
@@ -61,6 +64,22 @@ class AttentionSample(eqx.Module):
     def size(self) -> int:
         """n."""
         return self.inputs.shape[0]
+
+
+def noise_level(problem: AttentionRegression, samples: int) -> float:
+    """How far the estimated sizes of A Sigma^(1/2) are from the true ones: noise of the targets and of the covariance."""
+    m, d = problem.planted.shape
+    return float(np.sqrt(float(problem.noise) * (m + d) / samples) + float(problem.sizes[0]) * np.sqrt(d / samples))
+
+
+def mean_scores(inputs: Any) -> np.ndarray:
+    """|mean| of each column in standard errors; infinite for a column that is constant and not 0."""
+    inputs = np.asarray(inputs, float)
+    mean, deviation = np.abs(inputs.mean(axis=0)), inputs.std(axis=0)
+    constant = deviation <= _CONSTANT * np.abs(inputs).max(axis=0)
+    return np.where(
+        constant, np.where(mean > 0, np.inf, 0.0), mean * np.sqrt(len(inputs)) / np.where(constant, 1.0, deviation)
+    )
 
 
 def gauge_rotation(problem: AttentionRegression, gauge: str) -> np.ndarray:

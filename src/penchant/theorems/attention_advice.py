@@ -7,7 +7,7 @@ from ..errors import ThresholdError
 from ..optimisers.preconditioned import DefaultStep, PreconditionedDescent
 from ..settings.attention_geometry import GEOMETRIES
 from ..settings.attention_regression import AttentionRegression
-from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.attention_sample import AttentionSample, noise_level, spectral_layer
 from ..settings.context_bias import Scale, minimum_bias, optimal_scale, oracle_shift, sample_floor, spectral_floor
 from .attention_regression import (
     asymptotic_factor,
@@ -16,7 +16,6 @@ from .attention_regression import (
     full_rank,
     gaussian_inputs,
     near_minima,
-    noise_level,
     positive_definite,
 )
 from .base import Hypothesis

@@ -12,6 +12,7 @@ from ..settings.attention_curvature import attraction_radius, contraction, curva
 from ..settings.attention_geometry import AbstractGeometry, Euclidean, Left, TwoSided
 from ..settings.attention_moments import integrable_radius, moment_threshold
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_sample import mean_scores, noise_level
 from ..training.population import AttentionTrajectory
 from ..verdict import Outcome, Verdict
 from .base import Hypothesis, Prediction, Rival, Theorem
@@ -21,6 +22,7 @@ GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear
 PAPER = "attention_regression"
 _DEVIATIONS = 5.0  # z-scores beyond this are not chance
 _SINGULAR = 1e-14
+_FLAT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
 
 def _kind(samples: int | None) -> str:
@@ -39,12 +41,6 @@ def positive_definite(problem: AttentionRegression, samples: int | None = None) 
     if samples is not None:
         detail += f"; the estimate is good to {values[-1] * np.sqrt(len(values) / samples):.2g}"
     return Hypothesis("A1_covariance", slack > 0, slack, _direction(vectors[:, 0]), detail)
-
-
-def noise_level(problem: AttentionRegression, samples: int) -> float:
-    """How far the estimated sizes of A Sigma^(1/2) are from the true ones: noise of the targets and of the covariance."""
-    m, d = problem.planted.shape
-    return float(np.sqrt(float(problem.noise) * (m + d) / samples) + float(problem.sizes[0]) * np.sqrt(d / samples))
 
 
 def full_rank(problem: AttentionRegression, samples: int | None = None) -> Hypothesis:
@@ -94,11 +90,32 @@ def expected_gradients(source: str, deviation: float = 0.0) -> Hypothesis:
     return Hypothesis("expected_gradients", exact, -deviation, "" if exact else source, detail)
 
 
+def _flat_direction(inputs: np.ndarray, centred: np.ndarray) -> str:
+    """A column, or else a combination of columns, that is constant over the sample; empty where there is none."""
+    sizes = np.abs(inputs).max(axis=0)
+    constant = np.flatnonzero(centred.std(axis=0) <= _FLAT * sizes)
+    if len(constant):
+        return f"column {int(constant[0])}, which is constant"
+    values, vectors = np.linalg.eigh(centred.T @ centred / np.outer(sizes, sizes))
+    return "" if values[0] > len(values) * _SINGULAR * values[-1] else f"constant {_direction(vectors[:, 0] / sizes)}"
+
+
+def _not_normal(n: int, d: int, flat: str) -> Hypothesis:
+    """Normal inputs vary in every direction of more than d samples; up to d samples never do, once centred."""
+    if n <= d:
+        detail = f"{n} samples in {d} dimensions are too few for skewness and kurtosis"
+        return Hypothesis("gaussian_inputs", None, float("nan"), flat, detail)
+    return Hypothesis("gaussian_inputs", False, float("-inf"), flat, "estimated: normal inputs vary in every direction")
+
+
 def gaussian_inputs(inputs: Any) -> Hypothesis:
     """Mardia's skewness and kurtosis as z-scores; the worst sample is the one of largest Mahalanobis norm."""
     inputs = np.asarray(inputs, float)
     n, d = inputs.shape
     centred = inputs - inputs.mean(axis=0)
+    flat = _flat_direction(inputs, centred)
+    if flat:
+        return _not_normal(n, d, flat)
     scores = np.linalg.solve(np.linalg.cholesky(centred.T @ centred / n), centred.T).T
     third = np.einsum("ni,nj,nk->ijk", scores, scores, scores, optimize=True) / n
     freedom = d * (d + 1) * (d + 2) / 6
@@ -113,11 +130,12 @@ def gaussian_inputs(inputs: Any) -> Hypothesis:
 
 def centred_inputs(inputs: Any) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
-    inputs = np.asarray(inputs, float)
-    scores = np.abs(inputs.mean(axis=0)) / (inputs.std(axis=0) / np.sqrt(len(inputs)))
+    scores = mean_scores(inputs)
     worst = int(scores.argmax())
     slack = float(_DEVIATIONS - scores[worst])
-    return Hypothesis("centred_inputs", slack >= 0, slack, f"column {worst}", "estimated: 5 minus the largest z-score")
+    return Hypothesis(
+        "centred_inputs", slack >= 0, slack, f"column {worst}", "estimated: 5 minus the largest z-score of a mean"
+    )
 
 
 def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) -> Hypothesis:
