@@ -98,6 +98,7 @@ _PLACES = {
     "diagnostics.direction": ("misalignment", "misalignments"),
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.attention_advice": ("advise",),
+    "theorems.attention_regression": ("check_assumptions",),
     "theorems.selections": ("detect_limit",),
     "theorems.certificates": ("certificates", "certified"),
     "theorems.uniqueness": ("uniqueness",),

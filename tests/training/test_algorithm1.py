@@ -9,7 +9,7 @@ from scipy.linalg import fractional_matrix_power
 from scipy.special import softmax
 
 from penchant.bridge.optax import Transformation, muon
-from penchant.errors import ArgumentError, DivergenceError, ThresholdError
+from penchant.errors import ArgumentError, DivergenceError, PenchantWarning, ThresholdError
 from penchant.optimisers.layer_rules import LayerAdam, LayerShampoo, PlainDescent
 from penchant.optimisers.preconditioned import PreconditionedDescent
 from penchant.settings.attention_balance import Unregularised
@@ -208,6 +208,7 @@ def test_a_run_is_saved_whole(tmp_path):
     [
         (lambda: Minibatch(SAMPLE, 1), "size"),
         (lambda: Minibatch(SAMPLE, 51), "size"),
+        (lambda: Minibatch(SAMPLE, 10.5), "size"),
         (lambda: Minibatch(SAMPLE, 5, keys="all"), "keys"),
         (lambda: FullSample(SAMPLE, form="sparse"), "form"),
         (lambda: PreconditionedDescent("right"), "geometry"),
@@ -240,3 +241,13 @@ def test_the_oracle_names_the_threshold_of_its_bias():
 def test_a_sample_of_another_shape_is_refused():
     with pytest.raises(ArgumentError, match="targets"):
         AttentionSample(np.ones((4, 2)), np.ones((3, 2)))
+
+
+def test_algorithm1_warns_once_of_what_the_data_show(rng):
+    inputs = rng.standard_normal((300, 3)) + np.array([0.0, 2.0, 0.0])
+    sample = AttentionSample(inputs, inputs @ rng.standard_normal((3, 2)))
+    with pytest.warns(PenchantWarning) as caught:
+        algorithm1(sample, steps=1, rule=PreconditionedDescent("two_sided", "adaptive"))
+    (text,) = (str(one.message) for one in caught)
+    assert all(word in text for word in ("m = 2 < d = 3", "A3", "column 1"))
+    algorithm1(SAMPLE, steps=1)  # warnings are errors here

@@ -28,12 +28,27 @@ class AttentionLayer(eqx.Module):
     key_query: Float[Array, "d d"]
 
     def __init__(self, value: Any, key_query: Any):
-        self.value, self.key_query = jnp.asarray(value, float), jnp.asarray(key_query, float)
+        self.value, self.key_query = _matrix(value, "value"), _matrix(key_query, "key_query")
+        width = self.value.shape[1]
+        if self.key_query.shape != (width, width):
+            required = f"of shape {(width, width)}, as value has {width} columns"
+            raise ArgumentError("key_query", "AttentionLayer", required, f"shape {self.key_query.shape}")
 
     @property
     def stacked(self) -> Float[Array, "rows d"]:
         """[U; V'], the gauge group acts on the right of both blocks."""
         return jnp.concatenate([self.value, self.key_query.T])
+
+
+def _matrix(block: Any, name: str) -> Array:
+    """A block of a layer with two axes; its entries may be traced, so they are not looked at."""
+    try:
+        array = jnp.asarray(block, float)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(name, "AttentionLayer", "a real matrix", f"{type(block).__name__} ({error})") from None
+    if array.ndim != 2:
+        raise ArgumentError(name, "AttentionLayer", "a matrix", f"shape {array.shape}")
+    return array
 
 
 def symmetric_roots(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -148,6 +163,10 @@ class AttentionRegression(eqx.Module):
 
     def unwhiten(self, whitened: Float[Array, "rows d"]) -> AttentionLayer:
         """The layer of a point in whitened coordinates."""
+        m, d = self.planted.shape
+        if whitened.shape != (m + d, d):
+            required = f"of shape {(m + d, d)}: U above the transpose of V"
+            raise ArgumentError("whitened", "AttentionRegression.unwhiten", required, f"shape {whitened.shape}")
         upper, lower = whitened[: self.outputs], whitened[self.outputs :]
         return AttentionLayer(upper @ self.inverse_root, self.inverse_root @ lower.T @ self.inverse_root)
 

@@ -9,11 +9,13 @@ from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
 from .attention_curvature import balanced_point
+from .attention_moments import moment_threshold
 from .attention_regression import AttentionLayer, AttentionRegression
 from .check import real_array
 
 GAUGES = ("identity", "plus", "minus")
 KEYS = ("batch", "full")
+DEVIATIONS = 5.0  # z-scores beyond this are not chance
 _CONSTANT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
 
@@ -46,7 +48,7 @@ class AttentionSample(eqx.Module):
         if not 0 <= ridge < np.inf:
             raise ArgumentError("ridge", owner, "nonnegative and finite", ridge)
         if n < d and ridge == 0:
-            fix = "more samples, fewer columns, or `ridge=` some positive number"
+            fix = "more samples, fewer columns, or a positive ridge (`ridge=`, on the command line `--ridge`)"
             raise ArgumentError(
                 "inputs", owner, f"at least d = {d} rows: the covariance is singular otherwise", f"{n} rows", fix
             )
@@ -80,6 +82,20 @@ def mean_scores(inputs: Any) -> np.ndarray:
     return np.where(
         constant, np.where(mean > 0, np.inf, 0.0), mean * np.sqrt(len(inputs)) / np.where(constant, 1.0, deviation)
     )
+
+
+def visible_failures(sample: AttentionSample) -> tuple[str, ...]:
+    """Hypotheses of the theorems that a sample shows to fail, beyond its noise: A2 by shape, A3, and inputs of mean 0."""
+    problem, found = sample.estimated, []
+    if problem.outputs < problem.inputs:
+        found.append(f"m = {problem.outputs} < d = {problem.inputs}, so the map cannot have full column rank (A2)")
+    top, limit = float(problem.sizes[0]), moment_threshold(2.0)
+    if top - noise_level(problem, sample.size) > limit:
+        found.append(f"s_1 = {top:.3g} is above {limit:.3g} (A3): moments of the logits are infinite")
+    scores = mean_scores(sample.inputs)
+    if scores.max() > DEVIATIONS:
+        found.append(f"column {int(scores.argmax())} of the inputs is not centred, and the model has no intercept")
+    return tuple(found)
 
 
 def gauge_rotation(problem: AttentionRegression, gauge: str) -> np.ndarray:

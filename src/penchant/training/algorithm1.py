@@ -15,13 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError, DivergenceError
+from ..errors import ArgumentError, DivergenceError, warn
 from ..optimisers.layer_rules import AbstractLayerRule
 from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
 from ..settings.attention_balance import AbstractBalance, Balance, Unregularised, limit_logits
 from ..settings.attention_geometry import AbstractGeometry, Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.attention_sample import AttentionSample, spectral_layer, visible_failures
 from .attention_sources import AbstractSource, FullSample, Minibatch
 from .recorders import LogSpaced
 from .status import Status
@@ -273,8 +273,11 @@ def algorithm1(
     """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch.
 
     The default rule is two-sided with the step 1/(4 s_1) of the estimated map; `paper=True` takes the one-sided
-    preconditioner that the paper's text describes.
+    preconditioner that the paper's text describes. Hypotheses that the sample shows to fail are a warning; `advise` has them all.
     """
+    failures = visible_failures(sample)
+    if failures:
+        warn("Outside the theorems of `algorithm1`: " + "; ".join(failures) + ".")
     rule = PreconditionedDescent("left" if paper else "two_sided") if rule is None else rule
     source = FullSample(sample) if batch is None else Minibatch(sample, batch)
     start = spectral_layer(sample.estimated, gauge)

@@ -161,14 +161,16 @@ class Minibatch(AbstractSource):
     include_self: bool = eqx.field(static=True)
 
     def __init__(
-        self, sample: AttentionSample, size: int, *, keys: str = "batch", seed: int = 7, include_self: bool = True
+        self, sample: AttentionSample, size: Any, *, keys: str = "batch", seed: int = 7, include_self: bool = True
     ):
         if keys not in KEYS:
             raise ArgumentError("keys", "Minibatch", f"one of {', '.join(KEYS)}", repr(keys))
+        if isinstance(size, bool) or not isinstance(size, int | np.integer):
+            raise ArgumentError("size", "Minibatch", "an integer", repr(size))
         if not 2 <= size <= sample.size:
             fix = "attention over a single key is constant, so V would never move" if size < 2 else ""
             raise ArgumentError("size", "Minibatch", f"between 2 and n = {sample.size}", size, fix)
-        self.sample, self.size, self.keys, self.seed = sample, size, keys, seed
+        self.sample, self.size, self.keys, self.seed = sample, int(size), keys, seed
         self.include_self = include_self
 
     @property
