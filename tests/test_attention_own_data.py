@@ -7,7 +7,8 @@ import pytest
 
 from penchant.cli import main
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import draw_sample
+from penchant.settings.attention_sample import AttentionSample, draw_sample
+from penchant.settings.context_bias import oracle_shift, sample_floor
 
 SETTING = ("--setting", "attention-regression")
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
@@ -79,3 +80,147 @@ def test_targets_of_zeros_are_refused_by_name(write, rng, capsys):
     assert status == 2
     assert "'targets'" in printed.err
     assert "nothing to learn" in printed.err
+
+
+def test_the_hint_after_divergence_never_offers_what_was_used(write, capsys):
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_t(2.1, (30, 2))
+    targets = inputs * np.array([0.3, 0.09]) + 0.03 * rng.standard_normal((30, 2))
+    path = write("heavy", inputs=inputs, targets=targets)
+    used = 1 / (4 * np.linalg.svd(_target(inputs, targets), compute_uv=False)[0])
+    for given in ((), ("--step-size", used), ("--step-size", used / 2)):
+        content = answer(capsys, "train", path, *given, "--batch", 5, "--steps", 200)
+        if content["status"] == "out_of_steps":
+            break
+        offered = float(content["message"].split("--step-size ")[1].split()[0])
+        assert offered == pytest.approx(content["safe_step"], rel=1e-2)
+        assert offered <= 0.51 * (given[1] if given else used)
+        assert "of the population" in content["message"]
+        assert "or --step-size adaptive" in content["message"]
+    assert len(given) == 2  # the default step did diverge
+    adaptive = answer(capsys, "train", path, "--step-size", "adaptive", "--batch", 5, "--steps", 200)
+    assert adaptive["status"] == "out_of_steps"
+
+
+def _target(inputs, targets):
+    """A Sigma^(1/2) of least squares, by an eigendecomposition of its own."""
+    values, vectors = np.linalg.eigh(inputs.T @ inputs / len(inputs))
+    return np.linalg.lstsq(inputs, targets, rcond=None)[0].T @ (vectors * np.sqrt(values)) @ vectors.T
+
+
+def test_adaptive_steps_are_an_option_of_layers_only(known, write, capsys):
+    content = answer(capsys, "train", known, "--step-size", "adaptive", "--start", "small", "--scale", 3, "--steps", 30)
+    assert content["status"] == "out_of_steps"
+    other = write("linear", inputs=np.eye(3), labels=np.array([1.0, -1.0, 1.0]))
+    for arguments in (("train", other), ("predict", other)):
+        status, printed = call(capsys, *arguments, "--step-size", "adaptive")
+        assert (status, "--step-size" in printed.err) == (2, True)
+    status, printed = call(capsys, "train", known, *SETTING, "--step-size", "fast")
+    assert (status, "adaptive" in printed.err) == (2, True)
+
+
+def test_the_predicted_floor_knows_keys_and_gauge(known, capsys):
+    """Against the constants of the estimated problem, gauge by gauge."""
+    with np.load(known) as arrays:
+        problem = AttentionSample(arrays["inputs"], arrays["targets"]).estimated
+    spread = sample_floor(problem) / 500
+    bias = lambda gauge, within: oracle_shift(problem, gauge, sample_balance=not within).excess
+    ask = lambda *given: answer(capsys, "train", known, "--steps", 1, *given)
+    plain, full = ask("--gauge", "plus"), ask("--batch", 50, "--keys", "full", "--gauge", "plus", "--step-size", 0.1)
+    assert plain["predicted_excess"] == pytest.approx(spread + bias("plus", False) / 500**2, rel=1e-9)
+    assert full["predicted_excess"] == pytest.approx(plain["predicted_excess"], rel=1e-12)
+    within = ask("--batch", 50, "--gauge", "minus", "--step-size", 0.1)
+    assert within["predicted_excess"] == pytest.approx(spread + bias("minus", True) / 50**2, rel=1e-9)
+    assert "b_2/B^2" in within["predicted_law"]
+
+
+def test_the_verdict_waits_until_a_run_has_settled(known, capsys):
+    for given in (("--steps", 0), ("--steps", 20, "--step-size", 1e-4), ("--batch", 100, "--steps", 3)):
+        content = answer(capsys, "train", known, *given)
+        assert content["verdict"] == "undecided"
+        assert "not settled" in content["inequality"]
+    assert answer(capsys, "train", known, "--steps", 60)["verdict"] == "confirmed"
+    settled = answer(capsys, "train", known, "--batch", 200, "--keys", "full", "--step-size", 0.5, "--steps", 300)
+    assert settled["verdict"] == "confirmed"
+
+
+def test_a_settled_run_far_from_its_floor_is_refuted(known, write, capsys):
+    with np.load(known) as arrays:
+        other = {**arrays, "planted": 1.5 * arrays["planted"]}  # a truth that these targets do not have
+    content = answer(capsys, "train", write("false", **other), "--steps", 60)
+    assert content["verdict"] == "refuted"
+    assert "not between" in content["inequality"]
+
+
+def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, write, tmp_path, capsys):
+    status, printed = call(capsys, "train", known, *SETTING, "--scale", 2)
+    assert (status, "--start small" in printed.err) == (2, True)
+    large = draw_sample(prescribed_spectrum(3, (0.8, 0.5), 2.0, 3, 1e-3), 400, np.random.default_rng(2))
+    path = write("large", inputs=np.asarray(large.inputs), targets=np.asarray(large.targets))
+    scale = answer(capsys, "predict", path)["scale"]
+    assert f"--logit-limit {scale['key_norm']:.4g}" in scale["how"]
+    saved = tmp_path / "run.npz"
+    limit = ("--logit-limit", scale["key_norm"], "--step-size", "adaptive")
+    content = answer(capsys, "train", path, *limit, "--steps", 20, "--save", saved)
+    assert content["predicted_excess"] is None
+    with np.load(saved) as arrays:
+        root = np.asarray(large.estimated.root)
+        assert np.linalg.norm(root @ arrays["V"] @ root, 2) <= scale["key_norm"] * (1 + 1e-9)
+
+
+def test_the_recommended_scale_keeps_a3_where_it_holds(known, capsys):
+    content = answer(capsys, "predict", known)
+    assert content["scale"]["key_norm"] < 0.25
+    assert content["scale"]["factor"] < 1
+    assert content["scale"]["gain"] > 1
+
+
+def test_left_out_queries_are_not_called_an_excess(known, capsys):
+    content = answer(capsys, "train", known, "--steps", 60)
+    assert "estimated_excess" not in content
+    above, context = content["left_out_loss_above_noise"], content["finite_context_part"]
+    assert (
+        abs(above - content["excess"] - context) < 5 * np.sqrt(2 * 4 / 500) * 1e-3
+    )  # scatter of the noise in 500 losses
+    _, printed = call(capsys, "train", known, *SETTING, "--steps", 5)
+    assert "loss of left-out queries minus m sigma^2" in printed.out
+    assert "not the excess" in printed.out
+
+
+def test_predict_refuses_what_it_would_ignore(known, capsys):
+    for given in (("--step-size", 1), ("--optimiser", "gd"), ("--start", "small"), ("--scale", 1), ("--batch", 5)):
+        status, printed = call(capsys, "predict", known, *SETTING, *given)
+        assert (status, str(given[0]) in printed.err) == (2, True)
+
+
+def test_matrices_of_targets_lead_to_the_setting(known, capsys):
+    status, printed = call(capsys, "predict", known)
+    assert (status, "--setting attention-regression" in printed.err) == (2, True)
+
+
+def test_a_ridge_serves_fewer_samples_than_columns(write, rng, capsys):
+    path = write("few", inputs=rng.standard_normal((4, 6)), targets=0.1 * rng.standard_normal((4, 6)))
+    status, printed = call(capsys, "predict", path, *SETTING)
+    assert (status, "--ridge" in printed.err) == (2, True)
+    assert answer(capsys, "predict", path, "--ridge", 0.5)["estimate"]["covariance_eigenvalues"][0] >= 0.5 - 1e-12
+
+
+def test_undecided_hypotheses_leave_the_whole_undecided(write, capsys):
+    sample = draw_sample(PROBLEM, 40, np.random.default_rng(1))
+    path = write("few", inputs=np.asarray(sample.inputs), targets=np.asarray(sample.targets))
+    content = answer(capsys, "predict", path)
+    assert {row["holds"] for row in content["hypotheses"]} == {True, None}
+    assert content["holds"] is None
+
+
+def test_the_page_has_the_floor_the_start_and_the_settings(known, tmp_path, capsys):
+    answer(capsys, "train", known, "--batch", 100, "--steps", 30, "--step-size", 0.5, "--out", tmp_path / "page")
+    saved = json.loads((tmp_path / "page" / "own-data" / "study.json").read_text())
+    excess = next(figure for figure in saved["figures"] if figure["name"] == "excess")
+    assert excess["x_label"] == "step + 1"
+    assert excess["lines"][0]["x"][0] == 1.0
+    assert "b_2/B^2" in excess["lines"][1]["label"]
+    assert "b_2/B^2" in saved["findings"][0]["statement"]
+    settings = dict(next(table for table in saved["tables"] if table["name"] == "run")["rows"])
+    assert (settings["batch"], settings["step size"], settings["gauge"]) == ("100", "0.5", "identity")
+    assert "sign convention" in saved["definitions"]["gauge"]

@@ -78,11 +78,17 @@ def _complete(options: argparse.Namespace) -> None:
         return
     if options.setting == _LAYERS:
         return
-    for name in ("geometry", "gauge", "batch", "keys"):
+    for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit"):
         if getattr(options, name) is not None:
             from .errors import ArgumentError
 
-            raise ArgumentError(f"--{name}", "penchant", f"used with --setting {_LAYERS}", getattr(options, name))
+            flag = f"--{name.replace('_', '-')}"
+            raise ArgumentError(flag, "penchant", f"used with --setting {_LAYERS}", getattr(options, name))
+    if options.step_size == "adaptive":
+        from .errors import ArgumentError
+
+        raise ArgumentError("--step-size", "penchant", f"a number unless --setting {_LAYERS}", "adaptive")
+    options.scale = 1e-3 if options.scale is None else options.scale
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
@@ -128,6 +134,16 @@ def _add(commands: Any, name: str, text: str, command: Callable) -> argparse.Arg
     return parser
 
 
+def _step_size(text: str) -> float | str:
+    """A number, or the word that asks for one chosen at every step."""
+    if text == "adaptive":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"neither a number nor 'adaptive': {text!r}") from None
+
+
 def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
@@ -150,6 +166,13 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     )
     layers.add_argument("--batch", type=int, metavar="B", help="queries per step (default: all)")
     layers.add_argument("--keys", choices=("batch", "full"), help="what a batch attends to (default batch)")
+    layers.add_argument("--ridge", type=float, metavar="R", help="added to the diagonal of the covariance (default 0)")
+    layers.add_argument(
+        "--logit-limit",
+        type=float,
+        metavar="L",
+        help="largest operator norm of the whitened V: scale moves from V to U beyond it",
+    )
     parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
     parser.add_argument(
         "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
@@ -170,15 +193,13 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(
         "--step-size",
-        type=float,
-        help="multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data",
+        type=_step_size,
+        help=f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {_LAYERS}: or 'adaptive'",
     )
     parser.add_argument("--cap", type=float, help="largest multiplier of the gradient (ngd, momentum, polyak)")
     parser.add_argument("--seed", type=int, default=0, help="seed of a random start (default 0)")
     parser.add_argument("--start", default="zeros", metavar="{zeros,small,FILE.npz}", help="default: zeros")
-    parser.add_argument(
-        "--scale", type=float, default=1e-3, help="standard deviation of the start 'small' (default 1e-3)"
-    )
+    parser.add_argument("--scale", type=float, help="standard deviation of the start 'small' (default 1e-3)")
 
 
 def _train_options(parser: argparse.ArgumentParser) -> None:

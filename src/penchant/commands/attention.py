@@ -6,30 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError
+from ..errors import ArgumentError, DataFileError, ThresholdError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
-from ..optimisers.preconditioned import PreconditionedDescent
+from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent
+from ..references.balanced_minima import nearest_minimum
 from ..report.page import render
+from ..settings.attention_geometry import TwoSided
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
-from ..settings.context_bias import oracle_shift
+from ..settings.context_bias import loss_bias
 from ..settings.context_sums import context_sums
 from ..settings.files import read_arrays
 from ..studies import own_attention
 from ..studies.base import Study, save
 from ..theorems.attention_advice import Advice, advise, step_warning
+from ..theorems.attention_floor import Floor, judge_floor, predicted_floor, regular
 from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients
 from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun, train_attention
-from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 from ..training.status import Status
 from ..training.trajectory import write_npz
-from ..verdict import Outcome, Verdict, at_most
+from .attention_options import NAME, refuse, rule_of, run_settings, source_of, start_of
+from .attention_text import print_prediction, print_run
 from .options import check_writable, npz_name
-from .own_data import number
 
-NAME = "attention-regression"
-_UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
+__all__ = ["predict", "print_prediction", "print_run", "train"]
+
+_COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit")
 
 
 def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
@@ -42,7 +45,8 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
             f"The setting '{NAME}' needs the arrays inputs, targets, but {missing[0]} is missing. Found: {found}."
         )
     targets = np.asarray(arrays["targets"])
-    sample = AttentionSample(arrays["inputs"], targets[:, None] if targets.ndim == 1 else targets)
+    ridge = 0.0 if options.ridge is None else options.ridge
+    sample = AttentionSample(arrays["inputs"], targets[:, None] if targets.ndim == 1 else targets, ridge)
     if not {"covariance", "planted"} <= set(arrays):
         return sample, None
     noise = arrays.get("noise", sample.estimated.noise)
@@ -51,71 +55,6 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
         wanted = f"of shape {sample.estimated.planted.shape}, as inputs and targets have it"
         raise ArgumentError("planted", "penchant", wanted, f"shape {truth.planted.shape}")
     return sample, truth
-
-
-def _refuse(options: Namespace) -> None:
-    """Options that mean nothing here are refused, not ignored."""
-    unused = {
-        "--joint": options.joint,
-        "--reduction": options.reduction != "mean",
-        "--loss": options.loss != "exponential",
-        "--bias": options.bias,
-        "--ties": options.ties != "raise",
-    }
-    for name in _UNUSED:
-        unused[f"--{name.replace('_', '-')}"] = getattr(options, name, None) is not None
-    for name, given in unused.items():
-        if given:
-            raise ArgumentError(name, "penchant", f"left out with --setting {NAME}", "a value")
-    if options.seed < 0:
-        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
-
-
-def rule_of(options: Namespace) -> PreconditionedDescent | AbstractLayerRule:
-    """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
-    name, size = options.optimiser, options.step_size
-    if size is not None and not 0 < size < np.inf:
-        raise ArgumentError("--step-size", "penchant", "positive and finite", size)
-    if name is None:
-        far = (
-            getattr(options, "start", "zeros") != "zeros"
-        )  # near the minima a constant step is faster, far from them only adaptive ones are safe
-        default = "adaptive" if far else "default"
-        return PreconditionedDescent(options.geometry or "two_sided", default if size is None else size)
-    if name not in ("gd", "adam"):
-        raise ArgumentError("--optimiser", "penchant", f"gd, adam or left out with --setting {NAME}", name)
-    if options.geometry is not None:
-        raise ArgumentError("--geometry", "penchant", f"left out with --optimiser {name}", options.geometry)
-    if size is None:
-        raise ArgumentError("--step-size", "penchant", f"given with --optimiser {name}", "nothing")
-    return PlainDescent(size) if name == "gd" else LayerAdam(size)
-
-
-def _start(options: Namespace, sample: AttentionSample) -> AttentionLayer:
-    """The spectral start, a random one ('small'), or U and V of a file."""
-    gauge = options.gauge or "identity"
-    if (
-        options.start == "zeros"
-    ):  # the default of the command line; zeros are a critical point, and the spectral start is the paper's
-        return spectral_layer(sample.estimated, gauge)
-    if options.gauge is not None:
-        raise ArgumentError("--gauge", "penchant", "left out unless the start is spectral", options.gauge)
-    m, d = sample.estimated.planted.shape
-    if options.start == "small":
-        rng = np.random.default_rng(options.seed)
-        return AttentionLayer(*(options.scale * rng.standard_normal(shape) for shape in ((m, d), (d, d))))
-    arrays = read_arrays(options.start)
-    if not {"U", "V"} <= set(arrays):
-        raise ArgumentError("--start", "penchant", "a file with the arrays U and V", f"the arrays {sorted(arrays)}")
-    return AttentionLayer(arrays["U"], arrays["V"])
-
-
-def _source(options: Namespace, sample: AttentionSample) -> AbstractSource:
-    if options.batch is None:
-        if options.keys is not None:
-            raise ArgumentError("--keys", "penchant", "used with --batch", options.keys)
-        return FullSample(sample)
-    return Minibatch(sample, options.batch, keys=options.keys or "batch", seed=options.seed)
 
 
 def _advice(advice: Advice, count: int) -> dict[str, Any]:
@@ -135,21 +74,37 @@ def _advice(advice: Advice, count: int) -> dict[str, Any]:
             "size_noise_level": advice.noise_level,
         },
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
-        "holds": all(hypothesis.holds for hypothesis in advice.hypotheses),
+        "holds": _holds(advice),
         "geometries": [vars(option) for option in advice.options],
         "recommended": vars(advice.recommended) if advice.options else None,
         "floors": vars(advice.floors),
-        "scale": {**vars(advice.scale), "gain": advice.gain},
+        "scale": {**vars(advice.scale), "gain": advice.gain, "how": _how(advice)},
         "warnings": list(advice.warnings),
     }
 
 
+def _holds(advice: Advice) -> bool | None:
+    """Whether all hypotheses hold; None where the data leave that open."""
+    found = {hypothesis.holds for hypothesis in advice.hypotheses}
+    return False if False in found else None if None in found else True
+
+
+def _how(advice: Advice) -> str:
+    """How to train at the recommended scale: the regulariser of the theorem pulls c back to 1, the scale-free one does not."""
+    if advice.scale.factor > 1:
+        return f"train there with --logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
+    return "train there in Python: pt.PreconditionedDescent(balance=pt.ScaleFreeBalance()) from a start (c U, V/c); c = 1 is the default"
+
+
 def predict(options: Namespace) -> dict[str, Any]:
     """What the sample says: estimates against their noise, hypotheses, floors, and what to train with."""
-    _refuse(options)
-    for name in ("batch", "keys", "gauge", "geometry"):
+    refuse(options)
+    for name in _COMPARED:
         if getattr(options, name) is not None:
-            raise ArgumentError(f"--{name}", "penchant predict", "left out: the prediction compares them", "a value")
+            flag, required = f"--{name.replace('_', '-')}", "left out: the prediction depends on the data only"
+            raise ArgumentError(flag, "penchant predict", required, getattr(options, name))
+    if options.start != "zeros":
+        raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
     sample, _ = _sample(options)
     content = _advice(advise(sample), sample.size)
     if options.save:
@@ -162,38 +117,41 @@ def predict(options: Namespace) -> dict[str, Any]:
 
 def train(options: Namespace) -> dict[str, Any]:
     """Train on the sample; the excess is exact where the file has the truth, and estimated by leaving one out otherwise."""
-    _refuse(options)
+    refuse(options)
     if options.save:
         check_writable(npz_name(options.save))
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     sample, truth = _sample(options)
-    rule, source = rule_of(options), _source(options, sample)
+    rule, source, start = rule_of(options), source_of(options, sample), start_of(options, sample)
     steps = 200 if options.steps is None else options.steps
     advice = advise(sample)
-    run = train_attention(source, rule, _start(options, sample), steps=steps, truth=truth)
-    floor = _floor(sample, advice, options.batch)
-    verdict = _judge(run, floor, truth)
+    run = train_attention(source, rule, start, steps=steps, truth=truth)
+    floor = _floor(options, sample, run)
+    verdict = judge_floor(run, source, rule, floor, truth)
+    warnings = [*advice.warnings, *_step_warnings(sample, rule)]
+    shorter = _shorter(run, rule)
     content: dict[str, Any] = {
         "status": run.status.name,
-        "message": _message(run),
+        "message": run.status.message if shorter is None else _divergence(rule, shorter),
         "steps": int(run.steps[-1]),
-        "safe_step": run.safe_step,
+        "safe_step": run.safe_step if shorter is None else shorter,
         "loss": float(run.loss[-1]),
         "gradient_norm": float(run.gradient_norm[-1]),
         "excess": None if truth is None else float(run.excess[-1]),
-        "estimated_excess": _left_out(sample, run.at()),
-        "predicted_excess": floor,
+        **_left_out(sample, run.at()),
+        "predicted_excess": floor.value,
+        "predicted_law": floor.law,
         "hypotheses": [vars(hypothesis) for hypothesis in _along(run, truth, options.batch)],
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
-        "warnings": [*advice.warnings, *_step_warnings(sample, rule)],
+        "warnings": warnings,
     }
     if options.save:
         content["saved"] = str(run.save(options.save))
     if options.out:
         study = Study("own-data", f"Your data: {Path(options.data).name}", PAPER, lambda *_: None)  # pyright: ignore
-        result = own_attention.page(run, advice, verdict)
+        result = own_attention.page(run, advice, verdict, floor, run_settings(options, steps))
         save(study, result, options.out, seed=options.seed, full=False, seconds=0.0)
         content["page"] = str(render(options.out))
     return content
@@ -213,89 +171,50 @@ def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | Abstra
     return [warning] if warning else []
 
 
-def _left_out(sample: AttentionSample, layer: AttentionLayer) -> float:
-    """Mean loss of queries that are not their own keys, less the estimated noise: an estimate of the excess."""
+def _left_out(sample: AttentionSample, layer: AttentionLayer) -> dict[str, float | None]:
+    """Loss of queries that are not their own keys, less the noise, and what of it is due to a context of n keys (None: infinite)."""
     sums = context_sums(sample.inputs, sample.targets, layer.value, layer.key_query, include_self=False)
-    return float(sums.loss) - sample.estimated.outputs * float(sample.estimated.noise)
+    problem = sample.estimated
+    try:
+        context = loss_bias(problem, layer, include_self=False) / sample.size
+    except ThresholdError:
+        context = None
+    above = float(sums.loss) - problem.outputs * float(problem.noise)
+    return {"left_out_loss_above_noise": above, "finite_context_part": context}
 
 
-def _message(run: AttentionRun) -> str:
-    if run.status is Status.out_of_steps:
-        return run.status.message
+def _used(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> float:
+    """The step size of a run: for adaptive steps, that of its start."""
+    if isinstance(rule, PlainDescent | LayerAdam):
+        return float(rule.step)
+    assert isinstance(rule, PreconditionedDescent)
+    return run.safe_step if isinstance(rule.step, AdaptiveStep) else rule.step.constant(run.problem, rule.geometry)
+
+
+def _shorter(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> float | None:
+    """None, or for a run that broke off a step that it has not just failed with: at most half of it."""
+    return None if run.status is Status.out_of_steps else min(run.safe_step, _used(run, rule) / 2)
+
+
+def _divergence(rule: PreconditionedDescent | AbstractLayerRule, shorter: float) -> str:
+    if not isinstance(rule, PreconditionedDescent):
+        other = ", or no --optimiser"
+    else:
+        other = "" if isinstance(rule.step, AdaptiveStep) else ", or --step-size adaptive"
     return (
         "The next step would have left every bounded region, so it was not taken; the last finite layer is kept. "
-        f"Fix: --step-size {run.safe_step:.3g} or less, or no --step-size."
+        "Steps from the sizes bound the curvature of the population: minibatches, heavy tails and few samples curve more. "
+        f"Fix: --step-size {shorter:.3g} or less{other}."
     )
 
 
-def _floor(sample: AttentionSample, advice: Advice, batch: int | None) -> float | None:
-    """Predicted excess after training: v/n + b_2/n^2, or v/n + b_2/B^2 for attention within batches."""
-    if batch is None or advice.floors.trained is None or advice.floors.bias is None:
-        return advice.floors.trained
-    within = oracle_shift(sample.estimated, sample_balance=False).excess / batch**2
-    return advice.floors.trained - advice.floors.bias + within
-
-
-def _judge(run: AttentionRun, floor: float | None, truth: AttentionRegression | None) -> Verdict:
-    """Whether the excess is at the floor that the samples allow; undecided where the truth is unknown or the run broke off."""
-    if run.status is not Status.out_of_steps:
-        return Verdict(Outcome.undecided, f"the run ended with {run.status.name}")
-    if truth is None or floor is None:
-        return Verdict(Outcome.undecided, "the population excess needs the arrays covariance and planted in the file")
-    return at_most(float(run.excess[-1]), 4 * floor, "excess, against four times its predicted floor")
-
-
-def _slack(hypothesis: dict[str, Any]) -> str:
-    return "unknown" if np.isnan(hypothesis["slack"]) else f"{hypothesis['slack']:.4g}"
-
-
-def print_prediction(content: dict[str, Any]) -> None:
-    found = content["estimate"]
-    sizes = ", ".join(f"{size:.4g}" for size in found["sizes"])
-    spread = f"{found['covariance_eigenvalues'][0]:.4g} to {found['covariance_eigenvalues'][-1]:.4g}"
-    print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
-    print(
-        f"estimate   n = {found['samples']}, d = {found['inputs']}, m = {found['outputs']}; noise {found['noise']:.4g}"
-    )
-    print(f"           covariance eigenvalues {spread}")
-    print(f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
-    for hypothesis in content["hypotheses"]:
-        mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
-        offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
-        print(f"hypothesis {mark}  {hypothesis['name']}: slack {_slack(hypothesis)}{offender} ({hypothesis['detail']})")
-    floors = content["floors"]
-    print(
-        f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
-    )
-    for option in content["geometries"]:
-        chosen = "  <- recommended" if option == content["recommended"] else ""
-        print(
-            f"train with {option['geometry']}, step {option['step']:.4g}: {option['steps_per_decade']:.3g} steps per factor 10{chosen}"
-        )
-    scale = content["scale"]
-    gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
-    print(
-        f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias, B_1 = {scale['bias']:.4g} ({gain})"
-    )
-    for warning in content["warnings"]:
-        print(f"warning    {warning}")
-    if "saved" in content:
-        print(f"saved      {content['saved']}")
-
-
-def print_run(content: dict[str, Any]) -> None:
-    print(f"status     {content['status']}: {content['message']}")
-    print(
-        f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
-    )
-    print(
-        f"excess     {number(content['excess'])}; leave-one-out estimate {content['estimated_excess']:.4g}; predicted {number(content['predicted_excess'])}"
-    )
-    for hypothesis in content["hypotheses"]:
-        print(f"hypothesis FAILS  {hypothesis['name']}: slack {_slack(hypothesis)} ({hypothesis['detail']})")
-    print(f"verdict    {content['verdict']}: {content['inequality']}")
-    for warning in content["warnings"]:
-        print(f"warning    {warning}")
-    for key in ("saved", "page"):
-        if key in content:
-            print(f"{key:10} {content[key]}")
+def _floor(options: Namespace, sample: AttentionSample, run: AttentionRun) -> Floor:
+    """The law of this run, in the gauge asked for, or in that of the nearest minimum where the start has none."""
+    problem = sample.estimated
+    if options.logit_limit is not None:
+        return Floor("none: the laws are those of balanced minima, without --logit-limit", None)
+    gauge: str | np.ndarray = options.gauge or "identity"
+    if options.start != "zeros" and regular(problem):
+        gauge = nearest_minimum(problem, np.asarray(problem.whiten(run.at())), TwoSided()).rotation
+    within = options.batch if options.keys != "full" else None
+    return predicted_floor(problem, sample.size, gauge, within)

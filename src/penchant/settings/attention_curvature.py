@@ -166,3 +166,15 @@ def contraction(problem: AttentionRegression, geometry: AbstractGeometry, radius
 
 def _slope(top: float, radius: float) -> float:
     return float(4 * top + 3 * np.sqrt(2 * top) * radius + radius**2)
+
+
+def split_gradient(whitened: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:
+    """Norms of the part of a gradient at W along W Omega, Omega skew (which changes the gauge only), and of the rest."""
+    d = whitened.shape[1]
+    pairs = [(i, j) for i in range(d) for j in range(i)]
+    tangents = np.zeros((len(pairs), *whitened.shape))
+    for k, (i, j) in enumerate(pairs):
+        tangents[k, :, i], tangents[k, :, j] = whitened[:, j], -whitened[:, i]
+    basis = np.linalg.qr(tangents.reshape(len(pairs), whitened.size).T)[0]
+    along = basis @ (basis.T @ gradient.ravel())
+    return float(np.linalg.norm(along)), float(np.linalg.norm(gradient.ravel() - along))

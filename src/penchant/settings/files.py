@@ -197,6 +197,11 @@ def guess(arrays: dict[str, np.ndarray]) -> str:
     if {"inputs", "labels"} <= set(arrays):
         return "linear"
     if {"inputs", "targets"} <= set(arrays):
+        if np.ndim(arrays["targets"]) == 2:
+            raise DataFileError(
+                f"The targets form a matrix of shape {np.shape(arrays['targets'])}: several outputs per sample. "
+                "Pass --setting attention-regression (in Python: `AttentionSample(inputs, targets)`), or one column of them for a regression."
+            )
         return "regression"
     raise DataFileError(
         f"Cannot tell the setting from the arrays {sorted(arrays)}. Name them 'inputs, labels', 'inputs, targets' or 'tokens, labels, head', or pass --setting."

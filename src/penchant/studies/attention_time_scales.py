@@ -7,7 +7,7 @@ import numpy as np
 
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..references.balanced_minima import nearest_minimum
-from ..settings.attention_curvature import attraction_radius, balanced_point
+from ..settings.attention_curvature import attraction_radius, balanced_point, split_gradient
 from ..settings.attention_geometry import TwoSided
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, draw_sample
@@ -26,18 +26,6 @@ WORDS = {
     "normal": "the rest of the gradient",
     "gauge angle": "|R - R_0|_F between the gauges of the nearest minima now and at the start",
 }
-
-
-def split_gradient(whitened: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:
-    """Norms of the tangential and the normal part of a gradient at W."""
-    d = whitened.shape[1]
-    pairs = [(i, j) for i in range(d) for j in range(i)]
-    tangents = np.zeros((len(pairs), *whitened.shape))
-    for k, (i, j) in enumerate(pairs):
-        tangents[k, :, i], tangents[k, :, j] = whitened[:, j], -whitened[:, i]
-    basis = np.linalg.qr(tangents.reshape(len(pairs), -1).T)[0]
-    along = basis @ (basis.T @ gradient.ravel())
-    return float(np.linalg.norm(along)), float(np.linalg.norm(gradient.ravel() - along))
 
 
 def observe(source: AbstractSource, run: AttentionRun, truth: AttentionRegression) -> dict[str, np.ndarray]:

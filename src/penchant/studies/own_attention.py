@@ -1,13 +1,16 @@
 """The page of the user's own attention regression."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from ..theorems.attention_advice import Advice
+from ..theorems.attention_floor import Floor
 from ..theorems.attention_regression import GOEL
 from ..training.algorithm1 import AttentionRun
 from ..verdict import Verdict
+from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
 
 WORDS = {
@@ -15,17 +18,19 @@ WORDS = {
     "empirical loss": "mean squared error of attention over the sample, each query among its own keys",
     "gradient": "Frobenius norm of the gradient of the loss in whitened coordinates",
     "v/n + b_2/n^2": "the excess that n samples allow",
+    "v/n + b_2/B^2": "the same for batches of size B that attend within themselves",
+    "gauge": GAUGE,
 }
 
 
-def page(run: AttentionRun, advice: Advice, verdict: Verdict) -> Result:
-    """Loss, gradient and (where the truth is known) excess along the run; estimates and hypotheses in tables."""
+def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, settings: Mapping[str, object]) -> Result:
+    """Loss, gradient and (where the truth is known) excess along the run; its settings, estimates and hypotheses in tables."""
     figures = [
         _figure("loss", "Empirical loss", run, run.loss),
         _figure("gradient", "Gradient", run, run.gradient_norm),
     ]
     if np.isfinite(run.excess).all():
-        figures.append(_figure("excess", "Population excess", run, run.excess))
+        figures.append(_figure("excess", "Population excess", run, run.excess, floor))
     sizes = ", ".join(f"{size:.4g}" for size in np.asarray(advice.problem.sizes))
     summary = (
         ("ending", f"{run.status.name}: {run.status.message}"),
@@ -33,8 +38,8 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict) -> Result:
         ("noise variance", f"{float(advice.problem.noise):.4g}"),
         ("predicted excess of the spectral start", f"{advice.floors.start:.4g}"),
         (
-            "predicted excess after training",
-            "infinite" if advice.floors.trained is None else f"{advice.floors.trained:.4g}",
+            f"predicted excess after training ({floor.law})",
+            "infinite or unknown" if floor.value is None else f"{floor.value:.4g}",
         ),
         ("best scale c of (c U, V/c)", f"{advice.scale.factor:.4g}"),
         *(("warning", warning) for warning in advice.warnings),
@@ -45,6 +50,13 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict) -> Result:
         (o.geometry, f"{o.step:.4g}", f"{o.factor:.5g}", f"{o.steps_per_decade:.3g}") for o in advice.options
     )
     tables = (
+        Table(
+            "run",
+            "Settings of the run",
+            ("option", "value"),
+            tuple((name, str(value)) for name, value in settings.items()),
+            "As given on the command line, or its default.",
+        ),
         Table("summary", "Estimates and outcome", ("what", "value"), summary, "From the sample alone."),
         Table(
             "hypotheses",
@@ -61,13 +73,14 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict) -> Result:
             "Near the minima.",
         ),
     )
-    finding = Finding(
-        "Training on n samples settles at an excess of about v/n + b_2/n^2.", verdict, f"derived here, for {GOEL}"
-    )
+    finding = Finding(f"Training settles at an excess of about {floor.law}.", verdict, f"derived here, for {GOEL}")
     return Result((finding,), tuple(figures), tables, {}, WORDS)
 
 
-def _figure(name: str, title: str, run: AttentionRun, values: Any) -> Figure:
-    positive = np.asarray(run.steps) > 0
-    line = Line("run", np.asarray(run.steps)[positive], np.asarray(values)[positive])
-    return Figure(name, title, "step", title.lower(), (line,), "Along the run.", "log", "log")
+def _figure(name: str, title: str, run: AttentionRun, values: Any, floor: Floor | None = None) -> Figure:
+    steps = np.asarray(run.steps) + 1.0
+    lines = [Line("run", steps, np.asarray(values))]
+    if floor is not None and floor.value is not None:
+        lines.append(Line(f"predicted, {floor.law}", steps[[0, -1]], np.full(2, floor.value), "prediction"))
+    caption = "Along the run; the axis counts from 1, so that the start is on it."
+    return Figure(name, title, "step + 1", title.lower(), tuple(lines), caption, "log", "log")

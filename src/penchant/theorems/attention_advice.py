@@ -6,9 +6,11 @@ import numpy as np
 from ..errors import ThresholdError
 from ..optimisers.preconditioned import DefaultStep, PreconditionedDescent
 from ..settings.attention_geometry import GEOMETRIES
+from ..settings.attention_moments import moment_threshold
 from ..settings.attention_regression import AttentionRegression
 from ..settings.attention_sample import AttentionSample, noise_level, spectral_layer
-from ..settings.context_bias import Scale, minimum_bias, optimal_scale, oracle_shift, sample_floor, spectral_floor
+from ..settings.context_bias import Scale, minimum_bias, optimal_scale, spectral_floor
+from .attention_floor import UNRELIABLE, predicted_floor, regular
 from .attention_regression import (
     asymptotic_factor,
     centred_inputs,
@@ -20,7 +22,7 @@ from .attention_regression import (
 )
 from .base import Hypothesis
 
-UNRELIABLE = 0.3  # 1/(n s_d) above which second-order terms in 1/n are no longer small
+_INSIDE = 1.01  # A3 is a strict inequality
 
 
 class Option(eqx.Module):
@@ -68,21 +70,17 @@ def advise(sample: AttentionSample) -> Advice:
     ('two_sided', [True, None, True])
     """
     problem, count = sample.estimated, sample.size
-    scale = optimal_scale(problem)
+    scale = _scale(problem)
     return Advice(
         problem,
         noise_level(problem, count),
         _hypotheses(sample),
-        tuple(_option(problem, name) for name in GEOMETRIES) if _regular(problem) else (),
+        tuple(_option(problem, name) for name in GEOMETRIES) if regular(problem) else (),
         _floors(problem, count),
         scale,
         _gain(problem, scale),
         _warnings(sample),
     )
-
-
-def _regular(problem: AttentionRegression) -> bool:
-    return problem.outputs >= problem.inputs and float(problem.sizes[-1]) > 0
 
 
 def _hypotheses(sample: AttentionSample) -> tuple[Hypothesis, ...]:
@@ -94,7 +92,7 @@ def _hypotheses(sample: AttentionSample) -> tuple[Hypothesis, ...]:
         gaussian_inputs(sample.inputs),
         centred_inputs(sample.inputs),
     ]
-    if _regular(problem):
+    if regular(problem):
         start = spectral_layer(problem)
         found.append(near_minima(problem, start, GEOMETRIES["two_sided"], count))
     return tuple(found)
@@ -108,11 +106,18 @@ def _option(problem: AttentionRegression, name: str) -> Option:
 
 
 def _floors(problem: AttentionRegression, count: int) -> Floors:
-    try:
-        bias = oracle_shift(problem).excess / count**2 if _regular(problem) else None
-        return Floors(spectral_floor(problem) / count, sample_floor(problem) / count + (bias or 0.0), bias)
-    except ThresholdError:
-        return Floors(spectral_floor(problem) / count, None, None)
+    found = predicted_floor(problem, count)
+    return Floors(spectral_floor(problem) / count, found.value, found.bias)
+
+
+def _scale(problem: AttentionRegression, power: float = 2.0) -> Scale:
+    """The scale of least bias, but none that breaks A3(p) where the balanced minima meet it: |V| < 1/(2 p) at scale c too."""
+    best, top = optimal_scale(problem), float(problem.sizes[0])
+    least = float(np.sqrt(top / moment_threshold(power)))  # of all c with s_1/c^2 <= 1/(4 p^2)
+    if least >= 1 or best.factor > least:
+        return best
+    factor = min(1.0, _INSIDE * least)
+    return Scale(factor, minimum_bias(problem, factor), float(np.sqrt(top)) / factor)
 
 
 def _gain(problem: AttentionRegression, scale: Scale) -> float | None:

@@ -12,7 +12,7 @@ from ..settings.attention_curvature import attraction_radius, contraction, curva
 from ..settings.attention_geometry import AbstractGeometry, Euclidean, Left, TwoSided
 from ..settings.attention_moments import integrable_radius, moment_threshold
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import mean_scores, noise_level
+from ..settings.attention_sample import DEVIATIONS, mean_scores, noise_level
 from ..training.population import AttentionTrajectory
 from ..verdict import Outcome, Verdict
 from .base import Hypothesis, Prediction, Rival, Theorem
@@ -20,7 +20,6 @@ from .linear_models import covered
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
 PAPER = "attention_regression"
-_DEVIATIONS = 5.0  # z-scores beyond this are not chance
 _SINGULAR = 1e-14
 _FLAT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
@@ -39,7 +38,7 @@ def positive_definite(problem: AttentionRegression, samples: int | None = None) 
     slack = float(values[0] / values[-1]) - len(values) * _SINGULAR
     detail = f"{_kind(samples)}: smallest over largest eigenvalue, minus d 1e-14"
     if samples is not None:
-        detail += f"; the estimate is good to {values[-1] * np.sqrt(len(values) / samples):.2g}"
+        detail += f"; the ratio is good to {np.sqrt(len(values) / samples):.2g}"
     return Hypothesis("A1_covariance", slack > 0, slack, _direction(vectors[:, 0]), detail)
 
 
@@ -62,7 +61,9 @@ def finite_moments(problem: AttentionRegression, power: float = 2.0, samples: in
     top = float(problem.sizes[0])
     slack = moment_threshold(power) - top
     parts = [f"1/(4 p^2) - s_1 with p = {power:g}, {_kind(samples)}"]
-    parts.append(f"moments stay finite within two-sided distance {integrable_radius(problem, power):.3g} of the minima")
+    radius = integrable_radius(problem, power)
+    near = f"moments stay finite within two-sided distance {radius:.3g} of the minima"
+    parts.append(near if radius > 0 else "some moments are infinite on the minima themselves")
     parts.append(f"sharper thresholds: s_1 < 1/2 {'holds' if top < 0.5 else 'fails'} (first-order bias finite)")
     parts.append(f"s_1 < 1 {'holds' if top < 1 else 'fails'} (variance of the context finite)")
     holds: bool | None = slack > 0
@@ -125,14 +126,14 @@ def gaussian_inputs(inputs: Any) -> Hypothesis:
     worst = max(abs(skewness), abs(kurtosis))
     detail = f"estimated: 5 minus the larger of the z-scores, skewness {skewness:.3g}, kurtosis {kurtosis:.3g}"
     offender = f"sample {int(lengths.argmax())}"
-    return Hypothesis("gaussian_inputs", bool(worst <= _DEVIATIONS), float(_DEVIATIONS - worst), offender, detail)
+    return Hypothesis("gaussian_inputs", bool(worst <= DEVIATIONS), float(DEVIATIONS - worst), offender, detail)
 
 
 def centred_inputs(inputs: Any) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
     scores = mean_scores(inputs)
     worst = int(scores.argmax())
-    slack = float(_DEVIATIONS - scores[worst])
+    slack = float(DEVIATIONS - scores[worst])
     return Hypothesis(
         "centred_inputs", slack >= 0, slack, f"column {worst}", "estimated: 5 minus the largest z-score of a mean"
     )

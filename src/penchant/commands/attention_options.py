@@ -1,0 +1,107 @@
+"""From the options of the command line to the rule, source and start of an attention regression."""
+
+from argparse import Namespace
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..settings.attention_balance import ScaleFreeBalance
+from ..settings.attention_regression import AttentionLayer
+from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.files import read_arrays
+from ..training.attention_sources import AbstractSource, FullSample, Minibatch
+
+NAME = "attention-regression"
+_UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
+_SMALL = 1e-3  # standard deviation of the start 'small'
+
+
+def refuse(options: Namespace) -> None:
+    """Options that mean nothing here are refused, not ignored."""
+    unused = {
+        "--joint": options.joint,
+        "--reduction": options.reduction != "mean",
+        "--loss": options.loss != "exponential",
+        "--bias": options.bias,
+        "--ties": options.ties != "raise",
+    }
+    for name in _UNUSED:
+        unused[f"--{name.replace('_', '-')}"] = getattr(options, name, None) is not None
+    for name, given in unused.items():
+        if given:
+            raise ArgumentError(name, "penchant", f"left out with --setting {NAME}", "a value")
+    if options.seed < 0:
+        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
+
+
+def rule_of(options: Namespace) -> PreconditionedDescent | AbstractLayerRule:
+    """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
+    name, size = options.optimiser, options.step_size
+    if size not in (None, "adaptive") and not 0 < size < np.inf:
+        raise ArgumentError("--step-size", "penchant", "positive and finite, or 'adaptive'", size)
+    if name is None:
+        # near the minima a constant step is faster, far from them only adaptive ones are safe
+        default = "default" if options.start == "zeros" else "adaptive"
+        balance = (
+            None if options.logit_limit is None else ScaleFreeBalance()
+        )  # the other one undoes what the limit does
+        step = default if size is None else size
+        return PreconditionedDescent(options.geometry or "two_sided", step, balance, options.logit_limit)
+    if name not in ("gd", "adam"):
+        raise ArgumentError("--optimiser", "penchant", f"gd, adam or left out with --setting {NAME}", name)
+    if options.geometry is not None:
+        raise ArgumentError("--geometry", "penchant", f"left out with --optimiser {name}", options.geometry)
+    if options.logit_limit is not None:
+        raise ArgumentError("--logit-limit", "penchant", f"left out with --optimiser {name}", options.logit_limit)
+    if size in (None, "adaptive"):
+        raise ArgumentError("--step-size", "penchant", f"a number with --optimiser {name}", size or "nothing")
+    return PlainDescent(size) if name == "gd" else LayerAdam(size)
+
+
+def start_of(options: Namespace, sample: AttentionSample) -> AttentionLayer:
+    """The spectral start, a random one ('small'), or U and V of a file."""
+    if options.scale is not None and options.start != "small":
+        fix = "it is the standard deviation of --start small; `--logit-limit` sets the scale c of (c U, V/c)"
+        raise ArgumentError("--scale", "penchant", "left out unless --start small", options.scale, fix)
+    if options.start == "zeros":  # the default of the command line; zeros are a critical point
+        return spectral_layer(sample.estimated, options.gauge or "identity")
+    if options.gauge is not None:
+        raise ArgumentError("--gauge", "penchant", "left out unless the start is spectral", options.gauge)
+    m, d = sample.estimated.planted.shape
+    if options.start == "small":
+        rng, scale = np.random.default_rng(options.seed), _SMALL if options.scale is None else options.scale
+        if not 0 < scale < np.inf:
+            raise ArgumentError("--scale", "penchant", "positive and finite", scale)
+        return AttentionLayer(*(scale * rng.standard_normal(shape) for shape in ((m, d), (d, d))))
+    arrays = read_arrays(options.start)
+    if not {"U", "V"} <= set(arrays):
+        raise ArgumentError("--start", "penchant", "a file with the arrays U and V", f"the arrays {sorted(arrays)}")
+    return AttentionLayer(arrays["U"], arrays["V"])
+
+
+def source_of(options: Namespace, sample: AttentionSample) -> AbstractSource:
+    if options.batch is None:
+        if options.keys is not None:
+            raise ArgumentError("--keys", "penchant", "used with --batch", options.keys)
+        return FullSample(sample)
+    return Minibatch(sample, options.batch, keys=options.keys or "batch", seed=options.seed)
+
+
+def run_settings(options: Namespace, steps: int) -> dict[str, object]:
+    """The options of a run, with what was left open filled in."""
+    spectral = options.start == "zeros"
+    return {
+        "optimiser": options.optimiser or "preconditioned descent",
+        "geometry": "euclidean" if options.optimiser else options.geometry or "two_sided",
+        "step size": options.step_size or ("1/(4 s_1), over the geometry's stretch" if spectral else "adaptive"),
+        "start": "spectral" if spectral else options.start,
+        "gauge": (options.gauge or "identity") if spectral else "that of the start",
+        "batch": options.batch or "all samples",
+        "keys": "all samples" if options.batch is None else options.keys or "batch",
+        "ridge": options.ridge or 0.0,
+        "logit limit": options.logit_limit or "none",
+        "steps": steps,
+        "seed": options.seed,
+    }

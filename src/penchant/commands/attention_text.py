@@ -1,0 +1,69 @@
+"""What `predict` and `train` print for people with `--setting attention-regression`."""
+
+from typing import Any
+
+import numpy as np
+
+from .own_data import number
+
+
+def _slack(hypothesis: dict[str, Any]) -> str:
+    return "unknown" if np.isnan(hypothesis["slack"]) else f"{hypothesis['slack']:.4g}"
+
+
+def print_prediction(content: dict[str, Any]) -> None:
+    found = content["estimate"]
+    sizes = ", ".join(f"{size:.4g}" for size in found["sizes"])
+    spread = f"{found['covariance_eigenvalues'][0]:.4g} to {found['covariance_eigenvalues'][-1]:.4g}"
+    print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
+    print(
+        f"estimate   n = {found['samples']}, d = {found['inputs']}, m = {found['outputs']}; noise {found['noise']:.4g}"
+    )
+    print(f"           covariance eigenvalues {spread}")
+    print(f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
+    for hypothesis in content["hypotheses"]:
+        mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
+        offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
+        print(f"hypothesis {mark}  {hypothesis['name']}: slack {_slack(hypothesis)}{offender} ({hypothesis['detail']})")
+    floors = content["floors"]
+    print(
+        f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
+    )
+    for option in content["geometries"]:
+        chosen = "  <- recommended" if option == content["recommended"] else ""
+        print(
+            f"train with {option['geometry']}, step {option['step']:.4g}: {option['steps_per_decade']:.3g} steps per factor 10{chosen}"
+        )
+    scale = content["scale"]
+    gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
+    print(
+        f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
+    )
+    print(f"           {scale['how']}")
+    for warning in content["warnings"]:
+        print(f"warning    {warning}")
+    if "saved" in content:
+        print(f"saved      {content['saved']}")
+
+
+def print_run(content: dict[str, Any]) -> None:
+    print(f"status     {content['status']}: {content['message']}")
+    print(
+        f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
+    )
+    print(
+        f"excess     {number(content['excess'])}; predicted {number(content['predicted_excess'])} by {content['predicted_law']}"
+    )
+    context = content["finite_context_part"]
+    print(
+        f"left out   loss of left-out queries minus m sigma^2: {content['left_out_loss_above_noise']:.4g}; not the excess: "
+        f"it contains the finite context, {'infinite' if context is None else f'about {context:.3g}'}, and the fit to these samples"
+    )
+    for hypothesis in content["hypotheses"]:
+        print(f"hypothesis FAILS  {hypothesis['name']}: slack {_slack(hypothesis)} ({hypothesis['detail']})")
+    print(f"verdict    {content['verdict']}: {content['inequality']}")
+    for warning in content["warnings"]:
+        print(f"warning    {warning}")
+    for key in ("saved", "page"):
+        if key in content:
+            print(f"{key:10} {content[key]}")

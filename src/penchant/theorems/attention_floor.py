@@ -1,0 +1,130 @@
+"""Where training on a sample settles: the law that applies to a run, whether the run has settled, and the verdict."""
+
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+
+from ..errors import ThresholdError
+from ..optimisers.layer_rules import AbstractLayerRule
+from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, safe_step
+from ..settings.attention_balance import Unregularised
+from ..settings.attention_curvature import split_gradient
+from ..settings.attention_regression import AttentionRegression
+from ..settings.context_bias import oracle_shift, sample_floor
+from ..training.algorithm1 import AttentionRun, total_gradient
+from ..training.attention_sources import AbstractSource, FullSample
+from ..training.status import Status
+from ..verdict import Outcome, Verdict
+from .attention_regression import asymptotic_factor
+
+UNRELIABLE = 0.3  # 1/(n s_d) above which second-order terms in 1/n are no longer small
+FACTOR = 4.0  # one data set scatters about the mean that the law is about
+_SETTLED = 0.25  # of the floor: what may still change in a run that has settled
+
+
+class Floor(eqx.Module):
+    """A law for the excess after training, its value (None where it is infinite or unknown) and the part of it that is bias."""
+
+    law: str
+    value: float | None
+    bias: float | None = None
+
+
+def regular(problem: AttentionRegression) -> bool:
+    """A2: the estimated map has full column rank."""
+    return problem.rank == problem.inputs
+
+
+def predicted_floor(
+    problem: AttentionRegression, count: int, gauge: str | np.ndarray = "identity", within: int | None = None
+) -> Floor:
+    """v/n + b_2/n^2 on n = `count` samples in a gauge, or v/n + b_2/B^2 where batches of B = `within` attend within themselves.
+
+    Batches whose keys are all samples have unbiased gradients, so `within` is None for them.
+    """
+    law = "v/n + b_2/n^2" if within is None else f"v/n + b_2/B^2 with B = {within}"
+    try:
+        spread = sample_floor(problem) / count
+        if not regular(problem):
+            return Floor("v/n", spread)
+        bias = oracle_shift(problem, gauge, sample_balance=within is None).excess / (within or count) ** 2
+    except ThresholdError:
+        return Floor(law, None)
+    return Floor(law, spread + bias, bias)
+
+
+def unsettled(
+    run: AttentionRun, source: AbstractSource, rule: PreconditionedDescent | AbstractLayerRule, floor: float
+) -> str:
+    """Why the excess may still move by a quarter of the floor; empty once it cannot."""
+    if run.steps[-1] == 0:
+        return "no step was taken"
+    if isinstance(source, FullSample):
+        return _still_descending(run, source, rule, floor)
+    return _still_fluctuating(run, rule, floor)
+
+
+def _still_descending(run: AttentionRun, source: AbstractSource, rule: Any, floor: float) -> str:
+    """The gradient across the minima, over the least curvature 2 s_d, bounds the way that is left; |W| = sqrt(2 s_1) makes it an excess."""
+    balance = rule.balance if isinstance(rule, PreconditionedDescent) else Unregularised()
+    sizes, whitened = np.asarray(run.problem.sizes), np.asarray(run.problem.whiten(run.at()))
+    normal = split_gradient(whitened, np.asarray(total_gradient(source, run.at(), balance)))[1]
+    left = 2 * sizes[0] * (normal / (2 * sizes[-1])) ** 2 if sizes[-1] > 0 else np.inf
+    return f"the gradient leaves room for {left:.2g} of excess" if not left <= _SETTLED * floor else ""
+
+
+def _still_fluctuating(run: AttentionRun, rule: Any, floor: float) -> str:
+    """The gradient of a minibatch never vanishes: the transient must have decayed, and the excess must no longer drift."""
+    problem, steps = run.problem, int(run.steps[-1])
+    if not isinstance(rule, PreconditionedDescent) or not regular(problem):
+        return "for this rule nothing says how long a transient on minibatches lasts"
+    if isinstance(rule.step, AdaptiveStep):
+        step = safe_step(problem, rule.geometry, problem.whiten(run.at()))
+    else:
+        step = rule.step.constant(problem, rule.geometry)
+    factor = asymptotic_factor(problem, rule.geometry, step)
+    transient = max(float(run.excess[0]), floor) * factor ** (2 * steps)
+    if not transient <= _SETTLED * floor:
+        return f"a transient of {transient:.2g} is left at {factor**2:.4g} per step"
+    earlier = run.excess[(run.steps > steps / 4) & (run.steps <= steps / 2)]
+    later = run.excess[run.steps > steps / 2]
+    if min(len(earlier), len(later)) < 3:
+        return "too few steps to see whether it drifts"
+    drift = float(np.median(later) / np.median(earlier))
+    return f"the excess changed by a factor {drift:.2g} over the second half" if not 0.5 <= drift <= 2.0 else ""
+
+
+def judge_floor(
+    run: AttentionRun,
+    source: AbstractSource,
+    rule: PreconditionedDescent | AbstractLayerRule,
+    floor: Floor,
+    truth: AttentionRegression | None,
+) -> Verdict:
+    """Whether a run that has settled is at its floor, up to a factor 4 either way; undecided until then."""
+    undecided = lambda why: Verdict(Outcome.undecided, why)
+    if run.status is not Status.out_of_steps:
+        return undecided(f"the run ended with {run.status.name}")
+    if truth is None:
+        return undecided("the population excess needs the arrays covariance and planted in the file")
+    if floor.value is None:
+        return undecided(f"no floor is predicted here: {floor.law}")
+    waiting = unsettled(run, source, rule, floor.value)
+    if waiting:
+        return undecided(f"the run has not settled: {waiting}")
+    excess = float(run.excess[-1])
+    ratio, smallest = excess / floor.value, float(run.problem.sizes[-1])
+    inside = 1 / FACTOR <= ratio <= FACTOR
+    text = f"excess / ({floor.law}) = {ratio:.3g} is {'' if inside else 'not '}between 1/{FACTOR:g} and {FACTOR:g}"
+    load = 1 / (_count(source) * smallest) if smallest > 0 else np.inf
+    if not inside and load > UNRELIABLE:
+        return Verdict(
+            Outcome.undecided, f"{text}, but 1/(n s_d) = {load:.2g} is beyond first order", floor.value, excess
+        )
+    return Verdict(Outcome.confirmed if inside else Outcome.refuted, text, floor.value, excess)
+
+
+def _count(source: Any) -> int:
+    """Size of the smallest context."""
+    return source.size if getattr(source, "keys", "full") == "batch" else source.sample.size
