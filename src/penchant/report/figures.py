@@ -32,13 +32,16 @@ def draw(figure: dict, path: Path) -> str:
     axes = canvas.subplots()
     alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
     for index, line in enumerate(figure["lines"]):
-        x, y = _visible(line, figure)
+        x, y, error = _visible(line, figure)
         dashed, points = line["style"] == "prediction", line["style"] == "points"
+        colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
+        if error is not None:
+            axes.errorbar(x, y, error, fmt="none", ecolor=colour, capsize=2.0)
         axes.plot(
             x,
             y,
             label=line["label"],
-            color="#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)],
+            color=colour,
             linestyle="" if points else "--" if dashed else "-",
             marker="o" if points else None,
             linewidth=1.1 if dashed else 1.6,
@@ -58,15 +61,16 @@ def draw(figure: dict, path: Path) -> str:
     return buffer.getvalue()[buffer.getvalue().index("<svg") :]
 
 
-def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray]:
-    """The points a plot can show: finite, and positive on a logarithmic axis."""
+def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The points a plot can show: finite, and positive on a logarithmic axis; with their errors where there are any."""
     x, y = (np.array([np.nan if value is None else value for value in line[key]], float) for key in ("x", "y"))
     keep = np.isfinite(x) & np.isfinite(y)
     if figure["x_scale"] == "log":
         keep &= x > 0
     if figure["y_scale"] == "log":
         keep &= y > 0
-    return x[keep], y[keep]
+    error = line.get("error")
+    return x[keep], y[keep], None if error is None else np.array(error, float)[keep]
 
 
 def write_csv(figure: dict, path: Path) -> None:

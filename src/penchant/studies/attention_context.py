@@ -57,7 +57,8 @@ def context_bias(seed: int, full: bool, progress: Callable[[str], None]) -> Resu
         found = [
             measured_loss_bias(problem, layer, n, draws * 25 // n, seed=seed + n, include_self=own) for n in counts
         ]
-        lines.append(Line(name, np.array(counts, float), np.array([one.mean for one in found]), "points"))
+        means, errors = (np.array([getattr(one, part) for one in found]) for part in ("mean", "error"))
+        lines.append(Line(name, np.array(counts, float), means, "points", errors))
         lines.append(Line(f"B_1, {name}", np.array([counts[0], counts[-1]], float), np.full(2, exact), "prediction"))
         rows.append((name, *(_text(one) for one in found), f"{exact:.5g}"))
     progress("regulariser")
@@ -71,7 +72,7 @@ def context_bias(seed: int, full: bool, progress: Callable[[str], None]) -> Resu
         "n",
         "scaled bias",
         tuple(lines),
-        "Monte Carlo with a control variate; dashed: B_1.",
+        "Monte Carlo with a control variate, ± one standard error; dashed: B_1.",
         "log",
     )
     table = Table(

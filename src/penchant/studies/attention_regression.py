@@ -17,6 +17,7 @@ from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, Minibatch, Population
 from ..training.recorders import Every
 from ..verdict import Verdict, all_of, at_least, at_most
+from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 BATCH, STEP, STEPS = 200, 0.1, 2000
@@ -24,6 +25,7 @@ SHOWN = (100, 500, 1000, 2000)
 OURS = f"derived here, for {GOEL}"
 WORDS = {
     **DEFINITIONS,
+    "gauge": GAUGE,
     "excess": "population loss above its infimum, |(U Sigma V - A) Sigma^(1/2)|^2",
     "L*": "m sigma^2, the loss of the planted map",
     "two_sided, left, euclidean": "gradient preconditioned by the covariance on both sides, on one side, not at all",

@@ -17,11 +17,13 @@ from ..training.algorithm1 import AttentionRun, total_gradient, train_attention
 from ..training.attention_sources import AbstractSource, FullSample
 from ..training.recorders import LogSpaced
 from ..verdict import all_of, at_least, at_most
+from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 OURS = f"derived here, for {GOEL}"
 WORDS = {
     **DEFINITIONS,
+    "gauge": GAUGE,
     "tangential": "part of the whitened gradient along W Omega, Omega skew: directions that change the gauge only",
     "normal": "the rest of the gradient",
     "gauge angle": "|R - R_0|_F between the gauges of the nearest minima now and at the start",

@@ -18,12 +18,13 @@ FORMAT = "penchant study 1"
 
 
 class Line(eqx.Module):
-    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed)."""
+    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed); `error` is drawn as a bar to both sides."""
 
     label: str
     x: np.ndarray
     y: np.ndarray
     style: str = "line"
+    error: np.ndarray | None = None
 
 
 class Figure(eqx.Module):
