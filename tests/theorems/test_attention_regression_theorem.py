@@ -84,6 +84,8 @@ def test_exact_hypotheses():
     assert large.holds is False
     assert "1/2 fails" in large.detail
     assert "s_1 < 1 holds" in large.detail
+    assert "infinite on the minima" in large.detail
+    assert "distance -" not in large.detail
     assert finite_moments(PROBLEM, 3.0).slack == pytest.approx(1 / 36 - 0.05)
 
 
@@ -110,6 +112,7 @@ def test_estimated_hypotheses_are_undecided_below_their_noise():
     assert many.holds is True
     assert finite_moments(PROBLEM, samples=20).holds is None
     assert "estimated from 100 samples" in positive_definite(PROBLEM, 100).detail
+    assert f"ratio is good to {np.sqrt(3 / 100):.2g}" in positive_definite(PROBLEM, 100).detail
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES.values(), ids=GEOMETRIES)

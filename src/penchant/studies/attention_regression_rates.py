@@ -20,6 +20,7 @@ from ..training.population import AttentionTrajectory, train_population
 from ..training.recorders import Every
 from ..training.status import Status
 from ..verdict import all_of, at_least, at_most, close
+from . import attention_words
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 SIZES = (0.05, 0.04, 0.03, 0.02)
@@ -30,6 +31,7 @@ _DEFINITIONS = DEFINITIONS | {
     "excess": "L - m sigma^2, the population loss above its minimum",
     "factor": "what the distance to the minima is multiplied by per step; the excess by its square",
     "condition": "condition number of the covariance",
+    "gauge": attention_words.GAUGE,
 }
 
 
