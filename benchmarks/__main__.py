@@ -11,7 +11,20 @@ import torch
 
 from penchant.files import write_bytes
 
-from . import batch, flow, growth, interpolation, machine, nuclear, references, steps
+from . import (
+    attention_regression,
+    batch,
+    deep_linear,
+    deep_linear_growth,
+    flow,
+    growth,
+    interpolation,
+    key_query,
+    machine,
+    nuclear,
+    references,
+    steps,
+)
 from .section import Section
 from .timing import clock, say
 
@@ -20,9 +33,13 @@ COMPARISONS: dict[str, ModuleType] = {
     "references": references,
     "nuclear": nuclear,
     "flow": flow,
+    "key-query": key_query,
     "batch": batch,
     "growth": growth,
     "interpolation": interpolation,
+    "attention-regression": attention_regression,
+    "deep_linear": deep_linear,
+    "deep_linear_growth": deep_linear_growth,
 }
 
 HEADER = """# Benchmarks

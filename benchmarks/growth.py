@@ -28,6 +28,8 @@ def compare(limits: Limits, quick: bool) -> Section:
             "step, Direct": ((16, 8, 32), (1, 4, 16), _direct, "nd² + nLd: 1, 0 to 1, 1 to 2"),
             "step, Gram": ((16, 8, 32), (1, 4, 16), _gram, "N²: 2, 2, 0"),
             "step of the flow": ((16, 8, 32), (1, 4), _flow, "N³ + nd²: 1 to 3, 3, 0 to 2"),
+            "nuclear reference": ((20, 10, 30), (1, 2, 4), _nuclear, "rounds x (N²r + N³): 2 to 3, 2 to 3, 0 to 1"),
+            "step of the flow, K and Q": ((16, 8, 32), (1, 2, 4), _product_flow, "N³ + nd²: 1 to 3, 3, 0 to 2"),
         }
     rows = [_row(kind, *what) for kind, what in kinds.items()]
     notes = [
@@ -85,8 +87,20 @@ def _reference(size: Size) -> Timing:
     return alternate({"": lambda: pt.max_margin(data)}, 5)[""]
 
 
-def _flow(size: Size) -> Timing:
-    setting = pt.Setting(random_tokens(*size, 0, equal_scores=True), pt.Direct(), pt.Logistic())
-    train = lambda: pt.train(setting, pt.GradientFlow(), steps=FLOW_STEPS)
+def _nuclear(size: Size) -> Timing:
+    data = random_tokens(*size, 0)
+    pt.nuclear_margin(data)
+    return alternate({"": lambda: pt.nuclear_margin(data)}, 3)[""]
+
+
+def _product_flow(size: Size) -> Timing:
+    return _flow(size, pt.KeyQuery())
+
+
+def _flow(size: Size, parametrisation: Any = None) -> Timing:
+    data = random_tokens(*size, 0, equal_scores=True)
+    setting = pt.Setting(data, pt.Direct() if parametrisation is None else parametrisation, pt.Logistic())
+    start = setting.start() if parametrisation is None else setting.start(0, 0.1)
+    train = lambda: pt.train(setting, pt.GradientFlow(), start, steps=FLOW_STEPS)
     train()
     return alternate({"": train}, 3)[""].scaled(1 / FLOW_STEPS)

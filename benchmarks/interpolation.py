@@ -26,7 +26,8 @@ ABOUT = """arg min Q_alpha subject to X theta = y on n samples in d dimensions w
 1000 iterations; CVXPY gets the relative-entropy form with Clarabel's defaults. "off" is the relative distance to our certified solution.
 Basis pursuit is HiGHS (ours, with certificate) against CVXPY with Clarabel. "start 1e-30" integrates the flow from alpha = 1e-30: we in the dual
 variable and in log t, the peer (SciPy's Radau, default tolerances) in the parameters to t = 10 000; both claim success. Label noise is one
-chain step on 15 samples in 30 dimensions: ours over 256 chains at once, the peer a per-sample autograd loop in PyTorch."""
+chain step on 15 samples in 30 dimensions: ours over 256 chains at once, the peer an autograd loop in PyTorch, one chain as one would write it
+and 256 chains as one batch. Ours also records the product w+ w- and the largest step."""
 
 
 def compare(limits: Limits, quick: bool) -> Section:
@@ -39,7 +40,8 @@ def compare(limits: Limits, quick: bool) -> Section:
         "Clarabel on the relative-entropy form is as fast as we are at alpha = 0.1; at alpha = 1e-4, where coefficients span eight decades, see the columns "
         "'CVXPY off' and 'CVXPY says' together.",
         "SciPy's Radau is right by its own rule: every parameter is below its absolute tolerance of 1e-6, so it need not move.",
-        "One chain alone would not show our speed: the vectorised run pays for its compilation (left out) over many chains.",
+        "Per sample, PyTorch pays for its graph at every step; batched over the chains it does not, and that is the fair comparison. "
+        "Our compilation is left out.",
     ]
     return Section(
         "interpolation", "Interpolants and label noise against SLSQP, CVXPY, SciPy and PyTorch", ABOUT, rows, notes
@@ -150,26 +152,28 @@ def _noise(steps: int) -> dict[str, Any]:
     run = lambda: label_noise(data, start, step=0.005, deviation=1.0, steps=[steps], chains=chains)
     run()
     _, ours = once(run)
-    inputs, targets = torch.tensor(np.asarray(data.inputs)), torch.tensor(np.asarray(data.targets))
-    params = torch.tensor(start, requires_grad=True)
-
-    def loop() -> None:
-        for _ in range(steps):
-            index = int(torch.randint(15, ()))
-            error = (
-                inputs[index] @ (params[0] ** 2 - params[1] ** 2)
-                - targets[index]
-                - torch.randn((), dtype=torch.float64)
-            )
-            (gradient,) = torch.autograd.grad(0.5 * error**2, params)
-            with torch.no_grad():
-                params.sub_(0.005 * gradient)
-
-    _, peer = once(loop)
-    ours, peer = ours.scaled(1 / (steps * chains)), peer.scaled(1 / steps)
+    _, single = once(lambda: _loop(data, start[None], steps))
+    _, many = once(lambda: _loop(data, np.repeat(start[None], chains, axis=0), steps))
+    ours, single, many = ours.scaled(1 / (steps * chains)), single.scaled(1 / steps), many.scaled(1 / (steps * chains))
     return {
         "task": "label noise, one chain step",
         "ours": ours,
-        "PyTorch": peer,
-        "faster than PyTorch": ratio(peer, ours),
+        "PyTorch": single,
+        "faster than PyTorch": ratio(single, ours),
+        "PyTorch, 256 chains": many,
+        "faster than that": ratio(many, ours),
     }
+
+
+def _loop(data: Any, start: np.ndarray, steps: int) -> np.ndarray:
+    """One sample per chain and step, the gradient by autograd; the chains are independent, so their losses are summed."""
+    inputs, targets = torch.tensor(np.asarray(data.inputs)), torch.tensor(np.asarray(data.targets))
+    params = torch.tensor(start, requires_grad=True)
+    for _ in range(steps):
+        index = torch.randint(len(targets), (len(start),))
+        predicted = (inputs[index] * (params[:, 0] ** 2 - params[:, 1] ** 2)).sum(dim=1)
+        error = predicted - targets[index] - torch.randn(len(start), dtype=torch.float64)
+        (gradient,) = torch.autograd.grad(0.5 * (error**2).sum(), params)
+        with torch.no_grad():
+            params.sub_(0.005 * gradient)
+    return params.detach().numpy()

@@ -3,13 +3,27 @@
 import argparse
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from . import __version__
 
-_OPTIMISERS = ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", "joint-ngd", "scheduled")
+_OPTIMISERS = (
+    "flow",
+    "gd",
+    "ngd",
+    "momentum",
+    "polyak",
+    "accelerated",
+    "adam",
+    "line-search",
+    "assumption5",
+    "joint-ngd",
+    "scheduled",
+)
 _ONLY_JOINT = ("joint-ngd", "scheduled")
+_LAYERS = "attention-regression"
 
 
 class _UsageError(Exception):
@@ -32,11 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "command" not in options:
         _parser().print_help()
         return 2
-    from .errors import PenchantError
+    from .errors import PenchantError, PenchantWarning
 
     try:
         _complete(options)
-        return options.command(options)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", PenchantWarning)
+            warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
+            return options.command(options)
     except PenchantError as error:
         return _refuse(type(error).__name__, str(error), options.json)
     except KeyboardInterrupt:
@@ -59,6 +76,13 @@ def _complete(options: argparse.Namespace) -> None:
     """The default optimiser depends on --joint, and two optimisers exist only there."""
     if "joint" not in options:
         return
+    if options.setting == _LAYERS:
+        return
+    for name in ("geometry", "gauge", "batch", "keys"):
+        if getattr(options, name) is not None:
+            from .errors import ArgumentError
+
+            raise ArgumentError(f"--{name}", "penchant", f"used with --setting {_LAYERS}", getattr(options, name))
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
@@ -110,11 +134,22 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
     )
-    parser.add_argument("--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8)")
+    parser.add_argument(
+        "--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8), or columns of K and Q"
+    )
     parser.add_argument(
         "--setting",
-        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares (default: from the names of the arrays)",
+        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares, attention-regression (default: from the names of the arrays)",
     )
+    layers = parser.add_argument_group(_LAYERS)
+    layers.add_argument(
+        "--geometry", choices=("two_sided", "left", "euclidean"), help="preconditioner (default two_sided)"
+    )
+    layers.add_argument(
+        "--gauge", choices=("identity", "plus", "minus"), help="of the spectral start (default identity)"
+    )
+    layers.add_argument("--batch", type=int, metavar="B", help="queries per step (default: all)")
+    layers.add_argument("--keys", choices=("batch", "full"), help="what a batch attends to (default batch)")
     parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
     parser.add_argument(
         "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
@@ -126,7 +161,11 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)",
     )
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
-    parser.add_argument("--optimiser", choices=_OPTIMISERS, help="default: flow; with --joint: scheduled")
+    parser.add_argument(
+        "--optimiser",
+        choices=_OPTIMISERS,
+        help="default: flow; with --joint: scheduled; line-search and assumption5 are for deep-linear",
+    )
     parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(
@@ -191,29 +230,26 @@ def _verify(options: argparse.Namespace) -> int:
     return 0 if trusted else 1
 
 
-def _predict(options: argparse.Namespace) -> int:
+def _own_data(options: argparse.Namespace) -> Any:
+    """The module that predicts and trains what the options ask for."""
     if options.joint:
-        from .commands.joint import predict as predict_joint
-        from .commands.joint import print_programs
+        from .commands import joint as module
+    elif options.setting == _LAYERS:
+        from .commands import attention as module
+    else:
+        from .commands import own_data as module
+    return module
 
-        _show(options, predict_joint(options), print_programs)
-        return 0
-    from .commands.own_data import predict, print_prediction
 
-    _show(options, predict(options), print_prediction)
+def _predict(options: argparse.Namespace) -> int:
+    module = _own_data(options)
+    _show(options, module.predict(options), module.print_prediction)
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    if options.joint:
-        from .commands.joint import print_joint_run
-        from .commands.joint import train as train_joint
-
-        _show(options, train_joint(options), print_joint_run)
-        return 0
-    from .commands.own_data import print_run, train
-
-    _show(options, train(options), print_run)
+    module = _own_data(options)
+    _show(options, module.train(options), module.print_run)
     return 0
 
 

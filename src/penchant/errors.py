@@ -1,5 +1,7 @@
 """Errors that name the argument, what was required, what was found, the usual causes and the line to type."""
 
+import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +10,19 @@ import numpy as np
 
 class PenchantError(ValueError):
     """Base of every error penchant raises on purpose."""
+
+
+class PenchantWarning(UserWarning):
+    """Something the user should know, and that does not stop the work."""
+
+
+def warn(text: str) -> None:
+    """A `PenchantWarning` at the line that called into penchant."""
+    frame, level = sys._getframe(1), 2
+    ours = (__package__, "equinox", "jaxtyping")  # the latter two wrap our methods
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ours:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(text, PenchantWarning, stacklevel=level)
 
 
 class ArgumentError(PenchantError):
@@ -158,3 +173,37 @@ class StepSizeError(PenchantError):
     def __init__(self, step: float, bound: float, why: str):
         self.step, self.bound = step, bound
         PenchantError.__init__(self, f"The step size {step:.3g} is too large: {why}.\n  Fix: a step below {bound:.3g}.")
+
+
+class AssumptionError(PenchantError):
+    """Assumptions of a theorem that a problem does not meet, each with its slack and worst offender."""
+
+    def __init__(self, owner: str, failed: Sequence[str], fix: str):
+        self.failed = tuple(failed)
+        PenchantError.__init__(
+            self,
+            f"`{owner}` is outside the assumptions of its theorems:\n  " + "\n  ".join(failed) + f"\n  Fix: {fix}.",
+        )
+
+
+class DivergenceError(StepSizeError):
+    """A run that left every bounded region: the iterate, the last finite state and the safe step."""
+
+    def __init__(self, step: float, bound: float, iterate: int, state: Any):
+        self.iterate, self.state = iterate, state
+        StepSizeError.__init__(
+            self, step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state"
+        )
+
+
+class ThresholdError(PenchantError):
+    """A quantity of the theory that is infinite beyond a threshold, asked for beyond it."""
+
+    def __init__(self, quantity: str, condition: str, value: float, threshold: float):
+        self.value, self.threshold = value, threshold
+        PenchantError.__init__(
+            self,
+            f"{quantity} is infinite here: it needs {condition} < {threshold:g}, and that is {value:.6g}.\n"
+            "  Usual cause: logits so large that a few samples carry all the weight.\n"
+            "  Fix: the layer (c U, V/c) with c > 1 has the same population loss and smaller logits; `optimal_scale(problem)` finds the best c.",
+        )

@@ -52,6 +52,9 @@ def read(setting: Setting, params: PyTree) -> Reading:
     return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
 
 
+read_once = eqx.filter_jit(read)  # for a single look: op by op, a new shape compiles a hundred tiny kernels
+
+
 def smallest_margin(setting: Setting, margins: Float[Array, "N"]) -> Float[Array, ""]:
     """The smallest margin that the reference program constrains: tied tokens are as good as the optimal one."""
     if isinstance(setting.data, TokenSelection):

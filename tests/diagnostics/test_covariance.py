@@ -54,11 +54,69 @@ def test_single_sample_covariance_is_the_fixed_point_of_its_recursion(rng):
     assert found == pytest.approx(again, rel=1e-11)
 
 
+def test_the_matrix_free_system_is_the_dense_one(rng, monkeypatch):
+    inputs, targets = rng.standard_normal((15, 6)), rng.standard_normal(15)
+    step = 0.5 / (inputs**2).sum(axis=1).max()
+    dense = sample_covariance(inputs, targets, step)
+    monkeypatch.setattr("penchant.diagnostics.covariance._DENSE", 0)
+    assert sample_covariance(inputs, targets, step) == pytest.approx(dense, rel=1e-10, abs=1e-12 * np.abs(dense).max())
+    with pytest.raises(StepSizeError):
+        sample_covariance(inputs, targets, 5.0)
+
+
+def test_large_systems_solve_their_recursion(rng):
+    n, d = 200, 90
+    inputs, targets = rng.standard_normal((n, d)) * np.geomspace(1, 0.1, d), rng.standard_normal(n)
+    step = 0.3 / (inputs**2).sum(axis=1).max()
+    residual = targets - inputs @ np.linalg.lstsq(inputs, targets)[0]
+    found = sample_covariance(inputs, targets, step)
+    again = np.zeros((d, d))
+    for x, e in zip(inputs, residual, strict=True):
+        move = np.eye(d) - step * np.outer(x, x)
+        again += (move @ found @ move + (step * e) ** 2 * np.outer(x, x)) / n
+    source = step**2 / n * (inputs * residual[:, None] ** 2).T @ inputs
+    assert np.abs(found - again).max() <= 1e-11 * np.abs(source).max()
+
+
+def test_the_edge_of_stability_is_the_same_in_both_forms(rng, monkeypatch):
+    """Bisect for the largest step with a stationary covariance, with directions of very different curvature."""
+    inputs, targets = rng.standard_normal((20, 5)) * np.geomspace(1, 1e-3, 5), rng.standard_normal(20)
+
+    def edge():
+        low, high = 0.0, 5.0
+        for _ in range(25):
+            middle = (low + high) / 2
+            try:
+                sample_covariance(inputs, targets, middle)
+                low = middle
+            except StepSizeError:
+                high = middle
+        return low
+
+    dense = edge()
+    monkeypatch.setattr("penchant.diagnostics.covariance._DENSE", 0)
+    assert edge() == pytest.approx(dense, rel=1e-5)
+
+
+def test_directions_without_inputs_do_not_move(rng):
+    inputs = np.column_stack([rng.standard_normal((9, 2)), np.zeros(9)])
+    targets = rng.standard_normal(9)
+    found = sample_covariance(inputs, targets, 0.05)
+    assert np.abs(found[2]).max() <= 1e-18
+    assert found[:2, :2] == pytest.approx(sample_covariance(inputs[:, :2], targets, 0.05), rel=1e-11)
+    consistent = rng.standard_normal((3, 5))
+    assert np.abs(sample_covariance(consistent, consistent @ np.ones(5), 0.05)).max() <= 1e-28
+
+
 def test_unstable_steps_are_refused(rng):
     with pytest.raises(StepSizeError):
         noisy_covariance([[2.0]], [[1.0]], 1.0)
     with pytest.raises(StepSizeError):
         sample_covariance(rng.standard_normal((9, 3)), rng.standard_normal(9), 5.0)
+    with pytest.raises(ArgumentError, match="'step'"):
+        sample_covariance(rng.standard_normal((9, 3)), rng.standard_normal(9), 0.0)
+    with pytest.raises(ArgumentError, match="'targets'"):
+        sample_covariance(rng.standard_normal((9, 3)), rng.standard_normal(8), 0.1)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import penchant as pt
 from penchant.errors import InfeasibleDiagonal, InfeasibleSVM
 from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.generators import random_tokens
-from penchant.theorems.key_query import certified_rank
+from penchant.theorems.uniqueness import certified_rank
 from problems import features
 
 

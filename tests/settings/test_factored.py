@@ -124,6 +124,7 @@ def test_zeros_are_stationary_and_the_run_says_so():
         (lambda: pt.aligned_tokens(tokens=4), "tokens"),
         (lambda: pt.aligned_tokens(d=3), "d"),
         (lambda: pt.aligned_tokens(shares=(0.0, 1.0, 0.0)), "shares"),
+        (lambda: pt.aligned_tokens(shares=((0.0, 0.1, 0.2),) * 3), "shares"),
         (lambda: pt.aligned_tokens().start(0.1, 5, 0), "width"),
         (lambda: pt.equal_score_tokens(3, 1, 5, 0), "length"),
     ],

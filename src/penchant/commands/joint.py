@@ -30,8 +30,8 @@ from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_r
 from ..training.joint import train_joint
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict
+from . import own_data
 from .options import check_writable, npz_name
-from .own_data import describe_prediction, print_prediction
 
 RULES = ("gd", "ngd", "momentum", "joint-ngd", "scheduled", "polyak", "accelerated")
 
@@ -121,7 +121,7 @@ def predict(options: Namespace) -> dict:
     _refuse(options)
     data = _data(options)
     setting = Setting(data, TokenGram(data, start_of(options, data)), LOSSES[options.loss]())
-    content = describe_prediction(catalogue.predict(setting, rule_of(options, data)))
+    content = own_data.describe_prediction(catalogue.predict(setting, rule_of(options, data)))
     found = joint_references(data)
     content["programs"] = _programs(found)
     if options.save:
@@ -176,9 +176,9 @@ def _predicted(setting: Setting, rule: AbstractJointRule) -> tuple[Prediction | 
         return None, f"no prediction: {error}"
 
 
-def print_programs(content: dict) -> None:
+def print_prediction(content: dict) -> None:
     """The prediction, then what is special to two trained blocks."""
-    print_prediction(content)
+    own_data.print_prediction(content)
     found = content["programs"]
     print(
         f"decoder    minimum norm with margins >= 1: {found['decoder']['value']:.12g}; support: samples {found['decoder_support']}"
@@ -188,7 +188,7 @@ def print_programs(content: dict) -> None:
     )
 
 
-def print_joint_run(content: dict) -> None:
+def print_run(content: dict) -> None:
     print(f"status     {content['status']}: {content['message']}")
     print(
         f"run        {content['steps']} steps, log loss {content['log_loss']:.8g}, |W| {content['norm_W']:.6g}, |u| {content['norm_u']:.6g}"

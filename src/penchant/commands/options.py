@@ -10,14 +10,17 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
+from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch
 from ..optimisers.memory import Adam
 from ..settings.base import Setting
+from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
 from ..training.events import LogTimeAbove, MarginAbove
 
+LAYER_RULES = {"line-search": LineSearch, "assumption5": lambda setting: BallStep()}
 FLOW_STEPS = 20_000  # of the integrator, where the user sets no budget; a flow to margin 1e6 takes some hundreds
 
 
@@ -26,11 +29,15 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
     name, size, cap = options.optimiser, options.step_size, options.cap
     if cap is not None and name not in ("ngd", "momentum", "polyak"):
         raise ArgumentError("--cap", "penchant", "used with ngd, momentum or polyak", f"--optimiser {name}")
-    if size is not None and name == "flow":
-        raise ArgumentError("--step-size", "penchant", "left out for the flow", size)
+    if size is not None and name in ("flow", *LAYER_RULES):
+        raise ArgumentError("--step-size", "penchant", f"left out for {name}", size)
     for option, value in (("--step-size", size), ("--cap", cap)):
         if value is not None and not value > 0:
             raise ArgumentError(option, "penchant", "positive", value)
+    if name in LAYER_RULES:
+        if not isinstance(setting.parametrisation, DeepLinear):
+            raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
+        return LayerDescent(LAYER_RULES[name](setting))
     limit = np.inf if cap is None else cap
     longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
     if name == "flow":

@@ -7,13 +7,17 @@ from pathlib import Path
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
 from ..references.base import Solution
 from ..report.page import render
+from ..settings.diagonal import DiagonalTokens
+from ..settings.tokens import TokenSelection
 from ..studies import own_data
 from ..studies.base import Study, save
 from ..theorems import catalogue
 from ..theorems.base import Prediction
-from ..training.events import MarginAbove
+from ..theorems.certificates import certified
+from ..theorems.key_query import norm_of
+from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
-from ..training.trajectory import write_npz
+from ..training.trajectory import Trajectory, write_npz
 from ..verdict import Outcome, Verdict
 from .options import budget, check_writable, npz_name, optimiser_of, setting_and_start
 from .progress import progress, sparse
@@ -36,6 +40,7 @@ def describe_prediction(prediction: Prediction) -> dict:
             **({"margin": found.margin} if isinstance(found, Solution) else {"resolved": found.resolved}),
         },
         "rate": prediction.rate,
+        "notes": list(prediction.notes),
         "rivals": [{"name": rival.name, "separation": rival.separation} for rival in prediction.rivals],
     }
 
@@ -56,7 +61,7 @@ def predict(options: Namespace) -> dict:
     return content
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.4g}"
 
 
@@ -67,7 +72,7 @@ def print_prediction(content: dict) -> None:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
         print(
-            f"hypothesis {mark}  {hypothesis['name']}: slack {_number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
+            f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
         )
     classified = "margin" in reference
     what = (
@@ -81,6 +86,8 @@ def print_prediction(content: dict) -> None:
     if classified:
         print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
     print(f"rate       {content['rate']}")
+    for note in content["notes"]:
+        print(f"note       {note}")
     for rival in content["rivals"]:
         measure = "1 - corr to the reference" if classified else "relative distance to the reference"
         print(f"rival      {rival['name']}: {measure} {rival['separation']:.4g}")
@@ -107,6 +114,8 @@ def train(options: Namespace) -> dict:
         raise DataFileError(f"No run can reach a smallest margin of {options.margin:g}: {reason}")
     if prediction is None and options.margin is None and isinstance(until, MarginAbove):
         steps, until = 1000, None
+    if isinstance(until, MarginAbove) and isinstance(setting.data, TokenSelection | DiagonalTokens):
+        until = (until, Stalled()) if options.optimiser == "flow" else until
     with progress(1) as show:
         show(f"training with {options.optimiser}")
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=sparse(show))
@@ -131,7 +140,7 @@ def train(options: Namespace) -> dict:
         "prediction": None if prediction is None else describe_prediction(prediction),
     }
     if options.save:
-        content["saved"] = str(run.save(options.save))
+        content["saved"] = str(_with_bounds(run, prediction).save(options.save))
     if options.out and prediction is not None:
         study = Study("own-data", f"Your data: {Path(options.data).name}", prediction.theorem.paper, lambda *_: None)  # pyright: ignore
         save(
@@ -146,6 +155,13 @@ def train(options: Namespace) -> dict:
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
     return content
+
+
+def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
+    """The run with the bounds it certifies at every record, where there is a program to bound."""
+    if prediction is None or not isinstance(prediction.reference, Solution):
+        return run
+    return certified(run, norm_of(prediction.reference), prediction.reference)
 
 
 def print_run(content: dict) -> None:

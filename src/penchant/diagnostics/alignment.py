@@ -7,6 +7,8 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from ..errors import ArgumentError
+
 _GAP = 1e-8  # relative gap of the top two singular values below which the top singular vectors are not defined
 
 
@@ -81,6 +83,15 @@ def conservation_drift(run: Any) -> np.ndarray:
     start = imbalances(run.at(0))
     change = lambda k: [np.linalg.norm(now - then, 2) for now, then in zip(imbalances(run.at(k)), start, strict=True)]
     return np.array([max(change(k), default=0.0) for k in range(len(run))])
+
+
+def clock_error(run: Any) -> float:
+    """What log R has lost at the end of a flow in the clock `RelativeDrop`, minus what the clock says: its global error, for free."""
+    clock = run.header["optimiser"].get("clock", {})
+    if clock.get("kind") != "RelativeDrop":
+        raise ArgumentError("run", "clock_error", "a flow in the clock RelativeDrop()", clock.get("kind", "no flow"))
+    lost = float(run.log_excess[0] - run.log_excess[-1])
+    return lost - float(np.expm1(run.header["integrator"]["clock"]))
 
 
 def imbalance_constant(layers: Sequence[Any]) -> float:

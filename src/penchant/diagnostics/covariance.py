@@ -7,21 +7,13 @@ Ornstein-Uhlenbeck limit $AS + SA = \eta\Sigma$ forgets the term $\eta ASA$ and 
 from typing import Any
 
 import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
 from ..errors import ArgumentError, StepSizeError
-from ..settings.check import real_array
+from ..settings.check import real_array, symmetric_matrix
 
-
-def _symmetric(matrix: Any, name: str, owner: str) -> np.ndarray:
-    found = real_array(matrix, name, owner, "(d, d)", 2)
-    size = np.abs(found).max()
-    if found.shape[0] != found.shape[1] or np.abs(found - found.T).max() > 1e-12 * size:
-        raise ArgumentError(name, owner, "a symmetric matrix", f"shape {found.shape}")
-    if np.linalg.eigvalsh(found)[0] < -1e-12 * size:
-        raise ArgumentError(
-            name, owner, "positive semidefinite", f"smallest eigenvalue {np.linalg.eigvalsh(found)[0]:.3g}"
-        )
-    return found
+_DENSE = 40  # columns up to which the system of d^2 unknowns is written out
+_ITERATIONS = 2_000
 
 
 def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int = np.inf) -> np.ndarray:
@@ -30,7 +22,10 @@ def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int =
     >>> noisy_covariance([[2.0]], [[0.49]], 0.1).round(7).tolist()                    # eta sigma^2 / (lambda (2 - eta lambda))
     [[0.0136111]]
     """
-    hessian, noise = _symmetric(hessian, "hessian", "noisy_covariance"), _symmetric(noise, "noise", "noisy_covariance")
+    hessian, noise = (
+        symmetric_matrix(hessian, "hessian", "noisy_covariance"),
+        symmetric_matrix(noise, "noise", "noisy_covariance"),
+    )
     if not step > 0:
         raise ArgumentError("step", "noisy_covariance", "positive", step)
     sizes, basis = np.linalg.eigh(hessian)
@@ -54,9 +49,11 @@ def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int =
 def diffusion_covariance(hessian: Any, noise: Any, step: float) -> np.ndarray:
     """The Ornstein-Uhlenbeck limit: S with A S + S A = step * noise. A must be positive definite."""
     hessian, noise = (
-        _symmetric(hessian, "hessian", "diffusion_covariance"),
-        _symmetric(noise, "noise", "diffusion_covariance"),
+        symmetric_matrix(hessian, "hessian", "diffusion_covariance"),
+        symmetric_matrix(noise, "noise", "diffusion_covariance"),
     )
+    if not step > 0:
+        raise ArgumentError("step", "diffusion_covariance", "positive", step)
     sizes, basis = np.linalg.eigh(hessian)
     if sizes[0] <= 0:
         raise ArgumentError(
@@ -68,21 +65,67 @@ def diffusion_covariance(hessian: Any, noise: Any, step: float) -> np.ndarray:
 def sample_covariance(inputs: Any, targets: Any, step: float) -> np.ndarray:
     r"""Stationary covariance of single-sample SGD on least squares, exactly: the noise depends on the iterate.
 
-    $S = \frac1n\sum_i(I - \eta x_ix_i^\top)S(I - \eta x_ix_i^\top) + \frac{\eta^2}n\sum_i e_i^2x_ix_i^\top$ with the residuals e of least squares: a linear system of size d^2.
+    $S = \frac1n\sum_i(I - \eta x_ix_i^\top)S(I - \eta x_ix_i^\top) + \frac{\eta^2}n\sum_i e_i^2x_ix_i^\top$ with the residuals e of least squares: $d^2$ unknowns, solved as a dense
+    system up to d = 40 and by conjugate gradients without any matrix beyond. Directions that no input has do not move.
+
+    >>> sample_covariance([[1.0], [2.0]], [1.0, 1.0], 0.1).round(6).tolist()
+    [[0.003855]]
     """
     inputs = real_array(inputs, "inputs", "sample_covariance", "(n, d)", 2)
     targets = real_array(targets, "targets", "sample_covariance", "(n,)", 1)
-    n, d = inputs.shape
-    if d > 40:
-        raise ArgumentError("inputs", "sample_covariance", "of at most 40 columns: the system has d^2 unknowns", f"{d}")
-    residual = targets - inputs @ np.linalg.lstsq(inputs, targets, rcond=None)[0]
-    moves = np.eye(d) - step * inputs[:, :, None] * inputs[:, None, :]
+    if len(targets) != len(inputs):
+        raise ArgumentError("targets", "sample_covariance", f"one per sample ({len(inputs)})", f"{len(targets)}")
+    if not step > 0:
+        raise ArgumentError("step", "sample_covariance", "positive", step)
+    left, sizes, right = np.linalg.svd(inputs, full_matrices=False)
+    live = sizes > 1e-12 * sizes[0]
+    rows, basis = left[:, live] * sizes[live], right[live]  # the inputs in the directions that they have
+    residual = targets - left[:, live] @ (left[:, live].T @ targets)
+    source = step**2 / len(rows) * (rows * residual[:, None] ** 2).T @ rows
+    solve = _dense_moments if len(basis) <= _DENSE else _free_moments
+    return basis.T @ solve(rows, step, source) @ basis
+
+
+def _growing(rows: np.ndarray, step: float, why: str) -> StepSizeError:
+    bound = 2 / float((rows**2).sum(axis=1).max())
+    return StepSizeError(step, bound, f"{why}, there is no stationary covariance")
+
+
+def _dense_moments(rows: np.ndarray, step: float, source: np.ndarray) -> np.ndarray:
+    n, d = rows.shape
+    moves = np.eye(d) - step * rows[:, :, None] * rows[:, None, :]
     transfer = np.einsum("nij,nkl->ikjl", moves, moves).reshape(d * d, d * d) / n
     radius = float(np.abs(np.linalg.eigvals(transfer)).max())
     if radius >= 1:
-        bound = 2 / float((inputs**2).sum(axis=1).max())
-        raise StepSizeError(
-            step, bound, f"the second moment grows by {radius:.4g} per step, there is no stationary covariance"
-        )
-    source = step**2 / n * np.einsum("n,ni,nj->ij", residual**2, inputs, inputs)
+        raise _growing(rows, step, f"the second moment grows by {radius:.4g} per step")
     return np.linalg.solve(np.eye(d * d) - transfer, source.ravel()).reshape(d, d)
+
+
+def _free_moments(rows: np.ndarray, step: float, source: np.ndarray) -> np.ndarray:
+    """The rows have orthogonal columns, so what a step removes from the second moment is diagonal: it preconditions the rest.
+
+    Sampling gives back a self-adjoint map that keeps positive matrices positive. There is a stationary covariance if and only if
+    its largest eigenvalue relative to what is removed is below 1, and Lanczos iteration from a positive matrix finds that one.
+    """
+    n, d = rows.shape
+    curvature = (rows**2).sum(axis=0) / n
+    removed = step * (curvature[:, None] + curvature)
+    given = lambda moment: step**2 / n * (_forms(rows, moment)[:, None] * rows).T @ rows
+    flat = lambda move: LinearOperator((d * d, d * d), lambda vector: move(vector.reshape(d, d)).ravel())
+    root = np.sqrt(removed)
+    relative = flat(lambda moment: given(moment / root) / root)
+    share = float(eigsh(relative, 1, which="LA", v0=np.diag(np.diag(root)).ravel(), return_eigenvectors=False)[0])
+    if share >= 1:
+        raise _growing(rows, step, f"sampling adds {share:.4g} times the second moment that a step removes")
+    left = flat(lambda moment: removed * moment - given(moment))
+    spent = removed - step**2 * np.outer(curvature, curvature)  # without sampling
+    found, code = cg(left, source.ravel(), rtol=1e-14, atol=0.0, maxiter=_ITERATIONS, M=flat(lambda m: m / spent))
+    error = float(np.abs(left @ found - source.ravel()).max() / max(np.abs(source).max(), np.finfo(float).tiny))
+    if code and not error <= 1e-10:
+        raise StepSizeError(step, step / 2, f"conjugate gradients stopped at a relative residual of {error:.1g}")
+    return found.reshape(d, d)
+
+
+def _forms(rows: np.ndarray, moment: np.ndarray) -> np.ndarray:
+    """x' S x for every row."""
+    return ((rows @ moment) * rows).sum(axis=1)

@@ -1,6 +1,6 @@
 """Restricted isometry: how far the Gram matrix of any s columns is from the identity. Hard to compute in general; bounded here."""
 
-from itertools import combinations
+from itertools import combinations, islice
 from math import comb
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 from ..errors import ArgumentError
 from ..settings.check import real_array
 
-_ENUMERATED = 20_000  # supports tried one by one
+_ENUMERATED = 1_000_000  # supports tried, all of them
+_CHUNK = 20_000  # at a time
 _STARTS, _ROUNDS = 50, 30
 
 
@@ -34,11 +35,21 @@ def restricted_isometry(inputs: Any, sparsity: int, seed: int = 0) -> Isometry:
         raise ArgumentError("sparsity", "restricted_isometry", f"between 1 and {d}", sparsity)
     excess = inputs.T @ inputs / n - np.eye(d)
     if comb(d, sparsity) <= _ENUMERATED:
-        support = max(combinations(range(d), sparsity), key=lambda support: _deviation(excess, support))
+        support = _enumerate(excess, sparsity)
         value = _deviation(excess, support)
-        return Isometry(value, value, True, tuple(support))
+        return Isometry(value, value, True, support)
     support = _search(excess, sparsity, np.random.default_rng(seed))
     return Isometry(_deviation(excess, support), _upper(excess, sparsity), False, tuple(int(j) for j in support))
+
+
+def _enumerate(excess: np.ndarray, sparsity: int) -> tuple[int, ...]:
+    """The support of largest deviation, by trying all."""
+    supports, best, most = combinations(range(len(excess)), sparsity), (), -np.inf
+    while len(chunk := np.array(list(islice(supports, _CHUNK)))):
+        values = np.abs(np.linalg.eigvalsh(excess[chunk[:, :, None], chunk[:, None, :]])).max(axis=1)
+        if values.max() > most:
+            best, most = tuple(int(j) for j in chunk[values.argmax()]), values.max()
+    return best
 
 
 def _deviation(excess: np.ndarray, support: Any) -> float:

@@ -12,6 +12,8 @@ from jaxtyping import Array, Float
 
 from ..reading import Reading
 
+_PLATEAU = 1e3  # lengths over which the leading margin would change by 1: far more than any start off a plateau needs
+
 
 class RelativeArc(eqx.Module):
     """Moves the logarithm of the norm at unit speed; the clock for astronomical times."""
@@ -27,6 +29,17 @@ class LogExcessDrop(eqx.Module):
         return jnp.exp(-reading.log_relative_slope)
 
 
+class RelativeDrop(eqx.Module):
+    """log(1 + drop of log(L - L*) since the start) moves at unit speed: the clock of laws that are powers of -log R.
+
+    What the excess has really lost by the end of a run, against what this clock says, is a free estimate of the global error.
+    """
+
+    def speed(self, reading: Reading, norm: Array, progress: Array, origin: "Origin") -> Float[Array, ""]:
+        drop = jnp.maximum(origin.log_excess - reading.log_excess, 0.0)
+        return (1 + drop) * jnp.exp(-reading.log_relative_slope)
+
+
 class LogTime(eqx.Module):
     """log(1 + t/t_0) moves at unit speed, where t_0 is the time in which the first linear model would lose one unit of log excess."""
 
@@ -35,15 +48,20 @@ class LogTime(eqx.Module):
 
 
 class Origin(eqx.Module):
-    """Scales of the start: arc length and log time over which the first linear model loses one unit of log excess."""
+    """The start: arc length and log time over which its linear model loses one unit of log excess, and its log excess."""
 
     length: Float[Array, ""]
     log_time: Float[Array, ""]
+    log_excess: Float[Array, ""]
 
 
 def origin(reading: Reading) -> Origin:
-    """The scales of a first reading."""
-    return Origin(jnp.exp(-reading.log_relative_slope), -reading.log_relative_slope - reading.log_gradient_norm)
+    """The scales of a first reading.
+
+    On a plateau above the infimum the excess does not move, and its length would be astronomical; the margins do move.
+    """
+    length = jnp.minimum(jnp.exp(-reading.log_relative_slope), _PLATEAU * jnp.exp(-reading.log_slope_norm))
+    return Origin(length, -reading.log_relative_slope - reading.log_gradient_norm, reading.log_excess)
 
 
-Clock = Any  # RelativeArc | LogExcessDrop | LogTime: anything with `speed`
+Clock = Any  # RelativeArc | LogExcessDrop | RelativeDrop | LogTime: anything with `speed`

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..reading import read, smallest_margin
+from ..reading import read, read_once, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
@@ -20,7 +20,7 @@ from .clocks import Clock, Origin, RelativeArc, origin
 from .integrator import State, Tolerances, attempt
 
 _RESOLUTION = 1e-3  # as in descent: absolute margin error above which weights are not to be trusted
-_SHRINK, _GROW, _SAFETY, _ORDER = 0.2, 4.0, 0.9, 4
+_SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
 _STATIONARY = (
     1e-6  # relative change of the excess over one length of the weights: below it the flow stands at a minimum
 )
@@ -35,14 +35,18 @@ class GradientFlow(eqx.Module):
     """Gradient flow in a clock, to a tolerance.
 
     `tolerance` is the local error per step relative to the norm (and to the physical time); `margin_tolerance` the error in
-    the differences of the margins that carry weight, which is what the direction of motion depends on.
+    the differences of the margins that carry weight, which is what the direction of motion depends on. A higher `order` (2 to 8)
+    takes fewer and dearer steps: worth it for tolerances below 1e-8.
     """
 
     clock: Clock = RelativeArc()
     tolerance: float = 1e-7
     margin_tolerance: float = 1e-4
+    order: int = eqx.field(static=True, default=4)
 
     def __check_init__(self):
+        if not isinstance(self.order, int) or not 2 <= self.order <= 8:
+            raise ArgumentError("order", "GradientFlow", "an integer from 2 to 8", repr(self.order))
         for name in ("tolerance", "margin_tolerance"):
             if not 0 < getattr(self, name) < 1:
                 raise ArgumentError(name, "GradientFlow", "between 0 and 1", getattr(self, name))
@@ -159,7 +163,7 @@ def follow(
     progress: Progress | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
-    first = read(setting, params)
+    first = read_once(setting, params)
     state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), jnp.zeros_like(first.weights))
     path, view = _Path(setting), _view(setting, state)
     path.add(0, state, view)
@@ -172,7 +176,8 @@ def follow(
     start = origin(first)
     norm = float(setting.norm(params))
     floor = norm if norm > 0 else float(start.length)
-    tolerances = Tolerances(jnp.asarray(flow.tolerance), jnp.asarray(flow.margin_tolerance), jnp.asarray(floor))
+    allowed = (flow.tolerance, flow.margin_tolerance, floor)
+    tolerances = Tolerances(*(jnp.asarray(value) for value in allowed), flow.order)
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
     advance = lambda length: _try(setting, flow.clock, start, tolerances, state, jnp.asarray(length))
     h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running
@@ -181,9 +186,11 @@ def follow(
         error = float(error)
         if not (error <= 1 and bool(after.finite)):
             rejected += 1
-            h *= max(_SHRINK, _SAFETY * error ** (-1 / _ORDER)) if math.isfinite(error) and error > 1 else _SHRINK
+            h *= max(_SHRINK, _SAFETY * error ** (-1 / flow.order)) if math.isfinite(error) and error > 1 else _SHRINK
             if h < _SMALLEST:
-                flat = float(view.log_slope) + math.log(max(float(view.norm), floor)) < math.log(_STATIONARY)
+                size = math.log(max(float(view.norm), floor))
+                # In units of its own multipliers: on a plateau they are tiny together, at a minimum they cancel.
+                flat = float(read_once(setting, state.params).log_slope_norm) + size < math.log(_STATIONARY)
                 status = Status.settled if flat else Status.step_failed
             continue
         used = h
@@ -202,10 +209,12 @@ def follow(
         state, view = new, after
         if progress is not None:
             progress(steps, float(view.log_excess), float(view.margin))
+        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
         if recorder is None or status is not Status.running:
             path.add(steps, state, view)
-        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
-        h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / _ORDER)))
+        h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / flow.order)))
+    if path.steps[-1] != steps:  # the next step failed: where the run stands is part of it
+        path.add(steps, state, view)
     extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
     return *_finish(path, status), extra
 
@@ -219,4 +228,6 @@ def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> St
         return Status.resolution_exhausted
     if float(view.turn) < float(levels.turn):
         return Status.reached_target
+    if float(view.margin) <= -float(levels.stall):
+        return Status.stalled
     return Status.out_of_steps if max_steps is not None and steps >= max_steps else Status.running

@@ -3,7 +3,7 @@ r"""The stiff integrator: extrapolated linearly implicit Euler, solved in margin
 The loss depends on the parameters only through the N margins, so the stiff part of the Jacobian of the flow has rank N however
 many parameters there are: it is $-c\,P J^\top H J$ with J the Jacobian of the margins, $H = -\partial\,\text{weights}/\partial\,\text{margins}$, c the ratio of
 speed to slope and P the projection off the direction of motion. The Woodbury identity then needs one N x N solve.
-Extrapolation over 1, 2, 3, 4 substeps gives order 4 with any approximate Jacobian, and its last two columns the error.
+Extrapolation over 1, 2, ..., q substeps gives order q with any approximate Jacobian, and its last two columns the error.
 Own code because a general implicit solver has to factorise P x P systems and cannot weigh errors by what margins resolve.
 """
 
@@ -19,7 +19,6 @@ from ..settings.base import Setting
 from .clocks import Clock, Origin
 from .elapsed import advance, pace
 
-_SUBSTEPS = (1, 2, 3, 4)
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
 _FLAT = 1e-6  # below this change of log|grad L| the exponential quotient is its series to rounding
 
@@ -36,11 +35,15 @@ class State(eqx.Module):
 
 
 class Tolerances(eqx.Module):
-    """Local error allowed per step: `relative` to the norm, and `margin` in the differences of the margins that carry weight."""
+    """Local error allowed per step: `relative` to the norm, and `margin` in the differences of the margins that carry weight.
+
+    `order` is the number of extrapolated columns.
+    """
 
     relative: Float[Array, ""]
     margin: Float[Array, ""]
     floor: Float[Array, ""]
+    order: int = eqx.field(static=True, default=4)
 
 
 def _axpy(a: Any, x: PyTree, y: PyTree) -> PyTree:
@@ -105,28 +108,33 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
 def _substeps(
     setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: Array
 ) -> State:
+    """`count` substeps from `state`: parameters and multipliers as increments, the time as it stands at the end.
+
+    Increments, because extrapolation multiplies rounding: that of an increment is small change, that of a state is not.
+    """
     solve = _solver(setting, state.params, frozen, h / count)
 
     def body(_: Any, carry: tuple[State, Reading]) -> tuple[State, Reading]:
-        state, reading = carry
-        speed = clock.speed(reading, setting.norm(state.params), state.progress, start)
+        gained, reading = carry
+        speed = clock.speed(reading, setting.norm(reading.params), gained.progress, start)
         factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
         step, corrected = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
-        params = _axpy(1.0, step, state.params)
-        after = read(setting, params)
+        moved = _axpy(1.0, step, gained.params)
+        after = read(setting, _axpy(1.0, moved, state.params))
         change = after.log_gradient_norm - reading.log_gradient_norm
-        progress = _progress(state.progress, speed * h / count, change)
-        return State(params, progress, state.dual - factor * reading.weights + corrected), after
+        progress = _progress(gained.progress, speed * h / count, change)
+        return State(moved, progress, gained.dual - factor * reading.weights + corrected), after
 
-    return jax.lax.fori_loop(0, count, body, (state, read(setting, state.params)))[0]
+    zero = State(jax.tree.map(jnp.zeros_like, state.params), state.progress, jnp.zeros_like(state.dual))
+    return jax.lax.fori_loop(0, count, body, (zero, read(setting, state.params)))[0]
 
 
-def _extrapolate(columns: State) -> tuple[State, State]:
-    """Aitken-Neville over the substep counts: the value of highest order, and its difference to the next one."""
-    row = [jax.tree.map(lambda leaf, j=j: leaf[j], columns) for j in range(len(_SUBSTEPS))]
+def _extrapolate(columns: State, order: int) -> tuple[State, State]:
+    """Aitken-Neville over 1, ..., `order` substeps: the value of highest order, and its difference to the next one."""
+    row = [jax.tree.map(lambda leaf, j=j: leaf[j], columns) for j in range(order)]
     value = error = row[-1]
-    for i in range(1, len(_SUBSTEPS)):
-        ratios = [_SUBSTEPS[j] / _SUBSTEPS[j - i] - 1 for j in range(i, len(_SUBSTEPS))]
+    for i in range(1, order):
+        ratios = [(j + 1) / (j + 1 - i) - 1 for j in range(i, order)]
         pairs = zip(row[1:], row[:-1], ratios, strict=True)
         row = [_refine(new, old, ratio) for new, old, ratio in pairs]
         error = jax.tree.map(jnp.subtract, row[-1], value)
@@ -145,9 +153,10 @@ def attempt(
     reading = read(setting, state.params)
     norm = setting.norm(state.params)
     frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, start))
-    counts = jnp.asarray(_SUBSTEPS)
+    counts = jnp.arange(1, tolerances.order + 1)
     columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, h, count), counts)
-    new, error = _extrapolate(columns)
+    gained, error = _extrapolate(columns, tolerances.order)
+    new = State(_axpy(1.0, gained.params, state.params), gained.progress, state.dual + gained.dual)
     at = lambda point: pace(setting, clock, start, point.params, point.progress)
     progress, miss = advance(state.progress, at(state), at(new), h)
     # Extrapolated time is finer where rates hardly change along the step, and wrong without notice where they do: it is

@@ -15,7 +15,7 @@ from scipy.integrate import Radau
 
 from ..errors import ArgumentError
 from ..reading import read
-from ..training.events import Limits
+from ..training.events import Limits, flow_only
 from ..training.status import Status
 
 _FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
@@ -118,7 +118,7 @@ def follow_dual(
     if wanted is not None and wanted[0] <= begin:
         rows += [(x, np.exp(x - begin) * first) for x in wanted[wanted <= begin]]
     if end <= begin or not np.any(first):
-        return _path(rows, Status.reached_target, 0)
+        return _path(rows, Status.reached_target if np.any(first) else Status.settled, 0)
     scale = float(np.abs(first).max())
     solver = Radau(field.velocity, begin, first, end, rtol=tolerance, atol=tolerance * scale, jac=field.jacobian)
     status, count = Status.running, 0
@@ -144,7 +144,9 @@ def _ending(field: _Field, solver: Radau, noise: float, slowest: float, count: i
     if solver.status == "failed":
         return Status.step_failed
     at_rest = slowest > _AT_REST or np.linalg.norm(field.residual(solver.y)) <= _FLOOR * field.rounding(solver.y)
-    if solver.status == "finished" or at_rest:
+    if at_rest:
+        return Status.settled
+    if solver.status == "finished":
         return Status.reached_target
     if noise * field.reach > _RESOLUTION:
         return Status.resolution_exhausted
@@ -173,7 +175,7 @@ def follow_regression(
 ) -> tuple[dict, Any, Status, dict]:
     """Gradient flow on a regression as the series of a trajectory; `dual` is nu / c, so that Direct weights are start + X' dual."""
     check_setting(setting)
-    if np.isfinite(levels.margin) or np.isfinite(levels.norm) or float(levels.turn) > 0:
+    if np.isfinite(levels.margin) or np.isfinite(levels.norm) or flow_only(levels):
         raise ArgumentError(
             "until", "train on Regression", "LogTimeAbove or LogExcessBelow: the infimum is attained", "another event"
         )

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from ..errors import ArgumentError
 from ..settings.joint import Block, JointPoint, JointReading
 from .memory import HeavyBall
-from .step_rules import Constant
+from .step_rules import Constant, positive
 
 
 class Factors(eqx.Module):
@@ -59,12 +59,6 @@ def _along(reading: JointReading, u: Array, W: Array) -> JointPoint:
     return JointPoint(u * reading.u.slope, W * reading.W.slope, u * reading.u.image, W * reading.W.image)
 
 
-def _positive(owner: str, **values: object) -> None:
-    for name, value in values.items():
-        if not bool(jnp.all(jnp.asarray(value) > 0)):
-            raise ArgumentError(name, owner, "positive", value)
-
-
 def _scaled(log_multiplier: Array, block: Block) -> Array:
     """The factor on the slope that multiplies the loss gradient by exp(log_multiplier)."""
     silent = jnp.isneginf(block.log_norm)
@@ -80,8 +74,7 @@ class JointDescent(AbstractFactorRule):
     step: Float[Array, "*b"]
 
     def __init__(self, step: object):
-        _positive("JointDescent", step=step)
-        self.step = jnp.asarray(step, float)
+        self.step = positive(step, "step", "JointDescent")
 
     def factors(self, reading, count):
         log_step = jnp.log(self.step)
@@ -99,11 +92,10 @@ class BlockNormalised(AbstractFactorRule):
     decay_W: Float[Array, "*b"]
 
     def __init__(self, length: object, decay_u: object = 0.0, decay_W: object = 0.0):
-        _positive("BlockNormalised", length=length)
         for name, value in {"decay_u": decay_u, "decay_W": decay_W}.items():
             if not bool(jnp.all(jnp.asarray(value) >= 0)):
                 raise ArgumentError(name, "BlockNormalised", "nonnegative", value)
-        self.length = jnp.asarray(length, float)
+        self.length = positive(length, "length", "BlockNormalised")
         self.decay_u, self.decay_W = jnp.asarray(decay_u, float), jnp.asarray(decay_W, float)
 
     def factors(self, reading, count):
@@ -126,8 +118,7 @@ class JointNormalised(AbstractFactorRule):
     length: Float[Array, "*b"]
 
     def __init__(self, length: object):
-        _positive("JointNormalised", length=length)
-        self.length = jnp.asarray(length, float)
+        self.length = positive(length, "length", "JointNormalised")
 
     def factors(self, reading, count):
         log_multiplier = jnp.log(self.length) - reading.log_gradient_norm
@@ -141,8 +132,7 @@ class JointPolyak(AbstractFactorRule):
     cap: Float[Array, "*b"]
 
     def __init__(self, c: object = 1.0, cap: object = jnp.inf):
-        _positive("JointPolyak", c=c, cap=cap)
-        self.c, self.cap = jnp.asarray(c, float), jnp.asarray(cap, float)
+        self.c, self.cap = positive(c, "c", "JointPolyak"), positive(cap, "cap", "JointPolyak")
 
     def factors(self, reading, count):
         wanted = reading.log_loss - jnp.log(self.c) - 2 * reading.log_gradient_norm

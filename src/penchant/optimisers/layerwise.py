@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import ArgumentError
+from ..errors import warn
 from ..reading import Reading
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
 from .base import Move
+from .step_rules import positive
 
 _NEVER = 700.0  # in log R: more than a float64 risk can fall in one step
 _RISES = 10  # a constant step that raises the risk this often in a row is too long, not unlucky
@@ -52,6 +53,9 @@ class AbstractLayerRule(eqx.Module):
 
 def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
+    if isinstance(radius, float | int) and radius < 1:
+        text = f"The paper's bound needs a radius of at least 1, not {radius:g}; `sharp_smoothness` holds for every radius."
+        warn(text)
     return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
 
 
@@ -108,8 +112,7 @@ class ConstantStep(AbstractLayerRule):
     step: float
 
     def __check_init__(self):
-        if not self.step > 0:
-            raise ArgumentError("step", "ConstantStep", "positive", self.step)
+        positive(self.step, "step", "ConstantStep")
 
     def choose(self, reading, norms, account, count):
         return Choice(jnp.log(jnp.asarray(self.step)), jnp.max(norms))

@@ -136,16 +136,17 @@ def minimum_potential(data: Any, potential: Any) -> Interpolant:
     return potential_path(data, potential, (0.0,))[0]
 
 
-def potential_path(data: Any, potential: Any, log_factors: Sequence[float]) -> list[Interpolant]:
+def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.ndarray) -> list[Interpolant]:
     """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
     check_consistent(data)
+    factors = [float(factor) for factor in log_factors]
     if potential.name == "l2":
-        return [minimum_norm(data, potential.scaled(factor).start) for factor in log_factors]
+        return [minimum_norm(data, potential.scaled(factor).start) for factor in factors]
     if potential.nonnegative:
         basis_pursuit(data, nonnegative=True)  # raises, with a proof, if there is no nonnegative interpolant
-    solver, wanted = _Path(data, potential), sorted(set(log_factors), reverse=True)
+    solver, wanted = _Path(data, potential), sorted(set(factors), reverse=True)
     found = {factor: solver.advance(factor) for factor in wanted}
-    return [found[factor] for factor in log_factors]
+    return [found[factor] for factor in factors]
 
 
 class _Path:

@@ -34,7 +34,8 @@ def equal_score_tokens(
     scores = np.full((n, length), other)
     scores[np.arange(n), rng.integers(0, length, n)] += gap
     tokens += (labels[:, None] * scores - tokens @ head)[..., None] * head / (head @ head)
-    return TokenSelection(tokens, labels, head, queries=queries)
+    # Scores as they are meant: read off the tokens they would differ by rounding, which decides who wins on a plateau.
+    return TokenSelection(tokens, queries=queries, scores=scores)
 
 
 class Aligned(eqx.Module):
@@ -90,42 +91,47 @@ def aligned_tokens(
     d: int = 6,
     score: float = 12.0,
     outside: float = 1.0,
+    parallel: bool = True,
     seed: int = 1,
 ) -> Aligned:
     """Assumptions 2 and 4: orthogonal optimal tokens, queries along them, the other tokens in pairs c x_opt +- e.
 
-    `lengths` and `query_lengths` of optimal tokens and queries, `shares` c in [-1, 1), one per sample; `outside` is the part
-    of the head outside the span of the optimal tokens, without which the nuclear-norm solution need not be unique.
+    `lengths` and `query_lengths` of optimal tokens and queries, `shares` c in [-1, 1), one per sample, or one per sample and
+    pair, which keeps Assumption 2 only pair by pair; `outside` is the part of the head outside the span of the optimal
+    tokens, without which the nuclear-norm solution need not be unique; without `parallel` the queries have an orthogonal
+    frame of their own, which drops Assumption 4 (ii) alone.
     """
     a, b, c = (np.asarray(value, float) for value in (lengths, query_lengths, shares))
-    n = len(a)
+    n, pairs = len(a), (tokens - 1) // 2
     if tokens % 2 == 0 or tokens < 3:
         raise ArgumentError("tokens", "aligned_tokens", "odd and at least 3: the other tokens come in pairs", tokens)
     if n >= d:
         raise ArgumentError("d", "aligned_tokens", f"above the number of samples ({n})", d)
     if not ((c >= -1) & (c < 1)).all():
         raise ArgumentError("shares", "aligned_tokens", "in [-1, 1)", c)
+    if c.shape not in ((n,), (n, pairs)):
+        raise ArgumentError("shares", "aligned_tokens", f"of shape {(n,)} or {(n, pairs)}", f"shape {c.shape}")
+    c = np.broadcast_to(c if c.ndim == 2 else c[:, None], (n, pairs))
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    rng.standard_normal((d, d))  # the stream is that of the generator with free query directions
-    noise = rng.standard_normal((n, (tokens - 1) // 2, d))
+    query_basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    noise = rng.standard_normal((n, pairs, d))
     optimal = rng.integers(0, tokens, n)
     signs = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-    labels = np.ones(n)
-    head = basis[:, :n] @ (labels * score / a) + outside * basis[:, n]
-    found = np.zeros((n, tokens, d))
+    query_basis = basis * np.append(signs, np.ones(d - n)) if parallel else query_basis
+    head = basis[:, :n] @ (score / a) + outside * basis[:, n]
+    found, scores = np.zeros((n, tokens, d)), np.zeros((n, tokens))
     for i in range(n):
         frame = np.linalg.qr(np.column_stack([basis[:, i], head]))[0]
         apart = noise[i]
         for _ in range(2):  # twice, for rounding
             apart = apart - apart @ frame @ frame.T
         best = a[i] * basis[:, i]
-        others = np.concatenate([[c[i] * best + e, c[i] * best - e] for e in apart])
+        others = np.concatenate([[share * best + e, share * best - e] for share, e in zip(c[i], apart, strict=True)])
         found[i] = np.insert(others, optimal[i], best, axis=0)
-    queries = (b * signs)[:, None] * basis[:, :n].T
-    data = TokenSelection(found, labels, head, queries=queries)
-    turned = basis * np.append(signs, np.ones(d - n))
-    return Aligned(data, basis, turned, (1 - c) * a * b)
+        scores[i] = np.insert(score * np.repeat(c[i], 2), optimal[i], score)
+    data = TokenSelection(found, queries=b[:, None] * query_basis[:, :n].T, scores=scores)
+    return Aligned(data, basis, query_basis, (1 - c.max(axis=1)) * a * b)
 
 
 def contrary_pair(gaps: tuple[float, float], others: tuple[float, float]) -> TokenSelection:

@@ -31,6 +31,18 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, l
     return array
 
 
+def symmetric_matrix(value: Any, name: str, owner: str) -> np.ndarray:
+    """`value` as a symmetric positive semidefinite matrix."""
+    found = real_array(value, name, owner, "(d, d)", 2)
+    size = np.abs(found).max()
+    if found.shape[0] != found.shape[1] or np.abs(found - found.T).max() > 1e-12 * size:
+        raise ArgumentError(name, owner, "a symmetric matrix", f"shape {found.shape}")
+    smallest = np.linalg.eigvalsh(found)[0]
+    if smallest < -1e-12 * size:
+        raise ArgumentError(name, owner, "positive semidefinite", f"smallest eigenvalue {smallest:.3g}")
+    return found
+
+
 def sign_labels(value: Any, owner: str, count: int) -> np.ndarray:
     """Labels in {-1, +1}, one per sample."""
     labels = real_array(value, "labels", owner, "(n,)", 1)

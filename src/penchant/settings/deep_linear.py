@@ -9,17 +9,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from .base import Setting
 from .check import real_array
 from .classification import Classification
 from .losses import AbstractLoss
-from .parametrisations import tree_inner
+from .parametrisations import Euclidean
 
 Layers = tuple[Array, ...]
 
 
-class DeepLinear(eqx.Module):
+class DeepLinear(Euclidean):
     r"""A network $x \mapsto W_L\cdots W_1x$ of depth `len(widths) + 1`, with $W_k \in \mathbb R^{d_k\times d_{k-1}}$, $d_0 = d$, $d_L = 1$.
 
     The gradient in every layer has rank one, $\nabla_{W_k} = P_{>k}^\top\,(P_{<k}\,g)^\top$ with $P_{>k} = W_L\cdots W_{k+1}$, $P_{<k} = W_{k-1}\cdots W_1$
@@ -97,15 +97,6 @@ class DeepLinear(eqx.Module):
             features = features @ layer.T
         return total
 
-    def inner(self, a: Layers, b: Layers) -> Float[Array, ""]:
-        return tree_inner(a, b)
-
-    def norm(self, params: Layers) -> Float[Array, ""]:
-        return jnp.sqrt(tree_inner(params, params))
-
-    def refresh(self, params: Layers) -> Layers:
-        return params
-
 
 def _after(params: Layers) -> list[Array]:
     """P_{>k} for k = 0..L: what follows layer k, as vectors; the first is the whole product, the last is 1."""
@@ -136,6 +127,11 @@ def deep_linear(
     >>> deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True).data.signed.tolist()
     [[0.75, 0.0], [-0.0, 1.0]]
     """
+    if getattr(inputs, "dtype", None) == np.float32:
+        text = (
+            "`deep_linear` was given float32 inputs and computes in float64: their margins are right to seven digits."
+        )
+        warn(text)
     inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
     lengths = np.linalg.norm(inputs, axis=1)
     if normalise:
@@ -149,4 +145,17 @@ def deep_linear(
             f"norm {lengths[worst]:.6g} at index {worst}",
             "pass `normalise=True`; the maximum margin is then divided by that norm",
         )
-    return Setting(Classification(inputs, labels), DeepLinear(widths), loss)
+    data = Classification(inputs, labels)
+    _warn_of_repeated(np.asarray(data.signed))
+    return Setting(data, DeepLinear(widths), loss)
+
+
+def _warn_of_repeated(signed: np.ndarray) -> None:
+    _, first, group = np.unique(signed, axis=0, return_index=True, return_inverse=True)
+    repeated = np.flatnonzero(first[group.ravel()] != np.arange(len(signed)))
+    if len(repeated):
+        text = (
+            f"`deep_linear`: samples {int(first[group.ravel()[repeated[0]]])} and {int(repeated[0])} are the same signed point, so the dual "
+            "weights of the support vectors, and the offset that follows from them, are not unique."
+        )
+        warn(text)

@@ -12,11 +12,24 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
 from .parametrisations import tree_inner
 from .tokens import TokenSelection
+
+
+class _Euclidean(eqx.Module):
+    """What all products share: their factors are trained in the Euclidean metric, and nothing travels with them."""
+
+    def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
+        return tree_inner(a, b)
+
+    def norm(self, params: PyTree) -> Float[Array, ""]:
+        return jnp.sqrt(tree_inner(params, params))
+
+    def refresh(self, params: PyTree) -> PyTree:
+        return params
 
 
 class Factors(eqx.Module):
@@ -26,7 +39,7 @@ class Factors(eqx.Module):
     query: Float[Array, "*b e r"]
 
 
-class KeyQuery(eqx.Module):
+class KeyQuery(_Euclidean):
     r"""$W = KQ^\top$ with K (d, width) and Q (e, width); the width is by default the larger dimension.
 
     **Hypotheses:** gradient flow from a small start minimises the nuclear norm (Sheen et al. 2024, for aligned data; conjectured
@@ -79,15 +92,6 @@ class KeyQuery(eqx.Module):
         wide = lambda square: repeat(repeat(square).T).T
         return inner(differences) * wide(outputs) + inner(differences @ params.key) * wide(inputs)
 
-    def inner(self, a: Factors, b: Factors) -> Float[Array, ""]:
-        return tree_inner(a, b)
-
-    def norm(self, params: Factors) -> Float[Array, ""]:
-        return jnp.sqrt(tree_inner(params, params))
-
-    def refresh(self, params: Factors) -> Factors:
-        return params
-
     def conserved(self, params: Factors) -> Float[Array, "r r"]:
         """K'K - Q'Q, which gradient flow cannot change."""
         return params.key.T @ params.key - params.query.T @ params.query
@@ -100,7 +104,18 @@ class Pair(eqx.Module):
     second: Float[Array, "*b d"]
 
 
-class Hadamard(eqx.Module):
+def check_moving(params: Pair) -> None:
+    """Refuse a start with a coordinate that can never move; a start of zeros alone is a stationary point, and the run says so."""
+    first, second = (np.atleast_2d(np.asarray(leaf)) for leaf in (params.first, params.second))
+    frozen = (first == 0) & (second == 0)
+    found = np.argwhere(frozen & ~frozen.all(axis=1, keepdims=True))
+    if len(found):
+        where = f"0 in both factors at coordinate {found[0][1]}"
+        fix = "a coordinate that starts there never moves: give one of the two factors a small value"
+        raise ArgumentError("start", "train", "non-zero in one of the two factors", where, fix)
+
+
+class Hadamard(_Euclidean):
     r"""$\beta = a \odot b$: the diagonals of K and Q, or a two-layer diagonal linear network.
 
     **Hypotheses:** gradient flow from a small start minimises the l1 norm. $a^2 - b^2$ is conserved, so a coordinate with
@@ -142,15 +157,6 @@ class Hadamard(eqx.Module):
         columns = jax.vmap(data.margins)(jnp.diag(jnp.hypot(params.first, params.second)))
         return columns.T @ columns
 
-    def inner(self, a: Pair, b: Pair) -> Float[Array, ""]:
-        return tree_inner(a, b)
-
-    def norm(self, params: Pair) -> Float[Array, ""]:
-        return jnp.sqrt(tree_inner(params, params))
-
-    def refresh(self, params: Pair) -> Pair:
-        return params
-
     def conserved(self, params: Pair) -> Float[Array, "d"]:
         """a^2 - b^2, coordinate by coordinate."""
         return (params.first - params.second) * (params.first + params.second)
@@ -160,7 +166,7 @@ class Hadamard(eqx.Module):
         return Pair((params.first + params.second) / jnp.sqrt(2.0), (params.first - params.second) / jnp.sqrt(2.0))
 
 
-class PlusMinus(eqx.Module):
+class PlusMinus(_Euclidean):
     r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
 
     def zeros(self, data: Any) -> Pair:
@@ -184,15 +190,6 @@ class PlusMinus(eqx.Module):
 
     def gram(self, params: Pair, data: Any) -> Float[Array, "N N"]:
         return Hadamard().gram(params, data)
-
-    def inner(self, a: Pair, b: Pair) -> Float[Array, ""]:
-        return tree_inner(a, b)
-
-    def norm(self, params: Pair) -> Float[Array, ""]:
-        return jnp.sqrt(tree_inner(params, params))
-
-    def refresh(self, params: Pair) -> Pair:
-        return params
 
     def conserved(self, params: Pair) -> Float[Array, "d"]:
         """w+ w-, coordinate by coordinate."""

@@ -16,7 +16,7 @@ from .base import Setting
 from .classification import Classification, add_bias
 from .deep_linear import DeepLinear
 from .diagonal import DiagonalTokens
-from .factored import Factors, Hadamard, KeyQuery, Pair
+from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Exponential, Logistic, Squared
 from .network_starts import balanced, ensure_assumption2
 from .parametrisations import Direct, Gram
@@ -107,7 +107,10 @@ def _tokens(arrays: dict[str, np.ndarray], request: Request) -> TokenSelection:
 
 def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """Keys and queries; zeros are a stationary point, so the start is small and random unless a file gives K and Q."""
-    width = request.options.get("width")
+    widths = request.options.get("widths")
+    if widths is not None and len(widths) != 1:
+        raise ArgumentError("--widths", "penchant with attention-kq", "one number, the columns of K and Q", widths)
+    width = widths[0] if widths else None
     if request.start is not None and width is None and np.ndim(request.start.get("K", 0.0)) == 2:
         width = int(np.shape(request.start["K"])[1])
     setting = Setting(_tokens(arrays, request), KeyQuery(width), request.loss, request.reduction)
@@ -127,16 +130,9 @@ def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting,
         rng = np.random.default_rng(request.options.get("seed", 0))
         return setting, Hadamard().one_sided(data, request.options.get("scale", 1e-3), rng)
     first, second = (_named(request.start, name, data.weight_shape) for name in ("a", "b"))
-    frozen = np.flatnonzero((first == 0) & (second == 0))
-    if len(frozen):
-        raise ArgumentError(
-            "start",
-            "train",
-            "non-zero in a or b",
-            f"0 in both at {frozen[0]}",
-            "a coordinate that starts there never moves",
-        )
-    return setting, Pair(jnp.asarray(first), jnp.asarray(second))
+    start = Pair(jnp.asarray(first), jnp.asarray(second))
+    check_moving(start)
+    return setting, start
 
 
 _ATTENTION = "tokens, labels, head [, queries | scores]"
@@ -186,7 +182,8 @@ KINDS = {
 def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """The named setting on these arrays, and its start."""
     if name not in KINDS:
-        raise ArgumentError("setting", "penchant", f"one of {', '.join(KINDS)}", repr(name))
+        known = ", ".join((*KINDS, "attention-regression"))
+        raise ArgumentError("setting", "penchant", f"one of {known}", repr(name))
     for option, standard, where in (("bias", False, ("inputs, labels",)), ("ties", "raise", (_ATTENTION,))):
         if request.options.get(option, standard) != standard and KINDS[name].arrays not in where:
             raise ArgumentError(f"--{option}", "penchant", f"used with arrays {where[0]}", f"--setting {name}")

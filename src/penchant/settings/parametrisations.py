@@ -18,7 +18,21 @@ def tree_inner(a: PyTree, b: PyTree) -> Float[Array, ""]:
     return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), start=jnp.zeros(()))
 
 
-class Direct(eqx.Module):
+class Euclidean(eqx.Module):
+    """The metric of parametrisations that are trained in the plain inner product of their own arrays."""
+
+    def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
+        return tree_inner(a, b)
+
+    def norm(self, params: PyTree) -> Float[Array, ""]:
+        return jnp.sqrt(tree_inner(params, params))
+
+    def refresh(self, params: PyTree) -> PyTree:
+        """Nothing travels with the parameters that would have to be recomputed from them."""
+        return params
+
+
+class Direct(Euclidean):
     """The weight itself is trained; gradient flow then minimises its l2 (Frobenius) norm."""
 
     def zeros(self, data: Any) -> Array:
@@ -42,15 +56,6 @@ class Direct(eqx.Module):
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return data.gram()
-
-    def inner(self, a: Array, b: Array) -> Float[Array, ""]:
-        return jnp.vdot(a, b)
-
-    def norm(self, params: Array) -> Float[Array, ""]:
-        return jnp.linalg.norm(params.ravel())
-
-    def refresh(self, params: Array) -> Array:
-        return params
 
     def potential(self, start: Any) -> Quadratic:
         """What gradient flow on a regression from `start` minimises."""

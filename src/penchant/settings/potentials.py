@@ -12,6 +12,8 @@ from abc import abstractmethod
 import equinox as eqx
 import numpy as np
 
+from ..errors import ArgumentError
+
 _LARGE = 20.0  # above this e^-2x is below the rounding of 1, and e^-x a relative 1e-9 that the series still resolves
 
 
@@ -236,4 +238,6 @@ class HyperbolicEntropy(AbstractPotential):
 
 def q_alpha(alpha: float, d: int) -> HyperbolicEntropy:
     """The potential of signed squares from the start w+ = w- = alpha."""
+    if not 0 < alpha < np.inf:
+        raise ArgumentError("alpha", "q_alpha", "positive and finite", alpha)
     return HyperbolicEntropy(np.full(d, 2 * np.log(alpha)), np.zeros(d))

@@ -5,7 +5,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
 from .base import Infimum, Weighing
@@ -13,6 +13,7 @@ from .check import real_array
 from .losses import AbstractLoss, Squared
 
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
+_FLOOR = 8.0  # roundings below which a residual is noise
 
 
 class Regression(eqx.Module):
@@ -79,6 +80,11 @@ class Regression(eqx.Module):
     def constrained(self) -> np.ndarray:
         """Which predictions an interpolant must match: all."""
         return np.ones(self.inputs.shape[0], bool)
+
+    def at_rounding(self, margins: Float[Array, "n"]) -> Bool[Array, ""]:
+        """Whether the residual is no larger than the rounding of the predictions and targets it is made of."""
+        scale = jnp.linalg.norm(jnp.abs(margins) + jnp.abs(self.fitted))
+        return jnp.linalg.norm(margins - self.fitted) <= _FLOOR * jnp.finfo(float).eps * scale
 
     def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
         """The excess is scale/2 |X theta - fitted|^2: the part of the residual that no weight removes has dropped out."""

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
+from .parametrisations import Euclidean
 from .potentials import Entropy, HyperbolicEntropy
 
 
@@ -26,7 +26,7 @@ def _positive_start(params: Any, owner: str) -> np.ndarray:
     return start
 
 
-class Squares(eqx.Module):
+class Squares(Euclidean):
     r"""$\theta = \beta\odot\beta \ge 0$ from the start $\beta = \alpha$ (one number, or one per coordinate).
 
     Gradient flow minimises KL($\theta\,|\,\alpha^2$) among nonnegative interpolants; for $\alpha\to0$ that is the l1 norm.
@@ -56,15 +56,6 @@ class Squares(eqx.Module):
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return (data.inputs * (4 * params**2)) @ data.inputs.T
 
-    def inner(self, a: Array, b: Array) -> Float[Array, ""]:
-        return jnp.vdot(a, b)
-
-    def norm(self, params: Array) -> Float[Array, ""]:
-        return jnp.linalg.norm(params)
-
-    def refresh(self, params: Array) -> Array:
-        return params
-
     def potential(self, start: Any) -> Entropy:
         """What gradient flow from `start` minimises."""
         return Entropy(2 * np.log(_positive_start(start, "Squares")))
@@ -74,7 +65,7 @@ class Squares(eqx.Module):
         return np.exp(np.log(np.asarray(start)) + np.asarray(dual) / 2)
 
 
-class SignedSquares(eqx.Module):
+class SignedSquares(Euclidean):
     r"""$\theta = w_+\odot w_+ - w_-\odot w_-$ from the start $w_+ = w_- = \alpha$ (one number, or one per coordinate).
 
     The parameters are the two rows $w_+$, $w_-$. Gradient flow minimises $Q_\alpha$ among interpolants: the l2 norm for
@@ -108,15 +99,6 @@ class SignedSquares(eqx.Module):
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return (data.inputs * (4 * (params**2).sum(axis=0))) @ data.inputs.T
-
-    def inner(self, a: Array, b: Array) -> Float[Array, ""]:
-        return jnp.vdot(a, b)
-
-    def norm(self, params: Array) -> Float[Array, ""]:
-        return jnp.linalg.norm(params.ravel())
-
-    def refresh(self, params: Array) -> Array:
-        return params
 
     def potential(self, start: Any) -> HyperbolicEntropy:
         """What gradient flow from `start` minimises."""

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..files import write_bytes
 from ..report.page import render
-from ..training.joint import JointTrajectory
-from ..training.trajectory import Trajectory, settings_of
+from ..training.trajectory import settings_of
 from ..verdict import Outcome, Verdict
 
 FORMAT = "penchant study 1"
@@ -59,12 +58,12 @@ class Finding(eqx.Module):
 
 
 class Result(eqx.Module):
-    """What a study found; `definitions` explains every plotted quantity."""
+    """What a study found; `runs` are trajectories of any kind, `definitions` explains every plotted quantity."""
 
     findings: tuple[Finding, ...]
     figures: tuple[Figure, ...]
     tables: tuple[Table, ...] = ()
-    runs: dict[str, Trajectory | JointTrajectory] = eqx.field(default_factory=dict)
+    runs: dict[str, Any] = eqx.field(default_factory=dict)
     definitions: dict[str, str] = eqx.field(default_factory=dict)
 
 

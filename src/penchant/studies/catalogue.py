@@ -1,16 +1,26 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_context,
+    attention_landscape,
     attention_phases,
     attention_rates,
+    attention_regression,
+    attention_regression_rates,
+    attention_scaling,
+    attention_time_scales,
     deep_linear,
+    deep_linear_laws,
     deep_linear_starts,
     interpolation,
     joint_attention,
     key_query,
+    key_query_diagonal,
+    key_query_starts,
     local_directions,
     max_margin,
     noise,
+    nonlinear_layers,
     self_attention,
 )
 from .base import Study
@@ -25,6 +35,16 @@ STUDIES: tuple[Study, ...] = (
     *attention_rates.STUDIES,
     *attention_phases.STUDIES,
     *key_query.STUDIES,
+    key_query_diagonal.STUDY,
+    *key_query_starts.STUDIES,
     *deep_linear.STUDIES,
+    *deep_linear_laws.STUDIES,
     *deep_linear_starts.STUDIES,
+    attention_regression.STUDY,
+    attention_regression_rates.STUDY,
+    attention_landscape.STUDY,
+    attention_scaling.STUDY,
+    *attention_context.STUDIES,
+    attention_time_scales.STUDY,
+    *nonlinear_layers.STUDIES,
 )

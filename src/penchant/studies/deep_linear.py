@@ -1,22 +1,19 @@
-"""Deep linear networks along the flow and by line search: Figure 1 of the paper, and the laws to risk e^-1000000."""
+"""Deep linear networks by line search: Figure 1 of the paper."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from ..diagnostics.alignment import alignment_limits, alignments, conservation_drift, sandwich, sine
-from ..diagnostics.rates import log_log_slope, rate
+from ..diagnostics.alignment import alignments, sandwich, sine
 from ..optimisers.layerwise import LayerDescent, LineSearch
 from ..settings.base import Setting
 from ..settings.parametrisations import Direct
 from ..theorems import deep_linear_claims as claims
-from ..theorems import deep_linear_laws as laws
-from ..theorems.deep_linear import JI
-from ..theorems.deep_linear_problems import descent, few_supports, flow, geometry, layers, levels, problem
+from ..theorems import deep_linear_lemmas as lemmas
+from ..theorems.deep_linear_problems import descent, geometry, levels, problem
 from ..training.recorders import Every
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import all_of, at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 WORDS = {
@@ -29,7 +26,7 @@ WORDS = {
 }
 
 
-def _finding(claim_name: str, catalogue: tuple) -> Finding:
+def claim_finding(claim_name: str, catalogue: tuple) -> Finding:
     claim = next(claim for claim in catalogue if claim.name == f"deep-linear/{claim_name}")
     return Finding(claim.statement, claim.check(False), claim.citation)
 
@@ -119,7 +116,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "Strips in the plane, n = 40.",
     )
     names = ("descent-max-margin", "aligned", "descent-bounds")
-    findings = tuple(_finding(name, claims.CLAIMS) for name in names)
+    findings = tuple(claim_finding(name, (*claims.CLAIMS, *lemmas.CLAIMS)) for name in names)
     return Result(findings, figures, (table,), {"four-layers": deep, "one-layer": single} if full else {}, WORDS)
 
 
@@ -148,226 +145,4 @@ def _separators(plain: Setting, runs: dict[str, Trajectory]) -> Figure:
     )
 
 
-def run_laws(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
-    """E3: exponents for depths 2, 3, 4, 6 against theory, with intervals over starts, both losses."""
-    seeds = range(1 + seed, (6 if full else 3) + seed)
-    rows, figures, findings, lines = [], [], [], {name: [] for name in laws.exponents(2)}
-    for depth in laws.DEPTHS:
-        slopes: dict[str, list[float]] = {name: [] for name in laws.exponents(depth)}
-        for start in seeds:
-            for logistic in (False, True):
-                progress(f"depth {depth}, start {start}, {'logistic' if logistic else 'exponential'}")
-                path = flow(depth, logistic, start)
-                for name, values in laws.series(path, depth).items():
-                    slopes[name].append(log_log_slope(levels(path), values, (1e5, 1e6)))
-                    if start == seeds[0] and not logistic:
-                        late = levels(path) > 1
-                        lines[name].append(Line(f"L = {depth}", levels(path)[late], values[late]))
-        for name, wanted in laws.exponents(depth).items():
-            rows.append((depth, name, f"{wanted:.4f}", str(rate(slopes[name]))))
-    for name, curves in lines.items():
-        figures.append(
-            Figure(
-                name.replace(" ", "-"),
-                f"The law of the {name}",
-                "-log R",
-                name,
-                tuple(curves),
-                "Exponential loss, to risk e^-1000000. Slopes in the table.",
-                "log",
-                "log",
-            )
-        )
-    for name in (
-        "offset",
-        "size",
-        "gradient",
-        "time",
-        "excess-limit",
-        "alignment-limit",
-        "ratio-exponent",
-        "alignment-exponent",
-        "direction-exponent",
-        "first-layer-exponent",
-    ):
-        findings.append(_finding(name, laws.CLAIMS))
-    exponents = Table(
-        "exponents",
-        "Exponents in -log R",
-        ("L", "quantity", "theory", "measured"),
-        tuple(rows),
-        f"Slopes over -log R from 1e5 to 1e6; mean and 95 % interval over {len(seeds)} starts and both losses.",
-    )
-    return Result(
-        tuple(findings),
-        (*figures, _offset_figure()),
-        (exponents, _levels_table(), _limits_table(), _integration_table()),
-        {"flow-depth-4": flow(4)} if full else {},
-        WORDS,
-    )
-
-
-def _signed_offset(path: Trajectory) -> np.ndarray:
-    across = np.array([-geometry().direction[1], geometry().direction[0]])
-    return np.array([path.weight(k) @ across for k in range(len(path))])
-
-
-def _offset_figure() -> Figure:
-    lines = [Line(f"L = {depth}", levels(flow(depth)), _signed_offset(flow(depth))) for depth in laws.DEPTHS]
-    wanted = float(geometry().offset @ np.array([-geometry().direction[1], geometry().direction[0]]))
-    lines.append(Line("predicted", np.array([1.0, 1e6]), np.full(2, wanted), "prediction"))
-    return Figure(
-        "offset",
-        "One offset for every depth",
-        "-log R",
-        "offset, signed",
-        tuple(lines),
-        "It overshoots before it settles.",
-        "log",
-    )
-
-
-def _levels_table() -> Table:
-    path, found, unit = flow(4), layers(4), geometry().direction
-    rows = []
-    for level in (2.229, 107.1, 1123.0, 11689.0, 1e5, 1e6):
-        k = int(np.argmin(np.abs(np.log(levels(path) / level))))
-        rows.append(
-            (
-                f"{levels(path)[k]:.6g}",
-                f"{found.deficit[k, 1]:.3g}",
-                f"{found.misfit[k, 1]:.2g}",
-                f"{_signed_offset(path)[k]:.6f}",
-                f"{sine(path.weight(k), unit):.3g}",
-                f"{sine(found.first[k], unit):.3g}",
-                f"{1 - found.product[k]:.5f}",
-            )
-        )
-    columns = (
-        "-log R",
-        "1 - ratio of layer 2",
-        "1 - |<v_3, u_2>|",
-        "offset",
-        "sine of w",
-        "sine of v_1",
-        "|w| / product of norms",
-    )
-    return Table(
-        "levels",
-        "Depth 4 along the flow",
-        columns,
-        tuple(rows),
-        "2-8-8-8-1, exponential loss; the records nearest to round levels.",
-    )
-
-
-def _limits_table() -> Table:
-    rows = []
-    for logistic in (False, True):
-        path, found = flow(4, logistic), layers(4, logistic)
-        limits = alignment_limits(path.at(0), path.at())
-        measured = found.spectral[-1, :-1] ** 4 * found.misfit[-1] * (2 - found.misfit[-1])
-        for k in range(3):
-            rows.append(
-                (
-                    "logistic" if logistic else "exponential",
-                    k + 1,
-                    f"{found.excess[-1, k]:.4f}",
-                    f"{limits.excess[k]:.4f}",
-                    f"{measured[k]:.5f}",
-                    f"{limits.misfit[k]:.5f}",
-                )
-            )
-    return Table(
-        "limits",
-        "Constants at risk e^-1000000",
-        ("loss", "layer", "excess", "predicted", "spectral^4 (1 - <v, u>^2)", "predicted"),
-        tuple(rows),
-        "Predictions from the conserved matrices of the start.",
-    )
-
-
-def _integration_table() -> Table:
-    rows = tuple(
-        (
-            depth,
-            flow(depth).header["integrator"]["steps"],
-            f"{conservation_drift(flow(depth)).max():.1e}",
-            f"{sandwich(flow(depth))[1][-1] - sandwich(flow(depth))[0][-1]:.3g}",
-            f"{flow(depth).log_time[-1] - 1e6:.4f}",
-        )
-        for depth in laws.DEPTHS
-    )
-    return Table(
-        "integration",
-        "The integration itself",
-        ("L", "steps", "conservation drift", "width of the margin sandwich", "log t - 1e6"),
-        rows,
-        "Flow to risk e^-1000000; the drift is the error of quantities that the exact flow conserves.",
-    )
-
-
-def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
-    """E8: the regime where the support vectors do not span."""
-    lines, rows = [], []
-    for depth in (1, 2, 3, 4):
-        progress(f"depth {depth}")
-        found, path = few_supports(depth, 3 + seed)
-        outside, level = found.outside(), levels(path)
-        weights = np.stack([path.weight(k) for k in range(len(path))])
-        component = np.linalg.norm(weights @ outside.T, axis=1)
-        sines = np.array([sine(weight, found.direction) for weight in weights])
-        late = level > 10
-        lines.append(Line(f"L = {depth}", level[late], sines[late]))
-        rows.append(
-            (
-                depth,
-                len(found.support),
-                f"{log_log_slope(level, component, (1e4, 1e6)):.4f}",
-                f"{1 - 1 / depth:.4f}",
-                f"{log_log_slope(level, sines, (1e4, 1e6)):.4f}",
-                f"{-1 / depth:.4f}",
-                f"{component[-1]:.5g}",
-            )
-        )
-    figure = Figure(
-        "direction",
-        "Support vectors that do not span slow the direction down",
-        "-log R",
-        "sine of the angle to the maximum margin",
-        tuple(lines),
-        "Blobs in ten dimensions, six support vectors. With spanning support vectors every curve would have slope -1.",
-        "log",
-        "log",
-    )
-    table = Table(
-        "exponents",
-        "Outside the span of the support vectors",
-        (
-            "L",
-            "support vectors",
-            "exponent of the outside part",
-            "theory",
-            "exponent of the sine",
-            "theory",
-            "outside part at the end",
-        ),
-        tuple(rows),
-        "Slopes over -log R from 1e4 to 1e6.",
-    )
-    findings = (_finding("no-span", laws.CLAIMS), _finding("no-span-inside", laws.CLAIMS))
-    one_layer = all_of(at_most(abs(float(rows[0][2])), 1e-3, "exponent of the outside part at L = 1"))
-    return Result(
-        (*findings, Finding("With one layer the outside part never moves.", one_layer, JI)),
-        (figure,),
-        (table,),
-        {},
-        WORDS,
-    )
-
-
-STUDIES = (
-    Study("deep-linear", "Deep linear networks: aligned layers, maximum margin (Figure 1)", "deep_linear", run),
-    Study("deep-linear-laws", "Deep linear networks: rates and constants to risk e^-1000000", "deep_linear", run_laws),
-    Study("deep-linear-no-span", "Deep linear networks: support vectors that do not span", "deep_linear", run_no_span),
-)
+STUDIES = (Study("deep-linear", "Deep linear networks: aligned layers, maximum margin (Figure 1)", "deep_linear", run),)

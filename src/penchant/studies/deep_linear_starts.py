@@ -9,8 +9,8 @@ from ..diagnostics.alignment import conservation_drift
 from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ..settings.base import Setting
 from ..theorems.deep_linear import JI, start_below_zero
-from ..theorems.deep_linear_claims import CLAIMS, mirrored
-from ..theorems.deep_linear_problems import EXACT, PRECISE, problem
+from ..theorems.deep_linear_exact import CLAIMS
+from ..theorems.deep_linear_problems import EXACT, PRECISE, mirrored, problem
 from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train
@@ -114,7 +114,7 @@ def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
 def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """E7: starts above the risk of zero, and a slice of starts through the saddle."""
     setting, _ = problem(3, logistic=True, width=6)
-    times, count = [], 200 if full else 40
+    times, count = [], 1000 if full else 200
     for start in (setting.start(s, 0.6) for s in range(seed * count, (seed + 1) * count)):
         if start_below_zero(setting, start).holds:
             continue

@@ -19,7 +19,8 @@ from ..settings.parametrisations import Direct
 from ..settings.potentials import Entropy, q_alpha
 from ..settings.regression import Regression
 from ..theorems.catalogue import judge, predict
-from ..theorems.interpolation_claims import sparse_rate, strict_dual, three_routes
+from ..theorems.interpolation_problems import strict_dual
+from ..theorems.q_alpha_claims import sparse_rate, three_routes
 from ..theorems.sparse_recovery_claims import error_at, noise_growth, square_setting, window_bound
 from ..training.recorders import LogSpaced
 from ..training.train import train

@@ -5,22 +5,22 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostics.rates import log_log_slope
 from ..flow.flow import GradientFlow, Levels
 from ..references.base import Solution
 from ..references.bracket import Euclidean, Norm
-from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
-from ..references.polyhedral_margin import L1
+from ..references.polyhedral_margin import L1, polyhedral_margin
 from ..settings.attention_generators import aligned_tokens, equal_score_tokens
 from ..settings.base import Setting
-from ..settings.diagonal import DiagonalTokens
-from ..settings.factored import Hadamard, KeyQuery
+from ..settings.factored import KeyQuery
 from ..settings.losses import Exponential
 from ..settings.parametrisations import Direct
+from ..settings.tokens import TokenSelection
 from ..theorems.catalogue import judge, predict
-from ..theorems.certificates import certificates
-from ..theorems.key_query import certified_rank, excess
+from ..theorems.certificates import certificates, certified
+from ..theorems.uniqueness import certified_rank, uniqueness
 from ..training.events import MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory
@@ -30,6 +30,7 @@ from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 PAPER = "kq_attention"
 _STEPS = 10_000
 Progress = Callable[[str], None]
+Programs = dict[str, tuple[Solution, Norm]]
 DEFINED = {
     **DEFINITIONS,
     "nuclear norm": "sum of the singular values of W",
@@ -39,14 +40,14 @@ DEFINED = {
 
 
 def _levels(top: float) -> Levels:
-    return Levels("margin", np.geomspace(1.0, top, int(8 * np.log10(top)) + 1)[:-1])
+    return Levels("margin", np.geomspace(1.0, top, int(4 * np.log10(top)) + 1)[:-1])
 
 
-def _flow(setting: Setting, start: Any, top: float) -> Trajectory:
+def flow_to(setting: Setting, start: Any, top: float) -> Trajectory:
     return train(setting, GradientFlow(), start, until=MarginAbove(top), steps=_STEPS, recorder=_levels(top))
 
 
-def _late(run: Trajectory) -> np.ndarray:
+def late(run: Trajectory) -> np.ndarray:
     """Records with a positive margin and a time."""
     return np.flatnonzero((run.smallest_margin() > 0) & np.isfinite(run.log_time))
 
@@ -54,18 +55,23 @@ def _late(run: Trajectory) -> np.ndarray:
 def singular_values(run: Trajectory) -> np.ndarray:
     """Singular values of W / margin at the records with a positive margin."""
     margin = run.smallest_margin()
-    return np.array([np.linalg.svd(run.weight(k) / margin[k], compute_uv=False) for k in _late(run)])
+    return np.array([np.linalg.svd(run.weight(k) / margin[k], compute_uv=False) for k in late(run)])
 
 
-def _excesses(run: Trajectory, value: float, norm: Norm) -> np.ndarray:
+def _shown(values: np.ndarray) -> np.ndarray:
+    """Values on a logarithmic axis, rounding included."""
+    return np.maximum(values, 1e-16)
+
+
+def excesses(run: Trajectory, value: float, norm: Norm) -> np.ndarray:
     margin = run.smallest_margin()
-    return np.array([norm.value(run.weight(k)) / margin[k] / value - 1 for k in _late(run)])
+    return np.array([norm.value(run.weight(k)) / margin[k] / value - 1 for k in late(run)])
 
 
-def _certificate_figure(name: str, run: Trajectory, norm: Norm, reference: Solution) -> Figure:
-    found, late = certificates(run, norm), _late(run)
-    margin = found.margin[late]
-    lower = lambda kind: np.maximum(1 - getattr(found, kind)[late] / reference.value, 1e-16)
+def certificate_figure(name: str, run: Trajectory, norm: Norm, reference: Solution) -> Figure:
+    found, records = certificates(run, norm), late(run)
+    margin = found.margin[records]
+    lower = lambda kind: np.maximum(1 - getattr(found, kind)[records] / reference.value, 1e-16)
     lines = tuple(Line(f"1 - {kind} / optimum", margin, lower(kind)) for kind in ("accumulated", "window", "instant"))
     return Figure(
         f"certificates-{name}",
@@ -73,7 +79,7 @@ def _certificate_figure(name: str, run: Trajectory, norm: Norm, reference: Solut
         "margin",
         "relative distance from the optimum",
         (
-            Line("norm / margin / optimum - 1", margin, np.maximum(found.upper[late] / reference.value - 1, 1e-16)),
+            Line("norm / margin / optimum - 1", margin, np.maximum(found.upper[records] / reference.value - 1, 1e-16)),
             *lines,
         ),
         "Upper and lower bounds on the best norm from the run's own weights and multipliers; the optimum is used for the plot only.",
@@ -82,8 +88,8 @@ def _certificate_figure(name: str, run: Trajectory, norm: Norm, reference: Solut
     )
 
 
-def _paths(name: str, run: Trajectory, title: str) -> Figure:
-    values, time = singular_values(run), run.log_time[_late(run)]
+def paths_figure(name: str, run: Trajectory, title: str) -> Figure:
+    values, time = singular_values(run), run.log_time[late(run)]
     shown = range(min(values.shape[1], 6))
     lines = tuple(Line(f"singular value {k + 1}", time, np.maximum(values[:, k], 1e-16)) for k in shown)
     return Figure(
@@ -102,66 +108,94 @@ def run_contrast(seed: int, full: bool, progress: Progress) -> Result:
     n, length, d, top = (20, 8, 32, 1e6) if full else (6, 5, 10, 1e8)
     data = equal_score_tokens(n, length, d, seed, gap=1.0)
     progress("references: nuclear, Frobenius, l1")
-    nuclear, frobenius = nuclear_margin(data), max_margin(data)
     product, direct = Setting(data, KeyQuery(), Exponential()), Setting(data, Direct(), Exponential())
+    programs = {
+        "nuclear": (nuclear_margin(data), Nuclear()),
+        "Frobenius": (max_margin(data), Euclidean()),
+        "l1": (polyhedral_margin(data, L1()), L1()),
+    }
     progress(f"gradient flow on K and Q to margin {top:g}")
-    runs = {"K Q": _flow(product, product.start(seed + 1, 1e-3), top)}
+    runs = {"K Q": flow_to(product, product.start(seed + 1, 1e-3), top)}
     progress("gradient flow on W")
-    runs["W"] = _flow(direct, None, min(top, 1e6))
+    runs["W"] = flow_to(direct, None, min(top, 1e6))
     prediction, matrix = predict(product, GradientFlow()), predict(direct, GradientFlow())
+    bounds = certificates(runs["K Q"], Nuclear())
     findings = (
         Finding(prediction.theorem.statement, judge(prediction, runs["K Q"]), prediction.theorem.citation),
         Finding(matrix.theorem.statement, judge(matrix, runs["W"]), matrix.theorem.citation),
-    )
-    margins = {name: run.smallest_margin()[_late(run)] for name, run in runs.items()}
-    programs = (("nuclear", nuclear, Nuclear()), ("Frobenius", frobenius, Euclidean()))
-    gaps = tuple(
-        Line(f"{label} excess, flow on {name}", margins[name], np.maximum(_excesses(run, reference.value, norm), 1e-16))
-        for label, reference, norm in programs
-        for name, run in runs.items()
-    )
-    value = Figure(
-        "excess",
-        "Each training minimises its own norm",
-        "margin",
-        "excess",
-        gaps,
-        "The same data and loss; only what is trained differs.",
-        "log",
-        "log",
-    )
-    loss = Figure(
-        "loss",
-        "Loss above its infimum",
-        "log t",
-        "-log(L - L*)",
-        tuple(
-            Line(f"flow on {name}", run.log_time[_late(run)], -run.log_excess[_late(run)]) for name, run in runs.items()
+        Finding(
+            "The run's own bounds enclose the optimum at every record.",
+            at_most(float(bounds.lower.max()), programs["nuclear"][0].value * (1 + 1e-9), "largest lower bound"),
+            "weak duality",
         ),
-        "Both losses fall like 1/t.",
-        "log",
-        "log",
     )
-    rows = [
-        (
-            f"flow on {name}",
-            f"{norm.name if label == 'nuclear' else 'frobenius'}",
-            f"{_excesses(run, reference.value, norm)[-1]:.3e}",
-        )
-        for name, run in runs.items()
-        for label, reference, norm in programs
-    ]
-    rank = certified_rank(data, nuclear)
-    caption = f"Nuclear optimum {nuclear.value:.9f} (certified gap {nuclear.bracket.gap:.1e}, rank {rank} certified by the dual); Frobenius optimum {frobenius.value:.9f}."
-    table = Table("excess", "Excess of each norm at the end", ("run", "norm", "excess"), tuple(rows), caption)
+    named = {"K Q": runs["K Q"], "W": runs["W"]}
     figures = (
-        value,
-        _paths("key-query", runs["K Q"], "Singular values when K and Q are trained"),
-        _paths("direct", runs["W"], "Singular values when W is trained"),
-        _certificate_figure("key-query", runs["K Q"], Nuclear(), nuclear),
-        loss,
+        _excess_figure(named, programs),
+        paths_figure("key-query", runs["K Q"], "Singular values when K and Q are trained"),
+        paths_figure("direct", runs["W"], "Singular values when W is trained"),
+        _norms_figure(named, programs),
+        certificate_figure("key-query", runs["K Q"], Nuclear(), programs["nuclear"][0]),
+        _loss_figure(named),
     )
-    return Result(findings, figures, (table,), {"key-query": runs["K Q"], "direct": runs["W"]}, DEFINED)
+    kept = {"key-query": certified(runs["K Q"], Nuclear(), programs["nuclear"][0])}
+    kept["direct"] = certified(runs["W"], Euclidean(), programs["Frobenius"][0])
+    return Result(findings, figures, (_excess_table(data, named, programs),), kept, DEFINED)
+
+
+def _excess_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
+    lines = tuple(
+        Line(
+            f"{label} excess, flow on {name}",
+            run.smallest_margin()[late(run)],
+            _shown(excesses(run, found.value, norm)),
+        )
+        for label, (found, norm) in programs.items()
+        for name, run in runs.items()
+    )
+    caption = "The same data and loss; only what is trained differs. The l1 norm is the sum of all entries."
+    return Figure("excess", "Each training minimises its own norm", "margin", "excess", lines, caption, "log", "log")
+
+
+def _norms_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
+    lines = []
+    for label, (found, norm) in programs.items():
+        for name, run in runs.items():
+            values = found.value * (1 + excesses(run, found.value, norm))
+            lines.append(Line(f"{label}, flow on {name}", run.log_time[late(run)], values))
+        span = run.log_time[late(run)]
+        lines.append(Line(f"{label}, its minimum", span, np.full(len(span), found.value), "prediction"))
+    return Figure("norms", "Norms at margin 1", "log t", "norm / margin", tuple(lines), "Dashed: optima.", "log", "log")
+
+
+def _loss_figure(runs: dict[str, Trajectory]) -> Figure:
+    lines = tuple(
+        Line(f"flow on {name}", run.log_time[late(run)], -run.log_excess[late(run)]) for name, run in runs.items()
+    )
+    return Figure(
+        "loss", "Loss above its infimum", "log t", "-log(L - L*)", lines, "Both losses fall like 1/t.", "log", "log"
+    )
+
+
+def _excess_table(data: TokenSelection, runs: dict[str, Trajectory], programs: Programs) -> Table:
+    rows = []
+    for name, run in runs.items():
+        margin = run.smallest_margin()[late(run)]
+        for label, (found, norm) in programs.items():
+            values = excesses(run, found.value, norm)
+            slope = log_log_slope(margin, values, (margin[-1] / 100, margin[-1]))
+            rows.append((f"flow on {name}", label, f"{values[-1]:.3e}", f"{slope:.3f}"))
+    nuclear, frobenius, entries = (found for found, _ in programs.values())
+    sizes = np.linalg.svd(nuclear.weight, compute_uv=False)
+    rank = certified_rank(data, nuclear)
+    caption = (
+        f"Optima: nuclear {nuclear.value:.9f} (certified gap {nuclear.bracket.gap:.1e}; rank {rank} certified by the dual, singular values "
+        f"{', '.join(f'{size:.4f}' for size in sizes[:rank])}; {uniqueness(data, nuclear)}), Frobenius {frobenius.value:.9f}, l1 {entries.value:.9f}. "
+        "The exponent is the slope of log excess against log margin over the last two decades."
+    )
+    return Table(
+        "excess", "Excess of each norm at the end", ("run", "norm", "excess", "exponent"), tuple(rows), caption
+    )
 
 
 def run_aligned(seed: int, full: bool, progress: Progress) -> Result:
@@ -169,13 +203,16 @@ def run_aligned(seed: int, full: bool, progress: Progress) -> Result:
     setting = Setting(aligned.data, KeyQuery(7), Exponential())
     start = aligned.start((0.1, 0.2, 0.15, 0.1, 0.3, 0.2), 7, 5 + seed)
     progress("gradient flow on aligned data to margin 1e6")
-    run, reference = _flow(setting, start, 1e6), nuclear_margin(aligned.data)
-    target, late = aligned.solution(), _late(run)
-    margin = run.smallest_margin()[late]
+    run, reference = flow_to(setting, start, 1e6), nuclear_margin(aligned.data)
+    target, records = aligned.solution(), late(run)
+    margin = run.smallest_margin()[records]
     error = np.array(
-        [np.linalg.norm(run.weight(k) / m - target) / np.linalg.norm(target) for k, m in zip(late, margin, strict=True)]
+        [
+            np.linalg.norm(run.weight(k) / m - target) / np.linalg.norm(target)
+            for k, m in zip(records, margin, strict=True)
+        ]
     )
-    residual = np.array([aligned.residual(run.at(int(k))) for k in late])
+    residual = np.array([aligned.residual(run.at(int(k))) for k in records])
     findings = (
         Finding(
             "The flow preserves alignment.",
@@ -203,97 +240,13 @@ def run_aligned(seed: int, full: bool, progress: Progress) -> Result:
     )
     figures = (
         distance,
-        _paths("aligned", run, "Singular values on aligned data"),
-        _certificate_figure("aligned", run, Nuclear(), reference),
+        paths_figure("aligned", run, "Singular values on aligned data"),
+        certificate_figure("aligned", run, Nuclear(), reference),
     )
-    return Result(findings, figures, (), {"aligned": run}, DEFINED)
-
-
-def run_diagonal(seed: int, full: bool, progress: Progress) -> Result:
-    data = DiagonalTokens(equal_score_tokens(4, 4, 12, 5 + seed))
-    setting, reference = Setting(data, Hadamard(), Exponential()), diagonal_margin(data)
-    progress("gradient flow on diagonal K and Q to margin 1e6")
-    run = _flow(setting, Hadamard().one_sided(data, 1.0, np.random.default_rng(seed)), 1e6)
-    prediction = predict(setting, GradientFlow())
-    findings = (Finding(prediction.theorem.statement, judge(prediction, run), prediction.theorem.citation),)
-    late, margin = _late(run), run.smallest_margin()
-    weights = np.array([np.abs(run.weight(k)) / margin[k] for k in late])
-    lines = tuple(
-        Line(f"|w_{j}| / margin", run.log_time[late], np.maximum(weights[:, j], 1e-16)) for j in range(weights.shape[1])
-    )
-    paths = Figure(
-        "coordinates",
-        "Coordinates of the diagonal",
-        "log t",
-        "|w| / margin",
-        lines,
-        f"The l1 solution has {int((np.abs(reference.weight) > 1e-9).sum())} non-zero entries.",
-        "log",
-        "log",
-    )
-    return Result(
-        findings, (paths, _certificate_figure("diagonal", run, L1(), reference)), (), {"diagonal": run}, DEFINED
-    )
-
-
-def run_scales(seed: int, full: bool, progress: Progress) -> Result:
-    scales, lines, rows, kept = (1.0, 0.1, 0.01), [], [], {}
-    seeds = range(8) if full else (seed, seed + 1)
-    for number in seeds:
-        data = equal_score_tokens(3, 4, 5, number)
-        setting, reference = Setting(data, KeyQuery(), Exponential()), nuclear_margin(data)
-        found = []
-        for scale in scales:
-            progress(f"data {number}, start {scale:g}")
-            run = _flow(setting, setting.start(100 + number, scale / np.sqrt(5)), 1e6)
-            lines.append(
-                Line(
-                    f"data {number}, start {scale:g}",
-                    run.smallest_margin()[_late(run)],
-                    np.maximum(_excesses(run, reference.value, Nuclear()), 1e-16),
-                )
-            )
-            found.append(excess(data, run.weight(), reference))
-            kept[f"data-{number}-start-{scale:g}"] = run
-        far = excess(data, max_margin(data).weight, reference)
-        rows.append((number, *(f"{value:.3e}" for value in found), f"{far:.3f}", f"{scales[int(np.argmin(found))]:g}"))
-    worst = max(float(value) for row in rows for value in row[1:4])
-    findings = (
-        Finding(
-            "From every start scale the flow minimises the nuclear norm.",
-            at_most(worst, 1e-2, "largest nuclear excess at margin 1e6"),
-            "conjecture",
-        ),
-    )
-    figure = Figure(
-        "scales",
-        "Nuclear excess for three scales of the start",
-        "margin",
-        "excess",
-        tuple(lines),
-        "A smaller start is not always better at a given margin.",
-        "log",
-        "log",
-    )
-    columns = (
-        "data",
-        *(f"excess, start {scale:g}" for scale in scales),
-        "excess of the Frobenius solution",
-        "best start",
-    )
-    table = Table(
-        "scales",
-        "Nuclear excess at margin 1e6",
-        columns,
-        tuple(rows),
-        "K and Q start with normal entries of deviation scale / sqrt(5).",
-    )
-    return Result(findings, (figure,), (table,), kept if full else {}, DEFINED)
+    return Result(findings, figures, (), {"aligned": certified(run, Nuclear(), reference)}, DEFINED)
 
 
 STUDIES = (
-    Study("key-query", "Keys and queries: nuclear against Frobenius norm", PAPER, run_contrast),
+    Study("key-query", "Keys and queries: nuclear against Frobenius against l1 norm", PAPER, run_contrast),
     Study("key-query-aligned", "Keys and queries on aligned data (Theorem 5.1)", PAPER, run_aligned),
-    Study("key-query-diagonal", "Diagonal keys and queries: the l1 norm (Theorem 4.1)", PAPER, run_diagonal),
-    Study("key-query-init-scale", "Keys and queries: the scale of the start", PAPER, run_scales),
 )

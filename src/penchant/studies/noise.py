@@ -6,14 +6,26 @@ import numpy as np
 
 from ..diagnostics.covariance import diffusion_covariance, noisy_covariance
 from ..references.interpolation import basis_pursuit
-from ..theorems.label_noise_claims import control, noisy, norms_along, selection, time_scale
+from ..theorems.label_noise_claims import control, selection, selection_leading, time_scale
+from ..theorems.label_noise_law_claims import determinant, determinant_single
+from ..theorems.label_noise_problems import (
+    CHAINS,
+    DEVIATION,
+    LIMITS,
+    STEP,
+    drift,
+    mean_and_error,
+    measured_norms,
+    noisy,
+    predicted_norms,
+)
 from ..theorems.noise_claims import many_dimensions, one_dimension, separate_printed, single_sample
 from ..training.noise import quadratic_noise
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 
-def _ellipse(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    angle = np.linspace(0, 2 * np.pi, 121)
+def _ellipse(covariance: np.ndarray, count: int = 121) -> tuple[np.ndarray, np.ndarray]:
+    angle = np.linspace(0, 2 * np.pi, count)
     sizes, basis = np.linalg.eigh(covariance)
     points = (basis * np.sqrt(np.maximum(sizes, 0))) @ np.stack([np.cos(angle), np.sin(angle)])
     return points[0], points[1]
@@ -31,7 +43,7 @@ def sgd_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         measured = ends.T @ ends / chains
         lines += [
             Line(f"{name}, exact", *_ellipse(exact)),
-            Line(f"{name}, simulated", *_ellipse(measured), "points"),
+            Line(f"{name}, simulated", *_ellipse(measured, 25), "points"),
             Line(f"{name}, diffusion limit", *_ellipse(limit), "prediction"),
         ]
         error = np.trace(exact) * np.sqrt(2 / chains)
@@ -72,67 +84,102 @@ def sgd_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     )
 
 
+def _interval(steps: np.ndarray, values: np.ndarray, label: str) -> tuple[Line, ...]:
+    """Points with a 95 % interval drawn as two thin lines."""
+    mean, error = mean_and_error(values)
+    return (
+        Line(label, steps, mean, "points"),
+        Line("95 % interval", steps, mean + 1.96 * error),
+        Line("95 % interval, lower end", steps, mean - 1.96 * error),
+    )
+
+
 def label_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
-    chains = 1024 if full else 64
-    progress(f"{chains} chains of label-noise SGD")
-    run, quiet = noisy(chains=chains), noisy(chains=16, deviation=0.0)
-    rows = norms_along(run, np.ones(30), 64 if full else 16)
-    still = norms_along(quiet, np.ones(30), 4)
-    optimum = basis_pursuit(run.data).value
-    steps = run.steps
-    norms = Figure(
+    chains, used = (1024, 64) if full else (CHAINS, LIMITS)
+    progress(f"{chains} chains of label-noise SGD, and 16 without noise")
+    run, quiet, law = noisy(chains), noisy(16, 0.0), drift()
+    progress(f"noise-off limits of {used} chains")
+    norms, still, predicted = measured_norms(chains, used), measured_norms(16, 4, 0.0), predicted_norms()
+    optimum, steps = basis_pursuit(run.data).value, run.steps
+    fall = run.log_product.mean(axis=2)
+    predicted_fall = (law.log_product - law.log_product[0]).mean(axis=1)
+    leading = -4 * STEP**2 * DEVIATION**2 * steps
+    limits = Figure(
         "norm",
         "Label noise walks to the least l1 norm",
         "step at which the noise is switched off",
         "l1 norm of the limit",
         (
-            Line("measured", steps, rows[:, 0], "points"),
-            Line("measured + 2 standard errors", steps, rows[:, 0] + 2 * rows[:, 1]),
-            Line("measured - 2 standard errors", steps, rows[:, 0] - 2 * rows[:, 1]),
-            Line("derived law", steps, rows[:, 2], "prediction"),
-            Line("without noise", steps, still[:, 0], "points"),
+            *_interval(steps, norms, "measured"),
+            Line("law of second moments", steps, predicted[:, 0], "prediction"),
+            Line("leading order", steps, predicted[:, 1], "prediction"),
+            Line("without noise", steps, still.mean(axis=1), "points"),
             Line("optimum", steps, np.full(len(steps), optimum), "prediction"),
         ),
-        "Where training ends if the noise stops at a given step. The law: w+ w- shrinks by exp(-4 step^2 sigma^2 c_j k).",
+        "Where training ends if the noise stops at a given step. Both laws are derived; no number in them is fitted.",
     )
     decay = Figure(
         "product",
         "The effective start shrinks exponentially",
         "step",
-        "mean log(w+ w-) change",
+        "mean change of log(w+ w-)",
         (
-            Line("measured", steps, run.log_product.mean(axis=(1, 2)), "points"),
-            Line("leading order", steps, -4 * 0.005**2 * steps, "prediction"),
+            *_interval(steps, fall, "measured"),
+            Line("law of second moments", steps, predicted_fall, "prediction"),
+            Line("leading order", steps, leading, "prediction"),
             Line("without noise", steps, quiet.log_product.mean(axis=(1, 2)), "points"),
         ),
-        f"Mean over {chains} chains and 30 coordinates.",
+        f"Mean over {chains} chains and 30 coordinates. Leading order: -4 step^2 sigma^2 c_j per step.",
     )
+    base = predicted[:, 0]
+    residue = Figure(
+        "deviation",
+        "How far the laws are from the measured l1 norm",
+        "step at which the noise is switched off",
+        "l1 norm minus the law of second moments",
+        (
+            *_interval(steps, norms - base[:, None], "measured"),
+            Line("law of second moments", steps, np.zeros(len(steps)), "prediction"),
+            Line("leading order", steps, predicted[:, 1] - base, "prediction"),
+        ),
+        "The same points with the law subtracted: the interval covers it at all times, and leading order lies far outside.",
+    )
+    mean, error = mean_and_error(norms)
+    fallen, fall_error = mean_and_error(fall)
     table = Table(
         "norms",
-        "l1 norm of the noise-off limit",
-        ("step", "measured", "standard error", "derived law", "without noise"),
+        "l1 norm of the noise-off limit, and the fall of log(w+ w-)",
+        ("step", "l1 norm", "law", "leading order", "without noise", "change of log(w+ w-)", "law", "leading order"),
         tuple(
-            (int(k), f"{a:.4f}", f"{e:.4f}", f"{p:.4f}", f"{q:.4f}")
-            for k, (a, e, p), (q, _, _) in zip(steps, rows, still, strict=True)
+            (
+                int(steps[k]),
+                f"{mean[k]:.4f} ± {1.96 * error[k]:.4f}",
+                f"{predicted[k, 0]:.4f}",
+                f"{predicted[k, 1]:.4f}",
+                f"{still[k].mean():.4f}",
+                f"{fallen[k]:.4f} ± {1.96 * fall_error[k]:.4f}",
+                f"{predicted_fall[k]:.4f}",
+                f"{leading[k]:.4f}",
+            )
+            for k in range(len(steps))
         ),
-        f"l1 optimum {optimum:.4f}.",
+        f"l1 optimum {optimum:.4f}; ± is a 95 % interval over {used} (norms) and {chains} chains.",
     )
     findings = (
-        Finding("Measured time scale of the drift against the derived one.", time_scale(False)),
-        Finding("Selected solution against the derived law.", selection(False)),
+        Finding("Measured time scale of the drift against the law of second moments.", time_scale(False, chains)),
+        Finding("Selected solution against the law of second moments.", selection(False, chains, used)),
+        Finding("Selected solution against the leading order alone.", selection_leading(False, chains, used)),
+        Finding("At large steps: the log-determinant of the Hessian, all samples in every step.", determinant(False)),
+        Finding("The same with one sample drawn per step.", determinant_single(False)),
         Finding("Control without label noise: no drift.", control(False)),
     )
-    return Result(
-        findings,
-        (norms, decay),
-        (table,),
-        {},
-        {
-            **DEFINITIONS,
-            "w+, w-": "the two squared parameters of each coefficient",
-            "noise-off limit": "the interpolant that noise-free training reaches from the present point",
-        },
-    )
+    terms = {
+        "w+, w-": "the two squared parameters of each coefficient",
+        "noise-off limit": "the interpolant that noise-free training reaches from the present point",
+        "leading order": "gradient flow of (step sigma^2 / 4B) tr Hess: log(w+ w-) falls by 4 step^2 sigma^2 c_j per step",
+        "law of second moments": "the same with the residuals that the noise keeps alive, by their second moments",
+    }
+    return Result(findings, (limits, residue, decay), (table,), {}, {**DEFINITIONS, **terms})
 
 
 STUDIES = (

@@ -16,7 +16,8 @@ from ..theorems.key_query import norm_of
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from . import own_regression
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
+from .base import Figure, Line, Result, Table
+from .own_pages import assemble, axis, hypotheses, places, series, summary, where
 
 
 def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> Bracket:
@@ -36,11 +37,7 @@ def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, floa
         return {}
     if isinstance(run.setting.data, Regression):
         return own_regression.distances(prediction, run)
-    named = {
-        prediction.reference.norm: prediction.reference.weight,
-        **{rival.name: rival.weight for rival in prediction.rivals},
-    }
-    return {name: misalignment(weight, direction) for name, direction in named.items()}
+    return {name: misalignment(weight, direction) for name, direction in places(prediction).items()}
 
 
 def measured_rate(run: Trajectory, distance: np.ndarray, optimiser: Any) -> str:
@@ -58,38 +55,16 @@ def measured_rate(run: Trajectory, distance: np.ndarray, optimiser: Any) -> str:
 def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Table, ...]:
     found, own = prediction.reference.bracket, own_bracket(run, prediction=prediction)
     distance = misalignments(run, prediction.reference)
-    hypotheses = tuple(
-        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
-    )
-    summary = (
-        ("theorem", prediction.theorem.name),
-        ("statement", prediction.theorem.statement),
-        ("predicted rate", prediction.rate),
+    rows = (
         ("measured rate", measured_rate(run, distance, optimiser)),
-        ("ending", f"{run.status.name}: {run.status.message}"),
         ("best norm, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
         ("best norm, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
         ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
     )
-    others = tuple((name, f"{value:.4g}") for name, value in directions(prediction, run).items())
     return (
-        Table(
-            "summary",
-            "Prediction and outcome",
-            ("what", "value"),
-            summary,
-            "Norms are for the smallest margin scaled to 1.",
-        ),
-        Table(
-            "hypotheses",
-            "Hypotheses",
-            ("name", "status", "slack", "worst offender", "meaning"),
-            hypotheses,
-            "A failed hypothesis does not stop the prediction.",
-        ),
-        Table(
-            "directions", "Where the run is", ("direction", "1 - corr"), others, "The reference first, then its rivals."
-        ),
+        summary(prediction, run, rows, "Norms are for the smallest margin scaled to 1."),
+        hypotheses(prediction),
+        where("directions", ("direction", "1 - corr"), directions(prediction, run)),
     )
 
 
@@ -97,52 +72,23 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     """Everything the report shows about one run on the user's data."""
     if isinstance(run.setting.data, Regression):
         return own_regression.page(prediction, run, verdict, optimiser)
-    flow = isinstance(optimiser, GradientFlow)
-    x, label = (run.log_time[1:], "log t") if flow else (run.steps[1:], "step")
-    x_scale = "log" if x[-1] > 100 else "linear"
-    line = lambda name, y: (Line(name, x, y),)
+    x, label = along = axis(run, optimiser)
+    scale = "log" if x[-1] > 100 else "linear"
     distance = misalignments(run, prediction.reference)[1:]
     gaps = np.array([own_bracket(run, k, prediction).gap for k in range(1, len(run))])
     best = Line("best possible", x, np.full(len(x), prediction.reference.margin), "prediction")
-    figures = (
-        Figure(
-            "direction",
-            "Distance to the predicted direction",
-            label,
-            "1 - corr",
-            line("run", distance),
-            "To the reference direction.",
-            x_scale,
-            "log",
-        ),
-        Figure(
-            "margin",
-            "Normalised margin",
-            label,
-            "margin / norm",
-            (*line("run", normalised_margins(run)[1:]), best),
-            "Smallest margin per unit of norm.",
-            x_scale,
-        ),
-        Figure(
-            "excess",
-            "Log excess",
-            label,
-            "log(L - L*)",
-            line("run", run.log_excess[1:]),
-            "The loss above its infimum, in logarithms.",
-            x_scale,
-        ),
-        Figure(
-            "certificate",
-            "The run certifies itself",
-            label,
-            "certified gap",
-            line("run", gaps),
-            "Relative width of the bracket from the run's own weights and multipliers.",
-            x_scale,
-            "log",
-        ),
+    lines = (Line("run", x, normalised_margins(run)[1:]), best)
+    title, width = (
+        "Distance to the predicted direction",
+        "Relative width of the bracket from the run's own weights and multipliers.",
     )
-    finding = Finding(prediction.theorem.statement, verdict, prediction.theorem.citation)
-    return Result((finding,), figures, tables(prediction, run, optimiser), {"run": run}, DEFINITIONS)
+    excess = "The loss above its infimum, in logarithms."
+    figures = (
+        series("direction", title, along, ("1 - corr", distance), "To the reference direction.", (scale, "log")),
+        Figure(
+            "margin", "Normalised margin", label, "margin / norm", lines, "Smallest margin per unit of norm.", scale
+        ),
+        series("excess", "Log excess", along, ("log(L - L*)", run.log_excess[1:]), excess, (scale,)),
+        series("certificate", "The run certifies itself", along, ("certified gap", gaps), width, (scale, "log")),
+    )
+    return assemble(prediction, run, verdict, figures, tables(prediction, run, optimiser))

@@ -11,7 +11,8 @@ from ..theorems.base import Prediction
 from ..theorems.interpolation import distance
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
+from .base import Result
+from .own_pages import assemble, axis, hypotheses, places, series, summary, where
 
 
 def own_bracket(run: Trajectory, record: int = -1) -> Bracket:
@@ -22,75 +23,36 @@ def own_bracket(run: Trajectory, record: int = -1) -> Bracket:
 
 def distances(prediction: Prediction, run: Trajectory) -> dict[str, float]:
     """Relative distance of the final weight to the reference and to each rival."""
-    named = {prediction.reference.norm: prediction.reference.weight}
-    named |= {rival.name: rival.weight for rival in prediction.rivals}
-    return {name: distance(run.weight(), weight) for name, weight in named.items()}
+    return {name: distance(run.weight(), weight) for name, weight in places(prediction).items()}
 
 
 def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:
     """Everything the report shows about one run on the user's regression."""
-    flow = isinstance(optimiser, GradientFlow)
-    x, label = (run.log_time[1:], "log t") if flow else (run.steps[1:].astype(float), "step")
-    records = range(1, len(run))
-    far = np.array([distance(run.weight(k), prediction.reference.weight) for k in records])
-    size = float(np.linalg.norm(np.asarray(run.setting.data.fitted)))
-    residual = np.linalg.norm(run.margins[1:] - np.asarray(run.setting.data.fitted), axis=1) / size
-    scale = "linear" if flow else "log"
+    along = axis(run, optimiser)
+    far = np.array([distance(run.weight(k), prediction.reference.weight) for k in range(1, len(run))])
+    fitted = np.asarray(run.setting.data.fitted)
+    residual = np.linalg.norm(run.margins[1:] - fitted, axis=1) / float(np.linalg.norm(fitted))
+    scales = ("linear" if isinstance(optimiser, GradientFlow) else "log", "log")
+    title = "Distance to the predicted interpolant"
     figures = (
-        Figure(
-            "distance",
-            "Distance to the predicted interpolant",
-            label,
-            "relative distance",
-            (Line("run", x, far),),
-            "To the reference weight.",
-            scale,
-            "log",
-        ),
-        Figure(
+        series("distance", title, along, ("relative distance", far), "To the reference weight.", scales),
+        series(
             "residual",
             "Residual",
-            label,
-            "relative residual",
-            (Line("run", x, residual),),
+            along,
+            ("relative residual", residual),
             "Norm of X theta - y over the norm of y.",
-            scale,
-            "log",
+            scales,
         ),
     )
     found, own = prediction.reference.bracket, own_bracket(run)
-    summary = (
-        ("theorem", prediction.theorem.name),
-        ("predicted rate", prediction.rate),
-        ("ending", f"{run.status.name}: {run.status.message}"),
+    rows = (
         ("least potential, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
         ("least potential, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
     )
-    hypotheses = tuple(
-        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
-    )
     tables = (
-        Table(
-            "summary",
-            "Prediction and outcome",
-            ("what", "value"),
-            summary,
-            "The first interval is for the norm where the reference is a norm.",
-        ),
-        Table(
-            "hypotheses",
-            "Hypotheses",
-            ("name", "status", "slack", "worst offender", "meaning"),
-            hypotheses,
-            "A failed hypothesis does not stop the prediction.",
-        ),
-        Table(
-            "distances",
-            "Where the run is",
-            ("weight", "relative distance"),
-            tuple((name, f"{value:.4g}") for name, value in distances(prediction, run).items()),
-            "The reference first, then its rivals.",
-        ),
+        summary(prediction, run, rows, "The first interval is for the norm where the reference is a norm."),
+        hypotheses(prediction),
+        where("distances", ("weight", "relative distance"), distances(prediction, run)),
     )
-    finding = Finding(prediction.theorem.statement, verdict, prediction.theorem.citation)
-    return Result((finding,), figures, tables, {"run": run}, DEFINITIONS)
+    return assemble(prediction, run, verdict, figures, tables)

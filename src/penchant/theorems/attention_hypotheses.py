@@ -69,22 +69,25 @@ def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
     ratio = np.nan_to_num(ratio, nan=0.0)
     a, b = np.unravel_index(ratio.argmax(), ratio.shape)
     offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
-    return Hypothesis(
-        "near_orthogonal_tokens",
-        bool(ratio.max() <= 1),
-        float(1 - ratio.max()),
-        offender,
-        f"ratio {ratio.max():.3g}, at most 1",
-    )
+    return _ratio_at_most_one("near_orthogonal_tokens", ratio, offender)
+
+
+def _ratio_at_most_one(name: str, ratio: np.ndarray, offender: str) -> Hypothesis:
+    worst = float(ratio.max())
+    return Hypothesis(name, worst <= 1, 1 - worst, offender, f"ratio {worst:.3g}, at most 1")
 
 
 def attention_floor(setting: Setting, start: Any, length: float) -> float:
     """xi: attention on the optimal tokens that a run with steps of this length cannot fall below."""
+    share = _optimal_share(setting, start)
+    return float(min(share.min(), expit(-2 * token_bound(setting.data) ** 2 * length)))
+
+
+def _optimal_share(setting: Setting, start: Any) -> np.ndarray:
+    """Attention on the optimal token of each sample."""
     data: TokenSelection = setting.data
-    share = np.exp(np.asarray(data.log_attention(setting.margins(start))))[
-        np.arange(len(data.optimal)), np.asarray(data.optimal)
-    ]
-    return float(min(share.min(), expit(-2 * token_bound(data) ** 2 * length)))
+    share = np.exp(np.asarray(data.log_attention(setting.margins(start))))
+    return share[np.arange(len(data.optimal)), np.asarray(data.optimal)]
 
 
 def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float) -> Hypothesis:
@@ -111,22 +114,12 @@ def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(push > 0, np.einsum("itj,j->it", pull, strongest) / push, np.inf)
     i, t = np.unravel_index(ratio.argmax(), ratio.shape)
-    offender = f"sample {i} token {int(data.others[i, t])}"
-    return Hypothesis(
-        "near_orthogonal_pairs",
-        bool(ratio.max() <= 1),
-        float(1 - ratio.max()),
-        offender,
-        f"ratio {ratio.max():.3g}, at most 1",
-    )
+    return _ratio_at_most_one("near_orthogonal_pairs", ratio, f"sample {i} token {int(data.others[i, t])}")
 
 
 def small_start(setting: Setting, start: Any, floor: float) -> Hypothesis:
     """The start leaves every optimal token at least the attention xi."""
-    data: TokenSelection = setting.data
-    share = np.exp(np.asarray(data.log_attention(setting.margins(start))))[
-        np.arange(len(data.optimal)), np.asarray(data.optimal)
-    ]
+    share = _optimal_share(setting, start)
     worst = int(share.argmin())
     return Hypothesis(
         "small_start",

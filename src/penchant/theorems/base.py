@@ -43,11 +43,12 @@ class Prediction(eqx.Module):
     """What a theorem says of a setting: where training goes, at what rate, and which rivals must be told apart."""
 
     theorem: "Theorem"
-    setting: Setting
+    setting: Any  # a Setting, or an AttentionRegression
     hypotheses: tuple[Hypothesis, ...]
-    reference: Any  # a Solution, or an Interpolant for regression
+    reference: Any  # a Solution, an Interpolant for regression, or the BalancedMinima of attention regression
     rivals: tuple[Rival, ...]
     rate: str
+    notes: tuple[str, ...] = ()  # what the reader should know of the reference: whether it is unique, closed forms
 
     @property
     def holds(self) -> bool:

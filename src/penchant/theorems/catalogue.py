@@ -3,22 +3,35 @@
 from typing import Any
 
 from ..errors import ArgumentError
-from ..settings.base import Setting
 from . import (
+    attention_context_claims,
+    attention_regression,
+    attention_regression_claims,
+    attention_sample_claims,
     deep_linear,
     deep_linear_claims,
+    deep_linear_exact,
+    deep_linear_laws,
+    deep_linear_lemmas,
+    deep_linear_tails,
     interpolation,
     interpolation_claims,
+    isometry_claims,
     joint_attention,
     joint_attention_claims,
     joint_attention_findings,
     key_query,
     key_query_claims,
+    key_query_limits_claims,
+    key_query_rates_claims,
     label_noise_claims,
+    label_noise_law_claims,
     linear_models,
     linear_models_claims,
     margin_steps_claims,
     noise_claims,
+    notes_slips_claims,
+    q_alpha_claims,
     self_attention,
     self_attention_assumption_claims,
     self_attention_claims,
@@ -27,28 +40,50 @@ from . import (
 )
 from .base import Claim, Prediction, Theorem
 
-_PAPERS = (linear_models, interpolation, self_attention, joint_attention, key_query, deep_linear)
+# Attention regression comes first: its problems are not a `Setting`, and the others ask for one.
+_PAPERS = (
+    attention_regression,
+    linear_models,
+    interpolation,
+    self_attention,
+    joint_attention,
+    key_query,
+    deep_linear,
+)
 _EVIDENCE = (
     linear_models_claims,
     margin_steps_claims,
     interpolation_claims,
+    q_alpha_claims,
     sparse_recovery_claims,
+    isometry_claims,
+    notes_slips_claims,
     noise_claims,
     label_noise_claims,
+    label_noise_law_claims,
     self_attention_claims,
     self_attention_sharp_claims,
     self_attention_assumption_claims,
     joint_attention_claims,
     joint_attention_findings,
     key_query_claims,
+    key_query_rates_claims,
+    key_query_limits_claims,
     deep_linear_claims,
+    attention_regression_claims,
+    attention_context_claims,
+    attention_sample_claims,
+    deep_linear_lemmas,
+    deep_linear_exact,
+    deep_linear_laws,
+    deep_linear_tails,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
 CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in evidence.CLAIMS)
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
-def predict(setting: Setting, optimiser: Any) -> Prediction:
+def predict(setting: Any, optimiser: Any) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it."""
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):

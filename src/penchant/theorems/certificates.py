@@ -1,8 +1,11 @@
 """A run certifies itself: bounds on the best norm from its own weights and multipliers, at every record."""
 
+import dataclasses
+
 import equinox as eqx
 import numpy as np
 
+from ..references.base import Solution
 from ..references.bracket import Norm, bracket
 from ..training.trajectory import Trajectory
 
@@ -24,8 +27,18 @@ class Certificates(eqx.Module):
         """The best lower bound of each record."""
         return np.maximum(np.maximum(self.accumulated, self.window), self.instant)
 
+    @property
+    def best_upper(self) -> np.ndarray:
+        """The smallest upper bound up to each record."""
+        return np.minimum.accumulate(self.upper)
+
+    @property
+    def best_lower(self) -> np.ndarray:
+        """The largest lower bound up to each record."""
+        return np.maximum.accumulate(self.lower)
+
     def gap(self, kind: str) -> np.ndarray:
-        """upper/lower - 1 with the lower bounds of one kind; infinite while one side is missing."""
+        """upper/lower - 1 with the lower bounds of one kind; infinite while one side is missing (not separating yet)."""
         lower = getattr(self, kind)
         return np.where(lower > 0, self.upper / np.where(lower > 0, lower, 1.0) - 1, np.inf)
 
@@ -40,6 +53,19 @@ def certificates(run: Trajectory, norm: Norm) -> Certificates:
         found = [bracket(data, weight, dual, norm) for dual in (run.dual[record], window, run.weights[record])]
         rows.append((found[0].upper, *(bound.lower for bound in found)))
     return Certificates(margin, *np.array(rows).T)
+
+
+def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) -> Trajectory:
+    """The run with its bounds in `account`, one entry per record, so that they are saved with it.
+
+    `upper`, `accumulated`, `window`, `instant`, and with a reference also `excess`, the distance of `upper` from the optimum
+    the solver found, relative to it.
+    """
+    found = certificates(run, norm)
+    bounds = {name: getattr(found, name) for name in ("upper", "accumulated", "window", "instant")}
+    if reference is not None:
+        bounds["excess"] = found.upper / reference.value - 1
+    return dataclasses.replace(run, account={**(run.account or {}), **bounds})
 
 
 def _window_start(margin: np.ndarray, record: int) -> int:

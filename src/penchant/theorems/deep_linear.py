@@ -1,5 +1,6 @@
 """Deep linear networks: the theorem for the user's own data, with its assumptions as predicates."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,11 +20,16 @@ from ..settings.losses import Exponential, Logistic
 from ..settings.network_starts import risk_of_zero
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
-from .base import Hypothesis, Prediction, Rival, Theorem
+from .base import Claim, Hypothesis, Prediction, Rival, Theorem
 from .linear_models import covered, linear_rivals, plain, separable
 
 JI = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
 _GRID = np.linspace(-50, 700, 1501)
+
+
+def sourced(name: str, statement: str, where: str, check: Callable[[bool], Verdict]) -> Claim:
+    """A claim of this paper, from `where` in it."""
+    return Claim(f"deep-linear/{name}", "deep_linear", statement, f"{JI}, {where}", check)
 
 
 def data_norm(data: Classification) -> Hypothesis:

@@ -3,10 +3,12 @@
 from functools import cache
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.alignment import Alignment, alignments
-from ..flow.flow import GradientFlow
+from ..flow.clocks import RelativeDrop
+from ..flow.flow import GradientFlow, Levels
 from ..optimisers.layerwise import LayerDescent, LineSearch
 from ..references.euclidean_margin import max_margin
 from ..references.support_geometry import SupportGeometry, support_geometry
@@ -17,13 +19,15 @@ from ..settings.generators import blobs, strips
 from ..settings.losses import Exponential, Logistic
 from ..settings.network_starts import ensure_assumption2
 from ..settings.user_loss import PolynomialTail
-from ..training.events import LogExcessBelow
+from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.recorders import Every
 from ..training.train import train
 from ..training.trajectory import Trajectory
 
-PRECISE = GradientFlow(tolerance=1e-8, margin_tolerance=1e-6)
-EXACT = GradientFlow(tolerance=1e-10, margin_tolerance=1e-9)
+PRECISE = GradientFlow(tolerance=1e-8, margin_tolerance=1e-6, order=6)
+EXACT = GradientFlow(tolerance=1e-10, margin_tolerance=1e-9, order=6)
+FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
+TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-11, margin_tolerance=1e-8, order=6)
 _STEPS = 20_000  # no flow here needs a tenth of this
 
 
@@ -47,7 +51,14 @@ def problem(
 def flow(depth: int = 4, logistic: bool = False, seed: int = 1) -> Trajectory:
     """The flow until the risk is e^-1000000."""
     setting, start = problem(depth, logistic, seed)
-    return train(setting, PRECISE, start, until=LogExcessBelow(-1e6), steps=_STEPS)
+    return train(setting, FAR, start, until=LogExcessBelow(-1e6), steps=_STEPS)
+
+
+@cache
+def tight_flow() -> Trajectory:
+    """The same at depth 4, integrated as finely as what the flow conserves deserves."""
+    setting, start = problem(4)
+    return train(setting, TIGHT, start, until=LogExcessBelow(-1e6), steps=_STEPS)
 
 
 @cache
@@ -67,9 +78,17 @@ def few_supports(depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajec
     """Blobs in ten dimensions, where the support vectors span less than the data, followed to risk e^-1000000."""
     data = blobs(50, 10, seed)
     setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
-    start = ensure_assumption2(setting, setting.start(seed, 0.3))
-    run = train(setting, PRECISE, start, until=LogExcessBelow(-1e6), steps=_STEPS)
+    start = ensure_assumption2(setting, setting.start(0, 0.3))
+    run = train(setting, FAR, start, until=LogExcessBelow(-1e6), steps=_STEPS)
     return support_geometry(data, max_margin(data)), run
+
+
+@cache
+def flow_at(risks: tuple[float, ...]) -> Trajectory:
+    """The flow at depth 4, recorded exactly where -log R has the given values."""
+    setting, start = problem(4)
+    recorder = Levels("log_excess", [-risk for risk in risks])
+    return train(setting, FAR, start, until=LogExcessBelow(-max(risks)), steps=_STEPS, recorder=recorder)
 
 
 def eight_points() -> Classification:
@@ -88,3 +107,18 @@ def slow_tail(depth: int = 3) -> Trajectory:
 def levels(run: Trajectory) -> np.ndarray:
     """-log R at every record: the natural clock of the problem."""
     return -run.log_excess
+
+
+@cache
+def mirrored(perturbation: float = 0.0) -> tuple[Setting, tuple]:
+    """One sample, risk e^-<w1, w2>, and the start w1 = -w2 with |w1|^2 = 1.3, moved by `perturbation` along (w1, w1)/|w1|."""
+    setting = Setting(Classification([[1.0]], [1]), DeepLinear((3,)), Exponential())
+    unit = np.array([2.0, -1.0, 0.5]) / np.linalg.norm([2.0, -1.0, 0.5])
+    first, second = np.sqrt(1.3) * unit + perturbation * unit, -np.sqrt(1.3) * unit + perturbation * unit
+    return setting, (jnp.asarray(first[:, None]), jnp.asarray(second[None]))
+
+
+@cache
+def mirrored_flow(log_time: float) -> Trajectory:
+    setting, start = mirrored()
+    return train(setting, EXACT, start, until=LogTimeAbove(log_time), steps=20_000)

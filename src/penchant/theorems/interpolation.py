@@ -4,8 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..flow.mirror import loss_scale
+from ..optimisers.base import Descent
+from ..optimisers.geometry import L2
+from ..optimisers.memory import HeavyBall
 from ..optimisers.step_rules import Constant
 from ..references.base import Interpolant
 from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential
@@ -54,6 +58,23 @@ def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
     )
 
 
+def warn_of(data: Regression, reference: Interpolant) -> None:
+    """Warn where the prediction is right but says little, or is known to fewer digits than it shows."""
+    n, d = data.inputs.shape
+    if data.rank == d:
+        warn(
+            f"{n} samples determine all {d} coefficients: the solution is unique, every training that converges ends there, "
+            "and there is no bias to predict."
+        )
+    elif data.rank < n:
+        warn(f"The {n} samples have rank {data.rank}: the prediction holds on their range, with the pseudo-inverse.")
+    if not reference.resolved:
+        warn(
+            "The start is below what float64 resolves on these data: the predicted weight is right to 1e-14 of the targets, "
+            "but its small coefficients are not known."
+        )
+
+
 def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: Any) -> tuple[Hypothesis, ...]:
     """step * curvature at the limit below 2; for square models the limit moves by O(step)."""
     if isinstance(optimiser, GradientFlow):
@@ -64,10 +85,11 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
     load = (
         float(np.max(optimiser.rule.step)) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
     )
-    detail = "2 minus step * largest curvature at the limit"
+    bound = 2 * (1 + float(np.max(optimiser.memory.beta))) if isinstance(optimiser.memory, HeavyBall) else 2.0
+    detail = f"{bound:g} minus step * largest curvature at the limit"
     if potential.name != "l2":
         detail += "; finite steps shift the limit by O(step)"
-    return (Hypothesis("step_size", bool(load < 2), float(2 - load), "", detail),)
+    return (Hypothesis("step_size", bool(load < bound), float(bound - load), "", detail),)
 
 
 class _Interpolation(Theorem):
@@ -84,6 +106,10 @@ class _Interpolation(Theorem):
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
         start = setting.start() if start is None else start
         reference = minimum_potential(setting.data, setting.parametrisation.potential(np.asarray(start)))
+        return self._prediction(setting, optimiser, reference)
+
+    def _prediction(self, setting: Setting, optimiser: Any, reference: Interpolant) -> Prediction:
+        warn_of(setting.data, reference)
         hypotheses = self.hypotheses(setting, optimiser, reference)
         return Prediction(self, setting, hypotheses, reference, _rivals(setting, reference), self.rate)
 
@@ -98,6 +124,12 @@ class _Interpolation(Theorem):
         if not error <= _FITTED:
             return Verdict(
                 Outcome.undecided, f"relative residual {error:.2g} > {_FITTED:g}: the run does not interpolate yet"
+            )
+        if _is_square(setting) and run.params.min() <= 0:
+            return Verdict(
+                Outcome.undecided,
+                f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})",
+                detail="the potential of the start describes positive parameters only; take a smaller step",
             )
         verdict = judge_interpolant(prediction, run.weight())
         if verdict.outcome is Outcome.undecided and not _is_square(setting) and prediction.separation >= 1e-9:
@@ -165,21 +197,30 @@ def _first_order(optimiser: Any) -> bool:
     return isinstance(optimiser, GradientFlow) or plain(optimiser, Constant)
 
 
+def _heavy_ball(optimiser: Any) -> bool:
+    """A constant multiple of past gradients: steps never leave their span."""
+    return (
+        isinstance(optimiser, Descent)
+        and isinstance(optimiser.rule, Constant)
+        and isinstance(optimiser.geometry, L2)
+        and isinstance(optimiser.memory, HeavyBall)
+    )
+
+
 class MinimumNorm(_Interpolation):
     """Theorem 9.3: descent on the weights themselves ends at the solution nearest to its start."""
 
     name = "minimum-norm"
-    statement = "Gradient flow and descent on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm."
+    statement = "Gradient flow, descent and heavy ball on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm."
     citation = f"{NOTES}, Theorem 9.3"
     rate = "linear: exp(-kappa s^2 t) in each singular direction"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return _is_regression(setting) and not _is_square(setting) and _first_order(optimiser)
+        spanned = _first_order(optimiser) or _heavy_ball(optimiser)
+        return _is_regression(setting) and not _is_square(setting) and spanned
 
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
-        reference = minimum_norm(setting.data, start)
-        hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, _rivals(setting, reference), self.rate)
+        return self._prediction(setting, optimiser, minimum_norm(setting.data, start))
 
 
 def _is_square(setting: Setting) -> bool:

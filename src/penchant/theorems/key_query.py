@@ -1,5 +1,6 @@
 """Separately trained keys and queries: theorems for the user's own data."""
 
+from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
@@ -7,16 +8,16 @@ import numpy as np
 
 from ..errors import InfeasibleError
 from ..flow.flow import GradientFlow
-from ..reading import read
+from ..reading import read_once
 from ..references.base import Solution
-from ..references.bracket import Euclidean, Norm, adjoint, margins
+from ..references.bracket import Euclidean, Norm, margins
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
 from ..references.polyhedral_margin import L1
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
-from ..settings.factored import Hadamard, KeyQuery, PlusMinus
+from ..settings.factored import Hadamard, KeyQuery, Pair, PlusMinus
 from ..settings.parametrisations import Direct
 from ..settings.tokens import TokenSelection
 from ..training.trajectory import Trajectory
@@ -25,22 +26,11 @@ from . import attention_hypotheses as conditions
 from . import key_query_hypotheses as assumptions
 from .base import Hypothesis, Prediction, Theorem, rivals
 from .linear_models import covered
+from .uniqueness import certified_rank, uniqueness
 
 SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
 _SEPARABLE = 1e-6  # rivals whose norm exceeds the optimum by less than this cannot be told from it
 _CLOSE = 1e-2  # a run this near the optimum counts as there, if the rivals are ten times farther
-
-
-def certified_rank(data: Any, solution: Solution, mass: float = 1e-3) -> int:
-    """The smallest r such that every optimal W has at most the fraction `mass` of its nuclear norm outside r directions.
-
-    Proved from the dual: an optimal W loses (1 - s) per unit of nuclear norm along a singular pair of size s of the scaled
-    dual matrix, and cannot lose more than the certified gap.
-    """
-    pull = np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))
-    sizes = np.linalg.svd(pull, compute_uv=False)
-    loss = 1 - sizes / sizes[0]
-    return int((loss * mass < max(solution.bracket.gap, 1e-15)).sum())
 
 
 class _ValueTheorem(Theorem):
@@ -50,7 +40,15 @@ class _ValueTheorem(Theorem):
     rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        return judge_value(prediction, run.weight(), norm_of(prediction.reference))
+        verdict = judge_value(prediction, run.weight(), norm_of(prediction.reference))
+        failed = [found.name for found in self.at_start(run.setting, run.at(0)) if not found.holds]
+        remark = f"the start of this run fails {', '.join(failed)}" if failed else ""
+        detail = "; ".join(part for part in (verdict.detail, remark) if part)
+        return Verdict(verdict.outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
+
+    @abstractmethod
+    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+        """What the theorem asks of the start of a run."""
 
 
 def norm_of(reference: Solution) -> Norm:
@@ -94,7 +92,7 @@ def _named(prediction: Prediction, name: str) -> np.ndarray:
 
 def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
     data: TokenSelection = setting.data
-    first = read(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
+    first = read_once(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
     others = {"frobenius": max_margin(data).weight, "first gradient": -np.asarray(first)}
     if len(set(data.weight_shape)) == 1:
         with suppress(InfeasibleError):  # where no diagonal matrix separates the data there is one rival less
@@ -109,6 +107,7 @@ def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesi
         conditions.feasible(reference),
         conditions.unique_optimal(data),
         conditions.equal_scores(data),
+        assumptions.pairwise_scores(data),
         assumptions.initial_loss(setting, data, setting.start()),
         assumptions.orthogonal_optimal(data),
         assumptions.parallel_queries(data),
@@ -116,6 +115,19 @@ def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesi
         assumptions.wide_enough(width, data.weight_shape, certified_rank(data, reference)),
         assumptions.limit_exists(),
     )
+
+
+def _matrix_notes(data: TokenSelection, reference: Solution) -> tuple[str, ...]:
+    """Uniqueness, and the closed form of the optimum where Assumption 4 gives one."""
+    notes = (f"the nuclear solution is {uniqueness(data, reference)}",)
+    if not (assumptions.orthogonal_optimal(data).holds and assumptions.paired_tokens(data).holds):
+        return notes
+    best = np.asarray(data.tokens)[np.arange(len(data.optimal)), np.asarray(data.optimal)]
+    lengths = np.linalg.norm(best, axis=1) * np.linalg.norm(np.asarray(data.queries), axis=1)
+    shares = np.array([max(found.shares) for found in assumptions.pairings(data)])
+    value = float((1 / ((1 - shares) * lengths)).sum())
+    shown = ", ".join(f"{share:.4g}" for share in shares)
+    return (*notes, f"Assumption 4 gives the optimum as sum 1/((1 - c)|x||q|) = {value:.10g}, with c = {shown}")
 
 
 class KeyQueryFlow(_ValueTheorem):
@@ -133,10 +145,17 @@ class KeyQueryFlow(_ValueTheorem):
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         return _matrix_conditions(setting, reference)
 
+    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+        if not isinstance(setting.parametrisation, KeyQuery):  # a rival's run may be put before this theorem
+            return ()
+        data: TokenSelection = setting.data
+        return (assumptions.initial_loss(setting, data, start), assumptions.aligned_start(data, start))
+
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = nuclear_margin(setting.data)
         hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, _matrix_rivals(setting, reference), self.rate)
+        others, notes = _matrix_rivals(setting, reference), _matrix_notes(setting.data, reference)
+        return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
 
 
 class KeyQueryConjecture(KeyQueryFlow):
@@ -177,12 +196,22 @@ class DiagonalFlow(_ValueTheorem):
             assumptions.limit_exists(),
         )
 
+    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+        turned = Hadamard().twin(start) if isinstance(setting.parametrisation, PlusMinus) else start
+        found = (assumptions.one_sided_start(turned),) if isinstance(turned, Pair) else ()
+        return (assumptions.initial_loss(setting, setting.data.tokens, start), *found)
+
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = diagonal_margin(setting.data)
-        first = read(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).slope
+        first = read_once(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).slope
         others = {"l2": max_margin(setting.data).weight, "first gradient": -np.asarray(first)}
         hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, rivals(reference, others), self.rate)
+        face = uniqueness(setting.data, reference)
+        decay = f"off its support |w|/margin falls like margin^-{face.slack:.4g}"
+        if face.slack > 0:
+            decay += f", by half whenever the margin grows by a factor of {2 ** min(1 / face.slack, 1000.0):.3g}"
+        notes = (f"the l1 solution is {face}", decay)
+        return Prediction(self, setting, hypotheses, reference, rivals(reference, others), self.rate, notes)
 
 
 THEOREMS = (KeyQueryFlow(), KeyQueryConjecture(), DiagonalFlow())

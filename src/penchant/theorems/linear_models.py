@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Descent
 from ..optimisers.geometry import L2
@@ -58,12 +59,24 @@ def linear_rivals(data: Classification, reference: Solution) -> tuple:
     return rivals(reference, others)
 
 
+def _warn_of_repeats(signed: np.ndarray, reference: Solution) -> None:
+    """Equal inputs at the smallest margin share one dual weight in any proportion."""
+    active = signed[signed @ reference.weight <= 1 + 1e-9]
+    repeated = len(active) - len(np.unique(active, axis=0))
+    if repeated:
+        warn(
+            f"{repeated} support vectors repeat others: the direction is unique, but the dual weights, and with them the "
+            "entropy in the rate, are not."
+        )
+
+
 class _LinearTheorem(Theorem):
     paper = "linear_models"
     rate = ""
 
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = max_margin(setting.data)
+        _warn_of_repeats(np.asarray(setting.data.signed), reference)
         hypotheses = self.hypotheses(setting, optimiser, reference)
         return Prediction(self, setting, hypotheses, reference, linear_rivals(setting.data, reference), self.rate)
 

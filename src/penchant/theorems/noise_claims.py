@@ -6,7 +6,7 @@ from ..diagnostics.covariance import diffusion_covariance, noisy_covariance, sam
 from ..training.noise import quadratic_noise, sample_noise
 from ..verdict import Outcome, Verdict, all_of, at_most
 from .base import Claim
-from .interpolation_claims import DERIVED, PAPER
+from .interpolation_problems import DERIVED, PAPER
 from .linear_models import NOTES
 
 

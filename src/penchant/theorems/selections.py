@@ -6,11 +6,11 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnostics.attention import selection
 from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, InfeasibleSVM, NonUniqueOptimalToken, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
+from ..settings.diagonal import DiagonalTokens
 from ..settings.tokens import TokenSelection
 from ..training.trajectory import Trajectory
 
@@ -83,18 +83,20 @@ def locally_optimal_selections(data: TokenSelection, limit: int = 4096) -> list[
 
 def detect_limit(run: Trajectory) -> Limit:
     """Name where a token-selection run has gone, from its last record."""
-    data = run.setting.data
+    data, weight = run.setting.data, run.weight()
+    if isinstance(data, DiagonalTokens):
+        data, weight = data.tokens, np.diag(weight)
     if not isinstance(data, TokenSelection):
         raise ArgumentError("run", "detect_limit", "a run on `TokenSelection` data", type(data).__name__)
     shares = np.exp(np.asarray(data.log_attention(jnp.asarray(run.margins[-1]))))
-    tokens = tuple(int(token) for token in selection(run.setting, run.margins[-1]))
+    tokens = tuple(int(token) for token in shares.argmax(axis=1))
     nan = float("nan")
     if shares.max(axis=1).min() < 0.9:
         return Limit("undecided", tokens, None, nan, nan, nan, nan)
     scores = np.asarray(data.scores)[np.arange(len(tokens)), list(tokens)]
     best = np.asarray(data.best_scores())
     is_global = bool(np.all(best - scores <= 0) or np.array_equal(tokens, data.optimal))
-    reached, weight = is_locally_optimal(data, tokens), run.weight()
+    reached = is_locally_optimal(data, tokens)
     near = misalignment(weight, reached.solution.weight) if reached.solution is not None else nan
     try:
         wide = near if is_global else misalignment(weight, max_margin(data).weight)

@@ -3,10 +3,8 @@
 from functools import cache
 
 import numpy as np
-from scipy.optimize import linprog
 
 from ..diagnostics.rates import log_log_slope
-from ..diagnostics.restricted_isometry import restricted_isometry
 from ..diagnostics.signal_noise import Decomposition, decompose
 from ..flow.mirror import follow_dual
 from ..optimisers.base import gradient_descent
@@ -22,7 +20,7 @@ from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .base import Claim
-from .interpolation_claims import DERIVED, PAPER
+from .interpolation_problems import DERIVED, PAPER, strict_dual
 from .linear_models import NOTES
 
 LI = "Li, Ma, Zhang, Algorithmic regularization in over-parameterized matrix sensing and neural networks with quadratic activations, COLT 2018"
@@ -173,42 +171,6 @@ def single_repaired(planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-def _products(delta_of: int, factor: float) -> Verdict:
-    """Largest |v'(A - I)w| over unit v, w with one entry each, against factor * delta, on two equal columns."""
-    inputs = np.sqrt(2.0) * np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    excess = inputs.T @ inputs / 2 - np.eye(3)
-    delta = restricted_isometry(inputs, delta_of)
-    return at_most(
-        float(np.abs(excess).max()),
-        factor * delta.upper,
-        f"largest |v'(A - I)w| over 1-sparse unit v, w, against {factor:g} delta_{delta_of}",
-        f"delta_{delta_of} = {delta.upper:g}, exact: {delta.exact}",
-    )
-
-
-def isometry_printed(planted: bool) -> Verdict:
-    return _products(1, 1.0 if planted else 4.0)
-
-
-def isometry_repaired(planted: bool) -> Verdict:
-    """With delta_2r; planted: half of it."""
-    return _products(2, 0.5 if planted else 1.0)
-
-
-def isometry_hopeless(planted: bool) -> Verdict:
-    """delta_2 is near 1 and delta_4 certainly above it, where recovery works all the same; planted: delta_4 below 1."""
-    run, _ = single_run(1e-6)
-    bounds = restricted_isometry(np.asarray(run.setting.data.inputs), 4)
-    truth = np.zeros(200)
-    truth[0] = 1.0
-    lower = (
-        at_most(bounds.lower, 1.0, "lower bound on delta_4")
-        if planted
-        else at_least(bounds.lower, 1.0, "lower bound on delta_4")
-    )
-    return all_of(lower, at_most(error_at(run, -1, truth), 1e-12, "squared error of descent"))
-
-
 @cache
 def _shelf() -> dict[float, float]:
     """Squared error of the flow from alpha = 1e-4 at four times."""
@@ -243,21 +205,10 @@ def two_time_scales(planted: bool) -> Verdict:
 def positive_rate(planted: bool) -> Verdict:
     """Off-support coefficients of the KL program vanish like alpha^(2(1 - rho+)); planted: rho+ = 0."""
     data, weight = sparse_regression(40, 100, 5, 0, signed=False)
-    inputs, support = np.asarray(data.inputs), weight > 0
-    rest = inputs[:, ~support].T
-    found = linprog(
-        np.append(np.zeros(40), 1.0),
-        A_ub=np.hstack([rest, -np.ones((len(rest), 1))]),
-        b_ub=np.zeros(len(rest)),
-        A_eq=np.hstack([inputs[:, support].T, np.zeros((5, 1))]),
-        b_eq=np.ones(5),
-        bounds=(None, None),
-        method="highs",
-    )
-    rho = 0.0 if planted else float(found.fun)
+    rho = 0.0 if planted else strict_dual(data, weight, nonnegative=True)
     alphas = np.geomspace(1e-6, 1e-4, 4)
     off = [
-        solution.weight[~support].max()
+        solution.weight[weight == 0].max()
         for solution in potential_path(data, Entropy(np.zeros(100)), tuple(np.log(alphas)))
     ]
     slope = log_log_slope(alphas, np.array(off), (1e-6, 1e-4))
@@ -321,28 +272,6 @@ CLAIMS = (
         "For r = 1, (log(1/alpha) + log(1/delta))/step iterations suffice for squared error 1/sqrt(n).",
         f"{NOTES}, proof of Theorem 9.14",
         single_repaired,
-    ),
-    Claim(
-        "sparse/isometry-as-printed",
-        PAPER,
-        "(r, delta)-RIP gives |v'(A - I)w| <= 4 delta for r-sparse unit v, w, also for r = 1, as printed.",
-        f"{NOTES}, Lemma 9.11",
-        isometry_printed,
-        Outcome.refuted,
-    ),
-    Claim(
-        "sparse/isometry",
-        PAPER,
-        "|v'(A - I)w| <= delta_2r for r-sparse unit v, w.",
-        f"repair of {NOTES}, Lemma 9.11",
-        isometry_repaired,
-    ),
-    Claim(
-        "sparse/isometry-not-needed",
-        PAPER,
-        "Descent recovers the signal where restricted isometry certainly fails: the condition is sufficient, not necessary.",
-        DERIVED,
-        isometry_hopeless,
     ),
     Claim(
         "sparse/limit-program",

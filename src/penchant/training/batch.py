@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from ..errors import ArgumentError
 from ..settings.base import Setting
+from ..settings.factored import Pair, check_moving
 
 
 class Batch:
@@ -25,6 +26,8 @@ class Batch:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
         self.start = jax.tree.map(_real, start)
+        if isinstance(self.start, Pair):
+            check_moving(self.start)
         many_starts = _is_batch(self.settings[0], self.start)
         lengths = [leaf.shape[0] for leaf in jax.tree.leaves(optimiser) if np.ndim(leaf) == 1]
         lengths += [len(self.settings)] * many_settings + [jax.tree.leaves(self.start)[0].shape[0]] * many_starts

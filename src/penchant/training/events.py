@@ -41,6 +41,15 @@ class DirectionSettled(eqx.Module):
     level: float
 
 
+class Stalled(eqx.Module):
+    """The smallest margin falls to -`level`: some sample attends to a token that is not best up to e^-level. Flow only.
+
+    The loss then stands on a plateau above its infimum, and no physical time below e^level changes that.
+    """
+
+    level: float = 1e3
+
+
 class Limits(eqx.Module):
     """The levels as arrays, infinite where there is none."""
 
@@ -49,13 +58,14 @@ class Limits(eqx.Module):
     log_time: Float[Array, ""]
     log_excess: Float[Array, ""]
     turn: Float[Array, ""]
+    stall: Float[Array, ""]
 
     def reached(self, margin: Any, norm: Any, log_time: Any, log_excess: Any) -> Any:
         return (
             (margin >= self.margin)
             | (norm >= self.norm)
             | (log_time >= self.log_time)
-            | (log_excess <= self.log_excess)
+            | ((log_excess <= self.log_excess) & (self.log_excess > -jnp.inf))
         )
 
 
@@ -65,12 +75,21 @@ _FIELDS = {
     LogTimeAbove: "log_time",
     LogExcessBelow: "log_excess",
     DirectionSettled: "turn",
+    Stalled: "stall",
 }
+_TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
 
 def limits(until: Any) -> Limits:
     """Levels of one event or of several."""
-    levels = {"margin": np.inf, "norm": np.inf, "log_time": np.inf, "log_excess": -np.inf, "turn": 0.0}
+    levels = {
+        "margin": np.inf,
+        "norm": np.inf,
+        "log_time": np.inf,
+        "log_excess": -np.inf,
+        "turn": 0.0,
+        "stall": np.inf,
+    }
     events = () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
     for event in events:
         name = _FIELDS.get(type(event))
@@ -78,5 +97,13 @@ def limits(until: Any) -> Limits:
             raise ArgumentError("until", "train", f"one of {', '.join(kind.__name__ for kind in _FIELDS)}", repr(event))
         if not np.isfinite(event.level):
             raise ArgumentError("level", type(event).__name__, "finite", event.level)
+        if name == "margin" and event.level > _TOP:
+            fix = "margins beyond it have lost the differences that decide the direction"
+            raise ArgumentError("level", "MarginAbove", f"at most {_TOP:g} in float64", f"{event.level:g}", fix)
         levels[name] = event.level
     return Limits(**{name: jnp.asarray(float(level)) for name, level in levels.items()})
+
+
+def flow_only(levels: Limits) -> bool:
+    """Whether an event is among them that only the flow can watch for."""
+    return bool(levels.turn > 0) or bool(jnp.isfinite(levels.stall))

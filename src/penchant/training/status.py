@@ -16,6 +16,7 @@ class Status(IntEnum):
     not_finite = 7
     step_failed = 8
     settled = 9
+    stalled = 10
 
     @property
     def message(self) -> str:
@@ -43,6 +44,11 @@ _MESSAGES = {
     Status.step_failed: "The integrator could not meet its tolerance with any step length. Fix: a larger `tolerance`.",
     Status.settled: (
         "The gradient has vanished to rounding at finite weights: the run stands at a minimum. "
-        "Usual cause: data that no direction separates, so that the infimum is attained and not 0."
+        "Usual cause: an infimum that is attained, in regression or on data that no direction separates."
+    ),
+    Status.stalled: (
+        "Some samples attend to a token that is not their best one, and ever more firmly: the loss stands on a plateau above its infimum. "
+        "Usual causes: (a) a large start; (b) a loss at the start above that of a single wrong token (`initial_loss` fails). "
+        "`detect_limit(run)` names the tokens. Fix: a smaller start."
     ),
 }

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
@@ -19,12 +19,13 @@ from ..settings.base import Setting
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
 from .batch import Batch
-from .events import Limits, limits
+from .events import Limits, flow_only, limits
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
+_FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 _REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
 _RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
@@ -87,8 +88,9 @@ def train(
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
     levels = limits(until)
-    if float(levels.turn) > 0:
-        raise ArgumentError("until", "train without a flow", "an event other than DirectionSettled", repr(until))
+    if flow_only(levels):
+        wanted = "an event other than DirectionSettled and Stalled"
+        raise ArgumentError("until", "train without a flow", wanted, repr(until))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
         found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
@@ -149,11 +151,15 @@ def _flow(
         raise ArgumentError(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
-    steps = None if steps is None else _steps(steps, until)
+    steps, levels = None if steps is None else _steps(steps, until), limits(until)
+    if -np.inf < float(levels.log_excess) < _FAR:
+        depth = -float(levels.log_excess)
+        text = f"At risk e^-{depth:.0e} float64 knows margins only to {np.finfo(float).eps * depth:.0e}."
+        warn(text)
     if regression:
-        found = follow_regression(setting, optimiser, start, limits(until), steps, recorder)
+        found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
-        found = follow(setting, optimiser, start, limits(until), steps, recorder, progress)
+        found = follow(setting, optimiser, start, levels, steps, recorder, progress)
     series, params, status, extra = found
     header = {**describe(setting, optimiser), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
@@ -243,13 +249,17 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     """The status after this step; the first condition that holds decides."""
     norm = setting.norm(carry.params)
     square = setting.inner(move.displacement, move.displacement)
-    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0)
+    regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
+    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
+    # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
+    still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
     conditions = (
         (
             levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
             Status.reached_target,
         ),
-        (jnp.isneginf(reading.log_slope_norm), Status.zero_gradient),
+        (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
+        (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
         (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION, Status.resolution_exhausted),
         (lost, Status.coordinate_underflow),
         (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),

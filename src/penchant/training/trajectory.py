@@ -31,7 +31,7 @@ class Trajectory(eqx.Module):
     `steps` taken, `log_time` (log of the sum of multipliers of the loss gradient; physical time for the flow), `log_excess` =
     log(L - L*), `log_slope` = log|grad log(L - L*)|, `norm` of the parameters, `margins`, instantaneous `weights` and
     accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R). `account` holds what the optimiser keeps
-    of its own steps (step sizes, promises kept), by name, for the optimisers that do.
+    of its own steps (step sizes, promises kept), or what `certified` found at each record, by name.
     """
 
     setting: Setting

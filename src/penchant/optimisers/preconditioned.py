@@ -1,0 +1,136 @@
+r"""Descent on attention layers: geometry (which inner product) x step rule x regulariser.
+
+A step rule is resolved once per problem into a number, or into the number $1/(3\|W\|^2 + 2s_1)$ that follows the iterate.
+"""
+
+from abc import abstractmethod
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from ..settings.attention_balance import AbstractBalance, Balance
+from ..settings.attention_curvature import contraction, curvature_range
+from ..settings.attention_geometry import AbstractGeometry, geometry_of
+from ..settings.attention_regression import AttentionRegression
+
+
+class ResolvedStep(eqx.Module):
+    """A step size: `constant`, or where `adaptive` the inverse of a bound on the curvature at W."""
+
+    constant: Float[Array, ""]
+    stretch: Float[Array, ""]
+    largest: Float[Array, ""]
+    adaptive: bool = eqx.field(static=True)
+
+    def size(self, whitened: Float[Array, "rows d"]) -> Float[Array, ""]:
+        if not self.adaptive:
+            return self.constant
+        square = jnp.linalg.eigvalsh(whitened.T @ whitened)[-1]  # |W|^2, cheaper than singular values
+        return 1 / (self.stretch * (3 * square + 2 * self.largest))
+
+
+class AbstractAttentionStep(eqx.Module):
+    """How long steps are. The problem may be the true one or one with estimated covariance and map."""
+
+    @abstractmethod
+    def constant(self, problem: AttentionRegression, geometry: AbstractGeometry) -> float:
+        """The step size, for the rules that have one."""
+
+    def resolve(self, problem: AttentionRegression, geometry: AbstractGeometry) -> ResolvedStep:
+        stretch = geometry.stretch(problem.spread[-1])
+        value = jnp.asarray(self.constant(problem, geometry))
+        return ResolvedStep(value, stretch, problem.sizes[0], isinstance(self, AdaptiveStep))
+
+
+class FixedStep(AbstractAttentionStep):
+    """A number."""
+
+    step: float
+
+    def __init__(self, step: float):
+        if not 0 < step < jnp.inf:
+            raise ArgumentError("step", "FixedStep", "positive and finite", step)
+        self.step = float(step)
+
+    def constant(self, problem, geometry):
+        return self.step
+
+
+class DefaultStep(AbstractAttentionStep):
+    """1/(4 s_1), divided by what the geometry can stretch: half the stability limit near the minima."""
+
+    def constant(self, problem, geometry):
+        return float(1 / (4 * problem.sizes[0] * geometry.stretch(problem.spread[-1])))
+
+
+class OptimalStep(AbstractAttentionStep):
+    """2/(smallest + largest curvature) at the minimum with the given gauge: the best asymptotic factor of a constant step."""
+
+    rotation: Any = None
+
+    def constant(self, problem, geometry):
+        low, high = curvature_range(problem, geometry, self.rotation)
+        return 2 / (low + high)
+
+
+class TheoryStep(AbstractAttentionStep):
+    """alpha/beta^2 at radius r_0: the step for which one-point convexity guarantees most."""
+
+    def constant(self, problem, geometry):
+        return contraction(problem, geometry).step
+
+
+class AdaptiveStep(AbstractAttentionStep):
+    """1/(3|W|^2 + 2 s_1) at every iterate, an upper bound of the curvature there: safe from any start."""
+
+    def constant(self, problem, geometry):
+        return float("nan")
+
+
+STEPS = {"default": DefaultStep(), "optimal": OptimalStep(), "theory": TheoryStep(), "adaptive": AdaptiveStep()}
+
+
+def step_of(step: Any) -> AbstractAttentionStep:
+    """A step rule from a rule, a name or a number."""
+    if isinstance(step, AbstractAttentionStep):
+        return step
+    if isinstance(step, str):
+        if step not in STEPS:
+            raise ArgumentError("step", "step_of", f"a number or one of {', '.join(STEPS)}", repr(step))
+        return STEPS[step]
+    return FixedStep(step)
+
+
+class PreconditionedDescent(eqx.Module):
+    """Structure-aware descent on a layer: theta - step * precondition(gradient of loss + regulariser).
+
+    **Arguments:** `geometry`, "two_sided", "left" or "euclidean"; `step`, a number or one of "default", "optimal", "theory",
+    "adaptive"; `balance`, the regulariser (`Balance()`, `ScaleFreeBalance()` or `Unregularised()`); `logit_limit`, the largest
+    operator norm of the whitened V: after each step, scale is moved from V to U until it holds.
+    """
+
+    geometry: AbstractGeometry
+    step: AbstractAttentionStep
+    balance: AbstractBalance
+    logit_limit: float | None = None
+
+    def __init__(
+        self,
+        geometry: str | AbstractGeometry = "two_sided",
+        step: Any = "default",
+        balance: AbstractBalance | None = None,
+        logit_limit: float | None = None,
+    ):
+        if logit_limit is not None and not 0 < logit_limit < jnp.inf:
+            raise ArgumentError("logit_limit", "PreconditionedDescent", "positive and finite", logit_limit)
+        self.geometry = geometry_of(geometry) if isinstance(geometry, str) else geometry
+        self.step, self.balance = step_of(step), Balance() if balance is None else balance
+        self.logit_limit = None if logit_limit is None else float(logit_limit)
+
+
+def safe_step(problem: AttentionRegression, geometry: AbstractGeometry, whitened: Float[Array, "rows d"]) -> float:
+    """1/(3|W|^2 + 2 s_1), divided by the stretch of the geometry: below the inverse curvature at W."""
+    return float(AdaptiveStep().resolve(problem, geometry).size(whitened))

@@ -1,0 +1,158 @@
+"""Three time scales: descent to the minima, drift along them to the gauge the data select, convergence there."""
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..references.balanced_minima import nearest_minimum
+from ..settings.attention_curvature import attraction_radius, balanced_point
+from ..settings.attention_geometry import TwoSided
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_sample import AttentionSample, draw_sample
+from ..theorems.attention_context_claims import scaling_problem
+from ..theorems.attention_regression import GOEL, PAPER
+from ..training.algorithm1 import AttentionRun, total_gradient, train_attention
+from ..training.attention_sources import AbstractSource, FullSample
+from ..training.recorders import LogSpaced
+from ..verdict import all_of, at_least, at_most
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+
+OURS = f"derived here, for {GOEL}"
+WORDS = {
+    **DEFINITIONS,
+    "tangential": "part of the whitened gradient along W Omega, Omega skew: directions that change the gauge only",
+    "normal": "the rest of the gradient",
+    "gauge angle": "|R - R_0|_F between the gauges of the nearest minima now and at the start",
+}
+
+
+def split_gradient(whitened: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:
+    """Norms of the tangential and the normal part of a gradient at W."""
+    d = whitened.shape[1]
+    pairs = [(i, j) for i in range(d) for j in range(i)]
+    tangents = np.zeros((len(pairs), *whitened.shape))
+    for k, (i, j) in enumerate(pairs):
+        tangents[k, :, i], tangents[k, :, j] = whitened[:, j], -whitened[:, i]
+    basis = np.linalg.qr(tangents.reshape(len(pairs), -1).T)[0]
+    along = basis @ (basis.T @ gradient.ravel())
+    return float(np.linalg.norm(along)), float(np.linalg.norm(gradient.ravel() - along))
+
+
+def observe(source: AbstractSource, run: AttentionRun, truth: AttentionRegression) -> dict[str, np.ndarray]:
+    """Tangential and normal gradient, and the gauge angle, at every record."""
+    first, rows = None, []
+    for record in range(len(run)):
+        layer = run.at(record)
+        whitened = np.asarray(source.problem.whiten(layer))
+        gradient = np.asarray(total_gradient(source, layer))
+        rotation = nearest_minimum(truth, np.asarray(truth.whiten(layer)), TwoSided()).rotation
+        first = rotation if first is None else first
+        rows.append((*split_gradient(whitened, gradient), float(np.linalg.norm(rotation - first))))
+    tangential, normal, angle = np.array(rows).T
+    return {"tangential": tangential, "normal": normal, "angle": angle}
+
+
+def _starts(sample: AttentionSample, gauges: int) -> dict[str, AttentionLayer]:
+    """The spectral start, the same a quarter of r_0 away, and the spectral start in other gauges."""
+    problem = sample.estimated
+    rng = np.random.default_rng(21)
+    point = balanced_point(problem)
+    direction = rng.standard_normal(point.shape)
+    near = point + attraction_radius(problem, TwoSided()) / 4 * direction / np.linalg.norm(direction)
+    starts = {"spectral": point, "spectral, moved": near}
+    for k in range(1, gauges + 1):
+        rotation = np.linalg.qr(rng.standard_normal((problem.inputs, problem.inputs)))[0]
+        starts[f"gauge {k}"] = balanced_point(problem, rotation)
+    return {name: problem.unwhiten(jnp.asarray(whitened)) for name, whitened in starts.items()}
+
+
+def time_scales(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    truth = scaling_problem(1e-3)
+    sample = draw_sample(truth, 200, np.random.default_rng(5 + seed))
+    source, steps = FullSample(sample), 20_000 if full else 4000
+    rule = PreconditionedDescent("two_sided", 5.0)
+    runs: dict[str, AttentionRun] = {}
+    for name, start in _starts(sample, 6 if full else 3).items():
+        progress(f"{steps} steps from {name}")
+        runs[name] = train_attention(source, rule, start, steps=steps, recorder=LogSpaced(60), truth=truth)
+    progress("gradients along and across the minima")
+    seen = {name: observe(source, run, truth) for name, run in runs.items()}
+    main, parts = runs["spectral"], seen["spectral"]
+    early = int(np.searchsorted(main.steps, 10))
+    ends = np.array([float(run.loss[-1]) for run in runs.values()])
+    findings = (
+        Finding(
+            "Ten steps end the descent across the minima; the gradient that is left points along them.",
+            all_of(
+                at_most(
+                    float(parts["normal"][early] / parts["normal"][0]), 0.1, "normal gradient at step 10 over start"
+                ),
+                at_least(
+                    float(parts["tangential"][early] / parts["normal"][early]), 3.0, "tangential over normal then"
+                ),
+            ),
+            OURS,
+        ),
+        Finding(
+            "Then the layer drifts along the minima, for a hundred times as long, to a gauge that the data select.",
+            all_of(
+                at_least(float(parts["angle"][-1]), 0.5, "gauge angle at the end"),
+                at_most(
+                    float(parts["tangential"][-1] / parts["tangential"][early]),
+                    1e-2,
+                    "tangential gradient, end over step 10",
+                ),
+            ),
+            OURS,
+        ),
+        Finding(
+            "A start moved by r_0/4 ends at the same predictor.",
+            at_most(
+                _apart(truth, runs["spectral"], runs["spectral, moved"]), 1e-2, "relative distance of the final maps"
+            ),
+            OURS,
+        ),
+        Finding(
+            "Every gauge drifts to the same limit.",
+            at_most(float(ends.max() / ends.min() - 1), 1e-6, "relative spread of the final empirical losses"),
+            "the notes, section 6",
+        ),
+    )
+    return Result(findings, _figures(runs, seen), (_table(runs, seen),), {}, WORDS)
+
+
+def _apart(truth: AttentionRegression, first: AttentionRun, second: AttentionRun) -> float:
+    """Distance of the final maps U Sigma V of two runs, over the distance of the first to the planted map."""
+    product = lambda layer: np.asarray(layer.value @ truth.covariance @ layer.key_query @ truth.root)
+    return float(np.linalg.norm(product(first.at()) - product(second.at())) / np.sqrt(first.excess[-1]))
+
+
+def _figures(runs: dict[str, AttentionRun], seen: dict[str, dict[str, np.ndarray]]) -> tuple[Figure, ...]:
+    lines = []
+    for name, run in list(runs.items())[:2]:
+        lines.append(Line(f"normal, {name}", run.steps[1:], seen[name]["normal"][1:]))
+        lines.append(Line(f"tangential, {name}", run.steps[1:], seen[name]["tangential"][1:]))
+    excess = tuple(Line(name, run.steps[1:], run.excess[1:]) for name, run in runs.items())
+    angle = tuple(Line(name, run.steps[1:], seen[name]["angle"][1:]) for name, run in runs.items())
+    caption = "One data set of 200 samples, two-sided descent with step 5."
+    return (
+        Figure("gradient", "Gradient across and along the minima", "step", "norm", tuple(lines), caption, "log", "log"),
+        Figure("excess", "Excess", "step", "excess", excess, caption, "log", "log"),
+        Figure("gauge", "Drift of the gauge", "step", "gauge angle", angle, caption, "log"),
+    )
+
+
+def _table(runs: dict[str, AttentionRun], seen: dict[str, dict[str, np.ndarray]]) -> Table:
+    rows = []
+    for name, run in runs.items():
+        for step in (0, 5, 10, 100, 1000, int(run.steps[-1])) if name.startswith("spectral") else (int(run.steps[-1]),):
+            k = min(int(np.searchsorted(run.steps, step)), len(run) - 1)
+            parts = (f"{seen[name][part][k]:.3g}" for part in ("normal", "tangential", "angle"))
+            rows.append((name, int(run.steps[k]), *parts, f"{run.excess[k]:.4g}", f"{run.loss[k]:.8g}"))
+    columns = ("start", "step", "normal gradient", "tangential gradient", "gauge angle", "excess", "empirical loss")
+    return Table("scales", "Three time scales", columns, tuple(rows), "The total gradient norm is no stopping rule.")
+
+
+STUDY = Study("attention-time-scales", "Descent to the minima, drift along them, convergence", PAPER, time_scales)

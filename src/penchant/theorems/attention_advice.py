@@ -1,0 +1,148 @@
+"""What a sample says of attention regression: hypotheses with slack, floors, and the geometry, step and scale to train with."""
+
+import equinox as eqx
+import numpy as np
+
+from ..errors import ThresholdError
+from ..optimisers.preconditioned import DefaultStep, PreconditionedDescent
+from ..settings.attention_geometry import GEOMETRIES
+from ..settings.attention_regression import AttentionRegression
+from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.context_bias import Scale, minimum_bias, optimal_scale, oracle_shift, sample_floor, spectral_floor
+from .attention_regression import (
+    asymptotic_factor,
+    centred_inputs,
+    finite_moments,
+    full_rank,
+    gaussian_inputs,
+    near_minima,
+    noise_level,
+    positive_definite,
+)
+from .base import Hypothesis
+
+UNRELIABLE = 0.3  # 1/(n s_d) above which second-order terms in 1/n are no longer small
+
+
+class Option(eqx.Module):
+    """One geometry with its default step, the excess factor per step it promises, and steps per factor 10 of excess."""
+
+    geometry: str
+    step: float
+    factor: float
+    steps_per_decade: float
+
+
+class Floors(eqx.Module):
+    """Predicted excess: of the spectral start, of training on the sample, and its part b_2/n^2; None beyond a threshold."""
+
+    start: float
+    trained: float | None
+    bias: float | None
+
+
+class Advice(eqx.Module):
+    """Everything `penchant predict` says of a sample."""
+
+    problem: AttentionRegression
+    noise_level: float
+    hypotheses: tuple[Hypothesis, ...]
+    options: tuple[Option, ...]
+    floors: Floors
+    scale: Scale
+    gain: float | None
+    warnings: tuple[str, ...]
+
+    @property
+    def recommended(self) -> Option:
+        """The geometry with the fastest promise."""
+        return min(self.options, key=lambda option: option.factor)
+
+
+def advise(sample: AttentionSample) -> Advice:
+    """Read a sample: the estimated problem against every hypothesis, and what to train with.
+
+    >>> from penchant.settings.attention_regression_generators import attention_experiment
+    >>> found = attention_experiment(n=2000)
+    >>> advice = advise(AttentionSample(found.inputs, found.targets))
+    >>> advice.recommended.geometry, [hypothesis.holds for hypothesis in advice.hypotheses][:3]
+    ('two_sided', [True, None, True])
+    """
+    problem, count = sample.estimated, sample.size
+    scale = optimal_scale(problem)
+    return Advice(
+        problem,
+        noise_level(problem, count),
+        _hypotheses(sample),
+        tuple(_option(problem, name) for name in GEOMETRIES) if _regular(problem) else (),
+        _floors(problem, count),
+        scale,
+        _gain(problem, scale),
+        _warnings(sample),
+    )
+
+
+def _regular(problem: AttentionRegression) -> bool:
+    return problem.outputs >= problem.inputs and float(problem.sizes[-1]) > 0
+
+
+def _hypotheses(sample: AttentionSample) -> tuple[Hypothesis, ...]:
+    problem, count = sample.estimated, sample.size
+    found = [
+        positive_definite(problem, count),
+        full_rank(problem, count),
+        finite_moments(problem, samples=count),
+        gaussian_inputs(sample.inputs),
+        centred_inputs(sample.inputs),
+    ]
+    if _regular(problem):
+        start = spectral_layer(problem)
+        found.append(near_minima(problem, start, GEOMETRIES["two_sided"], count))
+    return tuple(found)
+
+
+def _option(problem: AttentionRegression, name: str) -> Option:
+    geometry = GEOMETRIES[name]
+    step = DefaultStep().constant(problem, geometry)
+    factor = asymptotic_factor(problem, geometry, step) ** 2
+    return Option(name, step, factor, float(np.log(10) / -np.log(factor)))
+
+
+def _floors(problem: AttentionRegression, count: int) -> Floors:
+    try:
+        bias = oracle_shift(problem).excess / count**2 if _regular(problem) else None
+        return Floors(spectral_floor(problem) / count, sample_floor(problem) / count + (bias or 0.0), bias)
+    except ThresholdError:
+        return Floors(spectral_floor(problem) / count, None, None)
+
+
+def _gain(problem: AttentionRegression, scale: Scale) -> float | None:
+    """B_1 of the balanced minimum over B_1 at the best scale; None where the former is infinite."""
+    try:
+        return minimum_bias(problem) / scale.bias
+    except ThresholdError:
+        return None
+
+
+def _warnings(sample: AttentionSample) -> tuple[str, ...]:
+    problem, found = sample.estimated, []
+    smallest, top = float(problem.sizes[-1]), float(problem.sizes[0])
+    level = noise_level(problem, sample.size)
+    if smallest <= level:
+        found.append(f"the smallest size {smallest:.3g} is below its noise level {level:.3g}: it may be 0")
+    if smallest > 0 and 1 / (sample.size * smallest) > UNRELIABLE:
+        found.append(f"1/(n s_d) = {1 / (sample.size * smallest):.2g}: first-order theory in 1/n is unreliable")
+    if top >= 0.5:
+        found.append(
+            f"s_1 = {top:.3g} >= 1/2: the bias of the balanced minimum is infinite; train with the scale below"
+        )
+    if not bool(centred_inputs(sample.inputs).holds):
+        found.append("the inputs are not centred, and the model has no intercept: subtract their mean")
+    return tuple(found)
+
+
+def step_warning(problem: AttentionRegression, rule: PreconditionedDescent) -> str:
+    """Empty, or why a constant step is above the stability limit near the minima."""
+    step = rule.step.constant(problem, rule.geometry)
+    limit = float(1 / (2 * problem.sizes[0] * rule.geometry.stretch(problem.spread[-1])))
+    return f"the step {step:.3g} is above the stability limit {limit:.3g} near the minima" if step > limit else ""

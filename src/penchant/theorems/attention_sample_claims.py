@@ -1,0 +1,228 @@
+"""Claims on training attention from data: the spectral start, what training settles at (Theorem 2), and affine equivariance."""
+
+from functools import cache
+
+import numpy as np
+
+from ..diagnostics.context_bias import Estimate
+from ..diagnostics.rates import log_log_slope
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..references.balanced_minima import nearest_minimum
+from ..settings.attention_curvature import attraction_radius
+from ..settings.attention_geometry import TwoSided
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_regression_generators import prescribed_spectrum
+from ..settings.attention_sample import AttentionSample, draw_sample, spectral_layer
+from ..settings.context_bias import noise_variance, oracle_shift, sample_floor, spectral_floor
+from ..training.algorithm1 import algorithm1, train_attention
+from ..training.attention_sources import FullSample, Minibatch, Oracle
+from ..training.recorders import At, Every
+from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
+from .attention_context_claims import OURS, agrees, scaling_problem
+from .attention_evidence import attention_claim
+
+COUNTS = (200, 800, 3200)
+ORACLE_COUNTS = (200, 400, 800, 1600, 3200)
+
+
+def _draw(problem: AttentionRegression, count: int, sets: int, seed: int) -> list[AttentionSample]:
+    rng = np.random.default_rng(seed)
+    return [draw_sample(problem, count, rng) for _ in range(sets)]
+
+
+@cache
+def start_distances(count: int, sets: int = 80) -> np.ndarray:
+    """Two-sided distances of spectral starts to the minima, one per data set of `count` samples."""
+    problem = scaling_problem(1e-3)
+    layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, sets, 50 + count)]
+    return np.array([nearest_minimum(problem, problem.whiten(layer), TwoSided()).distance for layer in layers])
+
+
+def start_rate(planted: bool) -> Verdict:
+    """Root mean square distance against n; planted: a rate of 1/n."""
+    sizes = [float(np.sqrt((start_distances(n) ** 2).mean())) for n in COUNTS]
+    slope = log_log_slope(np.array(COUNTS, float), np.array(sizes), (float(COUNTS[0]), float(COUNTS[-1])))
+    return close(slope, -1.0 if planted else -0.5, 0.1, "slope of the distance of the spectral start against n")
+
+
+def start_inside(planted: bool) -> Verdict:
+    """Every one of 240 data sets starts within r_0; planted: also with 8 samples each."""
+    radius = attraction_radius(scaling_problem(1e-3), TwoSided())
+    farthest = max(start_distances(n).max() for n in ((8,) if planted else COUNTS))
+    return at_most(float(farthest), radius, "largest distance of a spectral start to the minima, bound r_0")
+
+
+def start_excess(planted: bool) -> Verdict:
+    """Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
+    problem, count = scaling_problem(1e-3), 1600
+    layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, 300, 2)]
+    values = count * np.array([float(problem.excess(layer)) for layer in layers])
+    found = Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+    return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
+
+
+@cache
+def oracle_floors(gauge: str = "minus", steps: int = 300) -> np.ndarray:
+    """Excess at which training with the expected gradient over samples of size n settles, for each n."""
+    problem, rule = scaling_problem(1e-3), PreconditionedDescent()
+    start = spectral_layer(problem, gauge)
+    runs = [
+        train_attention(Oracle(problem, n), rule, start, steps=steps, recorder=At(()), truth=problem)
+        for n in ORACLE_COUNTS
+    ]
+    return np.array([float(run.excess[-1]) for run in runs])
+
+
+def _oracle_slope() -> float:
+    return log_log_slope(np.array(ORACLE_COUNTS, float), oracle_floors(), (200.0, 3200.0))
+
+
+def oracle_bound(planted: bool) -> Verdict:
+    """n times the floor stays below its first value: the theorem's bound; planted: a bound of order n^-3."""
+    power = 3 if planted else 1
+    scaled = oracle_floors() * np.array(ORACLE_COUNTS, float) ** power
+    return at_most(float(scaled.max() / scaled[0]), 1.0, f"largest n^{power} floor over its value at n = 200")
+
+
+def oracle_attains_bound(planted: bool) -> Verdict:
+    """If 1/n were the order of the floor its slope would be -1; planted: -1/2."""
+    return close(_oracle_slope(), -0.5 if planted else -1.0, 0.1, "slope of the oracle's floor against n")
+
+
+def oracle_floor(planted: bool) -> Verdict:
+    """Slope -2, and b_2 itself; planted: b_2 of the gauge at the other end of the manifold."""
+    predicted = oracle_shift(scaling_problem(1e-3), "plus" if planted else "minus").excess
+    last = float(oracle_floors()[-1]) * ORACLE_COUNTS[-1] ** 2
+    return all_of(
+        close(last, predicted, 0.03, "n^2 floor at n = 3200 against b_2"),
+        close(_oracle_slope(), -2.0, 0.03, "slope of the oracle's floor against n"),
+    )
+
+
+@cache
+def fixed_data_floor(sizes: tuple[float, ...], count: int, sets: int, steps: int) -> Estimate:
+    """n times the excess after spectral start and `steps` default steps on all samples, noise-free targets."""
+    problem = prescribed_spectrum(4, sizes, 5.0, 11)
+    runs = [
+        algorithm1(sample, steps=steps, recorder=At(()), truth=problem)
+        for sample in _draw(problem, count, sets, 1000 + count)
+    ]
+    values = count * np.array([float(run.excess[-1]) for run in runs])
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(sets)))
+
+
+def sample_floor_law(planted: bool) -> Verdict:
+    """Training on fixed data settles at v/n + b_2/n^2; planted: at the oracle's b_2/n^2."""
+    problem, count = prescribed_spectrum(4, (0.2, 0.17, 0.14), 5.0, 11), 200
+    second = oracle_shift(problem).excess / count
+    predicted = second if planted else sample_floor(problem) + second
+    return agrees(fixed_data_floor((0.2, 0.17, 0.14), count, 60, 25), predicted, "n excess after training")
+
+
+@cache
+def minibatch_floor(batch: int, keys: str, gauge: str = "minus", count: int = 16_000, steps: int = 1500) -> float:
+    """Excess of the mean layer over the second half of a minibatch run: the noise of single batches averages out, the bias stays."""
+    problem = scaling_problem(1e-3)
+    sample = _draw(problem, count, 1, 4)[0]
+    source = Minibatch(sample, batch, keys=keys)
+    rule = PreconditionedDescent("two_sided", 0.5)
+    start = spectral_layer(sample.estimated, gauge)
+    run = train_attention(source, rule, start, steps=steps, recorder=Every(5), truth=problem)
+    late = run.steps >= steps // 2
+    return float(problem.excess(AttentionLayer(run.value[late].mean(axis=0), run.key_query[late].mean(axis=0))))
+
+
+def minibatch_law(planted: bool) -> Verdict:
+    """Keys from the batch: the floor is b_2/B^2 with the bias of the loss alone; planted: b_2/n^2 with n the sample."""
+    batch, count = 200, 16_000
+    predicted = oracle_shift(scaling_problem(1e-3), "minus", sample_balance=False).excess / batch**2
+    predicted = predicted * batch**2 / count**2 if planted else predicted
+    return close(minibatch_floor(batch, "batch"), predicted, 0.2, "floor of in-batch training against b_2/B^2")
+
+
+def full_keys(planted: bool) -> Verdict:
+    """Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
+    bound = oracle_shift(scaling_problem(1e-3), "minus", sample_balance=False).excess / 50**2 / 4
+    found = minibatch_floor(50, "batch" if planted else "full", count=4000, steps=300)
+    return at_most(found, bound, "floor with keys from the whole sample")
+
+
+@cache
+def _equivariance_gap(geometry: str) -> float:
+    """Relative difference of the excess after 30 steps on data and on the same data after a linear change of covariates."""
+    problem = scaling_problem()
+    rng = np.random.default_rng(8)
+    sample = draw_sample(problem, 80, rng)
+    change = rng.standard_normal((3, 3)) + 2 * np.eye(3)
+    back = np.linalg.inv(change)
+    start = spectral_layer(problem)
+    start = AttentionLayer(start.value * 1.3, start.key_query + 0.1 * rng.standard_normal((3, 3)))
+    moved = AttentionLayer(start.value @ back, back.T @ np.asarray(start.key_query) @ back)
+    turned = AttentionSample(np.asarray(sample.inputs) @ change.T, sample.targets)
+    other = AttentionRegression(
+        change @ np.asarray(problem.covariance) @ change.T, np.asarray(problem.planted) @ back, 0.0
+    )
+    rule = PreconditionedDescent(geometry, 0.2)
+    go = lambda data, begin, truth: train_attention(
+        FullSample(data), rule, begin, steps=30, recorder=At(()), truth=truth
+    )
+    first, second = go(sample, start, problem), go(turned, moved, other)
+    return float(abs(second.excess[-1] / first.excess[-1] - 1))
+
+
+def equivariance(planted: bool) -> Verdict:
+    """Two-sided training gives the same predictions in any linear coordinates of x; planted: one-sided training."""
+    return at_most(_equivariance_gap("left" if planted else "two_sided"), 1e-11, "relative change of the excess")
+
+
+def one_sided_moves(planted: bool) -> Verdict:
+    """One-sided training depends on the coordinates of x; planted: two-sided training."""
+    return at_least(_equivariance_gap("two_sided" if planted else "left"), 1e-3, "relative change of the excess")
+
+
+CLAIMS = (
+    attention_claim("start-rate", "The spectral start is within O(n^-1/2) of the minima.", "Lemma 5", start_rate),
+    attention_claim(
+        "start-inside",
+        "The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5).",
+        "Lemmas 3 and 6",
+        start_inside,
+    ),
+    attention_claim(
+        "start-excess",
+        "The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.",
+        OURS,
+        start_excess,
+    ),
+    attention_claim(
+        "oracle-bound",
+        "With the expected gradient over samples of size n, training settles at an excess O(1/n).",
+        "Theorem 2",
+        oracle_bound,
+    ),
+    attention_claim(
+        "oracle-bound-attained",
+        "The 1/n of Theorem 2 is the order of that excess.",
+        "Theorem 2, read as tight",
+        oracle_attains_bound,
+        Outcome.refuted,
+    ),
+    attention_claim(
+        "oracle-floor", "That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.", OURS, oracle_floor
+    ),
+    attention_claim(
+        "sample-floor",
+        "Training on one data set settles at an excess v/n + b_2/n^2, v = sigma^2 m d + v_ctx.",
+        OURS,
+        sample_floor_law,
+    ),
+    attention_claim(
+        "minibatch-floor",
+        "Minibatches of size B that attend within the batch settle at an excess b_2/B^2.",
+        OURS,
+        minibatch_law,
+    ),
+    attention_claim("minibatch-full-keys", "Keys from the whole sample remove that excess.", OURS, full_keys),
+    attention_claim("equivariance", "Two-sided training from data is affine equivariant.", OURS, equivariance),
+    attention_claim("left-not-equivariant", "One-sided training is not.", OURS, one_sided_moves),
+)

@@ -1,0 +1,235 @@
+"""Claims of the deep linear paper: its lemmas on conservation, bounds and descent."""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..diagnostics.alignment import alignment_floor, conservation_drift, imbalance_constant, imbalances
+from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, sharp_smoothness, smoothness
+from ..optimisers.memory import Adam
+from ..reading import read
+from ..references.euclidean_margin import max_margin
+from ..references.support_geometry import SupportGeometry, support_geometry
+from ..settings.classification import Classification
+from ..settings.generators import teacher
+from ..training.recorders import LogSpaced
+from ..training.train import train
+from ..verdict import Verdict, all_of, at_least, at_most, close
+from .deep_linear import sourced
+from .deep_linear_problems import descent, flow, layers, problem, tight_flow
+
+
+def conservation(planted: bool) -> Verdict:
+    """W_k W_k' - W_{k+1}' W_{k+1} along the flow; Adam, which is not a gradient flow in any limit, must break it."""
+    setting, start = problem(4)
+    run = train(setting, Adam(1e-3, 0.0), start, steps=2000, recorder=LogSpaced(10)) if planted else tight_flow()
+    return at_most(
+        float(conservation_drift(run).max()),
+        6e-9,
+        "largest drift of an imbalance in spectral norm, to risk e^-1e6",
+        "Adam" if planted else "",
+    )
+
+
+def risk_clock(planted: bool) -> Verdict:
+    """dR/dt = -|grad R|^2: in the clock x = log(1 + drop of log R) the drop is e^x - 1. The twin lets R fall twice as fast."""
+    run = tight_flow()
+    drop = float(run.log_excess[0] - run.log_excess[-1])
+    predicted = float(np.expm1((2 if planted else 1) * run.header["integrator"]["clock"]))
+    return close(drop, predicted, 1e-9, "drop of log R against what the clock says")
+
+
+def descent_conservation(planted: bool) -> Verdict:
+    """One step changes W_{k+1}' W_{k+1} - W_k W_k' by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k')."""
+    setting, start = problem(4, logistic=True)
+    step, worst = 0.3, 0.0
+    reading = read(setting, start)
+    gradients = [np.asarray(jnp.exp(reading.log_scale) * leaf) for leaf in reading.slope]
+    after = [np.asarray(layer) - step * gradient for layer, gradient in zip(start, gradients, strict=True)]
+    for k, (now, then) in enumerate(zip(imbalances(after), imbalances(start), strict=True)):
+        predicted = step ** (1 if planted else 2) * (
+            gradients[k] @ gradients[k].T - gradients[k + 1].T @ gradients[k + 1]
+        )
+        worst = max(worst, float(np.abs(now - then - predicted).max()))
+    return at_most(worst, 1e-14, "largest error of the predicted change")
+
+
+def homogeneity(planted: bool) -> Verdict:
+    """<W_k, grad_k R> is the same for every layer, and equals <w, grad_w R>."""
+    setting, start = problem(4, logistic=True)
+    reading, weight = read(setting, start), setting.weight(start)
+    whole = float(jnp.vdot(weight, -setting.data.adjoint(reading.weights)))
+    parts = [float(jnp.vdot(layer, slope)) for layer, slope in zip(start, reading.slope, strict=True)]
+    parts = [sum(parts)] if planted else parts
+    return at_most(max(abs(part / whole - 1) for part in parts), 1e-12, "largest |<W_k, grad_k> / <w, grad> - 1|")
+
+
+def norm_growth(planted: bool) -> Verdict:
+    """d|W_1|^2/dt = -2 <w, grad R>; the source has lost the factor 2, which is the twin."""
+    setting, start = problem(4, logistic=True)
+    h, reading = 1e-4, read(setting, start)
+    flow_to = lambda sign: tuple(
+        layer - sign * h * jnp.exp(reading.log_scale) * slope for layer, slope in zip(start, reading.slope, strict=True)
+    )
+    measured = float(sum(sign * jnp.sum(flow_to(sign)[0] ** 2) for sign in (1, -1)) / (2 * h))
+    gradient = -jnp.exp(reading.log_scale) * setting.data.adjoint(reading.weights)
+    return close(
+        measured,
+        -(1 if planted else 2) * float(jnp.vdot(setting.weight(start), gradient)),
+        1e-8,
+        "d|W_1|^2/dt against -2 <w, grad R>",
+    )
+
+
+def flow_bounds(planted: bool) -> Verdict:
+    """Lemma 2 at every record of the flow; the twin believes the start balanced to a tenth."""
+    run, found = flow(4), layers(4)
+    bound = imbalance_constant(run.at(0)) * (0.1 if planted else 1.0)
+    slack = [(1 - found.misfit[k]) ** 2 - alignment_floor(run.at(k), run.at(0)) for k in range(len(run))]
+    return all_of(
+        at_most(float(found.excess.max()), bound, "largest excess along the flow, against D"),
+        at_least(float(np.min(slack)), 0.0, "smallest slack of the alignment bound"),
+    )
+
+
+def descent_bounds(planted: bool) -> Verdict:
+    """Lemma 8 with eta <= 1; without the cap its trace sum breaks the bound."""
+    run = descent(capped=not planted)
+    assert run.account is not None
+    traces, risk = run.account["traces"], float(np.exp(run.log_excess[0]))
+    constant, excess = imbalance_constant(run.at(0)), []
+    for k in range(len(run)):
+        later = np.append(np.cumsum(traces[k][::-1])[::-1][1:], 0.0)
+        squares = [np.linalg.svd(layer, compute_uv=False)[1:] ** 2 for layer in run.at(k)]
+        excess.append(max(float(square.sum()) - constant - later[j] for j, square in enumerate(squares)))
+    return all_of(
+        at_most(
+            float(traces[-1].sum()),
+            2 * risk,
+            "sum of the traces against 2 R_0",
+            "line search without the cap" if planted else "eta <= 1",
+        ),
+        at_most(max(excess), 0.0, "largest excess minus (D + later traces)"),
+        at_most(float(run.account["violation"][-1]), 1e-12, "largest violation of the descent inequality, in log R"),
+    )
+
+
+@cache
+def _spanned(d: int) -> tuple[Classification, SupportGeometry]:
+    """The first of a sequence of data sets whose support vectors span, as the lemma asks."""
+    for seed in range(100):
+        data = teacher(20, d, seed, push=0.2)
+        found = support_geometry(data, max_margin(data))
+        if found.radius > 0:
+            return data, found
+    raise LookupError(f"no data set in dimension {d} has spanning support vectors")
+
+
+def pull_back(planted: bool) -> Verdict:
+    """Lemma 4 sampled: beyond K the gradient never pushes the orthogonal part outwards (2000 weights per data set)."""
+    worst = np.inf
+    for d in (2, 3, 4):
+        data, found = _spanned(d)
+        signed, rng = np.asarray(data.signed), np.random.default_rng(d)
+        threshold = found.thresholds(20)["sharp"] / (1000 if planted else 1)
+        across = rng.standard_normal((2000, d))
+        across -= np.outer(across @ found.direction, found.direction)
+        across *= (threshold * rng.uniform(1, 3, 2000) / np.linalg.norm(across, axis=1))[:, None]
+        margins = (across + np.outer(np.abs(rng.normal(0, 10, 2000)), found.direction)) @ signed.T
+        shares = np.exp(margins.min(axis=1, keepdims=True) - margins)
+        push = np.sum(shares * (across @ signed.T), axis=1) / shares.sum(axis=1)
+        worst = min(worst, float((-push / np.linalg.norm(across, axis=1)).min()))
+    return at_least(
+        worst,
+        0.0,
+        "smallest <w_perp, grad log R> / |w_perp| beyond the threshold",
+        "threshold divided by 1000" if planted else "",
+    )
+
+
+def smooth_risk(planted: bool) -> Verdict:
+    """Largest Hessian eigenvalue over 60 points of the unit ball, against the sharp bound and the paper's."""
+    setting, _ = problem(3, logistic=True, width=3)
+    shapes = setting.parametrisation.shapes(setting.data)
+    sizes = [rows * columns for rows, columns in shapes]
+
+    def risk(flat: jax.Array) -> jax.Array:
+        pieces = jnp.split(flat, np.cumsum(sizes)[:-1].tolist())
+        return jnp.exp(
+            setting.weigh(setting.margins(tuple(p.reshape(s) for p, s in zip(pieces, shapes, strict=True)))).log_excess
+        )
+
+    hessian, rng, largest = jax.jit(jax.hessian(risk)), np.random.default_rng(0), 0.0
+    for _ in range(60):
+        pieces = [rng.standard_normal(size) for size in sizes]
+        flat = np.concatenate([piece / np.linalg.norm(piece) for piece in pieces])
+        largest = max(largest, float(np.abs(np.linalg.eigvalsh(np.asarray(hessian(flat)))).max()))
+    sharp, paper = sharp_smoothness(1.0, 3), smoothness(1.0, 3)
+    return all_of(
+        at_most(largest, sharp * (0.05 if planted else 1.0), "largest curvature in the unit ball"),
+        at_most(sharp, paper, "sharp bound against the paper's"),
+    )
+
+
+def steady_descent(planted: bool) -> Verdict:
+    """The descent inequality at every step under Assumption 5 and the sharp rule; a constant step of 20 breaks it."""
+    setting, start = problem(2, logistic=True)
+    rules = (ConstantStep(20.0),) if planted else (BallStep(), BallStep(tight=True), SharpStep())
+    checks = []
+    for rule in rules:
+        run = train(setting, LayerDescent(rule), start, steps=200 if planted else 6000, recorder=LogSpaced(10))
+        assert run.account is not None
+        checks.append(
+            at_most(float(run.account["violation"][-1]), 0.0, f"{type(rule).__name__}: largest violation, in log R")
+        )
+    return all_of(*checks)
+
+
+CLAIMS = (
+    sourced(
+        "conservation", "The flow conserves W_{k+1}' W_{k+1} - W_k W_k'.", "Lemma 1; the twin is Adam", conservation
+    ),
+    sourced("clock", "Along the flow dR/dt = -|grad R|^2.", "definition of the flow", risk_clock),
+    sourced(
+        "descent-conservation",
+        "A step of descent changes them by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k').",
+        "Lemma 7",
+        descent_conservation,
+    ),
+    sourced("homogeneity", "<W_k, grad_k R> = <w, grad R> for every layer.", "Lemma 3", homogeneity),
+    sourced(
+        "norm-growth", "d|W_1|^2/dt = -2 <w, grad R>.", "equation (20), with the factor 2 that it lacks", norm_growth
+    ),
+    sourced(
+        "flow-bounds",
+        "Along the flow every excess is at most D, and <v, u>^2 has the stated lower bound.",
+        "Lemma 2",
+        flow_bounds,
+    ),
+    sourced(
+        "descent-bounds",
+        "With steps at most 1 the trace sums of descent are at most 2 R_0, and excesses at most D plus later traces.",
+        "Lemma 8; 3 R_0 there",
+        descent_bounds,
+    ),
+    sourced(
+        "pull-back",
+        "Where the orthogonal part is longer than K the gradient shortens it.",
+        "Lemma 4, with the sharper K = W(n/e)/alpha",
+        pull_back,
+    ),
+    sourced(
+        "smoothness",
+        "On layers of norm at most R the risk has curvature at most beta(R).",
+        "Lemma 6, and the sharp bound derived for penchant",
+        smooth_risk,
+    ),
+    sourced(
+        "descent",
+        "Under Assumption 5, with the clearance it lacks in print, every step descends as promised.",
+        "Lemma 5 and Theorem 3",
+        steady_descent,
+    ),
+)

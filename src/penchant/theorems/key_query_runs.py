@@ -1,0 +1,113 @@
+"""The runs that the key-query claims are about, each made once and shared."""
+
+from functools import cache
+
+import jax.numpy as jnp
+import numpy as np
+
+from ..flow.flow import GradientFlow, Levels
+from ..references.base import Solution
+from ..references.diagonal_margin import diagonal_margin
+from ..references.euclidean_margin import max_margin
+from ..references.nuclear_margin import nuclear_margin
+from ..settings.attention_generators import Aligned, aligned_tokens, equal_score_tokens
+from ..settings.base import Setting
+from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
+from ..settings.losses import Exponential
+from ..settings.parametrisations import Direct
+from ..training.events import LogTimeAbove, MarginAbove, Stalled
+from ..training.train import train
+from ..training.trajectory import Trajectory
+
+STEPS = 5000
+TOP = 1e6
+LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on a level costs a dozen steps
+W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
+
+
+def flow_to(setting: Setting, start: object, top: float = TOP, levels: tuple[float, ...] = LEVELS) -> Trajectory:
+    """Gradient flow to a margin, recorded at the levels on the way."""
+    recorder = Levels("margin", levels)
+    return train(setting, GradientFlow(), start, until=MarginAbove(top), steps=STEPS, recorder=recorder)
+
+
+@cache
+def matrix_run(
+    seed: int = 1, scale: float = 0.1, width: int = 5, draw: int | None = None
+) -> tuple[Trajectory, Solution]:
+    """Gradient flow on (K, Q), 3 samples of 4 tokens in 5 dimensions, to margin 1e6, and the nuclear reference."""
+    data = equal_score_tokens(3, 4, 5, seed)
+    setting = Setting(data, KeyQuery(width), Exponential())
+    start = setting.start(100 + seed if draw is None else draw, scale / np.sqrt(width))
+    return flow_to(setting, start), nuclear(seed)
+
+
+@cache
+def nuclear(seed: int) -> Solution:
+    """The nuclear reference of the data of `matrix_run`."""
+    return nuclear_margin(equal_score_tokens(3, 4, 5, seed))
+
+
+@cache
+def far_run(seed: int) -> Trajectory:
+    """The same flow from a start of scale 1, recorded between margins 1e7 and 1e8."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
+    return flow_to(setting, setting.start(100 + seed, 1 / np.sqrt(5)), 1e8, (1e7, 10**7.5))
+
+
+@cache
+def direct_run(seed: int = 1) -> tuple[Trajectory, Solution]:
+    """Gradient flow on W from 0 on the same data, and the Frobenius reference."""
+    data = equal_score_tokens(3, 4, 5, seed)
+    return flow_to(Setting(data, Direct(), Exponential()), None), max_margin(data)
+
+
+@cache
+def diagonal_run(seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
+    """Gradient flow on diagonal K and Q (or their rotation), 4 samples of 4 tokens in 12 dimensions, to margin 1e6."""
+    data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
+    start = Hadamard().one_sided(data, scale, np.random.default_rng(0))
+    setting = Setting(data, PlusMinus() if rotated else Hadamard(), Exponential())
+    start = Hadamard().twin(start) if rotated else start
+    return flow_to(setting, start), diagonal_margin(data)
+
+
+@cache
+def drifting_run() -> Trajectory:
+    """A diagonal run whose coordinates are still wrong at margin 1e6, recorded over its last decade."""
+    data = DiagonalTokens(equal_score_tokens(4, 4, 12, 10))
+    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    return flow_to(Setting(data, Hadamard(), Exponential()), start, levels=(1e5, 10**5.5))
+
+
+VARIANTS = {
+    "aligned": {},
+    "queries in a frame of their own": {"parallel": False},
+    "equal scores in pairs only": {"shares": ((0.05, -0.1), (0.0, 0.1), (-0.05, -0.2))},
+}
+
+
+@cache
+def aligned_run(shift: float = 0.0, variant: str = "aligned") -> tuple[Trajectory, Aligned]:
+    """Gradient flow on aligned data (or a variant of them) from an aligned start, moved off alignment by `shift`."""
+    aligned = aligned_tokens(**VARIANTS[variant])
+    start, rng = aligned.start(W0, 7, 5), np.random.default_rng(9)
+    moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
+    return flow_to(Setting(aligned.data, KeyQuery(7), Exponential()), moved), aligned
+
+
+@cache
+def scaled_run(scale: float) -> Trajectory:
+    """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
+    setting = Setting(equal_score_tokens(3, 4, 5, 1), KeyQuery(5), Exponential())
+    start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
+    return flow_to(setting, start, 100 * scale**2, (scale**2, 10 * scale**2))
+
+
+@cache
+def large_run(seed: int, draw: int, scale: float, log_time: float = 1e7) -> Trajectory:
+    """Gradient flow from a large random start to margin 1e4, or until it stalls or its time is up."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
+    start, events = setting.start(draw, scale / np.sqrt(5)), (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
+    return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))

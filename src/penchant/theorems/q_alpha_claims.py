@@ -1,0 +1,206 @@
+"""Claims on Q_alpha, the potential between l1 and l2: its minimiser by three routes, its certificate and its two ends."""
+
+from functools import cache
+
+import numpy as np
+
+from ..diagnostics.rates import log_log_slope
+from ..flow.mirror import follow_dual
+from ..references.interpolation import basis_pursuit, minimum_potential
+from ..references.interpolation_bracket import interpolation_bracket
+from ..settings.base import Setting
+from ..settings.generators import sparse_regression
+from ..settings.losses import Squared
+from ..settings.potentials import HyperbolicEntropy, q_alpha
+from ..settings.regression import Regression
+from ..settings.square_models import SignedSquares
+from ..verdict import Outcome, Verdict, all_of, at_most, close
+from .base import Claim
+from .interpolation import distance
+from .interpolation_problems import DERIVED, PAPER, parameter_flow, path_at, sparse, strict_dual
+from .linear_models import NOTES
+
+WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
+
+
+@cache
+def _routes(alpha: float) -> tuple[Regression, np.ndarray, np.ndarray]:
+    """The ends of the dual flow (a weight) and of the parameter flow (w+ and w-) from alpha."""
+    data, _ = sparse_regression(10, 25, 2, 3)
+    inputs, potential = np.asarray(data.inputs), q_alpha(alpha, 25)
+    setting = Setting(data, SignedSquares(alpha), Squared(), "sum")
+    weight = potential.link(follow_dual(setting, tolerance=1e-9).dual[-1] @ inputs)
+    slowest = np.linalg.eigvalsh((inputs * potential.curvature(potential.gradient(weight))) @ inputs.T)[0]
+    return data, weight, parameter_flow(inputs, np.asarray(data.targets), np.full((2, 25), alpha), 8 / slowest)
+
+
+def three_routes(planted: bool) -> Verdict:
+    """Parameter flow, dual flow and Newton's method; planted: the potential with 2 alpha^2 for alpha^2."""
+    worst = drift = 0.0
+    for alpha in (2.0, 0.3, 0.05):
+        data, weight, ends = _routes(alpha)
+        limit = minimum_potential(data, q_alpha(alpha * (np.sqrt(2) if planted else 1), 25)).weight
+        worst = max(worst, distance(weight, limit), distance(ends[0] ** 2 - ends[1] ** 2, limit))
+        drift = max(drift, float(np.abs(ends[0] * ends[1] / alpha**2 - 1).max()))
+    return all_of(
+        at_most(worst, 1e-9, "largest relative distance between the three limits"),
+        at_most(drift, 1e-8, "largest relative change of w+ w- along the parameter flow"),
+    )
+
+
+def certified(planted: bool) -> Verdict:
+    """The bracket of arg min Q_alpha from alpha = 1e3 to 1e-14; planted: multipliers 1 % too large."""
+    data, _ = sparse()
+    alphas = (1e3, 1.0, 1e-1, 1e-3, 1e-6, 1e-10, 1e-14)
+    gaps = []
+    for alpha, found in zip(alphas, path_at(alphas), strict=True):
+        dual = found.dual * (1.01 if planted else 1.0)
+        bracket = interpolation_bracket(data, found.weight, dual, q_alpha(alpha, 100))
+        gaps.append(abs(bracket.gap) + bracket.infeasibility)
+    return at_most(max(gaps), 1e-12, "largest certified gap plus relative residual, alpha from 1e3 to 1e-14")
+
+
+@cache
+def _kernel_exponent() -> float:
+    data, _ = sparse_regression(10, 25, 2, 3)
+    inputs = np.asarray(data.inputs)
+    left, sizes, right = np.linalg.svd(inputs, full_matrices=False)
+    alphas, gaps = np.array([1.0, 3.0, 10.0]), []
+    for alpha in alphas:
+        time = 0.5 / (8 * alpha**2 * sizes[-1] ** 2)
+        setting = Setting(data, SignedSquares(float(alpha)), Squared(), "sum")
+        dual = follow_dual(setting, log_times=[np.log(time)], tolerance=1e-9).dual[-1]
+        kernel = (-np.expm1(-8 * alpha**2 * sizes**2 * time) / sizes * (left.T @ np.asarray(data.targets))) @ right
+        gaps.append(distance(q_alpha(float(alpha), 25).link(dual @ inputs), kernel))
+    return log_log_slope(alphas, np.array(gaps), (1.0, 10.0))
+
+
+def kernel_limit(planted: bool) -> Verdict:
+    """At half a relaxation time the flow differs from its tangent kernel by O(alpha^-4); planted: by O(alpha^-2)."""
+    return close(
+        _kernel_exponent(),
+        -2.0 if planted else -4.0,
+        0.02,
+        "exponent of the distance between flow and tangent kernel in alpha",
+    )
+
+
+def sparse_rate(planted: bool) -> Verdict:
+    """Off-support coefficients fall like alpha^(2(1 - rho)); planted: like alpha^2."""
+    data, weight = sparse()
+    rho = 0.0 if planted else strict_dual(data, weight)
+    alphas = np.geomspace(1e-12, 1e-8, 5)
+    off = np.array([np.abs(found.weight[weight == 0]).max() for found in path_at(tuple(alphas))])
+    slope = log_log_slope(alphas, off, (1e-12, 1e-8))
+    return close(
+        slope, 2 * (1 - rho), 0.005, "exponent of the largest off-support coefficient in alpha", f"rho = {rho:.7f}"
+    )
+
+
+def _small_alpha(spurious: float, planted: bool) -> Verdict:
+    """Q_alpha over |theta|_1 log(1/alpha^2) alpha^-spurious, extrapolated to alpha = 0."""
+    theta = np.array([1.0, -0.3, 0.02])
+    target = np.abs(theta).sum() * (2.0 if planted else 1.0)
+    logs = np.array([200.0, 300.0])  # log(1/alpha^2)
+    values = [HyperbolicEntropy(np.full(3, -log), np.zeros(3)).value(theta) * np.exp(-spurious * log) for log in logs]
+    growth = float(np.diff(values)[0] / np.diff(logs)[0])
+    return close(growth, target, 1e-9, "growth of Q_alpha per unit of log(1/alpha^2), against |theta|_1")
+
+
+def small_alpha(planted: bool) -> Verdict:
+    return _small_alpha(0.0, planted)
+
+
+def small_alpha_printed(planted: bool) -> Verdict:
+    return _small_alpha(1.0, planted)
+
+
+def any_start(planted: bool) -> Verdict:
+    """A start with w+ and w- different in every coordinate; planted: its shift log(w+/w-) forgotten."""
+    data, _ = sparse_regression(10, 25, 2, 3)
+    start = np.exp(0.5 * np.random.default_rng(4).standard_normal((2, 25)) - 1)
+    inputs = np.asarray(data.inputs)
+    potential = SignedSquares(1.0).potential(start)
+    if planted:
+        potential = HyperbolicEntropy(potential.log_scale, np.zeros(25))
+    limit = minimum_potential(data, potential).weight
+    slowest = np.linalg.eigvalsh((inputs * potential.curvature(potential.gradient(limit))) @ inputs.T)[0]
+    ends = parameter_flow(inputs, np.asarray(data.targets), start, 8 / slowest)
+    return at_most(
+        distance(ends[0] ** 2 - ends[1] ** 2, limit),
+        1e-9,
+        "relative distance of the parameter flow to the predicted limit",
+    )
+
+
+def unique_sparse(planted: bool) -> Verdict:
+    """Least l1 norm recovers the sparse weight, certified; planted: a weight with as many entries elsewhere."""
+    data, weight = sparse()
+    found = basis_pursuit(data)
+    truth = np.roll(weight, 1) if planted else weight
+    return all_of(
+        at_most(abs(found.bracket.gap), 1e-9, "certified gap of basis pursuit"),
+        at_most(distance(found.weight, truth), 1e-9, "relative distance of the l1 solution to the sparse weight"),
+        at_most(strict_dual(data, weight), 1.0, "strict dual certificate rho"),
+    )
+
+
+CLAIMS = (
+    Claim(
+        "q-alpha/three-routes",
+        PAPER,
+        "Flow on w+^2 - w-^2 from alpha converges to arg min Q_alpha, with the constants of the notes; w+ w- is conserved.",
+        f"{NOTES}, Theorem 9.18; {WOODWORTH}",
+        three_routes,
+    ),
+    Claim(
+        "q-alpha/certified",
+        PAPER,
+        "Strong duality for Q_alpha: the accumulated residuals are the optimal multipliers.",
+        DERIVED,
+        certified,
+    ),
+    Claim(
+        "q-alpha/kernel-limit",
+        PAPER,
+        "For large alpha the flow follows its tangent kernel, with a deviation of order alpha^-4.",
+        f"{NOTES}, section 9.3; exponent {DERIVED}",
+        kernel_limit,
+    ),
+    Claim(
+        "q-alpha/sparse-rate",
+        PAPER,
+        "Off-support coefficients of arg min Q_alpha vanish like alpha^(2(1 - rho)), rho the strict dual certificate.",
+        DERIVED,
+        sparse_rate,
+    ),
+    Claim(
+        "q-alpha/small-limit-as-printed",
+        PAPER,
+        "Q_alpha ~ |theta|_1 / alpha^2 log(1/alpha^2) as alpha -> 0, as printed.",
+        f"{NOTES}, (9.104)",
+        small_alpha_printed,
+        Outcome.refuted,
+    ),
+    Claim(
+        "q-alpha/small-limit",
+        PAPER,
+        "Q_alpha ~ |theta|_1 log(1/alpha^2) as alpha -> 0.",
+        f"{NOTES}, (9.104) without its factor 1/alpha^2",
+        small_alpha,
+    ),
+    Claim(
+        "q-alpha/any-start",
+        PAPER,
+        "From any positive w+, w- the limit minimises the hyperbolic entropy with scale w+ w- and shift log(w+/w-).",
+        DERIVED,
+        any_start,
+    ),
+    Claim(
+        "q-alpha/basis-pursuit",
+        PAPER,
+        "The least l1 norm recovers the sparse weight of the embedded data, with a strict certificate.",
+        f"{NOTES}, section 9.2",
+        unique_sparse,
+    ),
+)

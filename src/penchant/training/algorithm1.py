@@ -1,0 +1,275 @@
+"""Training of attention layers: structure-aware preconditioned descent from a spectral start (Algorithm 1), and its baselines.
+
+A run is one compiled loop. It never raises because of what the numbers do: a step that would leave every bounded region is not
+taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..errors import ArgumentError, DivergenceError
+from ..optimisers.layer_rules import AbstractLayerRule
+from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
+from ..settings.attention_balance import AbstractBalance, Balance, Unregularised, limit_logits
+from ..settings.attention_geometry import AbstractGeometry, Euclidean
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_sample import AttentionSample, spectral_layer
+from .attention_sources import AbstractSource, FullSample, Minibatch
+from .recorders import LogSpaced
+from .status import Status
+from .trajectory import settings_of, write_npz
+
+FORMAT = "penchant attention run 1"
+_SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation")
+
+LARGEST = 1e6  # a whitened norm beyond which a run is lost: gradients grow with its cube
+
+
+class AttentionRun(eqx.Module):
+    """Records of one run: step counts, layers, and at each of them the source's loss and gradient as the next step sees them.
+
+    `excess` is the population's and needs the truth, as does `deviation` = |used gradient - population gradient| (whitened, no
+    regulariser); both are not a number without it. `gradient_norm` is that of the loss alone, whitened by `problem`.
+    """
+
+    problem: AttentionRegression
+    steps: np.ndarray
+    value: np.ndarray
+    key_query: np.ndarray
+    loss: np.ndarray
+    gradient_norm: np.ndarray
+    excess: np.ndarray
+    deviation: np.ndarray
+    status: Status = eqx.field(static=True)
+    safe_step: float = eqx.field(static=True)
+    header: dict = eqx.field(static=True)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def at(self, record: int = -1) -> AttentionLayer:
+        """The layer of a record (the last one by default)."""
+        return AttentionLayer(self.value[record], self.key_query[record])
+
+    def excess_at(self, step: int) -> float:
+        """Population excess at a recorded step."""
+        return float(self.excess[self._record(step)])
+
+    def _record(self, step: int) -> int:
+        found = np.flatnonzero(self.steps == step)
+        if not len(found):
+            raise ArgumentError(
+                "step",
+                "AttentionRun",
+                "a recorded step",
+                step,
+                "train with a recorder that keeps it, `recorder=At((...))`",
+            )
+        return int(found[0])
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write all series and the final U and V."""
+        arrays = {name: getattr(self, name) for name in _SERIES}
+        arrays |= {"U": self.value[-1], "V": self.key_query[-1]}
+        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
+
+    def first_below(self, level: float) -> int | None:
+        """First recorded step whose excess is at most `level`; None if there is none."""
+        found = np.flatnonzero(self.excess <= level)
+        return int(self.steps[found[0]]) if len(found) else None
+
+
+class _Structured(AbstractLayerRule):
+    """A `PreconditionedDescent` bound to a problem: its covariance preconditions, and its balance is added to the gradient."""
+
+    problem: AttentionRegression
+    resolved: ResolvedStep
+    geometry: AbstractGeometry
+    balance: AbstractBalance
+    logit_limit: Float[Array, ""] | None
+
+    def init(self, layer):
+        return ()
+
+    def update(self, gradient, memory, layer):
+        problem, m = self.problem, self.problem.outputs
+        whitened = problem.whiten(layer)
+        upper, lower = self.balance.gradient(whitened[:m], whitened[m:])
+        total = AttentionLayer(
+            gradient.value + upper @ problem.root, gradient.key_query + problem.root @ lower.T @ problem.root
+        )
+        direction = self.geometry.precondition(total, problem.covariance)
+        size = self.resolved.size(whitened)
+        change = jax.tree.map(lambda leaf: -size * leaf, direction)
+        if self.logit_limit is None:
+            return change, memory
+        moved = problem.whiten(jax.tree.map(jnp.add, layer, change))
+        limited = problem.unwhiten(jnp.concatenate(limit_logits(moved[:m], moved[m:], self.logit_limit)))
+        return jax.tree.map(jnp.subtract, limited, layer), memory
+
+
+def _bind(rule: PreconditionedDescent | AbstractLayerRule, problem: AttentionRegression) -> AbstractLayerRule:
+    if isinstance(rule, AbstractLayerRule):
+        return rule
+    limit = None if rule.logit_limit is None else jnp.asarray(rule.logit_limit)
+    return _Structured(problem, rule.step.resolve(problem, rule.geometry), rule.geometry, rule.balance, limit)
+
+
+def train_attention(
+    source: AbstractSource,
+    rule: PreconditionedDescent | AbstractLayerRule,
+    start: AttentionLayer,
+    *,
+    steps: int,
+    recorder: Any = None,
+    truth: AttentionRegression | None = None,
+    throw: bool = False,
+) -> AttentionRun:
+    """Take `steps` steps from `start`; `truth` is what the excess is measured against.
+
+    >>> from penchant.settings.attention_regression_generators import attention_experiment
+    >>> from penchant.training.attention_sources import Population
+    >>> from penchant.training.recorders import At
+    >>> found = attention_experiment()
+    >>> rule = PreconditionedDescent("two_sided", 0.1)
+    >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At((10,)), truth=found.problem)
+    >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
+    '0.0571674 0.00294268'
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+        raise ArgumentError("steps", "train_attention", "a nonnegative integer", repr(steps))
+    problem = source.problem
+    problem.check_layer(start, "train_attention")
+    if not isinstance(rule, PreconditionedDescent | AbstractLayerRule):
+        raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))
+    schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
+    bound = _bind(rule, problem)
+    state, records = _scan(source, bound, truth, start, source.draws(int(steps) + 1), schedule)
+    geometry = rule.geometry if isinstance(rule, PreconditionedDescent) else Euclidean()
+    safe = safe_step(problem, geometry, problem.whiten(start))
+    header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": int(steps)}
+    run = _collect(problem, records, state, safe, header)
+    if throw and run.status in (Status.diverging_step, Status.not_finite):
+        size = float(bound.resolved.size(problem.whiten(run.at()))) if isinstance(bound, _Structured) else np.nan
+        raise DivergenceError(size, safe, int(run.steps[-1]), run.at())
+    return run
+
+
+class _State(eqx.Module):
+    layer: AttentionLayer
+    memory: Any
+    taken: Array
+    status: Array
+
+
+def _whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) -> Array:
+    """A gradient by U and V as one by W."""
+    back = problem.inverse_root
+    return jnp.concatenate([gradient.value @ back, (back @ gradient.key_query @ back).T])
+
+
+@eqx.filter_jit
+def _scan(
+    source: AbstractSource,
+    rule: AbstractLayerRule,
+    truth: AttentionRegression | None,
+    start: AttentionLayer,
+    draws: Any,
+    schedule: Array,
+) -> tuple[_State, dict[str, Array]]:
+    """One while loop between records: a run that has ended costs nothing more."""
+    evaluate = lambda state: source.evaluate(state.layer, jax.tree.map(lambda leaf: leaf[state.taken], draws))
+
+    def step(state: _State) -> _State:
+        _, gradient = evaluate(state)
+        change, memory = rule.update(gradient, state.memory, state.layer)
+        layer = jax.tree.map(jnp.add, state.layer, change)
+        size = jnp.linalg.norm(source.problem.whiten(layer))
+        ending = jnp.where(jnp.isfinite(size), int(Status.diverging_step), int(Status.not_finite))
+        kept = _State(state.layer, state.memory, state.taken, ending.astype(state.status.dtype))
+        moved = _State(layer, memory, state.taken + 1, state.status)
+        return jax.tree.map(lambda new, old: jnp.where(size <= LARGEST, new, old), moved, kept)
+
+    def stretch(state: _State, until: Array) -> tuple[_State, dict[str, Array]]:
+        going = lambda state: (state.taken < until) & (state.status == Status.running)
+        state = jax.lax.while_loop(going, step, state)
+        loss, gradient = evaluate(state)
+        return state, _record(source.problem, truth, state, loss, gradient)
+
+    count = jnp.zeros((), schedule.dtype)
+    begin = _State(start, rule.init(start), count, jnp.asarray(int(Status.running), jnp.int32))
+    return jax.lax.scan(stretch, begin, schedule)
+
+
+def _record(
+    problem: AttentionRegression,
+    truth: AttentionRegression | None,
+    state: _State,
+    loss: Array,
+    gradient: AttentionLayer,
+) -> dict[str, Array]:
+    excess = deviation = jnp.full((), jnp.nan)
+    if truth is not None:
+        excess = truth.excess(state.layer)
+        exact = truth.whitened_gradient(truth.whiten(state.layer), Unregularised())
+        deviation = jnp.linalg.norm(_whitened_gradient(truth, gradient) - exact)
+    return {
+        "steps": state.taken,
+        "value": state.layer.value,
+        "key_query": state.layer.key_query,
+        "loss": loss,
+        "gradient_norm": jnp.linalg.norm(_whitened_gradient(problem, gradient)),
+        "excess": excess,
+        "deviation": deviation,
+    }
+
+
+def _collect(
+    problem: AttentionRegression, records: dict[str, Array], state: _State, safe: float, header: dict
+) -> AttentionRun:
+    taken = np.asarray(records["steps"])
+    kept = np.append(True, np.diff(taken) > 0)  # a run that has ended repeats its last record
+    series = {name: np.asarray(values)[kept] for name, values in records.items()}
+    status = Status(int(state.status))
+    ending = Status.out_of_steps if status is Status.running else status
+    return AttentionRun(problem, **series, status=ending, safe_step=safe, header=header)
+
+
+def total_gradient(
+    source: AbstractSource, layer: AttentionLayer, balance: AbstractBalance | None = None
+) -> Float[Array, "rows d"]:
+    """Gradient of the source's loss plus a regulariser (`Balance()` by default), by W of the source's problem."""
+    rule = Balance() if balance is None else balance
+    draw = jax.tree.map(lambda leaf: leaf[0], source.draws(1))
+    whitened, m = source.problem.whiten(layer), source.problem.outputs
+    extra = jnp.concatenate(rule.gradient(whitened[:m], whitened[m:]))
+    return _whitened_gradient(source.problem, source.evaluate(layer, draw)[1]) + extra
+
+
+def algorithm1(
+    sample: AttentionSample,
+    *,
+    steps: int,
+    paper: bool = False,
+    gauge: str = "identity",
+    batch: int | None = None,
+    rule: PreconditionedDescent | None = None,
+    recorder: Any = None,
+    truth: AttentionRegression | None = None,
+) -> AttentionRun:
+    """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch.
+
+    The default rule is two-sided with the step 1/(4 s_1) of the estimated map; `paper=True` takes the one-sided
+    preconditioner that the paper's text describes.
+    """
+    rule = PreconditionedDescent("left" if paper else "two_sided") if rule is None else rule
+    source = FullSample(sample) if batch is None else Minibatch(sample, batch)
+    start = spectral_layer(sample.estimated, gauge)
+    return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth)

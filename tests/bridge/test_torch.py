@@ -1,0 +1,103 @@
+"""The probe of PyTorch layers against full singular value decompositions, and the network of the paper."""
+
+import numpy as np
+import pytest
+
+from penchant.errors import ArgumentError, DataFileError
+
+torch = pytest.importorskip("torch")
+from penchant.bridge.torch import (  # noqa: E402
+    SpectralProbe,
+    cifar10,
+    equalise,
+    small_alexnet,
+    template_images,
+    train_probed,
+)
+
+
+def test_norms_are_those_of_a_full_decomposition_for_small_and_large_layers():
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 3), torch.nn.Linear(1100, 1000))
+    probe = SpectralProbe(module)
+    for _ in range(2):  # the second record starts from the singular vector of the first
+        with torch.no_grad():
+            module[2].weight += 0.001 * torch.randn(1000, 1100)
+        probe.record(1.5)
+        values = [np.linalg.svd(layer.weight.detach().double().numpy(), compute_uv=False) for layer in module]
+        np.testing.assert_allclose(probe.spectral[-1], [one[0] for one in values], rtol=1e-6)
+        np.testing.assert_allclose(probe.frobenius[-1], [np.sqrt(np.sum(one**2)) for one in values], rtol=1e-12)
+    assert probe.losses == [1.5, 1.5]
+    assert probe.shapes == ((7, 5), (3, 7), (1000, 1100))
+    np.testing.assert_allclose(probe.differences[0], probe.frobenius[0, :-1] ** 2 - probe.frobenius[0, 1:] ** 2)
+    assert (probe.ratio >= probe.floor).all()
+
+
+def test_the_network_has_the_stated_dense_layers_and_starts():
+    network = small_alexnet(hidden=64)
+    assert SpectralProbe(network).shapes == ((64, 1024), (64, 64), (10, 64))
+    reduced = small_alexnet(0.25, 256)
+    probe = SpectralProbe(reduced)
+    probe.record(0.0)
+    # PyTorch draws uniformly in +-1/sqrt(inputs), so the squared norm is outputs/3 up to sampling (1 % for 65 536 entries)
+    np.testing.assert_allclose(probe.frobenius[0, :2], np.sqrt(256 / 3), rtol=0.01)
+    expected = [sum(1 / np.sqrt(size) for size in shape) for shape in probe.shapes]
+    np.testing.assert_allclose(
+        probe.ratio[0], expected, rtol=0.05
+    )  # the edge of the spectrum fluctuates like size^(-2/3)
+    equalise(reduced, 4.0)
+    probe.record(0.0)
+    np.testing.assert_allclose(probe.frobenius[1], 4.0, rtol=1e-6)
+    assert all(not layer.bias.any() for layer in reduced if isinstance(layer, torch.nn.Linear))
+
+
+def test_training_lowers_the_loss_and_records_every_epoch():
+    images, labels = template_images(64, 0.1)
+    network = torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(3072, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10)
+    )
+    probe = train_probed(network, images, labels, rate=0.02, epochs=8)
+    assert len(probe.losses) == len(probe.ratio) == 9
+    assert probe.losses[0] == pytest.approx(np.log(10), rel=0.2)  # a fresh classifier knows nothing
+    assert probe.losses[-1] < 0.5 * probe.losses[0]
+
+
+def test_a_gradient_flow_without_biases_conserves_the_differences_of_squared_norms():
+    torch.manual_seed(1)
+    linear = lambda *size: torch.nn.Linear(*size, bias=False)
+    network = torch.nn.Sequential(linear(8, 6), torch.nn.ReLU(), linear(6, 5), torch.nn.ReLU(), linear(5, 10))
+    images, labels = torch.randn(32, 8), torch.randint(0, 10, (32,))
+    probe = train_probed(network, images, labels, rate=1e-3, epochs=200, batch=32, momentum=0.0)
+    moved = np.abs(np.diff(probe.frobenius**2, axis=0)).sum(axis=0)
+    drift = np.abs(probe.differences[-1] - probe.differences[0]).max()
+    assert drift < 0.02 * moved.max()  # second order in the step
+
+
+def test_images_are_read_from_the_binary_files_only(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 256, (4, 3073), dtype=np.uint8)
+    rows[:, 0] = [3, 0, 9, 1]
+    rows.tofile(tmp_path / "data_batch_1.bin")
+    images, labels = cifar10(tmp_path)
+    assert images.shape == (4, 3, 32, 32)
+    assert labels.tolist() == [3, 0, 9, 1]
+    assert float(images[1, 2, 31, 31]) == pytest.approx(rows[1, -1] / 127.5 - 1, abs=1e-6)
+    (tmp_path / "data_batch_2.bin").write_bytes(b"abc")
+    with pytest.raises(DataFileError, match="whole CIFAR-10 records"):
+        cifar10(tmp_path)
+    with pytest.raises(DataFileError, match="binary version"):
+        cifar10(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: SpectralProbe(torch.nn.ReLU()), "'module'"),
+        (lambda: small_alexnet(0.0), "'width'"),
+        (lambda: equalise(torch.nn.Linear(2, 2), -1.0), "'size'"),
+        (lambda: template_images(0), "'count'"),
+    ],
+)
+def test_bad_calls_are_refused_by_name(call, word):
+    with pytest.raises(ArgumentError, match=word):
+        call()

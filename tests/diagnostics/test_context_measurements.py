@@ -1,0 +1,64 @@
+"""Monte Carlo of the context bias, and exponents with intervals."""
+
+import jax
+import numpy as np
+import pytest
+
+from penchant.diagnostics.context_bias import gradient_bias_samples, loss_bias_samples, measured_loss_bias
+from penchant.diagnostics.scaling import exponent
+from penchant.errors import ArgumentError
+from penchant.settings.attention_regression import AttentionLayer
+from penchant.settings.attention_regression_generators import prescribed_spectrum
+from penchant.settings.context_sums import context_sums
+
+PROBLEM = prescribed_spectrum(3, (0.05, 0.03), 2.0, 1)
+LAYER = AttentionLayer([[0.3, 0.1], [0.0, 0.2], [0.1, -0.2]], [[0.2, 0.1], [-0.1, 0.3]])
+
+
+def test_samples_are_the_scaled_loss_of_fresh_data_less_a_variate_of_mean_zero():
+    values = loss_bias_samples(PROBLEM, LAYER, 30, 4, seed=2)
+    slip = np.asarray(LAYER.value @ PROBLEM.covariance @ LAYER.key_query - PROBLEM.planted)
+    for key, value in zip(jax.random.split(jax.random.key(2), 4), values, strict=True):
+        inputs = np.asarray(jax.random.normal(key, (30, 2)) @ PROBLEM.root)
+        loss = context_sums(inputs, inputs @ np.asarray(PROBLEM.planted).T, LAYER.value, LAYER.key_query).loss
+        assert value == pytest.approx(30 * float(loss) - np.sum((inputs @ slip.T) ** 2), rel=1e-10)
+
+
+def test_gradient_samples_average_to_the_bias_of_the_loss_along_a_direction():
+    """The same mean by finite differences of the loss bias with common random numbers."""
+    samples = gradient_bias_samples(PROBLEM, LAYER, 20, 6, seed=5)
+    step = 1e-5
+    whitened = np.asarray(PROBLEM.whiten(LAYER))
+    direction = np.random.default_rng(0).standard_normal(whitened.shape)
+    ends = [
+        loss_bias_samples(
+            PROBLEM, PROBLEM.unwhiten(jax.numpy.asarray(whitened + sign * step * direction)), 20, 6, seed=5
+        )
+        for sign in (1, -1)
+    ]
+    slope = (ends[0] - ends[1]) / (2 * step)
+    assert np.sum(samples * direction, axis=(1, 2)) == pytest.approx(slope, rel=1e-6)
+
+
+def test_estimates_carry_their_error():
+    found = measured_loss_bias(PROBLEM, LAYER, 10, 400)
+    values = loss_bias_samples(PROBLEM, LAYER, 10, 400)
+    assert (found.mean, found.error) == pytest.approx((values.mean(), values.std(ddof=1) / 20))
+    assert found.away(found.mean + 3 * found.error) == pytest.approx(3.0)
+
+
+def test_exponents_have_intervals_that_cover(rng):
+    hits = sum(
+        exponent({n: rng.exponential(3 / n**1.5, 50) for n in (100, 200, 400)}, resamples=300, seed=k).contains(-1.5)
+        for k in range(40)
+    )
+    assert 32 <= hits <= 40  # 95 % intervals: 38 expected, 32 is four standard deviations below
+
+
+def test_bad_measurements_are_named():
+    with pytest.raises(ArgumentError, match="two sizes"):
+        exponent({100: np.ones(3)})
+    with pytest.raises(ArgumentError, match="positive"):
+        exponent({100: np.ones(3), 200: np.array([1.0, -1.0])})
+    with pytest.raises(ArgumentError, match="count"):
+        loss_bias_samples(PROBLEM, LAYER, 1, 4)

@@ -1,0 +1,26 @@
+"""Flows that start on a plateau, and what is recorded when a run ends between levels."""
+
+import numpy as np
+
+import penchant as pt
+from penchant.training.status import Status
+
+
+def test_a_start_that_attends_to_wrong_tokens_is_left_in_the_end():
+    setting = pt.Setting(pt.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
+    start = setting.start(0, 8 / np.sqrt(5))
+    run = pt.train(setting, pt.GradientFlow(), start, until=pt.MarginAbove(100.0), steps=3000)
+    assert run.status is Status.reached_target
+    wrong = np.log(2 / 3 * -np.expm1(-6.0))  # two of three samples on a token that scores 6 less
+    assert abs(run.log_excess[0] - wrong) <= 1e-9
+    held = run.log_time[run.log_excess > wrong - 1e-3]
+    assert held.max() > 50  # for a time of more than e^50 the loss does not move by a thousandth
+    assert np.diff(run.log_excess).max() <= 1e-9
+
+
+def test_the_last_point_is_recorded_also_between_levels():
+    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    run = pt.train(setting, pt.GradientFlow(), steps=7, recorder=pt.Levels("margin", ()))
+    whole = pt.train(setting, pt.GradientFlow(), steps=7)
+    assert run.steps.tolist() == [0, 7]
+    assert np.array_equal(run.weight(), whole.weight())

@@ -1,0 +1,44 @@
+"""Identities and invariances of key-query attention, against plain numpy."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.reading import read
+from penchant.settings.factored import Factors, Pair
+from problems import attention_loss
+
+DATA = pt.equal_score_tokens(3, 4, 5, 1)
+DIAGONAL = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
+
+
+def test_energy_is_lost_at_the_rate_of_the_hyperbolic_metric(rng):
+    scales, u = rng.uniform(0.5, 1.5, 12), 0.3 * rng.standard_normal(12)
+    plus, minus = scales * np.exp(u / 2), scales * np.exp(-u / 2)  # where the flow from (5) stands after gathering u
+    params = pt.Hadamard().twin(Pair(jnp.asarray(plus), jnp.asarray(minus)))  # the rotation is its own inverse
+    weight = np.asarray(params.first * params.second)
+    assert np.allclose(weight, scales**2 * np.sinh(u), rtol=1e-12)
+    gradient = attention_loss(DIAGONAL.tokens, np.diag(weight), "Exponential")[1].diagonal() / 4
+    rate = 2 * (np.sqrt(weight**2 + scales**4) * gradient**2).sum()
+    reading = read(pt.Setting(DIAGONAL, pt.Hadamard(), pt.Exponential()), params)
+    assert np.exp(2 * reading.log_gradient_norm) == pytest.approx(rate, rel=1e-12)
+
+
+def test_shifting_the_tokens_of_a_sample_changes_no_margin_and_no_reference(rng):
+    shift = rng.standard_normal((3, 1, 5))
+    moved = pt.TokenSelection(np.asarray(DATA.tokens) + shift, queries=DATA.queries, scores=DATA.scores)
+    weight = jnp.asarray(rng.standard_normal((5, 5)))
+    assert np.allclose(moved.margins(weight), DATA.margins(weight), rtol=1e-12, atol=1e-12)
+    assert pt.nuclear_margin(moved).value == pytest.approx(pt.nuclear_margin(DATA).value, rel=1e-6)
+
+
+def test_permuted_samples_and_tokens_permute_the_multipliers_only(rng):
+    samples, tokens = rng.permutation(3), rng.permutation(4)
+    rows = np.asarray(DATA.tokens)[samples][:, tokens]
+    moved = pt.TokenSelection(rows, queries=DATA.queries[samples], scores=DATA.scores[samples][:, tokens])
+    params = Factors(*(jnp.asarray(rng.standard_normal((5, 5))) for _ in range(2)))
+    first, second = (read(pt.Setting(data, pt.KeyQuery(), pt.Exponential()), params) for data in (DATA, moved))
+    assert np.allclose(first.slope.key, second.slope.key, rtol=1e-12, atol=1e-14)
+    assert np.allclose(np.sort(first.weights), np.sort(second.weights), rtol=1e-12)
+    assert first.log_excess == pytest.approx(float(second.log_excess), rel=1e-13)

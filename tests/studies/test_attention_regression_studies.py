@@ -1,0 +1,66 @@
+"""The studies of attention regression: every finding holds, and the page is made from what was saved."""
+
+import json
+
+import pytest
+
+from penchant.optimisers.preconditioned import OptimalStep
+from penchant.report.page import render
+from penchant.settings.attention_geometry import GEOMETRIES
+from penchant.settings.attention_regression_generators import prescribed_spectrum
+from penchant.studies import attention_landscape, attention_regression_rates
+from penchant.studies.attention_regression_rates import GAUGE, SEED, SIZES, steps_needed
+from penchant.studies.base import save
+from penchant.theorems.attention_regression import asymptotic_factor
+from penchant.verdict import Outcome
+
+TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, geometry -> steps
+    ("1", "two_sided"): 29,
+    ("1", "left"): 29,
+    ("1", "euclidean"): 29,
+    ("10", "two_sided"): 29,
+    ("10", "left"): 158,
+    ("10", "euclidean"): 324,
+    ("100", "two_sided"): 29,
+    ("100", "left"): 1532,
+    ("100", "euclidean"): 9701,
+    ("1000", "two_sided"): 29,
+    ("1000", "left"): 15226,
+    ("1000", "euclidean"): 207696,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "study", [attention_regression_rates.STUDY, attention_landscape.STUDY], ids=lambda one: one.name
+)
+def test_every_finding_holds_and_becomes_a_page(study, tmp_path):
+    result = study.run(0, False, lambda text: None)
+    assert [one.verdict.outcome for one in result.findings] == [Outcome.confirmed] * len(result.findings)
+    save(study, result, tmp_path, seed=0, full=False, seconds=1.0)
+    assert render(tmp_path).read_text().count("<svg") == len(result.figures)
+    saved = json.loads((tmp_path / study.name / "study.json").read_text())
+    assert set(saved["runs"]) == set(result.runs)
+    if study.name == "attention-rates":
+        rows = {(row[0], row[1]): row[5] for row in result.tables[0].rows}
+        assert rows == {key: steps for key, steps in TABULATED.items() if key[0] != "1000"}
+
+
+@pytest.mark.parametrize(("condition", "name"), TABULATED)
+def test_tabulated_steps(condition, name):
+    problem, geometry = prescribed_spectrum(6, SIZES, float(condition), SEED), GEOMETRIES[name]
+    factor = asymptotic_factor(problem, geometry, OptimalStep(GAUGE).constant(problem, geometry), GAUGE)
+    assert steps_needed(factor) == TABULATED[condition, name]
+
+
+def test_the_gauge_decides_the_rate_of_plain_descent_only():
+    rows, finding = attention_regression_rates._gauges(prescribed_spectrum(6, SIZES, 100.0, SEED))
+    assert finding.verdict.outcome is Outcome.confirmed
+    assert rows[0][1:] == (29, 29, 29)
+    assert rows[2][1] < 1700 < 49_000 < rows[2][3]
+
+
+def test_a_seed_whose_step_is_too_large_says_so():
+    _, findings, runs = attention_regression_rates._from_random(1)
+    assert any("two_sided diverges after 4 steps" in one.statement for one in findings)
+    assert runs["two_sided-adaptive"].excess[-1] < 1e-3

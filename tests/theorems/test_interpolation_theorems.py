@@ -1,0 +1,52 @@
+"""Which theorem speaks about which optimiser on a regression, and how far its steps may go."""
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.optimisers.memory import HeavyBall
+from penchant.optimisers.step_rules import Constant
+from penchant.settings.generators import sparse_regression
+
+DATA, _ = sparse_regression(6, 12, 2, 1)
+DIRECT = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")
+TOP = float(np.linalg.norm(np.asarray(DATA.inputs), 2) ** 2)
+
+
+def heavy_ball(step, beta=0.9):
+    return pt.Descent(Constant(step), memory=HeavyBall(beta))
+
+
+@pytest.mark.parametrize(
+    ("optimiser", "theorem"),
+    [
+        (pt.GradientFlow(), "minimum-norm"),
+        (pt.gradient_descent(0.01), "minimum-norm"),
+        (heavy_ball(0.01), "minimum-norm"),
+        (pt.Adam(1e-3, eps=1e-8), "interpolation-conjecture"),
+        (pt.sign_descent(1e-3), "interpolation-conjecture"),
+        (pt.normalised_descent(1e-3), "interpolation-conjecture"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
+)
+def test_theorem_of_an_optimiser(optimiser, theorem):
+    assert pt.predict(DIRECT, optimiser).theorem.name == theorem
+
+
+def test_heavy_ball_on_squares_is_only_a_conjecture():
+    setting = pt.Setting(DATA, pt.SignedSquares(0.1), pt.Squared(), "sum")
+    assert pt.predict(setting, pt.gradient_descent(1e-3)).theorem.name == "minimum-potential"
+    assert pt.predict(setting, heavy_ball(1e-3)).theorem.name == "interpolation-conjecture"
+
+
+@pytest.mark.parametrize(
+    ("beta", "load", "holds"), [(0.5, 2.9, True), (0.5, 3.1, False), (0.0, 1.9, True), (0.0, 2.1, False)]
+)
+def test_heavy_ball_is_stable_up_to_twice_one_plus_beta(beta, load, holds):
+    rule = heavy_ball(load / TOP, beta)
+    prediction = pt.predict(DIRECT, rule)
+    found = {hypothesis.name: hypothesis for hypothesis in prediction.hypotheses}["step_size"]
+    assert found.holds is holds
+    assert found.slack == pytest.approx(2 * (1 + beta) - load, abs=1e-9)
+    run = pt.train(DIRECT, rule, steps=3_000)
+    assert (pt.judge(prediction, run).outcome is pt.Outcome.confirmed) is holds

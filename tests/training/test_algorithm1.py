@@ -1,0 +1,242 @@
+"""Training of attention layers: against plain NumPy loops and optax, the published figures, and how runs end."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from scipy.linalg import fractional_matrix_power
+from scipy.special import softmax
+
+from penchant.bridge.optax import Transformation, muon
+from penchant.errors import ArgumentError, DivergenceError, ThresholdError
+from penchant.optimisers.layer_rules import LayerAdam, LayerShampoo, PlainDescent
+from penchant.optimisers.preconditioned import PreconditionedDescent
+from penchant.settings.attention_balance import Unregularised
+from penchant.settings.attention_regression import AttentionLayer
+from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
+from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
+from penchant.training.algorithm1 import algorithm1, train_attention
+from penchant.training.attention_sources import FreshBatches, FullSample, Minibatch, Oracle, Population
+from penchant.training.recorders import At, Every
+from penchant.training.status import Status
+from penchant.training.trajectory import read_npz
+
+PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
+SAMPLE = draw_sample(PROBLEM, 50, np.random.default_rng(0))
+START = AttentionLayer(*(0.5 * np.random.default_rng(1).standard_normal(shape) for shape in ((4, 3), (3, 3))))
+
+
+def plain_gradient(x, y, u, v, keys=None):
+    """The formulas of the paper, one sample after another."""
+    keys = x if keys is None else keys
+    by_u, by_v = np.zeros_like(u), np.zeros_like(v)
+    for xi, yi in zip(x, y, strict=True):
+        weights = softmax(keys @ v @ xi)
+        mean = weights @ keys
+        covariance = (keys - mean).T @ (weights[:, None] * (keys - mean))
+        residual = u @ mean - yi
+        by_u += 2 * np.outer(residual, mean) / len(x)
+        by_v += 2 * np.outer(covariance @ u.T @ residual, xi) / len(x)
+    return by_u, by_v
+
+
+def plain_loop(geometry, batches, step, x, y, u, v, keys="batch"):
+    """Preconditioned, regularised descent as printed: covariance from all samples, inverses written out."""
+    sigma = x.T @ x / len(x)
+    inverse = np.linalg.inv(sigma)
+    for rows in batches:
+        by_u, by_v = plain_gradient(x[rows], y[rows], u, v, None if keys == "batch" else x)
+        imbalance = u.T @ u - v @ sigma @ v.T
+        by_u += u @ sigma @ imbalance @ sigma
+        by_v -= sigma @ imbalance @ sigma @ v @ sigma
+        if geometry == "two_sided":
+            by_u, by_v = by_u @ inverse, inverse @ by_v @ inverse
+        elif geometry == "left":
+            by_v = by_v @ inverse
+        u, v = u - step * by_u, v - step * by_v
+    return u, v
+
+
+@pytest.mark.parametrize("keys", ["batch", "full"])
+@pytest.mark.parametrize("geometry", ["two_sided", "left", "euclidean"])
+def test_minibatch_steps_are_those_of_a_plain_loop(geometry, keys):
+    source = Minibatch(SAMPLE, 9, keys=keys, seed=5)
+    run = train_attention(source, PreconditionedDescent(geometry, 0.3), START, steps=7, recorder=At(()))
+    rng = np.random.default_rng(5)
+    batches = [rng.choice(50, 9, replace=False) for _ in range(7)]
+    x, y = np.asarray(SAMPLE.inputs), np.asarray(SAMPLE.targets)
+    u, v = plain_loop(geometry, batches, 0.3, x, y, np.asarray(START.value), np.asarray(START.key_query), keys)
+    assert run.value[-1] == pytest.approx(u, rel=1e-10, abs=1e-12)
+    assert run.key_query[-1] == pytest.approx(v, rel=1e-10, abs=1e-12)
+
+
+def test_full_sample_steps_are_those_of_a_plain_loop():
+    run = train_attention(FullSample(SAMPLE), PreconditionedDescent("two_sided", 0.3), START, steps=5, recorder=At(()))
+    x, y = np.asarray(SAMPLE.inputs), np.asarray(SAMPLE.targets)
+    u, v = plain_loop("two_sided", [np.arange(50)] * 5, 0.3, x, y, np.asarray(START.value), np.asarray(START.key_query))
+    assert run.value[-1] == pytest.approx(u, rel=1e-11)
+    assert run.key_query[-1] == pytest.approx(v, rel=1e-11)
+
+
+FIGURES = {
+    "two_sided": (35.2732, 0.0571674, 0.00294268, 1.09951e-4),
+    "left": (35.2732, 0.12139, 0.0193788, 0.0060702),
+    "plain": (35.2732, 0.161292, 0.0343907, 0.00560956),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_population_training_has_the_recorded_excess(name):
+    found = attention_experiment()
+    rule = PlainDescent(0.1) if name == "plain" else PreconditionedDescent(name, 0.1)
+    source = Population(found.problem)
+    run = train_attention(source, rule, found.start, steps=500, recorder=At((10, 100)), truth=found.problem)
+    assert [run.excess_at(step) for step in (0, 10, 100, 500)] == pytest.approx(FIGURES[name], rel=5e-6)
+    assert run.deviation.max() < 1e-12
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(LayerAdam(0.03), optax.adam(0.03)), (PlainDescent(0.2), optax.sgd(0.2))],
+    ids=["adam", "descent"],
+)
+def test_baselines_are_those_of_optax(ours, theirs):
+    source = Minibatch(SAMPLE, 20)
+    runs = [
+        train_attention(source, rule, START, steps=40, recorder=At(()), truth=PROBLEM)
+        for rule in (ours, Transformation(theirs))
+    ]
+    assert runs[0].value[-1] == pytest.approx(runs[1].value[-1], rel=1e-9)
+    assert runs[0].excess[-1] < runs[0].excess[0]
+
+
+def test_muon_trains_both_blocks():
+    run = train_attention(FullSample(SAMPLE), muon(0.01), START, steps=60, recorder=At(()), truth=PROBLEM)
+    assert run.excess[-1] < 0.5 * run.excess[0]
+    assert not np.allclose(run.key_query[-1], START.key_query)
+
+
+def test_shampoo_is_its_definition():
+    rule = LayerShampoo(0.1, epsilon=0.01)
+    rng = np.random.default_rng(4)
+    gradients = [AttentionLayer(rng.standard_normal((4, 3)), rng.standard_normal((3, 3))) for _ in range(3)]
+    memory = rule.init(START)
+    for gradient in gradients:
+        change, memory = rule.update(gradient, memory, START)
+    blocks = [np.asarray(gradient.value) for gradient in gradients]
+    left = 0.01 * np.eye(4) + sum(block @ block.T for block in blocks)
+    right = 0.01 * np.eye(3) + sum(block.T @ block for block in blocks)
+    expected = -0.1 * fractional_matrix_power(left, -0.25) @ blocks[-1] @ fractional_matrix_power(right, -0.25)
+    assert np.asarray(change.value) == pytest.approx(expected, rel=1e-8)
+
+
+def test_the_oracle_is_the_mean_over_fresh_samples():
+    """First order in 1/n against 400 fresh samples of size 60, projected on the difference to the population gradient."""
+    count, batches = 60, 1200
+    exact = Population(PROBLEM).evaluate(START, None)[1]
+    surrogate = Oracle(PROBLEM, count, sample_balance=False).evaluate(START, None)[1]
+    source = FreshBatches(PROBLEM, count, batches, seed=3)
+    _, sampled = jax.jit(lambda layer, draw: source.evaluate(layer, draw))(START, source.draws(1)[0])
+    shift = np.asarray(surrogate.value - exact.value)
+    share = np.sum(np.asarray(sampled.value - exact.value) * shift) / np.sum(shift**2)
+    assert share == pytest.approx(1.0, abs=0.35)  # second order in 1/n and sampling; without the bias it would be 0
+
+
+def test_a_step_too_large_ends_with_the_last_finite_layer_and_the_safe_step():
+    found = attention_experiment(seed=1)
+    source, rule = Population(found.problem), PreconditionedDescent("two_sided", 0.1)
+    run = train_attention(source, rule, found.start, steps=50, truth=found.problem)
+    assert run.status is Status.diverging_step
+    assert np.isfinite(run.value).all()
+    assert run.safe_step == pytest.approx(0.016, abs=5e-4)  # 1/(3 |W_0|^2 + 2 s_1) with |W_0|^2 = 20.8
+    assert run.steps[-1] < 50
+    safe = PreconditionedDescent("two_sided", run.safe_step)
+    assert train_attention(source, safe, found.start, steps=50).status is Status.out_of_steps
+    with pytest.raises(DivergenceError, match=r"0\.016") as error:
+        train_attention(source, rule, found.start, steps=50, throw=True)
+    assert error.value.iterate == run.steps[-1]
+    assert np.array_equal(error.value.state.value, run.value[-1])
+
+
+def test_steps_beyond_all_numbers_are_not_taken():
+    run = train_attention(FullSample(SAMPLE), PlainDescent(1e200), START, steps=5)
+    assert run.status in (Status.not_finite, Status.diverging_step)
+    assert np.array_equal(run.value[-1], np.asarray(START.value))
+
+
+def test_algorithm1_starts_at_the_spectral_layer_and_stays_in_the_basin():
+    run = algorithm1(SAMPLE, steps=60, gauge="minus", truth=PROBLEM)
+    start = spectral_layer(SAMPLE.estimated, "minus")
+    assert run.value[0] == pytest.approx(np.asarray(start.value), rel=1e-12)
+    assert run.status is Status.out_of_steps
+    assert run.gradient_norm[-1] < run.gradient_norm[0]
+    paper = algorithm1(SAMPLE, steps=2, paper=True)
+    assert paper.header["rule"]["geometry"]["kind"] == "Left"
+    batched = algorithm1(SAMPLE, steps=2, batch=10)
+    assert batched.header["source"] == "Minibatch"
+
+
+def test_the_logit_limit_holds_along_the_run():
+    rule = PreconditionedDescent("two_sided", 0.3, Unregularised(), logit_limit=0.2)
+    run = train_attention(FullSample(SAMPLE), rule, START, steps=10, recorder=Every(1))
+    root = np.asarray(SAMPLE.estimated.root)
+    norms = [np.linalg.norm(root @ block @ root, 2) for block in run.key_query[1:]]
+    assert max(norms) <= 0.2 * (1 + 1e-12)
+
+
+def test_runs_repeat_and_seeds_matter():
+    go = lambda seed: train_attention(
+        Minibatch(SAMPLE, 10, seed=seed), PreconditionedDescent("two_sided", 0.3), START, steps=5
+    )
+    assert np.array_equal(go(1).value, go(1).value)
+    assert not np.array_equal(go(1).value, go(2).value)
+
+
+def test_a_run_is_saved_whole(tmp_path):
+    run = train_attention(Population(PROBLEM), PreconditionedDescent(), START, steps=20, truth=PROBLEM)
+    header, arrays = read_npz(run.save(tmp_path / "run.npz"))
+    assert header["status"] == "out_of_steps"
+    assert np.array_equal(arrays["U"], run.value[-1])
+    assert arrays["excess"] == pytest.approx(run.excess)
+    assert run.first_below(float(run.excess[0])) == 0
+    assert run.first_below(-1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: Minibatch(SAMPLE, 1), "size"),
+        (lambda: Minibatch(SAMPLE, 51), "size"),
+        (lambda: Minibatch(SAMPLE, 5, keys="all"), "keys"),
+        (lambda: FullSample(SAMPLE, form="sparse"), "form"),
+        (lambda: PreconditionedDescent("right"), "geometry"),
+        (lambda: PreconditionedDescent("left", -0.1), "step"),
+        (lambda: PlainDescent(0.0), "step"),
+        (lambda: train_attention(Population(PROBLEM), PreconditionedDescent(), START, steps=-1), "steps"),
+        (lambda: train_attention(Population(PROBLEM), PreconditionedDescent(), START, steps=1).excess_at(7), "step"),
+        (
+            lambda: train_attention(
+                Population(PROBLEM),
+                PreconditionedDescent(),
+                AttentionLayer(jnp.ones((3, 3)), jnp.ones((3, 3))),
+                steps=1,
+            ),
+            "value",
+        ),
+        (lambda: Oracle(PROBLEM, 0.5), "count"),
+    ],
+)
+def test_bad_calls_name_the_argument(call, word):
+    with pytest.raises(ArgumentError, match=word):
+        call()
+
+
+def test_the_oracle_names_the_threshold_of_its_bias():
+    with pytest.raises(ThresholdError, match="2 s_1"):
+        Oracle(prescribed_spectrum(2, (0.6, 0.1)), 100)
+
+
+def test_a_sample_of_another_shape_is_refused():
+    with pytest.raises(ArgumentError, match="targets"):
+        AttentionSample(np.ones((4, 2)), np.ones((3, 2)))

@@ -1,0 +1,106 @@
+"""The drift of label noise: against a plain NumPy Monte Carlo, against descent by automatic differentiation, and bad input."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from penchant.diagnostics.label_noise import determinant_regulariser, trace_regulariser
+from penchant.errors import ArgumentError, StepSizeError
+from penchant.settings.generators import sparse_regression
+from penchant.training.noise_law import moment_descent, regularised_descent
+
+DATA, _ = sparse_regression(4, 6, 2, 3)
+INPUTS, TARGETS = np.asarray(DATA.inputs), np.asarray(DATA.targets)
+LEAST = np.linalg.lstsq(INPUTS, TARGETS)[0]
+START = np.sqrt((np.hypot(LEAST, 0.7) + np.stack([LEAST, -LEAST])) / 2)  # interpolates, with w+ w- = 0.35
+
+
+def monte_carlo(rng, step, deviation, steps, batch, chains=3000):
+    """log w+ + log w- of plain label-noise SGD: mean over chains and its standard error."""
+    plus, minus = (np.repeat(row[None], chains, axis=0) for row in START)
+    for _ in range(steps):
+        if batch is None:
+            noise = deviation * rng.standard_normal((chains, 4))
+            slope = ((plus**2 - minus**2) @ INPUTS.T - TARGETS - noise) @ INPUTS / 4
+        else:
+            slope = np.zeros_like(plus)
+            for _ in range(batch):
+                rows = INPUTS[index := rng.integers(0, 4, chains)]
+                error = ((plus**2 - minus**2) * rows).sum(axis=1) - TARGETS[index]
+                slope += (error - deviation * rng.standard_normal(chains))[:, None] * rows / batch
+        plus, minus = plus * (1 - 2 * step * slope), minus * (1 + 2 * step * slope)
+    product = np.log(plus) + np.log(minus)
+    return product.mean(axis=0), product.std(axis=0, ddof=1) / np.sqrt(chains)
+
+
+@pytest.mark.parametrize("batch", [1, 3, None], ids=str)
+def test_second_moments_predict_the_mean_of_a_plain_simulation(rng, batch):
+    step, deviation = (0.02, 0.1) if batch is None else (0.01, 0.1)
+    law = moment_descent(DATA, START, step=step, deviation=deviation, steps=[400], batch=batch).log_product[-1]
+    mean, error = monte_carlo(rng, step, deviation, 400, batch)
+    still = moment_descent(DATA, START, step=step, deviation=0.0, steps=[400], batch=batch).log_product[-1]
+    assert np.abs(mean - law).max() <= 4.5 * error.max()  # twelve coordinates and three batches: 4.5 standard errors
+    assert np.abs(mean - still).max() > 10 * error.max()  # and the noise is what is being tested
+
+
+def test_residual_moments_settle_at_the_solution_of_their_lyapunov_equation():
+    """The dense system for R on the tangent kernel of the end point, by Kronecker products."""
+    step, deviation = 0.01, 1e-3
+    law = moment_descent(DATA, START, step=step, deviation=deviation, steps=[3000])
+    squares = np.exp(2 * law.log_params[-1]).sum(axis=0)
+    kernel, eye = 4 * (INPUTS * squares) @ INPUTS.T, np.eye(4)
+    move = np.kron(eye, kernel) + np.kron(kernel, eye)
+    sampled = step * np.kron(kernel, kernel) @ np.diag(eye.ravel())
+    exact = np.linalg.solve(move - sampled, step * deviation**2 * (kernel @ kernel).ravel()).reshape(4, 4)
+    assert law.moments[-1] == pytest.approx(exact, rel=1e-3, abs=1e-3 * np.abs(exact).max())
+
+
+def test_regularised_descent_is_descent_on_the_loss_plus_the_trace_of_its_hessian():
+    step, deviation, batch = 0.02, 0.7, 2
+    loss = lambda params: jnp.sum((DATA.inputs @ (params[0] ** 2 - params[1] ** 2) - DATA.targets) ** 2) / 8
+    trace = lambda params: jnp.trace(jax.hessian(loss)(params).reshape(12, 12))
+    slope = jax.jit(jax.grad(lambda params: loss(params) + step * deviation**2 / (4 * batch) * trace(params)))
+    params = jnp.asarray(START)
+    for _ in range(30):
+        params = params - step * slope(params)
+    run = regularised_descent(DATA, START, step=step, deviation=deviation, steps=[30], batch=batch)
+    assert np.exp(run.log_params[-1]) == pytest.approx(np.asarray(params), rel=1e-11)
+
+
+def test_regularisers_agree_for_small_steps_and_part_for_large_ones(rng):
+    root = rng.standard_normal((3, 5))
+    hessian = root.T @ root / 5
+    top = np.linalg.eigvalsh(hessian)[-1]
+    ratio = lambda load: float(
+        determinant_regulariser(hessian, load / top, 1.0) / trace_regulariser(hessian, load / top, 1.0)
+    )
+    assert ratio(1e-4) == pytest.approx(1.0, abs=1e-4)
+    assert ratio(1.5) > 1.3
+    assert ratio(2.1) == np.inf
+    exact = -0.5 * np.linalg.slogdet(np.eye(5) - 0.75 / top * hessian)[1]
+    assert float(determinant_regulariser(hessian, 1.5 / top, 1.0)) == pytest.approx(exact, rel=1e-12)
+
+
+def test_a_step_that_grows_without_bound_is_an_error():
+    with pytest.raises(StepSizeError, match="moment_descent"):
+        moment_descent(DATA, START, step=5.0, deviation=1.0, steps=[2000])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("step", 0.0),
+        ("step", np.nan),
+        ("deviation", -1.0),
+        ("batch", 0),
+        ("steps", [-1]),
+        ("steps", [0.5]),
+        ("start", np.zeros((2, 6))),
+        ("start", np.ones((2, 5))),
+    ],
+)
+def test_bad_arguments_are_named(name, value):
+    arguments = {"data": DATA, "start": START, "step": 0.01, "deviation": 0.1, "steps": [1], name: value}
+    with pytest.raises(ArgumentError, match=f"'{name}'"):
+        moment_descent(**arguments)

@@ -1,0 +1,94 @@
+"""How runs on regressions end: settled at a minimum, not at a coordinate that happens to fit; diverging steps; flipped signs."""
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.settings.generators import sparse_regression
+
+RULES = {
+    "descent": lambda step: pt.gradient_descent(step),
+    "heavy ball": lambda step: pt.Descent(pt.gradient_descent(step).rule, memory=pt.momentum(1.0).memory),
+    "Adam": lambda step: pt.Adam(1e-2, eps=1e-8),
+    "Adam without epsilon": lambda step: pt.Adam(1e-3, eps=0.0),
+}
+
+
+def problem(rng, n=5, d=12):
+    data = pt.Regression(rng.standard_normal((n, d)), rng.standard_normal(n))
+    return pt.Setting(data, pt.Direct(), pt.Squared(), "sum"), 1 / np.linalg.norm(np.asarray(data.inputs), 2) ** 2
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_runs_end_settled_at_an_interpolant(rng, name):
+    setting, step = problem(rng)
+    run = pt.train(setting, RULES[name](step), steps=30_000)
+    assert run.status is pt.Status.settled
+    assert run.steps[-1] < 30_000
+    assert np.abs(run.margins[-1] - np.asarray(setting.data.targets)).max() <= 1e-13
+
+
+def test_a_residual_that_is_exactly_zero_does_not_end_adam():
+    """The first sample has the target 0 and the start fits it; the others must still be learned."""
+    setting = pt.Setting(pt.Regression([[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]], [0.0, 1.0]), pt.Direct(), pt.Squared())
+    run = pt.train(setting, pt.Adam(1e-2, eps=1e-8), steps=20_000)
+    assert run.status is pt.Status.settled
+    assert run.margins[-1] == pytest.approx([0.0, 1.0], abs=1e-13)
+
+
+def test_passing_through_the_minimum_is_not_an_end():
+    """One sample with dyadic numbers: heavy ball hits the target exactly with a velocity that carries it on."""
+    setting = pt.Setting(pt.Regression([[1.0]], [1.0]), pt.Direct(), pt.Squared())
+    rule = pt.Descent(pt.gradient_descent(1.0).rule, memory=pt.momentum(1.0, beta=0.5).memory)
+    run = pt.train(setting, rule, steps=3, recorder=pt.Every())
+    assert run.margins[1, 0] == 1.0
+    assert run.margins[2, 0] != 1.0
+
+
+def test_normalised_steps_end_where_they_hit_the_target_exactly():
+    setting = pt.Setting(pt.Regression([[1.0]], [1.0]), pt.Direct(), pt.Squared())
+    run = pt.train(setting, pt.normalised_descent(0.25), steps=10)
+    assert run.status is pt.Status.settled
+    assert run.steps[-1] == 4
+
+
+def test_a_target_asked_for_is_reached_before_rounding(rng):
+    setting, step = problem(rng)
+    run = pt.train(setting, pt.gradient_descent(step), until=pt.LogExcessBelow(-20.0))
+    assert run.status is pt.Status.reached_target
+    assert -25 < run.log_excess[-1] <= -20
+
+
+def test_the_flow_ends_settled_and_says_so(rng):
+    setting, _ = problem(rng)
+    run = pt.train(setting, pt.GradientFlow())
+    assert run.status is pt.Status.settled
+    assert "minimum" in run.status.message
+
+
+def test_zero_is_still_a_critical_point_of_square_models():
+    data, _ = sparse_regression(4, 8, 2, 0)
+    setting = pt.Setting(data, pt.SignedSquares(0.1), pt.Squared())
+    run = pt.train(setting, pt.gradient_descent(0.1), np.zeros((2, 8)), steps=5)
+    assert run.status is pt.Status.zero_gradient
+
+
+def test_steps_beyond_the_edge_of_stability_end_as_diverging_and_the_hypothesis_said_so(rng):
+    setting, step = problem(rng)
+    rule = pt.gradient_descent(2.5 * step)
+    hypotheses = {hypothesis.name: hypothesis for hypothesis in pt.predict(setting, rule).hypotheses}
+    assert not hypotheses["step_size"].holds
+    assert hypotheses["step_size"].slack == pytest.approx(2 - 2.5, abs=1e-9)
+    run = pt.train(setting, rule, steps=5_000)
+    assert run.status in (pt.Status.diverging_step, pt.Status.resolution_exhausted)
+
+
+def test_a_parameter_that_changed_sign_leaves_the_verdict_open():
+    """One long step takes w- through 0; training then interpolates all the same, outside the theorem."""
+    setting = pt.Setting(pt.Regression([[1.0, 0.3]], [2.0]), pt.SignedSquares(1.0), pt.Squared(), "sum")
+    rule = pt.gradient_descent(0.27)
+    run = pt.train(setting, rule, steps=5_000)
+    assert run.params.min() < 0
+    verdict = pt.judge(pt.predict(setting, rule), run)
+    assert verdict.outcome is pt.Outcome.undecided
+    assert "through 0" in verdict.inequality
