@@ -7,9 +7,9 @@ import pytest
 
 from penchant.report.page import render
 from penchant.settings.generators import separable
-from penchant.studies.base import Finding, report, save
+from penchant.studies.base import DEFINITIONS, Finding, Result, Study, report, save
 from penchant.studies.catalogue import STUDIES
-from penchant.verdict import at_most
+from penchant.verdict import Outcome, Verdict, at_most
 
 QUICK = ("max-margin", "self-attention-antipodal")
 
@@ -47,3 +47,10 @@ def test_verdicts_alone_make_a_page(tmp_path):
 def test_generators_are_functions_of_their_seed():
     assert np.array_equal(separable(seed=1).signed, separable(seed=1).signed)
     assert not np.array_equal(separable(seed=1).signed, separable(seed=2).signed)
+
+
+def test_a_page_defines_what_it_mentions(tmp_path):
+    finding = Finding("The margin grows.", Verdict(Outcome.confirmed, "1 <= 2"))
+    result = Result((finding,), (), (), {}, {**DEFINITIONS, "floor": "where it settles"})
+    folder = save(Study("some", "Some", "", lambda *_: result), result, tmp_path, seed=0, full=False, seconds=0.0)
+    assert set(json.loads((folder / "study.json").read_text())["definitions"]) == {"margin", "floor"}

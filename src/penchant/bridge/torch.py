@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import torch  # pyright: ignore[reportMissingImports]
 from scipy.sparse.linalg import svds
-from torch import nn
+from torch import nn  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError, DataFileError
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PenchantError
 from ..files import write_bytes
 from ..report.page import render
 from ..studies.base import Study, plain, save
@@ -60,8 +60,11 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
             rows.append(check(claim))
             show(f"[{number}/{len(claims)}] {claim.name}: {rows[-1]['verdict']}", 1)
         for study in studies:
-            _run_one(study, seed, full, str(out), show)
-            show(f"{study.name}: done", 1)
+            try:
+                _run_one(study, seed, full, str(out), show)
+                show(f"{study.name}: done", 1)
+            except PenchantError as error:  # an extra that is not installed leaves out one study, not the page
+                show(f"{study.name}: left out. {error}", 1)
     if out:
         write_bytes(
             Path(out) / "ledger.json", json.dumps({"format": "penchant ledger 1", "claims": plain(rows)}).encode()

@@ -105,6 +105,24 @@ def plain(value: Any) -> Any:
     return settings_of(value)
 
 
+def _words(value: Any) -> str:
+    """All text of a result, without its numbers."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, eqx.Module):
+        return _words(list(vars(value).values()))
+    if isinstance(value, dict):
+        return _words(list(value.values()))
+    return " ".join(_words(item) for item in value if item is not None) if isinstance(value, list | tuple) else ""
+
+
+def _used(result: Result) -> dict[str, str]:
+    """The study's own definitions, and of the common ones those it mentions."""
+    own = {name: meaning for name, meaning in result.definitions.items() if DEFINITIONS.get(name) != meaning}
+    text = _words([result.findings, result.figures, result.tables, own])
+    return {name: meaning for name, meaning in result.definitions.items() if name in own or name in text}
+
+
 def save(study: Study, result: Result, directory: str | Path, *, seed: int, full: bool, seconds: float) -> Path:
     """Write `study.json` and one trajectory file per run under `directory`/study-name; returns that folder."""
     folder = Path(directory) / study.name
@@ -114,7 +132,8 @@ def save(study: Study, result: Result, directory: str | Path, *, seed: int, full
         run.save(folder / f"{name}.npz")
     content = {
         **header,
-        **{key: plain(getattr(result, key)) for key in ("findings", "figures", "tables", "definitions")},
+        **{key: plain(getattr(result, key)) for key in ("findings", "figures", "tables")},
+        "definitions": _used(result),
     }
     content["runs"] = {name: f"{name}.npz" for name in result.runs}
     write_bytes(folder / "study.json", json.dumps(content).encode())
