@@ -15,6 +15,7 @@ from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
+_STEPS = {"default": "1/(4 s_1), over the geometry's stretch", "adaptive": "adaptive"}
 _SMALL = 1e-3  # standard deviation of the start 'small'
 
 
@@ -36,18 +37,20 @@ def refuse(options: Namespace) -> None:
         raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
 
 
+def _default_step(options: Namespace) -> str:
+    """Near the minima a constant step is faster; far from them, and on minibatches, which curve more, only adaptive ones are safe."""
+    return "default" if options.start == "zeros" and options.batch is None else "adaptive"
+
+
 def rule_of(options: Namespace) -> PreconditionedDescent | AbstractLayerRule:
     """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
     name, size = options.optimiser, options.step_size
     if size not in (None, "adaptive") and not 0 < size < np.inf:
         raise ArgumentError("--step-size", "penchant", "positive and finite, or 'adaptive'", size)
     if name is None:
-        # near the minima a constant step is faster, far from them only adaptive ones are safe
-        default = "default" if options.start == "zeros" else "adaptive"
-        balance = (
-            None if options.logit_limit is None else ScaleFreeBalance()
-        )  # the other one undoes what the limit does
-        step = default if size is None else size
+        # the regulariser of the theorem would undo what the limit does
+        balance = None if options.logit_limit is None else ScaleFreeBalance()
+        step = _default_step(options) if size is None else size
         return PreconditionedDescent(options.geometry or "two_sided", step, balance, options.logit_limit)
     if name not in ("gd", "adam"):
         raise ArgumentError("--optimiser", "penchant", f"gd, adam or left out with --setting {NAME}", name)
@@ -95,7 +98,7 @@ def run_settings(options: Namespace, steps: int) -> dict[str, object]:
     return {
         "optimiser": options.optimiser or "preconditioned descent",
         "geometry": "euclidean" if options.optimiser else options.geometry or "two_sided",
-        "step size": options.step_size or ("1/(4 s_1), over the geometry's stretch" if spectral else "adaptive"),
+        "step size": options.step_size or _STEPS[_default_step(options)],
         "start": "spectral" if spectral else options.start,
         "gauge": (options.gauge or "identity") if spectral else "that of the start",
         "batch": options.batch or "all samples",

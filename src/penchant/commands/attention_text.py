@@ -36,8 +36,9 @@ def print_prediction(content: dict[str, Any]) -> None:
         )
     scale = content["scale"]
     gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
+    bound = " that keeps A3" if scale["key_norm"] < 0.25 else ""
     print(
-        f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
+        f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss{bound}, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
     )
     print(f"           {scale['how']}")
     for warning in content["warnings"]:
