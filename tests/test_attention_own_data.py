@@ -224,3 +224,20 @@ def test_the_page_has_the_floor_the_start_and_the_settings(known, tmp_path, caps
     settings = dict(next(table for table in saved["tables"] if table["name"] == "run")["rows"])
     assert (settings["batch"], settings["step size"], settings["gauge"]) == ("100", "0.5", "identity")
     assert "sign convention" in saved["definitions"]["gauge"]
+
+
+def test_one_input_needs_no_gauge_and_one_step(write, rng, capsys):
+    inputs = rng.standard_normal((40, 1))
+    path = write("one", inputs=inputs, targets=0.2 * inputs[:, 0] + 0.01 * rng.standard_normal(40))
+    assert answer(capsys, "predict", path)["recommended"]["steps_per_decade"] < 0.1
+    assert answer(capsys, "train", path, "--steps", 3)["steps"] == 3
+
+
+def test_dependent_columns_are_served_by_a_ridge(write, rng, capsys):
+    inputs = rng.standard_normal((60, 2))
+    path = write("twice", inputs=np.c_[inputs, inputs[:, 0]], targets=0.05 * rng.standard_normal((60, 3)))
+    status, printed = call(capsys, "predict", path, *SETTING)
+    assert (status, "--ridge" in printed.err) == (2, True)
+    content = answer(capsys, "predict", path, "--ridge", 0.1)
+    (found,) = (row for row in content["hypotheses"] if row["name"] == "gaussian_inputs")
+    assert (found["holds"], "direction" in found["offender"]) == (False, True)

@@ -76,7 +76,7 @@ def checked_covariance(value: Any, owner: str) -> np.ndarray:
     sizes, basis = np.linalg.eigh((covariance + covariance.T) / 2)
     if not sizes[0] > len(sizes) * _SINGULAR * sizes[-1]:
         found = f"eigenvalues from {sizes[0]:.3g} to {sizes[-1]:.3g}; smallest along {basis[:, 0].round(3).tolist()}"
-        fix = "drop the dependent columns, or add a ridge: `covariance + ridge * np.eye(d)`"
+        fix = "drop the dependent columns, or add a ridge: `covariance + ridge * np.eye(d)`, on the command line `--ridge`"
         raise ArgumentError("covariance", owner, f"positive definite (A1, ratio above {len(sizes)}e-14)", found, fix)
     return (covariance + covariance.T) / 2
 

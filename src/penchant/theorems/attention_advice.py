@@ -102,7 +102,8 @@ def _option(problem: AttentionRegression, name: str) -> Option:
     geometry = GEOMETRIES[name]
     step = DefaultStep().constant(problem, geometry)
     factor = asymptotic_factor(problem, geometry, step) ** 2
-    return Option(name, step, factor, float(np.log(10) / -np.log(factor)))
+    pace = float(np.log(10) / -np.log(factor)) if factor > 0 else 0.0  # one curvature only: a single step does it
+    return Option(name, step, factor, pace)
 
 
 def _floors(problem: AttentionRegression, count: int) -> Floors:
