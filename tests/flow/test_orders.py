@@ -35,6 +35,7 @@ def test_one_sample_takes_the_time_of_its_closed_form(depth, order):
     assert np.exp(run.log_time[-1]) == pytest.approx(predicted, rel=1e-7)  # a hundred steps, each to 1e-9
 
 
+@pytest.mark.slow
 def test_a_higher_order_needs_fewer_steps_for_the_same_path():
     setting, start = one_sample(2)
     runs = [pt.train(setting, fine(order), start, until=pt.LogExcessBelow(-1e3), steps=20_000) for order in (4, 6)]

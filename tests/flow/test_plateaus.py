@@ -6,6 +6,7 @@ import penchant as pt
 from penchant.training.status import Status
 
 
+@pytest.mark.slow
 def test_a_start_that_attends_to_wrong_tokens_is_left_in_the_end():
     setting = pt.Setting(pt.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
     start = setting.start(0, 8 / np.sqrt(5))

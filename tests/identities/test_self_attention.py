@@ -148,6 +148,7 @@ def test_sharp_constant_with_a_random_start_adds_the_frozen_part():  # item 5
     assert found == pytest.approx(predicted, rel=1e-4)  # the specification measured 2.5e-5 at 6000 steps
 
 
+@pytest.mark.slow
 def test_descent_and_flow_share_their_path_up_to_the_step():  # item 6
     best = pt.max_margin(HARD)
     flow = pt.train(gram(HARD), pt.GradientFlow(tolerance=1e-9, margin_tolerance=1e-7), until=pt.NormAbove(5.0))

@@ -28,6 +28,7 @@ def check(study):
     assert all("upper" in (run.account or {}) for run in result.runs.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("study", QUICK, ids=lambda study: study.name)
 def test_the_quick_study_confirms_its_findings(study):
     check(study)

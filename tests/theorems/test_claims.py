@@ -2,11 +2,43 @@
 
 import pytest
 
+from penchant.theorems import deep_linear_laws, deep_linear_tails
 from penchant.theorems.catalogue import CLAIMS, THEOREMS
 from penchant.verdict import Outcome
 
-# One worker per paper: claims of a paper share their runs.
-GROUPED = [pytest.param(claim, id=claim.name, marks=pytest.mark.xdist_group(claim.paper)) for claim in CLAIMS]
+# More than some five seconds of one core, mostly compilation; claims that share such a run stand together. `penchant verify` checks them all.
+SLOW = {
+    *(claim.name for module in (deep_linear_laws, deep_linear_tails) for claim in module.CLAIMS),
+    "deep-linear/no-span",
+    "deep-linear/other-starts",
+    "key-query/contrast",
+    "key-query/generic",
+    "key-query/lemma-4.1",
+    "key-query/lemma-5.1",
+    "key-query/wide-as-the-rank",
+    "key-query/without-assumption-3",
+    "attention-regression-bias-gradient",
+    "attention-regression-bias-leave-one-out",
+    "attention-regression-bias-minimum",
+    "attention-regression-law-ends-at-a3",
+    "attention-regression-scale-restores-law",
+    "noise/covariance",
+    "self-attention-joint/polyak-loss",
+    "self-attention-joint/theorem-2",
+    "self-attention-joint/theorem-3",
+    "self-attention-joint/theorem-3-repaired",
+    "self-attention-joint/theorem-3-repaired-block",
+    "self-attention-joint/theorem-3-without-support",
+}
+
+
+def marks(claim):
+    """One worker per paper, because claims of a paper share their runs."""
+    group = pytest.mark.xdist_group(claim.paper)
+    return (group, pytest.mark.slow) if claim.name in SLOW else group
+
+
+GROUPED = [pytest.param(claim, id=claim.name, marks=marks(claim)) for claim in CLAIMS]
 
 
 @pytest.mark.parametrize("claim", GROUPED)
@@ -20,5 +52,6 @@ def test_evidence_has_the_expected_verdict_and_the_planted_falsehood_is_refuted(
 def test_names_are_unique_and_every_entry_is_sourced():
     names = [claim.name for claim in CLAIMS]
     assert len(set(names)) == len(names)
+    assert set(names) >= SLOW
     assert all(claim.statement and claim.citation and claim.paper for claim in CLAIMS)
     assert all(theorem.name and theorem.statement and theorem.citation for theorem in THEOREMS)
