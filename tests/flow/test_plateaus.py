@@ -1,6 +1,7 @@
 """Flows that start on a plateau, and what is recorded when a run ends between levels."""
 
 import numpy as np
+import pytest
 
 import penchant as pt
 from penchant.training.status import Status

@@ -11,6 +11,7 @@ from penchant.flow.mirror import follow_dual
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
 from penchant.theorems.interpolation_problems import strict_dual
 
+pytestmark = pytest.mark.slow
 HALF_UP = 0.55  # of a unit in the last printed digit
 
 

@@ -9,12 +9,16 @@ from penchant.verdict import Outcome
 # More than some five seconds of one core, mostly compilation; claims that share such a run stand together. `penchant verify` checks them all.
 SLOW = {
     *(claim.name for module in (deep_linear_laws, deep_linear_tails) for claim in module.CLAIMS),
+    "deep-linear/conservation",
     "deep-linear/no-span",
+    "deep-linear/one-layer",
     "deep-linear/other-starts",
+    "key-query/conserved-matrix",
     "key-query/contrast",
     "key-query/generic",
     "key-query/lemma-4.1",
     "key-query/lemma-5.1",
+    "key-query/rank-one-rate",
     "key-query/wide-as-the-rank",
     "key-query/without-assumption-3",
     "attention-regression-bias-gradient",
