@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
+from penchant.commands import ledger
+from penchant.errors import DataFileError, MissingExtra
 from penchant.settings.generators import local_pair, separable
+from penchant.studies.base import Study
 
 
 @pytest.fixture
@@ -282,3 +285,17 @@ def test_data_that_nothing_separates_report_the_loss_itself(capsys, tmp_path):
     weight = np.linspace(-2, 2, 400_001)
     loss = (np.exp(-weight) + np.exp(2 * weight) + np.exp(weight)) / 3
     assert content["log_excess"] == pytest.approx(np.log(loss.min()), abs=1e-8)
+
+
+@pytest.mark.parametrize(("error", "left_out"), [(MissingExtra("torch", "some"), True), (DataFileError("bad"), False)])
+def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_path, error, left_out):
+    def fail(seed, full, progress):
+        raise error
+
+    monkeypatch.setattr(ledger, "STUDIES", (Study("some", "Some", "linear_models", fail),))
+    monkeypatch.setattr(ledger.catalogue, "CLAIMS", ())
+    if left_out:
+        assert ledger.verify(["linear_models"], str(tmp_path), 0, True) == ([], True)
+    else:
+        with pytest.raises(DataFileError):
+            ledger.verify(["linear_models"], str(tmp_path), 0, True)

@@ -86,7 +86,7 @@ _PLACES = {
     "training.joint": ("train_joint",),
     "training.population": ("train_population",),
     "training.algorithm1": ("algorithm1", "train_attention"),
-    "training.attention_sources": ("Population", "Oracle", "FullSample", "Minibatch"),
+    "training.attention_sources": ("Population", "Oracle", "FreshBatches", "FullSample", "Minibatch"),
     "training.events": ("MarginAbove", "NormAbove", "LogTimeAbove", "LogExcessBelow", "DirectionSettled", "Stalled"),
     "training.noise": ("label_noise",),
     "training.noise_law": ("moment_descent", "regularised_descent"),

@@ -34,6 +34,15 @@ class ArgumentError(PenchantError):
         PenchantError.__init__(self, text + (f"\n  Fix: {fix}" if fix else ""))
 
 
+class MissingExtra(PenchantError):
+    """Something that needs a package which penchant installs only on request."""
+
+    def __init__(self, extra: str, owner: str):
+        super().__init__(
+            f"{owner} needs the extra '{extra}', which is not installed.\n  Fix: pip install 'penchant[{extra}]'"
+        )
+
+
 class DataFileError(PenchantError):
     """A file that cannot be read as what it should be."""
 

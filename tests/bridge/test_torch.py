@@ -52,6 +52,7 @@ def test_the_network_has_the_stated_dense_layers_and_starts():
 
 
 def test_training_lowers_the_loss_and_records_every_epoch():
+    torch.manual_seed(0)
     images, labels = template_images(64, 0.1)
     network = torch.nn.Sequential(
         torch.nn.Flatten(), torch.nn.Linear(3072, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, PenchantError
+from ..errors import ArgumentError, MissingExtra
 from ..files import write_bytes
 from ..report.page import render
 from ..studies.base import Study, plain, save
@@ -63,7 +63,7 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
             try:
                 _run_one(study, seed, full, str(out), show)
                 show(f"{study.name}: done", 1)
-            except PenchantError as error:  # an extra that is not installed leaves out one study, not the page
+            except MissingExtra as error:  # leaves out one study, not the page
                 show(f"{study.name}: left out. {error}", 1)
     if out:
         write_bytes(

@@ -21,7 +21,7 @@ def contexts(
 ) -> tuple[Float[Array, "q d"], Float[Array, "q d"]]:
     """Softmax mean h_i of the keys under logits <query_i, key_j>, and C_i g_i with g_i = pull(h_i, rows_i).
 
-    C_i is the covariance of the keys under the same weights. `slices` says how float32 products are made: 3 keeps every bit,
+    C_i is the covariance of the keys under the same weights. `slices` says how float32 products are made: 3 keeps all 24 bits of a factor,
     2 is twice as fast and keeps 16, enough where no softmax is saturated.
     """
     count, width = keys.shape

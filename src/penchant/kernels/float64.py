@@ -49,7 +49,7 @@ def contexts(
 
 
 def exp2(value: Float[Array, "..."]) -> Float[Array, "..."]:
-    """2^value for value <= 0 to the last bit or two; several times cheaper in a kernel than the library's exponential."""
+    """2^value for value <= 0 to the last bit or two, in arithmetic that a kernel can inline."""
     whole = jnp.floor(value + 0.5)
     fraction = (value - whole) * LOG_2
     series = jnp.ones_like(value)

@@ -37,7 +37,7 @@ def sliced_in_kernel(value: Float[Array, "..."], count: int) -> Slices:
 
 
 def product(left: Slices, right: Slices, dimensions: tuple) -> Array:
-    """Sum of the products of slices that matter, the smallest first: tensor cores cut off low bits as they add."""
+    """Sum of the products of slices that matter, the smallest first."""
     count = len(left)
     total = jnp.zeros((), jnp.float32)
     for order in reversed(range(count)):

@@ -53,7 +53,7 @@ def context_sums(
     """Empirical loss and gradient of attention whose keys are all `inputs`.
 
     `queries` are the rows that ask (all by default); the loss is their mean. `include_self=False` leaves a query out of its own
-    context. `blocks` is (queries, keys) per block. `slices` is for the fused form in float32: 3 keeps every bit of a product, 2 is
+    context. `blocks` is (queries, keys) per block. `slices` is for the fused form in float32: 3 keeps all 24 bits of a factor, 2 is
     twice as fast and enough where no query attends to one key alone. Works under `jit`; the type of the arrays decides the precision.
 
     >>> x, y = jnp.array([[1.0], [3.0]]), jnp.array([[0.0], [1.0]])

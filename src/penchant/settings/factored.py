@@ -12,24 +12,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .parametrisations import tree_inner
+from .parametrisations import Euclidean
 from .tokens import TokenSelection
-
-
-class _Euclidean(eqx.Module):
-    """What all products share: their factors are trained in the Euclidean metric, and nothing travels with them."""
-
-    def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
-        return tree_inner(a, b)
-
-    def norm(self, params: PyTree) -> Float[Array, ""]:
-        return jnp.sqrt(tree_inner(params, params))
-
-    def refresh(self, params: PyTree) -> PyTree:
-        return params
 
 
 class Factors(eqx.Module):
@@ -39,7 +26,7 @@ class Factors(eqx.Module):
     query: Float[Array, "*b e r"]
 
 
-class KeyQuery(_Euclidean):
+class KeyQuery(Euclidean):
     r"""$W = KQ^\top$ with K (d, width) and Q (e, width); the width is by default the larger dimension.
 
     **Hypotheses:** gradient flow from a small start minimises the nuclear norm (Sheen et al. 2024, for aligned data; conjectured
@@ -115,7 +102,7 @@ def check_moving(params: Pair) -> None:
         raise ArgumentError("start", "train", "non-zero in one of the two factors", where, fix)
 
 
-class Hadamard(_Euclidean):
+class Hadamard(Euclidean):
     r"""$\beta = a \odot b$: the diagonals of K and Q, or a two-layer diagonal linear network.
 
     **Hypotheses:** gradient flow from a small start minimises the l1 norm. $a^2 - b^2$ is conserved, so a coordinate with
@@ -166,7 +153,7 @@ class Hadamard(_Euclidean):
         return Pair((params.first + params.second) / jnp.sqrt(2.0), (params.first - params.second) / jnp.sqrt(2.0))
 
 
-class PlusMinus(_Euclidean):
+class PlusMinus(Euclidean):
     r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
 
     def zeros(self, data: Any) -> Pair:

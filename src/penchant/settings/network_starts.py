@@ -22,11 +22,6 @@ def _unit(rng: np.random.Generator, size: int) -> np.ndarray:
     return vector / np.linalg.norm(vector)
 
 
-def gaussian(setting: Setting, seed: int, scale: float) -> Layers:
-    """Independent normal entries, the layers drawn in order from one generator."""
-    return setting.start(seed, scale)
-
-
 def balanced(setting: Setting, seed: int, weight: Any) -> Layers:
     """Rank-one layers of equal size whose product is `weight`: every conserved matrix is 0, and the flow stays of rank one."""
     weight = np.asarray(weight, float)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..diagnostics.context_bias import Estimate, measured_balance_bias, measured_loss_bias
+from ..diagnostics.measured_bias import Estimate, measured_balance_bias, measured_loss_bias
 from ..settings.attention_curvature import balanced_point
 from ..settings.attention_regression_generators import prescribed_spectrum
 from ..settings.attention_sample import spectral_layer

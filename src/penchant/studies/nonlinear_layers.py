@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import MissingExtra
 from ..verdict import all_of, at_least, at_most
 from .base import Figure, Finding, Line, Result, Study, Table
 from .deep_linear import WORDS
@@ -18,9 +18,7 @@ def _bridge() -> Any:
     try:
         from ..bridge import torch
     except ImportError:
-        raise ArgumentError(
-            "torch", "the study nonlinear-layers", "installed", "none", "pip install 'penchant[torch]'"
-        ) from None
+        raise MissingExtra("torch", "The study nonlinear-layers") from None
     return torch
 
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..diagnostics.context_bias import (
+from ..diagnostics.measured_bias import (
     Estimate,
     extrapolated_loss_bias,
     gradient_bias_samples,

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit
 
-from ..reading import read
 from ..references.base import Solution
 from ..settings.base import Setting
 from ..settings.losses import AbstractLoss
@@ -178,10 +177,3 @@ def stable_polyak(data: Any, reference: Solution, c: float) -> Hypothesis:
     """Polyak's step does not oscillate across the limit direction: chi / c < 2."""
     ratio = stability_number(data, reference) / c
     return Hypothesis("stable_polyak", bool(ratio < 2), float(2 - ratio), "", f"chi / c = {ratio:.4g}, below 2")
-
-
-def gradient_alignment(setting: Setting, params: Any, reference: Solution) -> float:
-    """<-grad L, V>/(|grad L| |V|) for the reference direction V, from the margins of V alone."""
-    reading = read(setting, params)
-    margins = np.asarray(setting.data.margins(reference.weight))
-    return float(np.asarray(reading.weights) @ margins / (np.exp(reading.log_slope_norm) * reference.value))

@@ -1,16 +1,13 @@
 """Claims that are exact identities of the attention-regression flow: closed form, conservation, symmetries."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
 from ..flow.riccati import RiccatiFlow, aligned_modes
 from ..optimisers.preconditioned import FixedStep, PreconditionedDescent
 from ..settings.attention_balance import Unregularised
-from ..settings.attention_curvature import balanced_point
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_regression_generators import attention_experiment, prescribed_spectrum
+from ..settings.attention_regression_generators import prescribed_spectrum
 from ..training.population import train_population
 from ..training.recorders import Every
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
@@ -190,27 +187,6 @@ def tilt(planted: bool) -> Verdict:
     return at_most(float(max(errors)), 1e-14, "largest error of mean and covariance at 3 queries, 60^2 nodes")
 
 
-def spectral_start(planted: bool) -> Verdict:
-    """The spectral start of a sample solves the estimated problem exactly, in every gauge; planted: with the true covariance."""
-    found = attention_experiment(n=400)
-    estimate = _estimated(found.inputs, found.targets)
-    basis = found.problem if planted else estimate
-    checks = []
-    for rotation in (None, np.asarray(basis.right).T, -np.asarray(basis.right).T):
-        layer = layer_of(basis, balanced_point(basis, rotation))
-        product = np.asarray(layer.value) @ np.asarray(estimate.covariance) @ np.asarray(layer.key_query)
-        error = float(np.abs(product - np.asarray(estimate.planted)).max() / np.abs(np.asarray(estimate.planted)).max())
-        checks.append(at_most(error, 1e-12, "relative error of U Sigma^ V = A^"))
-        checks.append(at_most(float(estimate.regulariser(layer)), 1e-28, "regulariser of the sample"))
-    return all_of(*checks)
-
-
-def _estimated(inputs: Any, targets: Any) -> AttentionRegression:
-    """Second moments and least squares, without centring."""
-    second = inputs.T @ inputs / len(inputs)
-    return AttentionRegression(second, np.linalg.lstsq(inputs, targets, rcond=None)[0].T)
-
-
 def far_times(planted: bool) -> Verdict:
     """log excess where the excess has 300 000 zeros: increments are those of the tail; planted: twice as fast."""
     problem = small_problem()
@@ -263,11 +239,5 @@ CLAIMS = (
     ),
     attention_claim(
         "tilt", "Under the weights of a query x the covariates are N(Sigma V x, Sigma).", "proof of Theorem 1.1", tilt
-    ),
-    attention_claim(
-        "spectral-start",
-        "The spectral start interpolates the estimated map and is balanced, in every gauge.",
-        "Algorithm 1",
-        spectral_start,
     ),
 )

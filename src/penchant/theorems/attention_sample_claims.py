@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from ..diagnostics.context_bias import Estimate
+from ..diagnostics.measured_bias import Estimate
 from ..diagnostics.rates import log_log_slope
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..references.balanced_minima import nearest_minimum

@@ -41,7 +41,7 @@ def data_norm(data: Classification) -> Hypothesis:
         bool(lengths[worst] <= 1 + 1e-12),
         float(1 - lengths[worst]),
         f"sample {worst}",
-        "norm of the inputs, at most 1; exact. Only the step rules depend on it: see `deep_linear(normalise=True)`",
+        "norm of the inputs, at most 1 to rounding (1e-12). Only the step rules depend on it: see `deep_linear(normalise=True)`",
     )
 
 

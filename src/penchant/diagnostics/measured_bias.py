@@ -120,9 +120,8 @@ def _gradient_samples(
     def one(key: Array) -> Array:
         inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
         sums = context_sums(inputs, inputs @ problem.planted.T, layer.value, layer.key_query)
-        seen = (
-            inputs.T @ inputs / count
-        )  # the gradient of the control variate tr(E Sigma_n E') has the population's as its mean
+        # The gradient of the control variate tr(E Sigma_n E') has the population's as its mean.
+        seen = inputs.T @ inputs / count
         value = sums.value - 2 * slip @ seen @ layer.key_query.T @ problem.covariance
         key_query = sums.key_query - 2 * problem.covariance @ layer.value.T @ slip @ seen
         return count * jnp.concatenate([value @ back, (back @ key_query @ back).T])

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from penchant.diagnostics.context_bias import gradient_bias_samples, loss_bias_samples, measured_loss_bias
+from penchant.diagnostics.measured_bias import gradient_bias_samples, loss_bias_samples, measured_loss_bias
 from penchant.diagnostics.scaling import exponent
 from penchant.errors import ArgumentError
 from penchant.settings.attention_regression import AttentionLayer
