@@ -2,13 +2,7 @@
 
 from typing import Any
 
-import numpy as np
-
-from .own_data import number
-
-
-def _slack(hypothesis: dict[str, Any]) -> str:
-    return "unknown" if np.isnan(hypothesis["slack"]) else f"{hypothesis['slack']:.4g}"
+from .own_data import number, print_hypotheses
 
 
 def print_prediction(content: dict[str, Any]) -> None:
@@ -21,10 +15,7 @@ def print_prediction(content: dict[str, Any]) -> None:
     )
     print(f"           covariance eigenvalues {spread}")
     print(f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
-    for hypothesis in content["hypotheses"]:
-        mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
-        offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
-        print(f"hypothesis {mark}  {hypothesis['name']}: slack {_slack(hypothesis)}{offender} ({hypothesis['detail']})")
+    print_hypotheses(content["hypotheses"])
     floors = content["floors"]
     print(
         f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
@@ -61,7 +52,7 @@ def print_run(content: dict[str, Any]) -> None:
         f"it contains the finite context, {'infinite' if context is None else f'about {context:.3g}'}, and the fit to these samples"
     )
     for hypothesis in content["hypotheses"]:
-        print(f"hypothesis FAILS  {hypothesis['name']}: slack {_slack(hypothesis)} ({hypothesis['detail']})")
+        print(f"hypothesis FAILS  {hypothesis['name']}: slack {number(hypothesis['slack'])} ({hypothesis['detail']})")
     print(f"verdict    {content['verdict']}: {content['inequality']}")
     for warning in content["warnings"]:
         print(f"warning    {warning}")

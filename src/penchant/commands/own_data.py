@@ -1,5 +1,6 @@
 """`predict` and `train` on the user's own data."""
 
+import math
 import sys
 from argparse import Namespace
 from pathlib import Path
@@ -62,18 +63,22 @@ def predict(options: Namespace) -> dict:
 
 
 def number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
+    return "unknown" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def print_prediction(content: dict) -> None:
-    reference = content["reference"]
-    print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
-    for hypothesis in content["hypotheses"]:
+def print_hypotheses(hypotheses: list[dict]) -> None:
+    for hypothesis in hypotheses:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
         print(
             f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
         )
+
+
+def print_prediction(content: dict) -> None:
+    reference = content["reference"]
+    print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
+    print_hypotheses(content["hypotheses"])
     classified = "margin" in reference
     what = (
         f"minimum {reference['norm']} norm with margins >= 1"

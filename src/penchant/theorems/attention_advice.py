@@ -139,7 +139,7 @@ def _warnings(sample: AttentionSample) -> tuple[str, ...]:
         found.append(f"1/(n s_d) = {1 / (sample.size * smallest):.2g}: first-order theory in 1/n is unreliable")
     if top >= 0.5:
         found.append(
-            f"s_1 = {top:.3g} >= 1/2: the bias of the balanced minimum is infinite; train with the scale below"
+            f"s_1 = {top:.3g} >= 1/2: the bias of the balanced minimum is infinite; train at the scale that `penchant predict` recommends"
         )
     if not bool(centred_inputs(sample.inputs).holds):
         found.append("the inputs are not centred, and the model has no intercept: subtract their mean")
