@@ -5,7 +5,8 @@
     python3 bootstrap.py bench    install the peers too, run the side-by-side benchmarks
 
 Standard library only. Further arguments go to the command that is run, for instance
-`python3 bootstrap.py verify linear_models --json` or `python3 bootstrap.py test --slow`.
+`python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too)
+or `python3 bootstrap.py test --torch` (with PyTorch, for the tests of its bridge).
 """
 
 import os
@@ -34,7 +35,7 @@ def install(extras: str) -> None:
     uv = BIN / "uv"
     if not uv.exists():
         run(*pip, "uv")
-    if "bench" in extras:
+    if "bench" in extras or "torch" in extras:
         run(*pip, "torch==2.13.0")  # pip sees local wheels of the CPU build that uv would not look for
     run(
         uv,
@@ -68,7 +69,7 @@ def commands(job: str, rest: list[str]) -> list[list[str]]:
     if job == "bench":
         return [[python, "-m", "benchmarks", *rest]]
     slow = "--slow" in rest
-    rest = [argument for argument in rest if argument != "--slow"]
+    rest = [argument for argument in rest if argument not in ("--slow", "--torch")]
     return [
         [str(BIN / "ruff"), "format", "--check", "."],
         [str(BIN / "ruff"), "check", "."],
@@ -83,7 +84,7 @@ def main() -> int:
         print(__doc__)
         return 2
     job, rest = arguments[0], arguments[1:]
-    install(EXTRAS[job])
+    install("[dev,torch]" if job == "test" and "--torch" in rest else EXTRAS[job])
     for command in commands(job, rest):
         status = subprocess.run(command, cwd=ROOT, env=environment()).returncode
         if status:

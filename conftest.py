@@ -5,11 +5,11 @@ from importlib.util import find_spec
 import pytest
 
 EXTRAS = {
-    "torch": "src/penchant/bridge/torch.py",
+    "torch": "src/penchant/bridge/torch*.py",
     "sklearn": "src/penchant/bridge/sklearn.py",
     "optax": "src/penchant/bridge/optax.py",
 }
-collect_ignore = [file for name, file in EXTRAS.items() if find_spec(name) is None]
+collect_ignore_glob = [pattern for name, pattern in EXTRAS.items() if find_spec(name) is None]
 
 
 @pytest.hookimpl(tryfirst=True)

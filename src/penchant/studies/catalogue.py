@@ -21,6 +21,7 @@ from . import (
     max_margin,
     noise,
     nonlinear_layers,
+    real_networks,
     self_attention,
 )
 from .base import Study
@@ -34,6 +35,7 @@ STUDIES: tuple[Study, ...] = (
     local_directions.STUDY,
     *attention_rates.STUDIES,
     *attention_phases.STUDIES,
+    *real_networks.STUDIES,
     *key_query.STUDIES,
     key_query_diagonal.STUDY,
     *key_query_starts.STUDIES,

@@ -1,0 +1,224 @@
+"""Normalised and Polyak steps for PyTorch against their formulas, and against what clipping, scaling and half precision do to them."""
+
+import math
+from copy import deepcopy
+
+import pytest
+
+from penchant.errors import ArgumentError, PenchantWarning
+
+torch = pytest.importorskip("torch")
+from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
+
+
+def parameters(*values, dtype=torch.float64):
+    return [torch.nn.Parameter(torch.tensor(value, dtype=dtype)) for value in values]
+
+
+def pull(found, scale=1.0):
+    """A loss with gradient `scale * p` in every parameter."""
+    for one in found:
+        one.grad = None
+    loss = scale * sum((one**2).sum() for one in found) / 2
+    loss.backward()
+    return loss
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)).double()
+
+
+def batch_loss(module, seed):
+    drawn = torch.Generator().manual_seed(seed)
+    x = torch.randn(16, 4, generator=drawn, dtype=torch.float64)
+    return torch.nn.functional.cross_entropy(module(x), torch.randint(0, 3, (16,), generator=drawn))
+
+
+def trained(make, steps=5, scale=1.0, clip=None):
+    module = network()
+    rule = make(module.parameters())
+    for k in range(steps):
+        rule.zero_grad()
+        loss = scale * batch_loss(module, k)
+        loss.backward()
+        if clip:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+        rule.step(loss=loss.detach()) if isinstance(rule, SPSmax) else rule.step()
+    return torch.cat([p.detach().ravel() for p in module.parameters()]), rule
+
+
+@pytest.mark.parametrize(("scope", "norms"), [("global", (13.0, 13.0)), ("tensor", (5.0, 12.0))])
+def test_a_normalised_step_has_its_length_over_the_scope(scope, norms):
+    found = parameters([3.0, 4.0], [12.0])
+    rule = SNGD(found, 0.5, scope=scope)
+    pull(found)
+    rule.step()
+    for one, start, norm in zip(found, ([3.0, 4.0], [12.0]), norms, strict=True):
+        torch.testing.assert_close(one.detach(), torch.tensor(start, dtype=torch.float64) * (1 - 0.5 / norm))
+
+
+def test_groups_have_their_own_length_and_cap_and_report_them():
+    found = parameters([3.0, 4.0], [12.0])
+    rule = SNGD([{"params": found[:1], "lr": 0.1}, {"params": found[1:], "eta_max": 1e-3}], 0.5, scope="group")
+    pull(found)
+    rule.step()
+    first, second = rule.param_groups
+    assert (first["last_grad_norm"], second["last_grad_norm"]) == (5.0, 12.0)
+    assert first["last_step"] == pytest.approx(0.02)
+    assert not first["capped"]
+    assert second["last_step"] == 1e-3
+    assert second["capped"]
+    assert second["last_displacement"] == pytest.approx(0.012)
+    assert first["step_count"] == 1
+
+
+def test_momentum_sums_normalised_steps_and_survives_a_round_trip():
+    found = parameters([3.0, 4.0])
+    rule = SNGD(found, 0.5, momentum=0.9)
+    pull(found)
+    rule.step()
+    saved = deepcopy(rule.state_dict())  # as a file would keep it
+    other = parameters(found[0].detach().tolist())
+    copy = SNGD(other, 0.5, momentum=0.9)
+    copy.load_state_dict(saved)
+    for points, one in ((found, rule), (other, copy)):
+        pull(points)
+        one.step()
+    # the direction never turns, so the second step is 0.5 (1 + 0.9) long
+    assert found[0].norm().item() == pytest.approx(5 - 0.5 - 0.95)
+    assert torch.equal(found[0], other[0])
+    assert copy.param_groups[0]["step_count"] == 2
+
+
+def test_decoupled_decay_uses_the_rate_and_coupled_decay_is_part_of_the_gradient():
+    apart, together = parameters([3.0, 4.0], [3.0, 4.0])
+    for one, decoupled in ((apart, True), (together, False)):
+        one.grad = torch.tensor([0.0, 1e-3], dtype=torch.float64)
+        SNGD([one], 0.1, weight_decay=0.2, decoupled=decoupled).step()
+    torch.testing.assert_close(apart.detach(), torch.tensor([3 * 0.98, 4 * 0.98 - 0.1], dtype=torch.float64))
+    gradient = torch.tensor([0.6, 0.801], dtype=torch.float64)
+    expected = torch.tensor([3.0, 4.0], dtype=torch.float64) - 0.1 * gradient / gradient.norm()
+    torch.testing.assert_close(together.detach(), expected)
+
+
+def test_uncapped_normalised_descent_does_not_see_scaling_or_clipping():
+    make = lambda p: SNGD(p, 0.1)
+    plain, _ = trained(make)
+    torch.testing.assert_close(trained(make, scale=1024.0)[0], plain, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(
+        trained(make, clip=0.01)[0], plain, rtol=1e-5, atol=1e-6
+    )  # clipping adds 1e-6 to the norm
+
+
+def test_a_polyak_step_is_excess_over_squared_norm_with_cap():
+    found = parameters([3.0, 4.0])
+    rule = SPSmax(found, 10.0, c=2.0, l_star=2.5)
+    loss = pull(found)  # 12.5, norm 5
+    rule.step(loss=loss)
+    assert rule.param_groups[0]["last_step"] == pytest.approx(10.0 / (2 * 25))
+    capped = SPSmax(found, 0.01)
+    capped.step(loss=pull(found).detach())
+    assert capped.param_groups[0]["last_step"] == 0.01
+    assert capped.param_groups[0]["capped"]
+
+
+def test_a_loss_below_its_infimum_moves_nothing():
+    found = parameters([3.0, 4.0])
+    SPSmax(found, 1.0, l_star=100.0).step(loss=pull(found))
+    assert found[0].tolist() == [3.0, 4.0]
+
+
+def test_growth_update_norm_and_decay_bound_a_polyak_step():
+    found = parameters([3.0, 4.0])
+    rule = SPSmax(found, 10.0, c=100.0, gamma=4.0, batches_per_epoch=2)
+    rule.step(loss=pull(found))
+    first = rule.param_groups[0]["last_step"]
+    rule.step(loss=1e6 * pull(found).detach())
+    assert rule.param_groups[0]["last_step"] == pytest.approx(2 * first)
+    short = SPSmax(parameters([3.0, 4.0]), 10.0, max_update_norm=0.125)
+    short.step(loss=pull(short.param_groups[0]["params"]))
+    assert short.param_groups[0]["last_displacement"] == pytest.approx(0.125)
+    decayed = parameters([3.0, 4.0])
+    rule = SPSmax(decayed, 10.0, weight_decay=1.0)
+    rule.step(loss=pull(decayed))
+    # loss and penalty are |p|^2/2 each and the gradient is 2p: 25 / 100
+    assert rule.param_groups[0]["last_step"] == pytest.approx(0.25)
+
+
+def test_a_closure_gives_the_loss_and_none_is_an_error():
+    found = parameters([3.0, 4.0])
+    rule = SPSmax(found, 10.0)
+    assert rule.step(lambda: pull(found)).item() == 12.5
+    assert found[0].norm().item() == pytest.approx(2.5)
+    with pytest.raises(ValueError, match=r"step\(loss=loss.detach\(\)\)"):
+        rule.step()
+    assert SNGD(found, 0.1).step(lambda: pull(found)).item() == pytest.approx(3.125)
+
+
+def test_clipping_lengthens_polyak_steps_and_is_noticed():
+    with pytest.warns(PenchantWarning, match="max_update_norm"):
+        _, rule = trained(lambda p: SPSmax(p, math.inf), steps=3, clip=0.01)
+    _, free = trained(lambda p: SPSmax(p, math.inf), steps=1)
+    _, clipped = trained(lambda p: SPSmax(p, math.inf), steps=1, clip=0.01)
+    factor = 0.01 / free.param_groups[0]["last_grad_norm"]
+    ratio = clipped.param_groups[0]["last_displacement"] / free.param_groups[0]["last_displacement"]
+    assert ratio == pytest.approx(1 / factor, rel=1e-3)
+    assert rule.param_groups[0]["last_grad_norm"] == pytest.approx(0.01, rel=1e-3)
+
+
+@pytest.mark.parametrize("make", [lambda p: SNGD(p, 0.1, eta_max=0.05), lambda p: SPSmax(p, 0.5)])
+def test_a_gradient_scaler_hands_over_true_gradients(make):
+    plain, _ = trained(make, steps=3)
+    module = network()
+    rule, scaler = make(module.parameters()), torch.amp.GradScaler("cpu", init_scale=1024.0)
+    for k in range(3):
+        rule.zero_grad()
+        loss = batch_loss(module, k)
+        scaler.scale(loss).backward()
+        scaler.step(rule, **({"loss": loss.detach()} if isinstance(rule, SPSmax) else {}))
+        scaler.update()
+    found = torch.cat([p.detach().ravel() for p in module.parameters()])
+    torch.testing.assert_close(found, plain, rtol=1e-12, atol=1e-12)
+
+
+def test_half_precision_norms_do_not_overflow():
+    found = parameters([300.0, 400.0], dtype=torch.float16)  # the square of 300 is beyond half precision
+    found[0].grad = found[0].detach().clone()
+    rule = SNGD(found, 1.0)
+    rule.step()
+    assert rule.param_groups[0]["last_grad_norm"] == 500.0
+
+
+def test_missing_zero_sparse_and_infinite_gradients():
+    found = parameters([3.0, 4.0], [1.0])
+    rule = SNGD(found, 0.5)
+    rule.step()
+    assert found[0].tolist() == [3.0, 4.0]
+    found[0].grad = torch.zeros(2, dtype=torch.float64)
+    rule.step()
+    assert found[0].tolist() == [3.0, 4.0]
+    found[0].grad = torch.tensor([math.inf, 0.0], dtype=torch.float64)
+    with pytest.raises(FloatingPointError, match="GradScaler"):
+        rule.step()
+    assert found[0].tolist() == [3.0, 4.0]
+    found[0].grad = torch.zeros(2, dtype=torch.float64).to_sparse()
+    with pytest.raises(ArgumentError, match="dense"):
+        rule.step()
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda p: SNGD(p, 0.0), "lr"),
+        (lambda p: SNGD(p, 0.1, momentum=1.0), "momentum"),
+        (lambda p: SNGD(p, 0.1, scope="layer"), "scope"),
+        (lambda p: SNGD(p, math.nan), "lr"),
+        (lambda p: SPSmax(p, 0.1, c=-1.0), "c"),
+        (lambda p: SPSmax(p, 0.1, gamma=2.0), "gamma"),
+        (lambda p: SPSmax(p, 0.1, max_update_norm=0.0), "max_update_norm"),
+    ],
+)
+def test_bad_arguments_are_named(make, name):
+    with pytest.raises(ArgumentError, match=f"'{name}'"):
+        make(parameters([1.0]))
