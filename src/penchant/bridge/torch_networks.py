@@ -97,7 +97,7 @@ def digits(train: int = 1400, *, seed: int = 0) -> tuple[Split, Split]:
         from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise MissingExtra("test", "The images of `digits`") from None
-    found = load_digits()
+    found: Any = load_digits()
     images = torch.tensor(found.images[:, None] / 8.0 - 1, dtype=torch.float32)
     labels = torch.tensor(found.target)
     if not 1 <= train < len(labels):
