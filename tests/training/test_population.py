@@ -43,7 +43,7 @@ def plain_loop(experiment, geometry, step, steps, regularised=True):
 def test_a_run_is_the_plain_loop(geometry):
     run = train_population(EXPERIMENT.problem, PreconditionedDescent(geometry, 0.1), EXPERIMENT.start, steps=200)
     assert run.excess[-1] == pytest.approx(plain_loop(EXPERIMENT, geometry, 0.1, 200), rel=1e-9)
-    layer = run.layer()
+    layer = run.at()
     assert float(EXPERIMENT.problem.excess(layer)) == pytest.approx(run.excess[-1], rel=1e-9)
 
 
@@ -83,7 +83,7 @@ def test_a_diverging_run_keeps_its_last_finite_state_and_names_the_safe_step():
     with pytest.raises(DivergenceError) as caught:
         train_population(experiment.problem, rule, experiment.start, steps=100, throw=True)
     assert caught.value.iterate == run.steps[-1] < 100
-    assert np.array_equal(caught.value.state.value, run.layer().value)
+    assert np.array_equal(caught.value.state.value, run.at().value)
     assert "0.016" in str(caught.value)
     safe = PreconditionedDescent("two_sided", run.safe_step)
     assert train_population(experiment.problem, safe, experiment.start, steps=500).status is Status.out_of_steps

@@ -4,9 +4,7 @@ A run is one compiled loop. It never raises because of what the numbers do: a st
 taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`.
 """
 
-import os
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -22,41 +20,33 @@ from ..settings.attention_balance import AbstractBalance, Balance, Unregularised
 from ..settings.attention_geometry import AbstractGeometry, Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer, visible_failures
+from .attention_run import AbstractAttentionRun
 from .attention_sources import AbstractSource, FullSample, Minibatch
 from .recorders import LogSpaced
 from .status import Status
-from .trajectory import settings_of, write_npz
-
-FORMAT = "penchant attention run 1"
-_SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation")
+from .trajectory import settings_of
 
 LARGEST = 1e6  # a whitened norm beyond which a run is lost: gradients grow with its cube
 
 
-class AttentionRun(eqx.Module):
-    """Records of one run: step counts, layers, and at each of them the source's loss and gradient as the next step sees them.
+class AttentionRun(AbstractAttentionRun):
+    """A run on a sample: layers, and at each of them the source's loss and gradient as the next step sees them.
 
     `excess` is the population's and needs the truth, as does `deviation` = |used gradient - population gradient| (whitened, no
     regulariser); both are not a number without it. `gradient_norm` is that of the loss alone, whitened by `problem`.
     """
 
-    problem: AttentionRegression
-    steps: np.ndarray
+    FORMAT = "penchant attention run 1"
+    SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation")
+
     value: np.ndarray
     key_query: np.ndarray
     loss: np.ndarray
     gradient_norm: np.ndarray
-    excess: np.ndarray
     deviation: np.ndarray
-    status: Status = eqx.field(static=True)
-    safe_step: float = eqx.field(static=True)
-    header: dict = eqx.field(static=True)
-
-    def __len__(self) -> int:
-        return len(self.steps)
 
     def at(self, record: int = -1) -> AttentionLayer:
-        """The layer of a record (the last one by default)."""
+        """U and V at a record (the last one by default)."""
         return AttentionLayer(self.value[record], self.key_query[record])
 
     def excess_at(self, step: int) -> float:
@@ -74,12 +64,6 @@ class AttentionRun(eqx.Module):
                 "train with a recorder that keeps it, `recorder=At((...))`",
             )
         return int(found[0])
-
-    def save(self, path: str | os.PathLike) -> Path:
-        """Write all series and the final U and V."""
-        arrays = {name: getattr(self, name) for name in _SERIES}
-        arrays |= {"U": self.value[-1], "V": self.key_query[-1]}
-        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
 
     def first_below(self, level: float) -> int | None:
         """First recorded step whose excess is at most `level`; None if there is none."""

@@ -1,7 +1,6 @@
 """Training of an attention layer with population gradients: one compiled loop in whitened coordinates, many starts at once."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -15,13 +14,12 @@ from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, saf
 from ..settings.attention_balance import AbstractBalance, limit_logits
 from ..settings.attention_geometry import AbstractGeometry
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from .attention_run import AbstractAttentionRun
 from .recorders import LogSpaced
 from .status import Status
-from .trajectory import settings_of, write_npz
+from .trajectory import settings_of
 
-FORMAT = "penchant attention trajectory 1"
 _FARTHEST = 1e6  # a weight of this norm has diverged: the sizes of a problem are of order 1
-_SERIES = ("steps", "excess", "regulariser", "slope", "step_size", "whitened")
 
 
 class _Problem(eqx.Module):
@@ -55,38 +53,21 @@ class _Carry(eqx.Module):
     status: Int[Array, ""]
 
 
-class AttentionTrajectory(eqx.Module):
-    """R records of one run.
+class AttentionTrajectory(AbstractAttentionRun):
+    """A run in whitened coordinates: `regulariser`, `slope` (norm of the whitened gradient), `step_size` of the next step, and the
+    iterates `whitened` (R x (m+d) x d)."""
 
-    `steps` taken, `excess` L - L*, `regulariser`, `slope` (norm of the whitened gradient), `step_size` of the next step,
-    and the iterates `whitened` (R x (m+d) x d). A run that diverged ends with its last finite state; `safe_step` is the step
-    that would have been safe at the start.
-    """
+    FORMAT = "penchant attention trajectory 1"
+    SERIES = ("steps", "excess", "regulariser", "slope", "step_size", "whitened")
 
-    problem: AttentionRegression
-    steps: np.ndarray
-    excess: np.ndarray
     regulariser: np.ndarray
     slope: np.ndarray
     step_size: np.ndarray
     whitened: np.ndarray
-    safe_step: float = eqx.field(static=True)
-    status: Status = eqx.field(static=True)
-    header: dict = eqx.field(static=True)
 
-    def __len__(self) -> int:
-        return len(self.steps)
-
-    def layer(self, record: int = -1) -> AttentionLayer:
-        """U and V at a record."""
+    def at(self, record: int = -1) -> AttentionLayer:
+        """U and V at a record (the last one by default)."""
         return self.problem.unwhiten(jnp.asarray(self.whitened[record]))
-
-    def save(self, path: str | Path) -> Path:
-        """Write all series and the final U and V."""
-        layer = self.layer()
-        arrays = {name: getattr(self, name) for name in _SERIES}
-        arrays |= {"U": np.asarray(layer.value), "V": np.asarray(layer.key_query)}
-        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
 
 
 def train_population(
@@ -137,7 +118,7 @@ def train_population(
 
 def _raise_if_diverged(run: AttentionTrajectory) -> None:
     if run.status is Status.diverging_step:
-        raise DivergenceError(float(run.step_size[-1]), run.safe_step, int(run.steps[-1]), run.layer())
+        raise DivergenceError(float(run.step_size[-1]), run.safe_step, int(run.steps[-1]), run.at())
 
 
 @eqx.filter_jit
