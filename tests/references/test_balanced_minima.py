@@ -7,7 +7,7 @@ from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
 from penchant.errors import ArgumentError
-from penchant.references.balanced_minima import component_distance, nearest_minimum
+from penchant.references.balanced_minima import BalancedMinima, component_distance, nearest_minimum
 from penchant.settings.attention_curvature import balanced_point
 from penchant.settings.attention_geometry import Euclidean, Left, TwoSided, layer_distance
 from penchant.settings.attention_regression_generators import prescribed_spectrum
@@ -106,3 +106,8 @@ def test_bad_input_is_named(whitened, geometry, argument):
     with pytest.raises(ArgumentError) as caught:
         nearest_minimum(PROBLEM, whitened, geometry)
     assert caught.value.argument == argument
+
+
+def test_minima_are_connected_where_the_map_has_a_kernel():
+    assert BalancedMinima(PROBLEM).components == 2
+    assert BalancedMinima(prescribed_spectrum(4, (0.05, 0.02, 0.0))).components == 1

@@ -32,6 +32,14 @@ def scalar(covariance=1.7, planted=0.2, value=0.9, key_query=0.21):
     return AttentionRegression([[covariance]], [[planted]]), AttentionLayer([[value]], [[key_query]])
 
 
+def test_the_bias_is_not_a_number_beyond_its_threshold_in_any_number_of_directions():
+    for size, finite in ((0.7, True), (0.71, False), (1.5, False)):
+        for directions in (1, 2, 3):
+            below = np.diag([size] * directions + [0.1] * (3 - directions))
+            found = whitened_loss_bias(jnp.concatenate([0.3 * jnp.eye(3), jnp.asarray(below)]), 0.1 * jnp.eye(3), False)
+            assert np.isfinite(found) == finite, (size, directions)
+
+
 @pytest.mark.parametrize("include_self", [True, False])
 def test_loss_bias_is_the_second_order_delta_method(include_self):
     """One dimension, by quadrature: h = N/D with N, D means over the context, expanded to first order in 1/n."""

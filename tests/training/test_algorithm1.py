@@ -9,7 +9,7 @@ from scipy.linalg import fractional_matrix_power
 from scipy.special import softmax
 
 from penchant.bridge.optax import Transformation, muon
-from penchant.errors import ArgumentError, DivergenceError, PenchantWarning, ThresholdError
+from penchant.errors import ArgumentError, AssumptionError, DivergenceError, PenchantWarning, ThresholdError
 from penchant.optimisers.layer_rules import LayerAdam, LayerShampoo, PlainDescent
 from penchant.optimisers.preconditioned import PreconditionedDescent
 from penchant.settings.attention_balance import Unregularised
@@ -24,6 +24,7 @@ from penchant.training.trajectory import read_npz
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
 SAMPLE = draw_sample(PROBLEM, 50, np.random.default_rng(0))
+LARGE = draw_sample(PROBLEM, 400, np.random.default_rng(0))  # enough for every first-order prediction
 START = AttentionLayer(*(0.5 * np.random.default_rng(1).standard_normal(shape) for shape in ((4, 3), (3, 3))))
 
 
@@ -166,14 +167,14 @@ def test_steps_beyond_all_numbers_are_not_taken():
 
 
 def test_algorithm1_starts_at_the_spectral_layer_and_stays_in_the_basin():
-    run = algorithm1(SAMPLE, steps=60, gauge="minus", truth=PROBLEM)
-    start = spectral_layer(SAMPLE.estimated, "minus")
+    run = algorithm1(LARGE, steps=60, gauge="minus", truth=PROBLEM)
+    start = spectral_layer(LARGE.estimated, "minus")
     assert run.value[0] == pytest.approx(np.asarray(start.value), rel=1e-12)
     assert run.status is Status.out_of_steps
     assert run.gradient_norm[-1] < run.gradient_norm[0]
-    paper = algorithm1(SAMPLE, steps=2, paper=True)
+    paper = algorithm1(LARGE, steps=2, paper=True)
     assert paper.header["rule"]["geometry"]["kind"] == "Left"
-    batched = algorithm1(SAMPLE, steps=2, batch=10)
+    batched = algorithm1(LARGE, steps=2, batch=10)
     assert batched.header["source"] == "Minibatch"
 
 
@@ -226,6 +227,8 @@ def test_a_run_is_saved_whole(tmp_path):
             "value",
         ),
         (lambda: Oracle(PROBLEM, 0.5), "count"),
+        (lambda: FreshBatches(PROBLEM, 1, 3), "one key"),
+        (lambda: FreshBatches(PROBLEM, 5, 0), "batches"),
     ],
 )
 def test_bad_calls_name_the_argument(call, word):
@@ -238,6 +241,28 @@ def test_the_oracle_names_the_threshold_of_its_bias():
         Oracle(prescribed_spectrum(2, (0.6, 0.1)), 100)
 
 
+def test_the_oracle_has_no_value_beyond_its_threshold_in_two_directions():
+    problem = prescribed_spectrum(2, (0.2, 0.1))
+    beyond = problem.unwhiten(jnp.concatenate([jnp.eye(2), 1.5 * jnp.eye(2)]))
+    with pytest.raises(ThresholdError, match=r"2 \|V\|\^2 .* 4.5"):
+        train_attention(Oracle(problem, 100), PreconditionedDescent("two_sided", 0.01), beyond, steps=3)
+
+
+@pytest.mark.parametrize(
+    ("count", "step", "word"),
+    [(400, 100.0, "stability limit"), (60, "default", r"1/\(n s_d\)"), (3, "adaptive", "cannot be estimated")],
+)
+def test_algorithm1_says_what_makes_predictions_unreliable(count, step, word):
+    sample = draw_sample(PROBLEM, count, np.random.default_rng(0))
+    with pytest.warns(PenchantWarning, match=word):
+        algorithm1(sample, steps=1, rule=PreconditionedDescent("two_sided", step))
+
+
+def test_algorithm1_can_raise_where_it_diverges():
+    with pytest.warns(PenchantWarning, match="stability"), pytest.raises(DivergenceError):
+        algorithm1(LARGE, steps=200, rule=PreconditionedDescent("two_sided", 500.0), throw=True)
+
+
 def test_a_sample_of_another_shape_is_refused():
     with pytest.raises(ArgumentError, match="targets"):
         AttentionSample(np.ones((4, 2)), np.ones((3, 2)))
@@ -248,6 +273,8 @@ def test_algorithm1_warns_once_of_what_the_data_show(rng):
     sample = AttentionSample(inputs, inputs @ rng.standard_normal((3, 2)))
     with pytest.warns(PenchantWarning) as caught:
         algorithm1(sample, steps=1, rule=PreconditionedDescent("two_sided", "adaptive"))
-    (text,) = (str(one.message) for one in caught)
+    text = str(caught[0].message)
     assert all(word in text for word in ("m = 2 < d = 3", "A3", "column 1"))
-    algorithm1(SAMPLE, steps=1)  # warnings are errors here
+    with pytest.raises(AssumptionError, match="column 1"):
+        algorithm1(sample, steps=1, strict=True)
+    algorithm1(LARGE, steps=1)  # warnings are errors here

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DataFileError, ThresholdError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
-from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent
+from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, step_warning
 from ..references.balanced_minima import nearest_minimum
 from ..report.page import render
 from ..settings.attention_geometry import TwoSided
@@ -19,7 +19,7 @@ from ..settings.context_sums import context_sums
 from ..settings.files import read_arrays
 from ..studies import own_attention
 from ..studies.base import Study, save
-from ..theorems.attention_advice import Advice, advise, step_warning
+from ..theorems.attention_advice import Advice, advise
 from ..theorems.attention_floor import Floor, judge_floor, predicted_floor, regular
 from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients
 from ..theorems.base import Hypothesis

@@ -22,8 +22,12 @@ def print_prediction(content: dict[str, Any]) -> None:
     )
     for option in content["geometries"]:
         chosen = "  <- recommended" if option == content["recommended"] else ""
+        pace = option["steps_per_decade"]
+        text = f"{pace:.3g} steps" if pace >= 1 else "less than one step"
+        print(f"train with {option['geometry']}, step {option['step']:.4g}: {text} per factor 10{chosen}")
+    if not content["geometries"]:
         print(
-            f"train with {option['geometry']}, step {option['step']:.4g}: {option['steps_per_decade']:.3g} steps per factor 10{chosen}"
+            "train with  no recommendation: A has a kernel (A2 fails), so no geometry has a geometric rate; `--step-size adaptive` is safe in any"
         )
     scale = content["scale"]
     gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"

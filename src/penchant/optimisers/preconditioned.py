@@ -134,3 +134,10 @@ class PreconditionedDescent(eqx.Module):
 def safe_step(problem: AttentionRegression, geometry: AbstractGeometry, whitened: Float[Array, "rows d"]) -> float:
     """1/(3|W|^2 + 2 s_1), divided by the stretch of the geometry: below the inverse curvature at W."""
     return float(AdaptiveStep().resolve(problem, geometry).size(whitened))
+
+
+def step_warning(problem: AttentionRegression, rule: PreconditionedDescent) -> str:
+    """Empty, or why a constant step is above the stability limit near the minima."""
+    step = rule.step.constant(problem, rule.geometry)
+    limit = float(1 / (2 * problem.sizes[0] * rule.geometry.stretch(problem.spread[-1])))
+    return f"the step {step:.3g} is above the stability limit {limit:.3g} near the minima" if step > limit else ""

@@ -57,8 +57,8 @@ class BalancedMinima(eqx.Module):
 
     @property
     def components(self) -> int:
-        """2, told apart by det R; 1 where A has fewer outputs than inputs."""
-        return 2 if self.problem.outputs >= self.problem.inputs else 1
+        """2, told apart by det R; 1 where A has a kernel, in which R turns freely."""
+        return 2 if self.problem.rank == self.problem.inputs else 1
 
     def nearest(self, layer: AttentionLayer, geometry: AbstractGeometry) -> "NearestMinimum":
         """The nearest minimum to a layer."""

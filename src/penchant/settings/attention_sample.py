@@ -16,6 +16,7 @@ from .check import real_array
 GAUGES = ("identity", "plus", "minus")
 KEYS = ("batch", "full")
 DEVIATIONS = 5.0  # z-scores beyond this are not chance
+UNRELIABLE = 0.3  # of 1/(n s_d): the second order in 1/n is then no longer small
 _CONSTANT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
 
@@ -95,6 +96,20 @@ def visible_failures(sample: AttentionSample) -> tuple[str, ...]:
     scores = mean_scores(sample.inputs)
     if scores.max() > DEVIATIONS:
         found.append(f"column {int(scores.argmax())} of the inputs is not centred, and the model has no intercept")
+    return tuple(found)
+
+
+def unreliable(sample: AttentionSample) -> tuple[str, ...]:
+    """What makes first-order predictions from a sample doubtful: noise that cannot be estimated, a size below its noise, few samples."""
+    problem, found = sample.estimated, []
+    smallest, level = float(problem.sizes[-1]), noise_level(problem, sample.size)
+    n, d = sample.inputs.shape
+    if n <= d:
+        found.append(f"n = {n} <= d = {d}: the noise of the targets cannot be estimated and is taken as 0")
+    if smallest <= level:
+        found.append(f"the smallest size {smallest:.3g} is below its noise level {level:.3g}: it may be 0")
+    if smallest > 0 and 1 / (n * smallest) > UNRELIABLE:
+        found.append(f"1/(n s_d) = {1 / (n * smallest):.2g}: first-order theory in 1/n is unreliable")
     return tuple(found)
 
 

@@ -34,10 +34,12 @@ def whitened_loss_bias(
     upper, below = whitened[: target.shape[0]], whitened[target.shape[0] :].T
     identity, error = jnp.eye(below.shape[0]), upper @ below - target
     tilt = identity - 2 * below.T @ below
-    sign, log_det = jnp.linalg.slogdet(tilt)
+    root = jnp.linalg.cholesky(
+        tilt
+    )  # not a number unless all eigenvalues are positive; a determinant may be so with two negative ones
     spread = jnp.linalg.solve(tilt, below.T @ upper.T)  # Sigma_1 V'U', with Sigma_1 = (I - 2 V'V)^-1
     context = jnp.sum(upper**2) + jnp.trace(upper @ below @ spread) - 2 * jnp.trace(error @ spread)
-    bias = jnp.where(sign > 0, jnp.exp(-0.5 * log_det), jnp.nan) * context
+    bias = context / jnp.prod(jnp.diagonal(root))
     if not include_self:
         return bias
     own = identity - below

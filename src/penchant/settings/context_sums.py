@@ -20,13 +20,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from .attention_weights import log_weights
 from .context_blocks import BLOCKS, Keys, Queries, find_peaks, in_blocks, others
 
 FORMS = ("auto", "one_pass", "two_pass", "fused", "dense")
 WIDEST_ONE_PASS = 16  # features grow like d^2/2; from here on a second exponential per pair is cheaper
-DENSE_LIMIT = 3000  # rows of a dense n x n matrix that is still small
+DENSE_LIMIT = 20_000  # rows beyond which a dense n x n matrix takes more than 3 GB
 RESOLVED = 1e-3  # a covariance below this share of the second moment has lost three digits: take two passes
 
 
@@ -85,7 +85,7 @@ def _check(x: Array, y: Array, u: Array, v: Array, form: str, blocks: tuple[int,
     if form not in FORMS:
         raise ArgumentError("form", "context_sums", f"one of {', '.join(FORMS)}", repr(form))
     if form == "dense" and n > DENSE_LIMIT:
-        raise ArgumentError("form", "context_sums", f"blocked for more than {DENSE_LIMIT} rows", f"dense with {n}")
+        warn(f"The dense form stores several {n} x {n} matrices of {8e-9 * n**2:.0f} GB; form='auto' stores none.")
     if min(blocks) < 1:
         raise ArgumentError("blocks", "context_sums", "two positive integers", blocks)
     if form == "fused" and not include_self:

@@ -15,7 +15,7 @@ from ..settings.attention_sample import AttentionSample, draw_sample, spectral_l
 from ..settings.context_bias import oracle_shift, sample_floor, spectral_floor
 from ..theorems.attention_context_claims import scaling_problem
 from ..theorems.attention_regression import GOEL, PAPER, asymptotic_factor
-from ..training.algorithm1 import AttentionRun, algorithm1, train_attention
+from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle, Population
 from ..training.recorders import At, Every
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
@@ -71,7 +71,10 @@ def fixed_data_law(problem: AttentionRegression, plan: dict[int, int], steps: in
     """Excess after spectral start and training, for `plan[n]` data sets of each size n."""
 
     def settle(sample: AttentionSample) -> float:
-        return float(algorithm1(sample, steps=steps, recorder=At(()), truth=problem).excess[-1])
+        rule, start = PreconditionedDescent(), spectral_layer(sample.estimated)
+        return float(
+            train_attention(FullSample(sample), rule, start, steps=steps, recorder=At(()), truth=problem).excess[-1]
+        )
 
     rngs = {n: np.random.default_rng(1000 + n) for n in plan}
     return {n: np.array([settle(draw_sample(problem, n, rngs[n])) for _ in range(sets)]) for n, sets in plan.items()}

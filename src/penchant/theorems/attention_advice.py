@@ -4,13 +4,13 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ThresholdError
-from ..optimisers.preconditioned import DefaultStep, PreconditionedDescent
+from ..optimisers.preconditioned import DefaultStep
 from ..settings.attention_geometry import GEOMETRIES
 from ..settings.attention_moments import moment_threshold
 from ..settings.attention_regression import AttentionRegression
-from ..settings.attention_sample import AttentionSample, noise_level, spectral_layer
+from ..settings.attention_sample import AttentionSample, noise_level, spectral_layer, unreliable
 from ..settings.context_bias import Scale, minimum_bias, optimal_scale, spectral_floor
-from .attention_floor import UNRELIABLE, predicted_floor, regular
+from .attention_floor import predicted_floor, regular
 from .attention_regression import (
     asymptotic_factor,
     centred_inputs,
@@ -130,13 +130,8 @@ def _gain(problem: AttentionRegression, scale: Scale) -> float | None:
 
 
 def _warnings(sample: AttentionSample) -> tuple[str, ...]:
-    problem, found = sample.estimated, []
-    smallest, top = float(problem.sizes[-1]), float(problem.sizes[0])
-    level = noise_level(problem, sample.size)
-    if smallest <= level:
-        found.append(f"the smallest size {smallest:.3g} is below its noise level {level:.3g}: it may be 0")
-    if smallest > 0 and 1 / (sample.size * smallest) > UNRELIABLE:
-        found.append(f"1/(n s_d) = {1 / (sample.size * smallest):.2g}: first-order theory in 1/n is unreliable")
+    problem, found = sample.estimated, list(unreliable(sample))
+    top = float(problem.sizes[0])
     if top >= 0.5:
         found.append(
             f"s_1 = {top:.3g} >= 1/2: the bias of the balanced minimum is infinite; train at the scale that `penchant predict` recommends"
@@ -144,10 +139,3 @@ def _warnings(sample: AttentionSample) -> tuple[str, ...]:
     if not bool(centred_inputs(sample.inputs).holds):
         found.append("the inputs are not centred, and the model has no intercept: subtract their mean")
     return tuple(found)
-
-
-def step_warning(problem: AttentionRegression, rule: PreconditionedDescent) -> str:
-    """Empty, or why a constant step is above the stability limit near the minima."""
-    step = rule.step.constant(problem, rule.geometry)
-    limit = float(1 / (2 * problem.sizes[0] * rule.geometry.stretch(problem.spread[-1])))
-    return f"the step {step:.3g} is above the stability limit {limit:.3g} near the minima" if step > limit else ""

@@ -11,6 +11,7 @@ from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, saf
 from ..settings.attention_balance import Unregularised
 from ..settings.attention_curvature import split_gradient
 from ..settings.attention_regression import AttentionRegression
+from ..settings.attention_sample import UNRELIABLE
 from ..settings.context_bias import oracle_shift, sample_floor
 from ..training.algorithm1 import AttentionRun, total_gradient
 from ..training.attention_sources import AbstractSource, FullSample
@@ -18,7 +19,6 @@ from ..training.status import Status
 from ..verdict import Outcome, Verdict
 from .attention_regression import asymptotic_factor
 
-UNRELIABLE = 0.3  # 1/(n s_d) above which second-order terms in 1/n are no longer small
 FACTOR = 4.0  # one data set scatters about the mean that the law is about
 _SETTLED = 0.25  # of the floor: what may still change in a run that has settled
 

@@ -38,7 +38,7 @@ def positive_definite(problem: AttentionRegression, samples: int | None = None) 
     slack = float(values[0] / values[-1]) - len(values) * _SINGULAR
     detail = f"{_kind(samples)}: smallest over largest eigenvalue, minus d 1e-14"
     if samples is not None:
-        detail += f"; the ratio is good to {np.sqrt(len(values) / samples):.2g}"
+        detail += f"; the ratio is good to a factor of 1 ± {2 * np.sqrt(len(values) / samples):.2g}"
     return Hypothesis("A1_covariance", slack > 0, slack, _direction(vectors[:, 0]), detail)
 
 

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError, DivergenceError, warn
+from ..errors import ArgumentError, AssumptionError, DivergenceError, warn
 from ..optimisers.layer_rules import AbstractLayerRule
-from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
+from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step, step_warning
 from ..settings.attention_balance import AbstractBalance, Balance, Unregularised, limit_logits
 from ..settings.attention_geometry import AbstractGeometry, Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import AttentionSample, spectral_layer, visible_failures
+from ..settings.attention_sample import AttentionSample, spectral_layer, unreliable, visible_failures
 from .attention_run import AbstractAttentionRun
 from .attention_sources import AbstractSource, FullSample, Minibatch
 from .recorders import LogSpaced
@@ -132,6 +132,7 @@ def train_attention(
         raise ArgumentError("steps", "train_attention", "a nonnegative integer", repr(steps))
     problem = source.problem
     problem.check_layer(start, "train_attention")
+    source.require(start)
     if not isinstance(rule, PreconditionedDescent | AbstractLayerRule):
         raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
@@ -142,6 +143,7 @@ def train_attention(
     header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": int(steps)}
     run = _collect(problem, records, state, safe, header)
     if throw and run.status in (Status.diverging_step, Status.not_finite):
+        source.require(run.at())
         size = float(bound.resolved.size(problem.whiten(run.at()))) if isinstance(bound, _Structured) else np.nan
         raise DivergenceError(size, safe, int(run.steps[-1]), run.at())
     return run
@@ -253,16 +255,24 @@ def algorithm1(
     rule: PreconditionedDescent | None = None,
     recorder: Any = None,
     truth: AttentionRegression | None = None,
+    strict: bool = False,
+    throw: bool = False,
 ) -> AttentionRun:
     """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch.
 
     The default rule is two-sided with the step 1/(4 s_1) of the estimated map; `paper=True` takes the one-sided
-    preconditioner that the paper's text describes. Hypotheses that the sample shows to fail are a warning; `advise` has them all.
+    preconditioner that the paper's text describes. Hypotheses that the sample shows to fail are a warning, with `strict` an
+    `AssumptionError`; `advise` has them all. `throw` is that of `train_attention`.
     """
     failures = visible_failures(sample)
+    if failures and strict:
+        raise AssumptionError("algorithm1", failures, "`strict=False` trains all the same, with a warning")
+    rule = PreconditionedDescent("left" if paper else "two_sided") if rule is None else rule
+    doubts = (*unreliable(sample), *(filter(None, [step_warning(sample.estimated, rule)])))
     if failures:
         warn("Outside the theorems of `algorithm1`: " + "; ".join(failures) + ".")
-    rule = PreconditionedDescent("left" if paper else "two_sided") if rule is None else rule
+    if doubts:
+        warn("Predictions for `algorithm1` are unreliable here: " + "; ".join(doubts) + ".")
     source = FullSample(sample) if batch is None else Minibatch(sample, batch)
     start = spectral_layer(sample.estimated, gauge)
-    return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth)
+    return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth, throw=throw)

@@ -34,6 +34,10 @@ class AbstractSource(eqx.Module):
     @abstractmethod
     def evaluate(self, layer: AttentionLayer, draw: Any) -> tuple[Float[Array, ""], AttentionLayer]: ...
 
+    def require(self, layer: AttentionLayer) -> None:
+        """Raise where the source has no value at a layer."""
+        return
+
 
 def _layer_of(sums: Sums) -> AttentionLayer:
     return AttentionLayer(sums.value, sums.key_query)
@@ -79,6 +83,11 @@ class Oracle(AbstractSource):
     def draws(self, count):
         return None
 
+    def require(self, layer):
+        size = np.linalg.norm(np.asarray(self.truth.root @ layer.key_query @ self.truth.root), 2)
+        if not 2 * size**2 < 1:
+            raise ThresholdError("The oracle's bias", "2 |V|^2 (whitened V)", float(2 * size**2), 1.0)
+
     def evaluate(self, layer, draw):
         truth = self.truth
 
@@ -99,6 +108,12 @@ class FreshBatches(AbstractSource):
     count: int = eqx.field(static=True)
     batches: int = eqx.field(static=True)
     seed: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self):
+        for name, least in {"count": 2, "batches": 1}.items():
+            if getattr(self, name) < least:
+                why = ": attention over one key is the identity" if name == "count" else ""
+                raise ArgumentError(name, "FreshBatches", f"at least {least}{why}", getattr(self, name))
 
     @property
     def problem(self):
