@@ -100,7 +100,8 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                     Finding(f"Preset {preset}, {name}: 1 - corr falls at least like 1/t (up to logarithms).", verdict)
                 )
             if sharp is not None and preset == "E":
-                verdict = covers(_settled(runs, references), sharp, "exponent of 1 - corr, interval and drift")
+                text = "exponent of 1 - corr, interval and drift"
+                verdict = covers(_settled(runs, references), sharp, text, rival=sharp / 2)
                 findings.append(
                     Finding(f"Preset {preset}, {name}: the sharp exponent of 1 - corr is {sharp:g}.", verdict)
                 )
@@ -152,7 +153,8 @@ def run_memory(seed: int, full: bool, progress: Callable[[str], None]) -> Result
                 (one.steps[1:], one.steps[1:] * d[1:] / p[1:]) for one, d, p in zip(runs, distance, plain, strict=True)
             ]
             found = settling(ratio, _WINDOW, linear_slope)
-            verdict = covers(found, (1 - beta) ** 2, "d (t times ratio to no momentum) / dt, interval and drift")
+            text = "d (t times ratio to no momentum) / dt, interval and drift"
+            verdict = covers(found, (1 - beta) ** 2, text, rival=1 - beta)
             findings.append(
                 Finding(
                     f"Heavy ball with beta = {beta:g} keeps the exponent and lowers the constant by (1 - beta)^2.",
@@ -168,13 +170,13 @@ def run_memory(seed: int, full: bool, progress: Callable[[str], None]) -> Result
     findings.append(
         Finding(
             "Dual acceleration: 1 - corr falls like t^-4.",
-            covers(_settled(runs, references), -4.0, "exponent of 1 - corr, interval and drift"),
+            covers(_settled(runs, references), -4.0, "exponent of 1 - corr, interval and drift", rival=-2.0),
         )
     )
     findings.append(
         Finding(
             "Dual acceleration: the norm grows like t^2.",
-            covers(settling([(one.steps, one.norm) for one in runs], _WINDOW), 2.0, "exponent of the norm"),
+            covers(settling([(one.steps, one.norm) for one in runs], _WINDOW), 2.0, "exponent of the norm", rival=1.0),
         )
     )
     columns = ("rule", "exponent of 1 - corr", "ratio to no momentum", "(1 - beta)^2", "norm^2 (1 - corr) / predicted")

@@ -87,7 +87,7 @@ def norm_rate(name: str, block: str) -> Rate:
 @cache
 def leaning_data() -> tuple[JointTokens, ...]:
     """One sample does not support the decoder; C2 holds, and C3 fails as little as it can where C5 fails."""
-    return tuple(leaning_tokens(seed=seed) for seed in range(7))
+    return tuple(leaning_tokens(seed=seed) for seed in SEEDS)
 
 
 @cache

@@ -37,7 +37,7 @@ def without_support(planted: bool) -> Verdict:
         return at_least(found.low, -1.0, text)
     orthogonality = max(1 - near_orthogonal(data).slack for data in leaning_data())
     detail = (
-        f"seeds 0-6; C3 is missed by a factor {orthogonality:.3g}: it cannot hold here, because it implies full support"
+        f"seeds 0-9; C3 is missed by a factor {orthogonality:.3g}: it cannot hold here, because it implies full support"
     )
     text = f"upper end of the exponent {found} in log t of 1 - corr to W_mm, steps 1e3 to 1e5,"
     return at_most(found.high, -1.0, text, detail)
@@ -50,7 +50,7 @@ def repaired_scheduled(planted: bool) -> Verdict:
     """
     found = leaning_rate("Eq. (13)", "attention" if planted else "support_only")
     program = "all" if planted else "the supporting"
-    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-6,"
+    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
     return at_most(found.high, -1.0, text)
 
 
@@ -62,7 +62,8 @@ def repaired_block(planted: bool) -> Verdict:
         weight = found.attention.weight if planted else found.offset.weight
         series.append((run.steps, joint_misalignments(run, weight)))
     program = "program of all samples" if planted else "offset program"
-    return covers(settling(series, (1e3, 1e4)), -2.0, f"exponent of 1 - corr of W to the {program}, seeds 0-6")
+    text = f"exponent of 1 - corr of W to the {program}, seeds 0-9"
+    return covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0)
 
 
 def support_from_orthogonality(planted: bool) -> Verdict:
@@ -181,7 +182,7 @@ def block_alignment(planted: bool) -> Verdict:
     )
     block = settling(series, (1e3, 1e4))
     return all_of(
-        covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9"),
+        covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9", rival=-1.5),
         at_least(joint.low, -0.5, f"lower end of the exponent of 1 - corr, jointly normalised, {joint},"),
         at_most(float(losses), 0.01, "relative difference of their log losses at 1e4 steps, worst seed"),
     )

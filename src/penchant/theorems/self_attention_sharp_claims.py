@@ -88,7 +88,8 @@ def polyak_drop(planted: bool) -> Verdict:
 def acceleration(planted: bool) -> Verdict:
     """The dual-accelerated rule: 1 - corr like t^-4."""
     found = measured_rate("accelerated")
-    return covers(found, -2.0 if planted else -4.0, "exponent of 1 - corr, steps 1e3 to 1e4, seeds 0-4")
+    text = "exponent of 1 - corr, steps 1e3 to 1e4, seeds 0-9"
+    return covers(found, -2.0 if planted else -4.0, text, rival=-3.0)
 
 
 CLAIMS = (
