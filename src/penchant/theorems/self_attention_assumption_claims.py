@@ -1,5 +1,7 @@
 """Claims on the assumptions behind token selection: near-orthogonality, what happens without it, and the arithmetic."""
 
+from functools import cache
+
 import numpy as np
 
 from ..optimisers.base import normalised_descent
@@ -57,18 +59,20 @@ def without_orthogonality(planted: bool) -> Verdict:
     )
 
 
+@cache
+def _gradient_errors(margin: float) -> tuple[float, float]:
+    return naive_gradient_error(*preset("H"), margin)
+
+
 def log_space_needed(planted: bool) -> Verdict:
-    """The plain gradient loses its direction at margin 40, the log-space one does not at margin 1e6."""
-    setting, reference = preset("H")
-    naive, _ = naive_gradient_error(setting, reference, 40.0)
-    _, ours = naive_gradient_error(setting, reference, 1e6)
+    """The plain gradient is wrong in its second digit at margin 36 and noise at 40; the log-space one is right even at 1e6."""
+    naive, ours = zip(*(_gradient_errors(margin) for margin in (36.0, 40.0, 1e6)), strict=True)
+    error = max(naive if planted else ours)
+    form = "plain float64" if planted else "log space"
     return all_of(
-        at_most(
-            naive if planted else ours,
-            1e-9,
-            "direction error of the slope at margin " + ("40, plain float64" if planted else "1e6, log space"),
-        ),
-        at_least(naive, 0.1, "direction error of grad(L) in plain float64 at margin 40"),
+        at_most(error, 1e-9, f"largest direction error of the slope at margins 36, 40 and 1e6, {form}"),
+        at_least(naive[0], 0.01, "direction error of grad(L) in plain float64 at margin 36"),
+        at_least(naive[1], 0.5, "direction error of grad(L) in plain float64 at margin 40"),
     )
 
 
