@@ -111,10 +111,13 @@ def crowded(seed: int) -> JointTokens:
     return marked_tokens(10, 2, 14, 0.3, 3.0, seed)
 
 
+_LATE = At(tuple(np.geomspace(1e4, 6e4, 20).round().astype(int).tolist()))
+
+
 @cache
-def crowded_runs(name: str, seeds: tuple[int, ...] = (0, 1, 2, 13, 15)) -> dict[int, JointTrajectory]:
+def crowded_runs(name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, JointTrajectory]:
     rule = BlockNormalised(LENGTH) if name == "NGD" else scheduled_descent(LONG)
-    runs = train_joint([crowded(seed) for seed in seeds], rule, steps=60_000, recorder=At((100, 1000, 10_000)))
+    runs = train_joint([crowded(seed) for seed in seeds], rule, steps=60_000, recorder=_LATE)
     return dict(zip(seeds, runs, strict=True))
 
 

@@ -4,7 +4,7 @@ import numpy as np
 
 from ..diagnostics.direction import misalignment
 from ..diagnostics.joint import joint_misalignments
-from ..diagnostics.rates import settling
+from ..diagnostics.rates import log_log_slope, rate, settling
 from ..references.euclidean_margin import max_margin
 from ..settings.classification import Classification
 from ..settings.joint import JointTokens
@@ -106,10 +106,10 @@ def left_out_margin(data: JointTokens) -> float:
 def reached_selection(planted: bool) -> Verdict:
     """The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
 
-    On every seed 1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and W
-    is ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one.
+    1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and on every seed W is
+    ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one.
     """
-    checks = []
+    slopes, apart = {"u": [], "W": []}, []
     for seed, run in crowded_runs("NGD").items():
         limit = detect_joint_limit(run)
         if limit.references is None:
@@ -117,14 +117,14 @@ def reached_selection(planted: bool) -> Verdict:
         named = {"W": limit.references.attention if planted else limit.references.offset, "u": limit.references.decoder}
         for block, program in named.items():
             distance = joint_misalignments(run, program.weight, block)
-            gain = float(distance[-1] / distance[np.searchsorted(run.steps, 10_000)])
-            text = f"seed {seed} ({limit.kind}): 1 - corr of {block} at 6e4 steps over that at 1e4"
-            checks.append(at_most(gain, 1 / 6, text))
-        apart = misalignment(limit.references.offset.weight, limit.references.attention.weight)
-        checks.append(
-            at_most(limit.offset / apart, 0.1, f"seed {seed}: 1 - corr of W over the distance of the programs")
-        )
-    return all_of(*checks)
+            slopes[block].append(log_log_slope(run.steps, distance, (1e4, 6e4)))
+        apart.append(limit.offset / misalignment(limit.references.offset.weight, limit.references.attention.weight))
+    rates = {block: rate(found) for block, found in slopes.items()}
+    text = "upper end of the exponent {} of 1 - corr of {}, steps 1e4 to 6e4, seeds 0-9, 13, 15,"
+    return all_of(
+        *(at_most(found.high, -1.0, text.format(found, block)) for block, found in rates.items()),
+        at_most(max(apart), 0.1, "1 - corr of W over the distance of the two programs, worst seed"),
+    )
 
 
 def other_tokens(planted: bool) -> Verdict:
@@ -144,7 +144,7 @@ def other_tokens(planted: bool) -> Verdict:
             best = joint_references(run.data).decoder.margin
             margins.append(f"seed {seed}: decoder margin {limit.references.decoder.margin:.4f} against {best:.4f}")
     return at_most(
-        float(max(counts)), 0.0, "samples on another token, worst of 5 crowded data sets", "; ".join(margins)
+        float(max(counts)), 0.0, "samples on another token, worst of 12 crowded data sets", "; ".join(margins)
     )
 
 
