@@ -64,6 +64,7 @@ _PLACES = {
         "normalised_descent",
         "momentum",
         "polyak",
+        "polyak_towards",
         "sign_descent",
     ),
     "optimisers.joint": (

@@ -6,7 +6,7 @@ from ..diagnostics.attention import log_attention_loss
 from ..diagnostics.direction import misalignments
 from ..diagnostics.rates import linear_slope, settling
 from ..flow.flow import GradientFlow
-from ..optimisers.base import polyak
+from ..optimisers.base import normalised_descent, polyak
 from ..training.events import MarginAbove
 from ..training.recorders import At
 from ..training.train import train
@@ -25,6 +25,8 @@ from .self_attention_evidence import (
     sharp_constant,
     ten_runs,
 )
+
+_LATE = At(tuple(range(2500, 10_000, 125)))
 
 
 def _constant(run: Trajectory, planted: bool, name: str) -> Verdict:
@@ -84,7 +86,7 @@ def polyak_drop(planted: bool) -> Verdict:
     )
     checks = []
     for c in (1.0, 1.5, 2.0):
-        runs = train(list(settings), polyak(c), steps=10_000, recorder=At(tuple(range(2500, 10_000, 125))))
+        runs = train(list(settings), polyak(c), steps=10_000, recorder=_LATE)
         series = [(run.steps, -c * run.log_excess) for run in runs]
         stable = (chi / c < 2) != planted
         kept = [one for one, calm in zip(series, stable, strict=True) if calm]
@@ -99,6 +101,26 @@ def polyak_drop(planted: bool) -> Verdict:
             text = f"largest drop times c of the {len(shaken)} seeds with chi/c > 2, in either half of the window, c = {c:g}"
             checks.append(at_most(worst, 1 - 1e-3, text))
     return all_of(*checks)
+
+
+def critical_steps(planted: bool) -> Verdict:
+    """|W| grows by the whole length of a normalised step up to 2 |W_mm| / chi, and by less beyond: preset H, one per cent either side.
+
+    Planted: up to twice that length.
+    """
+    settings, references = zip(*(preset("H", seed) for seed in SEEDS), strict=True)
+    pairs = zip(settings, references, strict=True)
+    critical = np.array([conditions.critical_length(one.data, found) for one, found in pairs]) * (2 if planted else 1)
+    growth = []
+    for lengths in (0.99 * critical, 1.01 * critical):
+        runs = train(list(settings), normalised_descent(lengths), steps=10_000, recorder=_LATE)
+        series = [(run.steps, run.norm / length) for run, length in zip(runs, lengths, strict=True)]
+        growth.append(settling(series, (2.5e3, 1e4), linear_slope))
+    text = "growth of |W| per step over its length, at {} times 2 |W_mm| / chi, steps 2.5e3 to 1e4, seeds 0-9"
+    return all_of(
+        covers(growth[0], 1.0, text.format("0.99"), rival=0.999),
+        at_most(growth[1].high, 0.999, f"upper end of the {text.format('1.01')},"),
+    )
 
 
 def acceleration(planted: bool) -> Verdict:
@@ -144,6 +166,13 @@ CLAIMS = (
         "A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.",
         "derived for penchant",
         polyak_drop,
+    ),
+    Claim(
+        "self-attention/critical-length",
+        PAPER,
+        "Normalised descent does not oscillate across W_mm if and only if its length is below 2 |W_mm| / chi.",
+        "derived for penchant",
+        critical_steps,
     ),
     Claim(
         "self-attention/acceleration",
