@@ -6,6 +6,8 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+_FIT = 1e-9  # slopes of fits are right to nine digits; exact laws have intervals far shorter than that
+
 
 class Outcome(Enum):
     """Three values; `undecided` is what a check says until an inequality decides."""
@@ -68,9 +70,26 @@ def all_of(*verdicts: Verdict) -> Verdict:
     return Verdict(first.outcome, first.inequality, first.predicted, first.measured, detail)
 
 
-def covers(interval: Any, predicted: float, what: str, detail: str = "") -> Verdict:
-    """Confirmed if the prediction lies in a measured interval (anything with `low` and `high`), refuted if it lies outside."""
-    text = f"{what}: {predicted:.6g} {{}} [{interval.low:.6g}, {interval.high:.6g}]"
+def covers(interval: Any, predicted: float, what: str, detail: str = "", *, rival: float) -> Verdict:
+    """Confirmed if the prediction lies in a measured interval (anything with `low` and `high`), refuted if it lies outside.
+
+    `rival` is the nearest other value that the claim must be told from. An interval longer than the distance of the two could
+    hold both: it confirms nothing, and neither does one without ends, as of a single run.
+
+    >>> from types import SimpleNamespace
+    >>> print(covers(SimpleNamespace(low=-2.1, high=-1.9), -2.0, "exponent", rival=-1.0))
+    confirmed: exponent: -2 in [-2.1, -1.9]
+    >>> print(covers(SimpleNamespace(low=-9.0, high=9.0), -2.0, "exponent", rival=-1.0))
+    undecided: exponent: -2 in [-9, 9], which is too long to tell -2 from -1
+    """
+    ends = f"[{interval.low:.6g}, {interval.high:.6g}]"
+    if f"{interval.low:.6g}" == f"{interval.high:.6g}":
+        ends = f"{(interval.low + interval.high) / 2:.6g} ± {(interval.high - interval.low) / 2:.2g}"
+    text = f"{what}: {predicted:.6g} {{}} {ends}"
     measured = (interval.low + interval.high) / 2
-    holds = interval.low <= predicted <= interval.high
+    rounding = _FIT * max(1.0, abs(predicted))
+    holds = interval.low - rounding <= predicted <= interval.high + rounding
+    if holds and interval.high - interval.low > abs(predicted - rival):
+        text = f"{text.format('in')}, which is too long to tell {predicted:.6g} from {rival:.6g}"
+        return Verdict(Outcome.undecided, text, float(predicted), float(measured), detail)
     return _decide(holds, text, ("in", "not in"), predicted, measured, detail)

@@ -14,14 +14,14 @@ X = np.geomspace(1, 1e5, 400)
 def test_the_limit_of_a_power_law_with_a_power_correction_is_inside(power, rng):
     series = [(X, (1 + c * X**-power) * X**-1.5) for c in rng.uniform(1, 3, 6)]
     found = settling(series, (1e2, 1e4))
-    assert covers(found, -1.5, "exponent").outcome is Outcome.confirmed
-    assert covers(found, -1.0, "exponent").outcome is Outcome.refuted
+    assert covers(found, -1.5, "exponent", rival=-1.0).outcome is Outcome.confirmed
+    assert covers(found, -1.0, "exponent", rival=-1.5).outcome is Outcome.refuted
     assert abs(found.late.slope + 1.5) < abs(found.early.slope + 1.5)
 
 
 def test_a_logarithmic_correction_is_not_taken_for_its_limit():
     found = settling([(X, X**-1.5 * np.log(X + 1) ** c) for c in (1.9, 2.0, 2.1)], (1e2, 1e4))
-    assert covers(found, -1.5, "exponent").outcome is Outcome.refuted
+    assert covers(found, -1.5, "exponent", rival=-1.0).outcome is Outcome.refuted
 
 
 def test_slopes_of_exponentials_and_of_logarithms():
@@ -32,8 +32,21 @@ def test_slopes_of_exponentials_and_of_logarithms():
         log_linear_slope(X, X, (1e6, 1e7))
 
 
-def test_one_run_has_no_interval_but_a_drift():
+def test_one_run_has_a_drift_but_no_interval_and_decides_nothing():
     found = settling([(X, (1 + 1 / X) / X)], (1e2, 1e4))
     assert np.isnan(rate([1.0]).half_width)
-    assert 0 < found.reach < 0.01
-    assert covers(found, -1.0, "exponent").outcome is Outcome.confirmed
+    assert abs(found.late.slope - found.early.slope) < 0.01
+    assert np.isnan(found.reach)
+    assert "±" not in str(found)
+    for predicted in (-1.0, -2.0):
+        assert covers(found, predicted, "exponent", rival=0.0).outcome is Outcome.undecided
+
+
+@pytest.mark.parametrize("predicted", [-2.0, 5.0])
+def test_an_interval_that_holds_a_rival_confirms_neither(predicted):
+    found = settling([(X, X**-1.0), (X, X**-3.0)], (1e2, 1e4))
+    assert found.low < -14
+    assert found.high > 10
+    assert covers(found, predicted, "exponent", rival=predicted + 1).outcome is Outcome.undecided
+    assert covers(found, predicted, "exponent", rival=predicted + 30).outcome is Outcome.confirmed
+    assert covers(found, 20.0, "exponent", rival=19.0).outcome is Outcome.refuted

@@ -122,9 +122,19 @@ def test_an_unfinished_run_is_undecided():
     assert detect_limit(run(local_pair(1.0, 0.1), pt.gradient_descent(0.01), 3)).kind == "undecided"
 
 
-def test_too_many_selections_are_refused():
-    with pytest.raises(ArgumentError, match="'data' argument"):
-        locally_optimal_selections(random_tokens(10, 3, 5, 0))
+def test_beyond_the_limit_only_selections_one_sample_away_are_tried():
+    data = local_pair(1.0, 0.1)
+    assert [found.tokens for found in locally_optimal_selections(data, limit=3, around=(0, 0))] == [(1, 0)]
+    assert [found.tokens for found in locally_optimal_selections(data, limit=3)] == [(1, 1), (1, 0)]
+    many = random_tokens(10, 3, 30, 0)  # 3^10 selections
+    assert tuple(int(token) for token in many.optimal) in {found.tokens for found in locally_optimal_selections(many)}
+
+
+def test_too_many_flips_and_a_wrong_centre_are_refused():
+    with pytest.raises(ArgumentError, match="'limit' argument"):
+        locally_optimal_selections(random_tokens(10, 3, 5, 0), limit=20)
+    with pytest.raises(ArgumentError, match="'selection' argument"):
+        locally_optimal_selections(random_tokens(10, 3, 5, 0), around=(0, 0))
 
 
 def test_limit_of_a_classification_run_is_refused():

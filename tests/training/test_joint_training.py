@@ -1,5 +1,7 @@
 """Joint training: dense plain loops, exact step lengths, invariances, the table of Figure 3, and endings."""
 
+from decimal import Decimal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -175,26 +177,26 @@ def test_a_batch_is_its_members():
         )
 
 
-# 1 - corr of W at 10, 100, 1000, 10000; log L; |W|; |u| at 10000: published with the specification of the experiment.
+# 1 - corr of W at 10, 100, 1000, 10000; log L; |W|; |u| at 10000: published with the specification of the experiment, which
+# prints 0.292 for the 0.291 of Eq. (13): that is its iterate 999 (0.29151), a plain loop has 0.291455 at 1000.
 FIGURE_3 = {
     "GD": ((0.371, 5.24e-2, 2.43e-2, 1.72e-2), -7.505, 1.539, 5.614),
     "NGD": ((0.257, 1.75e-3, 1.67e-5, 1.66e-7), -674.4, 499.8, 500.0),
-    "Eq. (13)": ((0.439, 0.392, 0.292, 0.188), -3.371, 0.414, 3.091),
+    "Eq. (13)": ((0.439, 0.392, 0.291, 0.188), -3.371, 0.414, 3.091),
     "joint NGD": ((0.414, 2.02e-2, 4.33e-3, 1.85e-3), -673.9, 4.737, 499.6),
-    "Polyak": ((1.39e-2, 3.63e-3, 1.65e-3, 9.36e-4), -9999.6, 6.656, 7414.0),
+    "Polyak": ((1.39e-2, 3.63e-3, 1.65e-3, 9.36e-4), -9999.6, 6.656, 7414),
     "Polyak, cap 100": ((1.83e-2, 1.39e-2, 1.18e-2, 1.04e-2), -14.41, 2.002, 10.72),
 }
 
 
 @pytest.mark.parametrize("name", FIGURE_3)
-def test_figure_3_is_reproduced_to_three_digits(name):
+def test_figure_3_is_reproduced_to_every_printed_digit(name):
     run, found = evidence.fleet(name)[0], evidence.references()[0]
     directions, log_loss, norm_W, norm_u = FIGURE_3[name]
     at = np.searchsorted(run.steps, [10, 100, 1000, 10_000])
-    np.testing.assert_allclose(joint_misalignments(run, found.attention.weight)[at], directions, rtol=5e-3)
-    np.testing.assert_allclose(
-        [run.log_loss[-1], run.norm_W[-1], run.norm_u[-1]], [log_loss, norm_W, norm_u], rtol=1e-3
-    )
+    measured = [*joint_misalignments(run, found.attention.weight)[at], run.log_loss[-1], run.norm_W[-1], run.norm_u[-1]]
+    for value, printed in zip(measured, [*directions, log_loss, norm_W, norm_u], strict=True):
+        assert abs(value - printed) <= 0.5 * 10.0 ** Decimal(repr(printed)).as_tuple().exponent, (value, printed)
     assert run.status is Status.out_of_steps
 
 

@@ -42,9 +42,8 @@ class Settling(eqx.Module):
 
     @property
     def reach(self) -> float:
-        """Interval over seeds plus the drift between the halves."""
-        spread = self.late.half_width if self.late.runs > 1 else 0.0
-        return spread + abs(self.late.slope - self.early.slope)
+        """Interval over seeds plus the drift between the halves; NaN for a single run, which has no interval."""
+        return self.late.half_width + abs(self.late.slope - self.early.slope)
 
     @property
     def low(self) -> float:
@@ -55,7 +54,7 @@ class Settling(eqx.Module):
         return self.late.slope + self.reach
 
     def __str__(self) -> str:
-        return f"{self.late.slope:.5f} ± {self.reach:.5f}"
+        return f"{self.late.slope:.5f} ± {self.reach:.5f}" if self.late.runs > 1 else f"{self.late.slope:.5f}"
 
 
 def _fit(x: np.ndarray, y: np.ndarray, window: tuple[float, float], owner: str, scale: Callable, log_y: bool) -> float:

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..errors import ArgumentError
 from ..reading import Reading
+from ..settings.base import Setting
 from .geometry import L2, Linf
 from .memory import HeavyBall, NoMemory
 from .step_rules import AbstractStepRule, Constant, Normalised, Polyak
@@ -104,9 +106,24 @@ def momentum(length: object, beta: object = 0.9, cap: object = jnp.inf) -> Desce
     return Descent(Normalised(length, cap), L2(), HeavyBall(beta))
 
 
-def polyak(c: object = 1.0, cap: object = jnp.inf) -> Descent:
-    """theta - (L - L*) / (c |grad L|^2) * grad L."""
-    return Descent(Polyak(c, cap))
+def polyak(c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0) -> Descent:
+    """theta - (L - L*) / (c |grad L|^2) * grad L, with an L* that is too low by `gap`."""
+    return Descent(Polyak(c, cap, gap))
+
+
+def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object = jnp.inf) -> Descent:
+    """Polyak's step with your own estimate `target` of the infimum, which must not lie above it.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.local_pair(), pt.Direct(), pt.Exponential())
+    >>> print(f"{setting.infimum().value:.4f} {float(polyak_towards(setting, 0.6).rule.gap):.4f}")
+    0.6364 0.0364
+    """
+    infimum = setting.infimum().value
+    if not target <= infimum:
+        fix = "lower it: a step towards an unreachable value overshoots"
+        raise ArgumentError("target", "polyak_towards", f"at most the infimum {infimum:.8g}", target, fix)
+    return polyak(c, cap, infimum - target)
 
 
 def sign_descent(length: object) -> Descent:

@@ -86,7 +86,8 @@ class Polyak(AbstractStepRule):
     $\theta - \nabla\varphi / (c\|\nabla\varphi\|^2)$: the loss never appears, so nothing underflows.
 
     **Hypotheses:** $L^\star$ is the infimum on the component being descended. On a plateau above it the linear model sends the
-    step to infinity; without a cap the run then ends as `diverging_step`.
+    step to infinity; without a cap the run then ends as `diverging_step`. So it does near the end where the assumed
+    infimum is too low by a positive `gap`: then $L - L^\star$ never gets below it.
 
     !!! example
         >>> import penchant as pt
@@ -101,10 +102,19 @@ class Polyak(AbstractStepRule):
 
     c: Float[Array, "*b"]
     cap: Float[Array, "*b"]
+    gap: Float[Array, "*b"]
 
-    def __init__(self, c: object = 1.0, cap: object = jnp.inf):
+    def __init__(self, c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0):
         self.c, self.cap = positive(c, "c", "Polyak"), positive(cap, "cap", "Polyak")
+        found = np.asarray(gap, float)
+        if found.ndim > 1 or found.size == 0 or not np.all((found >= 0) & (found < np.inf)):
+            wanted = "nonnegative and finite: a number, or a list of them"
+            raise ArgumentError(
+                "gap", "Polyak", wanted, gap, "an assumed infimum above the true one sends steps uphill"
+            )
+        self.gap = jnp.asarray(found)
 
     def factor(self, reading, dual_norm):
-        wanted = jnp.exp(reading.log_excess - reading.log_scale) / (self.c * dual_norm**2)
-        return _capped(wanted, self.cap, reading, reading.log_relative_slope < jnp.log(_FLAT))
+        log_excess = jnp.logaddexp(reading.log_excess, jnp.log(self.gap))  # log(0) is -inf: nothing is added
+        wanted = jnp.exp(log_excess - reading.log_scale) / (self.c * dual_norm**2)
+        return _capped(wanted, self.cap, reading, reading.log_gradient_norm - log_excess < jnp.log(_FLAT))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 
 
 def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
@@ -29,6 +29,12 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, l
             name, owner, f"between {1 / limit:.0e} and {limit:.0e} in size", f"a largest entry of {largest:.3g}", fix
         )
     return array
+
+
+def warn_of_float32(value: Any, name: str, owner: str) -> None:
+    """Everything is computed in float64, but float32 data are only known to seven digits."""
+    if getattr(value, "dtype", None) == np.float32:
+        warn(f"`{owner}` was given float32 {name} and computes in float64: their margins are right to seven digits.")
 
 
 def symmetric_matrix(value: Any, name: str, owner: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, warn
 from .base import Setting
-from .check import real_array
+from .check import real_array, warn_of_float32
 from .classification import Classification
 from .losses import AbstractLoss
 from .parametrisations import Euclidean
@@ -127,11 +127,7 @@ def deep_linear(
     >>> deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True).data.signed.tolist()
     [[0.75, 0.0], [-0.0, 1.0]]
     """
-    if getattr(inputs, "dtype", None) == np.float32:
-        text = (
-            "`deep_linear` was given float32 inputs and computes in float64: their margins are right to seven digits."
-        )
-        warn(text)
+    warn_of_float32(inputs, "inputs", "deep_linear")
     inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
     lengths = np.linalg.norm(inputs, axis=1)
     if normalise:

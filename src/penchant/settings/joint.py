@@ -10,10 +10,10 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, DegenerateSample
 from ..logspace import log_sum
-from .check import real_array, sign_labels
+from .check import real_array, sign_labels, warn_of_float32
 from .classification import Classification
 from .losses import AbstractLoss, Correlation
-from .tokens import TokenSelection, log_pull
+from .tokens import LARGEST, TokenSelection, log_pull
 
 
 class JointTokens(eqx.Module):
@@ -32,12 +32,15 @@ class JointTokens(eqx.Module):
     optimal: Int[Array, "n"]
 
     def __init__(self, tokens: Any, labels: Any, optimal: Any, *, queries: Any = None):
-        tokens = real_array(tokens, "tokens", "JointTokens", "(n, T, d)", 3)
+        warn_of_float32(tokens, "tokens", "JointTokens")
+        tokens = real_array(tokens, "tokens", "JointTokens", "(n, T, d)", 3, LARGEST)
         n, length, d = tokens.shape
         if length < 2:
             raise ArgumentError("tokens", "JointTokens", "at least two tokens per sample", f"T = {length}")
         labels = sign_labels(labels, "JointTokens", n)
-        queries = real_array(tokens[:, 0] if queries is None else queries, "queries", "JointTokens", "(n, d)", 2)
+        queries = real_array(
+            tokens[:, 0] if queries is None else queries, "queries", "JointTokens", "(n, d)", 2, LARGEST
+        )
         if queries.shape != (n, d):
             raise ArgumentError("queries", "JointTokens", f"of shape {(n, d)}", f"shape {queries.shape}")
         zero = np.flatnonzero(~queries.any(axis=1))

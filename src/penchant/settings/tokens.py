@@ -11,10 +11,10 @@ from jaxtyping import Array, Bool, Float, Int
 from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
 from ..logspace import log_sum, signed_log_sum, softplus
 from .base import Infimum, Weighing
-from .check import real_array, sign_labels
+from .check import real_array, sign_labels, warn_of_float32
 from .losses import AbstractLoss, Squared
 
-_LARGEST = 1e60  # the Gram matrix has products of four entries
+LARGEST = 1e60  # the Gram matrix has products of four entries
 _TIE = 1e-9  # scores closer than this, relative to the largest score, count as tied
 
 
@@ -46,7 +46,8 @@ class TokenSelection(eqx.Module):
         scores: Any = None,
         ties: str = "raise",
     ):
-        tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, _LARGEST)
+        warn_of_float32(tokens, "tokens", "TokenSelection")
+        tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, LARGEST)
         length = tokens.shape[1]
         if length < 2:
             raise ArgumentError("tokens", "TokenSelection", "at least two tokens per sample", f"T = {length}")
@@ -181,7 +182,7 @@ def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: 
 def _queries(tokens: np.ndarray, queries: Any) -> np.ndarray:
     if queries is None:
         queries = tokens[:, 0]
-    queries = real_array(queries, "queries", "TokenSelection", "(n, d)", 2, _LARGEST)
+    queries = real_array(queries, "queries", "TokenSelection", "(n, d)", 2, LARGEST)
     if len(queries) != len(tokens):
         raise ArgumentError("queries", "TokenSelection", f"one per sample ({len(tokens)})", f"{len(queries)}")
     zero = np.flatnonzero(~queries.any(axis=1))

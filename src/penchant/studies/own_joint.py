@@ -16,12 +16,21 @@ _PROGRAMS = {
 }
 
 
+_WORDS = {
+    "W, u": "attention matrix and decoder: the output is u' X' softmax(X W q) times the label, for tokens X and query q",
+    "log L": "natural logarithm of the joint loss, whose infimum is 0",
+    "predicted direction": "W_mm, the shortest W that selects the token named `optimal` in every sample by a margin of 1",
+    "decoder program": "shortest u that classifies the reached tokens with margin 1; samples with a positive multiplier support it",
+    **{f"{name} program": meaning for name, meaning in _PROGRAMS.items()},
+}
+
+
 def page(prediction: Prediction | None, run: JointTrajectory, verdict: Verdict, limit: JointLimit) -> Result:
     """Everything the report shows about one joint run."""
     statement = "No prediction." if prediction is None else prediction.theorem.statement
     finding = Finding(statement, verdict, "" if prediction is None else prediction.theorem.citation)
     tables = (_summary(prediction, run, limit), *(() if prediction is None else (_hypotheses(prediction),)))
-    return Result((finding,), _figures(prediction, run, limit), tables, {"run": run}, DEFINITIONS)
+    return Result((finding,), _figures(prediction, run, limit), tables, {"run": run}, DEFINITIONS | _WORDS)
 
 
 def _summary(prediction: Prediction | None, run: JointTrajectory, limit: JointLimit) -> Table:

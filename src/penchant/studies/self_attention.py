@@ -7,10 +7,12 @@ import numpy as np
 
 from ..diagnostics.attention import log_attention_loss
 from ..diagnostics.direction import misalignments
-from ..diagnostics.rates import log_log_slope
+from ..diagnostics.rates import log_log_slope, rate
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
+from ..references.base import Solution
 from ..references.bracket import bracket
+from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
 from ..settings.generators import signal_tokens
 from ..settings.losses import Exponential
@@ -35,8 +37,8 @@ def _preset(name: str, seed: int, antipodal: bool) -> tuple[Setting, float]:
     return Setting(data, Gram(data), Exponential()), 0.1
 
 
-def _rules(setting: Setting, length: float) -> dict:
-    largest = float(np.diag(np.asarray(setting.parametrisation.matrix)).max())
+def _rules(settings: list[Setting], length: float) -> dict:
+    largest = np.array([float(np.diag(np.asarray(one.parametrisation.matrix)).max()) for one in settings])
     return {
         "GD": gradient_descent(1.0),
         "NGD": normalised_descent(length),
@@ -48,16 +50,18 @@ def _rules(setting: Setting, length: float) -> dict:
     }
 
 
-def _row(name: str, run: Trajectory, reference: object) -> tuple:
-    distance = misalignments(run, reference)
+def _row(name: str, runs: list[Trajectory], references: list[Solution]) -> tuple:
+    """Values of the first run; exponents of all of them."""
+    run, distance = runs[0], misalignments(runs[0], references[0])
     shown = [float(np.exp(np.interp(np.log(step), np.log(run.steps[1:]), np.log(distance[1:])))) for step in _SHOWN]
-    slope = log_log_slope(run.steps, distance, (1e3, 1e4))
-    growth = log_log_slope(run.steps, run.norm, (1e3, 1e4))
+    pairs = zip(runs, references, strict=True)
+    slope = rate([log_log_slope(one.steps, misalignments(one, found), (1e3, 1e4)) for one, found in pairs])
+    growth = rate([log_log_slope(one.steps, one.norm, (1e3, 1e4)) for one in runs])
     return (
         name,
         *(f"{value:.3e}" for value in shown),
-        f"{growth:.4f}",
-        f"{slope:.4f}",
+        str(growth),
+        str(slope),
         f"{run.norm[-1]:.6g}",
         f"{run.log_excess[-1]:.6g}",
     )
@@ -65,12 +69,16 @@ def _row(name: str, run: Trajectory, reference: object) -> tuple:
 
 def run(seed: int, full: bool, progress: Callable[[str], None], antipodal: bool = False) -> Result:
     figures, tables, findings, kept = [], [], [], {}
+    seeds = range(seed, seed + (10 if full else 4))
     for preset in ("E",) if antipodal else ("E", "H"):
-        setting, length = _preset(preset, seed, antipodal)
-        runs, predictions = {}, {}
-        for name, rule in _rules(setting, length).items():
-            progress(f"preset {preset}: {name}")
-            runs[name] = train(setting, rule, steps=_STEPS, recorder=LogSpaced(121))
+        sets, (length, *_) = zip(*(_preset(preset, one, antipodal) for one in seeds), strict=True)
+        setting, references = sets[0], [max_margin(one.data) for one in sets]
+        runs, predictions, rows = {}, {}, []
+        for name, rule in _rules(list(sets), length).items():
+            progress(f"preset {preset}: {name}, {len(seeds)} data sets")
+            every = train(list(sets), rule, steps=_STEPS, recorder=LogSpaced(121))
+            rows.append(_row(name, every, references))
+            runs[name] = every[0]
             predictions[name] = predict(setting, rule)
             verdict = judge(predictions[name], runs[name])
             findings.append(
@@ -80,12 +88,12 @@ def run(seed: int, full: bool, progress: Callable[[str], None], antipodal: bool 
                     predictions[name].theorem.citation,
                 )
             )
-        reference = predictions["NGD"].reference
+        reference = references[0]
         progress(f"preset {preset}: gradient flow to margin 1e6")
         runs["gradient flow"] = train(setting, GradientFlow(), until=MarginAbove(1e6))
         kept |= {f"{preset}-{name}".replace(" ", "-").replace(",", ""): run for name, run in runs.items()}
         figures += _figures(preset, setting, runs, reference)
-        tables.append(_table(preset, runs, reference, setting))
+        tables.append(_table(preset, rows, references[0], seeds))
     if not antipodal:
         progress("why logarithms: the plain gradient against 60-digit arithmetic")
         figures.insert(0, naive_figure(seed))
@@ -98,7 +106,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None], antipodal: bool 
     return Result(tuple(findings), tuple(figures), tuple(tables), kept if full else {}, definitions)
 
 
-def _table(preset: str, runs: dict, reference: object, setting: Setting) -> Table:
+def _table(preset: str, rows: list[tuple], reference: Solution, seeds: range) -> Table:
     columns = (
         "rule",
         *(f"1 - corr, t={step}" for step in _SHOWN),
@@ -107,10 +115,11 @@ def _table(preset: str, runs: dict, reference: object, setting: Setting) -> Tabl
         "norm",
         "log excess",
     )
-    rows = tuple(_row(name, run, reference) for name, run in runs.items() if name != "gradient flow")
-    value = getattr(reference, "value", float("nan"))
-    caption = f"|W_mm| = {value:.10f}. Exponents: least squares of logarithms over steps 1e3 to 1e4."
-    return Table(f"table-{preset}", f"Preset {preset}: directions, exponents and norms", columns, rows, caption)
+    caption = (
+        f"Seed {seeds[0]}, |W_mm| = {reference.value:.10f}. Exponents: least squares of logarithms over steps 1e3 to 1e4, "
+        f"mean and 95 % Student interval over seeds {seeds[0]}-{seeds[-1]}."
+    )
+    return Table(f"table-{preset}", f"Preset {preset}: directions, exponents and norms", columns, tuple(rows), caption)
 
 
 def _figures(preset: str, setting: Setting, runs: dict, reference: object) -> list[Figure]:

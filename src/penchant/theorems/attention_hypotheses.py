@@ -173,6 +173,20 @@ def stability_number(data: Any, reference: Solution) -> float:
     return float(reference.value**2 * np.linalg.eigvalsh(across)[-1])
 
 
+def critical_length(data: Any, reference: Solution) -> float:
+    """2 |W_mm| / chi: normalised steps longer than this oscillate across the limit direction, and |W| grows by less than them."""
+    chi = stability_number(data, reference)
+    return 2 * reference.value / chi if chi > 1e-12 else float("inf")  # one support vector: there is nothing to cross
+
+
+def stable_normalised(data: Any, reference: Solution, length: float) -> Hypothesis:
+    """Normalised steps do not oscillate across the limit direction."""
+    critical = critical_length(data, reference)
+    return Hypothesis(
+        "stable_steps", bool(length < critical), float(critical - length), "", f"2 |W_mm| / chi = {critical:.4g}"
+    )
+
+
 def stable_polyak(data: Any, reference: Solution, c: float) -> Hypothesis:
     """Polyak's step does not oscillate across the limit direction: chi / c < 2."""
     ratio = stability_number(data, reference) / c

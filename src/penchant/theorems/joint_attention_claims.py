@@ -1,8 +1,9 @@
-"""Claims on joint training of attention and decoder: the theorems and lemmas, on the data of the paper's Figure 3."""
+"""Claims on joint training of attention and decoder: the theorems, on the data of the paper's Figure 3 and inside their conditions."""
 
 import numpy as np
 from scipy.special import lambertw
 
+from ..diagnostics.direction import misalignment
 from ..diagnostics.joint import (
     decoder_margins,
     joint_misalignments,
@@ -11,16 +12,26 @@ from ..diagnostics.joint import (
     score_gaps,
 )
 from ..diagnostics.rates import linear_slope, log_log_slope, rate, settling
-from ..optimisers.joint import BlockNormalised, scheduled_descent
+from ..optimisers.joint import scheduled_descent
 from ..settings.base import Setting
 from ..settings.joint import TokenGram
 from ..settings.losses import Exponential
-from ..training.joint import JointTrajectory, train_joint
-from ..training.recorders import Every
+from ..training.joint import JointTrajectory
 from ..verdict import Verdict, all_of, at_least, at_most, covers
 from .base import judge_direction
-from .joint_attention import JointScheduled, longest_token
-from .joint_attention_evidence import LENGTH, LONG, crowded, every_step, far_runs, figure_data, joint_claim, references
+from .joint_attention import JointScheduled, first_attention_step, longest_token
+from .joint_attention_evidence import (
+    LONG,
+    circumstances,
+    every_step,
+    far_circumstances,
+    far_runs,
+    figure_data,
+    joint_claim,
+    references,
+    watched,
+    watched_references,
+)
 from .joint_limits import JointReferences
 
 
@@ -32,15 +43,19 @@ def theorem2(planted: bool) -> Verdict:
         for run, found in zip(far_runs(), references(), strict=True)
     ]
     measured = settling(series, (1e3**power, 1e5**power), linear_slope)
-    return covers(measured, 1.0, "-d log L / d t^(1/3) over 3 length / |u_mm|, steps 1e3 to 1e5, seeds 0-9")
+    text = "-d log L / d t^(1/3) over 3 length / |u_mm|, steps 1e3 to 1e5, seeds 0-9"
+    return covers(measured, 1.0, text, far_circumstances(), rival=0.25)  # a quarter is what the proof guarantees
 
 
 def theorem8(planted: bool) -> Verdict:
     """log L_t <= log L_0 - (1 / (4 |u_mm|)) * sum of the lengths of the u-steps, at every one of 4000 steps."""
-    run, found = every_step(), references()[0]
-    walked = LENGTH * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
-    speed = (run.log_loss[0] - run.log_loss[1:]) * found.decoder.value / walked
-    return at_least(float(speed.min()), 1.0 if planted else 0.25, "smallest (log L_0 - log L_t) |u_mm| / (path of u)")
+    speeds = []
+    for group in ("figure", "inside"):
+        walked = watched(group)[1] * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
+        for run, found in zip(every_step(group), watched_references(group), strict=True):
+            speeds.append(np.min((run.log_loss[0] - run.log_loss[1:]) / walked) * found.decoder.value)
+    text = "smallest (log L_0 - log L_t) |u_mm| / (path of u), 4000 steps"
+    return at_least(float(min(speeds)), 1.0 if planted else 0.25, text, circumstances("figure", "inside"))
 
 
 def theorem3_direction(planted: bool) -> Verdict:
@@ -58,7 +73,7 @@ def theorem3_rate(planted: bool) -> Verdict:
         slopes.append(log_log_slope(np.log(np.maximum(run.steps, 1)), distance, (np.log(1e3), np.log(1e5))))
     found = rate(slopes)
     text = f"upper end of the exponent {found} of 1 - corr in log t, steps 1e3 to 1e5, seeds 0-9,"
-    return at_most(found.high, -3.0 if planted else -1.0, text)
+    return at_most(found.high, -3.0 if planted else -1.0, text, far_circumstances())
 
 
 def theorem3_softmax(planted: bool) -> Verdict:
@@ -69,7 +84,9 @@ def theorem3_softmax(planted: bool) -> Verdict:
     ]
     measured = settling(series, (np.log(1e3), np.log(1e5)), linear_slope)
     text = "exponent of 1/(1 - s_opt) in t times |W_mm| / length, steps 1e3 to 1e5, seeds 0-9"
-    return covers(measured, 1.5 if planted else 1.0, text)
+    return covers(
+        measured, 1.5 if planted else 1.0, text, far_circumstances(), rival=0.5
+    )  # a half is what Lemma 1 guarantees
 
 
 def lemma2_excess(run: JointTrajectory, found: JointReferences) -> np.ndarray:
@@ -87,19 +104,40 @@ def lemma2_excess(run: JointTrajectory, found: JointReferences) -> np.ndarray:
     return scale * np.exp(-np.real(lambertw(scale * run.norm_W[1:] / value)))
 
 
-def theorem9(planted: bool) -> Verdict:
-    """The proof's bound on 1 - corr with explicit constants, evaluated at every one of 4000 steps of Eq. (13).
+def _steps_bound(run: JointTrajectory, length: float, found: JointReferences) -> np.ndarray:
+    """The proof's bound on 1 - corr from step 2 on, where W has left zero: what was there, and what each step may add."""
+    norm = run.norm_W[2:]
+    lengths = length / (run.steps[2:] + 1.0)
+    growth = lengths * lemma2_excess(run, found)[1:] + lengths**2 / (2 * norm)
+    first = norm[0] * misalignment(run.weight(2), found.attention.weight)
+    return (first + np.append(0.0, np.cumsum(growth[:-1]))) / norm
 
-    The planted bound leaves out what each step may add.
+
+def theorem9(planted: bool) -> Verdict:
+    """The proof's bound on 1 - corr with explicit constants, on runs of Eq. (13) inside the theorem and with longer steps.
+
+    No 1 - corr exceeds 2, and the bound falls below that once |W| is some ten times |W_mm|. Under C4 |W| / |W_mm| is at most
+    log(t) / (4 B^2 |W_mm|): that takes exp(hundreds) of steps. With steps a thousand times as long the bound does say something.
+    Planted: the direction that W starts with, in place of W_mm.
     """
-    run, found = every_step(), references()[0]
-    first = 2  # W leaves zero at the second step
-    norm, distance = run.norm_W[first:], joint_misalignments(run, found.attention.weight)[first:]
-    lengths = LENGTH / (run.steps[first:] + 1.0)
-    growth = lengths * lemma2_excess(run, found)[first - 1 :] + lengths**2 / (2 * norm)
-    grown = norm[0] * distance[0] + (0.0 if planted else 1.0) * np.cumsum(growth[:-1])
-    worst = float(((distance * norm)[1:] / grown).max())
-    return at_most(worst, 1.0, "largest (1 - corr) / (bound of the proof), 4000 steps")
+    shown = np.unique(np.geomspace(1, 3998, 25).astype(int))  # the bound is an equality at its first step
+    worst, last, loose = 0.0, 0.0, np.inf
+    for group in ("inside", "long"):
+        for run, found in zip(every_step(group), watched_references(group), strict=True):
+            bound = _steps_bound(run, watched(group)[1], found)
+            target = first_attention_step(run.data) if planted else found.attention.weight
+            ratios = [misalignment(run.weight(int(k) + 2), target) / bound[k] for k in shown]
+            worst = max(worst, *ratios)
+            last, loose = (max(last, bound[-1]), loose) if group == "long" else (last, min(loose, bound[-1]))
+    return all_of(
+        at_most(
+            float(worst), 1.0, "largest (1 - corr) / (bound of the proof), 4000 steps", circumstances("inside", "long")
+        ),
+        at_most(float(last), 0.5, "bound at the last step with long steps, largest of the seeds"),
+        at_least(
+            float(loose), 2.0, "bound at the last step under C4, smallest of the seeds (nothing above 2 says anything)"
+        ),
+    )
 
 
 def _margin_errors() -> list[tuple[np.ndarray, np.ndarray]]:
@@ -113,63 +151,29 @@ def theorem4(planted: bool) -> Verdict:
 
     The second part: the error falls like a power of t, whose exponent is negative with its interval and its drift.
     """
-    run, found = every_step(), references()[0]
-    worst = float(np.nanmin(decoder_margins(run)) * found.decoder.value)
+    worst = min(
+        float(np.nanmin(decoder_margins(run)) * found.decoder.value)
+        for group in ("figure", "inside")
+        for run, found in zip(every_step(group), watched_references(group), strict=True)
+    )
     exponent = settling(_margin_errors(), (1e3, 1e5))
     text = f"upper end of the exponent {exponent} of the margin error of u, steps 1e3 to 1e5, seeds 0-9,"
     return all_of(
-        at_least(worst, 0.9 if planted else 0.25, "smallest margin of u_t over the best margin, 4000 steps"),
+        at_least(
+            worst,
+            0.9 if planted else 0.25,
+            "smallest margin of u_t over the best margin, 4000 steps",
+            f"{circumstances('figure', 'inside')}; exponent: {far_circumstances()}",
+        ),
         at_most(exponent.high, 0.0, text),
     )
 
 
 def theorem10(planted: bool) -> Verdict:
-    """The relative margin error of u falls like t^(-1/3), over 1e3 to 1e5 steps."""
+    """The relative margin error of u falls at least like t^(-1/3), over 1e3 to 1e5 steps: it falls somewhat faster."""
     found = rate([log_log_slope(steps, error, (1e3, 1e5)) for steps, error in _margin_errors()])
     text = f"upper end of the exponent {found} of the margin error of u, seeds 0-9,"
-    return at_most(found.high, -2 / 3 if planted else -1 / 3, text)
-
-
-def lemma3_gradient(planted: bool) -> Verdict:
-    """|grad_u log L| >= 1/(4 |u_mm|) at every step, and log L changes by at most B |du| + B^3 |u| |dW|."""
-    run, found = every_step(), references()[0]
-    slope = float(np.exp(run.log_slope_u.min()) * found.decoder.value)
-    bound = longest_token(run.data)
-    step = np.arange(4000) + 1.0
-    du, dW = LENGTH * step ** (-2 / 3), np.append(0.0, LENGTH / step[1:])
-    allowed = bound * du + bound**3 * np.maximum(run.norm_u[:-1], run.norm_u[1:]) * dW
-    change = float((np.abs(np.diff(run.log_loss)) / allowed).max())
-    return all_of(
-        at_least(slope, 1.0 if planted else 0.25, "smallest |grad_u log L| |u_mm|, 4000 steps"),
-        at_most(change, 1.0, "largest |change of log L| / (B |du| + B^3 |u| |dW|)"),
-    )
-
-
-def lemma12(planted: bool) -> Verdict:
-    """|u_t| <= 3 length t^(1/3) and |W_t| <= length log t at every step."""
-    run = every_step()
-    scale = 0.5 if planted else 1.0
-    steps = run.steps[1:]
-    return all_of(
-        at_most(
-            float((run.norm_u[1:] / (3 * LENGTH * np.cbrt(steps))).max()), scale, "largest |u_t| / (3 length t^(1/3))"
-        ),
-        at_most(float((run.norm_W[2:] / (LENGTH * np.log(steps[1:]))).max()), scale, "largest |W_t| / (length log t)"),
-    )
-
-
-def lemma13(planted: bool) -> Verdict:
-    """Score gaps and optimal attention never decrease, and losses of samples stay within a constant factor.
-
-    The planted run is on crowded data, where one sample ends on its other token.
-    """
-    run = train_joint(crowded(1), BlockNormalised(LENGTH), steps=4000, recorder=Every()) if planted else every_step()
-    share = optimal_entries(run, run.log_attention())
-    return all_of(
-        at_least(float(np.diff(score_gaps(run), axis=0).min()), 0.0, "smallest change of a score gap in a step"),
-        at_least(float(np.diff(share, axis=0).min()), -1e-12, "smallest change of log s_opt in a step"),
-        at_most(float(np.ptp(run.outputs, axis=1).max()), np.log(10.0), "largest log ratio of two samples' losses"),
-    )
+    return at_most(found.high, -2 / 3 if planted else -1 / 3, text, far_circumstances())
 
 
 CLAIMS = (
@@ -203,21 +207,14 @@ CLAIMS = (
     ),
     joint_claim(
         "theorem-9",
-        "The proof's bound on 1 - corr of W holds at every step, with explicit constants.",
+        "The proof's bound on 1 - corr of W holds with explicit constants: vacuous under C4, below 1/2 with steps a thousand times as long.",
         "Theorem 9 (appendix form of Theorem 3)",
         theorem9,
     ),
     joint_claim(
-        "theorem-10", "The margin error of u falls like t^(-1/3).", "Theorem 10 (appendix form of Theorem 4)", theorem10
-    ),
-    joint_claim(
-        "lemma-3", "|grad_u L| >= L / (4 |u_mm|), and log L is Lipschitz along steps.", "Lemma 3", lemma3_gradient
-    ),
-    joint_claim("lemma-12", "|u_t| <= 3 length t^(1/3) and |W_t| <= length log t.", "Lemma 12", lemma12),
-    joint_claim(
-        "lemma-13",
-        "Score gaps and optimal attention grow at every step, and losses stay comparable.",
-        "Lemma 13",
-        lemma13,
+        "theorem-10",
+        "The margin error of u falls at least like t^(-1/3).",
+        "Theorem 10 (appendix form of Theorem 4)",
+        theorem10,
     ),
 )

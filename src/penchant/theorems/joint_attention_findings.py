@@ -4,7 +4,7 @@ import numpy as np
 
 from ..diagnostics.direction import misalignment
 from ..diagnostics.joint import joint_misalignments
-from ..diagnostics.rates import settling
+from ..diagnostics.rates import log_log_slope, rate, settling
 from ..references.euclidean_margin import max_margin
 from ..settings.classification import Classification
 from ..settings.joint import JointTokens
@@ -27,7 +27,9 @@ from .joint_limits import detect_joint_limit, joint_references
 
 
 def without_support(planted: bool) -> Verdict:
-    """Theorem 3 with C1, C2 and C4 but one sample that does not support the decoder: Eq. (13) at the step length of C4.
+    """Theorem 3 with C1, C2 and C4, without C3: one sample does not support the decoder. Eq. (13) at the step length of C4.
+
+    This does not refute the theorem as stated: C3 implies full support, so no data fail C5 alone.
 
     The planted twin says the same of what W does turn to, the program of the supporting samples: that it stays away.
     """
@@ -36,9 +38,7 @@ def without_support(planted: bool) -> Verdict:
         text = f"lower end of the exponent {found} in log t of 1 - corr to the program of the supporting samples"
         return at_least(found.low, -1.0, text)
     orthogonality = max(1 - near_orthogonal(data).slack for data in leaning_data())
-    detail = (
-        f"seeds 0-6; C3 is missed by a factor {orthogonality:.3g}: it cannot hold here, because it implies full support"
-    )
+    detail = f"seeds 0-9; C3 is missed by a factor {orthogonality:.3g}: where it holds every sample supports the decoder, so the theorem as stated is not touched"
     text = f"upper end of the exponent {found} in log t of 1 - corr to W_mm, steps 1e3 to 1e5,"
     return at_most(found.high, -1.0, text, detail)
 
@@ -50,7 +50,7 @@ def repaired_scheduled(planted: bool) -> Verdict:
     """
     found = leaning_rate("Eq. (13)", "attention" if planted else "support_only")
     program = "all" if planted else "the supporting"
-    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-6,"
+    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
     return at_most(found.high, -1.0, text)
 
 
@@ -62,7 +62,8 @@ def repaired_block(planted: bool) -> Verdict:
         weight = found.attention.weight if planted else found.offset.weight
         series.append((run.steps, joint_misalignments(run, weight)))
     program = "program of all samples" if planted else "offset program"
-    return covers(settling(series, (1e3, 1e4)), -2.0, f"exponent of 1 - corr of W to the {program}, seeds 0-6")
+    text = f"exponent of 1 - corr of W to the {program}, seeds 0-9"
+    return covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0)
 
 
 def support_from_orthogonality(planted: bool) -> Verdict:
@@ -105,10 +106,10 @@ def left_out_margin(data: JointTokens) -> float:
 def reached_selection(planted: bool) -> Verdict:
     """The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
 
-    On every seed 1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and W
-    is ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one.
+    1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and on every seed W is
+    ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one.
     """
-    checks = []
+    slopes, apart = {"u": [], "W": []}, []
     for seed, run in crowded_runs("NGD").items():
         limit = detect_joint_limit(run)
         if limit.references is None:
@@ -116,14 +117,14 @@ def reached_selection(planted: bool) -> Verdict:
         named = {"W": limit.references.attention if planted else limit.references.offset, "u": limit.references.decoder}
         for block, program in named.items():
             distance = joint_misalignments(run, program.weight, block)
-            gain = float(distance[-1] / distance[np.searchsorted(run.steps, 10_000)])
-            text = f"seed {seed} ({limit.kind}): 1 - corr of {block} at 6e4 steps over that at 1e4"
-            checks.append(at_most(gain, 1 / 6, text))
-        apart = misalignment(limit.references.offset.weight, limit.references.attention.weight)
-        checks.append(
-            at_most(limit.offset / apart, 0.1, f"seed {seed}: 1 - corr of W over the distance of the programs")
-        )
-    return all_of(*checks)
+            slopes[block].append(log_log_slope(run.steps, distance, (1e4, 6e4)))
+        apart.append(limit.offset / misalignment(limit.references.offset.weight, limit.references.attention.weight))
+    rates = {block: rate(found) for block, found in slopes.items()}
+    text = "upper end of the exponent {} of 1 - corr of {}, steps 1e4 to 6e4, seeds 0-9, 13, 15,"
+    return all_of(
+        *(at_most(found.high, -1.0, text.format(found, block)) for block, found in rates.items()),
+        at_most(max(apart), 0.1, "1 - corr of W over the distance of the two programs, worst seed"),
+    )
 
 
 def other_tokens(planted: bool) -> Verdict:
@@ -143,7 +144,7 @@ def other_tokens(planted: bool) -> Verdict:
             best = joint_references(run.data).decoder.margin
             margins.append(f"seed {seed}: decoder margin {limit.references.decoder.margin:.4f} against {best:.4f}")
     return at_most(
-        float(max(counts)), 0.0, "samples on another token, worst of 5 crowded data sets", "; ".join(margins)
+        float(max(counts)), 0.0, "samples on another token, worst of 12 crowded data sets", "; ".join(margins)
     )
 
 
@@ -181,7 +182,7 @@ def block_alignment(planted: bool) -> Verdict:
     )
     block = settling(series, (1e3, 1e4))
     return all_of(
-        covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9"),
+        covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9", rival=-1.5),
         at_least(joint.low, -0.5, f"lower end of the exponent of 1 - corr, jointly normalised, {joint},"),
         at_most(float(losses), 0.01, "relative difference of their log losses at 1e4 steps, worst seed"),
     )
@@ -190,8 +191,8 @@ def block_alignment(planted: bool) -> Verdict:
 CLAIMS = (
     joint_claim(
         "theorem-3-without-support",
-        "The conclusion of Theorem 3 needs no full support of the decoder: with C1, C2 and C4 alone W turns to W_mm.",
-        "Theorem 3",
+        "Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.",
+        "Theorem 3 without its C3 (as stated, with C3, it is not refuted)",
         without_support,
         Outcome.refuted,
     ),
@@ -204,19 +205,19 @@ CLAIMS = (
     joint_claim(
         "theorem-3-repaired-scheduled",
         "Eq. (13) without full support: W turns to the maximum margin of the samples that support the decoder.",
-        "Theorem 3, repaired by us",
+        "Theorem 3 without its C3, by us",
         repaired_scheduled,
     ),
     joint_claim(
         "theorem-3-repaired-block",
         "Block-normalised descent without full support: 1 - corr of W to the offset program falls like t^-2.",
-        "Theorem 3, repaired by us",
+        "Theorem 3 without its C3, by us",
         repaired_block,
     ),
     joint_claim(
         "theorem-3-repaired",
         "Block-normalised descent: u tends to the decoder program and W to the offset program of the reached selection.",
-        "Theorem 3, repaired by us",
+        "Theorem 3 without its C3, by us",
         reached_selection,
     ),
     joint_claim(

@@ -1,6 +1,7 @@
 """Which tokens a run has settled on, and whether theory calls that a local direction."""
 
 from itertools import product
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -66,19 +67,36 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...]) -> Selecti
     return Selection(chosen, bool(gap.min() > 0), solution, float(gap.min()), sample)
 
 
-def locally_optimal_selections(data: TokenSelection, limit: int = 4096) -> list[Selection]:
-    """All locally optimal selections, by enumeration."""
+def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: Any = None) -> list[Selection]:
+    """All locally optimal selections, by enumeration; beyond `limit` selections only those within one sample of `around`.
+
+    `around` is the selection a run has reached (`detect_limit(run).tokens`), or the optimal one by default.
+
+    >>> from penchant.settings.generators import local_pair
+    >>> [found.tokens for found in locally_optimal_selections(local_pair(1.0, 0.1))]
+    [(1, 0), (1, 1)]
+    """
     n, length = data.scores.shape
-    if length**n > limit:
-        raise ArgumentError(
-            "data",
-            "locally_optimal_selections",
-            f"small enough for {limit} selections",
-            f"{length}^{n}",
-            "use `detect_limit(run)`",
-        )
-    found = (is_locally_optimal(data, tokens) for tokens in product(range(length), repeat=n))
+    tried = product(range(length), repeat=n) if length**n <= limit else _flips(data, around, limit)
+    found = (is_locally_optimal(data, tokens) for tokens in tried)
     return [selection for selection in found if selection.locally_optimal]
+
+
+def _flips(data: TokenSelection, around: Any, limit: int) -> list[tuple[int, ...]]:
+    """A selection and all that differ from it in one sample."""
+    n, length = data.scores.shape
+    if n * (length - 1) + 1 > limit:
+        found = f"{n * (length - 1) + 1} selections within one sample"
+        raise ArgumentError("limit", "locally_optimal_selections", "at least the number of flips", found)
+    first = np.asarray(data.optimal if around is None else around)
+    data.select(first)  # names what is wrong with it
+    tried = [first]
+    for sample, token in product(range(n), range(length)):
+        if token != first[sample]:
+            flipped = first.copy()
+            flipped[sample] = token
+            tried.append(flipped)
+    return [tuple(int(token) for token in tokens) for tokens in tried]
 
 
 def detect_limit(run: Trajectory) -> Limit:

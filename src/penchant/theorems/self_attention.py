@@ -92,7 +92,12 @@ class AttentionNormalisedDescent(_AttentionTheorem):
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         length = float(np.max(optimiser.rule.length))
-        return (*_shared(setting, reference, length), conditions.short_steps(length, setting.data))
+        short = conditions.short_steps(length, setting.data)
+        return (
+            *_shared(setting, reference, length),
+            short,
+            conditions.stable_normalised(setting.data, reference, length),
+        )
 
 
 class AttentionGradientDescent(_AttentionTheorem):
@@ -134,7 +139,9 @@ class AttentionPolyak(_AttentionTheorem):
         free = Hypothesis(
             "uncapped", uncapped, 0.0 if uncapped else -1.0, "", "once a cap binds, the rule is gradient descent"
         )
-        return (*_shared(setting, reference, 0.0), conditions.stable_polyak(setting.data, reference, c), free)
+        gap = float(np.max(optimiser.rule.gap))
+        exact = Hypothesis("exact_infimum", gap == 0, -gap, "", "minus the gap below the infimum that the step assumes")
+        return (*_shared(setting, reference, 0.0), conditions.stable_polyak(setting.data, reference, c), free, exact)
 
 
 class AttentionConjecture(_AttentionTheorem):

@@ -4,16 +4,29 @@ import numpy as np
 
 from ..diagnostics.attention import log_attention_loss
 from ..diagnostics.direction import misalignments
+from ..diagnostics.rates import linear_slope, settling
 from ..flow.flow import GradientFlow
-from ..optimisers.base import polyak
+from ..optimisers.base import normalised_descent, polyak
 from ..training.events import MarginAbove
-from ..training.recorders import LogSpaced
+from ..training.recorders import At
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import Verdict, all_of, at_least, at_most, close, covers
+from ..verdict import Verdict, all_of, at_most, close, covers
 from . import attention_hypotheses as conditions
 from .base import Claim
-from .self_attention_evidence import LENGTH, PAPER, flow_run, measured_rate, preset, run_of, sharp_constant
+from .self_attention_evidence import (
+    LENGTH,
+    PAPER,
+    SEEDS,
+    flow_run,
+    measured_rate,
+    preset,
+    run_of,
+    sharp_constant,
+    ten_runs,
+)
+
+_LATE = At(tuple(range(2500, 10_000, 125)))
 
 
 def _constant(run: Trajectory, planted: bool, name: str) -> Verdict:
@@ -36,18 +49,15 @@ def flow_constant(planted: bool) -> Verdict:
 
 def attention_slope(planted: bool) -> Verdict:
     """log(1 - s_opt) falls by exactly length / |W_mm| per step in the end; the theorem guarantees 8 B^2 times less."""
-    setting, reference = preset("E")
-    run = run_of("ngd")
-    loss = log_attention_loss(run).mean(axis=1)
-    late = run.steps >= 1000
-    slope = float(np.polyfit(run.steps[late], loss[late], 1)[0])
-    square = conditions.token_bound(setting.data) ** 2
-    return close(
-        -slope,
-        LENGTH["E"] / reference.value / (8 * square if planted else 1.0),
-        1e-3,
-        "decrease of log(1 - s_opt) per step",
-    )
+    series = [
+        (run.steps, -log_attention_loss(run).mean(axis=1) * found.value / LENGTH["E"]) for run, found in ten_runs("ngd")
+    ]
+    measured = settling(series, (1e3, 1e4), linear_slope)
+    guaranteed = 1 / (8 * conditions.token_bound(preset("E")[0].data) ** 2)
+    text = "decrease of log(1 - s_opt) per step over length / |W_mm|, steps 1e3 to 1e4, seeds 0-9"
+    return covers(
+        measured, guaranteed if planted else 1.0, text, rival=0.5
+    )  # a half is what Lemma 1 guarantees per |W|
 
 
 def flow_time(planted: bool) -> Verdict:
@@ -66,29 +76,58 @@ def flow_far(planted: bool) -> Verdict:
 
 
 def polyak_drop(planted: bool) -> Verdict:
-    """A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise (preset H, c = 1 and 2)."""
-    setting, reference = preset("H")
-    chi = conditions.stability_number(setting.data, reference)
-    checks = [at_least(chi, 2.0, "chi of preset H")]
-    for c in (1.0, 2.0):
-        run = train(setting, polyak(c), steps=10_000, recorder=LogSpaced(120))
-        late = run.steps >= 5000
-        drop = -c * float(np.polyfit(run.steps[late], run.log_excess[late], 1)[0])
-        if (chi / c < 2) != planted:
-            checks.append(
-                close(drop, 1.0, 2e-4, f"drop of log(L - L*) per step times c, c = {c:g}, chi/c = {chi / c:.4g}")
-            )
-        else:
-            checks.append(
-                at_most(drop, 1 - 1e-3, f"drop of log(L - L*) per step times c, c = {c:g}, chi/c = {chi / c:.4g}")
-            )
+    """A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise: preset H, seeds 0-9.
+
+    chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round.
+    """
+    settings, references = zip(*(preset("H", seed) for seed in SEEDS), strict=True)
+    chi = np.array(
+        [conditions.stability_number(one.data, found) for one, found in zip(settings, references, strict=True)]
+    )
+    checks = []
+    for c in (1.0, 1.5, 2.0):
+        runs = train(list(settings), polyak(c), steps=10_000, recorder=_LATE)
+        series = [(run.steps, -c * run.log_excess) for run in runs]
+        stable = (chi / c < 2) != planted
+        kept = [one for one, calm in zip(series, stable, strict=True) if calm]
+        shaken = [
+            settling([one], (2.5e3, 1e4), linear_slope) for one, calm in zip(series, stable, strict=True) if not calm
+        ]
+        if len(kept) > 1:
+            text = f"drop of log(L - L*) per step times c, c = {c:g}, {len(kept)} seeds with chi/c < 2"
+            checks.append(covers(settling(kept, (2.5e3, 1e4), linear_slope), 1.0, text, rival=0.99))
+        if shaken:
+            worst = max(max(one.early.slope, one.late.slope) for one in shaken)
+            text = f"largest drop times c of the {len(shaken)} seeds with chi/c > 2, in either half of the window, c = {c:g}"
+            checks.append(at_most(worst, 1 - 1e-3, text))
     return all_of(*checks)
+
+
+def critical_steps(planted: bool) -> Verdict:
+    """|W| grows by the whole length of a normalised step up to 2 |W_mm| / chi, and by less beyond: preset H, one per cent either side.
+
+    Planted: up to twice that length.
+    """
+    settings, references = zip(*(preset("H", seed) for seed in SEEDS), strict=True)
+    pairs = zip(settings, references, strict=True)
+    critical = np.array([conditions.critical_length(one.data, found) for one, found in pairs]) * (2 if planted else 1)
+    growth = []
+    for lengths in (0.99 * critical, 1.01 * critical):
+        runs = train(list(settings), normalised_descent(lengths), steps=10_000, recorder=_LATE)
+        series = [(run.steps, run.norm / length) for run, length in zip(runs, lengths, strict=True)]
+        growth.append(settling(series, (2.5e3, 1e4), linear_slope))
+    text = "growth of |W| per step over its length, at {} times 2 |W_mm| / chi, steps 2.5e3 to 1e4, seeds 0-9"
+    return all_of(
+        covers(growth[0], 1.0, text.format("0.99"), rival=0.999),
+        at_most(growth[1].high, 0.999, f"upper end of the {text.format('1.01')},"),
+    )
 
 
 def acceleration(planted: bool) -> Verdict:
     """The dual-accelerated rule: 1 - corr like t^-4."""
     found = measured_rate("accelerated")
-    return covers(found, -2.0 if planted else -4.0, "exponent of 1 - corr, steps 1e3 to 1e4, seeds 0-4")
+    text = "exponent of 1 - corr, steps 1e3 to 1e4, seeds 0-9"
+    return covers(found, -2.0 if planted else -4.0, text, rival=-3.0)
 
 
 CLAIMS = (
@@ -127,6 +166,13 @@ CLAIMS = (
         "A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.",
         "derived for penchant",
         polyak_drop,
+    ),
+    Claim(
+        "self-attention/critical-length",
+        PAPER,
+        "Normalised descent does not oscillate across W_mm if and only if its length is below 2 |W_mm| / chi.",
+        "derived for penchant",
+        critical_steps,
     ),
     Claim(
         "self-attention/acceleration",

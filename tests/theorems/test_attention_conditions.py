@@ -1,0 +1,94 @@
+"""Conditions of the theorems on token selection, against formulas written out by hand."""
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.settings.generators import local_pair, random_tokens, signal_tokens
+from penchant.settings.tokens import TokenSelection
+from penchant.theorems import attention_hypotheses as conditions
+
+
+def force(gap, share):
+    """F(s) of a sample whose optimal score and score gap are both `gap`, exponential loss."""
+    return gap * np.exp(-gap * share) * share * (1 - share)
+
+
+@pytest.mark.parametrize(("square", "ratio"), [(6.0, 2.9186), (5.0, 2.8480)])
+def test_the_pairwise_condition_on_the_pair(square, ratio):
+    """Features e_1 and e_2 - 2 e_1 with one common query: K = ((1, -2), (-2, 5)); the longest token has B^2 = 6."""
+    floor = 1 / (1 + np.exp(2 * square * 0.05))
+    s = np.linspace(floor, 1, 100_001)
+    low = s[s <= 0.5]
+    strongest = [force(gap, s).max() for gap in (1.0, 0.1)]
+    weakest = [force(gap, low).min() for gap in (1.0, 0.1)]
+    wanted = max(2 * strongest[1] / weakest[0], 2 * strongest[0] / (5 * weakest[1]))
+    found = conditions.near_orthogonal_pairs(local_pair(1.0, 0.1), pt.Exponential(), floor)
+    assert 1 - found.slack == pytest.approx(wanted, rel=1e-5)
+    assert wanted == pytest.approx(ratio, abs=5e-5)
+    assert found.offender == "sample 1 token 0"
+
+
+def test_the_floor_of_attention_uses_the_longest_token():
+    data = local_pair(1.0, 0.1)
+    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    assert conditions.token_bound(data) ** 2 == pytest.approx(6.0, rel=1e-14)
+    assert conditions.attention_floor(setting, setting.start(), 0.05) == pytest.approx(1 / (1 + np.exp(0.6)), rel=1e-14)
+
+
+def test_normalised_steps_beyond_the_critical_length_oscillate():
+    data = signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
+    best = pt.max_margin(data)
+    critical = conditions.critical_length(data, best)
+    assert critical == pytest.approx(2 * best.value / conditions.stability_number(data, best), rel=1e-14)
+    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    runs = pt.train(
+        setting, pt.normalised_descent([0.95 * critical, 1.05 * critical]), steps=4000, recorder=pt.At((2000,))
+    )
+    growth = [float(run.norm[-1] - run.norm[-2]) / 2000 for run in runs]
+    assert growth[0] / (0.95 * critical) == pytest.approx(1.0, abs=1e-5)
+    assert growth[1] / (1.05 * critical) < 0.99
+    held = {one.name: one.holds for one in pt.predict(setting, pt.normalised_descent(1.05 * critical)).hypotheses}
+    assert held["stable_steps"] is False
+
+
+def test_one_support_vector_leaves_nothing_to_cross():
+    data = TokenSelection([[[1.0, 2.0], [-0.5, 0.3]]], scores=[[0.7, -0.4]])
+    assert conditions.critical_length(data, pt.max_margin(data)) == np.inf
+
+
+def test_polyak_with_a_lower_target_takes_the_longer_steps_of_its_formula():
+    data = random_tokens(3, 3, 6, 1)
+    setting = pt.Setting(data, pt.Direct(), pt.Exponential())
+    infimum = setting.infimum().value
+    run = pt.train(setting, pt.polyak_towards(setting, infimum - 0.2, 2.0), steps=3, recorder=pt.Every())
+    for k in range(3):
+        step = np.linalg.norm(run.weight(k + 1) - run.weight(k))
+        excess, slope = np.exp(run.log_excess[k]), np.exp(run.log_slope[k])
+        assert step == pytest.approx((excess + 0.2) / (2 * excess * slope), rel=1e-10)
+    held = {one.name: one.slack for one in pt.predict(setting, pt.polyak(gap=0.2)).hypotheses}
+    assert held["exact_infimum"] == -0.2
+
+
+@pytest.mark.parametrize(
+    "make", [lambda s: pt.polyak_towards(s, s.infimum().value + 0.1), lambda s: pt.polyak(gap=-0.1)]
+)
+def test_targets_above_the_infimum_are_refused(make):
+    data = random_tokens(3, 3, 6, 1)
+    with pytest.raises(pt.PenchantError, match=r"target|gap"):
+        make(pt.Setting(data, pt.Direct(), pt.Exponential()))
+
+
+@pytest.mark.parametrize(
+    "make", [lambda x: TokenSelection(x, scores=[[0.0, 1.0]]), lambda x: pt.JointTokens(x, [1], [0])]
+)
+def test_float32_tokens_are_announced(make):
+    with pytest.warns(pt.PenchantWarning, match="float32 tokens"):
+        data = make(np.array([[[1.0, 0.1], [0.0, 1.0]]], np.float32))
+    assert data.tokens.dtype == np.float64
+
+
+@pytest.mark.parametrize("size", [1e61, 1e99])
+def test_joint_tokens_whose_products_overflow_are_refused_by_name(size):
+    with pytest.raises(pt.PenchantError, match="JointTokens"):
+        pt.JointTokens(size * np.eye(2)[None], [1], [0])
