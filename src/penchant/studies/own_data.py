@@ -10,12 +10,13 @@ from ..diagnostics.rates import log_log_slope
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..references.bracket import Bracket, Euclidean, bracket
+from ..settings.deep_linear import DeepLinear
 from ..settings.regression import Regression
 from ..theorems.base import Prediction
 from ..theorems.key_query import norm_of
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
-from . import own_regression
+from . import own_deep_linear, own_regression
 from .base import Figure, Line, Result, Table
 from .own_pages import assemble, axis, hypotheses, places, series, summary, where
 
@@ -55,8 +56,10 @@ def measured_rate(run: Trajectory, distance: np.ndarray, optimiser: Any) -> str:
 def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Table, ...]:
     found, own = prediction.reference.bracket, own_bracket(run, prediction=prediction)
     distance = misalignments(run, prediction.reference)
+    deep = isinstance(run.setting.parametrisation, DeepLinear)
+    rate = own_deep_linear.measured_rate(run, prediction) if deep else measured_rate(run, distance, optimiser)
     rows = (
-        ("measured rate", measured_rate(run, distance, optimiser)),
+        ("measured rate", rate),
         ("best norm, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
         ("best norm, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
         ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
@@ -91,4 +94,10 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
         series("excess", "Log excess", along, ("log(L - L*)", run.log_excess[1:]), excess, (scale,)),
         series("certificate", "The run certifies itself", along, ("certified gap", gaps), width, (scale, "log")),
     )
-    return assemble(prediction, run, verdict, figures, tables(prediction, run, optimiser))
+    shown = tables(prediction, run, optimiser)
+    words: dict[str, str] = {}
+    if isinstance(run.setting.parametrisation, DeepLinear):
+        words = own_deep_linear.WORDS
+        figures += own_deep_linear.figures(run, prediction)
+        shown += own_deep_linear.tables(run, prediction)
+    return assemble(prediction, run, verdict, figures, shown, words)

@@ -54,6 +54,13 @@ def where(name: str, columns: tuple[str, str], found: dict[str, float]) -> Table
     return Table(name, "Where the run is", columns, rows, "The reference first, then its rivals.")
 
 
-def assemble(prediction: Prediction, run: Trajectory, verdict: Verdict, figures: tuple, tables: tuple) -> Result:
+def assemble(
+    prediction: Prediction,
+    run: Trajectory,
+    verdict: Verdict,
+    figures: tuple,
+    tables: tuple,
+    words: dict[str, str] | None = None,
+) -> Result:
     finding = Finding(prediction.theorem.statement, verdict, prediction.theorem.citation)
-    return Result((finding,), figures, tables, {"run": run}, DEFINITIONS)
+    return Result((finding,), figures, tables, {"run": run}, DEFINITIONS | (words or {}))
