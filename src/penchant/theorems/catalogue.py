@@ -37,6 +37,7 @@ from . import (
     self_attention_claims,
     self_attention_sharp_claims,
     sparse_recovery_claims,
+    time_window_claims,
 )
 from .base import Claim, Prediction, Theorem
 
@@ -56,6 +57,7 @@ _EVIDENCE = (
     interpolation_claims,
     q_alpha_claims,
     sparse_recovery_claims,
+    time_window_claims,
     isometry_claims,
     notes_slips_claims,
     noise_claims,

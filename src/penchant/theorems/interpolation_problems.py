@@ -28,8 +28,8 @@ def dense() -> tuple[Regression, np.ndarray]:
 
 
 @cache
-def sparse() -> tuple[Regression, np.ndarray]:
-    return sparse_regression()
+def sparse(seed: int = 0) -> tuple[Regression, np.ndarray]:
+    return sparse_regression(seed=seed)
 
 
 def signed(alpha: float) -> Setting:
@@ -37,22 +37,26 @@ def signed(alpha: float) -> Setting:
 
 
 @cache
-def path_at(alphas: tuple[float, ...]) -> list[Interpolant]:
+def path_at(alphas: tuple[float, ...], seed: int = 0) -> list[Interpolant]:
     """Minimisers of Q_alpha on the embedded sparse data."""
-    return potential_path(sparse()[0], q_alpha(1.0, 100), tuple(np.log(alphas)))
+    return potential_path(sparse(seed)[0], q_alpha(1.0, 100), tuple(np.log(alphas)))
 
 
-def parameter_flow(inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float) -> np.ndarray:
-    """w+ and w- by a general integrator on the parameters themselves: an independent route."""
+def parameter_flow(
+    inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """w+ and w- by a general integrator on the parameters themselves, an independent route, and the integral of the residuals."""
     d = inputs.shape[1]
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
-        plus, minus = state[:d], state[d:]
-        slope = 2 * (inputs @ (plus**2 - minus**2) - targets) @ inputs
-        return np.concatenate([-slope * plus, slope * minus])
+        plus, minus = state[:d], state[d : 2 * d]
+        residual = inputs @ (plus**2 - minus**2) - targets
+        slope = 2 * residual @ inputs
+        return np.concatenate([-slope * plus, slope * minus, residual])
 
-    found = solve_ivp(field, (0, time), np.ravel(start), method="LSODA", rtol=1e-11, atol=1e-13)
-    return found.y[:, -1].reshape(2, d)
+    begin = np.concatenate([np.ravel(start), np.zeros(len(targets))])
+    found = solve_ivp(field, (0, time), begin, method="LSODA", rtol=1e-11, atol=1e-13)
+    return found.y[: 2 * d, -1].reshape(2, d), found.y[2 * d :, -1]
 
 
 def strict_dual(data: Regression, weight: np.ndarray, *, nonnegative: bool = False) -> float:

@@ -7,7 +7,8 @@ from ..verdict import Outcome, Verdict, all_of, at_least, at_most
 from .base import Claim
 from .interpolation_problems import DERIVED, PAPER
 from .linear_models import NOTES
-from .sparse_recovery_claims import error_at, single_run
+from .sparse_recovery_claims import single_run
+from .time_window_claims import error_at
 
 
 def _products(delta_of: int, factor: float) -> Verdict:
