@@ -57,6 +57,7 @@ _PLACES = {
     ),
     "settings.potentials": ("q_alpha",),
     "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
+    "references.l1_uniqueness": ("l1_uniqueness", "strict_dual"),
     "optimisers.base": (
         "Descent",
         "Accelerated",
@@ -109,6 +110,7 @@ _PLACES = {
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.attention_advice": ("advise",),
     "theorems.attention_regression": ("check_assumptions",),
+    "theorems.recovery_hypotheses": ("recovery_hypotheses",),
     "theorems.noise_hypotheses": ("noise_hypotheses", "label_noise_hypotheses"),
     "theorems.selections": ("detect_limit",),
     "theorems.certificates": ("certificates", "certified"),

@@ -12,6 +12,7 @@ from ..optimisers.geometry import L2
 from ..optimisers.memory import Adam, HeavyBall
 from ..optimisers.step_rules import Constant
 from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
+from ..references.l1_uniqueness import strict_dual
 from ..settings.base import Setting
 from ..settings.generators import sparse_regression
 from ..settings.losses import Squared
@@ -19,7 +20,6 @@ from ..settings.parametrisations import Direct
 from ..settings.potentials import Entropy, q_alpha
 from ..settings.regression import Regression
 from ..theorems.catalogue import judge, predict
-from ..theorems.interpolation_problems import strict_dual
 from ..theorems.q_alpha_claims import sparse_rate, three_routes
 from ..theorems.sparse_recovery_claims import noise_growth
 from ..theorems.time_window_claims import beyond_window, error_at, recovery, square_setting, time_window, window_bound

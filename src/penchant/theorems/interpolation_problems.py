@@ -4,7 +4,6 @@ from functools import cache
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.optimize import linprog
 
 from ..references.base import Interpolant
 from ..references.interpolation import potential_path
@@ -57,24 +56,3 @@ def parameter_flow(
     begin = np.concatenate([np.ravel(start), np.zeros(len(targets))])
     found = solve_ivp(field, (0, time), begin, method="LSODA", rtol=1e-11, atol=1e-13)
     return found.y[: 2 * d, -1].reshape(2, d), found.y[2 * d :, -1]
-
-
-def strict_dual(data: Regression, weight: np.ndarray, *, nonnegative: bool = False) -> float:
-    """rho = min max off-support |X' mu| (or X' mu, where weights are nonnegative) subject to X_S' mu = signs.
-
-    Below 1 the l1 solution is unique, and rho sets the rate at which the other coefficients vanish.
-    """
-    inputs, support = np.asarray(data.inputs), np.abs(weight) > 1e-9
-    n, rest = len(inputs), inputs[:, ~support].T
-    ones = -np.ones((len(rest), 1))
-    sides = (rest,) if nonnegative else (rest, -rest)
-    found = linprog(
-        np.append(np.zeros(n), 1.0),
-        A_ub=np.vstack([np.hstack([side, ones]) for side in sides]),
-        b_ub=np.zeros(len(sides) * len(rest)),
-        A_eq=np.hstack([inputs[:, support].T, np.zeros((support.sum(), 1))]),
-        b_eq=np.sign(weight[support]),
-        bounds=(None, None),
-        method="highs",
-    )
-    return float(found.fun)

@@ -8,6 +8,7 @@ from ..diagnostics.rates import log_log_slope
 from ..flow.mirror import follow_dual
 from ..references.interpolation import basis_pursuit, minimum_potential
 from ..references.interpolation_bracket import interpolation_bracket
+from ..references.l1_uniqueness import strict_dual
 from ..settings.base import Setting
 from ..settings.generators import sparse_regression
 from ..settings.losses import Squared
@@ -17,7 +18,7 @@ from ..settings.square_models import SignedSquares
 from ..verdict import Outcome, Verdict, all_of, at_most, close
 from .base import Claim
 from .interpolation import distance
-from .interpolation_problems import DERIVED, PAPER, parameter_flow, path_at, sparse, strict_dual
+from .interpolation_problems import DERIVED, PAPER, parameter_flow, path_at, sparse
 from .linear_models import NOTES
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"

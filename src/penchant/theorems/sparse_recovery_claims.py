@@ -9,6 +9,7 @@ from ..diagnostics.signal_noise import Decomposition, decompose
 from ..flow.mirror import follow_dual
 from ..optimisers.base import gradient_descent
 from ..references.interpolation import minimum_potential, potential_path
+from ..references.l1_uniqueness import strict_dual
 from ..settings.generators import sparse_regression
 from ..settings.potentials import Entropy
 from ..settings.regression import Regression
@@ -17,7 +18,7 @@ from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .base import Claim
-from .interpolation_problems import DERIVED, PAPER, strict_dual
+from .interpolation_problems import DERIVED, PAPER
 from .linear_models import NOTES
 from .time_window_claims import error_at, recovery, square_setting
 
