@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penchant.studies import noise
+from penchant.studies import interpolation, noise
 from penchant.theorems import label_noise_problems, noise_claims
 from penchant.theorems.label_noise_problems import agree, continued, limit_of, signals
 from penchant.verdict import Outcome, at_most
@@ -31,6 +31,13 @@ def test_label_noise_uses_its_seed_everywhere(monkeypatch):
         assert str(one.verdict) != str(other.verdict) or "Control" in one.statement
     for cached in ("noisy", "drift", "continuation", "predicted_norms"):
         getattr(label_noise_problems, cached).cache_clear()
+
+
+def test_a_page_defines_the_words_of_sparse_recovery():
+    """Every short name on the page is in its list of definitions."""
+    result = interpolation.sparse_recovery(0, False, lambda _: None)
+    for term in ("limit program", "time window", "c_n", "delta_s", "KL", "squared error"):
+        assert any(term in name for name in result.definitions), term
 
 
 def test_claims_on_covariances_draw_from_their_seed():

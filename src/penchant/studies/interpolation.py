@@ -29,7 +29,6 @@ from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 _TERMS = {
     **DEFINITIONS,
-    "certified gap": "upper/lower - 1 of the bounds on the least potential, from a weight that interpolates and from its multipliers",
     "alpha": "size of the start of every parameter",
     "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
     "squared error": "squared l2 distance to the sparse weight that made the targets",
@@ -185,7 +184,6 @@ def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> R
     )
     terms = {
         "limit program": "the nonnegative interpolant of least KL divergence from the start alpha^2: where the flow ends",
-        "KL": "relative entropy, the sum of theta log(theta/alpha^2) - theta + alpha^2",
         "time window": "iterations from log(d/alpha)/step to 1/(step sqrt(d alpha)), between which the theorem speaks; empty if they are in the wrong order",
         "n, d, r": "samples, coefficients, and how many of these are not 0",
         "c_n": "n/(r^2 log^2 d): the theorem needs more samples than some constant times r^2 log^2 d",
@@ -274,7 +272,6 @@ def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Re
         {
             **_TERMS,
             "excess over the minimum": "a norm of the selected interpolant minus the least such norm of any interpolant",
-            "Q_alpha": "the potential that the flow on w+^2 - w-^2 minimises from the start alpha, between the l1 norm (small alpha) and the l2 norm (large alpha)",
             "relative squared error": "squared l2 distance to the sparse weight over its squared norm: the error on fresh samples",
             "rho": "smallest largest off-support entry of X' mu among mu with X_S' mu = signs; below 1 the l1 solution is unique",
         },
