@@ -9,7 +9,7 @@ from scipy.stats import t as student
 from ..references.interpolation import minimum_potential
 from ..settings.potentials import Entropy, HyperbolicEntropy
 from ..settings.regression import Regression
-from ..training.noise import NoisyRun, label_noise
+from ..training.noise import NoisyRun, label_noise, row_signs
 from ..training.noise_law import Drift, moment_descent
 from ..verdict import Outcome, Verdict, at_most
 
@@ -70,7 +70,7 @@ def continued(data: Regression, log_params: np.ndarray) -> np.ndarray:
         start = np.exp(logs)
         run = label_noise(data, start, step=step, deviation=0.0, steps=[count], chains=len(start), batch=None)
         logs = run.log_params[-1]
-    return run.weight()
+    return np.tensordot(np.exp(2 * logs), row_signs(logs.shape[1]), (1, 0))
 
 
 @cache

@@ -101,7 +101,7 @@ def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: 
     """The prediction with its rate as a number, what small starts tend to, and for squares the conditions of sparse recovery."""
     setting, notes = prediction.setting, list(prediction.notes)
     rate = prediction.rate
-    if rate == prediction.theorem.rate and prediction.reference.resolved:
+    if rate == getattr(prediction.theorem, "rate", None) and prediction.reference.resolved:
         rate = f"{rate}; the slowest is exp(-{slowest_rate(setting, potential, prediction.reference.weight):.4g} t)"
     if potential.name != "l2":
         found = _sparsest(prediction, potential.nonnegative)
