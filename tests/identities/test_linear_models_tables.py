@@ -8,8 +8,8 @@ from penchant.diagnostics.rates import log_log_slope
 from penchant.diagnostics.restricted_isometry import restricted_isometry
 from penchant.diagnostics.signal_noise import decompose
 from penchant.flow.mirror import follow_dual
+from penchant.references.l1_uniqueness import strict_dual
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
-from penchant.theorems.interpolation_problems import strict_dual
 
 pytestmark = pytest.mark.slow
 HALF_UP = 0.55  # of a unit in the last printed digit

@@ -153,3 +153,12 @@ def test_losses_and_data_that_do_not_fit_are_refused():
         pt.Setting(DATA, pt.Direct(), pt.Exponential())
     with pytest.raises(ArgumentError, match="'loss'"):
         pt.Setting(pt.Classification([[1.0]], [1]), pt.Direct(), pt.Squared())
+
+
+@pytest.mark.parametrize("alpha", [1e100, 1e10, 1.0, 1e-2, 1e-8, 1e-14, 1e-100])
+def test_bounds_are_in_order_however_they_round(alpha):
+    data, _ = sparse_regression(20, 60, 3, 2)
+    found = minimum_potential(data, q_alpha(alpha, 60)).bracket
+    assert 0 < found.gap < 1e-11
+    inside = [minimum_norm(data).bracket, basis_pursuit(data).bracket]
+    assert all(0 < one.gap < 1e-11 for one in inside)

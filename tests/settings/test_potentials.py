@@ -75,3 +75,18 @@ def test_a_start_that_is_not_positive_is_refused_by_name(make, alpha):
 def test_a_zero_inside_a_start_is_refused():
     with pytest.raises(ArgumentError, match="'start'"):
         SignedSquares(1.0).potential(np.array([[1.0, 0.0], [1.0, 1.0]]))
+
+
+@pytest.mark.parametrize("ratio", [1e-6, 4.999e-3, 5.001e-3, 0.1, 3.0])
+def test_q_alpha_has_all_digits_where_weights_are_small_against_the_start(ratio):
+    """The integral of arcsinh(u/2) by Gauss-Legendre quadrature."""
+    points, weights = np.polynomial.legendre.leggauss(60)
+    exact = float(weights @ np.arcsinh(ratio * (points + 1) / 4)) * ratio / 2
+    assert q_alpha(1.0, 1).value(np.array([ratio])) == pytest.approx(exact, rel=1e-14)
+
+
+def test_the_largest_starts_do_not_underflow_and_larger_ones_are_refused():
+    assert q_alpha(1e100, 1).value(np.array([2.0])) == pytest.approx(1e-200, rel=1e-12)
+    for build in (lambda: q_alpha(1e101, 2), lambda: Entropy(np.array([0.0, 500.0]))):
+        with pytest.raises(ArgumentError, match="'alpha'"):
+            build()

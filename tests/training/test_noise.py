@@ -20,6 +20,28 @@ def test_without_noise_and_on_the_full_batch_it_is_plain_descent():
     assert np.exp(run.log_params[-1, 0]) == pytest.approx(np.stack([plus, minus]), rel=1e-12)
 
 
+def test_squares_without_noise_are_plain_descent_on_the_mean_loss():
+    inputs, targets, beta = np.asarray(DATA.inputs), np.asarray(DATA.targets), START[0].copy()
+    for _ in range(50):
+        beta = beta - 0.02 * 2 * ((inputs @ beta**2 - targets) @ inputs / 6) * beta
+    run = label_noise(DATA, START[0], step=0.02, deviation=0.0, steps=[50], batch=None)
+    assert np.exp(run.log_params[-1, 0, 0]) == pytest.approx(beta, rel=1e-12)
+    assert run.weight()[0] == pytest.approx(beta**2, rel=1e-12)
+    with pytest.raises(ArgumentError, match="signed squares"):
+        run.product_drift()
+
+
+def test_squares_under_noise_behave_as_if_they_had_started_from_a_smaller_square():
+    """log beta^2 has moved by `log_product` and, up to third order in the step, by a combination of the inputs."""
+    run = label_noise(DATA, START[0], step=0.005, deviation=0.5, steps=[2000], chains=20)
+    left = 2 * (run.log_params[-1, :, 0] - run.log_params[0, :, 0]) - run.log_product[-1]
+    basis = np.linalg.svd(np.asarray(DATA.inputs), full_matrices=False)[2]
+    off = np.linalg.norm(left - left @ basis.T @ basis, axis=1)
+    assert (off <= 0.02 * np.linalg.norm(run.log_product[-1], axis=1)).all()
+    whole = 2 * (run.log_params[-1, :, 0] - run.log_params[0, :, 0])
+    assert (np.linalg.norm(whole - whole @ basis.T @ basis, axis=1) > 10 * off).all()
+
+
 def test_products_follow_their_own_account():
     run = label_noise(DATA, START, step=0.01, deviation=0.5, steps=[10, 1000], chains=20, batch=2)
     assert run.product_drift() <= 1e-12
@@ -44,6 +66,12 @@ def test_bad_arguments_are_named(name, value):
     arguments = {"step": 0.01, "deviation": 0.1, "chains": 1, name: value}
     with pytest.raises(ArgumentError, match=f"'{name}'"):
         label_noise(DATA, START, steps=[1], **arguments)
+
+
+@pytest.mark.parametrize("shape", [(3, 10), (9,), (1, 1, 2, 10), ()])
+def test_starts_of_no_square_model_are_refused(shape):
+    with pytest.raises(ArgumentError, match="'start'"):
+        label_noise(DATA, np.full(shape, 0.4), step=0.01, deviation=0.1, steps=[1])
 
 
 def test_a_start_with_a_zero_is_refused():

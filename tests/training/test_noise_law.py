@@ -68,6 +68,33 @@ def test_regularised_descent_is_descent_on_the_loss_plus_the_trace_of_its_hessia
     assert np.exp(run.log_params[-1]) == pytest.approx(np.asarray(params), rel=1e-11)
 
 
+def test_squares_follow_their_laws(rng):
+    """Second moments against a plain simulation, and descent on the loss plus its trace against automatic differentiation."""
+    data, _ = sparse_regression(4, 6, 2, 3, signed=False)
+    inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
+    step, deviation, chains = 0.01, 0.2, 3000
+    beta = np.full((chains, 6), 0.6)
+    first, shrunk = beta[0], np.zeros((chains, 6))
+    for _ in range(400):
+        rows = inputs[index := rng.integers(0, 4, chains)]
+        error = (beta**2 * rows).sum(axis=1) - targets[index] - deviation * rng.standard_normal(chains)
+        push = 2 * step * error[:, None] * rows
+        beta, shrunk = beta * (1 - push), shrunk + np.log1p(-(push**2))
+    law = moment_descent(data, first, step=step, deviation=deviation, steps=[400])
+    error = shrunk.std(axis=0, ddof=1) / np.sqrt(chains)
+    fall = law.log_product[-1] - law.log_product[0]
+    assert np.abs(shrunk.mean(axis=0) - fall).max() <= 0.02 * np.abs(fall).max() + 4.5 * error.max()
+    assert np.abs(np.log(beta).mean(axis=0) - law.log_params[-1, 0]).max() <= 0.02
+
+    loss = lambda params: jnp.sum((data.inputs @ params**2 - data.targets) ** 2) / 8
+    total = lambda params: loss(params) + step * deviation**2 / 4 * jnp.trace(jax.hessian(loss)(params))
+    slope, params = jax.jit(jax.grad(total)), jnp.asarray(first)
+    for _ in range(30):
+        params = params - step * slope(params)
+    run = regularised_descent(data, first, step=step, deviation=deviation, steps=[30])
+    assert np.exp(run.log_params[-1, 0]) == pytest.approx(np.asarray(params), rel=1e-11)
+
+
 def test_regularisers_agree_for_small_steps_and_part_for_large_ones(rng):
     root = rng.standard_normal((3, 5))
     hessian = root.T @ root / 5
@@ -98,6 +125,7 @@ def test_a_step_that_grows_without_bound_is_an_error():
         ("steps", [0.5]),
         ("start", np.zeros((2, 6))),
         ("start", np.ones((2, 5))),
+        ("start", np.ones((3, 2, 6))),
     ],
 )
 def test_bad_arguments_are_named(name, value):

@@ -14,6 +14,8 @@ import numpy as np
 
 from ..errors import ArgumentError
 
+_LARGEST = 200 * np.log(10)  # logarithm of the square of a start beyond which squares of its square overflow
+_NEAR = 5e-3  # ratios of weight to start below which three terms of a series are all digits, and squares may underflow
 _LARGE = 20.0  # above this e^-2x is below the rounding of 1, and e^-x a relative 1e-9 that the series still resolves
 
 
@@ -70,6 +72,17 @@ class AbstractPotential(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has no scale")
 
 
+def _check_levels(levels: np.ndarray) -> None:
+    if np.max(levels) > _LARGEST:
+        raise ArgumentError(
+            "alpha",
+            "square parameters",
+            "at most 1e100",
+            f"a start of about e^{np.max(levels) / 2:.0f}",
+            "such starts select the least l2 norm to all digits: train the weight itself, `Direct`",
+        )
+
+
 class Quadratic(AbstractPotential):
     """|weight - start|^2 / 2: the weight itself is trained."""
 
@@ -106,6 +119,9 @@ class Entropy(AbstractPotential):
     """KL(weight | start) = sum of weight log(weight/start) - weight + start, for weights >= 0: the parameters are squared."""
 
     log_start: np.ndarray
+
+    def __check_init__(self) -> None:
+        _check_levels(self.log_start)
 
     @property
     def name(self) -> str:
@@ -178,6 +194,9 @@ class HyperbolicEntropy(AbstractPotential):
     log_scale: np.ndarray
     shift: np.ndarray
 
+    def __check_init__(self) -> None:
+        _check_levels(self.log_scale)
+
     @property
     def name(self) -> str:
         return "Q_alpha"
@@ -199,6 +218,8 @@ class HyperbolicEntropy(AbstractPotential):
         near = np.exp(np.where(far, 0.0, log_ratio))
         scale = np.exp(self.log_scale)
         close = scale * (near * np.arcsinh(near / 2) - near**2 / (2 + np.sqrt(4 + near**2)))
+        series = size * near * (1 / 4 - near**2 / 192 + near**4 / 2560)
+        close = np.where(near < _NEAR, series, close)
         # The last term of the series, b^2/|weight|, is below the rounding of the first one here.
         return np.where(far, size * (np.where(far, log_ratio, 1.0) - 1) + 2 * scale, close)
 

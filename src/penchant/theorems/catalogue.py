@@ -27,6 +27,7 @@ from . import (
     key_query_rates_claims,
     label_noise_claims,
     label_noise_law_claims,
+    label_noise_square_claims,
     linear_models,
     linear_models_claims,
     margin_steps_claims,
@@ -38,6 +39,7 @@ from . import (
     self_attention_claims,
     self_attention_sharp_claims,
     sparse_recovery_claims,
+    time_window_claims,
 )
 from .base import Claim, Prediction, Theorem
 
@@ -57,11 +59,13 @@ _EVIDENCE = (
     interpolation_claims,
     q_alpha_claims,
     sparse_recovery_claims,
+    time_window_claims,
     isometry_claims,
     notes_slips_claims,
     noise_claims,
     label_noise_claims,
     label_noise_law_claims,
+    label_noise_square_claims,
     self_attention_claims,
     self_attention_sharp_claims,
     self_attention_assumption_claims,

@@ -14,12 +14,14 @@ from ..optimisers.step_rules import Constant
 from ..references.base import Interpolant
 from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from ..settings.base import Setting
+from ..settings.potentials import Quadratic
 from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares, Squares
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from .base import Hypothesis, Prediction, Rival, Theorem
 from .linear_models import NOTES, covered, plain
+from .recovery_hypotheses import with_numbers
 
 _FITTED = 1e-6  # relative residual above which a run has not interpolated yet
 
@@ -220,7 +222,8 @@ class MinimumNorm(_Interpolation):
         return _is_regression(setting) and not _is_square(setting) and spanned
 
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
-        return self._prediction(setting, optimiser, minimum_norm(setting.data, start))
+        found = self._prediction(setting, optimiser, minimum_norm(setting.data, start))
+        return with_numbers(found, optimiser, Quadratic(np.zeros(setting.data.inputs.shape[1])), start)
 
 
 def _is_square(setting: Setting) -> bool:
@@ -237,6 +240,11 @@ class MinimumPotential(_Interpolation):
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
         return _is_regression(setting) and _is_square(setting) and _first_order(optimiser)
+
+    def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
+        begin = np.asarray(setting.start() if start is None else start)
+        potential = setting.parametrisation.potential(begin)
+        return with_numbers(super().predict(setting, optimiser, start), optimiser, potential, begin)
 
 
 class InterpolationConjecture(_Interpolation):

@@ -4,7 +4,6 @@ from functools import cache
 
 import numpy as np
 from scipy.integrate import solve_ivp
-from scipy.optimize import linprog
 
 from ..references.base import Interpolant
 from ..references.interpolation import potential_path
@@ -28,8 +27,8 @@ def dense() -> tuple[Regression, np.ndarray]:
 
 
 @cache
-def sparse() -> tuple[Regression, np.ndarray]:
-    return sparse_regression()
+def sparse(seed: int = 0) -> tuple[Regression, np.ndarray]:
+    return sparse_regression(seed=seed)
 
 
 def signed(alpha: float) -> Setting:
@@ -37,40 +36,23 @@ def signed(alpha: float) -> Setting:
 
 
 @cache
-def path_at(alphas: tuple[float, ...]) -> list[Interpolant]:
+def path_at(alphas: tuple[float, ...], seed: int = 0) -> list[Interpolant]:
     """Minimisers of Q_alpha on the embedded sparse data."""
-    return potential_path(sparse()[0], q_alpha(1.0, 100), tuple(np.log(alphas)))
+    return potential_path(sparse(seed)[0], q_alpha(1.0, 100), tuple(np.log(alphas)))
 
 
-def parameter_flow(inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float) -> np.ndarray:
-    """w+ and w- by a general integrator on the parameters themselves: an independent route."""
+def parameter_flow(
+    inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """w+ and w- by a general integrator on the parameters themselves, an independent route, and the integral of the residuals."""
     d = inputs.shape[1]
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
-        plus, minus = state[:d], state[d:]
-        slope = 2 * (inputs @ (plus**2 - minus**2) - targets) @ inputs
-        return np.concatenate([-slope * plus, slope * minus])
+        plus, minus = state[:d], state[d : 2 * d]
+        residual = inputs @ (plus**2 - minus**2) - targets
+        slope = 2 * residual @ inputs
+        return np.concatenate([-slope * plus, slope * minus, residual])
 
-    found = solve_ivp(field, (0, time), np.ravel(start), method="LSODA", rtol=1e-11, atol=1e-13)
-    return found.y[:, -1].reshape(2, d)
-
-
-def strict_dual(data: Regression, weight: np.ndarray, *, nonnegative: bool = False) -> float:
-    """rho = min max off-support |X' mu| (or X' mu, where weights are nonnegative) subject to X_S' mu = signs.
-
-    Below 1 the l1 solution is unique, and rho sets the rate at which the other coefficients vanish.
-    """
-    inputs, support = np.asarray(data.inputs), np.abs(weight) > 1e-9
-    n, rest = len(inputs), inputs[:, ~support].T
-    ones = -np.ones((len(rest), 1))
-    sides = (rest,) if nonnegative else (rest, -rest)
-    found = linprog(
-        np.append(np.zeros(n), 1.0),
-        A_ub=np.vstack([np.hstack([side, ones]) for side in sides]),
-        b_ub=np.zeros(len(sides) * len(rest)),
-        A_eq=np.hstack([inputs[:, support].T, np.zeros((support.sum(), 1))]),
-        b_eq=np.sign(weight[support]),
-        bounds=(None, None),
-        method="highs",
-    )
-    return float(found.fun)
+    begin = np.concatenate([np.ravel(start), np.zeros(len(targets))])
+    found = solve_ivp(field, (0, time), begin, method="LSODA", rtol=1e-11, atol=1e-13)
+    return found.y[: 2 * d, -1].reshape(2, d), found.y[2 * d :, -1]

@@ -11,11 +11,14 @@ from ..diagnostics.rates import log_log_slope
 from ..diagnostics.restricted_isometry import restricted_isometry
 from ..diagnostics.signal_noise import decompose
 from ..references.interpolation import minimum_potential
+from ..settings.base import Setting
 from ..settings.generators import sparse_regression
+from ..settings.losses import Squared
 from ..settings.potentials import q_alpha
+from ..settings.square_models import SignedSquares
 from ..verdict import Outcome, Verdict, all_of, at_most, close
 from .base import Claim
-from .interpolation_problems import DERIVED, PAPER
+from .interpolation_problems import DERIVED, PAPER, parameter_flow
 from .linear_models import NOTES
 
 
@@ -117,6 +120,31 @@ def parameter_velocity(printed: bool, planted: bool) -> Verdict:
     )
 
 
+def row_span(printed: bool, planted: bool) -> Verdict:
+    """Part off the row span of the inputs at the least Q_alpha, of its value (entry by entry, a number is in no span) or of its gradient; planted: of the weight."""
+    data, _ = sparse_regression(10, 25, 2, 3)
+    potential, inputs = q_alpha(0.3, 25), np.asarray(data.inputs)
+    ends, _ = parameter_flow(inputs, np.asarray(data.targets), np.full((2, 25), 0.3), 50.0)
+    weight = ends[0] ** 2 - ends[1] ** 2
+    entries = np.array([potential.value(np.where(np.arange(25) == j, weight, 0.0)) for j in range(25)])
+    vector = weight if planted else entries if printed else potential.gradient(weight)
+    basis = np.linalg.svd(inputs, full_matrices=False)[2]
+    off = np.linalg.norm(vector - basis.T @ (basis @ vector)) / np.linalg.norm(vector)
+    return at_most(float(off), 1e-9, "relative part off the row span of the inputs")
+
+
+def stacked_inputs(planted: bool) -> Verdict:
+    """Predictions of w+, w- by one matrix on the squares of both; planted: [X, X]."""
+    data, _ = sparse_regression(5, 12, 2, 3)
+    point = np.random.default_rng(10).uniform(0.5, 1.5, (2, 12))
+    setting = Setting(data, SignedSquares(1.0), Squared())
+    inputs = np.asarray(data.inputs)
+    stacked = np.hstack([inputs, inputs if planted else -inputs])
+    exact = np.asarray(setting.margins(jnp.asarray(point)))
+    error = np.linalg.norm(stacked @ point.ravel() ** 2 - exact) / np.linalg.norm(exact)
+    return at_most(float(error), 1e-14, "relative error of the predictions")
+
+
 def exponential_rule(printed: bool, planted: bool) -> Verdict:
     """u = exp(int v) with v = cos t: its derivative against v u' (as printed) or v u; planted: v^2 u."""
     times = np.linspace(0.1, 3.0, 30)
@@ -200,6 +228,20 @@ CLAIMS = (
         "u = u(0) exp(int v) solves u' = v u.",
         "(9.115)",
         exponential_rule,
+    ),
+    *_pair(
+        "q-alpha/row-span",
+        "At the least Q_alpha, Q itself is in the row span of the inputs, as printed.",
+        "At the least Q_alpha its gradient is in the row span of the inputs.",
+        "text before (9.134)",
+        row_span,
+    ),
+    Claim(
+        "q-alpha/stacked-inputs",
+        PAPER,
+        "The predictions of signed squares are [X, -X] times the squares of w+ and w-.",
+        f"{NOTES}, (9.109)",
+        stacked_inputs,
     ),
     *_pair(
         "q-alpha/terms",

@@ -5,8 +5,10 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..references.base import Solution
+from ..errors import ArgumentError
+from ..references.base import Interpolant, Solution
 from ..references.bracket import adjoint, margins
+from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
 
 _LOST = 1e-5  # a singular value this far below the largest one is lost to the solver's tolerance
 _TOUCHING = 1e-7  # an l1 multiplier this near its bound leaves the coordinate free
@@ -40,8 +42,20 @@ def certified_rank(data: Any, solution: Solution, mass: float = _MASS) -> int:
     return int((loss * mass < max(solution.bracket.gap, 1e-15)).sum())
 
 
-def uniqueness(data: Any, solution: Solution) -> Uniqueness:
-    """Whether the minimum of the norm of `solution` is attained once. Frobenius norms are strictly convex: always."""
+def uniqueness(data: Any, solution: Solution | Interpolant) -> Uniqueness | L1Uniqueness:
+    """Whether the minimum of the norm of `solution` is attained once. Frobenius norms and potentials are strictly convex: always."""
+    if isinstance(solution, Interpolant) and solution.norm in ("l1", "nonnegative l1"):
+        return l1_uniqueness(data, solution.weight, nonnegative=solution.norm != "l1")
+    if solution.norm == "weighted l1":
+        raise ArgumentError(
+            "solution",
+            "uniqueness",
+            "one whose weights are known",
+            "a weighted l1 norm",
+            "use `l1_uniqueness` with them",
+        )
+    if isinstance(solution, Interpolant):
+        return Uniqueness(True, float("inf"), float("inf"))
     decide = {"nuclear": _nuclear, "l1": _l1}.get(solution.norm)
     return Uniqueness(True, float("inf"), float("inf")) if decide is None else decide(data, solution)
 

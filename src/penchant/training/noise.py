@@ -2,7 +2,8 @@ r"""Stochastic descent on regressions: many noisy trajectories in one compiled r
 
 Square models are kept in logarithms, $\log w_\pm \leftarrow \log w_\pm + \mathrm{log}(1\mp2\eta g)$, which is exact and never underflows. Alongside runs
 $\sum\log(1-4\eta^2g^2)$: the product $w_+w_-$ changes by nothing else, and it is what sets the potential that the noise-free flow would
-minimise from the present point.
+minimise from the present point. For plain squares $\beta\odot\beta$ it is what the square of the start has shrunk by, as far as that potential is
+concerned: $\log\beta^2$ also moves by $-2\,\mathrm{artanh}(2\eta g)$, which lies in the span of the inputs up to third order.
 """
 
 from typing import Any
@@ -21,7 +22,8 @@ _BLOCK = 64  # steps between logarithms: no product of so few factors below 1 le
 
 
 class NoisyRun(eqx.Module):
-    """Records x chains: `log_params` (w+ and w- in rows), `log_product` accumulated on its own, `largest` = max 2 step |g| seen."""
+    """Records x chains: `log_params` (w+ and w- in rows, or beta alone), `log_product` = sum of log(1 - 4 step^2 g^2) on its own account,
+    `largest` = max 2 step |g| seen."""
 
     data: Regression
     steps: np.ndarray
@@ -31,11 +33,13 @@ class NoisyRun(eqx.Module):
 
     def weight(self, record: int = -1) -> np.ndarray:
         """The weights of all chains at a record."""
-        plus, minus = np.exp(2 * self.log_params[record, :, 0]), np.exp(2 * self.log_params[record, :, 1])
-        return plus - minus
+        squares = np.exp(2 * self.log_params[record])
+        return np.tensordot(squares, row_signs(squares.shape[1]), (1, 0))
 
     def product_drift(self) -> float:
-        """Largest difference between log w+ + log w- and its own accumulated change: 0 up to rounding."""
+        """Largest difference between log w+ + log w- and its own accumulated change: 0 up to rounding (signed squares only)."""
+        if self.log_params.shape[2] != 2:
+            raise ArgumentError("run", "product_drift", "on signed squares, w+ and w-", "plain squares have no product")
         product = self.log_params.sum(axis=2)
         return float(np.abs(product - product[0] - self.log_product).max())
 
@@ -51,17 +55,18 @@ def label_noise(
     batch: int | None = 1,
     seed: int = 0,
 ) -> NoisyRun:
-    r"""SGD on the signed squares with fresh label noise: mean loss, `batch` samples with replacement (all of them if None).
+    r"""SGD on square models with fresh label noise: mean loss |r|^2 / 2n, `batch` samples with replacement (all of them if None).
 
-    `start` holds w+ and w- (2 x d, or chains x 2 x d); `steps` the step counts to record. Raises `StepSizeError` if some factor
-    1 - 2 step |g| was not positive: logarithms of the parameters would not exist.
+    `start` holds w+ and w- of the signed squares (2 x d, or chains x 2 x d), or beta of the squares (d, or chains x 1 x d); `steps` the
+    step counts to record. Raises `StepSizeError` if some factor 1 - 2 step |g| was not positive: logarithms of the parameters
+    would not exist. With the loss |r|^2 / 4n that the notes use for squares, double the step.
     """
     if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
         raise ArgumentError("chains", "label_noise", "a positive integer", chains)
     first, schedule = check_noise(data, start, step, deviation, steps, batch, "label_noise")
     if first.ndim == 3 and len(first) != chains:
         raise ArgumentError("start", "label_noise", f"one start, or one for each of {chains} chains", f"{len(first)}")
-    state = jnp.broadcast_to(jnp.log(first), (chains, 2, data.inputs.shape[1]))
+    state = jnp.broadcast_to(jnp.log(first), (chains, *first.shape[-2:]))
     keys = jax.random.split(jax.random.key(seed), chains)
     logs, products, largest = _chains(
         batch,
@@ -93,13 +98,21 @@ def check_noise(
     if batch is not None and not (isinstance(batch, int | np.integer) and batch >= 1):
         raise ArgumentError("batch", owner, "a positive integer, or None for all samples", batch)
     first, wanted = np.asarray(start, float), np.atleast_1d(np.asarray(steps))
-    if first.shape[-2:] != (2, data.inputs.shape[1]) or first.ndim > 3:
-        raise ArgumentError("start", owner, f"of shape (2, {data.inputs.shape[1]}): w+ and w-", f"shape {first.shape}")
+    first = first[None] if first.ndim == 1 else first
+    d = data.inputs.shape[1]
+    if first.ndim not in (2, 3) or first.shape[-2] not in (1, 2) or first.shape[-1] != d:
+        needed = f"of shape (2, {d}), w+ and w- of signed squares, or ({d},), beta of squares"
+        raise ArgumentError("start", owner, needed, f"shape {np.shape(start)}")
     if not ((first > 0) & np.isfinite(first)).all():
         raise ArgumentError("start", owner, "positive and finite in every entry", f"smallest entry {first.min():g}")
     if wanted.dtype.kind not in "iu" or wanted.min() < 0:
         raise ArgumentError("steps", owner, "nonnegative integers: the steps to record", steps)
     return first, np.unique(np.append(0, wanted))
+
+
+def row_signs(rows: int) -> np.ndarray:
+    """The signs with which the squares of the rows enter the weight: w+^2 - w-^2, or beta^2."""
+    return np.array([1.0, -1.0])[:rows]
 
 
 def _too_long(step: float, most: float) -> StepSizeError:
@@ -124,7 +137,7 @@ def _chains(
 
 
 class _Carry(eqx.Module):
-    logs: Float[Array, "2 d"]
+    logs: Float[Array, "rows d"]
     product: Float[Array, "d"]
     largest: Float[Array, ""]
     blocks: Int[Array, ""]
@@ -133,7 +146,7 @@ class _Carry(eqx.Module):
 class _Block(eqx.Module):
     """What a few steps multiply the parameters and their product by, relative to the block's start."""
 
-    ratio: Float[Array, "2 d"]
+    ratio: Float[Array, "rows d"]
     product: Float[Array, "d"]
     largest: Float[Array, ""]
 
@@ -143,6 +156,7 @@ def _chain(
 ) -> Any:
     """Logarithms are taken once per block: in between, factors near 1 are multiplied, which is as exact and far cheaper."""
     drawn = len(targets) if batch is None else batch
+    signs = row_signs(len(state))
 
     def block(carry: _Carry, count: Array) -> _Carry:
         choose, draw = jax.random.split(jax.random.fold_in(key, carry.blocks))
@@ -153,8 +167,8 @@ def _chain(
         def advance(k: Array, now: _Block) -> _Block:
             rows, wanted = (inputs, targets) if batch is None else (inputs[index[k]], targets[index[k]])
             moved = squares * now.ratio**2
-            push = 2 * step * ((rows @ (moved[0] - moved[1]) - wanted - noise[k]) @ rows) / drawn
-            ratio = now.ratio * (1 + jnp.stack([-push, push]))
+            push = 2 * step * ((rows @ (signs @ moved) - wanted - noise[k]) @ rows) / drawn
+            ratio = now.ratio * (1 - jnp.outer(signs, push))
             return _Block(ratio, now.product * (1 - push**2), jnp.maximum(now.largest, jnp.abs(push).max()))
 
         begin = _Block(jnp.ones_like(carry.logs), jnp.ones_like(carry.product), carry.largest)

@@ -1,4 +1,4 @@
-r"""The drift of label-noise SGD on signed squares, simulated without any noise.
+r"""The drift of label-noise SGD on square models, simulated without any noise.
 
 To leading order the noise adds $\lambda\,\mathrm{tr}\nabla^2L$ to the loss, $\lambda = \eta\sigma^2/4B$: `regularised_descent` is plain descent on that sum. The next order
 comes from the residuals that the noise itself keeps alive. Near interpolation they obey a linear recursion with the tangent kernel
@@ -6,7 +6,9 @@ $K = 4X\,\mathrm{diag}(w_+^2 + w_-^2)X^\top$, so their second moments $R$ do as 
 
 $$R \leftarrow R - \tfrac\eta n(KR + RK) + \eta^2K\,\mathrm{Cov}(G)K,\qquad \log w_\pm \leftarrow \log w_\pm \mp 2\eta\,\mathbb E g - 2\eta^2\,\mathbb E g^2,\qquad g = X^\top G,$$
 
-with G the batch mean of $(r_i - \varepsilon)e_i$: `moment_descent`. One deterministic run stands for infinitely many noisy ones.
+with G the batch mean of $(r_i - \varepsilon)e_i$ (for plain squares the same with $w_-$ left out): `moment_descent`. The law is an expansion, not the
+exact mean: it takes the parameters in the kernel and in the mean residual as known, while those of the noisy runs spread by
+$O(\sqrt\eta)$ around their mean. What that leaves out is of the next order in the step.
 """
 
 from collections.abc import Callable
@@ -18,27 +20,27 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import StepSizeError
+from ..errors import ArgumentError, StepSizeError
 from ..settings.regression import Regression
-from .noise import check_noise
+from .noise import check_noise, row_signs
 
 
 class Drift(eqx.Module):
-    """Records of a drift: `log_params` (records x 2 x d, w+ and w- in rows), `moments` of the residuals (records x n x n)."""
+    """Records of a drift: `log_params` (records x 2 x d, w+ and w- in rows; records x 1 x d for squares), `moments` of the residuals
+    (records x n x n), and `log_product` (records x d): log w+ w-, or the logarithm of the square that the start of squares has
+    shrunk to. It sets the potential of the noise-off limit.
+    """
 
     data: Regression
     steps: np.ndarray
     log_params: np.ndarray
     moments: np.ndarray
-
-    @property
-    def log_product(self) -> np.ndarray:
-        """log w+ w- (records x d): what sets the potential of the noise-off limit."""
-        return self.log_params.sum(axis=1)
+    log_product: np.ndarray
 
 
 class _State(eqx.Module):
-    logs: Float[Array, "2 d"]
+    logs: Float[Array, "rows d"]
+    product: Float[Array, "d"]
     moments: Float[Array, "n n"]
     largest: Float[Array, ""]
 
@@ -46,7 +48,7 @@ class _State(eqx.Module):
 def moment_descent(
     data: Regression, start: Any, *, step: float, deviation: float, steps: Any, batch: int | None = 1
 ) -> Drift:
-    """The mean of log w+ and log w- under label-noise SGD, to the order of the residuals' second moments.
+    """The mean of log w+ and log w- (or of log beta) under label-noise SGD, to the order of the residuals' second moments.
 
     >>> import penchant as pt
     >>> data = pt.Regression([[1.0, 0.5]], [1.0])
@@ -69,17 +71,20 @@ def _follow(
 ) -> Drift:
     first, schedule = check_noise(data, start, step, deviation, steps, batch, owner)
     n = data.inputs.shape[0]
-    state = _State(jnp.log(first), jnp.zeros((n, n)), jnp.zeros(()))
+    if first.ndim != 2:
+        raise ArgumentError("start", owner, "one start: a law has no chains", f"shape {first.shape}")
+    logs = np.log(first)
+    state = _State(jnp.asarray(logs), jnp.asarray(logs[0] + logs[-1]), jnp.zeros((n, n)), jnp.zeros(()))
     run = _run(rule, batch, data, state, jnp.asarray(np.diff(schedule)), jnp.asarray(step), jnp.asarray(deviation**2))
-    logs, moments = (
-        np.concatenate([np.asarray(a)[None], np.asarray(b)])
-        for a, b in ((state.logs, run.logs), (state.moments, run.moments))
+    logs, moments, product = (
+        np.concatenate([np.asarray(getattr(state, name))[None], np.asarray(getattr(run, name))])
+        for name in ("logs", "moments", "product")
     )
     most = float(run.largest[-1]) if len(run.largest) else 0.0
     if not (most < 1 and np.isfinite(moments).all()):
         why = f"in `{owner}` the root mean square of 2 * step * |gradient of the prediction error| reached {most:.3g}"
         raise StepSizeError(step, step / most if 1 <= most < np.inf else step / 2, why)
-    return Drift(data, schedule, logs, moments)
+    return Drift(data, schedule, logs, moments, product)
 
 
 @eqx.filter_jit
@@ -106,24 +111,33 @@ def push_moments(batch: Any, residual: Array, moments: Array, variance: Any) -> 
 
 def _moment_step(batch: Any, data: Regression, state: _State, step: Any, variance: Any) -> _State:
     inputs, n = data.inputs, data.inputs.shape[0]
-    squares = jnp.exp(2 * state.logs)
-    residual = inputs @ (squares[0] - squares[1]) - data.targets
-    kernel = 4 * (inputs * (squares[0] + squares[1])[None]) @ inputs.T
+    squares, signs = jnp.exp(2 * state.logs), row_signs(len(state.logs))
+    residual = inputs @ (signs @ squares) - data.targets
+    kernel = 4 * (inputs * squares.sum(axis=0)[None]) @ inputs.T
     pushed = push_moments(batch, residual, state.moments, variance)
     spread = pushed - jnp.outer(residual, residual) / n**2
     mean, square = residual @ inputs / n, (inputs * (pushed @ inputs)).sum(axis=0)
     decay = kernel @ state.moments
     moments = state.moments - step / n * (decay + decay.T) + step**2 * kernel @ spread @ kernel
-    logs = state.logs + 2 * step * jnp.stack([-mean, mean]) - 2 * (step**2 * square)[None]
-    return _State(logs, moments, jnp.maximum(state.largest, 2 * step * jnp.sqrt(square.max())))
+    logs = state.logs - 2 * step * jnp.outer(signs, mean) - 2 * (step**2 * square)[None]
+    product = state.product - 4 * step**2 * square
+    return _State(logs, product, moments, jnp.maximum(state.largest, 2 * step * jnp.sqrt(square.max())))
 
 
 def _regularised_step(batch: Any, data: Regression, state: _State, step: Any, variance: Any) -> _State:
-    """tr Hess = 4 sum c_j (w+^2 + w-^2), so its gradient is 8 c_j w."""
+    """tr Hess = 4 sum c_j w_j^2 over all rows, plus 2 sum (X'r/n)_j for squares (in w+^2 - w-^2 those parts cancel).
+
+    The gradient of the second part is 4 (X'X 1 / n)_j w_j: in the span of the inputs, so it moves the residual and not what the
+    noise selects.
+    """
     inputs, n = data.inputs, data.inputs.shape[0]
-    squares = jnp.exp(2 * state.logs)
-    mean = (inputs @ (squares[0] - squares[1]) - data.targets) @ inputs / n
+    squares, signs = jnp.exp(2 * state.logs), row_signs(len(state.logs))
+    mean = (inputs @ (signs @ squares) - data.targets) @ inputs / n
     strength = step * variance / (4 * (n if batch is None else batch))
     shrink = 8 * strength * (inputs**2).mean(axis=0)
-    push = step * jnp.stack([shrink + 2 * mean, shrink - 2 * mean])
-    return _State(state.logs + jnp.log1p(-push), state.moments, jnp.maximum(state.largest, jnp.abs(push).max()))
+    along = 2 * mean + 4 * strength * signs.sum() * (inputs.sum(axis=1) @ inputs / n)
+    push = step * (shrink[None] + jnp.outer(signs, along))
+    factors = jnp.log1p(-push)
+    product = state.product + (factors.sum(axis=0) if len(signs) == 2 else 2 * jnp.log1p(-step * shrink))
+    largest = jnp.maximum(state.largest, jnp.abs(push).max())
+    return _State(state.logs + factors, product, state.moments, largest)
