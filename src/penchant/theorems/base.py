@@ -63,7 +63,7 @@ class Prediction(eqx.Module):
     @property
     def remarks(self) -> str:
         """What a reader of the verdict should know: failed hypotheses, and rivals that these data cannot tell apart."""
-        failed = [hypothesis.name for hypothesis in self.hypotheses if not hypothesis.holds]
+        failed = [hypothesis.name for hypothesis in self.hypotheses if hypothesis.holds is False]
         same = [rival.name for rival in self.rivals if rival.separation <= COINCIDENT]
         parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
         parts += [f"on these data the reference coincides with: {', '.join(same)}"] * bool(same)
