@@ -91,6 +91,10 @@ class Theorem(eqx.Module):
     @abstractmethod
     def predict(self, setting: Setting, optimiser: Any) -> Prediction: ...
 
+    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+        """What the theorem asks of the start of a run, besides its hypotheses on the setting."""
+        return ()
+
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """Compare the final direction of a run with the reference and its rivals.
 

@@ -1,6 +1,5 @@
 """Separately trained keys and queries: theorems for the user's own data."""
 
-from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
@@ -49,10 +48,6 @@ class _ValueTheorem(Theorem):
     def of_run(self, run: Trajectory) -> tuple[str, ...]:
         """What else the reader of a verdict should know of this run."""
         return ()
-
-    @abstractmethod
-    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
-        """What the theorem asks of the start of a run."""
 
 
 def norm_of(reference: Solution) -> Norm:
