@@ -110,3 +110,41 @@ def test_the_loss_of_inseparable_tokens_is_the_loss(capsys, tmp_path):
     assert content["log_excess"] == pytest.approx(np.log(np.exp(-1.5) - np.exp(-3.0)), abs=1e-3)
     assert content["log_excess_is"].startswith("log(L - 0.0497871):")
     assert f"log L {content['log_loss']:.8g}," in call(capsys, *arguments)[1].out
+
+
+@pytest.mark.parametrize(
+    ("setting", "option", "value"),
+    [
+        ("attention-diagonal", "--widths", 3),
+        ("attention", "--widths", 3),
+        ("attention-kq", "--alpha", 3),
+        ("attention-diagonal", "--seed", -1),
+        ("attention-kq", "--seed", -1),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(capsys, matrix, setting, option, value):
+    status, printed = call(capsys, "predict", matrix, "--setting", setting, option, value)
+    assert status == 2
+    assert f"'{option}'" in printed.err
+
+
+@pytest.mark.parametrize(("setting", "names"), [("attention-kq", "KQ"), ("attention-diagonal", "ab")])
+def test_a_start_of_zeros_is_refused_and_one_outside_equation_5_is_reported(capsys, matrix, tmp_path, setting, names):
+    path, shape = tmp_path / "start.npz", (5, 5) if names == "KQ" else (5,)
+    np.savez(path, **{name: np.zeros(shape) for name in names})
+    status, printed = call(capsys, "train", matrix, "--setting", setting, "--start", path)
+    assert status == 2
+    assert f"non-zero in {names[0]} or {names[1]}" in printed.err
+    np.savez(path, **{name: np.full(shape, 0.1) for name in names})
+    status, content = call(capsys, "predict", matrix, "--setting", setting, "--start", path, "--json")
+    assert status == 0
+    found = {row["name"]: row["holds"] for row in content["start"]}
+    assert found["one_sided_start" if names == "ab" else "aligned_start"] is False
+
+
+def test_descent_on_diagonals_can_be_predicted_and_trained(capsys, matrix):
+    arguments = ("--setting", "attention-diagonal", "--optimiser", "ngd")
+    status, content = call(capsys, "predict", matrix, *arguments, "--json")
+    assert (status, content["theorem"], content["reference"]["norm"]) == (0, "diagonal-conjecture", "l1")
+    status, content = call(capsys, "train", matrix, *arguments, "--steps", 50, "--json")
+    assert (status, content["steps"]) == (0, 50)

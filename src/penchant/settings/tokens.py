@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
+from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken, warn
 from ..logspace import log_sum, signed_log_sum, softplus
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
@@ -46,6 +46,7 @@ class TokenSelection(eqx.Module):
         scores: Any = None,
         ties: str = "raise",
     ):
+        _warn_of_rounded(tokens=tokens, queries=queries, head=head, scores=scores)
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, _LARGEST)
         length = tokens.shape[1]
         if length < 2:
@@ -178,6 +179,16 @@ def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: 
     return jnp.where(vanish, -jnp.inf, loss.log_slope(reached) + log_share + log_size), sign
 
 
+def _warn_of_rounded(**arrays: Any) -> None:
+    """Numbers that were rounded to less than float64 before they came here."""
+    short = [name for name, array in arrays.items() if getattr(array, "dtype", None) in (np.float32, np.float16)]
+    if short:
+        found = f"`TokenSelection` was given {', '.join(short)} in less than float64 and computes in float64"
+        warn(
+            f"{found}: margins and score gaps are right only to the digits of the input, and near ties may be rounding."
+        )
+
+
 def _queries(tokens: np.ndarray, queries: Any) -> np.ndarray:
     if queries is None:
         queries = tokens[:, 0]
@@ -206,6 +217,8 @@ def _scores(tokens: np.ndarray, labels: Any, head: Any, scores: Any) -> np.ndarr
         raise ArgumentError(
             "head", "TokenSelection", f"of length {d}, the dimension of the tokens", f"length {len(head)}"
         )
+    if not head.any():
+        raise ArgumentError("head", "TokenSelection", "non-zero: it scores the tokens", "only zeros")
     return labels[:, None] * (tokens @ head)
 
 
@@ -215,7 +228,7 @@ def _ties(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray) -> np.nda
 
 
 def _report_tie(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tied: np.ndarray, all_tied: bool) -> None:
-    sample = int(np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1))[0])
+    sample, *more = (int(i) for i in np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1)))
     tokens = [int(optimal[sample]), *(int(token) for token in others[sample][tied[sample]])]
     gap = float(scores[sample].max() - scores[sample][tokens].min())
-    raise NonUniqueOptimalToken(sample, sorted(tokens), gap)
+    raise NonUniqueOptimalToken(sample, sorted(tokens), gap, more)
