@@ -38,3 +38,10 @@ def test_all_of_reports_the_worst():
     assert all_of(good, unknown, bad) is bad
     assert all_of(good, unknown) is unknown
     assert all_of(good, good).outcome is Outcome.confirmed
+    assert all_of(good) is good
+
+
+def test_a_conjunction_is_decided_by_all_its_inequalities():
+    found = all_of(at_least(5.0, 1.0, "margin", "seed 3"), at_most(0.5, 1.0, "exponent", "seed 3"))
+    assert found.inequality == "margin = 5 >= 1; exponent = 0.5 <= 1"
+    assert (found.predicted, found.measured, found.detail) == ((1.0, 1.0), (5.0, 0.5), "seed 3")

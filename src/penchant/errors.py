@@ -63,13 +63,15 @@ class DegenerateSample(PenchantError):
 class NonUniqueOptimalToken(PenchantError):
     """Two tokens share the best score, so 'the' optimal token is not defined."""
 
-    def __init__(self, sample: int, tokens: Sequence[int], gap: float):
-        self.sample, self.tokens, self.gap = sample, tuple(tokens), gap
+    def __init__(self, sample: int, tokens: Sequence[int], gap: float, more: Sequence[int] = ()):
+        self.sample, self.tokens, self.gap, self.samples = sample, tuple(tokens), gap, (sample, *more)
+        shown = f"{', '.join(str(other) for other in more[:20])}{', ...' if len(more) > 20 else ''}"
         PenchantError.__init__(
             self,
             f"Sample {sample} of `TokenSelection` has no unique optimal token: tokens {list(tokens)} have scores within "
             f"{gap:.3g} of the best one.\n"
-            "  Usual causes: (a) a duplicated token; (b) a head orthogonal to the difference of two tokens.\n"
+            + (f"  The same is true of sample{'s' * (len(more) > 1)} {shown}.\n" if more else "")
+            + "  Usual causes: (a) a duplicated token; (b) a head orthogonal to the difference of two tokens.\n"
             "  Fix: remove the duplicate, or pass `ties='keep'` to leave tied tokens out of the margin constraints.",
         )
 
@@ -112,12 +114,14 @@ class NotSeparableError(InfeasibleError):
 class InfeasibleSVM(InfeasibleError):
     """Token-selection data on which the optimal tokens cannot all be selected."""
 
-    def __init__(self, weights: Any, norm: float):
+    def __init__(self, weights: Any, norm: float, largest: str = ""):
         InfeasibleError.__init__(
             self,
             f"No weight matrix selects the wanted token in every sample: no direction has margin above {norm:.1e}.\n"
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the pair features to a matrix of norm {norm:.1e}.\n"
-            "  Usual causes: (a) two samples with the same query but contradictory best tokens; (b) too many samples for the dimension.\n"
+            + (f"  Largest weights: {largest}.\n" if largest else "")
+            + "  Usual causes: (a) two samples with the same query but contradictory best tokens; (b) too many samples for the dimension; "
+            "(c) a token equal to the best one of its sample, with another score.\n"
             "  Fix: training is still possible (`train`), but there is no direction to predict; drop the samples with large weights.",
             weights,
             norm,

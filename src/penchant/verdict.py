@@ -59,15 +59,25 @@ def _decide(holds: Any, text: str, signs: tuple[str, str], predicted: Any, measu
 
 
 def all_of(*verdicts: Verdict) -> Verdict:
-    """Confirmed if all are; otherwise the first refuted one, or else the first undecided one, decides."""
+    """Confirmed if all are, by all their inequalities; otherwise the first refuted one, or else the first undecided one, decides.
+
+    >>> print(all_of(at_most(0.5, 1.0, "gap"), at_least(2.0, 1.0, "slack")))
+    confirmed: gap = 0.5 <= 1; slack = 2 >= 1
+    """
     for outcome in (Outcome.refuted, Outcome.undecided):
         for verdict in verdicts:
             if verdict.outcome is outcome:
                 return verdict
-    first = verdicts[0]
-    rest = "; ".join(verdict.inequality for verdict in verdicts[1:])
-    detail = "; ".join(part for part in (first.detail, rest) if part)
-    return Verdict(first.outcome, first.inequality, first.predicted, first.measured, detail)
+    if len(verdicts) == 1:
+        return verdicts[0]
+    joined = lambda parts: "; ".join(dict.fromkeys(part for part in parts if part))
+    return Verdict(
+        Outcome.confirmed,
+        joined(verdict.inequality for verdict in verdicts),
+        tuple(verdict.predicted for verdict in verdicts),
+        tuple(verdict.measured for verdict in verdicts),
+        joined(verdict.detail for verdict in verdicts),
+    )
 
 
 def covers(interval: Any, predicted: float, what: str, detail: str = "", *, rival: float) -> Verdict:

@@ -38,6 +38,7 @@ CASES = {
     "no labels": (lambda: pt.TokenSelection(TOKENS, head=HEAD), "labels", "None"),
     "no head": (lambda: pt.TokenSelection(TOKENS, LABELS), "head", "None"),
     "long head": (lambda: pt.TokenSelection(TOKENS, LABELS, [1.0, 2.0, 3.0]), "head", "length 3"),
+    "head of zeros": (lambda: pt.TokenSelection(TOKENS, LABELS, [0.0, 0.0]), "head", "only zeros"),
     "scores of wrong shape": (lambda: pt.TokenSelection(TOKENS, scores=[[1.0, 2.0]]), "scores", "(1, 2)"),
     "too few queries": (lambda: pt.TokenSelection(TOKENS, LABELS, HEAD, queries=[[1.0, 2.0]]), "queries", "1"),
     "unknown ties": (lambda: pt.TokenSelection(TOKENS, LABELS, HEAD, ties="drop"), "ties", "'drop'"),
@@ -93,6 +94,22 @@ def test_a_tie_names_sample_and_tokens():
     with pytest.raises(NonUniqueOptimalToken, match="Sample 1") as caught:
         pt.TokenSelection(TOKENS, scores=[[1.0, 0.0, 0.0], [0.0, 2.0, 2.0]])
     assert (caught.value.sample, caught.value.tokens, caught.value.gap) == (1, (1, 2), 0.0)
+
+
+def test_all_samples_with_ties_are_named():
+    tokens = np.concatenate([TOKENS, TOKENS + 1])
+    scores = [[1.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 2.0, 2.0]]
+    with pytest.raises(NonUniqueOptimalToken, match="samples 2, 3") as caught:
+        pt.TokenSelection(tokens, scores=scores)
+    assert caught.value.samples == (0, 2, 3)
+
+
+@pytest.mark.parametrize("name", ["tokens", "queries", "scores"])
+def test_arrays_of_fewer_digits_are_a_warning(name):
+    arrays = {"tokens": TOKENS, "queries": TOKENS[:, 0], "scores": np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])}
+    with pytest.warns(pt.PenchantWarning, match=f"given {name} in less than float64"):
+        found = pt.TokenSelection(**{**arrays, name: arrays[name].astype(np.float32)})
+    assert found.tokens.dtype == np.float64
 
 
 def test_a_near_tie_is_a_tie():

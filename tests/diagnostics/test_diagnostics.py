@@ -64,6 +64,15 @@ def test_margins_per_norm(run):
     assert smooth_margins(run)[-1] == -run.log_excess[-1] / run.norm[-1]
 
 
+def test_margins_of_products_are_normalised_by_the_weight_not_by_its_factors():
+    setting = pt.Setting(pt.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
+    run = pt.train(setting, pt.GradientFlow(), setting.start(0, 0.1), steps=3)
+    smallest, weight = run.smallest_margin()[-1], run.weight()
+    assert normalised_margins(run)[-1] == pytest.approx(smallest / np.linalg.norm(weight), rel=1e-12)
+    nuclear = lambda matrix: float(np.linalg.norm(matrix, "nuc"))
+    assert normalised_margins(run, nuclear)[-1] == pytest.approx(smallest / nuclear(weight), rel=1e-12)
+
+
 def test_log_log_slope_uses_its_window_only():
     x = np.geomspace(1, 1e4, 41)
     y = np.where(x < 100, 1.0, (x / 100) ** -1.5)

@@ -83,7 +83,9 @@ def test_coordinates_that_can_never_move_are_refused():
     start = Pair(jnp.ones(12).at[3].set(0.0), jnp.zeros(12))
     with pytest.raises(ArgumentError, match="coordinate 3"):
         pt.train(setting, pt.GradientFlow(), start, steps=1)
-    assert pt.train(setting, pt.GradientFlow(), steps=1).status is Status.zero_gradient
+    run = pt.train(setting, pt.GradientFlow(), steps=1)
+    assert run.status is Status.zero_gradient
+    assert run.log_time[-1] == -np.inf  # no time has passed
 
 
 def test_equal_tokens_with_different_scores_are_proved_inseparable():
@@ -94,6 +96,7 @@ def test_equal_tokens_with_different_scores_are_proved_inseparable():
     with pytest.raises(InfeasibleSVM) as caught:
         pt.nuclear_margin(data)
     assert caught.value.weights[2 * 3 + 1] == pytest.approx(1.0, abs=1e-9)  # the proof names the pair
+    assert f"1 on sample 2 token {other}" in str(caught.value)
 
 
 def extent(features, value):
@@ -193,6 +196,8 @@ def test_a_run_on_wrong_tokens_stalls_and_its_plateau_is_named():
 def test_margins_beyond_float64_are_refused_and_descent_does_not_watch_for_stalls():
     with pytest.raises(ArgumentError, match="at most 1e\\+12"):
         stuck(pt.MarginAbove(1e13))
+    with pytest.warns(pt.PenchantWarning, match="knows margins only to 2e-06"):
+        stuck((pt.MarginAbove(1e10), pt.Stalled()))
     setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
     with pytest.raises(ArgumentError) as caught:
         pt.train(setting, pt.normalised_descent(0.1), steps=10, until=pt.Stalled())

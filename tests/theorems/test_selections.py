@@ -8,6 +8,7 @@ import penchant as pt
 from penchant.diagnostics.direction import misalignment
 from penchant.errors import ArgumentError
 from penchant.settings.generators import local_pair, local_single, random_tokens, separable
+from penchant.theorems.key_query_runs import diagonal_run, direct_run, matrix_run
 from penchant.theorems.selections import detect_limit, is_locally_optimal, locally_optimal_selections
 from problems import every_selection
 
@@ -140,3 +141,24 @@ def test_too_many_flips_and_a_wrong_centre_are_refused():
 def test_limit_of_a_classification_run_is_refused():
     with pytest.raises(ArgumentError, match="'run' argument"):
         detect_limit(run(separable(6, 2), pt.gradient_descent(0.1), 3))
+
+
+def test_the_limit_of_keys_and_queries_is_measured_in_the_nuclear_norm():
+    end, reference = matrix_run()
+    limit = detect_limit(end)
+    assert (limit.kind, limit.reached.solution.norm) == ("global", "nuclear")
+    assert limit.misalignment == pytest.approx(misalignment(end.weight(), reference.weight), rel=1e-6)
+    assert limit.misalignment < misalignment(end.weight(), pt.max_margin(end.setting.data).weight) / 10
+    direct = detect_limit(direct_run()[0])
+    assert direct.reached.solution.norm == "frobenius"
+
+
+def test_the_limit_of_diagonals_is_measured_in_the_l1_norm():
+    end, reference = diagonal_run()
+    limit = detect_limit(end)
+    assert (limit.kind, limit.reached.solution.norm) == ("global", "l1")
+    assert limit.misalignment == pytest.approx(misalignment(end.weight(), reference.weight), rel=1e-6)
+    rotated = pt.Setting(end.setting.data, pt.Direct(), pt.Exponential())
+    straight = pt.train(rotated, pt.GradientFlow(), until=pt.MarginAbove(1e4))
+    assert detect_limit(straight).reached.solution.norm == "l2"
+    assert detect_limit(straight).misalignment < 1e-6

@@ -63,13 +63,13 @@ def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     extra["widths"] = _widths(options.widths)
     if not options.scale > 0:
         raise ArgumentError("--scale", "penchant train", "positive", options.scale)
+    if options.seed < 0:
+        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, extra)
     setting, start = setting_of(kind, arrays, request)
     product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
     if options.start == "zeros" or (options.start == "small" and product):
         return setting, start
-    if options.seed < 0:
-        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     if options.start == "small":
         weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
         if not isinstance(setting.parametrisation, Direct | Gram):

@@ -4,17 +4,22 @@ import math
 import sys
 from argparse import Namespace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
 from ..references.base import Solution
 from ..report.page import render
+from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
+from ..settings.parametrisations import Direct, Gram
 from ..settings.tokens import TokenSelection
 from ..studies import own_data
 from ..studies.base import Study, save
 from ..theorems import catalogue
 from ..theorems.base import Prediction
-from ..theorems.certificates import certified
+from ..theorems.certificates import KINDS, certified
 from ..theorems.key_query import norm_of
 from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
@@ -48,9 +53,9 @@ def describe_prediction(prediction: Prediction) -> dict:
 
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
-    setting, _ = setting_and_start(options)
+    setting, start = setting_and_start(options)
     prediction = catalogue.predict(setting, optimiser_of(options, setting))
-    content = describe_prediction(prediction)
+    content = {**describe_prediction(prediction), "start": _of_start(prediction, setting, start)}
     if options.save:
         content["saved"] = str(
             write_npz(
@@ -62,16 +67,21 @@ def predict(options: Namespace) -> dict:
     return content
 
 
+def _of_start(prediction: Prediction, setting: Setting, start: Any) -> list[dict]:
+    """What the theorem asks of the start that training begins at."""
+    return [vars(hypothesis) for hypothesis in prediction.theorem.at_start(setting, start)]
+
+
 def number(value: float | None) -> str:
     return "unknown" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def print_hypotheses(hypotheses: list[dict]) -> None:
+def print_hypotheses(hypotheses: list[dict], of: str = "hypothesis") -> None:
     for hypothesis in hypotheses:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
         print(
-            f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
+            f"{of:10} {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
         )
 
 
@@ -79,6 +89,7 @@ def print_prediction(content: dict) -> None:
     reference = content["reference"]
     print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
     print_hypotheses(content["hypotheses"])
+    print_hypotheses(content.get("start", []), "start")
     classified = "margin" in reference
     what = (
         f"minimum {reference['norm']} norm with margins >= 1"
@@ -125,24 +136,26 @@ def train(options: Namespace) -> dict:
         show(f"training with {options.optimiser}")
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=sparse(show))
     verdict = catalogue.judge(prediction, run) if prediction is not None else Verdict(Outcome.undecided, reason)
-    found = own_data.own_bracket(run, prediction=prediction)
+    found = own_data.own_brackets(run, prediction=prediction)
     content = {
         "status": run.status.name,
         "message": run.status.message,
         "steps": int(run.steps[-1]),
-        "log_excess": float(run.log_excess[-1]),
-        "log_excess_is": "log(L - L*)"
-        if separable
-        else "log L: no weight has only positive margins, so L* > 0 is not known",
+        **_loss(run, separable),
         "log_time": float(run.log_time[-1]),
         "margin": float(run.smallest_margin()[-1]),
-        "norm": float(run.norm[-1]),
+        **_norms(run, prediction),
         "directions": own_data.directions(prediction, run),
-        "bracket": {"lower": found.lower, "upper": found.upper},
+        "bracket": {
+            "lower": max(one.lower for one in found.values()),
+            "upper": next(iter(found.values())).upper,
+            **{kind: one.lower for kind, one in found.items()},
+        },
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
         "prediction": None if prediction is None else describe_prediction(prediction),
+        "start": [] if prediction is None else _of_start(prediction, setting, start),
     }
     if options.save:
         content["saved"] = str(_with_bounds(run, prediction).save(options.save))
@@ -162,6 +175,37 @@ def train(options: Namespace) -> dict:
     return content
 
 
+def _loss(run: Trajectory, separable: bool) -> dict:
+    """The loss at the end, and above what it is counted: an infimum that the data keep out of reach is not that of the run."""
+    floor, log_excess = run.setting.infimum(), float(run.log_excess[-1])
+    if separable or floor.attained:
+        text = "log(L - L*)"
+    elif floor.value == 0:
+        text = "log L: no weight has only positive margins, so L* > 0 is not known"
+    else:
+        text = f"log(L - {floor.value:.6g}): the loss above that of {floor.why}, which these data do not allow"
+    return {
+        "log_excess": log_excess,
+        "log_excess_is": text,
+        "log_loss": float(np.logaddexp(log_excess, np.log(floor.value))) if floor.value > 0 else log_excess,
+    }
+
+
+def _norms(run: Trajectory, prediction: Prediction | None) -> dict:
+    """The l2 norm of the parameters, and where they are factors of the weight that of the weight in the predicted norm."""
+    parametrisation = run.setting.parametrisation
+    norms: dict = {"norm": float(run.norm[-1])}
+    if (
+        prediction is None
+        or isinstance(parametrisation, Direct | Gram)
+        or not isinstance(prediction.reference, Solution)
+    ):
+        return norms
+    names = ", ".join(parametrisation.named(run.at(), run.setting.data))
+    value = norm_of(prediction.reference).value(run.weight())
+    return {**norms, "norm_is": f"l2 norm of ({names})", "weight_norm": {prediction.reference.norm: value}}
+
+
 def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
     """The run with the bounds it certifies at every record, where there is a program to bound."""
     if prediction is None or not isinstance(prediction.reference, Solution):
@@ -171,16 +215,24 @@ def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
 
 def print_run(content: dict) -> None:
     print(f"status     {content['status']}: {content['message']}")
+    name, _, why = content["log_excess_is"].partition(":")
+    loss = f", log L {content['log_loss']:.8g}" if why and name != "log L" else ""
+    norms = [f"{content.get('norm_is', 'norm')} {content['norm']:.6g}"]
+    norms += [f"{norm} norm of W {value:.6g}" for norm, value in content.get("weight_norm", {}).items()]
     print(
-        f"run        {content['steps']} steps, {content['log_excess_is'].partition(':')[0]} {content['log_excess']:.8g}, log time {content['log_time']:.8g}, margin {content['margin']:.6g}, norm {content['norm']:.6g}"
+        f"run        {content['steps']} steps, {name} {content['log_excess']:.8g}{loss}, log time {content['log_time']:.8g}, margin {content['margin']:.6g}, {', '.join(norms)}"
     )
+    print_hypotheses([one for one in content["start"] if not one["holds"]], "start")
     found = content["prediction"]
     measure = "1 - corr" if found is None or "margin" in found["reference"] else "relative distance"
     for name, value in content["directions"].items():
         print(f"direction  {measure} to {name}: {value:.4g}")
+    bracket = content["bracket"]
     print(
-        f"bracket    {'best norm with margins >= 1' if measure == '1 - corr' else 'least potential'} in [{content['bracket']['lower']:.10g}, {content['bracket']['upper']:.10g}], certified by the run itself"
+        f"bracket    {'best norm with margins >= 1' if measure == '1 - corr' else 'least potential'} in [{bracket['lower']:.10g}, {bracket['upper']:.10g}], certified by the run itself"
     )
+    if "window" in bracket:
+        print("           " + ", ".join(f"{kind} multipliers {bracket[kind]:.6g}" for kind in KINDS))
     print(
         f"verdict    {content['verdict']}: {content['inequality']}"
         + (f" ({content['detail']})" if content["detail"] else "")

@@ -84,7 +84,8 @@ def _view(setting: Setting, state: State) -> View:
     size = jnp.exp(reading.log_slope_norm)
     cosine = -setting.inner(reading.slope, state.params) / (size * jnp.where(norm > 0, norm, 1.0))
     turn = jnp.log(2.0) * jnp.sqrt(jnp.maximum(1 - cosine**2, 0.0)) / jnp.maximum(cosine, 1e-300)
-    log_time = jnp.log(jnp.maximum(state.progress, 0.0)) - reading.log_gradient_norm
+    begun = state.progress > 0  # at a critical point both logarithms are -inf
+    log_time = jnp.where(begun, jnp.log(jnp.where(begun, state.progress, 1.0)) - reading.log_gradient_norm, -jnp.inf)
     finite = (
         jnp.isfinite(reading.log_excess)
         & jnp.isfinite(norm)

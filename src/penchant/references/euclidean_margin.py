@@ -77,7 +77,21 @@ def _infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     longest = float(np.sqrt(np.max(np.diag(np.asarray(_gram(data))))))
     if norm > 1e3 * np.finfo(float).eps * longest:  # more than rounding leaves of a combination that vanishes
         return UndecidedMargin(norm, longest)
-    return (NotSeparableError if len(data.weight_shape) == 1 else InfeasibleSVM)(weights, norm)
+    return (
+        NotSeparableError(weights, norm)
+        if len(data.weight_shape) == 1
+        else InfeasibleSVM(weights, norm, _worst(data, weights))
+    )
+
+
+def _worst(data: Any, weights: np.ndarray) -> str:
+    """The pairs that carry most of a proof, by sample and token, where the data are pairs of tokens."""
+    others = getattr(data, "others", None)
+    if others is None:
+        return ""
+    tokens, per_sample = np.asarray(others).ravel(), np.shape(others)[1]
+    top = [k for k in np.argsort(-weights)[:3] if weights[k] > 0.01]
+    return ", ".join(f"{weights[k]:.2g} on sample {k // per_sample} token {tokens[k]}" for k in top)
 
 
 def _solve(

@@ -31,10 +31,14 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, l
     return array
 
 
-def warn_of_float32(value: Any, name: str, owner: str) -> None:
-    """Everything is computed in float64, but float32 data are only known to seven digits."""
-    if getattr(value, "dtype", None) == np.float32:
-        warn(f"`{owner}` was given float32 {name} and computes in float64: their margins are right to seven digits.")
+def warn_of_rounded(owner: str, **arrays: Any) -> None:
+    """Numbers that were rounded to less than float64 before they came here."""
+    short = [name for name, array in arrays.items() if getattr(array, "dtype", None) in (np.float32, np.float16)]
+    if short:
+        warn(
+            f"`{owner}` was given {', '.join(short)} in less than float64 and computes in float64: margins and score gaps are right "
+            "only to the digits of the input (seven for float32), and near ties may be rounding."
+        )
 
 
 def symmetric_matrix(value: Any, name: str, owner: str) -> np.ndarray:

@@ -11,7 +11,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, warn
 from .base import Setting
-from .check import real_array, warn_of_float32
+from .check import real_array, warn_of_rounded
 from .classification import Classification
 from .losses import AbstractLoss
 from .parametrisations import Euclidean
@@ -127,7 +127,7 @@ def deep_linear(
     >>> deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True).data.signed.tolist()
     [[0.75, 0.0], [-0.0, 1.0]]
     """
-    warn_of_float32(inputs, "inputs", "deep_linear")
+    warn_of_rounded("deep_linear", inputs=inputs)
     inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
     lengths = np.linalg.norm(inputs, axis=1)
     if normalise:

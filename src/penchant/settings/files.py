@@ -119,7 +119,15 @@ def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting
     shape = lambda leaf: tuple(leaf.shape)
     zero = setting.start()
     key, query = _named(request.start, "K", shape(zero.key)), _named(request.start, "Q", shape(zero.query))
+    _check_left(key, query, "K or Q")
     return setting, Factors(jnp.asarray(key), jnp.asarray(query))
+
+
+def _check_left(first: np.ndarray, second: np.ndarray, names: str) -> None:
+    """Two factors of zeros are a stationary point: a start that someone wrote to a file was meant to be left."""
+    if not (first.any() or second.any()):
+        fix = "give one of the two small values, or leave --start out"
+        raise ArgumentError("start", "train", f"non-zero in {names}: nothing ever moves from 0", "only zeros", fix)
 
 
 def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
@@ -130,6 +138,7 @@ def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting,
         rng = np.random.default_rng(request.options.get("seed", 0))
         return setting, Hadamard().one_sided(data, request.options.get("scale", 1e-3), rng)
     first, second = (_named(request.start, name, data.weight_shape) for name in ("a", "b"))
+    _check_left(first, second, "a or b")
     start = Pair(jnp.asarray(first), jnp.asarray(second))
     check_moving(start)
     return setting, start
@@ -145,8 +154,6 @@ def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> t
     data = Regression(*_need(found, ("inputs", "targets"), kind))
     alpha = request.options.get("alpha")
     if kind == "regression":
-        if alpha is not None:
-            raise ArgumentError("--alpha", "penchant", "used with signed-squares or squares", "--setting regression")
         setting = Setting(data, Direct(), Squared(), request.reduction)
         return setting, setting.start() if request.start is None else _named(request.start, "W", data.weight_shape)
     parametrisation = {"signed-squares": SignedSquares, "squares": Squares}[kind](0.01 if alpha is None else alpha)
@@ -179,14 +186,22 @@ KINDS = {
 }
 
 
+_OPTIONS = {  # what only some settings understand, with what it is when left out
+    "bias": (False, ("linear", "deep-linear")),
+    "ties": ("raise", ("attention", "attention-kq", "attention-diagonal")),
+    "widths": (None, ("deep-linear", "attention-kq")),
+    "alpha": (None, ("signed-squares", "squares")),
+}
+
+
 def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
     """The named setting on these arrays, and its start."""
     if name not in KINDS:
         known = ", ".join((*KINDS, "attention-regression"))
         raise ArgumentError("setting", "penchant", f"one of {known}", repr(name))
-    for option, standard, where in (("bias", False, ("inputs, labels",)), ("ties", "raise", (_ATTENTION,))):
-        if request.options.get(option, standard) != standard and KINDS[name].arrays not in where:
-            raise ArgumentError(f"--{option}", "penchant", f"used with arrays {where[0]}", f"--setting {name}")
+    for option, (standard, where) in _OPTIONS.items():
+        if request.options.get(option, standard) != standard and name not in where:
+            raise ArgumentError(f"--{option}", "penchant", f"used with {' or '.join(where)}", f"--setting {name}")
     return KINDS[name].build(arrays, request)
 
 

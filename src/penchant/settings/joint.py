@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, DegenerateSample
 from ..logspace import log_sum
-from .check import real_array, sign_labels, warn_of_float32
+from .check import real_array, sign_labels, warn_of_rounded
 from .classification import Classification
 from .losses import AbstractLoss, Correlation
 from .tokens import LARGEST, TokenSelection, log_pull
@@ -32,7 +32,7 @@ class JointTokens(eqx.Module):
     optimal: Int[Array, "n"]
 
     def __init__(self, tokens: Any, labels: Any, optimal: Any, *, queries: Any = None):
-        warn_of_float32(tokens, "tokens", "JointTokens")
+        warn_of_rounded("JointTokens", tokens=tokens)
         tokens = real_array(tokens, "tokens", "JointTokens", "(n, T, d)", 3, LARGEST)
         n, length, d = tokens.shape
         if length < 2:

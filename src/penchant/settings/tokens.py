@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
 from ..logspace import log_sum, signed_log_sum, softplus
 from .base import Infimum, Weighing
-from .check import real_array, sign_labels, warn_of_float32
+from .check import real_array, sign_labels, warn_of_rounded
 from .losses import AbstractLoss, Squared
 
 LARGEST = 1e60  # the Gram matrix has products of four entries
@@ -46,7 +46,7 @@ class TokenSelection(eqx.Module):
         scores: Any = None,
         ties: str = "raise",
     ):
-        warn_of_float32(tokens, "tokens", "TokenSelection")
+        warn_of_rounded("TokenSelection", tokens=tokens, queries=queries, head=head, scores=scores)
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, LARGEST)
         length = tokens.shape[1]
         if length < 2:
@@ -207,6 +207,8 @@ def _scores(tokens: np.ndarray, labels: Any, head: Any, scores: Any) -> np.ndarr
         raise ArgumentError(
             "head", "TokenSelection", f"of length {d}, the dimension of the tokens", f"length {len(head)}"
         )
+    if not head.any():
+        raise ArgumentError("head", "TokenSelection", "non-zero: it scores the tokens", "only zeros")
     return labels[:, None] * (tokens @ head)
 
 
@@ -216,7 +218,7 @@ def _ties(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray) -> np.nda
 
 
 def _report_tie(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tied: np.ndarray, all_tied: bool) -> None:
-    sample = int(np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1))[0])
+    sample, *more = (int(i) for i in np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1)))
     tokens = [int(optimal[sample]), *(int(token) for token in others[sample][tied[sample]])]
     gap = float(scores[sample].max() - scores[sample][tokens].min())
-    raise NonUniqueOptimalToken(sample, sorted(tokens), gap)
+    raise NonUniqueOptimalToken(sample, sorted(tokens), gap, more)

@@ -12,6 +12,7 @@ from ..training.algorithm1 import AttentionRun
 from ..verdict import Verdict
 from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
+from .own_pages import hypotheses
 
 WORDS = {
     **DEFINITIONS,
@@ -44,8 +45,6 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
         ("best scale c of (c U, V/c)", f"{advice.scale.factor:.4g}"),
         *(("warning", warning) for warning in advice.warnings),
     )
-    holds = {True: "holds", False: "fails", None: "undecided"}
-    hypotheses = tuple((h.name, holds[h.holds], f"{h.slack:.4g}", h.offender, h.detail) for h in advice.hypotheses)
     options = tuple(
         (o.geometry, f"{o.step:.4g}", f"{o.factor:.5g}", f"{o.steps_per_decade:.3g}") for o in advice.options
     )
@@ -58,13 +57,7 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
             "As given on the command line, or its default.",
         ),
         Table("summary", "Estimates and outcome", ("what", "value"), summary, "From the sample alone."),
-        Table(
-            "hypotheses",
-            "Hypotheses",
-            ("name", "status", "slack", "worst offender", "meaning"),
-            hypotheses,
-            "With estimates in place of the truth.",
-        ),
+        hypotheses(advice.hypotheses, "With estimates in place of the truth."),
         Table(
             "geometries",
             "Geometries",

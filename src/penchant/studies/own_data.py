@@ -9,26 +9,43 @@ from ..diagnostics.margin import normalised_margins
 from ..diagnostics.rates import log_log_slope
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
-from ..references.bracket import Bracket, Euclidean, bracket
+from ..references.bracket import Bracket, Euclidean, Norm
 from ..settings.deep_linear import DeepLinear
 from ..settings.regression import Regression
 from ..theorems.base import Prediction
+from ..theorems.certificates import KINDS, Certificates, brackets, certificates
 from ..theorems.key_query import norm_of
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from . import own_deep_linear, own_regression
-from .base import Figure, Line, Result, Table
+from .base import DEFINITIONS, Figure, Line, Result, Table
 from .own_pages import assemble, axis, hypotheses, places, series, summary, where
+
+_SHOWN = 6  # singular values drawn
+_NORMS = {  # besides the l2 norm, which the common definitions have
+    "nuclear": "sum of the singular values of the weight W",
+    "l1": "sum of the absolute values of the weight",
+}
+_EXCESS = {"excess of the norm": "norm / margin over the minimum of that norm with margins >= 1, minus 1"}
+_KINDS = {
+    "accumulated, window, instant": "multipliers gathered since the start, since the margin was margin^0.8, and at this moment: each proves a lower bound on the best norm",
+}
+
+
+def _norm(prediction: Prediction | None) -> Norm:
+    return Euclidean() if prediction is None else norm_of(prediction.reference)
+
+
+def own_brackets(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> dict[str, Bracket]:
+    """The certificates a run carries in the predicted norm, by the multipliers that prove their lower bounds."""
+    if isinstance(run.setting.data, Regression):
+        return {"accumulated": own_regression.own_bracket(run, record)}
+    return brackets(run, _norm(prediction), record)
 
 
 def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> Bracket:
-    """The better of the two certificates a run carries, from its accumulated and its instantaneous multipliers, in the predicted norm."""
-    if isinstance(run.setting.data, Regression):
-        return own_regression.own_bracket(run, record)
-    data, weight = run.setting.data, run.weight(record)
-    norm = Euclidean() if prediction is None else norm_of(prediction.reference)
-    found = [bracket(data, weight, dual[record], norm) for dual in (run.dual, run.weights)]
-    return max(found, key=lambda one: one.lower)
+    """The best of the certificates a run carries."""
+    return max(own_brackets(run, record, prediction).values(), key=lambda one: one.lower)
 
 
 def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, float]:
@@ -64,11 +81,51 @@ def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Tab
         ("best norm, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
         ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
     )
+    of_start = prediction.theorem.at_start(run.setting, run.at(0))
     return (
-        summary(prediction, run, rows, "Norms are for the smallest margin scaled to 1."),
-        hypotheses(prediction),
+        summary(prediction, run, rows, f"Norms ({prediction.reference.norm}) are for the smallest margin scaled to 1."),
+        hypotheses(prediction.hypotheses, of_start=of_start),
         where("directions", ("direction", "1 - corr"), directions(prediction, run)),
     )
+
+
+def definitions(prediction: Prediction) -> dict[str, str]:
+    """The common ones, with the norm that this reference minimises."""
+    name = prediction.reference.norm
+    norm = {"norm": f"{name} norm: {_NORMS[name]}", **_EXCESS} if name in _NORMS else {}
+    return {**DEFINITIONS, **norm, **_KINDS}
+
+
+def _bounds(found: Certificates, prediction: Prediction, along: tuple, scale: str) -> tuple[Figure, ...]:
+    """The three certificates, and for a norm whose minimiser need not be unique how far it is from its minimum."""
+    x, label = along
+    kinds = tuple(Line(kind, x, found.gap(kind)[1:]) for kind in KINDS)
+    gap = "Relative width of the bracket from the run's own weights and multipliers."
+    certificate = Figure("certificate", "The run certifies itself", label, "certified gap", kinds, gap, scale, "log")
+    if prediction.reference.norm not in _NORMS:
+        return (certificate,)
+    excess = found.upper / prediction.reference.value - 1
+    what = "Norm at margin 1 over its minimum, minus 1; shown where the margin is positive."
+    return (
+        series("norm-excess", "Excess of the norm", along, ("excess of the norm", excess[1:]), what, (scale, "log")),
+        certificate,
+    )
+
+
+def _singular_values(prediction: Prediction, run: Trajectory, along: tuple, scale: str) -> tuple[Figure, ...]:
+    """Which directions of W grow with the margin and which fall behind, for the norm that sums them."""
+    if prediction.reference.norm != "nuclear":
+        return ()
+    (x, label), margin = along, run.smallest_margin()[1:]
+    sizes = np.stack([np.linalg.svd(run.weight(k), compute_uv=False) for k in range(1, len(run))])[:, :_SHOWN]
+    sizes = np.where(margin[:, None] > 0, sizes / np.where(margin > 0, margin, 1.0)[:, None], np.nan)
+    wanted = np.linalg.svd(prediction.reference.weight, compute_uv=False)
+    kept = wanted[wanted > 1e-4 * wanted[0]][:_SHOWN]  # below, the solver does not know them
+    lines = [Line(f"{k + 1}", x, sizes[:, k]) for k in range(sizes.shape[1])]
+    lines += [Line(f"{k + 1}, predicted", x[[0, -1]], np.full(2, size), "prediction") for k, size in enumerate(kept)]
+    caption = "Of W, divided by the smallest margin; shown where that is positive."
+    name, title = "singular-values", "Singular values"
+    return (Figure(name, title, label, "singular value / margin", tuple(lines), caption, scale, "log"),)
 
 
 def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:
@@ -78,26 +135,22 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     x, label = along = axis(run, optimiser)
     scale = "log" if x[-1] > 100 else "linear"
     distance = misalignments(run, prediction.reference)[1:]
-    gaps = np.array([own_bracket(run, k, prediction).gap for k in range(1, len(run))])
+    norm = _norm(prediction)
     best = Line("best possible", x, np.full(len(x), prediction.reference.margin), "prediction")
-    lines = (Line("run", x, normalised_margins(run)[1:]), best)
-    title, width = (
-        "Distance to the predicted direction",
-        "Relative width of the bracket from the run's own weights and multipliers.",
-    )
+    lines = (Line("run", x, normalised_margins(run, norm.value)[1:]), best)
+    title, per_norm = "Distance to the predicted direction", f"margin / {prediction.reference.norm} norm"
+    caption = f"Smallest margin per unit of the {prediction.reference.norm} norm of the weight."
     excess = "The loss above its infimum, in logarithms."
     figures = (
         series("direction", title, along, ("1 - corr", distance), "To the reference direction.", (scale, "log")),
-        Figure(
-            "margin", "Normalised margin", label, "margin / norm", lines, "Smallest margin per unit of norm.", scale
-        ),
+        Figure("margin", "Normalised margin", label, per_norm, lines, caption, scale),
         series("excess", "Log excess", along, ("log(L - L*)", run.log_excess[1:]), excess, (scale,)),
-        series("certificate", "The run certifies itself", along, ("certified gap", gaps), width, (scale, "log")),
+        *_bounds(certificates(run, norm), prediction, along, scale),
+        *_singular_values(prediction, run, along, scale),
     )
-    shown = tables(prediction, run, optimiser)
-    words: dict[str, str] = {}
+    shown, words = tables(prediction, run, optimiser), definitions(prediction)
     if isinstance(run.setting.parametrisation, DeepLinear):
-        words = own_deep_linear.WORDS
+        words = words | own_deep_linear.WORDS
         figures += own_deep_linear.figures(run, prediction)
         shown += own_deep_linear.tables(run, prediction)
     return assemble(prediction, run, verdict, figures, shown, words)

@@ -8,6 +8,7 @@ from ..theorems.joint_limits import JointLimit
 from ..training.joint import JointTrajectory
 from ..verdict import Verdict
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
+from .own_pages import hypotheses
 
 _PROGRAMS = {
     "attention": "shortest W that selects the reached tokens",
@@ -29,7 +30,7 @@ def page(prediction: Prediction | None, run: JointTrajectory, verdict: Verdict, 
     """Everything the report shows about one joint run."""
     statement = "No prediction." if prediction is None else prediction.theorem.statement
     finding = Finding(statement, verdict, "" if prediction is None else prediction.theorem.citation)
-    tables = (_summary(prediction, run, limit), *(() if prediction is None else (_hypotheses(prediction),)))
+    tables = (_summary(prediction, run, limit), *(() if prediction is None else (hypotheses(prediction.hypotheses),)))
     return Result((finding,), _figures(prediction, run, limit), tables, {"run": run}, DEFINITIONS | _WORDS)
 
 
@@ -47,14 +48,6 @@ def _summary(prediction: Prediction | None, run: JointTrajectory, limit: JointLi
         "Programs of the reached tokens: " + "; ".join(f"{name}: {what}" for name, what in _PROGRAMS.items()) + "."
     )
     return Table("summary", "Where the run is", ("what", "value"), tuple(rows), caption)
-
-
-def _hypotheses(prediction: Prediction) -> Table:
-    rows = tuple(
-        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
-    )
-    columns = ("name", "status", "slack", "worst offender", "meaning")
-    return Table("hypotheses", "Hypotheses", columns, rows, "A failed hypothesis does not stop the prediction.")
 
 
 def _figures(prediction: Prediction | None, run: JointTrajectory, limit: JointLimit) -> tuple[Figure, ...]:

@@ -1,11 +1,12 @@
 """What the pages of the user's own data share: the axis of a run, the tables of a prediction, and the page around them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..flow.flow import GradientFlow
-from ..theorems.base import Prediction
+from ..theorems.base import Hypothesis, Prediction
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Table
@@ -35,12 +36,22 @@ def summary(prediction: Prediction, run: Trajectory, rows: tuple, caption: str) 
     return Table("summary", "Prediction and outcome", ("what", "value"), (*shared, *rows), caption)
 
 
-def hypotheses(prediction: Prediction) -> Table:
-    rows = tuple(
-        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
-    )
+def hypotheses(
+    found: Iterable[Hypothesis],
+    caption: str = "A failed hypothesis does not stop the prediction.",
+    of_start: tuple = (),
+) -> Table:
+    """Conditions with slack and worst offender, first those on the setting, then those on the start of the run."""
     columns = ("name", "status", "slack", "worst offender", "meaning")
-    return Table("hypotheses", "Hypotheses", columns, rows, "A failed hypothesis does not stop the prediction.")
+    rows = (*(_row(one, one.name) for one in found), *(_row(one, f"{one.name} (start of the run)") for one in of_start))
+    return Table("hypotheses", "Hypotheses", columns, rows, caption)
+
+
+def _row(found: Hypothesis, name: str) -> tuple[str, ...]:
+    """What cannot be checked neither holds nor fails, and has no slack."""
+    status = {True: "holds", False: "fails", None: "undecided"}[found.holds]
+    slack = "unknown" if np.isnan(found.slack) else f"{found.slack:.4g}"
+    return (name, status, slack, found.offender, found.detail)
 
 
 def places(prediction: Prediction) -> dict[str, np.ndarray]:
@@ -60,7 +71,7 @@ def assemble(
     verdict: Verdict,
     figures: tuple,
     tables: tuple,
-    words: dict[str, str] | None = None,
+    definitions: dict[str, str] = DEFINITIONS,
 ) -> Result:
     finding = Finding(prediction.theorem.statement, verdict, prediction.theorem.citation)
-    return Result((finding,), figures, tables, {"run": run}, DEFINITIONS | (words or {}))
+    return Result((finding,), figures, tables, {"run": run}, definitions)

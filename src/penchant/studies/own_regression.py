@@ -52,7 +52,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     )
     tables = (
         summary(prediction, run, rows, "The first interval is for the norm where the reference is a norm."),
-        hypotheses(prediction),
+        hypotheses(prediction.hypotheses),
         where("distances", ("weight", "relative distance"), distances(prediction, run)),
     )
     return assemble(prediction, run, verdict, figures, tables)

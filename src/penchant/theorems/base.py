@@ -63,7 +63,7 @@ class Prediction(eqx.Module):
     @property
     def remarks(self) -> str:
         """What a reader of the verdict should know: failed hypotheses, and rivals that these data cannot tell apart."""
-        failed = [hypothesis.name for hypothesis in self.hypotheses if not hypothesis.holds]
+        failed = [hypothesis.name for hypothesis in self.hypotheses if hypothesis.holds is False]
         same = [rival.name for rival in self.rivals if rival.separation <= COINCIDENT]
         parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
         parts += [f"on these data the reference coincides with: {', '.join(same)}"] * bool(same)
@@ -90,6 +90,10 @@ class Theorem(eqx.Module):
 
     @abstractmethod
     def predict(self, setting: Setting, optimiser: Any) -> Prediction: ...
+
+    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+        """What the theorem asks of the start of a run, besides its hypotheses on the setting."""
+        return ()
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """Compare the final direction of a run with the reference and its rivals.

@@ -6,9 +6,10 @@ import equinox as eqx
 import numpy as np
 
 from ..references.base import Solution
-from ..references.bracket import Norm, bracket
+from ..references.bracket import Bracket, Norm, bracket
 from ..training.trajectory import Trajectory
 
+KINDS = ("accumulated", "window", "instant")
 _WINDOW = 0.8  # the window of multipliers begins where the margin was margin^0.8
 
 
@@ -45,14 +46,20 @@ class Certificates(eqx.Module):
 
 def certificates(run: Trajectory, norm: Norm) -> Certificates:
     """Bounds on min ||W|| subject to margins >= 1 from the run alone; no solver is involved."""
-    margin, data = run.smallest_margin(), run.setting.data
     rows = []
     for record in range(len(run)):
-        weight = run.weight(record)
-        window = run.dual[record] - run.dual[_window_start(margin, record)]
-        found = [bracket(data, weight, dual, norm) for dual in (run.dual[record], window, run.weights[record])]
-        rows.append((found[0].upper, *(bound.lower for bound in found)))
-    return Certificates(margin, *np.array(rows).T)
+        found = brackets(run, norm, record)
+        rows.append((found["instant"].upper, *(found[kind].lower for kind in KINDS)))
+    return Certificates(run.smallest_margin(), *np.array(rows).T)
+
+
+def brackets(run: Trajectory, norm: Norm, record: int = -1) -> dict[str, Bracket]:
+    """The brackets of one record, by the multipliers that prove their lower bounds: `accumulated`, `window`, `instant`."""
+    record = range(len(run))[record]
+    window = run.dual[record] - run.dual[_window_start(run.smallest_margin(), record)]
+    duals = (run.dual[record], window, run.weights[record])
+    data, weight = run.setting.data, run.weight(record)
+    return {kind: bracket(data, weight, dual, norm) for kind, dual in zip(KINDS, duals, strict=True)}
 
 
 def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) -> Trajectory:
@@ -62,7 +69,7 @@ def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) ->
     the solver found, relative to it.
     """
     found = certificates(run, norm)
-    bounds = {name: getattr(found, name) for name in ("upper", "accumulated", "window", "instant")}
+    bounds = {name: getattr(found, name) for name in ("upper", *KINDS)}
     if reference is not None:
         bounds["excess"] = found.upper / reference.value - 1
     return dataclasses.replace(run, account={**(run.account or {}), **bounds})

@@ -1,6 +1,5 @@
 """Separately trained keys and queries: theorems for the user's own data."""
 
-from abc import abstractmethod
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +9,7 @@ from ..errors import InfeasibleError
 from ..flow.flow import GradientFlow
 from ..reading import read_once
 from ..references.base import Solution
-from ..references.bracket import Euclidean, Norm, margins
+from ..references.bracket import Euclidean, Norm, adjoint, margins
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
@@ -42,13 +41,13 @@ class _ValueTheorem(Theorem):
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         verdict = judge_value(prediction, run.weight(), norm_of(prediction.reference))
         failed = [found.name for found in self.at_start(run.setting, run.at(0)) if not found.holds]
-        remark = f"the start of this run fails {', '.join(failed)}" if failed else ""
-        detail = "; ".join(part for part in (verdict.detail, remark) if part)
+        start = f"the start of this run fails {', '.join(failed)}" if failed else ""
+        detail = "; ".join(part for part in (verdict.detail, prediction.remarks, start, *self.of_run(run)) if part)
         return Verdict(verdict.outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
 
-    @abstractmethod
-    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
-        """What the theorem asks of the start of a run."""
+    def of_run(self, run: Trajectory) -> tuple[str, ...]:
+        """What else the reader of a verdict should know of this run."""
+        return ()
 
 
 def norm_of(reference: Solution) -> Norm:
@@ -90,6 +89,22 @@ def _named(prediction: Prediction, name: str) -> np.ndarray:
     return next(rival.weight for rival in prediction.rivals if rival.name == name)
 
 
+def dual_spectrum(data: TokenSelection, weight: np.ndarray, multipliers: np.ndarray) -> np.ndarray | None:
+    """Singular values of Lambda = (|W|_* / margin) sum_k w_k Z_k / sum_k w_k, or None before the margin is positive.
+
+    At a limit of (K, Q) of any width one of them is 1; the limit minimises the nuclear norm if and only if none is larger.
+    """
+    active = data.constrained()
+    margin, shares = (
+        np.asarray(margins(data, weight))[active].min(),
+        np.where(active, np.maximum(multipliers, 0.0), 0.0),
+    )
+    if margin <= 0 or not shares.any():
+        return None
+    pull = np.asarray(adjoint(data, shares / shares.sum()))
+    return Nuclear().value(weight) / margin * np.linalg.svd(pull, compute_uv=False)
+
+
 def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
     data: TokenSelection = setting.data
     first = read_once(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
@@ -105,6 +120,7 @@ def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesi
     width = setting.parametrisation.columns(data)
     return (
         conditions.feasible(reference),
+        assumptions.exponential_loss(setting.loss),
         conditions.unique_optimal(data),
         conditions.equal_scores(data),
         assumptions.pairwise_scores(data),
@@ -151,6 +167,22 @@ class KeyQueryFlow(_ValueTheorem):
         data: TokenSelection = setting.data
         return (assumptions.initial_loss(setting, data, start), assumptions.aligned_start(data, start))
 
+    def of_run(self, run: Trajectory) -> tuple[str, ...]:
+        """Where the width limits the rank, whether the run could go on in a wider one: its dual matrix says so."""
+        data, parametrisation = run.setting.data, run.setting.parametrisation
+        if not isinstance(parametrisation, KeyQuery) or parametrisation.columns(data) >= min(data.weight_shape):
+            return ()
+        sizes = dual_spectrum(data, run.weight(), run.weights[-1])
+        if sizes is None:
+            return ()
+        stuck = (
+            "above 1, so more columns would lower the norm"
+            if sizes[0] > 1 + _CLOSE
+            else "none above 1, as at the optimum"
+        )
+        shown = ", ".join(f"{size:.4g}" for size in sizes[:4])
+        return (f"largest singular values of the run's dual matrix {shown}: {stuck}",)
+
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = nuclear_margin(setting.data)
         hypotheses = self.hypotheses(setting, optimiser, reference)
@@ -190,6 +222,7 @@ class DiagonalFlow(_ValueTheorem):
         tokens = setting.data.tokens
         return (
             conditions.feasible(reference),
+            assumptions.exponential_loss(setting.loss),
             conditions.unique_optimal(tokens),
             conditions.equal_scores(tokens),
             assumptions.initial_loss(setting, tokens, setting.start()),
@@ -214,4 +247,21 @@ class DiagonalFlow(_ValueTheorem):
         return Prediction(self, setting, hypotheses, reference, rivals(reference, others), self.rate, notes)
 
 
-THEOREMS = (KeyQueryFlow(), KeyQueryConjecture(), DiagonalFlow())
+class DiagonalConjecture(DiagonalFlow):
+    """No theorem covers the optimiser; the l1 norm is offered as a conjecture."""
+
+    name = "diagonal-conjecture"
+    statement = (
+        "Conjecture: this optimiser on diagonal K and Q converges to the minimum l1 norm of the diagonal of W subject "
+        "to margins >= 1."
+    )
+    citation = "none"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return isinstance(setting.parametrisation, Hadamard | PlusMinus) and isinstance(setting.data, DiagonalTokens)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        return (*super().hypotheses(setting, optimiser, reference), covered(type(optimiser).__name__))
+
+
+THEOREMS = (KeyQueryFlow(), KeyQueryConjecture(), DiagonalFlow(), DiagonalConjecture())

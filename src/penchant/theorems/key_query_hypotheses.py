@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 from ..reading import read_once
 from ..settings.base import Setting
 from ..settings.factored import Factors, Pair
+from ..settings.losses import AbstractLoss, Exponential
 from ..settings.tokens import TokenSelection
 from .base import Hypothesis
 
@@ -22,27 +23,59 @@ _ENUMERATED = 8  # other tokens up to which all 105 pairings are tried
 def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypothesis:
     """Assumption 3: the loss at the start is below that of every point where one sample attends to a wrong token only.
 
-    Compared as log(L - L*) with min_j log((l(worst_j) - l(best_j))/n), which needs no cancellation; sufficient, not necessary.
+    The wrong token that costs least is the second best one of a sample; the paper's Assumption 2 makes all others as bad.
+    Compared as log(L - L*) with min_j log((l(second_j) - l(best_j))/n), which needs no cancellation; sufficient, not necessary.
     """
-    deficit, best = np.asarray(tokens.deficits()).max(axis=1), tokens.best_scores()
+    others, best = np.asarray(tokens.deficits()), tokens.best_scores()
+    deficit = np.where(np.asarray(tokens.tied), np.inf, others).min(axis=1)
     gaps = np.asarray(setting.loss.log_gap(best, jnp.log(jnp.asarray(deficit))))
     if setting.reduction == "mean":
         gaps = gaps - np.log(len(gaps))
-    if len(gaps) == 1:
-        return Hypothesis("initial_loss", True, float("inf"), "", "one sample: always true")
+    if len(gaps) == 1 and deficit[0] == others.max():
+        return Hypothesis("initial_loss", True, float("inf"), "", "one sample, its other tokens alike: always true")
     worst = int(gaps.argmin())
+    token = int(np.flatnonzero(others[worst] == deficit[worst])[0])
     slack = float(gaps[worst] - read_once(setting, start).log_excess)
     return Hypothesis(
-        "initial_loss", slack >= 0, slack, f"sample {worst}", "log of (allowed excess / excess at the start)"
+        "initial_loss",
+        slack >= 0,
+        slack,
+        f"sample {worst} token {int(tokens.others[worst, token])}",
+        "log of (excess with all attention of that sample on that token / excess at the start)",
     )
+
+
+def exponential_loss(loss: AbstractLoss) -> Hypothesis:
+    """The paper trains with the exponential loss throughout; for another one its conclusions are conjectures."""
+    holds = isinstance(loss, Exponential)
+    detail = (
+        "the loss the theorem is proved for" if holds else "proved for the exponential loss only; a conjecture here"
+    )
+    return Hypothesis("exponential_loss", holds, 1.0 if holds else -1.0, "" if holds else type(loss).__name__, detail)
+
+
+def _optimal_tokens(data: TokenSelection) -> np.ndarray:
+    return np.asarray(jnp.take_along_axis(data.tokens, data.optimal[:, None, None], axis=1))[:, 0]
+
+
+def _directions(rows: np.ndarray) -> np.ndarray:
+    """Rows of length 1; a row of zeros has no direction and stays 0."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(lengths > 0, lengths, 1.0)
+
+
+def _without_direction(data: TokenSelection) -> tuple[str, str] | None:
+    """The first sample whose optimal token is 0, and why that matters."""
+    zero = np.flatnonzero(~_optimal_tokens(data).any(axis=1))
+    why = "its optimal token is 0: no direction (shifting all tokens of a sample keeps its margins, not Assumption 4)"
+    return (f"sample {zero[0]}", why) if len(zero) else None
 
 
 def orthogonal_optimal(data: TokenSelection) -> Hypothesis:
     """Assumption 4 (i): optimal tokens mutually orthogonal, queries mutually orthogonal."""
-    best = np.asarray(jnp.take_along_axis(data.tokens, data.optimal[:, None, None], axis=1))[:, 0]
     worst, offender = 0.0, ""
-    for name, rows in (("optimal tokens", best), ("queries", np.asarray(data.queries))):
-        unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    for name, rows in (("optimal tokens", _optimal_tokens(data)), ("queries", np.asarray(data.queries))):
+        unit = _directions(rows)
         for i, j in combinations(range(len(unit)), 2):
             size = abs(float(unit[i] @ unit[j]))
             if size > worst:
@@ -52,9 +85,13 @@ def orthogonal_optimal(data: TokenSelection) -> Hypothesis:
 
 def parallel_queries(data: TokenSelection) -> Hypothesis:
     """Assumption 4 (ii): each query is parallel to the optimal token of its sample."""
-    best = np.asarray(jnp.take_along_axis(data.tokens, data.optimal[:, None, None], axis=1))[:, 0]
-    queries = np.asarray(data.queries)
-    cosine = np.abs((best * queries).sum(axis=1)) / np.linalg.norm(best, axis=1) / np.linalg.norm(queries, axis=1)
+    rows, columns = data.weight_shape
+    if rows != columns:
+        detail = f"tokens have {rows} dimensions, queries {columns}: none can be parallel"
+        return Hypothesis("parallel_queries", False, -1.0, "every sample", detail)
+    if missing := _without_direction(data):
+        return Hypothesis("parallel_queries", False, -1.0, *missing)
+    cosine = np.abs((_directions(_optimal_tokens(data)) * _directions(np.asarray(data.queries))).sum(axis=1))
     worst = int(cosine.argmin())
     return Hypothesis(
         "parallel_queries",
@@ -121,7 +158,7 @@ def _split(data: TokenSelection, sample: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _pairing(best: np.ndarray, others: np.ndarray) -> Pairing:
     square = best @ best
-    along = others @ best / square
+    along = others @ best / (square if square > 0 else 1.0)
     across = others - along[:, None] * best
     cost = np.linalg.norm(across[:, None] + across[None], axis=-1)
     cost = cost + np.sqrt(square) * np.abs(along[:, None] - along[None])
@@ -176,9 +213,13 @@ def aligned_start(data: TokenSelection, params: Factors) -> Hypothesis:
     The rows of U_K'K and U_Q'Q are orthogonal to one another and across the two, parallel sample by sample; outside the data
     K'K and Q'Q commute and do not meet those rows.
     """
-    best = np.asarray(jnp.take_along_axis(data.tokens, data.optimal[:, None, None], axis=1))[:, 0]
-    frames = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (best, np.asarray(data.queries))]
+    if missing := _without_direction(data):
+        return Hypothesis("aligned_start", False, -1.0, *missing)
+    frames = [_directions(rows) for rows in (_optimal_tokens(data), np.asarray(data.queries))]
     factors = [np.asarray(leaf) for leaf in (params.key, params.query)]
+    size = sum((factor**2).sum() for factor in factors)
+    if size == 0:
+        return Hypothesis("aligned_start", False, -1.0, "K = Q = 0", "a stationary point: nothing ever moves")
     inside = [frame @ factor for frame, factor in zip(frames, factors, strict=True)]
     outside = [factor - frame.T @ rows for frame, factor, rows in zip(frames, factors, inside, strict=True)]
     (keys, queries), (key_rest, query_rest) = inside, outside
@@ -189,7 +230,6 @@ def aligned_start(data: TokenSelection, params: Factors) -> Hypothesis:
         "rows not parallel": np.abs(np.abs((keys * queries).sum(axis=1)) - lengths).max(),
         "rest meets the data": max(np.linalg.norm(rest @ rows.T) for rest in outside for rows in inside),
     }
-    size = sum((factor**2).sum() for factor in factors)
     squares = [rest.T @ rest for rest in (key_rest, query_rest)]
     residuals["rests do not commute"] = np.linalg.norm(squares[0] @ squares[1] - squares[1] @ squares[0]) / size
     offender = max(residuals, key=lambda name: residuals[name])

@@ -1,5 +1,6 @@
 """Which tokens a run has settled on, and whether theory calls that a local direction."""
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -8,18 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, InfeasibleSVM, NonUniqueOptimalToken, UndecidedMargin
+from ..errors import ArgumentError, InfeasibleError, NonUniqueOptimalToken, UndecidedMargin
 from ..references.base import Solution
+from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
+from ..references.nuclear_margin import nuclear_margin
+from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import Hadamard, KeyQuery, PlusMinus
 from ..settings.tokens import TokenSelection
 from ..training.trajectory import Trajectory
 
 _ACTIVE = 1e-7  # a margin this close to 1 counts as active
+_EXACT = 1e-10  # certified gap below which margins are known that well; above it, to its square root
+
+Program = Callable[[TokenSelection], Solution]
 
 
 class Selection(eqx.Module):
-    """A choice of one token per sample with its maximum-margin direction.
+    """A choice of one token per sample with its maximum-margin direction, in the norm that `solution` names.
 
     `locally_optimal` holds if the direction exists and, in every sample, the chosen token scores better than every token
     whose margin is active; `slack` is the smallest such score difference (infinite if no margin is active) and `sample` where.
@@ -37,7 +45,8 @@ class Limit(eqx.Module):
 
     `kind` is "global" (the optimal tokens), "local" (other tokens) or "undecided" (attention is not concentrated yet). For a
     settled run: `misalignment` to the direction of the reached selection, and to the global one; `plateau` is the log excess
-    the run tends to and `plateau_distance` how far it still is.
+    the run tends to and `plateau_distance` how far it still is. Directions are those of the norm that the parametrisation
+    minimises: Frobenius for W itself, nuclear for K and Q, l1 for their diagonals (`reached.solution.norm`).
     """
 
     kind: str
@@ -49,20 +58,21 @@ class Limit(eqx.Module):
     plateau_distance: float
 
 
-def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...]) -> Selection:
-    """Decide local optimality of a selection in the sense of Tarzanagh et al."""
+def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: Program = max_margin) -> Selection:
+    """Decide local optimality of a selection in the sense of Tarzanagh et al., for the directions that `program` gives."""
     chosen = tuple(int(token) for token in tokens)
     try:
         marked = data.select(np.asarray(chosen))
-        solution = max_margin(marked)
-    except (InfeasibleSVM, NonUniqueOptimalToken, UndecidedMargin):
+        solution = program(marked)
+    except (InfeasibleError, NonUniqueOptimalToken, UndecidedMargin):
         return Selection(chosen, False, None, float("nan"), None)
     margins = np.asarray(marked.margins(jnp.asarray(solution.weight))).reshape(marked.others.shape)
     scores = np.asarray(data.scores)
     gap = scores[np.arange(len(chosen)), list(chosen)][:, None] - np.take_along_axis(
         scores, np.asarray(marked.others), axis=1
     )
-    gap = np.where(np.abs(margins - 1) <= _ACTIVE, gap, np.inf)
+    tolerance = _ACTIVE if solution.bracket.gap <= _EXACT else float(np.sqrt(solution.bracket.gap))
+    gap = np.where(np.abs(margins - 1) <= tolerance, gap, np.inf)
     sample = int(gap.min(axis=1).argmin())
     return Selection(chosen, bool(gap.min() > 0), solution, float(gap.min()), sample)
 
@@ -99,9 +109,24 @@ def _flips(data: TokenSelection, around: Any, limit: int) -> list[tuple[int, ...
     return [tuple(int(token) for token in tokens) for tokens in tried]
 
 
+def program_of(setting: Setting) -> Program:
+    """The margin program that the parametrisation of a token-selection setting is led to; its weight is a matrix."""
+    if isinstance(setting.parametrisation, KeyQuery):
+        return nuclear_margin
+    if not isinstance(setting.data, DiagonalTokens):
+        return max_margin
+    solve = diagonal_margin if isinstance(setting.parametrisation, Hadamard | PlusMinus) else max_margin
+
+    def diagonal(tokens: TokenSelection) -> Solution:
+        found = solve(DiagonalTokens(tokens))
+        return Solution(found.norm, np.diag(found.weight), found.dual, found.bracket)
+
+    return diagonal
+
+
 def detect_limit(run: Trajectory) -> Limit:
     """Name where a token-selection run has gone, from its last record."""
-    data, weight = run.setting.data, run.weight()
+    data, weight, program = run.setting.data, run.weight(), program_of(run.setting)
     if isinstance(data, DiagonalTokens):
         data, weight = data.tokens, np.diag(weight)
     if not isinstance(data, TokenSelection):
@@ -114,11 +139,11 @@ def detect_limit(run: Trajectory) -> Limit:
     scores = np.asarray(data.scores)[np.arange(len(tokens)), list(tokens)]
     best = np.asarray(data.best_scores())
     is_global = bool(np.all(best - scores <= 0) or np.array_equal(tokens, data.optimal))
-    reached = is_locally_optimal(data, tokens)
+    reached = is_locally_optimal(data, tokens, program)
     near = misalignment(weight, reached.solution.weight) if reached.solution is not None else nan
     try:
-        wide = near if is_global else misalignment(weight, max_margin(data).weight)
-    except (InfeasibleSVM, UndecidedMargin):
+        wide = near if is_global else misalignment(weight, program(data).weight)
+    except (InfeasibleError, UndecidedMargin):
         wide = nan
     plateau = -np.inf if is_global else _plateau(run, scores, best)
     distance = np.inf if is_global else abs(float(run.log_excess[-1]) - plateau)

@@ -156,6 +156,9 @@ def _flow(
         depth = -float(levels.log_excess)
         text = f"At risk e^-{depth:.0e} float64 knows margins only to {np.finfo(float).eps * depth:.0e}."
         warn(text)
+    if -_FAR < float(levels.margin) < np.inf:
+        size = float(levels.margin)
+        warn(f"At margin {size:.0e} float64 knows margins only to {np.finfo(float).eps * size:.0e}.")
     if regression:
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
