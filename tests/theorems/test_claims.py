@@ -31,12 +31,17 @@ SLOW = {
     "label-noise/selection-leading-order",
     "label-noise/squares-selection",
     "noise/covariance",
+    "self-attention/critical-length",
+    "self-attention/polyak-drop",
+    "self-attention-joint/optimal-tokens",
     "self-attention-joint/polyak-loss",
     "self-attention-joint/theorem-2",
     "self-attention-joint/theorem-3",
     "self-attention-joint/theorem-3-repaired",
     "self-attention-joint/theorem-3-repaired-block",
+    "self-attention-joint/theorem-3-repaired-scheduled",
     "self-attention-joint/theorem-3-without-support",
+    "self-attention-joint/theorem-9",
 }
 
 
