@@ -50,11 +50,11 @@ class DataFileError(PenchantError):
 class DegenerateSample(PenchantError):
     """A sample whose attention no weight can change."""
 
-    def __init__(self, sample: int):
+    def __init__(self, sample: int, owner: str = "TokenSelection"):
         self.sample = sample
         PenchantError.__init__(
             self,
-            f"Sample {sample} of `TokenSelection` has the query 0, so its attention is uniform whatever the weights.\n"
+            f"Sample {sample} of `{owner}` has the query 0, so its attention is uniform whatever the weights.\n"
             "  Usual causes: (a) padding in the first token, which is the default query; (b) a sample of zeros.\n"
             "  Fix: drop the sample, or pass `queries=` with a non-zero row for it.",
         )

@@ -1,6 +1,7 @@
 """Which tokens a run has settled on, and whether theory calls that a local direction."""
 
 from itertools import product
+from typing import overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,7 +13,9 @@ from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..settings.diagonal import DiagonalTokens
 from ..settings.tokens import TokenSelection
+from ..training.joint import JointTrajectory
 from ..training.trajectory import Trajectory
+from .joint_limits import JointLimit, detect_joint_limit
 
 _ACTIVE = 1e-7  # a margin this close to 1 counts as active
 
@@ -81,8 +84,14 @@ def locally_optimal_selections(data: TokenSelection, limit: int = 4096) -> list[
     return [selection for selection in found if selection.locally_optimal]
 
 
-def detect_limit(run: Trajectory) -> Limit:
-    """Name where a token-selection run has gone, from its last record."""
+@overload
+def detect_limit(run: Trajectory) -> Limit: ...
+@overload
+def detect_limit(run: JointTrajectory) -> JointLimit: ...
+def detect_limit(run: Trajectory | JointTrajectory) -> Limit | JointLimit:
+    """Name where a token-selection run has gone, from its last record; of a joint run, with the programs of both blocks."""
+    if isinstance(run, JointTrajectory):
+        return detect_joint_limit(run)
     data, weight = run.setting.data, run.weight()
     if isinstance(data, DiagonalTokens):
         data, weight = data.tokens, np.diag(weight)
