@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError, InfeasibleError
+from ..errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMargin
 from ..optimisers.joint import (
     AbstractJointRule,
     BlockNormalised,
@@ -172,7 +172,7 @@ def train(options: Namespace) -> dict:
 def _predicted(setting: Setting, rule: AbstractJointRule) -> tuple[Prediction | None, str]:
     try:
         return catalogue.predict(setting, rule), ""
-    except InfeasibleError as error:
+    except (InfeasibleError, UndecidedMargin) as error:
         return None, f"no prediction: {error}"
 
 
