@@ -109,6 +109,21 @@ class NotSeparableError(InfeasibleError):
         )
 
 
+class InfeasibleDecoder(InfeasibleError):
+    """Joint data on which no decoder classifies the selected tokens."""
+
+    def __init__(self, tokens: Sequence[int], weights: Any, norm: float):
+        InfeasibleError.__init__(
+            self,
+            f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has margin above {norm:.1e}.\n"
+            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine these tokens, times their labels, to a vector of norm {norm:.1e}.\n"
+            "  Usual causes: (a) the same tokens under opposite labels; (b) too many samples for the dimension.\n"
+            "  Fix: remove the samples with the largest `error.weights`, or name other tokens in `optimal`.",
+            weights,
+            norm,
+        )
+
+
 class InfeasibleSVM(InfeasibleError):
     """Token-selection data on which the optimal tokens cannot all be selected."""
 

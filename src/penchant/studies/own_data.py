@@ -73,7 +73,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     if isinstance(run.setting.data, Regression):
         return own_regression.page(prediction, run, verdict, optimiser)
     x, label = along = axis(run, optimiser)
-    scale = "log" if x[-1] > 100 else "linear"
+    scale = "log" if len(x) and x[-1] > 100 else "linear"
     distance = misalignments(run, prediction.reference)[1:]
     gaps = np.array([own_bracket(run, k, prediction).gap for k in range(1, len(run))])
     best = Line("best possible", x, np.full(len(x), prediction.reference.margin), "prediction")
@@ -82,6 +82,8 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
         "Distance to the predicted direction",
         "Relative width of the bracket from the run's own weights and multipliers.",
     )
+    if not np.isfinite(gaps).any():
+        width += " There is none on this run: its smallest margin never was positive."
     excess = "The loss above its infimum, in logarithms."
     figures = (
         series("direction", title, along, ("1 - corr", distance), "To the reference direction.", (scale, "log")),

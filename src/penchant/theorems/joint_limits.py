@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..errors import InfeasibleError, UndecidedMargin
+from ..errors import InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.offset_margin import OffsetSolution, offset_margin
@@ -40,7 +40,10 @@ def joint_references(data: JointTokens, selection: Any = None) -> JointReference
     """Solve the four programs of a selection (the optimal one by default)."""
     chosen = np.asarray(data.optimal if selection is None else selection)
     attention = data.attention(chosen)
-    decoder = max_margin(data.decoder(chosen))
+    try:
+        decoder = max_margin(data.decoder(chosen))
+    except NotSeparableError as error:
+        raise InfeasibleDecoder(chosen.tolist(), error.weights, error.norm) from None
     reached = np.asarray(data.decoder(chosen).margins(jnp.asarray(decoder.weight))) / np.linalg.norm(decoder.weight)
     others = attention.others.shape[1]
     return JointReferences(

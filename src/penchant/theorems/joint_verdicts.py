@@ -28,9 +28,27 @@ def judge_joint(prediction: Prediction, run: JointTrajectory) -> Verdict:
         if not doubt:
             return verdict
         outcome, text = Outcome.undecided, f"{text}, but {doubt}"
+    elif outcome is Outcome.refuted and limit.kind == "undecided" and not _at_program(prediction, run):
+        outcome, text = Outcome.undecided, f"{text}, but {_open(limit)}"
     elif verdict.measured is not None and _elsewhere(limit, verdict.measured):
         outcome = Outcome.refuted
     return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)
+
+
+def _open(limit: JointLimit) -> str:
+    return f"a sample gives its leading token an attention of only {limit.concentration:.3g}: the selection is open"
+
+
+def _apart(prediction: Prediction) -> list[str]:
+    """The programs to which W may tend instead: there are some only where a sample does not support the decoder."""
+    failed = any(one.name == "decoder_support" and not one.holds for one in prediction.hypotheses)
+    return [rival.name for rival in prediction.rivals if failed and rival.name in (OFFSET, SUPPORT_ONLY)]
+
+
+def _at_program(prediction: Prediction, run: JointTrajectory) -> bool:
+    """Whether the nearest rival is such a program, and not the first step, near which every young run is."""
+    nearest = min(prediction.rivals, key=lambda rival: misalignment(run.weight(), rival.weight))
+    return nearest.name in _apart(prediction)
 
 
 def _elsewhere(limit: JointLimit, measured: float) -> bool:
@@ -42,13 +60,11 @@ def _elsewhere(limit: JointLimit, measured: float) -> bool:
 def _doubt(prediction: Prediction, run: JointTrajectory, limit: JointLimit, verdict: Verdict) -> str:
     """Why a W near its reference may be passing by; empty where nothing speaks for that."""
     if limit.kind == "undecided":
-        return f"a sample gives its leading token an attention of only {limit.concentration:.3g}: the selection is open"
+        return _open(limit)
     if limit.kind == "local":
         return f"attention is on the tokens {list(limit.tokens)}, not on the optimal ones"
-    apart = [rival.name for rival in prediction.rivals if rival.name in (OFFSET, SUPPORT_ONLY)]
-    failed = [one.name for one in prediction.hypotheses if one.name == "decoder_support" and not one.holds]
-    if apart and failed:
-        return f"decoder_support fails, so that W is on its way to another program: {' or '.join(apart)}"
+    if _apart(prediction):
+        return f"decoder_support fails, so that W is on its way to another program: {' or '.join(_apart(prediction))}"
     distance = joint_misalignments(run, prediction.reference.weight)
     before = distance[np.flatnonzero((run.norm_W > 0) & (run.norm_W <= run.norm_W[-1] / 2))[-1:]]
     if before.size and distance[-1] > before[0] and distance[-1] > verdict.predicted / 10:
