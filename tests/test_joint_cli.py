@@ -119,9 +119,9 @@ def test_a_joint_run_that_never_moves_has_an_ending_and_a_page(contradictory, ca
 
 def test_a_local_limit_is_a_result_with_a_page(local, capsys, tmp_path):
     out, saved = tmp_path / "page", tmp_path / "run.npz"
-    budget = ("--optimiser", "ngd", "--step-size", "0.05", "--steps", "5000", "--save", str(saved), "--out", str(out))
+    budget = ("--optimiser", "ngd", "--step-size", "0.05", "--steps", "2000")
     command = ("train", local, "--setting", "attention", *budget)
-    content = answer(capsys, *command)
+    content = answer(capsys, *command, "--save", str(saved), "--out", str(out))
     assert (content["limit"], content["tokens"], content["verdict"]) == ("local", [1, 0], "refuted")
     reached = content["reached"]
     assert reached["locally_optimal"] is True

@@ -10,9 +10,12 @@ from ..diagnostics.rates import log_log_slope
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..references.bracket import Bracket, Euclidean, bracket
+from ..settings.diagonal import DiagonalTokens
 from ..settings.regression import Regression
+from ..settings.tokens import TokenSelection
 from ..theorems.base import Prediction
 from ..theorems.key_query import norm_of
+from ..theorems.selections import detect_limit
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from . import own_regression
@@ -60,12 +63,27 @@ def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Tab
         ("best norm, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
         ("best norm, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
         ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
+        *_limit(run),
     )
     return (
         summary(prediction, run, rows, "Norms are for the smallest margin scaled to 1."),
         hypotheses(prediction),
         where("directions", ("direction", "1 - corr"), directions(prediction, run)),
     )
+
+
+def _limit(run: Trajectory) -> tuple[tuple[str, str], ...]:
+    """The tokens that attention has settled on, and the plateau of the loss where they are not the optimal ones."""
+    if not isinstance(run.setting.data, TokenSelection | DiagonalTokens):
+        return ()
+    found = detect_limit(run)
+    rows = [("limit", f"{found.kind}, most attended tokens {list(found.tokens)}")]
+    if found.reached is not None:
+        text = f"{found.misalignment:.4g} (locally optimal: {found.reached.locally_optimal})"
+        rows.append(("1 - corr to the direction of these tokens", text))
+    if found.kind == "local":
+        rows.append(("plateau of log excess", f"{found.plateau:.8g}, still {found.plateau_distance:.3g} away"))
+    return tuple(rows)
 
 
 def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:
