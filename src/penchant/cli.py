@@ -37,7 +37,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. 0: done; 1: `verify` found a check that cannot be trusted; 2: bad input, said in one message."""
+    """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     try:
         options = _parser().parse_args(arguments)
@@ -88,7 +88,8 @@ def _complete(options: argparse.Namespace) -> None:
         from .errors import ArgumentError
 
         raise ArgumentError("--step-size", "penchant", f"a number unless --setting {_LAYERS}", "adaptive")
-    options.scale = 1e-3 if options.scale is None else options.scale
+    if not options.joint:
+        options.scale = 1e-3 if options.scale is None else options.scale
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
@@ -196,7 +197,17 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         type=_step_size,
         help=f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {_LAYERS}: or 'adaptive'",
     )
-    parser.add_argument("--cap", type=float, help="largest multiplier of the gradient (ngd, momentum, polyak)")
+    parser.add_argument(
+        "--cap",
+        type=float,
+        help="largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)",
+    )
+    parser.add_argument("--beta", type=float, help="share of the last step that momentum keeps (default 0.9)")
+    parser.add_argument(
+        "--decays",
+        metavar="P_U,P_W",
+        help="--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)",
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of a random start (default 0)")
     parser.add_argument("--start", default="zeros", metavar="{zeros,small,FILE.npz}", help="default: zeros")
     parser.add_argument("--scale", type=float, help="standard deviation of the start 'small' (default 1e-3)")
@@ -270,8 +281,9 @@ def _predict(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace) -> int:
     module = _own_data(options)
-    _show(options, module.train(options), module.print_run)
-    return 0
+    content = module.train(options)
+    _show(options, content, module.print_run)
+    return 1 if "page_error" in content else 0
 
 
 def _report(options: argparse.Namespace) -> int:

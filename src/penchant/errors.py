@@ -50,11 +50,11 @@ class DataFileError(PenchantError):
 class DegenerateSample(PenchantError):
     """A sample whose attention no weight can change."""
 
-    def __init__(self, sample: int):
+    def __init__(self, sample: int, owner: str = "TokenSelection"):
         self.sample = sample
         PenchantError.__init__(
             self,
-            f"Sample {sample} of `TokenSelection` has the query 0, so its attention is uniform whatever the weights.\n"
+            f"Sample {sample} of `{owner}` has the query 0, so its attention is uniform whatever the weights.\n"
             "  Usual causes: (a) padding in the first token, which is the default query; (b) a sample of zeros.\n"
             "  Fix: drop the sample, or pass `queries=` with a non-zero row for it.",
         )
@@ -106,6 +106,21 @@ class NotSeparableError(InfeasibleError):
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the signed inputs to a vector of norm {norm:.1e}.\n"
             "  Usual causes: (a) label noise; (b) no bias column; (c) labels in the wrong order.\n"
             "  Fix: `Classification(add_bias(inputs), labels)`, or remove the samples with the largest `error.weights`.",
+            weights,
+            norm,
+        )
+
+
+class InfeasibleDecoder(InfeasibleError):
+    """Joint data on which no decoder classifies the selected tokens."""
+
+    def __init__(self, tokens: Sequence[int], weights: Any, norm: float):
+        InfeasibleError.__init__(
+            self,
+            f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has margin above {norm:.1e}.\n"
+            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine these tokens, times their labels, to a vector of norm {norm:.1e}.\n"
+            "  Usual causes: (a) the same tokens under opposite labels; (b) too many samples for the dimension.\n"
+            "  Fix: remove the samples with the largest `error.weights`, or name other tokens in `optimal`.",
             weights,
             norm,
         )

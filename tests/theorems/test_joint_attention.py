@@ -68,6 +68,74 @@ def test_a_young_run_is_undecided():
     assert np.isnan(limit.offset)
 
 
+@pytest.mark.parametrize(
+    ("rule", "steps"),
+    [(pt.scheduled_descent(25.0), 30), (pt.scheduled_descent(25.0), 100), (pt.BlockNormalised(25.0), 5)],
+)
+def test_passing_by_the_reference_is_not_going_there(rule, steps):
+    """On leaning data W starts on the other side of W_mm and passes it at 1e-5 on its way to the offset program."""
+    data = pt.leaning_tokens()
+    run = pt.train_joint(data, rule, steps=steps)
+    verdict = pt.judge(pt.predict(setting_of(data), rule), run)
+    assert verdict.measured < verdict.predicted  # near enough to be confirmed, were it not for the open selection
+    assert verdict.outcome is Outcome.undecided
+    assert "the selection is open" in verdict.inequality
+    limit = pt.detect_limit(run)
+    assert limit.kind == "undecided"
+    assert 0.5 < limit.concentration < 0.9
+    assert limit.attention == verdict.measured
+    if steps == 100:
+        assert "W is leaving the reference" in verdict.detail
+        assert "approaching the rival" in verdict.detail
+
+
+@pytest.mark.parametrize("rule", [pt.scheduled_descent(250.0), pt.BlockNormalised(25.0)])
+def test_the_program_that_w_turns_to_refutes(rule):
+    data = pt.leaning_tokens()
+    verdict = pt.judge(pt.predict(setting_of(data), rule), pt.train_joint(data, rule, steps=2000))
+    assert verdict.outcome is Outcome.refuted
+    assert "offset program" in verdict.detail
+
+
+def at_the_reference(data, scale):
+    """A run that starts with W = scale * W_mm and does not move."""
+    found = pt.joint_references(data)
+    start = pt.JointStart(found.decoder.weight, scale * found.attention.weight)
+    return pt.train_joint(data, pt.BlockNormalised(1e-9), steps=2, start=start)
+
+
+def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
+    lean, full = pt.leaning_tokens(), evidence.figure_data()[0]
+    verdicts = {}
+    for name, data in {"lean": lean, "full": full}.items():
+        run = at_the_reference(data, 10.0)
+        verdicts[name] = pt.judge(pt.predict(setting_of(data), pt.BlockNormalised(1e-9)), run)
+    assert verdicts["full"].outcome is Outcome.confirmed
+    assert verdicts["lean"].outcome is Outcome.undecided
+    assert "decoder_support fails" in verdicts["lean"].inequality
+
+
+def test_the_logistic_loss_is_outside_every_theorem():
+    data = evidence.figure_data()[0]
+    setting = Setting(data, pt.TokenGram(data), pt.Logistic())
+    for rule in (pt.scheduled_descent(0.01), pt.BlockNormalised(0.5)):
+        prediction = pt.predict(setting, rule)
+        assert prediction.theorem.name == "joint-conjecture"
+        (found,) = (one for one in prediction.hypotheses if one.name == "exponential_loss")
+        assert found.holds is False
+        assert "not applicable" in found.detail
+    run = pt.train_joint(data, rule, steps=2000, loss=pt.Logistic())
+    verdict = pt.judge(prediction, run)
+    assert verdict.measured < verdict.predicted
+    assert verdict.outcome is Outcome.undecided
+    assert verdict.inequality.startswith("not applicable")
+
+
+def test_eq_13_with_a_cap_is_not_eq_13():
+    setting = setting_of(evidence.figure_data()[0])
+    assert pt.predict(setting, pt.BlockNormalised(0.05, 2 / 3, 1.0, cap=1.0)).theorem.name == "joint-conjecture"
+
+
 @pytest.fixture
 def file(tmp_path):
     data = evidence.crowded(2)

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import penchant as pt
 from penchant.diagnostics.direction import misalignment
 from penchant.diagnostics.joint import joint_misalignments
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, PenchantError
 from penchant.optimisers.joint import (
     BlockNormalised,
     JointAccelerated,
@@ -35,6 +36,8 @@ def as_the_paper_writes_it(name, t, value, by_u, by_W):
     square = jnp.sum(by_u**2) + jnp.sum(by_W**2)
     if name == "block":
         return 0.05 * unit(by_u), 0.05 * unit(by_W)
+    if name == "capped block":
+        return tuple(min(0.05 / jnp.linalg.norm(g), 0.06) * g if jnp.any(g) else g for g in (by_u, by_W))
     if name == "scheduled":
         return 0.05 * unit(by_u) / (t + 1) ** (2 / 3), 0.05 * unit(by_W) / (t + 1)
     multipliers = {
@@ -42,6 +45,7 @@ def as_the_paper_writes_it(name, t, value, by_u, by_W):
         "joint": 0.05 / jnp.sqrt(square),
         "polyak": value / (2 * square),
         "capped": min(value / square, 0.3),
+        "capped joint": min(0.05 / jnp.sqrt(square), 0.06),
     }
     return multipliers[name] * by_u, multipliers[name] * by_W
 
@@ -80,6 +84,8 @@ def plain_loop(data, name, steps, start=None):
         ("joint", JointNormalised(0.05)),
         ("polyak", JointPolyak(2.0)),
         ("capped", JointPolyak(cap=0.3)),
+        ("capped block", BlockNormalised(0.05, cap=0.06)),
+        ("capped joint", JointNormalised(0.05, cap=0.06)),
         ("heavy block", JointHeavyBall(BlockNormalised(0.05), 0.8)),
         ("heavy gd", JointHeavyBall(JointDescent(0.1), 0.8)),
         ("accelerated", JointAccelerated(0.1)),
@@ -121,6 +127,43 @@ def test_a_batch_may_have_a_start_for_each_member():
     ]
     for run, single in zip(batch, alone, strict=True):
         np.testing.assert_allclose(run.weight(), single.weight(), rtol=1e-9, atol=1e-11)
+
+
+LISTS = [
+    (lambda a: BlockNormalised(a), (0.01, 0.1)),
+    (lambda a: BlockNormalised(0.1, a), (0.0, 0.5)),
+    (lambda a: JointDescent(a), (0.01, 0.1)),
+    (lambda a: JointNormalised(a), (0.01, 0.1)),
+    (lambda a: JointPolyak(1.0, a), (0.3, 2.0)),
+    (lambda a: JointHeavyBall(JointDescent(0.1), a), (0.5, 0.9)),
+    (lambda a: JointAccelerated(a), (0.01, 0.1)),
+]
+
+
+@pytest.mark.parametrize(
+    ("make", "values"), LISTS, ids=["block", "decay", "gd", "joint", "polyak", "beta", "accelerated"]
+)
+def test_a_list_of_numbers_is_one_run_each(make, values):
+    two = marked_tokens(4, 2, 6, 0.4, 2.0, seed=1)  # a list as long as the number of tokens broadcasts without a word
+    runs = train_joint(two, make(list(values)), steps=30, recorder=At((30,)))
+    assert len(runs) == 2
+    for run, value in zip(runs, values, strict=True):
+        alone = train_joint(two, make(value), steps=30, recorder=At((30,)))
+        np.testing.assert_allclose(run.decoder(), alone.decoder(), rtol=1e-11)
+        np.testing.assert_allclose(run.weight(), alone.weight(), rtol=1e-10, atol=1e-13)
+        assert run.header["optimiser"] == alone.header["optimiser"]
+
+
+def test_lists_of_data_starts_and_lengths_line_up():
+    sets = [marked_tokens(4, 2, 6, 0.4, 2.0, seed=seed) for seed in (1, 2, 3)]
+    starts = [normal_start(one, seed, 0.2) for seed, one in enumerate(sets)]
+    lengths = [0.01, 0.1, 0.2]
+    runs = train_joint(sets, BlockNormalised(lengths), steps=30, start=starts, recorder=At((30,)))
+    (alone,) = train_joint(sets[2:], BlockNormalised(0.2), steps=30, start=starts[2], recorder=At((30,)))
+    np.testing.assert_allclose(runs[2].weight(), alone.weight(), rtol=1e-10, atol=1e-13)
+    assert len(train_joint(sets[0], JointPolyak(), steps=1, start=starts)) == 3
+    with pytest.raises(ArgumentError, match="3 data sets and 2 numbers in the rule"):
+        train_joint(sets, BlockNormalised([0.1, 0.2]), steps=1)
 
 
 def test_heavy_ball_has_the_norms_of_a_step_ten_times_as_long():
@@ -241,6 +284,61 @@ def test_a_step_out_of_this_world_is_not_taken():
     assert run.status is Status.diverging_step
     assert np.isfinite(run.log_loss).all()
     assert "Fix:" in run.status.message
+
+
+def same_sample(labels):
+    """One sample of three tokens under several labels."""
+    tokens = np.repeat(np.random.default_rng(0).standard_normal((1, 3, 5)), len(labels), axis=0)
+    return JointTokens(tokens, labels, np.zeros(len(labels), int))
+
+
+@pytest.mark.parametrize("rule", [BlockNormalised(0.1), JointPolyak(), JointHeavyBall(JointDescent(0.1))])
+def test_a_critical_start_ends_as_a_zero_gradient(rule):
+    """Opposite labels cancel up to rounding: a normalised step along what is left would go anywhere."""
+    run = train_joint(same_sample([1, -1]), rule, steps=50)
+    assert run.status is Status.zero_gradient
+    assert run.steps.tolist() == [0]
+    assert not run.decoder().any()
+
+
+def test_descent_to_an_attained_minimum_settles():
+    """(2 e^-z + e^z) / 3 is least at z = log(2) / 2."""
+    run = train_joint(same_sample([1, 1, -1]), JointDescent(0.1), steps=5000)
+    assert run.status is Status.settled
+    assert run.steps[-1] < 1000
+    assert run.log_loss[-1] == pytest.approx(np.log(2 * np.sqrt(2) / 3), abs=1e-14)
+    assert train_joint(SMALL, JointDescent(0.1), steps=5000).status is Status.out_of_steps
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: train_joint(SMALL, pt.polyak(), steps=1), "rule.*JointPolyak"),
+        (lambda: train_joint(SMALL, pt.momentum(0.1), steps=1), r"JointHeavyBall\(BlockNormalised\(length\)\)"),
+        (lambda: train_joint(SMALL, pt.Accelerated(0.1), steps=1), "JointAccelerated"),
+        (lambda: train_joint(pt.separable(), JointPolyak(), steps=1), "data.*Classification"),
+        (lambda: train_joint(SMALL, JointPolyak(), steps=1, loss=pt.Squared()), "loss.*Squared"),
+        (lambda: train_joint(SMALL, JointPolyak(), steps=1, loss="exp"), "loss.*'exp'"),
+        (
+            lambda: pt.train(pt.Setting(SMALL, pt.TokenGram(SMALL), pt.Exponential()), pt.polyak(), steps=1),
+            "train_joint",
+        ),
+        (lambda: BlockNormalised(0.1, "a"), "decay_u.*BlockNormalised"),
+        (lambda: JointAccelerated(0.0), "JointAccelerated"),
+        (lambda: JointHeavyBall(BlockNormalised(0.1), "a"), "beta.*JointHeavyBall"),
+        (lambda: pt.gradient_descent(0.0), "gradient_descent"),
+        (lambda: pt.momentum(0.1, 1.0), "beta.*momentum"),
+        (lambda: JointTokens([[[0.0], [1.0]]], [1], [0]), "JointTokens"),
+    ],
+)
+def test_errors_blame_what_was_called_and_name_its_counterpart(make, words):
+    with pytest.raises(PenchantError, match=f"(?s){words}"):
+        make()
+
+
+def test_one_function_names_the_limit_of_either_kind_of_run():
+    run = train_joint(SMALL, BlockNormalised(0.5), steps=200, recorder=At((200,)))
+    assert pt.detect_limit(run).tokens == pt.detect_joint_limit(run).tokens
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from ..errors import ArgumentError, DataFileError, ThresholdError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, step_warning
 from ..references.balanced_minima import nearest_minimum
-from ..report.page import render
 from ..settings.attention_geometry import TwoSided
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
@@ -18,7 +17,6 @@ from ..settings.context_bias import loss_bias
 from ..settings.context_sums import context_sums
 from ..settings.files import read_arrays
 from ..studies import own_attention
-from ..studies.base import Study, save
 from ..theorems.attention_advice import Advice, advise
 from ..theorems.attention_floor import Floor, judge_floor, predicted_floor, regular
 from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients
@@ -29,6 +27,7 @@ from ..training.trajectory import write_npz
 from .attention_options import NAME, refuse, rule_of, run_settings, source_of, start_of
 from .attention_text import print_prediction, print_run
 from .options import check_writable, npz_name
+from .pages import write_page
 
 __all__ = ["predict", "print_prediction", "print_run", "train"]
 
@@ -150,10 +149,8 @@ def train(options: Namespace) -> dict[str, Any]:
     if options.save:
         content["saved"] = str(run.save(options.save))
     if options.out:
-        study = Study("own-data", f"Your data: {Path(options.data).name}", PAPER, lambda *_: None)  # pyright: ignore
-        result = own_attention.page(run, advice, verdict, floor, run_settings(options, steps))
-        save(study, result, options.out, seed=options.seed, full=False, seconds=0.0)
-        content["page"] = str(render(options.out))
+        settings = run_settings(options, steps)
+        write_page(content, options, PAPER, lambda: own_attention.page(run, advice, verdict, floor, settings))
     return content
 
 

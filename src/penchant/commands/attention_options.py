@@ -14,7 +14,7 @@ from ..settings.files import read_arrays
 from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 
 NAME = "attention-regression"
-_UNUSED = ("widths", "alpha", "cap", "time", "log_time", "margin")
+_UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin")
 _STEPS = {"default": "1/(4 s_1), over the geometry's stretch", "adaptive": "adaptive"}
 _SMALL = 1e-3  # standard deviation of the start 'small'
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from .own_data import number, print_hypotheses
+from .pages import print_files
 
 
 def print_prediction(content: dict[str, Any]) -> None:
@@ -60,6 +61,4 @@ def print_run(content: dict[str, Any]) -> None:
     print(f"verdict    {content['verdict']}: {content['inequality']}")
     for warning in content["warnings"]:
         print(f"warning    {warning}")
-    for key in ("saved", "page"):
-        if key in content:
-            print(f"{key:10} {content[key]}")
+    print_files(content)

@@ -6,34 +6,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError, InfeasibleError
-from ..optimisers.joint import (
-    AbstractJointRule,
-    BlockNormalised,
-    JointAccelerated,
-    JointDescent,
-    JointHeavyBall,
-    JointNormalised,
-    JointPolyak,
-    scheduled_descent,
-)
-from ..report.page import render
+from ..errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMargin
+from ..optimisers.joint import AbstractJointRule
 from ..settings.base import Setting
 from ..settings.files import LOSSES, read_arrays
-from ..settings.joint import JointStart, JointTokens, TokenGram, normal_start
+from ..settings.joint import JointTokens, TokenGram
 from ..studies import own_joint
-from ..studies.base import Study, save
 from ..theorems import catalogue
 from ..theorems.base import Prediction
-from ..theorems.joint_attention import longest_token
 from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_references
 from ..training.joint import train_joint
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict
 from . import own_data
+from .joint_options import refuse, rule_of, start_of
 from .options import check_writable, npz_name
-
-RULES = ("gd", "ngd", "momentum", "joint-ngd", "scheduled", "polyak", "accelerated")
+from .pages import print_files, write_page
 
 
 def _data(options: Namespace) -> JointTokens:
@@ -52,56 +40,6 @@ def _data(options: Namespace) -> JointTokens:
     return JointTokens(arrays["tokens"], arrays["labels"], np.asarray(known.optimal), queries=arrays.get("queries"))
 
 
-def _refuse(options: Namespace) -> None:
-    """Options that mean nothing here are refused, not ignored."""
-    unused = {"--reduction": options.reduction != "mean"}
-    for name in ("time", "log_time", "margin"):
-        unused[f"--{name.replace('_', '-')}"] = getattr(options, name, None) is not None
-    for name, given in unused.items():
-        if given:
-            raise ArgumentError(name, "penchant", "left out with --joint", "a value")
-    if options.cap is not None and options.optimiser != "polyak":
-        raise ArgumentError("--cap", "penchant", "used with polyak under --joint", f"--optimiser {options.optimiser}")
-
-
-def rule_of(options: Namespace, data: JointTokens) -> AbstractJointRule:
-    """The rule of the command line; a length left open is the 1/(4 B^2) of the theorem."""
-    name, size = options.optimiser, options.step_size
-    if name not in RULES:
-        raise ArgumentError("--optimiser", "penchant", f"one of {', '.join(RULES)} with --joint", name)
-    if name == "polyak":
-        return JointPolyak(1.0 if size is None else size, np.inf if options.cap is None else options.cap)
-    short = 1 / (4 * longest_token(data) ** 2)
-    makers: dict[str, tuple[Any, float]] = {
-        "gd": (JointDescent, short),
-        "ngd": (BlockNormalised, short),
-        "momentum": (lambda length: JointHeavyBall(BlockNormalised(length)), short / 10),
-        "joint-ngd": (JointNormalised, short),
-        "scheduled": (scheduled_descent, short),
-        "accelerated": (JointAccelerated, 2 * short),
-    }
-    make, default = makers[name]
-    return make(default if size is None else size)
-
-
-def start_of(options: Namespace, data: JointTokens) -> JointStart | None:
-    """Zeros, small normal entries, or the arrays u and W of a file."""
-    if options.start == "zeros":
-        return None
-    if options.start == "small":
-        if options.seed < 0:
-            raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
-        return normal_start(data, options.seed, options.scale)
-    if not options.start.endswith(".npz"):
-        raise ArgumentError("--start", "penchant", "'zeros', 'small' or a file ending in .npz", repr(options.start))
-    arrays, d = read_arrays(options.start), data.tokens.shape[-1]
-    for name, shape in {"u": (d,), "W": (d, d)}.items():
-        if name not in arrays or arrays[name].shape != shape:
-            found = f"shape {arrays[name].shape}" if name in arrays else f"the arrays {sorted(arrays)}"
-            raise ArgumentError("--start", "penchant", f"a file with an array '{name}' of shape {shape}", found)
-    return JointStart(arrays["u"], arrays["W"])
-
-
 def _programs(found: JointReferences) -> dict:
     return {
         "tokens": list(found.tokens),
@@ -118,7 +56,7 @@ def _programs(found: JointReferences) -> dict:
 
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, and the programs of W and u for the optimal tokens."""
-    _refuse(options)
+    refuse(options)
     data = _data(options)
     setting = Setting(data, TokenGram(data, start_of(options, data)), LOSSES[options.loss]())
     content = own_data.describe_prediction(catalogue.predict(setting, rule_of(options, data)))
@@ -132,7 +70,7 @@ def predict(options: Namespace) -> dict:
 
 def train(options: Namespace) -> dict:
     """Train W and u together, name the selection that was reached, and judge the direction of W."""
-    _refuse(options)
+    refuse(options)
     if options.save:
         check_writable(npz_name(options.save))
     if options.out:
@@ -154,25 +92,27 @@ def train(options: Namespace) -> dict:
         "norm_u": float(run.norm_u[-1]),
         "limit": limit.kind,
         "tokens": list(limit.tokens),
+        "concentration": limit.concentration,
         "distances": {name: getattr(limit, name) for name in ("decoder", "attention", "offset", "support_only")},
+        "reached_programs": None if limit.references is None else _programs(limit.references),
+        "first_capped": None if run.first_capped < 0 else run.first_capped,
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
+        "prediction": None if prediction is None else own_data.describe_prediction(prediction),
+        "programs": None if prediction is None else _programs(joint_references(data)),
     }
     if options.save:
         content["saved"] = str(run.save(options.save))
     if options.out:
-        study = Study("own-data", f"Your data: {Path(options.data).name}", "self_attention_rates", lambda *_: None)  # pyright: ignore
-        result = own_joint.page(prediction, run, verdict, limit)
-        save(study, result, options.out, seed=options.seed, full=False, seconds=0.0)
-        content["page"] = str(render(options.out))
+        write_page(content, options, "self_attention_rates", lambda: own_joint.page(prediction, run, verdict, limit))
     return content
 
 
 def _predicted(setting: Setting, rule: AbstractJointRule) -> tuple[Prediction | None, str]:
     try:
         return catalogue.predict(setting, rule), ""
-    except InfeasibleError as error:
+    except (InfeasibleError, UndecidedMargin) as error:
         return None, f"no prediction: {error}"
 
 
@@ -193,14 +133,14 @@ def print_run(content: dict) -> None:
     print(
         f"run        {content['steps']} steps, log loss {content['log_loss']:.8g}, |W| {content['norm_W']:.6g}, |u| {content['norm_u']:.6g}"
     )
-    print(f"limit      {content['limit']}, most attended tokens {content['tokens']}")
+    print(
+        f"limit      {content['limit']}, most attended tokens {content['tokens']}, each with attention at least {content['concentration']:.3g}"
+    )
     for name, value in content["distances"].items():
         what = "u to the decoder program" if name == "decoder" else f"W to the {name.replace('_', '-')} program"
-        print(f"direction  1 - corr of {what} of these tokens: {value:.4g}")
+        print(f"direction  1 - corr of {what} of these tokens: {own_data.number(value)}")
     print(
         f"verdict    {content['verdict']}: {content['inequality']}"
         + (f" ({content['detail']})" if content["detail"] else "")
     )
-    for name in ("saved", "page"):
-        if name in content:
-            print(f"{name:10} {content[name]}")
+    print_files(content)

@@ -31,6 +31,11 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
         raise ArgumentError("--cap", "penchant", "used with ngd, momentum or polyak", f"--optimiser {name}")
     if size is not None and name in ("flow", *LAYER_RULES):
         raise ArgumentError("--step-size", "penchant", f"left out for {name}", size)
+    if options.decays is not None:
+        raise ArgumentError("--decays", "penchant", "used with --joint", options.decays)
+    if options.beta is not None and (name != "momentum" or not 0 <= options.beta < 1):
+        required = "used with momentum" if name != "momentum" else "in [0, 1)"
+        raise ArgumentError("--beta", "penchant", required, f"--optimiser {name} --beta {options.beta:g}")
     for option, value in (("--step-size", size), ("--cap", cap)):
         if value is not None and not value > 0:
             raise ArgumentError(option, "penchant", "positive", value)
@@ -38,7 +43,7 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
         if not isinstance(setting.parametrisation, DeepLinear):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
         return LayerDescent(LAYER_RULES[name](setting))
-    limit = np.inf if cap is None else cap
+    limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
     longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
     if name == "flow":
         return GradientFlow()
@@ -47,7 +52,7 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
     makers = {
         "gd": (lambda step: gradient_descent(step), 1 / longest**2),
         "ngd": (lambda step: normalised_descent(step, limit), 0.5 / longest),
-        "momentum": (lambda step: momentum(step, cap=limit), 0.05 / longest),
+        "momentum": (lambda step: momentum(step, beta, limit), 0.5 * (1 - beta) / longest),
         "accelerated": (lambda step: Accelerated(step), 0.5 / longest**2),
         "adam": (lambda step: Adam(step, eps=0.0), 0.01 / longest),
     }

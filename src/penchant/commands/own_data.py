@@ -10,22 +10,22 @@ import numpy as np
 
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
 from ..references.base import Solution
-from ..report.page import render
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import Direct, Gram
 from ..settings.tokens import TokenSelection
 from ..studies import own_data
-from ..studies.base import Study, save
 from ..theorems import catalogue
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, certified
 from ..theorems.key_query import norm_of
+from ..theorems.selections import Limit, detect_limit
 from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
 from ..training.trajectory import Trajectory, write_npz
 from ..verdict import Outcome, Verdict
 from .options import budget, check_writable, npz_name, optimiser_of, setting_and_start
+from .pages import print_files, write_page
 from .progress import progress, sparse
 
 
@@ -49,6 +49,38 @@ def describe_prediction(prediction: Prediction) -> dict:
         "notes": list(prediction.notes),
         "rivals": [{"name": rival.name, "separation": rival.separation} for rival in prediction.rivals],
     }
+
+
+def describe_limit(limit: Limit) -> dict:
+    """The tokens a run has settled on, their maximum-margin direction W^alpha, and the plateau of the loss there."""
+    content: dict[str, Any] = {"limit": limit.kind, "tokens": list(limit.tokens), "reached": None, "plateau": None}
+    found = limit.reached
+    if found is not None:
+        content["reached"] = {
+            "locally_optimal": found.locally_optimal,
+            "slack": found.slack,
+            "sample": found.sample,
+            "norm": None if found.solution is None else found.solution.value,
+            "margin": None if found.solution is None else found.solution.margin,
+            "misalignment": limit.misalignment,
+            "global_misalignment": limit.global_misalignment,
+        }
+    if limit.kind == "local":
+        content["plateau"] = {"log_excess": limit.plateau, "distance": limit.plateau_distance}
+    return content
+
+
+def _print_limit(content: dict) -> None:
+    found, plateau = content["reached"], content["plateau"]
+    text = f"limit      {content['limit']}, most attended tokens {content['tokens']}"
+    if found is not None:
+        kind = "locally optimal" if found["locally_optimal"] else "not locally optimal"
+        text += f" ({kind}); 1 - corr to their direction W^alpha {number(found['misalignment'])}, to W_mm {number(found['global_misalignment'])}"
+    print(text)
+    if plateau is not None:
+        print(
+            f"plateau    log excess tends to {plateau['log_excess']:.10g}, and is {plateau['distance']:.3g} away from it"
+        )
 
 
 def predict(options: Namespace) -> dict:
@@ -137,6 +169,7 @@ def train(options: Namespace) -> dict:
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=sparse(show))
     verdict = catalogue.judge(prediction, run) if prediction is not None else Verdict(Outcome.undecided, reason)
     found = own_data.own_brackets(run, prediction=prediction)
+    limit = detect_limit(run) if isinstance(setting.data, TokenSelection | DiagonalTokens) else None
     content = {
         "status": run.status.name,
         "message": run.status.message,
@@ -151,6 +184,7 @@ def train(options: Namespace) -> dict:
             "upper": next(iter(found.values())).upper,
             **{kind: one.lower for kind, one in found.items()},
         },
+        **({} if limit is None else describe_limit(limit)),
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
@@ -158,18 +192,12 @@ def train(options: Namespace) -> dict:
         "start": [] if prediction is None else _of_start(prediction, setting, start),
     }
     if options.save:
-        content["saved"] = str(_with_bounds(run, prediction).save(options.save))
+        reached = None if limit is None or limit.reached is None else limit.reached.solution
+        extra = None if reached is None else {"limit": reached.weight}
+        content["saved"] = str(_with_bounds(run, prediction).save(options.save, extra))
     if options.out and prediction is not None:
-        study = Study("own-data", f"Your data: {Path(options.data).name}", prediction.theorem.paper, lambda *_: None)  # pyright: ignore
-        save(
-            study,
-            own_data.page(prediction, run, verdict, optimiser),
-            options.out,
-            seed=options.seed,
-            full=False,
-            seconds=0.0,
-        )
-        content["page"] = str(render(options.out))
+        paper = prediction.theorem.paper
+        write_page(content, options, paper, lambda: own_data.page(prediction, run, verdict, optimiser))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
     return content
@@ -233,10 +261,10 @@ def print_run(content: dict) -> None:
     )
     if "window" in bracket:
         print("           " + ", ".join(f"{kind} multipliers {bracket[kind]:.6g}" for kind in KINDS))
+    if "limit" in content:
+        _print_limit(content)
     print(
         f"verdict    {content['verdict']}: {content['inequality']}"
         + (f" ({content['detail']})" if content["detail"] else "")
     )
-    for key in ("saved", "page"):
-        if key in content:
-            print(f"{key:10} {content[key]}")
+    print_files(content)

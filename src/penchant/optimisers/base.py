@@ -12,7 +12,7 @@ from ..reading import Reading
 from ..settings.base import Setting
 from .geometry import L2, Linf
 from .memory import HeavyBall, NoMemory
-from .step_rules import AbstractStepRule, Constant, Normalised, Polyak
+from .step_rules import AbstractStepRule, Constant, Normalised, Polyak, positive, within
 
 
 class Move(eqx.Module):
@@ -73,7 +73,7 @@ class Accelerated(eqx.Module):
     step: Float[Array, "*b"]
 
     def __init__(self, step: object):
-        self.step = Constant(step).step
+        self.step = positive(step, "step", "Accelerated")
 
     @property
     def coordinatewise(self) -> bool:
@@ -91,24 +91,30 @@ class Accelerated(eqx.Module):
         return Move(displacement, dual, memory, self.step * relative, no, no)
 
 
+def _positive(owner: str, **values: object) -> list[Array]:
+    """Arguments that must be positive, checked under the name of the function that the user has called."""
+    return [positive(value, name, owner) for name, value in values.items()]
+
+
 def gradient_descent(step: object) -> Descent:
     """theta - step * grad L."""
-    return Descent(Constant(step))
+    return Descent(Constant(positive(step, "step", "gradient_descent")))
 
 
 def normalised_descent(length: object, cap: object = jnp.inf) -> Descent:
     """theta - length * grad L / |grad L|."""
-    return Descent(Normalised(length, cap))
+    return Descent(Normalised(*_positive("normalised_descent", length=length, cap=cap)))
 
 
 def momentum(length: object, beta: object = 0.9, cap: object = jnp.inf) -> Descent:
     """Heavy ball on normalised gradients: V = beta V + length * grad L / |grad L|, theta - V."""
-    return Descent(Normalised(length, cap), L2(), HeavyBall(beta))
+    rule = Normalised(*_positive("momentum", length=length, cap=cap))
+    return Descent(rule, L2(), HeavyBall(within(beta, "beta", "momentum", 1.0)))
 
 
 def polyak(c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0) -> Descent:
     """theta - (L - L*) / (c |grad L|^2) * grad L, with an L* that is too low by `gap`."""
-    return Descent(Polyak(c, cap, gap))
+    return Descent(Polyak(*_positive("polyak", c=c, cap=cap), gap))
 
 
 def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object = jnp.inf) -> Descent:
@@ -128,4 +134,4 @@ def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object
 
 def sign_descent(length: object) -> Descent:
     """theta - length * sign(grad L)."""
-    return Descent(Normalised(length), Linf())
+    return Descent(Normalised(positive(length, "length", "sign_descent")), Linf())

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float
 from ..errors import ArgumentError
 from ..settings.joint import Block, JointPoint, JointReading
 from .memory import HeavyBall
-from .step_rules import Constant, positive
+from .step_rules import positive, within
 
 
 class Factors(eqx.Module):
@@ -65,6 +65,12 @@ def _scaled(log_multiplier: Array, block: Block) -> Array:
     return jnp.where(silent, 0.0, jnp.exp(jnp.where(silent, 0.0, log_multiplier + block.log_scale)))
 
 
+def _capped(wanted: Array, cap: Array, block: Block) -> tuple[Array, Array]:
+    """The factor on the slope with the multiplier of the loss gradient at most `cap`, and whether that decided it."""
+    limit = _scaled(jnp.log(cap), block)
+    return jnp.minimum(wanted, limit), limit < wanted
+
+
 _NO = jnp.zeros((), bool)
 
 
@@ -82,7 +88,7 @@ class JointDescent(AbstractFactorRule):
 
 
 class BlockNormalised(AbstractFactorRule):
-    """Each block normalised by its own gradient norm, with lengths length/(t+1)^decay.
+    """Each block normalised by its own gradient norm, with lengths length/(t+1)^decay; multipliers of its gradient at most `cap`.
 
     Both decays are 0 in the experiments of the paper; `scheduled_descent` has those of its Eq. (13).
     """
@@ -90,21 +96,22 @@ class BlockNormalised(AbstractFactorRule):
     length: Float[Array, "*b"]
     decay_u: Float[Array, "*b"]
     decay_W: Float[Array, "*b"]
+    cap: Float[Array, "*b"]
 
-    def __init__(self, length: object, decay_u: object = 0.0, decay_W: object = 0.0):
-        for name, value in {"decay_u": decay_u, "decay_W": decay_W}.items():
-            if not bool(jnp.all(jnp.asarray(value) >= 0)):
-                raise ArgumentError(name, "BlockNormalised", "nonnegative", value)
-        self.length = positive(length, "length", "BlockNormalised")
-        self.decay_u, self.decay_W = jnp.asarray(decay_u, float), jnp.asarray(decay_W, float)
+    def __init__(self, length: object, decay_u: object = 0.0, decay_W: object = 0.0, cap: object = jnp.inf):
+        self.length, self.cap = (positive(v, n, "BlockNormalised") for n, v in {"length": length, "cap": cap}.items())
+        self.decay_u = within(decay_u, "decay_u", "BlockNormalised", jnp.inf)
+        self.decay_W = within(decay_W, "decay_W", "BlockNormalised", jnp.inf)
 
     def factors(self, reading, count):
-        def factor(block: Block, decay: Array) -> Array:
+        def factor(block: Block, decay: Array) -> tuple[Array, Array]:
             silent = jnp.isneginf(block.log_norm)
             length = self.length * (count + 1.0) ** -decay
-            return jnp.where(silent, 0.0, length * jnp.exp(-jnp.where(silent, 0.0, block.log_norm)))
+            wanted = jnp.where(silent, 0.0, length * jnp.exp(-jnp.where(silent, 0.0, block.log_norm)))
+            return _capped(wanted, self.cap, block)
 
-        return Factors(factor(reading.u, self.decay_u), factor(reading.W, self.decay_W), _NO)
+        (u, u_capped), (W, W_capped) = factor(reading.u, self.decay_u), factor(reading.W, self.decay_W)
+        return Factors(u, W, u_capped | W_capped)
 
 
 def scheduled_descent(length: object) -> BlockNormalised:
@@ -113,16 +120,18 @@ def scheduled_descent(length: object) -> BlockNormalised:
 
 
 class JointNormalised(AbstractFactorRule):
-    """Both blocks divided by the norm of the whole gradient."""
+    """Both blocks divided by the norm of the whole gradient; the multiplier is at most `cap`."""
 
     length: Float[Array, "*b"]
+    cap: Float[Array, "*b"]
 
-    def __init__(self, length: object):
-        self.length = positive(length, "length", "JointNormalised")
+    def __init__(self, length: object, cap: object = jnp.inf):
+        self.length, self.cap = (positive(v, n, "JointNormalised") for n, v in {"length": length, "cap": cap}.items())
 
     def factors(self, reading, count):
-        log_multiplier = jnp.log(self.length) - reading.log_gradient_norm
-        return Factors(_scaled(log_multiplier, reading.u), _scaled(log_multiplier, reading.W), _NO)
+        wanted, limit = jnp.log(self.length) - reading.log_gradient_norm, jnp.log(self.cap)
+        multiplier = jnp.minimum(wanted, limit)
+        return Factors(_scaled(multiplier, reading.u), _scaled(multiplier, reading.W), limit < wanted)
 
 
 class JointPolyak(AbstractFactorRule):
@@ -150,7 +159,7 @@ class JointHeavyBall(AbstractJointRule):
     def __init__(self, rule: object, beta: object = 0.9):
         if not isinstance(rule, AbstractFactorRule):
             raise ArgumentError("rule", "JointHeavyBall", "a joint rule without memory", type(rule).__name__)
-        self.rule, self.ball = rule, HeavyBall(beta)
+        self.rule, self.ball = rule, HeavyBall(within(beta, "beta", "JointHeavyBall", 1.0))
 
     def init(self, still: JointPoint) -> JointPoint:
         return still
@@ -173,7 +182,7 @@ class JointAccelerated(AbstractJointRule):
     step: Float[Array, "*b"]
 
     def __init__(self, step: object):
-        self.step = Constant(step).step
+        self.step = positive(step, "step", "JointAccelerated")
 
     def init(self, still: JointPoint) -> JointPoint:
         return still

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
 from ..reading import Reading
+from .step_rules import within
 
 
 class NoMemory(eqx.Module):
@@ -27,10 +28,7 @@ class HeavyBall(eqx.Module):
     beta: Float[Array, "*b"]
 
     def __init__(self, beta: object = 0.9):
-        value = jnp.asarray(beta, float)
-        if not bool(jnp.all((value >= 0) & (value < 1))):
-            raise ArgumentError("beta", "HeavyBall", "in [0, 1)", beta)
-        self.beta = value
+        self.beta = within(beta, "beta", "HeavyBall", 1.0)
 
     def init(self, tangent: PyTree) -> PyTree:
         return jax.tree.map(jnp.zeros_like, tangent)

@@ -45,6 +45,18 @@ def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
     return jnp.asarray(found)
 
 
+def within(value: object, name: str, owner: str, high: float) -> Float[Array, "*b"]:
+    """A number in [0, high), or a batch of them, as float64."""
+    required = f"in [0, {high:g}): a number, or a list of them"
+    try:
+        found = np.asarray(value, float)
+    except (TypeError, ValueError):
+        raise ArgumentError(name, owner, required, repr(value)) from None
+    if found.ndim > 1 or found.size == 0 or not np.all((found >= 0) & (found < high)):
+        raise ArgumentError(name, owner, required, value)
+    return jnp.asarray(found)
+
+
 def _capped(wanted: Array, cap: Array, reading: Reading, diverging: Array) -> Factor:
     limit = jnp.where(
         jnp.isinf(cap), jnp.inf, jnp.exp(jnp.log(jnp.where(jnp.isinf(cap), 1.0, cap)) + reading.log_scale)

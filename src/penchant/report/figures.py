@@ -31,8 +31,9 @@ def draw(figure: dict, path: Path) -> str:
     FigureCanvasSVG(canvas)
     axes = canvas.subplots()
     alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
-    for index, line in enumerate(figure["lines"]):
-        x, y, error = _visible(line, figure)
+    visible = [_visible(line, figure) for line in figure["lines"]]
+    empty = not any(len(x) for x, _, _ in visible)
+    for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
         dashed, points = line["style"] == "prediction", line["style"] == "points"
         colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
         if error is not None:
@@ -49,16 +50,24 @@ def draw(figure: dict, path: Path) -> str:
     axes.set(
         xlabel=figure["x_label"],
         ylabel=figure["y_label"],
-        xscale=figure["x_scale"],
-        yscale=figure["y_scale"],
+        xscale="linear" if empty else figure["x_scale"],  # a logarithmic axis without a positive number has no ticks
+        yscale="linear" if empty else figure["y_scale"],
         title=figure["title"],
     )
     axes.grid(True, which="major", alpha=0.25)
-    axes.legend(fontsize="small", frameon=False)
+    if empty:
+        axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
+    else:
+        axes.legend(fontsize="small", frameon=False)
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     write_bytes(path, buffer.getvalue().encode())
     return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def _nothing(figure: dict) -> str:
+    positive = "" if (figure["x_scale"], figure["y_scale"]) == ("linear", "linear") else " and positive"
+    return f"Nothing to draw: no value is finite{positive}."
 
 
 def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import ArgumentError, DegenerateSample
 from ..logspace import log_sum
 from .check import real_array, sign_labels, warn_of_rounded
 from .classification import Classification
-from .losses import AbstractLoss, Correlation
+from .losses import AbstractLoss, Correlation, Squared
 from .tokens import LARGEST, TokenSelection, log_pull
 
 
@@ -45,7 +45,7 @@ class JointTokens(eqx.Module):
             raise ArgumentError("queries", "JointTokens", f"of shape {(n, d)}", f"shape {queries.shape}")
         zero = np.flatnonzero(~queries.any(axis=1))
         if len(zero):
-            raise DegenerateSample(int(zero[0]))
+            raise DegenerateSample(int(zero[0]), "JointTokens")
         self.tokens, self.queries, self.labels = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(labels)
         self.optimal = jnp.asarray(_indices(optimal, n, length))
 
@@ -63,8 +63,10 @@ class JointTokens(eqx.Module):
         return Classification(self.tokens[np.arange(n), chosen], self.labels)
 
     def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation):
-            raise ArgumentError("loss", "JointTokens", "bounded below when the decoder is trained", "Correlation()")
+        if isinstance(loss, Correlation | Squared):
+            required = "decreasing and bounded below on `JointTokens`, where the decoder is trained"
+            fix = "use Exponential() or Logistic()"
+            raise ArgumentError("loss", "Setting or train_joint", required, f"{type(loss).__name__}()", fix)
 
 
 def _indices(selection: Any, n: int, length: int) -> np.ndarray:
@@ -205,6 +207,15 @@ class TokenGram(eqx.Module):
         image = self.logits(push)
         W = Block(top - count, push, image, _log_norm(jnp.vdot(push, image)))
         return JointReading(log_sum(loss.log_value(outputs)) - count, outputs, log_share, u, W)
+
+    def vanished(self, reading: JointReading) -> Bool[Array, ""]:
+        """Whether both blocks of the gradient are 0 up to the rounding of the inner products they are made of."""
+
+        def zero(block: Block, matrix: Array) -> Array:
+            terms = jnp.vdot(jnp.abs(block.slope).ravel(), jnp.sqrt(jnp.diag(matrix)))
+            return jnp.exp(2 * block.log_norm) <= len(matrix) * jnp.finfo(float).eps * terms**2
+
+        return zero(reading.u, self.plain) & zero(reading.W, self.paired)
 
 
 def _log_norm(square: Float[Array, ""]) -> Float[Array, ""]:

@@ -11,10 +11,13 @@ from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..references.bracket import Bracket, Euclidean, Norm
 from ..settings.deep_linear import DeepLinear
+from ..settings.diagonal import DiagonalTokens
 from ..settings.regression import Regression
+from ..settings.tokens import TokenSelection
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, Certificates, brackets, certificates
 from ..theorems.key_query import norm_of
+from ..theorems.selections import detect_limit
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from . import own_deep_linear, own_regression
@@ -80,6 +83,7 @@ def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Tab
         ("best norm, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
         ("best norm, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
         ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
+        *_limit(run),
     )
     of_start = prediction.theorem.at_start(run.setting, run.at(0))
     return (
@@ -128,12 +132,26 @@ def _singular_values(prediction: Prediction, run: Trajectory, along: tuple, scal
     return (Figure(name, title, label, "singular value / margin", tuple(lines), caption, scale, "log"),)
 
 
+def _limit(run: Trajectory) -> tuple[tuple[str, str], ...]:
+    """The tokens that attention has settled on, and the plateau of the loss where they are not the optimal ones."""
+    if not isinstance(run.setting.data, TokenSelection | DiagonalTokens):
+        return ()
+    found = detect_limit(run)
+    rows = [("limit", f"{found.kind}, most attended tokens {list(found.tokens)}")]
+    if found.reached is not None:
+        text = f"{found.misalignment:.4g} (locally optimal: {found.reached.locally_optimal})"
+        rows.append(("1 - corr to the direction of these tokens", text))
+    if found.kind == "local":
+        rows.append(("plateau of log excess", f"{found.plateau:.8g}, still {found.plateau_distance:.3g} away"))
+    return tuple(rows)
+
+
 def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:
     """Everything the report shows about one run on the user's data."""
     if isinstance(run.setting.data, Regression):
         return own_regression.page(prediction, run, verdict, optimiser)
     x, label = along = axis(run, optimiser)
-    scale = "log" if x[-1] > 100 else "linear"
+    scale = "log" if len(x) and x[-1] > 100 else "linear"
     distance = misalignments(run, prediction.reference)[1:]
     norm = _norm(prediction)
     best = Line("best possible", x, np.full(len(x), prediction.reference.margin), "prediction")

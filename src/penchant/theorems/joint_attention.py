@@ -11,9 +11,10 @@ from ..references.base import Solution
 from ..settings.base import Setting
 from ..settings.joint import JointTokens, TokenGram
 from ..settings.losses import Exponential
-from ..verdict import Outcome, Verdict
-from .base import Hypothesis, Prediction, Theorem, judge_direction, rivals
-from .joint_limits import JointReferences, detect_joint_limit, joint_references
+from ..verdict import Verdict
+from .base import Hypothesis, Prediction, Theorem, rivals
+from .joint_limits import JointReferences, joint_references
+from .joint_verdicts import OFFSET, SUPPORT_ONLY, judge_joint
 from .linear_models import covered
 from .self_attention import VASUDEVA
 
@@ -95,8 +96,8 @@ class _JointTheorem(Theorem):
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         found = joint_references(setting.data)
         others = {
-            "offset program (|u| and |W| grow alike)": found.offset.weight,
-            "decoder-support samples only (|u| outgrows |W|)": found.support_only.weight,
+            OFFSET: found.offset.weight,
+            SUPPORT_ONLY: found.support_only.weight,
             "first step": first_attention_step(setting.data),
         }
         others = {
@@ -110,23 +111,30 @@ class _JointTheorem(Theorem):
         return Prediction(self, setting, hypotheses, found.attention, rivals(found.attention, others), self.rate)
 
     def judge(self, prediction: Prediction, run: Any) -> Verdict:
-        """The direction of W against the predicted one, and what the reached selection says instead."""
-        verdict = judge_direction(prediction, run.weight())
-        limit = detect_joint_limit(run)
-        if verdict.outcome is Outcome.confirmed or limit.references is None:
-            return verdict
-        detail = (
-            f"{limit.kind} on tokens {list(limit.tokens)}; for these 1 - corr of u is {limit.decoder:.3g}, of W {limit.attention:.3g} "
-            f"to their program, {limit.offset:.3g} with offsets, {limit.support_only:.3g} on the decoder's support"
-        )
-        nearest = min(limit.attention, limit.offset, limit.support_only)
-        settled = nearest <= 1e-3 and verdict.measured is not None and verdict.measured > 10 * nearest
-        outcome = Outcome.refuted if settled else verdict.outcome
-        return Verdict(outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
+        """The direction of W against the predicted one, and what the reached selection says instead.
+
+        W may pass by the reference on its way elsewhere, so `confirmed` also needs attention on the optimal tokens, programs that
+        do not lead apart, and a distance that has not grown.
+        """
+        return judge_joint(prediction, run)
 
 
 def _shared(data: JointTokens, found: JointReferences) -> tuple[Hypothesis, ...]:
     return long_optimal_tokens(data), near_orthogonal(data), decoder_support(found)
+
+
+def exponential_loss(name: str) -> Hypothesis:
+    """Joint training is analysed for the exponential loss alone."""
+    detail = "not applicable: the theorems on joint training are about the exponential loss"
+    return Hypothesis("exponential_loss", False, -1.0, name, detail)
+
+
+def _is_scheduled(optimiser: Any) -> bool:
+    """Whether these are the steps of Eq. (13), without a cap."""
+    if not isinstance(optimiser, BlockNormalised):
+        return False
+    decays = jnp.all(jnp.abs(optimiser.decay_u - 2 / 3) < 1e-12) & jnp.all(optimiser.decay_W == 1)
+    return bool(decays & jnp.all(jnp.isinf(optimiser.cap)))
 
 
 class JointScheduled(_JointTheorem):
@@ -138,9 +146,9 @@ class JointScheduled(_JointTheorem):
     rate = "proved 1 - corr = O(loglog(t)^2 / log t); observed (log t)^-2"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        if not (isinstance(setting.data, JointTokens) and isinstance(optimiser, BlockNormalised)):
+        if not isinstance(setting.data, JointTokens):
             return False
-        return bool(jnp.all(jnp.abs(optimiser.decay_u - 2 / 3) < 1e-12) & jnp.all(optimiser.decay_W == 1))
+        return isinstance(setting.loss, Exponential) and _is_scheduled(optimiser)
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         return (short_joint_steps(float(np.max(optimiser.length)), setting.data),)
@@ -158,7 +166,8 @@ class JointConjecture(_JointTheorem):
         return isinstance(setting.data, JointTokens)
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        return (covered(type(optimiser).__name__),)
+        loss = () if isinstance(setting.loss, Exponential) else (exponential_loss(type(setting.loss).__name__),)
+        return (*loss, *(() if _is_scheduled(optimiser) else (covered(type(optimiser).__name__),)))
 
 
 THEOREMS = (JointScheduled(), JointConjecture())

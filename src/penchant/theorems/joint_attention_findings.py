@@ -112,7 +112,7 @@ def reached_selection(planted: bool) -> Verdict:
     slopes, apart = {"u": [], "W": []}, []
     for seed, run in crowded_runs("NGD").items():
         limit = detect_joint_limit(run)
-        if limit.references is None:
+        if limit.kind == "undecided" or limit.references is None:
             return Verdict(Outcome.undecided, f"seed {seed}: attention is not concentrated")
         named = {"W": limit.references.attention if planted else limit.references.offset, "u": limit.references.decoder}
         for block, program in named.items():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..errors import InfeasibleError
+from ..errors import InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.offset_margin import OffsetSolution, offset_margin
@@ -40,7 +40,10 @@ def joint_references(data: JointTokens, selection: Any = None) -> JointReference
     """Solve the four programs of a selection (the optimal one by default)."""
     chosen = np.asarray(data.optimal if selection is None else selection)
     attention = data.attention(chosen)
-    decoder = max_margin(data.decoder(chosen))
+    try:
+        decoder = max_margin(data.decoder(chosen))
+    except NotSeparableError as error:
+        raise InfeasibleDecoder(chosen.tolist(), error.weights, error.norm) from None
     reached = np.asarray(data.decoder(chosen).margins(jnp.asarray(decoder.weight))) / np.linalg.norm(decoder.weight)
     others = attention.others.shape[1]
     return JointReferences(
@@ -55,8 +58,9 @@ def joint_references(data: JointTokens, selection: Any = None) -> JointReference
 class JointLimit(eqx.Module):
     """Where a joint run has gone: `kind` is "global" (the optimal tokens), "local" (others) or "undecided".
 
-    1 - corr of u to the decoder program and of W to the three attention programs, all of the reached selection; NaN where a
-    program has no solution or attention is not concentrated.
+    1 - corr of u to the decoder program and of W to the three attention programs, all of the reached selection (while undecided,
+    of the tokens that lead so far); NaN where a program has no solution or a block is still 0. `concentration` is the smallest
+    attention that a sample gives to its leading token: below 0.9 the selection is open.
     """
 
     kind: str
@@ -66,26 +70,23 @@ class JointLimit(eqx.Module):
     attention: float
     offset: float
     support_only: float
+    concentration: float
 
 
 def detect_joint_limit(run: JointTrajectory) -> JointLimit:
     """Name where a joint run has gone, from its last record."""
     tokens = tuple(int(token) for token in run.selection())
-    nan = float("nan")
-    if np.exp(run.log_attention()[-1]).max(axis=1).min() < _SETTLED:
-        return JointLimit("undecided", tokens, None, nan, nan, nan, nan)
+    nan, concentration = float("nan"), float(np.exp(run.log_attention()[-1]).max(axis=1).min())
     kind = "global" if np.array_equal(tokens, run.data.optimal) else "local"
+    kind = "undecided" if concentration < _SETTLED else kind
+    weight, decoder = run.weight(), run.decoder()
     try:
-        found = joint_references(run.data, np.asarray(tokens))
-    except InfeasibleError:
-        return JointLimit(kind, tokens, None, nan, nan, nan, nan)
-    weight = run.weight()
-    return JointLimit(
-        kind,
-        tokens,
-        found,
-        misalignment(run.decoder(), found.decoder.weight),
-        misalignment(weight, found.attention.weight),
-        misalignment(weight, found.offset.weight),
-        misalignment(weight, found.support_only.weight),
-    )
+        found = joint_references(run.data, np.asarray(tokens)) if weight.any() or decoder.any() else None
+    except (InfeasibleError, UndecidedMargin):
+        found = None
+    if found is None:
+        return JointLimit(kind, tokens, None, nan, nan, nan, nan, concentration)
+    programs = (found.attention, found.offset, found.support_only)
+    attention, offset, support_only = (misalignment(weight, p.weight) if weight.any() else nan for p in programs)
+    to_decoder = misalignment(decoder, found.decoder.weight) if decoder.any() else nan
+    return JointLimit(kind, tokens, found, to_decoder, attention, offset, support_only, concentration)

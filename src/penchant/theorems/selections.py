@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any
+from typing import Any, overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,7 +18,9 @@ from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery, PlusMinus
 from ..settings.tokens import TokenSelection
+from ..training.joint import JointTrajectory
 from ..training.trajectory import Trajectory
+from .joint_limits import JointLimit, detect_joint_limit
 
 _ACTIVE = 1e-7  # a margin this close to 1 counts as active
 _EXACT = 1e-10  # certified gap below which margins are known that well; above it, to its square root
@@ -124,8 +126,14 @@ def program_of(setting: Setting) -> Program:
     return diagonal
 
 
-def detect_limit(run: Trajectory) -> Limit:
-    """Name where a token-selection run has gone, from its last record."""
+@overload
+def detect_limit(run: Trajectory) -> Limit: ...
+@overload
+def detect_limit(run: JointTrajectory) -> JointLimit: ...
+def detect_limit(run: Trajectory | JointTrajectory) -> Limit | JointLimit:
+    """Name where a token-selection run has gone, from its last record; of a joint run, with the programs of both blocks."""
+    if isinstance(run, JointTrajectory):
+        return detect_joint_limit(run)
     data, weight, program = run.setting.data, run.weight(), program_of(run.setting)
     if isinstance(data, DiagonalTokens):
         data, weight = data.tokens, np.diag(weight)

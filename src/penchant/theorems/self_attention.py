@@ -33,9 +33,12 @@ class _AttentionTheorem(Theorem):
         return Prediction(self, setting, hypotheses, reference, attention_rivals(setting, reference), self.rate)
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        """As for any direction, and a run that has settled on other tokens is refuted with their names."""
+        """As for any direction, once attention has settled; a run that has settled on other tokens is refuted with their names."""
         verdict = judge_direction(prediction, run.weight())
         limit = detect_limit(run)
+        if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
+            text = f"{verdict.inequality}, but a sample gives no token an attention of 0.9: the selection is open"
+            return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
         if verdict.outcome is Outcome.confirmed or limit.kind != "local" or limit.reached is None:
             return verdict
         kind = "locally optimal" if limit.reached.locally_optimal else "not locally optimal"

@@ -11,15 +11,17 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ..errors import ArgumentError
-from ..optimisers.joint import AbstractJointRule
-from ..settings.joint import JointPoint, JointStart, JointTokens, TokenGram
+from ..optimisers.joint import AbstractJointRule, JointMove
+from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
 from ..settings.losses import AbstractLoss, Exponential
+from .joint_batch import JointBatch, counterpart
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import settings_of, write_npz
 
 FORMAT = "penchant joint trajectory 1"
 _LEAP = 1e6
+_FLAT = 1e-8  # |theta| |grad log L| below this at a step that rounding swallows: a minimum, not a gradient that has underflown
 _SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W", "scores", "logits", "outputs")
 
 
@@ -86,58 +88,61 @@ class JointTrajectory(eqx.Module):
 
 
 def train_joint(
-    data: JointTokens | Sequence[JointTokens],
-    rule: AbstractJointRule,
+    data: Any,
+    rule: Any,
     *,
-    steps: int,
+    steps: Any,
     start: JointStart | Sequence[JointStart] | None = None,
-    loss: AbstractLoss | None = None,
+    loss: Any = None,
     recorder: Any = None,
 ) -> Any:
-    """Train W and u together for `steps` steps, from zero or from `start`.
+    """Train W and u of `JointTokens` together by a joint rule for `steps` steps, from zero or from `start`.
 
-    A list of data sets of one shape is one vectorised run, with one start for all or a list of as many.
+    A list of data sets of one shape, of starts, of step sizes (where a rule takes a number) or of several of these, all of one
+    length, is one vectorised run that returns a list.
 
     >>> from penchant.optimisers.joint import BlockNormalised
     >>> from penchant.settings.joint import marked_tokens
     >>> run = train_joint(marked_tokens(), BlockNormalised(0.05), steps=100)
     >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
     ('out_of_steps', 4.98, 4.83)
+    >>> runs = train_joint(marked_tokens(), BlockNormalised([0.01, 0.05]), steps=100)
+    >>> [round(float(run.norm_u[-1]), 2) for run in runs]
+    [0.99, 4.98]
     """
     loss = Exponential() if loss is None else loss
-    many = not isinstance(data, JointTokens)
-    sets: list[JointTokens] = list(data) if isinstance(data, Sequence) else [data]
-    if not sets or len({one.tokens.shape for one in sets}) > 1:
-        raise ArgumentError("data", "train_joint", "data sets of one shape", [one.tokens.shape for one in sets])
-    for one in sets:
+    if not isinstance(loss, AbstractLoss):
+        raise ArgumentError("loss", "train_joint", "a loss such as Exponential() or Logistic()", repr(loss))
+    if not isinstance(rule, AbstractJointRule):
+        raise ArgumentError("rule", "train_joint", "a rule for two blocks", type(rule).__name__, counterpart(rule))
+    batch = JointBatch(data, rule, start)
+    for one in batch.sets:
         one.check_loss(loss)
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ArgumentError("steps", "train_joint", "a nonnegative integer", repr(steps))
-    starts = list(start) if isinstance(start, Sequence) else [start] * len(sets)
-    if len(starts) != len(sets):
-        raise ArgumentError("start", "train_joint", f"one start, or {len(sets)} of them", f"{len(starts)} starts")
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    each = [TokenGram(one, begin) for one, begin in zip(sets, starts, strict=True)]
-    grams = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-    found = jax.tree.map(np.asarray, _run(grams, rule, loss, schedule))
-    header = {"loss": type(loss).__name__, "optimiser": settings_of(rule), "steps": int(steps)}
-    runs = [
-        _trajectory(one, begin, loss, header, jax.tree.map(lambda leaf, k=k: leaf[k], found))
-        for k, (one, begin) in enumerate(zip(sets, starts, strict=True))
-    ]
-    return runs if many else runs[0]
+    found = jax.tree.map(np.asarray, _run(batch.axes, batch.grams(), rule, loss, schedule))
+    runs = []
+    for k, (one, begin, member) in enumerate(batch.members()):
+        header = {"loss": type(loss).__name__, "optimiser": settings_of(member), "steps": int(steps)}
+        records = jax.tree.map(lambda leaf, k=k: leaf[k], found)
+        runs.append(_trajectory(one, begin, loss, header, records))
+    return runs if batch.many else runs[0]
 
 
 @eqx.filter_jit
-def _run(grams: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
-    return jax.vmap(lambda one: _scan(one, rule, loss, schedule))(grams)
+def _run(axes: tuple, grams: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
+    return eqx.filter_vmap(_scan, in_axes=(*axes, None, None))(grams, rule, loss, schedule)
 
 
 def _scan(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
     n = len(gram.labels)
     zeros = jnp.zeros((n, len(gram.plain) // n))
     memory = rule.init(JointPoint(zeros, zeros, zeros, zeros))
-    carry = _Carry(gram.point(zeros, zeros), memory, jnp.asarray(0), jnp.asarray(int(Status.running)), jnp.asarray(-1))
+    first = gram.point(zeros, zeros)
+    critical = gram.vanished(gram.read(first, loss))
+    status = jnp.where(critical, int(Status.zero_gradient), int(Status.running))
+    carry = _Carry(first, memory, jnp.asarray(0), status, jnp.asarray(-1))
 
     def stretch(state: tuple, target: Array) -> tuple:
         carry, done = state
@@ -154,15 +159,27 @@ def _step(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, carry: _
     reading = gram.read(carry.point, loss)
     move = rule.move(reading, carry.memory, carry.count)
     moved = jax.tree.map(jnp.add, carry.point, move.displacement)
-    within = gram.length(move.displacement) <= _LEAP * jnp.maximum(1.0, jnp.hypot(*gram.norms(carry.point)))
-    status = jnp.where(within, int(Status.running), int(Status.diverging_step))
-    status = jnp.where(jnp.isfinite(reading.log_loss), status, int(Status.not_finite))
-    status = jnp.where(carry.status == Status.running, status, carry.status)
+    status = jnp.where(carry.status == Status.running, _ending(gram, carry.point, reading, move), carry.status)
     go = status == Status.running
     first = jnp.where((carry.first_capped < 0) & move.capped, carry.count, carry.first_capped)
     advanced = _Carry(moved, move.memory, carry.count + 1, status, first)
     stopped = eqx.tree_at(lambda c: c.status, carry, status)
     return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
+
+
+def _ending(gram: TokenGram, point: JointPoint, reading: JointReading, move: JointMove) -> Array:
+    """The status at this step; the first condition that holds decides."""
+    length, norm = gram.length(move.displacement), jnp.hypot(*gram.norms(point))
+    flat = reading.log_gradient_norm - reading.log_loss + jnp.log(norm) < jnp.log(_FLAT)
+    conditions = (
+        (~jnp.isfinite(reading.log_loss), Status.not_finite),
+        (flat & (length <= jnp.finfo(float).eps * norm), Status.settled),
+        (~(length <= _LEAP * jnp.maximum(1.0, norm)), Status.diverging_step),
+    )
+    status = jnp.asarray(int(Status.running))
+    for condition, ending in reversed(conditions):
+        status = jnp.where(condition, int(ending), status)
+    return status
 
 
 def _record(gram: TokenGram, loss: AbstractLoss, carry: _Carry) -> dict:

@@ -30,9 +30,12 @@ _MESSAGES = {
     Status.diverging_step: (
         "The next step would have left the region its rule describes (longer than 1e6 times the weights, or taken from a plateau), so it was not taken. "
         "Usual causes: (a) a step size far too large; (b) for Polyak's rule, training that settled above the infimum, on data that no direction "
-        "separates or on tokens that are not optimal (`detect_limit(run)` names them). Fix: a smaller step, or a cap (`polyak(cap=100)`)."
+        "separates or on tokens that are not optimal (`detect_limit(run)` names them). Fix: a smaller step, or a cap (`polyak(cap=100)`; of both blocks: `JointPolyak(cap=100)`)."
     ),
-    Status.zero_gradient: "The gradient is exactly zero: the run sits on a critical point and no descent rule can leave it.",
+    Status.zero_gradient: (
+        "The gradient is zero: the run sits on a critical point and no descent rule can leave it. "
+        "Usual causes: (a) factors or layers that start at 0; (b) samples with the same tokens and opposite labels."
+    ),
     Status.resolution_exhausted: (
         "Margins have grown so large that float64 no longer resolves their differences; anything later would be rounding noise."
     ),

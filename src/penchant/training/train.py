@@ -13,9 +13,11 @@ from ..errors import ArgumentError, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..optimisers.base import Move
+from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
 from ..reading import Reading, read, smallest_margin
 from ..settings.base import Setting
+from ..settings.joint import JointTokens
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
 from .batch import Batch
@@ -114,6 +116,12 @@ def _steps(steps: Any, until: Any) -> int:
 
 
 def _check(setting: Setting, optimiser: Any) -> None:
+    if isinstance(setting.data, JointTokens):
+        fix = "train_joint(setting.data, BlockNormalised(0.05), steps=1000)"
+        raise ArgumentError("setting", "train", "one with a fixed decoder", "`JointTokens` data", fix)
+    if isinstance(optimiser, AbstractJointRule):
+        wanted, fix = "an optimiser of one weight, such as gradient_descent(0.1)", "train_joint(data, rule, steps=1000)"
+        raise ArgumentError("optimiser", "train", wanted, f"the joint rule {type(optimiser).__name__}", fix)
     if not isinstance(optimiser, GradientFlow) and not callable(getattr(optimiser, "move", None)):
         wanted = "GradientFlow() or an optimiser such as gradient_descent(0.1)"
         raise ArgumentError("optimiser", "train", wanted, repr(optimiser))

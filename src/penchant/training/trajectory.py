@@ -63,15 +63,15 @@ class Trajectory(eqx.Module):
         """The smallest margin at every record, over the margins the reference program constrains."""
         return self.margins[:, self.setting.data.constrained()].min(axis=1)
 
-    def save(self, path: str | os.PathLike) -> Path:
-        """Write all series, the final parameters under their names, and their history as `history_NAME`."""
+    def save(self, path: str | os.PathLike, extra: dict[str, Any] | None = None) -> Path:
+        """Write all series, the final parameters under their names, their history as `history_NAME`, and `extra` arrays."""
         arrays: dict[str, Any] = {name: getattr(self, name) for name in _SERIES}
         arrays |= self.setting.parametrisation.named(self.at(), self.setting.data)
         history = [self.setting.parametrisation.named(self.at(k), self.setting.data) for k in range(len(self))]
         if len(self) * sum(np.size(leaf) for leaf in history[0].values()) <= 20_000_000:
             arrays |= {f"history_{name}": np.stack([np.asarray(row[name]) for row in history]) for name in history[0]}
         arrays |= {f"account_{name}": series for name, series in (self.account or {}).items()}
-        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays)
+        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays | (extra or {}))
 
 
 @cache

@@ -1,0 +1,32 @@
+"""The page of a run on the user's own data, written after everything else is known."""
+
+import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import PenchantError
+from ..report.page import render
+from ..studies.base import Result, Study, save
+
+
+def write_page(content: dict, options: Namespace, paper: str, result: Callable[[], Result]) -> None:
+    """Write the page and put its place into `content`; a failure is put there instead, so that the verdict is not lost with it."""
+    study = Study("own-data", f"Your data: {Path(options.data).name}", paper, lambda *_: result())
+    try:
+        save(study, result(), options.out, seed=options.seed, full=False, seconds=0.0)
+        content["page"] = str(render(options.out))
+    except Exception as error:
+        if not isinstance(error, OSError | PenchantError):  # those two explain themselves
+            traceback.print_exc(file=sys.stderr)
+        content["page"], content["page_error"] = None, f"{type(error).__name__}: {error}"
+
+
+def print_files(content: dict) -> None:
+    """Where the run and its page were written."""
+    for name in ("saved", "page"):
+        if content.get(name) is not None:
+            print(f"{name:10} {content[name]}")
+    if "page_error" in content:
+        print(f"page       not written ({content['page_error']})")
