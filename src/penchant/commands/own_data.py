@@ -48,8 +48,8 @@ def describe_prediction(prediction: Prediction) -> dict:
 
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
-    setting, _ = setting_and_start(options)
-    prediction = catalogue.predict(setting, optimiser_of(options, setting))
+    setting, start = setting_and_start(options)
+    prediction = catalogue.predict(setting, optimiser_of(options, setting), start)
     content = describe_prediction(prediction)
     if options.save:
         content["saved"] = str(
@@ -70,9 +70,8 @@ def print_hypotheses(hypotheses: list[dict]) -> None:
     for hypothesis in hypotheses:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
-        print(
-            f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
-        )
+        meaning = "; ".join(part for part in (hypothesis["detail"], hypothesis.get("exactness", "")) if part)
+        print(f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({meaning})")
 
 
 def print_prediction(content: dict) -> None:
@@ -110,7 +109,7 @@ def train(options: Namespace) -> dict:
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     try:
-        prediction = catalogue.predict(setting, optimiser)
+        prediction = catalogue.predict(setting, optimiser, start)
     except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason, separable = None, f"no prediction: {error}", isinstance(error, UndecidedMargin)
     else:

@@ -37,7 +37,8 @@ def summary(prediction: Prediction, run: Trajectory, rows: tuple, caption: str) 
 
 def hypotheses(prediction: Prediction) -> Table:
     rows = tuple(
-        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.detail) for h in prediction.hypotheses
+        (h.name, "holds" if h.holds else "fails", f"{h.slack:.4g}", h.offender, h.meaning)
+        for h in prediction.hypotheses
     )
     columns = ("name", "status", "slack", "worst offender", "meaning")
     return Table("hypotheses", "Hypotheses", columns, rows, "A failed hypothesis does not stop the prediction.")

@@ -1,5 +1,6 @@
 """Every theorem and every claim, in explicit tuples: what is not listed here does not exist."""
 
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ArgumentError
@@ -11,6 +12,7 @@ from . import (
     deep_linear,
     deep_linear_claims,
     deep_linear_exact,
+    deep_linear_idle,
     deep_linear_laws,
     deep_linear_lemmas,
     deep_linear_tails,
@@ -76,6 +78,7 @@ _EVIDENCE = (
     deep_linear_lemmas,
     deep_linear_exact,
     deep_linear_laws,
+    deep_linear_idle,
     deep_linear_tails,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
@@ -83,11 +86,17 @@ CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in e
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
-def predict(setting: Any, optimiser: Any) -> Prediction:
-    """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it."""
+def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+    """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it.
+
+    With a `start` its hypotheses about starts are checked too.
+    """
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):
-            return theorem.predict(setting, optimiser)
+            found = theorem.predict(setting, optimiser)
+            if start is None:
+                return found
+            return replace(found, hypotheses=found.hypotheses + theorem.start_hypotheses(setting, optimiser, start))
     found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
     raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", found)
 

@@ -37,7 +37,12 @@ def plain(optimiser: Any, rule: type) -> bool:
 def separable(reference: Solution) -> Hypothesis:
     """Some direction classifies every sample correctly."""
     return Hypothesis(
-        "separable", True, reference.margin, f"sample {int(reference.dual.argmax())}", "maximum margin per unit of norm"
+        "separable",
+        True,
+        reference.margin,
+        f"sample {int(reference.dual.argmax())}",
+        "maximum margin per unit of norm",
+        "numerical",
     )
 
 
