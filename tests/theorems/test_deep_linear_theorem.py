@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import NotSeparableError
+from penchant.errors import NotSeparableError, PenchantWarning
 from penchant.optimisers.layerwise import BallStep, LayerDescent, SharpStep
-from penchant.settings.deep_linear import DeepLinear
+from penchant.settings.deep_linear import DeepLinear, deep_linear
 from penchant.settings.generators import blobs, strips
 from penchant.settings.network_starts import ensure_assumption2, zero_first
 from penchant.settings.user_loss import PolynomialTail, UserLoss
@@ -31,16 +31,22 @@ def test_all_hypotheses_hold_on_the_strips_and_the_rate_names_the_constant():
 
 
 def test_failing_hypotheses_are_named():
-    few = by_name(pt.predict(setting_of(blobs(50, 10, 3)), pt.GradientFlow()))
+    with pytest.warns(PenchantWarning, match="rank 6 of 10"):
+        few = by_name(pt.predict(setting_of(blobs(50, 10, 3)), pt.GradientFlow()))
     assert few["support_spans"].holds is False
     assert "4 directions" in few["support_spans"].offender
-    long = by_name(pt.predict(setting_of(pt.Classification([[3.0, 0.0], [0.0, 0.5]], [1, 1])), pt.GradientFlow()))
+    with pytest.warns(PenchantWarning, match="norm 3"):
+        longer = setting_of(pt.Classification([[3.0, 0.0], [0.0, 0.5]], [1, 1]))
+    long = by_name(pt.predict(longer, pt.GradientFlow()))
     assert long["data_norm"].holds is False
     assert long["data_norm"].offender == "sample 0"
     descent = by_name(pt.predict(setting_of(strips(0), pt.Logistic()), LayerDescent(SharpStep())))
     assert descent["steps"].holds is False
     proved = pt.predict(setting_of(strips(0), pt.Logistic()), LayerDescent(BallStep()))
     assert proved.holds
+    summed = pt.Setting(strips(0), DeepLinear((4, 4)), pt.Logistic(), "sum")  # 40 times as steep
+    assert by_name(pt.predict(summed, LayerDescent(BallStep())))["steps"].holds is False
+    assert by_name(pt.predict(summed, LayerDescent(BallStep(beta=10.0, slope=40.0))))["steps"].holds
     assert by_name(pt.predict(setting_of(strips(0)), LayerDescent(BallStep())))["smooth_loss"].holds is False
 
 
@@ -78,7 +84,8 @@ def test_runs_are_judged_and_a_start_above_the_risk_of_zero_is_named():
     assert "Assumption 2" not in verdict.detail
     uphill = (*start[:-1], -start[-1])
     assert not start_below_zero(setting, uphill).holds
-    early = pt.train(setting, pt.GradientFlow(), uphill, until=pt.LogTimeAbove(-5.0), steps=5000)
+    with pytest.warns(PenchantWarning, match="above the risk of weight 0"):
+        early = pt.train(setting, pt.GradientFlow(), uphill, until=pt.LogTimeAbove(-5.0), steps=5000)
     assert "Assumption 2" in pt.judge(prediction, early).detail
     assert pt.judge(prediction, early).outcome is not Outcome.confirmed
 
@@ -89,13 +96,12 @@ def test_a_start_at_weight_zero_is_fine_and_a_critical_one_is_not():
     assert edge.holds
     assert edge.slack == pytest.approx(0.0, abs=1e-14)
     assert "gradient is 0" in start_below_zero(setting, setting.start()).offender
-    run = pt.train(setting, pt.GradientFlow(), setting.start(), until=pt.MarginAbove(1.0))
-    assert run.status is pt.Status.zero_gradient
 
 
 def idle_pair(widths):
     data = pt.Classification([[0.5, 0.0], [0.5, 0.5]], [1, 1])
-    return pt.predict(pt.Setting(data, DeepLinear(widths), pt.Exponential()), pt.GradientFlow())
+    with pytest.warns(PenchantWarning, match="Assumption 3"):
+        return pt.predict(pt.Setting(data, DeepLinear(widths), pt.Exponential()), pt.GradientFlow())
 
 
 def test_a_support_vector_without_weight_slows_the_predicted_rate_and_fails_the_hypotheses():
@@ -125,7 +131,8 @@ def test_no_rate_is_promised_for_a_slow_tail():
 
 def test_support_vectors_that_span_the_data_but_not_the_space_hold_the_relaxed_assumption_only():
     flat = pt.Classification([[0.5, 0.5, 0.0], [0.5, -0.4, 0.0], [0.9, 0.0, 0.0]], [1, 1, 1])
-    found = by_name(pt.predict(setting_of(flat), pt.GradientFlow()))
+    with pytest.warns(PenchantWarning, match="Assumption 3"):
+        found = by_name(pt.predict(setting_of(flat), pt.GradientFlow()))
     assert (found["support_spans"].holds, found["support_spans_data"].holds) == (False, True)
     assert (found["generic_support"].holds, found["support_spans"].exactness) == (False, "numerical")
 
@@ -141,3 +148,10 @@ def test_a_start_adds_its_hypotheses_and_the_constants_of_the_exponential_loss_b
     enough = LayerDescent(BallStep(beta=40 * risk, slope=40 * risk))
     assert by_name(pt.predict(setting, enough, start))["smooth_below_start"].holds
     assert by_name(pt.predict(setting, pt.GradientFlow(), setting.start(1, 40.0)))["start"].holds is False
+
+
+def test_the_divisor_of_the_inputs_is_noted_with_the_margin_they_had():
+    setting = deep_linear([[3.0, 0.0], [0.0, 4.0]], [1, 1], (3,), pt.Logistic(), normalise=True)
+    assert pt.predict(setting, pt.GradientFlow()).notes == (
+        "inputs were divided by 4; as given their maximum margin is 2.4",
+    )

@@ -49,7 +49,7 @@ def describe_prediction(prediction: Prediction) -> dict:
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
     setting, start = setting_and_start(options)
-    prediction = catalogue.predict(setting, optimiser_of(options, setting), start)
+    prediction = catalogue.predict(setting, optimiser_of(options, setting, start), start)
     content = describe_prediction(prediction)
     if options.save:
         content["saved"] = str(
@@ -102,7 +102,7 @@ def print_prediction(content: dict) -> None:
 def train(options: Namespace) -> dict:
     """Train on the user's data, judge the run against the prediction, and save what was asked for."""
     setting, start = setting_and_start(options)
-    optimiser = optimiser_of(options, setting)
+    optimiser = optimiser_of(options, setting, start)
     steps, until = budget(options, optimiser, setting)
     if options.save:
         check_writable(npz_name(options.save))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import LayerDescent
 from ..optimisers.step_rules import Constant
@@ -28,7 +29,7 @@ from .deep_linear_hypotheses import (
     span,
     start_below_zero,
 )
-from .linear_models import covered, linear_rivals, plain, separable
+from .linear_models import covered, divided, linear_rivals, plain, separable
 
 JI = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
 
@@ -60,7 +61,7 @@ class DeepLinearMaxMargin(Theorem):
             generic(geometry),
         ]
         if not isinstance(optimiser, GradientFlow):
-            found += [smooth_loss(setting), proved_steps(optimiser)]
+            found += [smooth_loss(setting), proved_steps(setting, optimiser)]
         return tuple(found)
 
     def start_hypotheses(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
@@ -71,6 +72,7 @@ class DeepLinearMaxMargin(Theorem):
 
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = max_margin(setting.data)
+        _warn_of_span(support_geometry(setting.data, reference))
         return Prediction(
             self,
             setting,
@@ -78,6 +80,7 @@ class DeepLinearMaxMargin(Theorem):
             reference,
             _distinct(linear_rivals(setting.data, reference)),
             _rate(setting, reference),
+            divided(setting.data, reference),
         )
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
@@ -95,6 +98,13 @@ class DeepLinearMaxMargin(Theorem):
 def _distinct(found: tuple[Rival, ...]) -> tuple[Rival, ...]:
     """Rivals with a direction of their own: where the support vectors span, other norms often select the very same direction."""
     return tuple(rival for rival in found if rival.separation > 1e-12)
+
+
+def _warn_of_span(geometry: SupportGeometry) -> None:
+    if not geometry.spans:
+        d = len(geometry.direction)
+        text = f"Support vectors with dual weight have rank {geometry.pulling_rank} of {d} (Assumption 3): convergence to the maximum margin is not proved, and slower."
+        warn(text)
 
 
 def _rate(setting: Setting, reference: Solution) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from ..optimisers.layerwise import BallStep, LayerDescent
+from ..optimisers.layerwise import BallStep, LayerDescent, risk_bounds
 from ..reading import read
 from ..references.support_geometry import SupportGeometry
 from ..settings.base import Setting
@@ -140,8 +140,7 @@ def smooth_loss(setting: Setting) -> Hypothesis:
 
 def smooth_below_start(setting: Setting, optimiser: Any, params: Any) -> Hypothesis:
     """Assumption 4 on the sublevel set of the start, for the exponential loss: e^-m_i <= n R <= n R_0 bounds slope and curvature."""
-    risk = read(setting, params).log_excess + (jnp.log(setting.samples) if setting.reduction == "mean" else 0.0)
-    bound = float(jnp.exp(risk))
+    bound = (risk_bounds(setting, params) or (np.inf,))[0]
     rule = getattr(optimiser, "rule", None)
     used = (float(rule.beta), float(rule.slope)) if isinstance(rule, BallStep) else (np.inf, np.inf)
     slack = min(used) / bound - 1
@@ -155,9 +154,13 @@ def smooth_below_start(setting: Setting, optimiser: Any, params: Any) -> Hypothe
     )
 
 
-def proved_steps(optimiser: Any) -> Hypothesis:
-    """Assumption 5: the steps of the proofs."""
-    holds = isinstance(optimiser, LayerDescent) and isinstance(optimiser.rule, BallStep)
-    name = type(optimiser.rule).__name__
+def proved_steps(setting: Setting, optimiser: Any) -> Hypothesis:
+    """Assumption 5: the steps of the proofs, with constants that bound the loss as it is reduced."""
+    rule = optimiser.rule
+    holds, name = isinstance(optimiser, LayerDescent) and isinstance(rule, BallStep), type(rule).__name__
+    if holds and isinstance(setting.loss, Logistic):
+        needed = 1.0 if setting.reduction == "mean" else float(setting.samples)
+        holds = bool(float(rule.beta) >= 0.25 * needed and float(rule.slope) >= needed)
+        name = f"{name} with beta = {float(rule.beta):g}, G = {float(rule.slope):g}"
     detail = "the steps of Assumption 5" if holds else "steps longer than Assumption 5 allows are not covered"
     return Hypothesis("steps", holds, 1.0 if holds else -1.0, "" if holds else name, detail, "exact")
