@@ -91,7 +91,8 @@ def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "bias", "ties", "normalise")}
     extra["widths"] = _widths(options.widths)
     extra["init"] = _network_start(options, kind)
-    if options.scale is not None and not 0 < options.scale < np.inf:
+    scale = 1e-3 if options.scale is None else float(options.scale)
+    if not 0 < scale < np.inf:
         raise ArgumentError("--scale", "penchant train", "positive and finite", options.scale)
     loss = loss_of(options.loss, kind)
     request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
@@ -104,9 +105,9 @@ def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     if options.seed < 0:
         raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     if options.start == "small":
-        weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
+        weights = {"W": scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
         if not isinstance(setting.parametrisation, Direct | Gram):
-            return setting, setting.start(options.seed, options.scale)
+            return setting, setting.start(options.seed, scale)
     elif options.start.endswith(".npz"):
         weights = read_arrays(options.start)
     else:

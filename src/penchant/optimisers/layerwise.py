@@ -12,6 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import warn
@@ -55,7 +56,7 @@ class AbstractLayerRule(eqx.Module):
 
 def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
-    if not isinstance(radius, jax.core.Tracer) and np.min(radius) < 1:
+    if not isinstance(radius, Tracer) and np.min(radius) < 1:
         text = f"The paper's bound needs a radius of at least 1, not {np.min(radius):g}; `sharp_smoothness` holds for every radius."
         warn(text)
     return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, warn
@@ -58,7 +59,7 @@ class DeepLinear(Euclidean):
 
     def check_data(self, data: Any) -> None:
         """Warn of what the laws of these networks do not cover, or what makes their constants ambiguous; nothing is refused."""
-        if not isinstance(data, Classification) or isinstance(data.signed, jax.core.Tracer):
+        if not isinstance(data, Classification) or isinstance(data.signed, Tracer):
             return
         signed = np.asarray(data.signed)
         longest = float(np.linalg.norm(signed, axis=1).max())

@@ -74,9 +74,7 @@ def _steep(setting: Setting, optimiser: Any, start: PyTree) -> str:
 
 def raise_if_diverged(setting: Setting, optimiser: Any, start: PyTree, status: Status) -> None:
     """A `StepSizeError` for a constant step on layers that ended as `diverging_step`."""
-    constant = isinstance(optimiser, LayerDescent) and isinstance(optimiser.rule, ConstantStep)
-    if not constant or status is not Status.diverging_step:
-        return
-    bound = safe_step(setting, start)
-    why = "it raised the risk ten times in a row, or left the region of the weights"
-    raise StepSizeError(float(np.max(optimiser.rule.step)), bound, why)
+    rule = optimiser.rule if isinstance(optimiser, LayerDescent) else None
+    if isinstance(rule, ConstantStep) and status is Status.diverging_step:
+        why = "it raised the risk ten times in a row, or left the region of the weights"
+        raise StepSizeError(float(np.max(rule.step)), safe_step(setting, start), why)
