@@ -38,3 +38,90 @@ def test_layer_rules_are_refused_elsewhere(capsys, data):
     assert main(["train", data, "--optimiser", "line-search", "--json"]) == 2
     assert "deep-linear" in json.loads(capsys.readouterr().out)["message"]
     assert asked(capsys, "train", data, "--optimiser", "assumption5", "--step-size", "0.1")[0] == 2
+
+
+def test_the_scale_of_the_start_is_not_ignored(capsys, data):
+    fixed = ("--widths", "4", "--optimiser", "sharp", "--steps", "0")
+    starts = (("0.025",), ("0.1",), ("0.1", "--start", "small"), ("0.1", "--start", "normal"))
+    norms = [asked(capsys, "train", data, *fixed, "--scale", *start)[1]["norm"] for start in starts]
+    assert norms[1] == norms[2] == norms[3]
+    assert norms[1] == pytest.approx(4 * norms[0], rel=1e-12)
+
+
+def test_a_small_start_is_brought_below_the_risk_of_zero(capsys, data):
+    options = ("--start", "small", "--scale", "0.4", "--seed", "4", "--loss", "logistic", "--optimiser", "assumption5")
+    found = asked(capsys, "predict", data, "--widths", "4", *options)[1]
+    start = next(one for one in found["hypotheses"] if one["name"] == "start")
+    assert start["holds"]
+    assert start["exactness"] == "exact"
+
+
+@pytest.mark.parametrize(
+    "points", [[[0.5, 0.5, 0], [0.5, -0.5, 0], [0.5, 0, 0.5]], [[0.5], [0.5]], [[0.5, 0], [0.5, 0.5]]]
+)
+def test_degenerate_data_are_predicted(capsys, tmp_path, points):
+    path = tmp_path / "small.npz"
+    np.savez(path, inputs=points, labels=np.ones(len(points)))
+    code, found = asked(capsys, "predict", str(path), "--widths", "4")
+    assert code == 0
+    assert not found["holds"]
+
+
+def test_a_loss_of_the_users_own_is_read_from_a_file(capsys, data, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "import jax.numpy as jnp\nimport penchant as pt\nhalf = pt.UserLoss(lambda z: -z / 2, lambda z: jnp.log(0.5) - z / 2)\nother = 3\n"
+    )
+    code, found = asked(capsys, "predict", data, "--widths", "4", "--loss", f"{path}:half")
+    assert code == 0
+    assert found["holds"]
+    for name, words in (("other", "a loss named"), ("missing", "defines no")):
+        code, found = asked(capsys, "predict", data, "--loss", f"{path}:{name}")
+        assert code == 2
+        assert words in found["message"]
+    assert asked(capsys, "predict", data, "--loss", "hinge")[0] == 2
+    path.write_text("1 / 0")
+    assert "ZeroDivisionError" in asked(capsys, "predict", data, "--loss", f"{path}:half")[1]["message"]
+
+
+@pytest.mark.parametrize("rule", ["assumption5-tight", "sharp", "risk-scaled", "line-search-capped", "gd"])
+def test_every_rule_reaches_a_risk_level_from_a_named_start(capsys, data, rule):
+    options = ("--widths", "4", "--loss", "logistic", "--start", "equal-frobenius", "--optimiser", rule)
+    code, found = asked(capsys, "train", data, *options, "--risk-level", "0.5")
+    assert code == 0
+    assert found["status"] == "reached_target"
+    assert -0.9 < found["log_excess"] <= -0.5
+
+
+def test_options_of_networks_are_refused_where_they_mean_nothing(capsys, data):
+    for options in (
+        ("--start", "balanced"),
+        ("--joint", "--risk-level", "3"),
+        ("--setting", "attention", "--normalise"),
+    ):
+        assert main(["train", data, *options, "--json"]) == 2
+    capsys.readouterr()
+    assert "torch-default" in asked(capsys, "train", data, "--start", "torch-default", "--scale", "2")[1]["message"]
+    assert asked(capsys, "train", data, "--risk-level", "-1")[0] == 2
+    assert "equal-frobenius" in asked(capsys, "train", data, "--start", "gaussian")[1]["message"]
+
+
+def test_layers_from_a_file_are_taken_as_they_are(capsys, data, tmp_path):
+    path = tmp_path / "start.npz"
+    np.savez(path, W1=np.full((4, 2), 0.1), W2=np.full((1, 4), -0.2))
+    options = ("--widths", "4", "--start", str(path), "--optimiser", "sharp", "--steps", "0", "--json")
+    assert main(["train", data, "--setting", "deep-linear", *options]) == 0
+    printed = capsys.readouterr()
+    found = json.loads(printed.out)
+    assert found["norm"] == pytest.approx(np.sqrt(8 * 0.01 + 4 * 0.04))
+    assert "outside the theorem's hypotheses: smooth_loss, steps, start" in found["detail"]
+    assert printed.err.count("above the risk of weight 0") == 1
+
+
+def test_normalise_divides_the_inputs_and_says_by_what(capsys, data, tmp_path):
+    path = tmp_path / "long.npz"
+    np.savez(path, inputs=3 * np.asarray(strips(0).signed), labels=np.ones(40))
+    found = asked(capsys, "predict", str(path), "--widths", "4", "--normalise")[1]
+    plain = asked(capsys, "predict", data, "--widths", "4")[1]
+    assert found["reference"]["margin"] == pytest.approx(plain["reference"]["margin"], rel=1e-12)
+    assert "divided by 3" in found["notes"][0]

@@ -86,7 +86,7 @@ def test_the_page_measures_keys_and_queries_in_the_nuclear_norm(capsys, matrix, 
     (rows,) = [table["rows"] for table in study["tables"] if table["name"] == "hypotheses"]
     shown = {row[0]: row[1:3] for row in rows}
     assert shown["limit_exists"] == ["undecided", "unknown"]  # as in JSON and text, where it neither holds nor fails
-    assert shown["aligned_start (start of the run)"][0] == "fails"
+    assert shown["aligned_start"][0] == "fails"
 
 
 def test_the_printed_bracket_is_the_best_of_three(capsys, matrix):
@@ -138,7 +138,7 @@ def test_a_start_of_zeros_is_refused_and_one_outside_equation_5_is_reported(caps
     np.savez(path, **{name: np.full(shape, 0.1) for name in names})
     status, content = call(capsys, "predict", matrix, "--setting", setting, "--start", path, "--json")
     assert status == 0
-    found = {row["name"]: row["holds"] for row in content["start"]}
+    found = {row["name"]: row["holds"] for row in content["hypotheses"]}
     assert found["one_sided_start" if names == "ab" else "aligned_start"] is False
 
 

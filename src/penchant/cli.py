@@ -18,11 +18,16 @@ _OPTIMISERS = (
     "accelerated",
     "adam",
     "line-search",
+    "line-search-capped",
     "assumption5",
+    "assumption5-tight",
+    "sharp",
+    "risk-scaled",
     "joint-ngd",
     "scheduled",
 )
 _ONLY_JOINT = ("joint-ngd", "scheduled")
+_LOSSES = ("exponential", "logistic")
 _LAYERS = "attention-regression"
 
 
@@ -88,8 +93,17 @@ def _complete(options: argparse.Namespace) -> None:
         from .errors import ArgumentError
 
         raise ArgumentError("--step-size", "penchant", f"a number unless --setting {_LAYERS}", "adaptive")
-    if not options.joint:
-        options.scale = 1e-3 if options.scale is None else options.scale
+    if not options.joint and options.setting != "deep-linear" and options.scale is None:
+        options.scale = 1e-3
+    for name, given in (
+        ("--loss", options.loss not in _LOSSES),
+        ("--normalise", options.normalise),
+        ("--risk-level", getattr(options, "risk_level", None) is not None),
+    ):
+        if given and options.joint:
+            from .errors import ArgumentError
+
+            raise ArgumentError(name, "penchant", "left out with --joint", "a value")
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
@@ -179,6 +193,9 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
     )
     parser.add_argument(
+        "--normalise", action="store_true", help="linear, deep-linear: divide the inputs by the largest of their norms"
+    )
+    parser.add_argument(
         "--ties",
         choices=("raise", "keep"),
         default="raise",
@@ -188,9 +205,14 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--optimiser",
         choices=_OPTIMISERS,
-        help="default: flow; with --joint: scheduled; line-search and assumption5 are for deep-linear",
+        help="default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear",
     )
-    parser.add_argument("--loss", choices=("exponential", "logistic"), default="exponential")
+    parser.add_argument(
+        "--loss",
+        default="exponential",
+        metavar="{exponential,logistic,FILE.py:NAME}",
+        help="default: exponential; linear, deep-linear: or a loss that your Python file, which is executed, defines",
+    )
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(
         "--step-size",
@@ -209,8 +231,17 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)",
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of a random start (default 0)")
-    parser.add_argument("--start", default="zeros", metavar="{zeros,small,FILE.npz}", help="default: zeros")
-    parser.add_argument("--scale", type=float, help="standard deviation of the start 'small' (default 1e-3)")
+    parser.add_argument(
+        "--start",
+        default="zeros",
+        metavar="{zeros,small,FILE.npz}",
+        help="default: zeros; deep-linear: or normal (the default there), balanced, zero-first, equal-frobenius, torch-default, all brought below the risk of zero",
+    )
+    parser.add_argument(
+        "--scale",
+        type=float,
+        help="standard deviation of the start 'small' (default 1e-3) or of a start of deep-linear (default 0.3; equal-frobenius: norm of a layer, default 1)",
+    )
 
 
 def _train_options(parser: argparse.ArgumentParser) -> None:
@@ -221,6 +252,9 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     )
     budget.add_argument("--log-time", type=float, metavar="S", help="natural logarithm of physical time")
     budget.add_argument("--margin", type=float, metavar="M", help="smallest margin to reach")
+    budget.add_argument(
+        "--risk-level", type=float, metavar="X", help="-log of the loss above its infimum to reach: risk e^-X"
+    )
     parser.add_argument("--save", metavar="run.npz", help="write the trajectory and the final parameters")
     parser.add_argument("--out", metavar="DIR", help="write a page about this run to DIR/index.html")
 

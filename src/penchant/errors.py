@@ -2,7 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,14 @@ def warn(text: str) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] in ours:
         frame, level = frame.f_back, level + 1
     warnings.warn(text, PenchantWarning, stacklevel=level)
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """No `PenchantWarning` inside: for evidence that breaks an assumption on purpose."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PenchantWarning)
+        yield
 
 
 class ArgumentError(PenchantError):

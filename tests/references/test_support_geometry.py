@@ -53,3 +53,51 @@ def test_the_offset_minimises_the_exponential_sum_on_the_support(seed):
     free = minimize(lambda v: np.log(np.exp(-across @ v).sum()) + 1e-9 * v @ v, np.zeros(4), tol=1e-14)
     np.testing.assert_allclose(across @ one.offset, across @ free.x, atol=2e-4 * np.abs(across @ free.x).max())
     assert one.offset @ one.direction == pytest.approx(0.0, abs=1e-9 * np.linalg.norm(one.offset))
+
+
+def of(*points):
+    return found(pt.Classification(points, np.ones(len(points))))
+
+
+def test_a_support_vector_without_dual_weight_is_idle_and_has_no_part_in_the_offset():
+    pair = of((0.5, 0.0), (0.5, 0.5))
+    assert pair.pulling.tolist() == [True, False]
+    assert (pair.rank, pair.pulling_rank, pair.spans, pair.radius) == (2, 1, False, 0.0)
+    np.testing.assert_allclose(pair.offset, 0.0, atol=1e-14)
+    np.testing.assert_allclose(np.abs(pair.outside()), [[0.0, 1.0]], atol=1e-14)
+    np.testing.assert_allclose(pair.escape, [0.0, 2.0], atol=1e-14)
+    space = of((0.5, 0.5, 0.0), (0.5, -0.5, 0.0), (0.5, 0.0, 0.5))
+    assert space.pulling.tolist() == [True, True, False]
+    assert (space.radius, space.entropy) == (0.0, pytest.approx(np.log(2)))
+
+
+def test_support_vectors_that_balance_each_other_pull_although_the_solver_gave_them_no_weight():
+    first = ((0.5, 0.5, 0.0), (0.5, -0.5, 0.0))
+    both = of(*first, (0.5, 0.0, 0.5), (0.5, 0.0, -0.3))
+    assert both.pulling.all()
+    assert both.spans
+    np.testing.assert_allclose(both.shares @ (both.points - both.margin * both.direction), 0.0, atol=1e-12)
+    assert not of(*first, (0.5, 0.0, 0.5), (0.5, 0.1, 0.3)).pulling[2:].any()
+
+
+def test_equal_points_share_their_weight_and_leave_nothing_across():
+    twice = of((0.5, 0.1), (0.5, 0.1), (0.1, 0.5))
+    np.testing.assert_allclose(twice.shares, [0.25, 0.25, 0.5], atol=1e-12)
+    across = twice.points - np.outer(twice.points @ twice.direction, twice.direction)
+    np.testing.assert_allclose(np.exp(-across @ twice.offset - twice.entropy), twice.shares, atol=1e-12)
+    for points in (((0.5,), (0.5,)), ((0.5, 0.0), (0.5, 0.0)), ((0.3, 0.4), (0.3, 0.4), (0.3, 0.4))):
+        same = of(*points)
+        assert same.entropy == pytest.approx(np.log(len(points)))
+        np.testing.assert_allclose(same.offset, 0.0, atol=1e-14)
+    assert of((0.3, 0.4), (0.3, 0.4)).radius == 0.0
+
+
+def test_the_shares_have_the_largest_entropy_among_all_dual_solutions(rng):
+    one = of((0.5, 0.3, 0.1), (0.5, -0.3, 0.2), (0.5, 0.1, -0.3), (0.5, -0.2, -0.25))
+    across = one.points[:, 1:]
+    null = np.linalg.svd(np.vstack([across.T, np.ones(4)]))[2][-1]  # the one direction in which dual solutions differ
+    entropy = lambda p: -np.sum(p * np.log(p))
+    assert entropy(one.shares) == pytest.approx(one.entropy, rel=1e-12)
+    assert all(entropy(one.shares + step * null) < one.entropy for step in (-1e-3, 1e-3))
+    assert one.spans
+    assert one.radius > 0

@@ -7,14 +7,16 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.alignment import imbalance_constant
-from penchant.errors import ArgumentError, CriticalPointError
+from penchant.errors import ArgumentError, CriticalPointError, PenchantWarning
 from penchant.reading import read
 from penchant.settings.deep_linear import DeepLinear, deep_linear
 from penchant.settings.generators import blobs, strips, teacher
 from penchant.settings.network_starts import (
+    NAMED,
     balanced,
     ensure_assumption2,
     equal_frobenius,
+    named_start,
     risk_of_zero,
     torch_default,
     zero_first,
@@ -61,9 +63,9 @@ def test_the_gram_matrix_is_that_of_the_jacobian_of_the_margins():
 def test_scaling_the_data_and_the_first_layer_oppositely_changes_nothing_at_all():
     setting = network((4,))
     first, last = setting.start(2, 0.5)
-    scaled = pt.Setting(
-        pt.Classification(2 * np.asarray(setting.data.signed), np.ones(12)), DeepLinear((4,)), pt.Logistic()
-    )
+    longer = pt.Classification(2 * np.asarray(setting.data.signed), np.ones(12))
+    with pytest.warns(PenchantWarning, match="norm 2"):
+        scaled = pt.Setting(longer, DeepLinear((4,)), pt.Logistic())
     assert float(read(setting, (first, last)).log_excess) == float(read(scaled, (first / 2, last)).log_excess)
 
 
@@ -127,6 +129,12 @@ def test_polynomial_tails_are_their_formula():
     [
         (lambda: DeepLinear((3, 0)), "'widths'"),
         (lambda: DeepLinear((2.5,)), "'widths'"),
+        (lambda: DeepLinear(8), "DeepLinear((8,))"),
+        (lambda: DeepLinear("88"), "'widths'"),
+        (lambda: deep_linear(np.zeros((2, 2)), [1, 1], (3,), pt.Logistic(), normalise=True), "only zeros"),
+        (lambda: named_start(network(), "zeros"), "'name'"),
+        (lambda: named_start(network(), "normal", 0, -1.0), "'scale'"),
+        (lambda: named_start(network(), "torch-default", -1), "'seed'"),
         (lambda: deep_linear([[2.0, 0.0], [0.0, 0.5]], [1, 1], (3,), pt.Logistic()), "index 0"),
         (lambda: deep_linear([[0.2, 0.0], [0.0, 0.5]], [1, 2], (3,), pt.Logistic()), "index 1"),
         (lambda: deep_linear([[0.2, np.nan]], [1], (3,), pt.Logistic()), "finite"),
@@ -158,3 +166,19 @@ def test_normalise_divides_by_the_largest_norm_and_the_margin_with_it():
     setting = deep_linear(inputs, labels, (3,), pt.Logistic(), normalise=True)
     raw = pt.max_margin(pt.Classification(inputs, labels)).margin
     assert pt.max_margin(setting.data).margin == pytest.approx(raw / np.sqrt(20.0), rel=1e-12)
+    assert setting.data.divisor == pytest.approx(np.sqrt(20.0), rel=1e-15)
+
+
+@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("seed", range(3))
+def test_every_named_start_lies_below_the_risk_of_zero_and_moves(name, seed):
+    setting = network((4, 3))
+    layers = named_start(setting, name, seed)
+    found = read(setting, layers)
+    assert float(found.log_excess) <= risk_of_zero(setting)
+    assert np.isfinite(found.log_slope_norm)
+    if name == "balanced":
+        assert imbalance_constant(layers) == pytest.approx(0.0, abs=1e-15)
+    if name == "normal":
+        larger = named_start(setting, name, seed, 0.6)
+        np.testing.assert_allclose(np.abs(larger[1]), 2 * np.abs(layers[1]), rtol=1e-12)  # the scale is not ignored

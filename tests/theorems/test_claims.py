@@ -2,13 +2,13 @@
 
 import pytest
 
-from penchant.theorems import deep_linear_laws, deep_linear_tails
+from penchant.theorems import deep_linear_idle, deep_linear_laws, deep_linear_tails
 from penchant.theorems.catalogue import CLAIMS, THEOREMS
 from penchant.verdict import Outcome
 
 # More than some five seconds of one core, mostly compilation; claims that share such a run stand together. `penchant verify` checks them all.
 SLOW = {
-    *(claim.name for module in (deep_linear_laws, deep_linear_tails) for claim in module.CLAIMS),
+    *(claim.name for module in (deep_linear_idle, deep_linear_laws, deep_linear_tails) for claim in module.CLAIMS),
     "deep-linear/conservation",
     "deep-linear/no-span",
     "deep-linear/one-layer",

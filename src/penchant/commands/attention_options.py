@@ -14,7 +14,7 @@ from ..settings.files import read_arrays
 from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 
 NAME = "attention-regression"
-_UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin")
+_UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin", "risk_level")
 _STEPS = {"default": "1/(4 s_1), over the geometry's stretch", "adaptive": "adaptive"}
 _SMALL = 1e-3  # standard deviation of the start 'small'
 
@@ -26,6 +26,7 @@ def refuse(options: Namespace) -> None:
         "--reduction": options.reduction != "mean",
         "--loss": options.loss != "exponential",
         "--bias": options.bias,
+        "--normalise": options.normalise,
         "--ties": options.ties != "raise",
     }
     for name in _UNUSED:

@@ -10,21 +10,40 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
-from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch
+from ..optimisers.layerwise import (
+    BallStep,
+    ConstantStep,
+    LayerDescent,
+    LineSearch,
+    RiskScaled,
+    SharpStep,
+    risk_bounds,
+    safe_step,
+)
 from ..optimisers.memory import Adam
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
-from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
+from ..settings.files import Request, guess, read_arrays, setting_of
+from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
-from ..training.events import LogTimeAbove, MarginAbove
+from ..training.events import LogExcessBelow, LogTimeAbove, MarginAbove
+from .losses import loss_of
 
-LAYER_RULES = {"line-search": LineSearch, "assumption5": lambda setting: BallStep()}
+# By name: a rule from the setting and the bounds beta, G of its loss.
+LAYER_RULES = {
+    "line-search": lambda setting, bounds: LineSearch(setting),
+    "line-search-capped": lambda setting, bounds: LineSearch(setting, capped=True),
+    "assumption5": lambda setting, bounds: BallStep(False, *bounds),
+    "assumption5-tight": lambda setting, bounds: BallStep(True, *bounds),
+    "sharp": lambda setting, bounds: SharpStep(*bounds),
+    "risk-scaled": lambda setting, bounds: RiskScaled(),
+}
 FLOW_STEPS = 20_000  # of the integrator, where the user sets no budget; a flow to margin 1e6 takes some hundreds
 
 
-def optimiser_of(options: Namespace, setting: Setting) -> Any:
+def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
     if cap is not None and name not in ("ngd", "momentum", "polyak"):
@@ -42,7 +61,9 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
     if name in LAYER_RULES:
         if not isinstance(setting.parametrisation, DeepLinear):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
-        return LayerDescent(LAYER_RULES[name](setting))
+        return LayerDescent(LAYER_RULES[name](setting, risk_bounds(setting, start) or (0.25, 1.0)))
+    if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
+        return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
     longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
     if name == "flow":
@@ -60,32 +81,58 @@ def optimiser_of(options: Namespace, setting: Setting) -> Any:
     return make(default if size is None else size)
 
 
+def _layer_step(setting: Setting, start: Any) -> float:
+    step = safe_step(setting, start)
+    if np.isnan(step):
+        found = f"nothing, and {type(setting.loss).__name__} has no known bounds"
+        raise ArgumentError("--step-size", "penchant", "given", found)
+    return step
+
+
 def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
-    extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "bias", "ties")}
+    extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "bias", "ties", "normalise")}
     extra["widths"] = _widths(options.widths)
-    if not options.scale > 0:
-        raise ArgumentError("--scale", "penchant train", "positive", options.scale)
     if options.seed < 0:
         raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
-    request = Request(LOSSES[options.loss](), options.reduction, None, coordinatewise, extra)
-    setting, start = setting_of(kind, arrays, request)
+    extra["init"] = _network_start(options, kind)
+    scale = 1e-3 if options.scale is None else float(options.scale)
+    if not 0 < scale < np.inf:
+        raise ArgumentError("--scale", "penchant train", "positive and finite", options.scale)
+    loss = loss_of(options.loss, kind)
+    request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
+    if kind == "deep-linear":
+        return setting_of(kind, arrays, request(None if extra["init"] else read_arrays(options.start)))
+    setting, start = setting_of(kind, arrays, request(None))
     product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
     if options.start == "zeros" or (options.start == "small" and product):
         return setting, start
     if options.start == "small":
-        weights = {"W": options.scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
+        weights = {"W": scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
         if not isinstance(setting.parametrisation, Direct | Gram):
-            return setting, setting.start(options.seed, options.scale)
+            return setting, setting.start(options.seed, scale)
     elif options.start.endswith(".npz"):
         weights = read_arrays(options.start)
     else:
         raise ArgumentError(
             "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
         )
-    return setting_of(kind, arrays, Request(LOSSES[options.loss](), options.reduction, weights, coordinatewise, extra))
+    return setting_of(kind, arrays, request(weights))
+
+
+def _network_start(options: Namespace, kind: str) -> str | None:
+    """The name of a start of deep-linear; None elsewhere, and for a file. Zeros never move there: 'zeros' and 'small' mean 'normal'."""
+    if kind != "deep-linear" or options.start.endswith(".npz"):
+        return None
+    name = "normal" if options.start in ("zeros", "small") else options.start
+    if name not in NAMED:
+        wanted = f"'zeros', 'small', {', '.join(repr(one) for one in NAMED)} or a file ending in .npz"
+        raise ArgumentError("--start", "penchant with deep-linear", wanted, repr(options.start))
+    if name == "torch-default" and options.scale is not None:
+        raise ArgumentError("--scale", "penchant", "left out with --start torch-default", options.scale)
+    return name
 
 
 def _widths(text: str | None) -> tuple[int, ...] | None:
@@ -114,6 +161,10 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
         if not 0 < options.margin < np.inf:
             raise ArgumentError("--margin", "penchant train", "positive and finite", options.margin)
         return None, MarginAbove(options.margin)
+    if options.risk_level is not None:
+        if not 0 < options.risk_level < np.inf:
+            raise ArgumentError("--risk-level", "penchant train", "positive and finite", options.risk_level)
+        return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
     if options.steps is not None:
         return options.steps, None
     if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself

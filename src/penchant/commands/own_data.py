@@ -10,7 +10,6 @@ import numpy as np
 
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
 from ..references.base import Solution
-from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import Direct, Gram
 from ..settings.tokens import TokenSelection
@@ -86,8 +85,8 @@ def _print_limit(content: dict) -> None:
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
     setting, start = setting_and_start(options)
-    prediction = catalogue.predict(setting, optimiser_of(options, setting))
-    content = {**describe_prediction(prediction), "start": _of_start(prediction, setting, start)}
+    prediction = catalogue.predict(setting, optimiser_of(options, setting, start), start)
+    content = describe_prediction(prediction)
     if options.save:
         content["saved"] = str(
             write_npz(
@@ -99,29 +98,22 @@ def predict(options: Namespace) -> dict:
     return content
 
 
-def _of_start(prediction: Prediction, setting: Setting, start: Any) -> list[dict]:
-    """What the theorem asks of the start that training begins at."""
-    return [vars(hypothesis) for hypothesis in prediction.theorem.at_start(setting, start)]
-
-
 def number(value: float | None) -> str:
     return "unknown" if value is None or math.isnan(value) else f"{value:.4g}"
 
 
-def print_hypotheses(hypotheses: list[dict], of: str = "hypothesis") -> None:
+def print_hypotheses(hypotheses: list[dict]) -> None:
     for hypothesis in hypotheses:
         mark = "  ?  " if hypothesis["holds"] is None else "holds" if hypothesis["holds"] else "FAILS"
         offender = f", worst: {hypothesis['offender']}" if hypothesis["offender"] else ""
-        print(
-            f"{of:10} {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({hypothesis['detail']})"
-        )
+        meaning = "; ".join(part for part in (hypothesis["detail"], hypothesis.get("exactness", "")) if part)
+        print(f"hypothesis {mark}  {hypothesis['name']}: slack {number(hypothesis['slack'])}{offender} ({meaning})")
 
 
 def print_prediction(content: dict) -> None:
     reference = content["reference"]
     print(f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
     print_hypotheses(content["hypotheses"])
-    print_hypotheses(content.get("start", []), "start")
     classified = "margin" in reference
     what = (
         f"minimum {reference['norm']} norm with margins >= 1"
@@ -146,14 +138,14 @@ def print_prediction(content: dict) -> None:
 def train(options: Namespace) -> dict:
     """Train on the user's data, judge the run against the prediction, and save what was asked for."""
     setting, start = setting_and_start(options)
-    optimiser = optimiser_of(options, setting)
+    optimiser = optimiser_of(options, setting, start)
     steps, until = budget(options, optimiser, setting)
     if options.save:
         check_writable(npz_name(options.save))
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     try:
-        prediction = catalogue.predict(setting, optimiser)
+        prediction = catalogue.predict(setting, optimiser, start)
     except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason, separable = None, f"no prediction: {error}", isinstance(error, UndecidedMargin)
     else:
@@ -189,7 +181,6 @@ def train(options: Namespace) -> dict:
         "inequality": verdict.inequality,
         "detail": verdict.detail,
         "prediction": None if prediction is None else describe_prediction(prediction),
-        "start": [] if prediction is None else _of_start(prediction, setting, start),
     }
     if options.save:
         reached = None if limit is None or limit.reached is None else limit.reached.solution
@@ -250,7 +241,8 @@ def print_run(content: dict) -> None:
     print(
         f"run        {content['steps']} steps, {name} {content['log_excess']:.8g}{loss}, log time {content['log_time']:.8g}, margin {content['margin']:.6g}, {', '.join(norms)}"
     )
-    print_hypotheses([one for one in content["start"] if not one["holds"]], "start")
+    if content["prediction"] is not None:
+        print_hypotheses([one for one in content["prediction"]["hypotheses"] if one["holds"] is False])
     found = content["prediction"]
     measure = "1 - corr" if found is None or "margin" in found["reference"] else "relative distance"
     for name, value in content["directions"].items():

@@ -11,12 +11,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import warn
 from ..reading import Reading
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
+from ..settings.losses import Exponential, Logistic
 from .base import Move
 from .step_rules import positive
 
@@ -53,8 +56,8 @@ class AbstractLayerRule(eqx.Module):
 
 def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
-    if isinstance(radius, float | int) and radius < 1:
-        text = f"The paper's bound needs a radius of at least 1, not {radius:g}; `sharp_smoothness` holds for every radius."
+    if not isinstance(radius, Tracer) and np.min(radius) < 1:
+        text = f"The paper's bound needs a radius of at least 1, not {np.min(radius):g}; `sharp_smoothness` holds for every radius."
         warn(text)
     return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
 
@@ -62,6 +65,29 @@ def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) 
 def sharp_smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The same without waste, for every radius > 0: ten to forty times smaller at depth 4."""
     return beta * depth * radius ** (2 * depth - 2) + slope * (depth - 1) * radius ** (depth - 2)
+
+
+def risk_bounds(setting: Setting, params: PyTree) -> tuple[float, float] | None:
+    """beta and G of the loss as the risk reduces it: those of the logistic loss; for the exponential one what holds wherever the risk is at
+    most that of `params`, the sum of the losses for both; None where they are not known."""
+    samples = setting.samples
+    if isinstance(setting.loss, Logistic):
+        scale = 1.0 if setting.reduction == "mean" else float(samples)
+        return 0.25 * scale, scale
+    if isinstance(setting.loss, Exponential):
+        risk = float(jnp.exp(setting.weigh(setting.margins(params)).log_excess))
+        total = risk * (samples if setting.reduction == "mean" else 1)
+        return total, total
+    return None
+
+
+def safe_step(setting: Setting, params: PyTree) -> float:
+    """The step of `SharpStep` at these layers: provably short enough there; nan where the bounds of the loss are not known."""
+    bounds = risk_bounds(setting, params)
+    if bounds is None:
+        return float("nan")
+    radius = 1.05 * float(jnp.max(layer_norms(params))) + 0.02
+    return min(1.0, 1 / sharp_smoothness(radius, len(params), *bounds))
 
 
 class BallStep(AbstractLayerRule):

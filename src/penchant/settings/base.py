@@ -86,6 +86,8 @@ class Setting(eqx.Module):
         if not isinstance(loss, AbstractLoss):
             raise ArgumentError("loss", "Setting", "a loss such as Exponential() or Logistic()", repr(loss))
         data.check_loss(loss)
+        if hasattr(parametrisation, "check_data"):
+            parametrisation.check_data(data)
         self.data, self.parametrisation, self.loss = data, parametrisation, loss
         self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
 

@@ -19,11 +19,16 @@ class Classification(eqx.Module):
     >>> data = Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
     >>> data.margins(jnp.array([1.0, 2.0])).tolist()
     [2.0, 2.0]
+
+    `divisor` records by what the inputs were divided before, `single` whether they came in float32: their margins are then right to seven digits.
     """
 
     signed: Float[Array, "n d"]
+    divisor: float = eqx.field(static=True)
+    single: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: Any, labels: Any):
+    def __init__(self, inputs: Any, labels: Any, divisor: float = 1.0, single: bool | None = None):
+        self.divisor, self.single = divisor, is_single(inputs) if single is None else single
         inputs = real_array(inputs, "inputs", "Classification", "(n, d)", 2)
         labels = sign_labels(labels, "Classification", len(inputs))
         if not inputs.any():
@@ -70,6 +75,11 @@ class Classification(eqx.Module):
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
+
+
+def is_single(inputs: Any) -> bool:
+    """Whether an array came in float32."""
+    return getattr(inputs, "dtype", None) == np.float32
 
 
 def add_bias(inputs: Any, value: float = 1.0) -> np.ndarray:

@@ -7,12 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, warn
 from .base import Setting
-from .check import real_array, warn_of_rounded
-from .classification import Classification
+from .check import real_array
+from .classification import Classification, is_single
 from .losses import AbstractLoss
 from .parametrisations import Euclidean
 
@@ -37,6 +38,10 @@ class DeepLinear(Euclidean):
     widths: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, widths: Any = ()):
+        if np.ndim(widths) != 1 or isinstance(widths, str):
+            wanted = "a sequence of positive integers, one per hidden layer"
+            fix = f"DeepLinear(({widths!r},))" if isinstance(widths, int | np.integer) else ""
+            raise ArgumentError("widths", "DeepLinear", wanted, repr(widths), fix)
         for width in widths:
             if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
                 raise ArgumentError("widths", "DeepLinear", "positive integers, one per hidden layer", repr(width))
@@ -51,6 +56,19 @@ class DeepLinear(Euclidean):
         """(d_k, d_{k-1}) of every layer."""
         sizes = (*data.weight_shape, *self.widths, 1)
         return tuple(zip(sizes[1:], sizes[:-1], strict=True))
+
+    def check_data(self, data: Any) -> None:
+        """Warn of what the laws of these networks do not cover, or what makes their constants ambiguous; nothing is refused."""
+        if not isinstance(data, Classification) or isinstance(data.signed, Tracer):
+            return
+        signed = np.asarray(data.signed)
+        longest = float(np.linalg.norm(signed, axis=1).max())
+        if data.single:
+            warn("The inputs came in float32 and are computed in float64: their margins are right to seven digits.")
+        if longest > 1 + 1e-12:
+            text = f"Inputs reach norm {longest:.10g}, and the step rules of the proofs assume at most 1: `deep_linear(..., normalise=True)` divides by it."
+            warn(text)
+        _warn_of_repeated(signed)
 
     def zeros(self, data: Any) -> Layers:
         return tuple(jnp.zeros(shape) for shape in self.shapes(data))
@@ -115,23 +133,25 @@ def unit_ball(inputs: Any) -> tuple[np.ndarray, float]:
     """Inputs divided by the largest of their norms, and that factor: the maximum margin is divided by it too."""
     inputs = real_array(inputs, "inputs", "unit_ball", "(n, d)", 2)
     factor = float(np.linalg.norm(inputs, axis=1).max())
+    if not factor > 0:
+        raise ArgumentError("inputs", "unit_ball", "non-zero somewhere", "only zeros")
     return inputs / factor, factor
 
 
 def deep_linear(
     inputs: Any, labels: Any, widths: Sequence[int], loss: AbstractLoss, *, normalise: bool = False
 ) -> Setting:
-    """The setting of the paper: inputs in the unit ball, mean risk. `normalise` divides longer inputs by the largest norm.
+    """The setting of the paper: inputs in the unit ball, mean risk. `normalise` divides by the largest norm and records it (`data.divisor`).
 
     >>> from penchant.settings.losses import Logistic
-    >>> deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True).data.signed.tolist()
-    [[0.75, 0.0], [-0.0, 1.0]]
+    >>> setting = deep_linear([[3.0, 0.0], [0.0, -4.0]], [1, -1], (5, 5), Logistic(), normalise=True)
+    >>> setting.data.signed.tolist(), setting.data.divisor
+    ([[0.75, 0.0], [-0.0, 1.0]], 4.0)
     """
-    warn_of_rounded("deep_linear", inputs=inputs)
-    inputs = real_array(inputs, "inputs", "deep_linear", "(n, d)", 2)
-    lengths = np.linalg.norm(inputs, axis=1)
+    lengths = np.linalg.norm(real_array(inputs, "inputs", "deep_linear", "(n, d)", 2), axis=1)
+    single, divisor = is_single(inputs), 1.0
     if normalise:
-        inputs, _ = unit_ball(inputs)
+        inputs, divisor = unit_ball(inputs)
     elif lengths.max() > 1 + 1e-12:
         worst = int(lengths.argmax())
         raise ArgumentError(
@@ -141,9 +161,7 @@ def deep_linear(
             f"norm {lengths[worst]:.6g} at index {worst}",
             "pass `normalise=True`; the maximum margin is then divided by that norm",
         )
-    data = Classification(inputs, labels)
-    _warn_of_repeated(np.asarray(data.signed))
-    return Setting(data, DeepLinear(widths), loss)
+    return Setting(Classification(inputs, labels, divisor, single), DeepLinear(widths), loss)
 
 
 def _warn_of_repeated(signed: np.ndarray) -> None:
@@ -151,7 +169,7 @@ def _warn_of_repeated(signed: np.ndarray) -> None:
     repeated = np.flatnonzero(first[group.ravel()] != np.arange(len(signed)))
     if len(repeated):
         text = (
-            f"`deep_linear`: samples {int(first[group.ravel()[repeated[0]]])} and {int(repeated[0])} are the same signed point, so the dual "
-            "weights of the support vectors, and the offset that follows from them, are not unique."
+            f"Samples {int(first[group.ravel()[repeated[0]]])} and {int(repeated[0])} are the same signed point, so dual weights "
+            "are not unique; predictions use those of largest entropy, which training selects."
         )
         warn(text)

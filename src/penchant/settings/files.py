@@ -13,12 +13,12 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Setting
-from .classification import Classification, add_bias
-from .deep_linear import DeepLinear
+from .classification import Classification, add_bias, is_single
+from .deep_linear import DeepLinear, unit_ball
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Exponential, Logistic, Squared
-from .network_starts import balanced, ensure_assumption2
+from .network_starts import balanced, named_start
 from .parametrisations import Direct, Gram
 from .regression import Regression
 from .square_models import SignedSquares, Squares
@@ -79,16 +79,22 @@ def _need(arrays: dict[str, np.ndarray], names: tuple[str, ...], kind: str) -> l
 
 def _classification(arrays: dict[str, np.ndarray], request: Request) -> Classification:
     inputs, labels = _need(arrays, ("inputs", "labels"), "linear")
-    return Classification(add_bias(inputs) if request.options.get("bias") else inputs, labels)
+    single, divisor = is_single(inputs), 1.0
+    inputs = add_bias(inputs) if request.options.get("bias") else inputs
+    if request.options.get("normalise"):
+        inputs, divisor = unit_ball(inputs)
+    return Classification(inputs, labels, divisor, single)
 
 
 def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
-    """A deep linear network. Zero layers are a critical point, so without a start the layers are normal, scaled below the risk of zero;
-    a start 'W' is split into balanced layers, and 'W1', 'W2', ... are taken as they are."""
+    """A deep linear network. Zero layers are a critical point, so without a start the layers are those that `init` names, normal by
+    default, with a risk of at most that of zero; a start 'W' is split into balanced layers, and 'W1', 'W2', ... are taken as they are."""
     setting = Setting(data, DeepLinear(request.options.get("widths") or (8, 8)), request.loss, request.reduction)
     seed = int(request.options.get("seed", 0))
     if request.start is None:
-        return setting, ensure_assumption2(setting, setting.start(seed, 0.3))
+        return setting, named_start(
+            setting, request.options.get("init") or "normal", seed, request.options.get("scale")
+        )
     if "W" in request.start:
         return setting, balanced(setting, seed, _named(request.start, "W", data.weight_shape))
     shapes = setting.parametrisation.shapes(data)
@@ -188,6 +194,7 @@ KINDS = {
 
 _OPTIONS = {  # what only some settings understand, with what it is when left out
     "bias": (False, ("linear", "deep-linear")),
+    "normalise": (False, ("linear", "deep-linear")),
     "ties": ("raise", ("attention", "attention-kq", "attention-diagonal")),
     "widths": (None, ("deep-linear", "attention-kq")),
     "alpha": (None, ("signed-squares", "squares")),

@@ -1,5 +1,6 @@
 """Starts of deep linear networks, each a function of its seed, and the repair that puts a start below the risk of zero."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -51,6 +52,49 @@ def torch_default(setting: Setting, seed: int) -> Layers:
     """Uniform entries in +-1/sqrt(inputs of the layer), as PyTorch initialises its dense layers."""
     rng = np.random.default_rng(seed)
     return tuple(jnp.asarray(rng.uniform(-1, 1, shape) / np.sqrt(shape[1])) for shape in _shapes(setting))
+
+
+def balanced_below_zero(setting: Setting, seed: int, scale: float) -> Layers:
+    """Balanced layers of a normal weight of standard deviation `scale`, which is turned downhill and halved until its risk is at most that of zero."""
+    weight = scale * np.random.default_rng(seed).standard_normal(setting.data.weight_shape)
+    if (
+        float(jnp.vdot(setting.weigh(jnp.zeros(setting.samples)).weights, setting.data.margins(jnp.asarray(weight))))
+        < 0
+    ):
+        weight = -weight
+    for _ in range(_HALVINGS):
+        if float(setting.weigh(setting.data.margins(jnp.asarray(weight))).log_excess) <= risk_of_zero(setting):
+            return balanced(setting, seed, weight)
+        weight = weight / 2
+    raise CriticalPointError("balanced_below_zero")
+
+
+# By name: the start, and what its scale is unless told: standard deviation of the entries, or for equal-frobenius the norm of a layer.
+NAMED: dict[str, tuple[Callable[[Setting, int, float], Layers], float]] = {
+    "normal": (lambda setting, seed, scale: setting.start(seed, scale), 0.3),
+    "balanced": (balanced_below_zero, 0.3),
+    "zero-first": (zero_first, 0.3),
+    "equal-frobenius": (equal_frobenius, 1.0),
+    "torch-default": (lambda setting, seed, scale: torch_default(setting, seed), 1.0),
+}
+
+
+def named_start(setting: Setting, name: str, seed: int = 0, scale: float | None = None) -> Layers:
+    """A start by name, repaired by `ensure_assumption2` where it lies above the risk of zero.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.Classification([[0.5, 0.1], [0.1, 0.5]], [1, 1]), pt.DeepLinear((3,)), pt.Exponential())
+    >>> [round(float(jnp.linalg.norm(layer)), 12) for layer in named_start(setting, "equal-frobenius", 0, 2.0)]
+    [2.0, 2.0]
+    """
+    if name not in NAMED:
+        raise ArgumentError("name", "named_start", f"one of {', '.join(NAMED)}", repr(name))
+    if scale is not None and not 0 < scale < np.inf:
+        raise ArgumentError("scale", "named_start", "positive and finite", scale)
+    if seed < 0:
+        raise ArgumentError("seed", "named_start", "a nonnegative integer", seed)
+    make, standard = NAMED[name]
+    return ensure_assumption2(setting, make(setting, seed, standard if scale is None else scale))
 
 
 def risk_of_zero(setting: Setting) -> float:

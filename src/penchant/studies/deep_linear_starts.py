@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..diagnostics.alignment import conservation_drift
+from ..errors import quietly
 from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ..settings.base import Setting
 from ..theorems.deep_linear import JI, start_below_zero
@@ -119,9 +120,9 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         if start_below_zero(setting, start).holds:
             continue
         progress(f"start {len(times) + 1} above the risk of zero")
-        run = train(
-            setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000
-        )
+        until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
+        with quietly():
+            run = train(setting, PRECISE, start, until=until, steps=20_000)
         times.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
     reached = np.sort(np.array(times))
     share = float(np.isfinite(reached).mean())
@@ -171,7 +172,8 @@ def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
 
 
 def _escape(setting: Setting, start: Any) -> float:
-    run = train(setting, EXACT, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
+    with quietly():
+        run = train(setting, EXACT, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
     return float(np.exp(run.log_time[-1]))
 
 

@@ -85,10 +85,9 @@ def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Tab
         ("log excess, log time", f"{run.log_excess[-1]:.6g}, {run.log_time[-1]:.6g}"),
         *_limit(run),
     )
-    of_start = prediction.theorem.at_start(run.setting, run.at(0))
     return (
         summary(prediction, run, rows, f"Norms ({prediction.reference.norm}) are for the smallest margin scaled to 1."),
-        hypotheses(prediction.hypotheses, of_start=of_start),
+        hypotheses(prediction.hypotheses),
         where("directions", ("direction", "1 - corr"), directions(prediction, run)),
     )
 

@@ -37,21 +37,18 @@ def summary(prediction: Prediction, run: Trajectory, rows: tuple, caption: str) 
 
 
 def hypotheses(
-    found: Iterable[Hypothesis],
-    caption: str = "A failed hypothesis does not stop the prediction.",
-    of_start: tuple = (),
+    found: Iterable[Hypothesis], caption: str = "A failed hypothesis does not stop the prediction."
 ) -> Table:
-    """Conditions with slack and worst offender, first those on the setting, then those on the start of the run."""
+    """Conditions with slack and worst offender."""
     columns = ("name", "status", "slack", "worst offender", "meaning")
-    rows = (*(_row(one, one.name) for one in found), *(_row(one, f"{one.name} (start of the run)") for one in of_start))
-    return Table("hypotheses", "Hypotheses", columns, rows, caption)
+    return Table("hypotheses", "Hypotheses", columns, tuple(_row(one) for one in found), caption)
 
 
-def _row(found: Hypothesis, name: str) -> tuple[str, ...]:
+def _row(found: Hypothesis) -> tuple[str, ...]:
     """What cannot be checked neither holds nor fails, and has no slack."""
     status = {True: "holds", False: "fails", None: "undecided"}[found.holds]
     slack = "unknown" if np.isnan(found.slack) else f"{found.slack:.4g}"
-    return (name, status, slack, found.offender, found.detail)
+    return (found.name, status, slack, found.offender, found.meaning)
 
 
 def places(prediction: Prediction) -> dict[str, np.ndarray]:

@@ -22,13 +22,23 @@ COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these
 
 
 class Hypothesis(eqx.Module):
-    """A computable condition: `slack` >= 0 where it holds (in the units of the condition), the worst `offender`, and what it says."""
+    """A computable condition: `slack` >= 0 where it holds (in the units of the condition), the worst `offender`, and what it says.
+
+    `exactness`, where it is stated, is exact, numerical (up to a tolerance), sampled or not checkable; `evidence` an array that proves it.
+    """
 
     name: str
     holds: bool | None
     slack: float
     offender: str = ""
     detail: str = ""
+    exactness: str = ""
+    evidence: Any = None
+
+    @property
+    def meaning(self) -> str:
+        """What the condition says, and how exactly it is known."""
+        return "; ".join(part for part in (self.detail, self.exactness) if part)
 
 
 class Rival(eqx.Module):
@@ -91,7 +101,7 @@ class Theorem(eqx.Module):
     @abstractmethod
     def predict(self, setting: Setting, optimiser: Any) -> Prediction: ...
 
-    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
         """What the theorem asks of the start of a run, besides its hypotheses on the setting."""
         return ()
 

@@ -1,5 +1,6 @@
 """Every theorem and every claim, in explicit tuples: what is not listed here does not exist."""
 
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ArgumentError
@@ -11,6 +12,7 @@ from . import (
     deep_linear,
     deep_linear_claims,
     deep_linear_exact,
+    deep_linear_idle,
     deep_linear_laws,
     deep_linear_lemmas,
     deep_linear_tails,
@@ -82,6 +84,7 @@ _EVIDENCE = (
     deep_linear_lemmas,
     deep_linear_exact,
     deep_linear_laws,
+    deep_linear_idle,
     deep_linear_tails,
 )
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in _PAPERS for theorem in paper.THEOREMS)
@@ -89,11 +92,20 @@ CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in e
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
-def predict(setting: Any, optimiser: Any) -> Prediction:
-    """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it."""
+def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+    """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it.
+
+    With a `start` its hypotheses about starts are checked too.
+    """
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):
-            return theorem.predict(setting, optimiser)
+            found = theorem.predict(setting, optimiser)
+            if start is None:
+                return found
+            asked = theorem.at_start(setting, optimiser, start)
+            names = {one.name for one in asked}
+            kept = tuple(one for one in found.hypotheses if one.name not in names)  # those were about the default start
+            return replace(found, hypotheses=kept + asked)
     found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
     raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", found)
 

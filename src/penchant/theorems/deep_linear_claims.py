@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..diagnostics.alignment import sandwich, sine
+from ..errors import quietly
 from ..references.euclidean_margin import max_margin
 from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.train import train
@@ -108,10 +109,9 @@ def other_starts(planted: bool) -> Verdict:
         for start in (setting.start(seed, 0.6) for seed in range(60))
         if not start_below_zero(setting, start).holds
     ][:20]
-    runs = [
-        train(setting, PRECISE, start, until=(LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0)), steps=20_000)
-        for start in starts
-    ]
+    until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
+    with quietly():
+        runs = [train(setting, PRECISE, start, until=until, steps=20_000) for start in starts]
     reached = [run.log_excess[-1] <= np.log(0.1) + 1e-9 for run in runs]
     return at_least(float(np.mean(reached)), 1.0, f"share of {len(runs)} starts that reach risk 0.1 before t = e^5")
 

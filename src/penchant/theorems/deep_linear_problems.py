@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.alignment import Alignment, alignments
+from ..errors import quietly
 from ..flow.clocks import RelativeDrop
 from ..flow.flow import GradientFlow, Levels
 from ..optimisers.layerwise import LayerDescent, LineSearch
@@ -121,4 +122,5 @@ def mirrored(perturbation: float = 0.0) -> tuple[Setting, tuple]:
 @cache
 def mirrored_flow(log_time: float) -> Trajectory:
     setting, start = mirrored()
-    return train(setting, EXACT, start, until=LogTimeAbove(log_time), steps=20_000)
+    with quietly():
+        return train(setting, EXACT, start, until=LogTimeAbove(log_time), steps=20_000)

@@ -44,11 +44,11 @@ def _assumption5(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
     worst = {name: float(values.min()) for name, values in slacks.items()}
     slack = min(worst.values())
     if slack >= -_ROUNDING:
-        return Hypothesis("steps", True, max(slack, 0.0), "", "Assumption 5 at every step; exact on this run")
+        return Hypothesis("steps", True, max(slack, 0.0), "", "Assumption 5 at every step of this run", "exact")
     first, name = min(
         (int(np.argmax(values < -_ROUNDING)), name) for name, values in slacks.items() if worst[name] < -_ROUNDING
     )
-    return Hypothesis("steps", False, slack, f"step {first}: {name}", "Assumption 5; exact on this run")
+    return Hypothesis("steps", False, slack, f"step {first}: {name}", "Assumption 5 on this run", "exact")
 
 
 def _descent(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
@@ -59,10 +59,10 @@ def _descent(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
         slack = np.where(drop < 1, before + np.log1p(-np.where(drop < 1, drop, 0.0)) - after, -np.inf)
     worst = int(slack.argmin())
     holds = bool(slack[worst] >= -_ROUNDING)
-    text = "smallest surplus of descent over eta/2 |grad R|^2, in log R; exact on this run"
-    return Hypothesis("descent", holds, float(slack[worst]), f"step {worst}", text)
+    text = "smallest surplus of descent over eta/2 |grad R|^2 in this run, in log R"
+    return Hypothesis("descent", holds, float(slack[worst]), f"step {worst}", text, "exact")
 
 
 def _sum(account: dict[str, Any]) -> Hypothesis:
     total = float(account["log_step_sum"][-1])
-    return Hypothesis("steps_sum_to_infinity", None, total, "", f"log of the sum so far {total:.4g}; not checkable")
+    return Hypothesis("steps_sum_to_infinity", None, total, "", f"log of the sum so far {total:.4g}", "not checkable")

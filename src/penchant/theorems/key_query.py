@@ -40,7 +40,9 @@ class _ValueTheorem(Theorem):
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         verdict = judge_value(prediction, run.weight(), norm_of(prediction.reference))
-        failed = [found.name for found in self.at_start(run.setting, run.at(0)) if not found.holds]
+        known = {found.name for found in prediction.hypotheses if found.holds is False}
+        asked = self.at_start(run.setting, None, run.at(0))
+        failed = [found.name for found in asked if not found.holds and found.name not in known]
         start = f"the start of this run fails {', '.join(failed)}" if failed else ""
         detail = "; ".join(part for part in (verdict.detail, prediction.remarks, start, *self.of_run(run)) if part)
         return Verdict(verdict.outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
@@ -161,7 +163,7 @@ class KeyQueryFlow(_ValueTheorem):
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         return _matrix_conditions(setting, reference)
 
-    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
         if not isinstance(setting.parametrisation, KeyQuery):  # a rival's run may be put before this theorem
             return ()
         data: TokenSelection = setting.data
@@ -229,7 +231,7 @@ class DiagonalFlow(_ValueTheorem):
             assumptions.limit_exists(),
         )
 
-    def at_start(self, setting: Setting, start: Any) -> tuple[Hypothesis, ...]:
+    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
         turned = Hadamard().twin(start) if isinstance(setting.parametrisation, PlusMinus) else start
         found = (assumptions.one_sided_start(turned),) if isinstance(turned, Pair) else ()
         return (assumptions.initial_loss(setting, setting.data.tokens, start), *found)

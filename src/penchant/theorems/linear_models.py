@@ -37,7 +37,12 @@ def plain(optimiser: Any, rule: type) -> bool:
 def separable(reference: Solution) -> Hypothesis:
     """Some direction classifies every sample correctly."""
     return Hypothesis(
-        "separable", True, reference.margin, f"sample {int(reference.dual.argmax())}", "maximum margin per unit of norm"
+        "separable",
+        True,
+        reference.margin,
+        f"sample {int(reference.dual.argmax())}",
+        "maximum margin per unit of norm",
+        "numerical",
     )
 
 
@@ -59,6 +64,14 @@ def linear_rivals(data: Classification, reference: Solution) -> tuple:
     return rivals(reference, others)
 
 
+def divided(data: Classification, reference: Solution) -> tuple[str, ...]:
+    """What the margin is in the units of inputs that were divided by their largest norm."""
+    if data.divisor == 1:
+        return ()
+    margin = reference.margin * data.divisor
+    return (f"inputs were divided by {data.divisor:.10g}; as given their maximum margin is {margin:.10g}",)
+
+
 def _warn_of_repeats(signed: np.ndarray, reference: Solution) -> None:
     """Equal inputs at the smallest margin share one dual weight in any proportion."""
     active = signed[signed @ reference.weight <= 1 + 1e-9]
@@ -78,7 +91,8 @@ class _LinearTheorem(Theorem):
         reference = max_margin(setting.data)
         _warn_of_repeats(np.asarray(setting.data.signed), reference)
         hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, linear_rivals(setting.data, reference), self.rate)
+        others, notes = linear_rivals(setting.data, reference), divided(setting.data, reference)
+        return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
 
 
 def _is_linear(setting: Setting) -> bool:

@@ -22,6 +22,7 @@ from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
 from .batch import Batch
 from .events import Limits, flow_only, limits
+from .network_checks import check_networks, raise_if_diverged
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe
@@ -65,12 +66,14 @@ def train(
     until: Any = None,
     recorder: Any = None,
     progress: Progress | None = None,
+    throw: bool = False,
 ) -> Any:
     """Train from `start` (zeros by default) for `steps` steps or until an event.
 
     A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
     (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
     `progress(steps, log_excess, margin)` is called now and then: after each step of a flow, at each record of a single descent.
+    `throw` turns a constant step on layers that diverges into a `StepSizeError`.
 
     >>> import penchant as pt
     >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -85,6 +88,7 @@ def train(
     for one in settings:
         _check(one, optimiser)
     batch = Batch(setting, optimiser, start)
+    check_networks(batch.members(), limits(until))
     if isinstance(optimiser, GradientFlow):
         runs = [_flow(*member, until, steps, recorder, progress) for member in batch.members()]
         return runs if batch.size else runs[0]
@@ -96,13 +100,20 @@ def train(
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
         found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
-        return _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
+        run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
+        if throw:
+            raise_if_diverged(settings[0], optimiser, batch.start, run.status)
+        return run
     found = _run_batch(batch.axes, batch.setting, optimiser, levels, schedule, batch.start)
     found = jax.tree.map(np.asarray, found)
     members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
     headers = [{**describe(one, optimiser), "steps": steps} for one in settings]
     pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
-    return [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
+    runs = [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
+    for run, member in zip(runs, batch.members(), strict=True):
+        if throw:
+            raise_if_diverged(*member, run.status)
+    return runs
 
 
 def _steps(steps: Any, until: Any) -> int:

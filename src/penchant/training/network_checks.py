@@ -1,0 +1,80 @@
+"""What a run of a deep linear network is told before it starts: a start that cannot move is refused, broken assumptions are announced."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..errors import ArgumentError, CriticalPointError, StepSizeError, warn
+from ..flow.flow import GradientFlow
+from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, risk_bounds, safe_step
+from ..reading import Reading, read_once
+from ..settings.base import Setting
+from ..settings.deep_linear import DeepLinear, layer_norms
+from ..settings.network_starts import risk_of_zero
+from .events import Limits
+from .status import Status
+
+_FAINT = 1e-12  # a gradient this small, relative to the product of the layers, is mostly rounding
+
+
+def check_networks(members: Iterable[tuple[Setting, Any, PyTree]], levels: Limits) -> None:
+    """Check every run of a call whose weight is a product of layers; one warning per kind, however many runs."""
+    above, count, faint, steep = [], 0, False, ""
+    for setting, optimiser, start in members:
+        if not isinstance(setting.parametrisation, DeepLinear):
+            continue
+        reading = read_once(setting, start)
+        if jnp.isneginf(reading.log_slope_norm):
+            raise CriticalPointError("train")
+        count += 1
+        above.append(float(reading.log_excess) - risk_of_zero(setting))
+        faint = faint or float(jnp.exp(reading.log_slope_norm)) < _FAINT * float(jnp.prod(layer_norms(start)))
+        steep = steep or _steep(setting, optimiser, start)
+        if isinstance(optimiser, GradientFlow):
+            _check_level(reading, levels)
+    high = [rise for rise in above if rise > 0]
+    if high:
+        which = "The start lies" if count == 1 else f"{len(high)} of {count} starts lie"
+        text = f"{which} above the risk of weight 0, by up to {max(high):.3g} in log R (Assumption 2): nothing is promised. `ensure_assumption2(setting, start)` repairs it."
+        warn(text)
+    if faint:
+        warn("The gradient at the start is below 1e-12 of the product of the layers: rounding decides where it points.")
+    if steep:
+        warn(steep)
+
+
+def _check_level(reading: Reading, levels: Limits) -> None:
+    level, now = float(levels.log_excess), float(reading.log_excess)
+    if level >= now:
+        wanted = f"a LogExcessBelow under the log risk of the start, {now:.6g}"
+        raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")
+
+
+def _steep(setting: Setting, optimiser: Any, start: PyTree) -> str:
+    """Assumption 4: the constants that a rule uses must bound slope and curvature of the risk, at least below the start."""
+    rule = getattr(optimiser, "rule", None)
+    if not isinstance(rule, BallStep | SharpStep):
+        return ""
+    name, found = type(rule).__name__, risk_bounds(setting, start)
+    if found is None:
+        loss = type(setting.loss).__name__
+        return f"{name} needs bounds on slope and curvature of the loss (Assumption 4), which are not known for {loss}."
+    beta, slope = found
+    room = 1 + 1e-9
+    if beta <= room * float(rule.beta) and slope <= room * float(rule.slope):
+        return ""
+    return (
+        f"{name} uses beta = {float(rule.beta):g}, slope = {float(rule.slope):g}, but this risk is only bounded by {beta:.6g} and {slope:.6g} "
+        f"(Assumption 4): pass {name}(beta={beta:.6g}, slope={slope:.6g})."
+    )
+
+
+def raise_if_diverged(setting: Setting, optimiser: Any, start: PyTree, status: Status) -> None:
+    """A `StepSizeError` for a constant step on layers that ended as `diverging_step`."""
+    rule = optimiser.rule if isinstance(optimiser, LayerDescent) else None
+    if isinstance(rule, ConstantStep) and status is Status.diverging_step:
+        why = "it raised the risk ten times in a row, or left the region of the weights"
+        raise StepSizeError(float(np.max(rule.step)), safe_step(setting, start), why)
