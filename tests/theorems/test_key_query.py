@@ -1,5 +1,7 @@
 """Key-query theorems on given data: hypotheses, verdicts, a run's own certificates, and the runs themselves against SciPy."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import key_query_oracles as oracles
 import numpy as np
@@ -21,6 +23,19 @@ def test_the_flow_on_keys_and_queries_is_confirmed_and_rivals_are_refuted():
     assert pt.judge(prediction, run).outcome is Outcome.confirmed
     direct, _ = direct_run()
     assert pt.judge(prediction, direct).outcome is Outcome.refuted
+
+
+def test_nothing_is_decided_against_a_reference_that_is_not_certified():
+    run, _ = matrix_run()
+    prediction = pt.predict(run.setting, pt.GradientFlow())
+    loose = dataclasses.replace(prediction.reference.bracket, lower=0.99 * prediction.reference.value)
+    doubtful = dataclasses.replace(
+        prediction, reference=dataclasses.replace(prediction.reference, bracket=loose)
+    )  # the same weight and value, known to 1e-2 only
+    verdict = pt.judge(doubtful, run)
+    assert verdict.outcome is Outcome.undecided
+    assert "known only to a relative 1.0e-02" in verdict.inequality
+    assert pt.judge(doubtful, direct_run()[0]).outcome is Outcome.undecided  # nor is a rival recognised
 
 
 def test_a_start_that_separates_nothing_is_undecided():
