@@ -53,8 +53,11 @@ class Pairs(NamedTuple):
         near = lambda m: self.left @ m[:split, :split] @ self.left.T
         far = lambda m: self.right @ m[split:, split:] @ self.right.T
         across = lambda m: self.left @ m[:split, split:] @ self.right.T
-        mixed = across(block) * across(inverse).T
-        return far(block) * near(inverse) + near(block) * far(inverse) + mixed + mixed.T
+        total = across(block) * across(inverse).T
+        total = total + total.T
+        total += far(block) * near(inverse)
+        total += near(block) * far(inverse)
+        return total
 
 
 class _State(NamedTuple):
@@ -142,8 +145,10 @@ def _advance(pairs: Pairs, now: _State) -> _State:
 def _factor(matrix: np.ndarray) -> tuple:
     """A Cholesky factor, with the least ridge that gives one: dependent active pairs leave the system singular in the limit."""
     for ridge in (0.0, 1e-15, 1e-13):
+        lifted = matrix.copy()
+        lifted[np.diag_indices_from(lifted)] *= 1 + ridge
         try:
-            return cho_factor(matrix + np.diag(ridge * matrix.diagonal()), lower=True, check_finite=False)
+            return cho_factor(lifted, lower=True, overwrite_a=True, check_finite=False)
         except LinAlgError:
             continue
     raise LinAlgError("singular to rounding")
