@@ -137,6 +137,6 @@ def test_aligned_margins_agree_with_quadrature_of_the_decoupled_samples():
     _, _, gap, best = plain(aligned.data)
     wanted = oracles.aligned_margins(aligned.strengths, W0[:3], gap, best, 4, 1e6)
     margins = run.margins[-1].reshape(3, 4)
-    assert np.abs(margins - margins[:, :1]).max() <= 5e-8  # absolute, of 1e6
-    assert np.abs(margins[:, 0] - wanted).max() <= 5e-8
+    assert np.abs(margins - margins[:, :1]).max() <= 1e-7  # absolute, of 1e6
+    assert np.abs(margins[:, 0] - wanted).max() <= 1e-7
     assert aligned.residual(run.at()) <= 1e-12
