@@ -128,11 +128,11 @@ def _advance(pairs: Pairs, now: _State) -> _State:
         )
 
     count = len(dual) + len(now.slack)
-    mu = (np.vdot(now.block, dual) + now.slack @ now.multipliers) / count
+    mu = float(np.vdot(now.block, dual) + now.slack @ now.multipliers) / count
     first = newton(0.0, np.zeros_like(dual), np.zeros_like(now.slack))
     near, far = reach(first, 1.0)
-    left = np.vdot(now.block + near * first.block, dual + far * first.dual)
-    left += (now.slack + near * first.slack) @ (now.multipliers + far * first.multipliers)
+    left = float(np.vdot(now.block + near * first.block, dual + far * first.dual))
+    left += float((now.slack + near * first.slack) @ (now.multipliers + far * first.multipliers))
     aim = max(1e-4, min(1.0, left / count / mu) ** 3) * mu
     bend = first.block @ first.dual @ inverse
     step = newton(aim, (bend + bend.T) / 2, first.slack * first.multipliers / now.multipliers)

@@ -85,7 +85,7 @@ def _inside(pairs: Pairs, refuse: Any) -> np.ndarray:
 
     def root() -> np.ndarray:
         features = np.einsum("ka,kb->kab", pairs.left, pairs.right).reshape(len(gram), -1)
-        return features.T if features.shape[1] <= len(features) else np.linalg.qr(features.T, mode="r")
+        return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
 
     weight = pairs.gather(least_norm(gram, root, refuse))
     return 2 * weight / pairs.margins(weight).min()
