@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import InfeasibleDiagonal, InfeasibleSVM
+from penchant.errors import InfeasibleDiagonal, InfeasibleSVM, PenchantWarning
+from penchant.references import nuclear_interior
 from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.generators import random_tokens
 from penchant.theorems.uniqueness import certified_rank
@@ -14,9 +15,17 @@ from problems import features
 
 def by_cvxpy(data):
     rows = features(data)
+    scale = np.abs(rows).max()
     weight = cp.Variable(data.weight_shape)
-    problem = cp.Problem(cp.Minimize(cp.norm(weight, "nuc")), [rows @ cp.vec(weight, order="C") >= 1])
-    return problem.solve(solver="CLARABEL")
+    problem = cp.Problem(cp.Minimize(cp.norm(weight, "nuc")), [rows / scale @ cp.vec(weight, order="C") >= 1])
+    return problem.solve(solver="CLARABEL") / scale
+
+
+def spread_tokens(decades, seed):
+    """Five samples whose queries differ in length by factors up to 10^(2 decades)."""
+    data, rng = pt.equal_score_tokens(5, 4, 6, seed), np.random.default_rng(seed)
+    queries = np.asarray(data.queries) * 10 ** rng.uniform(-decades, decades, (5, 1))
+    return pt.TokenSelection(data.tokens, queries=queries, scores=data.scores)
 
 
 @pytest.mark.parametrize("size", [(1, 3, 2), (2, 2, 6), (3, 4, 5), (6, 5, 10), (8, 4, 4)])
@@ -24,10 +33,53 @@ def by_cvxpy(data):
 def test_agrees_with_cvxpy_and_certifies_itself(size, seed):
     data = pt.equal_score_tokens(*size, seed) if size != (8, 4, 4) else random_tokens(8, 4, 6, seed)
     found = pt.nuclear_margin(data)
-    assert 0 <= found.bracket.gap <= 1e-6
-    assert found.value == pytest.approx(by_cvxpy(data), rel=2e-6)
+    assert 0 <= found.bracket.gap <= 1e-9
+    assert found.value == pytest.approx(by_cvxpy(data), rel=1e-6)
     assert np.linalg.norm(found.weight, "nuc") == pytest.approx(found.value, rel=1e-12)
     assert (features(data) @ found.weight.ravel()).min() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", [16, 1])
+def test_crowded_samples_are_solved_to_the_end(seed):
+    data = pt.equal_score_tokens(10, 4, 6, seed)  # 30 pairs in 36 dimensions, 20 of them active
+    found = pt.nuclear_margin(data)
+    assert 0 <= found.bracket.gap <= 1e-9
+    assert found.value == pytest.approx(by_cvxpy(data), rel=1e-6)
+    sizes = np.linalg.svd(found.weight, compute_uv=False)
+    assert certified_rank(data, found) == (sizes > 1e-6 * sizes[0]).sum()
+
+
+@pytest.mark.parametrize("decades", [1.0, 2.0, 4.0])
+def test_queries_of_very_different_length_are_solved_to_the_end(decades):
+    for seed in range(6):
+        found = pt.nuclear_margin(spread_tokens(decades, seed))
+        assert found.certified
+        assert found.bracket.gap <= 1e-8
+    data = spread_tokens(min(decades, 2.0), 1)  # beyond, the cone solver is not accurate
+    assert pt.nuclear_margin(data).value == pytest.approx(by_cvxpy(data), rel=1e-6)
+
+
+@pytest.mark.parametrize("ratio", [1e2, 1e4, 1e8])
+def test_one_sample_may_outweigh_the_other(ratio):
+    data = pt.aligned_tokens(lengths=(1.0, 1.0), query_lengths=(1.0, ratio), shares=(0.0, 0.0), d=4).data
+    assert pt.nuclear_margin(data).value == pytest.approx(1 + 1 / ratio, rel=1e-9)
+
+
+def test_a_solution_that_is_not_certified_says_so(monkeypatch):
+    monkeypatch.setattr(nuclear_interior, "_ROUNDS", 3)
+    data = pt.equal_score_tokens(3, 4, 5, 1)
+    with pytest.warns(PenchantWarning, match="could not certify"):
+        found = pt.nuclear_margin(data)
+    assert not found.certified
+    assert found.bracket.lower <= 1.0016436 <= found.bracket.upper  # what it does say is true
+
+
+def test_margins_without_weight_have_no_multiplier():
+    data = pt.equal_score_tokens(3, 4, 5, 1)
+    found = pt.nuclear_margin(data)
+    reached = features(data) @ found.weight.ravel()
+    assert (found.support == (reached < 1 + 1e-6)).all()
+    assert (found.dual[~found.support] == 0).all()
 
 
 def test_the_certificate_is_not_the_solvers_own():

@@ -7,7 +7,8 @@ from penchant.references.diagonal_margin import diagonal_margin
 from penchant.settings.attention_generators import equal_score_tokens
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.studies.catalogue import STUDIES
-from penchant.studies.key_query_diagonal import residuals
+from penchant.studies.key_query_diagonal import _decades_table, residuals
+from penchant.studies.key_query_target import Reached, _table
 from penchant.theorems.key_query_runs import diagonal_run
 from penchant.verdict import Outcome
 
@@ -52,3 +53,22 @@ def test_the_conditions_of_the_paper_are_met_ever_better_but_only_slowly():
     off = np.abs(exact.weight) <= 1e-9
     assert found[-1].off_support == pytest.approx(np.linalg.norm(weight[off]), rel=1e-12)
     assert found[-1].tight == int(((features @ weight) < 1 + 1e-3).sum())
+
+
+def test_distances_of_the_decades_are_between_points_at_margin_1():
+    run, reference = diagonal_run()
+    table = _decades_table(run, [2], reference)  # margin 1e3
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    wanted = np.linalg.norm(run.weight(2) / 1e3 - reference.weight) / np.linalg.norm(reference.weight)
+    assert float(row["distance to l1"]) == pytest.approx(wanted, rel=3e-3)
+    assert (row["distance to l1"], row["distance to finite margin"]) == ("3.08e-02", "2.31e-02")
+
+
+def test_a_target_that_is_missed_is_called_so_with_the_margin_to_expect_it_at():
+    slow, fast = Reached(0, 2e-3, 1e-3, 1e-3), Reached(1, 5e-5, 1e-5, float("nan"))
+    table = _table([slow, fast])
+    assert [row[4] for row in table.rows] == ["missed", "met"]
+    assert "met on 1 of 2" in table.caption
+    # 1e-3 falls by 2 per decade: another factor of 10 takes log(10)/log(2) decades.
+    assert slow.expected == pytest.approx(1e8 * 10 ** (1 / np.log10(2)), rel=1e-12)
+    assert [row[2] for row in table.rows] == ["1.000e-03", "-"]

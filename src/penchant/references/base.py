@@ -5,6 +5,8 @@ import numpy as np
 
 from .bracket import Bracket
 
+CERTIFIED = 1e-6  # largest relative gap at which a reference counts as known
+
 
 class Solution(eqx.Module):
     """Primal (scaled to smallest margin 1) and dual of a reference program, certified by a bracket."""
@@ -18,6 +20,11 @@ class Solution(eqx.Module):
     def value(self) -> float:
         """The minimum of the norm subject to margins >= 1."""
         return self.bracket.upper
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bracket proves the value to a relative 1e-6."""
+        return self.bracket.gap <= CERTIFIED
 
     @property
     def margin(self) -> float:

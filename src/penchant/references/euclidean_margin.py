@@ -38,7 +38,7 @@ def max_margin(data: Any) -> Solution:
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
     dual = np.zeros(len(active))
     root = lambda: _feature_root(data, active, gram)
-    dual[active] = _solve(gram, root, lambda q: _infeasible(data, active, q))
+    dual[active] = least_norm(gram, root, lambda q: infeasible(data, active, q))
     found = _certified(data, active, _weight(data, dual), dual)
     return found if found.bracket.gap <= _GAP else _refined(data, active, found)
 
@@ -69,7 +69,7 @@ def _refined(data: Any, active: np.ndarray, found: Solution) -> Solution:
     return refined if 0 <= refined.bracket.gap < found.bracket.gap else found
 
 
-def _infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
+def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     """The proof that there is no solution, recomputed from the features; without a proof, the case is undecided."""
     weights = np.zeros(len(active))
     weights[active] = q / q.sum()
@@ -94,16 +94,17 @@ def _worst(data: Any, weights: np.ndarray) -> str:
     return ", ".join(f"{weights[k]:.2g} on sample {k // per_sample} token {tokens[k]}" for k in top)
 
 
-def _solve(
-    gram: np.ndarray, root: Callable[[], np.ndarray], infeasible: Callable[[np.ndarray], PenchantError]
+def least_norm(
+    gram: np.ndarray, root: Callable[[], np.ndarray], refuse: Callable[[np.ndarray], PenchantError]
 ) -> np.ndarray:
+    """Multipliers of the shortest weight with margins of at least 1, from the Gram matrix; `refuse` makes the error where there is none."""
     scale = gram.diagonal().max()
     if gram.diagonal().min() <= 0:  # a feature of length 0 can never reach margin 1
-        raise infeasible((np.arange(len(gram)) == gram.diagonal().argmin()).astype(float))
+        raise refuse((np.arange(len(gram)) == gram.diagonal().argmin()).astype(float))
     scaled = gram / scale
     found = _block_pivoting(scaled)
     if found is None:
-        found = _least_squares(scaled, root() / np.sqrt(scale), infeasible)
+        found = _least_squares(scaled, root() / np.sqrt(scale), refuse)
     return found / scale
 
 
@@ -149,7 +150,7 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _least_squares(gram: np.ndarray, root: np.ndarray, infeasible: Callable[[np.ndarray], PenchantError]) -> np.ndarray:
+def _least_squares(gram: np.ndarray, root: np.ndarray, refuse: Callable[[np.ndarray], PenchantError]) -> np.ndarray:
     """min |Rq|^2 + mu^2 (1 - sum q)^2 over q >= 0 with R'R = gram; smaller mu resolves smaller margins."""
     best, least, q = None, np.inf, np.zeros(len(gram))
     for mu in (1.0, 1e-3, 1e-6, 1e-9, 1e-12):
@@ -162,7 +163,7 @@ def _least_squares(gram: np.ndarray, root: np.ndarray, infeasible: Callable[[np.
         if least <= 1e-6 or np.linalg.norm(root @ q) <= np.finfo(float).eps * q.sum():
             break
     if best is None:
-        raise infeasible(q)
+        raise refuse(q)
     return best
 
 

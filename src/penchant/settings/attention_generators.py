@@ -94,7 +94,8 @@ def aligned_tokens(
     parallel: bool = True,
     seed: int = 1,
 ) -> Aligned:
-    """Assumptions 2 and 4: orthogonal optimal tokens, queries along them, the other tokens in pairs c x_opt +- e.
+    """Assumptions 2 and 4: orthogonal optimal tokens, queries along them, the other tokens in pairs c x_opt +- e. Labels are
+    +1, -1, +1, ..., and so are the signs of the queries.
 
     `lengths` and `query_lengths` of optimal tokens and queries, `shares` c in [-1, 1), one per sample, or one per sample and
     pair, which keeps Assumption 2 only pair by pair; `outside` is the part of the head outside the span of the optimal
@@ -119,7 +120,9 @@ def aligned_tokens(
     optimal = rng.integers(0, tokens, n)
     signs = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     query_basis = basis * np.append(signs, np.ones(d - n)) if parallel else query_basis
-    head = basis[:, :n] @ (score / a) + outside * basis[:, n]
+    head = (
+        basis[:, :n] @ (signs * score / a) + outside * basis[:, n]
+    )  # labels +1, -1, +1, ..., as in `equal_score_tokens`
     found, scores = np.zeros((n, tokens, d)), np.zeros((n, tokens))
     for i in range(n):
         frame = np.linalg.qr(np.column_stack([basis[:, i], head]))[0]

@@ -122,8 +122,10 @@ def _decades_table(run: Trajectory, records: list[int], reference: Solution) -> 
     for k in records:
         margin, weight = float(run.smallest_margin()[k]), run.weight(k)
         found = residuals(run, k, reference)
-        finite = finite_margin(run.setting.data, 1.0, margin).weight
-        apart = lambda a, b: np.linalg.norm(a / np.linalg.norm(a) - b / np.linalg.norm(b))
+        finite = finite_margin(run.setting.data, 1.0, margin).weight / margin
+        apart = lambda target, weight=weight, margin=margin: (
+            np.linalg.norm(weight / margin - target) / np.linalg.norm(target)
+        )
         rows.append(
             (
                 f"{margin:.0e}",
@@ -131,8 +133,8 @@ def _decades_table(run: Trajectory, records: list[int], reference: Solution) -> 
                 f"{bounds.upper[k] / reference.value - 1:.2e}",
                 f"{1 - bounds.accumulated[k] / reference.value:.3f}",
                 f"{1 - bounds.instant[k] / reference.value:.2e}",
-                f"{apart(weight, reference.weight):.2e}",
-                f"{apart(weight, finite):.2e}",
+                f"{apart(reference.weight):.2e}",
+                f"{apart(finite):.2e}",
                 f"{(bounds.upper[k] - bounds.accumulated[k]) * np.log(2 * np.abs(weight).max()):.3f}",
                 f"{found.stationarity:.2e}, {found.complementarity:.2e}, {found.off_support:.2e}",
                 f"{found.tight} of {int(reference.support.sum())}",
@@ -151,7 +153,7 @@ def _decades_table(run: Trajectory, records: list[int], reference: Solution) -> 
         "tight margins",
     )
     caption = (
-        "From a start of scale 1. Distances are between unit vectors; the last two columns are the paper's approximate conditions "
+        "From a start of scale 1. Distances are |w/margin - w*| / |w*|, with w* the solution at margin 1; the last two columns are the paper's approximate conditions "
         "with the gathered multipliers, and the tight margins against those of the solution: fewer means that the active set is unfinished."
     )
     return Table("decades", "The run at every decade of the margin", columns, tuple(rows), caption)

@@ -64,7 +64,10 @@ def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
 
 
 def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdict:
-    """Confirmed: the excess is below a tenth of that of the nearest rival (and 1e-2). Refuted: the weight is a rival."""
+    """Confirmed: the excess is below a tenth of that of the nearest rival (and 1e-2). Refuted: the weight is a rival.
+
+    Against a reference that is not certified nothing is decided: its norm may not be the minimum.
+    """
     data, reference = prediction.setting.data, prediction.reference
     others = {rival.name: excess(data, rival.weight, reference) for rival in prediction.rivals}
     nearest = min(others.values(), default=float("inf"))
@@ -72,6 +75,9 @@ def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdi
     text = f"{norm.name} norm at margin 1 over its minimum - 1 = {measured:.3g}"
     if not np.isfinite(measured):
         return Verdict(Outcome.undecided, "the margin is not positive yet: not separating", None, measured)
+    if not reference.certified:
+        known = f"the minimum is known only to a relative {reference.bracket.gap:.1e}"
+        return Verdict(Outcome.undecided, f"{text}, but {known}", None, measured)
     if nearest < _SEPARABLE:
         return Verdict(
             Outcome.undecided,
@@ -138,6 +144,8 @@ def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesi
 def _matrix_notes(data: TokenSelection, reference: Solution) -> tuple[str, ...]:
     """Uniqueness, and the closed form of the optimum where Assumption 4 gives one."""
     notes = (f"the nuclear solution is {uniqueness(data, reference)}",)
+    if not reference.certified:
+        notes = (f"the reference is not certified: relative gap {reference.bracket.gap:.1e}", *notes)
     if not (assumptions.orthogonal_optimal(data).holds and assumptions.paired_tokens(data).holds):
         return notes
     best = np.asarray(data.tokens)[np.arange(len(data.optimal)), np.asarray(data.optimal)]

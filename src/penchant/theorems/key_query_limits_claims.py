@@ -173,7 +173,7 @@ def unique_solution(planted: bool) -> Verdict:
 def line_of_solutions(planted: bool) -> Verdict:
     """With the head inside that span a whole line of matrices is optimal. Planted: with the head outside."""
     aligned = aligned_tokens(outside=1.0 if planted else 0.0)
-    head = 12.0 / np.array([1.0, 1.5, 0.8])
+    head = 12.0 / np.array([1.0, -1.5, 0.8])  # label times score over length, for the default samples
     across = np.outer(head, head)
     np.fill_diagonal(across, 0.0)
     centre = np.diag(1 / aligned.strengths)
@@ -203,9 +203,10 @@ def off_alignment(planted: bool) -> Verdict:
         checks.append(at_most(aligned.residual(run.at()), 1e-11, f"alignment residual, {variant}"))
         checks.append(close(reached, float((1 / strengths).sum()), 1e-5, f"nuclear norm at margin 1, {variant}"))
     run, aligned = aligned_run(0.1)
-    checks.append(at_least(aligned.residual(run.at()), 0.05, "alignment residual from a start off alignment"))
+    checks.append(at_least(aligned.residual(run.at(0)), 0.05, "alignment residual of a start off alignment"))
+    checks.append(at_least(aligned.residual(run.at()), 1e-3, "alignment residual at the end from there"))
     reached = float(np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1])
-    checks.append(close(reached, float((1 / aligned.strengths).sum()), 1e-4, "nuclear norm at margin 1, off alignment"))
+    checks.append(close(reached, float((1 / aligned.strengths).sum()), 2e-6, "nuclear norm at margin 1, off alignment"))
     return all_of(*checks)
 
 

@@ -26,10 +26,20 @@ LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on
 W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
 
 
-def flow_to(setting: Setting, start: object, top: float = TOP, levels: tuple[float, ...] = LEVELS) -> Trajectory:
+DEFAULT = GradientFlow()
+PRECISE = GradientFlow(tolerance=1e-12, margin_tolerance=1e-7, order=6)  # for identities: what is left is rounding
+
+
+def flow_to(
+    setting: Setting,
+    start: object,
+    top: float = TOP,
+    levels: tuple[float, ...] = LEVELS,
+    flow: GradientFlow = DEFAULT,
+) -> Trajectory:
     """Gradient flow to a margin, recorded at the levels on the way."""
     recorder = Levels("margin", levels)
-    return train(setting, GradientFlow(), start, until=MarginAbove(top), steps=STEPS, recorder=recorder)
+    return train(setting, flow, start, until=MarginAbove(top), steps=STEPS, recorder=recorder)
 
 
 @cache
@@ -63,14 +73,38 @@ def direct_run(seed: int = 1) -> tuple[Trajectory, Solution]:
     return flow_to(Setting(data, Direct(), Exponential()), None), max_margin(data)
 
 
-@cache
-def diagonal_run(seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
-    """Gradient flow on diagonal K and Q (or their rotation), 4 samples of 4 tokens in 12 dimensions, to margin 1e6."""
+def _diagonal(seed: int, scale: float, rotated: bool) -> tuple[Setting, object]:
     data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
     start = Hadamard().one_sided(data, scale, np.random.default_rng(0))
     setting = Setting(data, PlusMinus() if rotated else Hadamard(), Exponential())
-    start = Hadamard().twin(start) if rotated else start
-    return flow_to(setting, start), diagonal_margin(data)
+    return setting, Hadamard().twin(start) if rotated else start
+
+
+@cache
+def diagonal_run(seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
+    """Gradient flow on diagonal K and Q (or their rotation), 4 samples of 4 tokens in 12 dimensions, to margin 1e6."""
+    setting, start = _diagonal(seed, scale, rotated)
+    return flow_to(setting, start), diagonal_margin(setting.data)
+
+
+@cache
+def precise_diagonal_run(rotated: bool = False) -> Trajectory:
+    """`diagonal_run` to the tolerance of an identity."""
+    return flow_to(*_diagonal(5, 1.0, rotated), flow=PRECISE)
+
+
+@cache
+def precise_matrix_run() -> Trajectory:
+    """`matrix_run` to the tolerance of an identity."""
+    run, _ = matrix_run()
+    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE)
+
+
+@cache
+def precise_aligned_run() -> tuple[Trajectory, Aligned]:
+    """`aligned_run` to the tolerance of an identity."""
+    run, aligned = aligned_run()
+    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE), aligned
 
 
 @cache

@@ -1,0 +1,168 @@
+r"""A primal-dual interior point for min ||W||_* subject to <d_k q_k', W> >= b_k, with |d_k| = |q_k| = 1.
+
+The nuclear norm is half the least trace of a positive semidefinite X = [[., W], [W', .]]; its dual slack is Z = I - [[0, M], [M', 0]]
+with $M = \sum_k \lambda_k d_k q_k^\top$. Each step is Newton's on X Z = mu I, slack * multiplier = mu, with Mehrotra's choice of mu and
+second-order correction, in the direction of Helmberg, Kojima and Monteiro. A general cone solver sees N dense rows of size (d + e)^2;
+here they have rank two, so the system of size N costs products of N x d and N x N arrays only.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigvalsh, solve_triangular
+
+_ROUNDS = 100
+_PATIENCE = 8  # rounds without a better bound, after which rounding has the last word
+_SHARE = 0.95  # of the way to the boundary
+
+
+class Pairs(NamedTuple):
+    """Unit differences `left` and unit queries `right` in coordinates of their spans, and the right-hand sides `bounds`."""
+
+    left: np.ndarray
+    right: np.ndarray
+    bounds: np.ndarray
+
+    def margins(self, weight: np.ndarray) -> np.ndarray:
+        return np.einsum("ka,ka->k", self.left @ weight, self.right)
+
+    def gather(self, multipliers: np.ndarray) -> np.ndarray:
+        return self.left.T @ (multipliers[:, None] * self.right)
+
+    def width(self, weight: np.ndarray, multipliers: np.ndarray) -> float:
+        """Certified relative gap of a weight with multipliers, by weak duality alone."""
+        reached, mass = (self.margins(weight) / self.bounds).min(), self.bounds @ multipliers
+        if reached <= 0 or mass <= 0:
+            return np.inf
+        upper = np.linalg.norm(weight, "nuc") / reached
+        return float(upper * np.linalg.norm(self.gather(multipliers), 2) / mass - 1)
+
+    def apply(self, block: np.ndarray) -> np.ndarray:
+        """<[[0, d q'], [q d', 0]], block> for every pair."""
+        return 2 * self.margins(block[: self.left.shape[1], self.left.shape[1] :])
+
+    def spread(self, multipliers: np.ndarray) -> np.ndarray:
+        """The adjoint of `apply`."""
+        gathered = self.gather(multipliers)
+        rows, columns = gathered.shape
+        return np.block([[np.zeros((rows, rows)), gathered], [gathered.T, np.zeros((columns, columns))]])
+
+    def schur(self, block: np.ndarray, inverse: np.ndarray) -> np.ndarray:
+        """tr(A_k block A_l inverse) for the matrices A_k of `apply`."""
+        split = self.left.shape[1]
+        near = lambda m: self.left @ m[:split, :split] @ self.left.T
+        far = lambda m: self.right @ m[split:, split:] @ self.right.T
+        across = lambda m: self.left @ m[:split, split:] @ self.right.T
+        total = across(block) * across(inverse).T
+        total = total + total.T
+        total += far(block) * near(inverse)
+        total += near(block) * far(inverse)
+        return total
+
+
+class _State(NamedTuple):
+    block: np.ndarray
+    slack: np.ndarray
+    multipliers: np.ndarray
+
+
+class _Step(NamedTuple):
+    block: np.ndarray
+    slack: np.ndarray
+    multipliers: np.ndarray
+    dual: np.ndarray  # change of Z
+
+
+def interior_point(pairs: Pairs, weight: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """The weight and multipliers with the smallest certified gap on the way to `gap`, from a strictly feasible `weight`."""
+    state, split = _start(pairs, weight), pairs.left.shape[1]
+    best, least, stale = (weight, state.multipliers), np.inf, 0
+    for _ in range(_ROUNDS):
+        offered = state.block[:split, split:], state.multipliers
+        width, stale = pairs.width(*offered), stale + 1
+        if width < least:
+            best, least, stale = offered, width, 0
+        if least <= gap or stale > _PATIENCE:
+            break
+        try:
+            state = _advance(pairs, state)
+        except LinAlgError:  # at the boundary to rounding
+            break
+    return best
+
+
+def _start(pairs: Pairs, weight: np.ndarray) -> _State:
+    left, sizes, right = np.linalg.svd(weight, full_matrices=False)
+    lift = sizes.sum() / sum(weight.shape)
+    corner = lambda basis: (basis * sizes) @ basis.T + lift * np.eye(len(basis))
+    block = np.block([[corner(left), weight], [weight.T, corner(right.T)]])
+    multipliers = np.ones(len(pairs.left))
+    multipliers *= 0.5 / np.linalg.norm(pairs.gather(multipliers), 2)
+    return _State(block, pairs.apply(block) - 2 * pairs.bounds, multipliers)
+
+
+def _advance(pairs: Pairs, now: _State) -> _State:
+    """One predictor and one corrector step with the same factorisation."""
+    dual = np.eye(len(now.block)) - pairs.spread(now.multipliers)
+    roots = cholesky(now.block, lower=True), cholesky(dual, lower=True)
+    inverse = cho_solve((roots[1], True), np.eye(len(dual)))
+    matrix = pairs.schur(now.block, inverse)
+    matrix[np.diag_indices_from(matrix)] += now.slack / now.multipliers
+    factor = _factor(matrix)
+    pulled = pairs.apply(inverse)
+
+    def newton(mu: float, bend: np.ndarray, curl: np.ndarray) -> _Step:
+        """Towards X Z = mu I; `bend` and `curl` are the second-order terms of X and of the slacks."""
+        side = 2 * pairs.bounds - mu * pulled + mu / now.multipliers + pairs.apply(bend) - curl
+        change = cho_solve(factor, side)
+        change = change + cho_solve(factor, side - matrix @ change)  # one refinement: the last digits of the gap
+        turn = -pairs.spread(change)
+        block = mu * inverse - now.block - now.block @ turn @ inverse - bend
+        slack = (mu - now.slack * change) / now.multipliers - now.slack - curl
+        return _Step((block + block.T) / 2, slack, change, turn)
+
+    def reach(step: _Step, share: float) -> tuple[float, float]:
+        primal = min(_room(roots[0], step.block), _distance(now.slack, step.slack))
+        return min(1.0, share * primal), min(
+            1.0, share * min(_room(roots[1], step.dual), _distance(now.multipliers, step.multipliers))
+        )
+
+    count = len(dual) + len(now.slack)
+    mu = float(np.vdot(now.block, dual) + now.slack @ now.multipliers) / count
+    first = newton(0.0, np.zeros_like(dual), np.zeros_like(now.slack))
+    near, far = reach(first, 1.0)
+    left = float(np.vdot(now.block + near * first.block, dual + far * first.dual))
+    left += float((now.slack + near * first.slack) @ (now.multipliers + far * first.multipliers))
+    aim = max(1e-4, min(1.0, left / count / mu) ** 3) * mu
+    bend = first.block @ first.dual @ inverse
+    step = newton(aim, (bend + bend.T) / 2, first.slack * first.multipliers / now.multipliers)
+    near, far = reach(step, _SHARE)
+    block, slack = now.block + near * step.block, now.slack + near * step.slack
+    exact = pairs.apply(block) - 2 * pairs.bounds  # the recurrence drifts by rounding
+    return _State(block, np.where(exact > slack / 2, exact, slack), now.multipliers + far * step.multipliers)
+
+
+def _factor(matrix: np.ndarray) -> tuple:
+    """A Cholesky factor, with the least ridge that gives one: dependent active pairs leave the system singular in the limit."""
+    for ridge in (0.0, 1e-15, 1e-13):
+        lifted = matrix.copy()
+        lifted[np.diag_indices_from(lifted)] *= 1 + ridge
+        try:
+            return cho_factor(lifted, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            continue
+    raise LinAlgError("singular to rounding")
+
+
+def _room(root: np.ndarray, change: np.ndarray) -> float:
+    """The largest step along which root root' + step * change stays positive semidefinite."""
+    half = solve_triangular(root, change, lower=True)
+    turned = solve_triangular(root, half.T, lower=True)
+    lowest = eigvalsh((turned + turned.T) / 2, subset_by_index=[0, 0])[0]
+    return float("inf") if lowest >= 0 else -1 / lowest
+
+
+def _distance(values: np.ndarray, change: np.ndarray) -> float:
+    """The largest step along which positive values stay so."""
+    falling = change < 0
+    return float((-values[falling] / change[falling]).min(initial=np.inf))
