@@ -6,12 +6,13 @@ from argparse import Namespace
 from pathlib import Path
 
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
-from ..references.base import Solution
+from ..references.base import Interpolant, Solution
 from ..report.page import render
 from ..settings.diagonal import DiagonalTokens
 from ..settings.tokens import TokenSelection
 from ..studies import own_data
 from ..studies.base import Study, save
+from ..studies.own_regression import what_is_least
 from ..theorems import catalogue
 from ..theorems.base import Prediction
 from ..theorems.certificates import certified
@@ -38,7 +39,7 @@ def describe_prediction(prediction: Prediction) -> dict:
             "value": found.value,
             "lower": found.bracket.lower,
             "upper": found.bracket.upper,
-            **({"margin": found.margin} if isinstance(found, Solution) else {"resolved": found.resolved}),
+            **({"margin": found.margin} if isinstance(found, Solution) else _interpolant(prediction)),
         },
         "rate": prediction.rate,
         "notes": list(prediction.notes),
@@ -46,10 +47,17 @@ def describe_prediction(prediction: Prediction) -> dict:
     }
 
 
+def _interpolant(prediction: Prediction) -> dict:
+    """What only the reference of a regression has; other references without a margin say at least whether they are resolved."""
+    found = prediction.reference
+    least = {"least": what_is_least(prediction.setting, prediction.start)} if isinstance(found, Interpolant) else {}
+    return {"resolved": found.resolved, **least}
+
+
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
-    setting, _ = setting_and_start(options)
-    prediction = catalogue.predict(setting, optimiser_of(options, setting))
+    setting, start = setting_and_start(options)
+    prediction = catalogue.predict(setting, optimiser_of(options, setting), start)
     content = describe_prediction(prediction)
     if options.save:
         content["saved"] = str(
@@ -83,7 +91,7 @@ def print_prediction(content: dict) -> None:
     what = (
         f"minimum {reference['norm']} norm with margins >= 1"
         if classified
-        else f"interpolant of least {reference['norm']}"
+        else f"interpolant of least {reference['least']}"
     )
     print(
         f"reference  {what}: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
@@ -110,7 +118,7 @@ def train(options: Namespace) -> dict:
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     try:
-        prediction = catalogue.predict(setting, optimiser)
+        prediction = catalogue.predict(setting, optimiser, start)
     except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason, separable = None, f"no prediction: {error}", isinstance(error, UndecidedMargin)
     else:
@@ -128,17 +136,15 @@ def train(options: Namespace) -> dict:
     found = own_data.own_bracket(run, prediction=prediction)
     content = {
         "status": run.status.name,
-        "message": run.status.message,
+        "message": run.ending,
         "steps": int(run.steps[-1]),
         "log_excess": float(run.log_excess[-1]),
-        "log_excess_is": "log(L - L*)"
-        if separable
-        else "log L: no weight has only positive margins, so L* > 0 is not known",
+        "log_excess_is": own_data.what_log_excess_is(run, separable),
         "log_time": float(run.log_time[-1]),
-        "margin": float(run.smallest_margin()[-1]),
+        **own_data.outcome(run),
         "norm": float(run.norm[-1]),
         "directions": own_data.directions(prediction, run),
-        "bracket": {"lower": found.lower, "upper": found.upper},
+        "bracket": {"lower": found.lower, "upper": found.upper, "of": own_data.what_is_bounded(run)},
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
@@ -171,16 +177,18 @@ def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
 
 def print_run(content: dict) -> None:
     print(f"status     {content['status']}: {content['message']}")
+    reached = f"margin {content['margin']:.6g}" if "margin" in content else f"residual {content['residual']:.3g}"
+    excess = f"{content['log_excess_is'].partition(':')[0]} {content['log_excess']:.8g}"
     print(
-        f"run        {content['steps']} steps, {content['log_excess_is'].partition(':')[0]} {content['log_excess']:.8g}, log time {content['log_time']:.8g}, margin {content['margin']:.6g}, norm {content['norm']:.6g}"
+        f"run        {content['steps']} steps, {excess}, log time {content['log_time']:.8g}, {reached}, norm {content['norm']:.6g}"
     )
-    found = content["prediction"]
-    measure = "1 - corr" if found is None or "margin" in found["reference"] else "relative distance"
+    if ":" in content["log_excess_is"]:
+        print(f"note       {content['log_excess_is']}")
+    measure = "1 - corr" if "margin" in content else "relative distance"
     for name, value in content["directions"].items():
         print(f"direction  {measure} to {name}: {value:.4g}")
-    print(
-        f"bracket    {'best norm with margins >= 1' if measure == '1 - corr' else 'least potential'} in [{content['bracket']['lower']:.10g}, {content['bracket']['upper']:.10g}], certified by the run itself"
-    )
+    found = content["bracket"]
+    print(f"bracket    {found['of']} in [{found['lower']:.10g}, {found['upper']:.10g}], certified by the run itself")
     print(
         f"verdict    {content['verdict']}: {content['inequality']}"
         + (f" ({content['detail']})" if content["detail"] else "")

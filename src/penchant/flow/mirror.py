@@ -198,11 +198,13 @@ def follow_regression(
         [setting.parametrisation.moved(start, dual @ np.asarray(setting.data.inputs)) for dual in path.dual]
     )
     readings, norm = jax.tree.map(np.asarray, _read_all(setting, params))
+    with np.errstate(invalid="ignore"):  # a start that fits exactly has no slope
+        log_slope = readings.log_scale + readings.log_slope_norm - readings.log_excess
     series = {
         "steps": np.arange(len(params)),
         "log_time": path.log_time,
         "log_excess": readings.log_excess,
-        "log_slope": readings.log_scale + readings.log_slope_norm - readings.log_excess,
+        "log_slope": log_slope,
         "norm": norm,
         "margins": readings.margins,
         "weights": readings.weights,

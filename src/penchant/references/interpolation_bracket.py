@@ -39,7 +39,7 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> 
     negativity = 0.0
     if _potential(objective):
         if objective.nonnegative:
-            negativity = float(max(0.0, -weight.min()) / np.abs(weight).max())
+            negativity = float(max(0.0, -weight.min()) / max(np.abs(weight).max(), np.finfo(float).tiny))
             repaired = np.where(
                 repaired < 0, np.where(repaired > -1e-13 * np.abs(repaired).max(), 0.0, repaired), repaired
             )

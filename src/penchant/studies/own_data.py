@@ -12,6 +12,7 @@ from ..flow.flow import GradientFlow
 from ..references.bracket import Bracket, Euclidean, bracket
 from ..settings.regression import Regression
 from ..theorems.base import Prediction
+from ..theorems.interpolation import relative_residual
 from ..theorems.key_query import norm_of
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
@@ -28,6 +29,27 @@ def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None
     norm = Euclidean() if prediction is None else norm_of(prediction.reference)
     found = [bracket(data, weight, dual[record], norm) for dual in (run.dual, run.weights)]
     return max(found, key=lambda one: one.lower)
+
+
+def what_log_excess_is(run: Trajectory, separable: bool) -> str:
+    """What the recorded log excess measures on these data."""
+    if isinstance(run.setting.data, Regression):
+        return own_regression.what_log_excess_is(run)
+    return "log(L - L*)" if separable else "log L: no weight has only positive margins, so L* > 0 is not known"
+
+
+def what_is_bounded(run: Trajectory) -> str:
+    """The quantity that the run's own certificate bounds."""
+    if isinstance(run.setting.data, Regression):
+        return f"least {own_regression.what_is_least(run.setting, run.at(0))}"
+    return "best norm with margins >= 1"
+
+
+def outcome(run: Trajectory) -> dict[str, float]:
+    """How well the final weight fits: the smallest margin, or the relative residual of a regression."""
+    if isinstance(run.setting.data, Regression):
+        return {"residual": relative_residual(run.setting.data, run.margins[-1])}
+    return {"margin": float(run.smallest_margin()[-1])}
 
 
 def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, float]:

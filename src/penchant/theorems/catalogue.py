@@ -83,11 +83,21 @@ CLAIMS: tuple[Claim, ...] = tuple(claim for evidence in _EVIDENCE for claim in e
 PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 
 
-def predict(setting: Any, optimiser: Any) -> Prediction:
-    """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it."""
+def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+    """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it.
+
+    Which interpolant a regression ends at depends on the `start` of training (that of the setting by default); the directions
+    of classification and attention do not, and there a start changes nothing.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.Regression([[1.0, 1.0]], [2.0]), pt.Direct(), pt.Squared())
+    >>> pt.predict(setting, pt.GradientFlow(), [3.0, 1.0]).reference.weight.tolist()             # the nearest one to (3, 1)
+    [2.0, 0.0]
+    """
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):
-            return theorem.predict(setting, optimiser)
+            given = (start,) if theorem.from_start and start is not None else ()
+            return theorem.predict(setting, optimiser, *given)
     found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
     raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", found)
 
