@@ -152,6 +152,10 @@ def minimum_potential(data: Any, potential: Any) -> Interpolant:
 def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.ndarray) -> list[Interpolant]:
     """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
     check_consistent(data)
+    coordinates = len(potential.start if potential.name == "l2" else potential.levels)
+    if coordinates != data.inputs.shape[1]:
+        wanted = f"one of {data.inputs.shape[1]} coordinates, as many as the inputs have"
+        raise ArgumentError("potential", "minimum_potential", wanted, f"{coordinates} coordinates")
     factors = [float(factor) for factor in log_factors]
     if potential.name == "l2":
         return [minimum_norm(data, potential.scaled(factor).start) for factor in factors]
