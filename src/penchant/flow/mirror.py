@@ -13,15 +13,17 @@ import jax
 import numpy as np
 from scipy.integrate import Radau
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from ..reading import read
 from ..training.events import Limits, flow_only
 from ..training.status import Status
+from .clocks import LogTime
 
 _FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
 _RESOLUTION = 1e-4  # relative error of the small coefficients beyond which noise, not the flow, would be followed
 _FIRST = 1e-6  # the first point, as a fraction of the shortest time scale of the start
 _STEPS = 5_000
+_FINER = 0.1  # tolerance of the dual variable, which stands in an exponent, over that of the flow
 _AT_REST = 1e3  # relaxation times of the slowest direction after which the flow has nowhere to go
 
 
@@ -170,6 +172,19 @@ _read_all = eqx.filter_jit(
 )
 
 
+def _warn_of_unused(flow: Any) -> None:
+    """The dual flow has one clock and one integrator; settings of the flow in margin space that are not its own do nothing here."""
+    usual = type(flow)()
+    unused = [name for name in ("order", "margin_tolerance") if getattr(flow, name) != getattr(usual, name)]
+    if not isinstance(flow.clock, type(usual.clock) | LogTime):
+        unused = [f"clock ({type(flow.clock).__name__})", *unused]
+    if unused:
+        warn(
+            f"GradientFlow on a regression is integrated in its dual variable and in log t: {', '.join(unused)} of the flow "
+            "without effect. `tolerance` counts."
+        )
+
+
 def follow_regression(
     setting: Any, flow: Any, start: Any, levels: Limits, steps: int | None, recorder: Any = None
 ) -> tuple[dict, Any, Status, dict]:
@@ -183,14 +198,14 @@ def follow_regression(
         raise ArgumentError(
             "recorder", "train on Regression", "Levels('log_time', ...)", f"Levels('{recorder.quantity}', ...)"
         )
-    tolerance = min(float(flow.tolerance), 1e-8)
+    _warn_of_unused(flow)
     path = follow_dual(
         setting,
         start,
         log_times=None if recorder is None else recorder.values,
         until=float(levels.log_time),
         log_excess=float(levels.log_excess),
-        tolerance=tolerance,
+        tolerance=_FINER * float(flow.tolerance),
         steps=steps,
     )
     potential = setting.parametrisation.potential(start)
