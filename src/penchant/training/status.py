@@ -58,6 +58,7 @@ _MESSAGES = {
     ),
 }
 _ON_REGRESSION = {
+    Status.out_of_steps: "All steps were taken: those asked for, or the 5000 of the integrator that a flow on a regression allows itself.",
     Status.reached_target: "The requested time or excess was reached.",
     Status.diverging_step: (
         "The next step would have left the region its rule describes, or the residual has grown to 1e12 times that of the start: the run diverges and was stopped. "
@@ -65,7 +66,11 @@ _ON_REGRESSION = {
     ),
     Status.zero_gradient: (
         "The gradient is exactly zero although the targets are not fitted: the run sits on a critical point and no descent rule can leave it. "
-        "Usual causes: (a) square parameters that are 0; (b) a start so small that its gradient underflows. Fix: a larger start, or `GradientFlow()`, which works in logarithms."
+        "Usual causes: (a) square parameters that are 0; (b) inputs orthogonal to the residual. Fix: another start."
+    ),
+    Status.coordinate_underflow: (
+        "A square parameter is about to underflow to 0, from where it never comes back. "
+        "Usual cause: a start below 1e-150. Fix: a larger start, or `GradientFlow()`, which works in logarithms."
     ),
     Status.resolution_exhausted: (
         "What is left to move, coefficients far below the rounding of the predictions, is no longer resolved by float64; "

@@ -18,6 +18,7 @@ from ..reading import Reading, read, smallest_margin
 from ..settings.base import Setting
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
+from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
 from .events import Limits, flow_only, limits
 from .recorders import LogSpaced
@@ -25,6 +26,7 @@ from .status import Status
 from .trajectory import Trajectory, describe
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
+_UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 _BLOWN = 1e12  # growth of a regression's residual beyond which a run diverges
 _FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 _REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
@@ -263,6 +265,9 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     square = setting.inner(move.displacement, move.displacement)
     regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
     lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
+    if isinstance(setting.parametrisation, Squares | SignedSquares):  # a parameter that underflows never comes back
+        after = jnp.abs(carry.params - move.displacement)
+        lost = lost | jnp.any((jnp.abs(carry.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
     # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
     still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
     conditions = (
