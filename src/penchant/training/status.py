@@ -70,7 +70,7 @@ _ON_REGRESSION = {
     ),
     Status.coordinate_underflow: (
         "A square parameter is about to underflow to 0, from where it never comes back. "
-        "Usual cause: a start below 1e-150. Fix: a larger start, or `GradientFlow()`, which works in logarithms."
+        "Usual cause: a start below 1e-145. Fix: a larger start, or `GradientFlow()`, which works in logarithms."
     ),
     Status.resolution_exhausted: (
         "What is left to move, coefficients far below the rounding of the predictions, is no longer resolved by float64; "
