@@ -128,9 +128,7 @@ class _Frame:
         jacobian = lambda x, y: self.basis.T @ self.field.jacobian(x, self.basis @ y) @ self.basis
         first = None if step is None else min(step, end - begin)
         point = self.basis.T @ dual
-        found = Radau(
-            velocity, begin, point, end, rtol=rtol, atol=np.full(len(dual), atol), jac=jacobian, first_step=first
-        )
+        found = Radau(velocity, begin, point, end, rtol=rtol, atol=atol, jac=jacobian, first_step=first)
         self.inner = found.newton_tol
         return found
 
@@ -187,7 +185,7 @@ def follow_dual(
         slowest = field.slowest(now, dual)
         noise = field.noise(now, dual, slowest)
         base = tolerance * max(scale, float(np.abs(dual).max()))
-        if noise > _AUDIBLE * base and now > frame.since + _TURN:
+        if solver.status == "running" and noise > _AUDIBLE * base and now > frame.since + _TURN:
             frame = frame.turned(now, dual)
             solver = frame.solver(now, dual, end, tolerance, base, solver.h_abs)
         frame.heed(solver, base)
