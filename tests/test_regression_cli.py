@@ -52,3 +52,35 @@ def test_bad_requests_end_with_code_2_and_a_message(file, capsys, arguments, wor
         np.savez(path, inputs=np.abs(data.inputs), targets=-np.ones(6))
     assert main(["predict", str(path), *arguments]) == 2
     assert word in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("kind", "names", "least"),
+    [("regression", ("W",), "l2 distance to the start"), ("signed-squares", ("w_plus", "w_minus"), "Q_alpha")],
+)
+def test_a_start_from_a_file_counts_in_the_prediction_and_on_the_page(file, tmp_path, capsys, rng, kind, names, least):
+    path, _ = file
+    start, out = tmp_path / "start.npz", tmp_path / "page"
+    np.savez(start, **{name: np.exp(rng.standard_normal(12)) for name in names})
+    assert main(["train", str(path), "--setting", kind, "--start", str(start), "--out", str(out), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    reference, own = content["prediction"]["reference"], content["bracket"]
+    assert reference["least"] == least
+    assert own["of"] == f"least {least}"
+    assert content["directions"][reference["norm"]] < 1e-9
+    assert own["lower"] == pytest.approx(reference["lower"], rel=1e-9)
+    assert own["upper"] == pytest.approx(reference["upper"], rel=1e-9)
+    assert main(["predict", str(path), "--setting", kind, "--start", str(start), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["reference"] == reference
+    assert f"least {least}, certified by the run itself" in (out / "index.html").read_text()
+
+
+def test_targets_that_nothing_fits_are_described_as_such(file, capsys):
+    path, data = file
+    inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
+    np.savez(path, inputs=np.vstack([inputs, inputs[:1]]), targets=np.append(targets, targets[0] + 1))
+    assert main(["train", str(path), "--setting", "signed-squares"]) == 0
+    text = capsys.readouterr().out
+    assert "no weight interpolates, L* = 0.0357143" in text  # (1/2) (1/2 + 1/2) (1/2) / 7
+    assert "least Q_alpha in [" in text
+    assert "margin" not in text

@@ -40,6 +40,7 @@ _PLACES = {
     "settings.attention_generators": ("equal_score_tokens", "aligned_tokens", "contrary_pair"),
     "reading": ("read", "Reading"),
     "references.bracket": ("bracket", "Bracket"),
+    "references.interpolation_bracket": ("interpolation_bracket",),
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),

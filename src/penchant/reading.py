@@ -1,11 +1,15 @@
 """One look at an objective: everything an optimiser, a flow or a diagnostic needs, and nothing that underflows."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from .settings.base import Setting
+from .settings.regression import Regression
 from .settings.tokens import TokenSelection
+
+_TINY = 1e-280  # squared norms below this lose digits, or underflow
 
 
 class Reading(eqx.Module):
@@ -49,7 +53,18 @@ def read(setting: Setting, params: PyTree) -> Reading:
     slope = pull(-weighing.weights)
     square = setting.inner(slope, slope)
     log_norm = jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
+    if isinstance(setting.data, Regression):
+        log_norm = jnp.where(square > _TINY, log_norm, _log_small_norm(setting, slope))
     return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
+
+
+def _log_small_norm(setting: Setting, slope: PyTree) -> Float[Array, ""]:
+    """log |slope| where its square underflows: square models leave starts of 1e-200, whose gradient is as small."""
+    unit = jnp.max(jnp.stack([jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(slope)]))
+    safe = jnp.where(unit > 0, unit, 1.0)
+    scaled = jax.tree.map(lambda leaf: leaf / safe, slope)
+    square = setting.inner(scaled, scaled)  # between 1 and the number of entries, or 0
+    return jnp.where(unit > 0, jnp.log(safe) + 0.5 * jnp.log(jnp.maximum(square, 1.0)), -jnp.inf)
 
 
 read_once = eqx.filter_jit(read)  # for a single look: op by op, a new shape compiles a hundred tiny kernels

@@ -8,7 +8,7 @@ from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
 from penchant.diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
 from penchant.diagnostics.restricted_isometry import restricted_isometry
-from penchant.errors import ArgumentError, StepSizeError
+from penchant.errors import ArgumentError, PenchantWarning, StepSizeError
 
 
 def matrices(rng, d=4):
@@ -39,8 +39,44 @@ def test_transient_is_the_iteration_also_past_the_edge_of_oscillation(rng, steps
 def test_flat_directions_walk_and_have_no_stationary_covariance():
     hessian = np.diag([1.0, 0.0])
     assert noisy_covariance(hessian, np.eye(2), 0.1, 50)[1, 1] == pytest.approx(0.01 * 50, rel=1e-12)
-    assert np.isinf(noisy_covariance(hessian, np.eye(2), 0.1)).all()
+    found = noisy_covariance(hessian, np.eye(2), 0.1)
+    assert found[0] == pytest.approx([0.1 / 1.9, 0.0], rel=1e-12)  # the curved direction does not see the walk
+    assert np.isposinf(found[1, 1])
     assert noisy_covariance(hessian, hessian, 0.1)[1, 1] == 0.0
+
+
+def test_walks_along_a_tilted_flat_direction_have_their_signs():
+    tilted = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])  # flat along (1, -1, 0)
+    found = noisy_covariance(tilted, np.eye(3), 0.5)
+    assert np.isposinf(found[[0, 1], [0, 1]]).all()
+    assert np.isneginf(found[0, 1])
+    assert found[2] == pytest.approx([0.0, 0.0, 1 / 3], abs=1e-12)
+
+
+@pytest.mark.parametrize(("curvature", "step", "exact"), [(1e-9, 1e-6, 500.0), (1e-7, 1e-8, 0.05), (1e-30, 1.0, 5e29)])
+def test_small_curvatures_are_not_flat(curvature, step, exact):
+    assert noisy_covariance([[curvature]], [[1.0]], step)[0, 0] == pytest.approx(exact, rel=1e-6)
+    beside = noisy_covariance(np.diag([1.0, curvature]), np.eye(2), step)
+    assert beside[1, 1] == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("load", [1e-18, 0.3, 1.0, 1.7, 2 - 1e-12])
+@pytest.mark.parametrize("steps", [0, 1, 7, 8])
+def test_one_dimension_is_the_geometric_sum(load, steps):
+    total = sum((1 - load) ** (2 * k) for k in range(steps))
+    assert noisy_covariance([[load]], [[1.0]], 1.0, steps)[0, 0] == pytest.approx(total, rel=1e-11)
+
+
+@pytest.mark.parametrize("steps", [-3, 2.5, np.nan])
+def test_steps_are_counted(steps):
+    with pytest.raises(ArgumentError, match="'steps'"):
+        noisy_covariance([[1.0]], [[1.0]], 0.5, steps)
+
+
+def test_noise_has_the_shape_of_the_hessian():
+    for owner in (noisy_covariance, diffusion_covariance):
+        with pytest.raises(ArgumentError, match="'noise'"):
+            owner(np.eye(2), np.eye(3), 0.5)
 
 
 def test_single_sample_covariance_is_the_fixed_point_of_its_recursion(rng):
@@ -59,8 +95,10 @@ def test_the_matrix_free_system_is_the_dense_one(rng, monkeypatch):
     step = 0.5 / (inputs**2).sum(axis=1).max()
     dense = sample_covariance(inputs, targets, step)
     monkeypatch.setattr("penchant.diagnostics.covariance._DENSE", 0)
-    assert sample_covariance(inputs, targets, step) == pytest.approx(dense, rel=1e-10, abs=1e-12 * np.abs(dense).max())
-    with pytest.raises(StepSizeError):
+    with pytest.warns(PenchantWarning, match="36 unknowns"):
+        found = sample_covariance(inputs, targets, step)
+    assert found == pytest.approx(dense, rel=1e-10, abs=1e-12 * np.abs(dense).max())
+    with pytest.warns(PenchantWarning), pytest.raises(StepSizeError):
         sample_covariance(inputs, targets, 5.0)
 
 
@@ -69,7 +107,8 @@ def test_large_systems_solve_their_recursion(rng):
     inputs, targets = rng.standard_normal((n, d)) * np.geomspace(1, 0.1, d), rng.standard_normal(n)
     step = 0.3 / (inputs**2).sum(axis=1).max()
     residual = targets - inputs @ np.linalg.lstsq(inputs, targets)[0]
-    found = sample_covariance(inputs, targets, step)
+    with pytest.warns(PenchantWarning, match="8100 unknowns"):
+        found = sample_covariance(inputs, targets, step)
     again = np.zeros((d, d))
     for x, e in zip(inputs, residual, strict=True):
         move = np.eye(d) - step * np.outer(x, x)
@@ -78,6 +117,7 @@ def test_large_systems_solve_their_recursion(rng):
     assert np.abs(found - again).max() <= 1e-11 * np.abs(source).max()
 
 
+@pytest.mark.filterwarnings("ignore::penchant.errors.PenchantWarning")
 def test_the_edge_of_stability_is_the_same_in_both_forms(rng, monkeypatch):
     """Bisect for the largest step with a stationary covariance, with directions of very different curvature."""
     inputs, targets = rng.standard_normal((20, 5)) * np.geomspace(1, 1e-3, 5), rng.standard_normal(20)
@@ -153,7 +193,7 @@ def test_bounds_hold_and_small_cases_are_exact(rng, monkeypatch):
         assert len(bounds.support) == sparsity
 
 
-@pytest.mark.parametrize("sparsity", [0, 11])
+@pytest.mark.parametrize("sparsity", [0, 11, 2.5, "x"])
 def test_impossible_sparsity_is_refused(rng, sparsity):
     with pytest.raises(ArgumentError, match="'sparsity'"):
         restricted_isometry(rng.standard_normal((8, 10)), sparsity)

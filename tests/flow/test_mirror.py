@@ -8,6 +8,7 @@ import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.flow.mirror import follow_dual
 from penchant.settings.generators import sparse_regression
+from penchant.settings.potentials import q_alpha
 
 DATA, TRUTH = sparse_regression(6, 12, 2, 1)
 INPUTS, TARGETS = np.asarray(DATA.inputs), np.asarray(DATA.targets)
@@ -87,3 +88,14 @@ def test_the_flow_stops_at_the_level_asked_for():
     setting = pt.Setting(DATA, pt.SignedSquares(0.1), pt.Squared())
     run = pt.train(setting, pt.GradientFlow(), until=pt.LogExcessBelow(-10.0))
     assert run.log_excess[-1] <= -10.0 < run.log_excess[-2]
+
+
+def test_the_tolerance_counts_and_what_does_not_is_said():
+    data, _ = sparse_regression(4, 8, 2, 1)
+    setting = pt.Setting(data, pt.SignedSquares(0.1), pt.Squared())
+    reference = pt.minimum_potential(data, q_alpha(0.1, 8)).weight
+    loose, usual = (pt.train(setting, pt.GradientFlow(tolerance=tolerance)) for tolerance in (1e-3, 1e-7))
+    assert len(loose) < 0.5 * len(usual)
+    assert usual.weight() == pytest.approx(reference, abs=1e-9)
+    with pytest.warns(pt.PenchantWarning, match=r"clock \(RelativeDrop\), order"):
+        pt.train(setting, pt.GradientFlow(pt.RelativeDrop(), order=8), steps=3)

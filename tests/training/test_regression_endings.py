@@ -92,3 +92,41 @@ def test_a_parameter_that_changed_sign_leaves_the_verdict_open():
     verdict = pt.judge(pt.predict(setting, rule), run)
     assert verdict.outcome is pt.Outcome.undecided
     assert "through 0" in verdict.inequality
+
+
+def test_tiny_starts_leave_zero_by_descent_and_say_where_float64_ends():
+    """w+ w- hardly leaves the square of the start: 1e-200 is within reach of float64, 1e-400 is not."""
+    data = pt.Regression([[1.0, 0.5]], [1.0])
+    rule = pt.gradient_descent(0.05)
+    small, smaller = (
+        pt.train(pt.Setting(data, pt.SignedSquares(alpha), pt.Squared()), rule, steps=20_000)
+        for alpha in (1e-100, 1e-200)
+    )
+    assert small.weight() == pytest.approx([1.0, 0.0], abs=1e-6)
+    assert small.status is pt.Status.settled
+    assert smaller.status is pt.Status.coordinate_underflow
+    assert "GradientFlow" in smaller.ending
+
+
+def test_the_gradient_norm_of_a_tiny_start_is_known():
+    setting = pt.Setting(pt.Regression([[3.0, 4.0]], [1.0]), pt.Squares(1e-200), pt.Squared())
+    reading = pt.read(setting, setting.start())
+    assert float(reading.log_slope_norm) == pytest.approx(np.log(2 * 5.0) - 200 * np.log(10), rel=1e-13)
+
+
+@pytest.mark.filterwarnings("ignore::penchant.errors.PenchantWarning")
+def test_the_flow_from_a_tiny_start_ends_by_itself_and_is_confirmed():
+    """From 1e-30 the slowest coefficients relax just above rounding; from 1e-200 parameters underflow without harm."""
+    rng = np.random.default_rng(7)
+    inputs, weight = rng.standard_normal((5, 12)), np.zeros(12)
+    weight[[1, 4]] = [2.0, -1.0]
+    data = pt.Regression(inputs, inputs @ weight)
+    for alpha, ending in ((1e-30, pt.Status.settled), (1e-200, pt.Status.resolution_exhausted)):
+        setting = pt.Setting(data, pt.SignedSquares(alpha), pt.Squared())
+        run = pt.train(setting, pt.GradientFlow())
+        assert run.status is ending
+        assert len(run) < 1_000
+        assert run.weight() == pytest.approx(pt.minimum_potential(data, pt.q_alpha(alpha, 12)).weight, abs=1e-8)
+        verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
+        assert verdict.outcome is pt.Outcome.confirmed
+        assert "also that of: l1" in verdict.detail

@@ -7,7 +7,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -15,11 +14,22 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from ..errors import ArgumentError, NotSeparableError
 from ..references.euclidean_margin import max_margin
 from ..references.interpolation import minimum_norm, minimum_potential
+from ..references.logistic import logistic_limit
 from ..settings.classification import Classification
 from ..settings.potentials import q_alpha
 from ..settings.regression import Regression
 
-_NEWTON = 100
+
+def _centre(values: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Values without their mean, and the mean.
+
+    Twice: the first mean is rounded, and what that leaves in every row, small as it is against the mean, would count as a
+    direction of its own once the mean is 1e4 times the spread.
+    """
+    mean = values.mean(axis=0)
+    centred = values - mean
+    left = centred.mean(axis=0)
+    return centred - left, mean + left
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
@@ -36,8 +46,8 @@ class _LinearRegressor(RegressorMixin, BaseEstimator):
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
         if not self.fit_intercept:
             return X, np.asarray(y, float), np.zeros(X.shape[1]), 0.0
-        means, level = X.mean(axis=0), float(np.mean(y))
-        return X - means, np.asarray(y, float) - level, means, level
+        (inputs, means), (targets, level) = _centre(X), _centre(np.asarray(y, float))
+        return inputs, targets, means, float(level)
 
     def _finish(self, found: Any, means: np.ndarray, level: float) -> None:
         self.coef_, self.bracket_ = found.weight, found.bracket
@@ -98,8 +108,10 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     """What gradient descent on the logistic loss selects, for two classes: on separable data the maximum margin.
 
     With `fit_intercept` a constant column is added, so the intercept counts in the norm, as it does in training. On data that no
-    hyperplane separates training converges to the minimiser of the logistic loss instead: then `separable_` is False, `margin_`
-    is 0 and `proof_` holds the convex combination of inputs that proves it. `not_separable="raise"` makes that an error.
+    hyperplane separates `separable_` is False, `margin_` is 0 and `proof_` holds the convex combination of inputs that proves it
+    (`not_separable="raise"` makes that an error). Training then converges to the minimiser of the logistic loss, if there is one.
+    Where some samples can be separated without hurting the others there is none: training goes on as v + u log t, `direction_` is
+    u (otherwise None), and the coefficients are the first point of that line at which all those samples have margin 1.
 
     >>> model = MaxMarginClassifier(fit_intercept=False).fit([[2.0, 0.0], [0.0, 1.0], [-2.0, 0.0]], ["b", "b", "a"])
     >>> model.coef_.round(6).tolist(), model.predict([[-1.0, 0.2]]).tolist()
@@ -141,8 +153,11 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
             if self.not_separable == "raise":
                 raise
             self.separable_, self.margin_, self.proof_, self.bracket_ = False, 0.0, error.weights, None
-            return logistic_minimiser(labels[:, None] * inputs)
+            limit = logistic_limit(labels[:, None] * inputs)
+            self.direction_ = limit.direction if limit.separated.any() else None
+            return limit.reached(labels[:, None] * inputs)
         self.separable_, self.margin_, self.proof_, self.bracket_ = True, found.margin, None, found.bracket
+        self.direction_ = None
         return found.weight
 
     def decision_function(self, X: Any) -> np.ndarray:
@@ -153,21 +168,3 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         score = self.decision_function(X)
         return self.classes_[(score > 0).astype(int)]
-
-
-def logistic_minimiser(signed: np.ndarray) -> np.ndarray:
-    """The least minimiser of sum log(1 + exp(-<z, w>)) by damped Newton steps; for data that are not separable."""
-    weight = np.zeros(signed.shape[1])
-    loss = lambda w: float(np.logaddexp(0, -signed @ w).sum())
-    for _ in range(_NEWTON):
-        share = expit(-signed @ weight)
-        slope = share @ signed
-        hessian = (signed.T * (share * (1 - share))) @ signed
-        step = np.linalg.lstsq(hessian, slope, rcond=1e-12)[0]
-        decrease, length = float(slope @ step), 1.0
-        if decrease <= 1e-20 * len(signed):
-            break
-        while length > 1e-8 and loss(weight + length * step) > loss(weight) - 0.25 * length * decrease:
-            length /= 2
-        weight = weight + length * step
-    return weight

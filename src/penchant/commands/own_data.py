@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
-from ..references.base import Solution
+from ..references.base import Interpolant, Solution
 from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import Direct, Gram
+from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 from ..studies import own_data
+from ..studies.own_regression import what_is_least, what_log_excess_is
 from ..theorems import catalogue
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, certified
@@ -42,7 +44,7 @@ def describe_prediction(prediction: Prediction) -> dict:
             "value": found.value,
             "lower": found.bracket.lower,
             "upper": found.bracket.upper,
-            **({"margin": found.margin} if isinstance(found, Solution) else {"resolved": found.resolved}),
+            **({"margin": found.margin} if isinstance(found, Solution) else _interpolant(prediction)),
         },
         "rate": prediction.rate,
         "notes": list(prediction.notes),
@@ -82,6 +84,13 @@ def _print_limit(content: dict) -> None:
         )
 
 
+def _interpolant(prediction: Prediction) -> dict:
+    """What only the reference of a regression has; other references without a margin say at least whether they are resolved."""
+    found = prediction.reference
+    least = {"least": what_is_least(prediction.setting, prediction.start)} if isinstance(found, Interpolant) else {}
+    return {"resolved": found.resolved, **least}
+
+
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
     setting, start = setting_and_start(options)
@@ -118,7 +127,7 @@ def print_prediction(content: dict) -> None:
     what = (
         f"minimum {reference['norm']} norm with margins >= 1"
         if classified
-        else f"interpolant of least {reference['norm']}"
+        else f"interpolant of least {reference['least']}"
     )
     print(
         f"reference  {what}: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
@@ -164,16 +173,17 @@ def train(options: Namespace) -> dict:
     limit = detect_limit(run) if isinstance(setting.data, TokenSelection | DiagonalTokens) else None
     content = {
         "status": run.status.name,
-        "message": run.status.message,
+        "message": run.ending,
         "steps": int(run.steps[-1]),
         **_loss(run, separable),
         "log_time": float(run.log_time[-1]),
-        "margin": float(run.smallest_margin()[-1]),
+        **own_data.outcome(run),
         **_norms(run, prediction),
         "directions": own_data.directions(prediction, run),
         "bracket": {
             "lower": max(one.lower for one in found.values()),
             "upper": next(iter(found.values())).upper,
+            "of": own_data.what_is_bounded(run),
             **{kind: one.lower for kind, one in found.items()},
         },
         **({} if limit is None else describe_limit(limit)),
@@ -197,7 +207,9 @@ def train(options: Namespace) -> dict:
 def _loss(run: Trajectory, separable: bool) -> dict:
     """The loss at the end, and above what it is counted: an infimum that the data keep out of reach is not that of the run."""
     floor, log_excess = run.setting.infimum(), float(run.log_excess[-1])
-    if separable or floor.attained:
+    if isinstance(run.setting.data, Regression):
+        text = what_log_excess_is(run)
+    elif separable or floor.attained:
         text = "log(L - L*)"
     elif floor.value == 0:
         text = "log L: no weight has only positive margins, so L* > 0 is not known"
@@ -236,23 +248,23 @@ def print_run(content: dict) -> None:
     print(f"status     {content['status']}: {content['message']}")
     name, _, why = content["log_excess_is"].partition(":")
     loss = f", log L {content['log_loss']:.8g}" if why and name != "log L" else ""
+    reached = f"margin {content['margin']:.6g}" if "margin" in content else f"residual {content['residual']:.3g}"
     norms = [f"{content.get('norm_is', 'norm')} {content['norm']:.6g}"]
     norms += [f"{norm} norm of W {value:.6g}" for norm, value in content.get("weight_norm", {}).items()]
     print(
-        f"run        {content['steps']} steps, {name} {content['log_excess']:.8g}{loss}, log time {content['log_time']:.8g}, margin {content['margin']:.6g}, {', '.join(norms)}"
+        f"run        {content['steps']} steps, {name} {content['log_excess']:.8g}{loss}, log time {content['log_time']:.8g}, {reached}, {', '.join(norms)}"
     )
+    if why:
+        print(f"note       {content['log_excess_is']}")
     if content["prediction"] is not None:
         print_hypotheses([one for one in content["prediction"]["hypotheses"] if one["holds"] is False])
-    found = content["prediction"]
-    measure = "1 - corr" if found is None or "margin" in found["reference"] else "relative distance"
+    measure = "1 - corr" if "margin" in content else "relative distance"
     for name, value in content["directions"].items():
         print(f"direction  {measure} to {name}: {value:.4g}")
-    bracket = content["bracket"]
-    print(
-        f"bracket    {'best norm with margins >= 1' if measure == '1 - corr' else 'least potential'} in [{bracket['lower']:.10g}, {bracket['upper']:.10g}], certified by the run itself"
-    )
-    if "window" in bracket:
-        print("           " + ", ".join(f"{kind} multipliers {bracket[kind]:.6g}" for kind in KINDS))
+    found = content["bracket"]
+    print(f"bracket    {found['of']} in [{found['lower']:.10g}, {found['upper']:.10g}], certified by the run itself")
+    if "window" in found:
+        print("           " + ", ".join(f"{kind} multipliers {found[kind]:.6g}" for kind in KINDS))
     if "limit" in content:
         _print_limit(content)
     print(

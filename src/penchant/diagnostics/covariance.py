@@ -9,51 +9,79 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
-from ..errors import ArgumentError, StepSizeError
+from ..errors import ArgumentError, StepSizeError, warn
 from ..settings.check import real_array, symmetric_matrix
 
 _DENSE = 40  # columns up to which the system of d^2 unknowns is written out
 _ITERATIONS = 2_000
+_FLAT = 1e-14  # eigenvalues and walks below this fraction of the largest are rounding
 
 
 def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int = np.inf) -> np.ndarray:
-    """Covariance after `steps` steps from a fixed point (for ever by default; infinite along noisy flat directions).
+    """Covariance after `steps` steps from a fixed point; for ever by default, with infinite entries where noise walks along flat directions.
 
     >>> noisy_covariance([[2.0]], [[0.49]], 0.1).round(7).tolist()                    # eta sigma^2 / (lambda (2 - eta lambda))
     [[0.0136111]]
     """
-    hessian, noise = (
-        symmetric_matrix(hessian, "hessian", "noisy_covariance"),
-        symmetric_matrix(noise, "noise", "noisy_covariance"),
-    )
-    if not step > 0:
-        raise ArgumentError("step", "noisy_covariance", "positive", step)
-    sizes, basis = np.linalg.eigh(hessian)
+    hessian, noise = _quadratic(hessian, noise, step, "noisy_covariance")
+    if not (steps >= 0 and (np.isinf(steps) or steps == int(steps))):
+        raise ArgumentError("steps", "noisy_covariance", "a nonnegative whole number, or infinite", steps)
+    sizes, basis, flat = _curvatures(hessian)
     if step * sizes[-1] >= 2:
         raise StepSizeError(step, 2 / sizes[-1], "step * largest eigenvalue must be below 2")
-    turned = basis.T @ noise @ basis
-    decay = step * (sizes[:, None] + sizes) - step**2 * np.outer(sizes, sizes)  # 1 - rho_i rho_j
-    flat = decay <= 1e-14
-    if np.isinf(steps):
-        safe = np.where(flat, 1.0, decay)
-        walk = np.where(np.abs(turned) > 1e-14 * np.abs(noise).max(), np.where(turned > 0, np.inf, -np.inf), 0.0)
-        found = np.where(flat, walk, step**2 * turned / safe)
-        return basis @ found @ basis.T if np.isfinite(found).all() else np.full_like(found, np.inf)
-    with np.errstate(divide="ignore"):
-        log_power = steps * np.log(np.abs(1 - decay))
-    positive = (1 - decay > 0) | (steps % 2 == 0)
-    power = np.where(positive, -np.expm1(log_power), 1 + np.exp(log_power))
-    return basis @ (step**2 * turned * np.where(flat, steps, power / np.where(flat, 1.0, decay))) @ basis.T
+    turned, walking = basis.T @ noise @ basis, np.outer(flat, flat)
+    decay = np.where(walking, 1.0, _decay(step * sizes))
+    if np.isfinite(steps):
+        found = np.where(walking, float(steps), _lost(decay, steps) / decay)
+        return basis @ (step**2 * turned * found) @ basis.T
+    found = basis @ np.where(walking, 0.0, step**2 * turned / decay) @ basis.T
+    walk = basis @ np.where(walking, turned, 0.0) @ basis.T  # what every step adds
+    return np.where(np.abs(walk) > _FLAT * np.abs(noise).max(), np.copysign(np.inf, walk), found)
+
+
+def _quadratic(hessian: Any, noise: Any, step: float, owner: str) -> tuple[np.ndarray, np.ndarray]:
+    """Hessian and noise of one shape, and a positive step, or an error that names what is not."""
+    hessian, noise = symmetric_matrix(hessian, "hessian", owner), symmetric_matrix(noise, "noise", owner)
+    if noise.shape != hessian.shape:
+        raise ArgumentError("noise", owner, f"of the shape of the Hessian, {hessian.shape}", f"shape {noise.shape}")
+    if not 0 < step < np.inf:
+        raise ArgumentError("step", owner, "positive and finite", step)
+    return hessian, noise
+
+
+def _curvatures(hessian: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eigenvalues, eigenvectors and which directions are flat: to the rounding of the decomposition, exactly for a diagonal matrix."""
+    if not (hessian - np.diag(np.diag(hessian))).any():
+        order = np.argsort(np.diag(hessian))
+        sizes, basis, least = np.diag(hessian)[order], np.eye(len(hessian))[:, order], 0.0
+    else:
+        sizes, basis = np.linalg.eigh(hessian)
+        least = _FLAT * sizes[-1]
+    flat = sizes <= least
+    return np.where(flat, 0.0, sizes), basis, flat
+
+
+def _decay(load: np.ndarray) -> np.ndarray:
+    """1 - (1 - a)(1 - b) for all pairs of loads in [0, 2), free of cancellation: a + b - ab is the same function of 2 - a and 2 - b."""
+    folded = np.where(load > 1, 2 - load, load)
+    same = (load[:, None] > 1) == (load > 1)
+    total, product = folded[:, None] + folded, np.outer(folded, folded)
+    return np.where(same, total - product, 2 - total + product)
+
+
+def _lost(decay: np.ndarray, steps: float | int) -> np.ndarray:
+    """1 - (1 - decay)^steps, to the last digit also for a decay of 1e-20."""
+    base = np.where(decay < 1, np.log1p(-np.minimum(decay, 0.5)), 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        power = np.where(decay <= 0.5, steps * base, steps * np.log(np.abs(1 - decay)))
+    if steps == 0:
+        return np.zeros_like(decay)
+    return np.where((decay < 1) | (steps % 2 == 0), -np.expm1(power), 1 + np.exp(power))
 
 
 def diffusion_covariance(hessian: Any, noise: Any, step: float) -> np.ndarray:
     """The Ornstein-Uhlenbeck limit: S with A S + S A = step * noise. A must be positive definite."""
-    hessian, noise = (
-        symmetric_matrix(hessian, "hessian", "diffusion_covariance"),
-        symmetric_matrix(noise, "noise", "diffusion_covariance"),
-    )
-    if not step > 0:
-        raise ArgumentError("step", "diffusion_covariance", "positive", step)
+    hessian, noise = _quadratic(hessian, noise, step, "diffusion_covariance")
     sizes, basis = np.linalg.eigh(hessian)
     if sizes[0] <= 0:
         raise ArgumentError(
@@ -82,6 +110,11 @@ def sample_covariance(inputs: Any, targets: Any, step: float) -> np.ndarray:
     rows, basis = left[:, live] * sizes[live], right[live]  # the inputs in the directions that they have
     residual = targets - left[:, live] @ (left[:, live].T @ targets)
     source = step**2 / len(rows) * (rows * residual[:, None] ** 2).T @ rows
+    if len(basis) > _DENSE:
+        warn(
+            f"The covariance has {len(basis) ** 2} unknowns: too many for a dense system, so it is solved by conjugate gradients, "
+            "to a relative residual of 1e-10 at worst."
+        )
     solve = _dense_moments if len(basis) <= _DENSE else _free_moments
     return basis.T @ solve(rows, step, source) @ basis
 

@@ -2,6 +2,7 @@
 
 from itertools import combinations, islice
 from math import comb
+from numbers import Integral
 from typing import Any
 
 import equinox as eqx
@@ -27,12 +28,13 @@ class Isometry(eqx.Module):
     support: tuple[int, ...]
 
 
-def restricted_isometry(inputs: Any, sparsity: int, seed: int = 0, *, most: int | None = None) -> Isometry:
+def restricted_isometry(inputs: Any, sparsity: Any, seed: int = 0, *, most: int | None = None) -> Isometry:
     """Bounds on delta_s = max over supports T of size s of |A_TT - I|, with A = X'X/n; exact with at most `most` supports (1e6 by default)."""
     inputs = real_array(inputs, "inputs", "restricted_isometry", "(n, d)", 2)
     n, d = inputs.shape
-    if not 1 <= sparsity <= d:
-        raise ArgumentError("sparsity", "restricted_isometry", f"between 1 and {d}", sparsity)
+    if not (isinstance(sparsity, Integral) and 1 <= sparsity <= d):
+        raise ArgumentError("sparsity", "restricted_isometry", f"an integer between 1 and {d}", repr(sparsity))
+    sparsity = int(sparsity)
     excess = inputs.T @ inputs / n - np.eye(d)
     if comb(d, sparsity) <= (_ENUMERATED if most is None else most):
         support = _enumerate(excess, sparsity)

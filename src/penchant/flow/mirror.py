@@ -13,15 +13,21 @@ import jax
 import numpy as np
 from scipy.integrate import Radau
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from ..reading import read
 from ..training.events import Limits, flow_only
 from ..training.status import Status
+from .clocks import LogTime
 
 _FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
 _RESOLUTION = 1e-4  # relative error of the small coefficients beyond which noise, not the flow, would be followed
 _FIRST = 1e-6  # the first point, as a fraction of the shortest time scale of the start
 _STEPS = 5_000
+_SHARE = 10.0  # of a tolerance, in units of what rounding does in its direction
+_AUDIBLE = 1e-2  # rounding above this fraction of the tolerance is felt
+_TURN = 1.0  # in log t, between two choices of coordinates
+_FAST = 1e6  # relaxations per unit of log t above which a direction is at its equilibrium
+_FINER = 0.1  # tolerance of the dual variable, which stands in an exponent, over that of the flow
 _AT_REST = 1e3  # relaxation times of the slowest direction after which the flow has nowhere to go
 
 
@@ -88,6 +94,53 @@ class _Field:
         return self.rounding(dual) * self.pace * np.exp(log_time) / max(slowest, 1.0)
 
 
+class _Frame:
+    """Coordinates for the integrator, in which rounding can be heard direction by direction.
+
+    The drift that rounding causes is large only along the directions that relax slowly. Once it is felt, the dual variable is
+    turned to the eigenvectors of the Jacobian, so that the fast directions keep their tolerance while the slow ones are not
+    asked for less than the rounding: no step length would meet that.
+    """
+
+    def __init__(self, field: _Field, basis: np.ndarray, since: float, *, tuned: bool = False):
+        self.field, self.basis, self.since, self.tuned = field, basis, since, tuned
+
+    def turned(self, log_time: float, dual: np.ndarray) -> "_Frame":
+        return _Frame(self.field, np.linalg.eigh(-self.field.jacobian(log_time, dual))[1], log_time, tuned=True)
+
+    def dual(self, point: np.ndarray) -> np.ndarray:
+        return self.basis @ point
+
+    def record(self, log_time: float, point: np.ndarray) -> tuple[float, np.ndarray]:
+        """A point of the path; in turned coordinates, where the inner iteration is coarse, with its fast directions at their equilibrium."""
+        dual = self.dual(point)
+        if not self.tuned:
+            return log_time, dual
+        pace, basis = np.linalg.eigh(-self.field.jacobian(log_time, dual))
+        fast = pace > (_AT_REST if pace[len(dual) - self.field.rank] > _AT_REST else _FAST)
+        push = basis.T @ self.field.velocity(log_time, dual)
+        return log_time, dual + basis @ np.where(fast, push / np.where(fast, pace, 1.0), 0.0)
+
+    def solver(
+        self, begin: float, dual: np.ndarray, end: float, rtol: float, atol: float, step: float | None = None
+    ) -> Radau:
+        velocity = lambda x, y: self.basis.T @ self.field.velocity(x, self.basis @ y)
+        jacobian = lambda x, y: self.basis.T @ self.field.jacobian(x, self.basis @ y) @ self.basis
+        first = None if step is None else min(step, end - begin)
+        point = self.basis.T @ dual
+        found = Radau(velocity, begin, point, end, rtol=rtol, atol=atol, jac=jacobian, first_step=first)
+        self.inner = found.newton_tol
+        return found
+
+    def heed(self, solver: Radau, base: float) -> None:
+        """Tolerances no finer than what rounding leaves, for the error of a step and for its inner iteration."""
+        dual = self.dual(solver.y)
+        pace = -np.einsum("ij,ik,kj->j", self.basis, self.field.jacobian(float(solver.t), dual), self.basis)
+        noise = self.field.noise(float(solver.t), dual, 1.0) / np.maximum(pace, 1.0)
+        solver.atol = base + _SHARE * noise
+        solver.newton_tol = max(self.inner, 3 * float((noise / solver.atol).max()))
+
+
 def follow_dual(
     setting: Any,
     start: Any = None,
@@ -120,30 +173,37 @@ def follow_dual(
     if end <= begin or not np.any(first):
         return _path(rows, Status.reached_target if np.any(first) else Status.settled, 0)
     scale = float(np.abs(first).max())
-    solver = Radau(field.velocity, begin, first, end, rtol=tolerance, atol=tolerance * scale, jac=field.jacobian)
+    frame = _Frame(field, np.eye(len(first)), begin)
+    solver = frame.solver(begin, first, end, tolerance, tolerance * scale)
     status, count = Status.running, 0
     while status is Status.running:
         with np.errstate(over="ignore", invalid="ignore"):  # trial points of rejected steps may overflow
             solver.step()
         count += 1
-        rows += _records(solver, wanted)
-        slowest = field.slowest(float(solver.t), solver.y)
-        noise = field.noise(float(solver.t), solver.y, slowest)
-        # The integrator must not chase rounding: no step length would meet a tolerance below it.
-        solver.atol = tolerance * max(scale, float(np.abs(solver.y).max())) + noise
-        if np.log(field.half_scale) + 2 * np.log(np.linalg.norm(field.residual(solver.y))) <= log_excess:
+        rows += _records(frame, solver, wanted)
+        now, dual = float(solver.t), frame.dual(solver.y)
+        slowest = field.slowest(now, dual)
+        noise = field.noise(now, dual, slowest)
+        base = tolerance * max(scale, float(np.abs(dual).max()))
+        if solver.status == "running" and noise > _AUDIBLE * base and now > frame.since + _TURN:
+            frame = frame.turned(now, dual)
+            solver = frame.solver(now, dual, end, tolerance, base, solver.h_abs)
+        frame.heed(solver, base)
+        if np.log(field.half_scale) + 2 * np.log(np.linalg.norm(field.residual(dual))) <= log_excess:
             status = Status.reached_target
             break
-        status = _ending(field, solver, noise, slowest, count, _STEPS if steps is None else steps)
+        status = _ending(field, solver, dual, noise, slowest, count, _STEPS if steps is None else steps)
     if wanted is not None:  # at rest: later records repeat the last point
-        rows += [(x, solver.y.copy()) for x in wanted[wanted > max(rows[-1][0], solver.t)]]
+        rows += [(x, frame.record(float(solver.t), solver.y)[1]) for x in wanted[wanted > max(rows[-1][0], solver.t)]]
     return _path(rows, status, count)
 
 
-def _ending(field: _Field, solver: Radau, noise: float, slowest: float, count: int, most: int) -> Status:
+def _ending(
+    field: _Field, solver: Radau, dual: np.ndarray, noise: float, slowest: float, count: int, most: int
+) -> Status:
     if solver.status == "failed":
         return Status.step_failed
-    at_rest = slowest > _AT_REST or np.linalg.norm(field.residual(solver.y)) <= _FLOOR * field.rounding(solver.y)
+    at_rest = slowest > _AT_REST or np.linalg.norm(field.residual(dual)) <= _FLOOR * field.rounding(dual)
     if at_rest:
         return Status.settled
     if solver.status == "finished":
@@ -153,12 +213,12 @@ def _ending(field: _Field, solver: Radau, noise: float, slowest: float, count: i
     return Status.out_of_steps if count >= most else Status.running
 
 
-def _records(solver: Radau, wanted: np.ndarray | None) -> list[tuple[float, np.ndarray]]:
+def _records(frame: _Frame, solver: Radau, wanted: np.ndarray | None) -> list[tuple[float, np.ndarray]]:
     if wanted is None:
-        return [(float(solver.t), solver.y.copy())]
+        return [frame.record(float(solver.t), solver.y)]
     inside = wanted[(wanted > solver.t_old) & (wanted <= solver.t)]
     dense = solver.dense_output() if len(inside) else None
-    return [(float(x), np.asarray(dense(x))) for x in inside] if dense is not None else []
+    return [frame.record(float(x), np.asarray(dense(x))) for x in inside] if dense is not None else []
 
 
 def _path(rows: list[tuple[float, np.ndarray]], status: Status, steps: int) -> DualPath:
@@ -168,6 +228,19 @@ def _path(rows: list[tuple[float, np.ndarray]], status: Status, steps: int) -> D
 _read_all = eqx.filter_jit(
     lambda setting, params: jax.vmap(lambda one: (read(setting, one), setting.norm(one)))(params)
 )
+
+
+def _warn_of_unused(flow: Any) -> None:
+    """The dual flow has one clock and one integrator; settings of the flow in margin space that are not its own do nothing here."""
+    usual = type(flow)()
+    unused = [name for name in ("order", "margin_tolerance") if getattr(flow, name) != getattr(usual, name)]
+    if not isinstance(flow.clock, type(usual.clock) | LogTime):
+        unused = [f"clock ({type(flow.clock).__name__})", *unused]
+    if unused:
+        warn(
+            f"GradientFlow on a regression is integrated in its dual variable and in log t: {', '.join(unused)} of the flow "
+            "without effect. `tolerance` counts."
+        )
 
 
 def follow_regression(
@@ -183,14 +256,14 @@ def follow_regression(
         raise ArgumentError(
             "recorder", "train on Regression", "Levels('log_time', ...)", f"Levels('{recorder.quantity}', ...)"
         )
-    tolerance = min(float(flow.tolerance), 1e-8)
+    _warn_of_unused(flow)
     path = follow_dual(
         setting,
         start,
         log_times=None if recorder is None else recorder.values,
         until=float(levels.log_time),
         log_excess=float(levels.log_excess),
-        tolerance=tolerance,
+        tolerance=_FINER * float(flow.tolerance),
         steps=steps,
     )
     potential = setting.parametrisation.potential(start)
@@ -198,11 +271,13 @@ def follow_regression(
         [setting.parametrisation.moved(start, dual @ np.asarray(setting.data.inputs)) for dual in path.dual]
     )
     readings, norm = jax.tree.map(np.asarray, _read_all(setting, params))
+    with np.errstate(invalid="ignore"):  # a start that fits exactly has no slope
+        log_slope = readings.log_scale + readings.log_slope_norm - readings.log_excess
     series = {
         "steps": np.arange(len(params)),
         "log_time": path.log_time,
         "log_excess": readings.log_excess,
-        "log_slope": readings.log_scale + readings.log_slope_norm - readings.log_excess,
+        "log_slope": log_slope,
         "norm": norm,
         "margins": readings.margins,
         "weights": readings.weights,

@@ -59,8 +59,10 @@ margins = eqx.filter_jit(lambda data, weight: data.margins(weight))  # compiled 
 adjoint = eqx.filter_jit(lambda data, coefficients: data.adjoint(coefficients))
 
 
-def bracket(data: Any, primal: Any, dual: Any, norm: Norm | None = None) -> Bracket:
+def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
     """Bounds on min ||W|| subject to margins >= 1, from any weight `primal` and any multipliers `dual`.
+
+    On a `Regression` the constraints are the targets, X theta = y, and `norm` may be a potential (`interpolation_bracket`).
 
     Weak duality: for lam >= 0 and any feasible W, sum(lam) <= sum(lam * margins(W)) = <V, W> <= ||V||_dual ||W|| with
     V = sum_k lam_k Z_k. Negative multipliers are clipped to 0, which keeps the bound and shows in `negativity`.
@@ -72,6 +74,10 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Norm | None = None) -> Brac
     (0.8944, 1.4142)
     """
     norm = Euclidean() if norm is None else norm
+    if hasattr(data, "fitted"):
+        from .interpolation_bracket import interpolation_bracket  # it is built on this file
+
+        return interpolation_bracket(data, primal, dual, norm)
     weight, dual = np.asarray(primal, float), np.asarray(dual, float)
     active = data.constrained()
     if weight.shape != data.weight_shape:

@@ -12,16 +12,18 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 from scipy.linalg import qr, solve_triangular
-from scipy.optimize import linprog
 
 from ..errors import ArgumentError, InterpolationError, PenchantError
 from .base import Interpolant
 from .bracket import Euclidean
 from .interpolation_bracket import interpolation_bracket
+from .linear_programs import against_nonnegative, least_l1
+from .nonnegative_potential import nonnegative_path
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
 _PATIENCE, _NEWTON = 8, 200
+_SOLVED = 1e-8  # relative residual of a linear program above which it is not solved
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
 
 
@@ -79,8 +81,8 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     )
     across = left.T @ (targets - inputs @ start) / sizes
     step, dual = across @ right, left @ (across / sizes)
-    shifted = _Shifted(inputs, targets - inputs @ start)
-    return Interpolant("l2", start + step, dual, interpolation_bracket(shifted, step, dual, Euclidean()))
+    bounds = interpolation_bracket(shifted(inputs, targets, start), step, dual, Euclidean())
+    return Interpolant("l2", start + step, dual, bounds)
 
 
 class _Shifted(eqx.Module):
@@ -90,37 +92,48 @@ class _Shifted(eqx.Module):
     fitted: np.ndarray
 
 
+def shifted(inputs: np.ndarray, fitted: np.ndarray, start: np.ndarray) -> _Shifted:
+    """The problem in the displacement from `start`: its least norm is the least distance to the start."""
+    return _Shifted(inputs, fitted - inputs @ start)
+
+
 def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) -> Interpolant:
     """min sum of c_j |theta_j| subject to X theta = y (c = 1 by default), a linear program solved by HiGHS.
 
     >>> import penchant as pt
-    >>> basis_pursuit(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])).weight.tolist()
+    >>> basis_pursuit(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])).weight.round(12).tolist()
     [0.0, 1.0, 0.0]
     """
     check_consistent(data)
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
     d = inputs.shape[1]
     costs = np.ones(d) if weights is None else np.asarray(weights, float)
-    if costs.shape != (d,) or not (costs > 0).all():
-        raise ArgumentError("weights", "basis_pursuit", f"{d} positive numbers", weights)
+    if costs.shape != (d,) or not ((costs > 0) & np.isfinite(costs)).all():
+        raise ArgumentError("weights", "basis_pursuit", f"{d} positive and finite numbers", weights)
     if nonnegative:
-        result = linprog(costs, A_eq=inputs, b_eq=targets, method="highs")
-    else:
-        result = linprog(np.tile(costs, 2), A_eq=np.hstack([inputs, -inputs]), b_eq=targets, method="highs")
-    if result.status == 2 and nonnegative:
-        raise _no_nonnegative(inputs, targets)
-    if not result.success:
-        raise PenchantError(f"The l1 program was not solved: {result.message}")
-    weight = result.x if nonnegative else result.x[:d] - result.x[d:]
+        check_nonnegative(data)
+    weight, dual = least_l1(inputs, targets, costs, nonnegative)
     norm = PositiveL1() if nonnegative else WeightedL1(costs)
-    dual = np.asarray(result.eqlin.marginals)
-    return Interpolant(norm.name, weight, dual, interpolation_bracket(data, weight, dual, norm))
+    found = interpolation_bracket(data, weight, dual, norm)
+    if not found.infeasibility <= _SOLVED:
+        raise PenchantError(
+            f"The l1 program was not solved: its solution leaves a relative residual of {found.infeasibility:.1g}.\n"
+            "  Usual cause: inputs so ill-conditioned that float64 does not tell dependent samples from independent ones."
+        )
+    return Interpolant(norm.name, weight, dual, found)
 
 
-def _no_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> InterpolationError:
-    """The error for targets that no nonnegative weight reaches, with mu such that X' mu >= 0 and <mu, y> < 0."""
-    proof = linprog(targets, A_ub=-inputs.T, b_ub=np.zeros(inputs.shape[1]), bounds=(-1, 1), method="highs").x
-    return InterpolationError(proof, float(targets @ proof), nonnegative=True)
+def reachable(data: Any) -> bool:
+    """Whether some nonnegative weight reaches the least-squares fit of the targets."""
+    return against_nonnegative(np.asarray(data.inputs), np.asarray(data.fitted)) is None
+
+
+def check_nonnegative(data: Any) -> None:
+    """Raise, with a proof, unless some nonnegative weight interpolates the targets."""
+    inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
+    proof = against_nonnegative(inputs, targets)
+    if proof is not None:
+        raise InterpolationError(proof, float(targets @ proof), nonnegative=True)
 
 
 def minimum_potential(data: Any, potential: Any) -> Interpolant:
@@ -139,13 +152,20 @@ def minimum_potential(data: Any, potential: Any) -> Interpolant:
 def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.ndarray) -> list[Interpolant]:
     """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
     check_consistent(data)
+    coordinates = len(potential.start if potential.name == "l2" else potential.levels)
+    if coordinates != data.inputs.shape[1]:
+        wanted = f"one of {data.inputs.shape[1]} coordinates, as many as the inputs have"
+        raise ArgumentError("potential", "minimum_potential", wanted, f"{coordinates} coordinates")
     factors = [float(factor) for factor in log_factors]
     if potential.name == "l2":
         return [minimum_norm(data, potential.scaled(factor).start) for factor in factors]
+    wanted = sorted(set(factors), reverse=True)
     if potential.nonnegative:
-        basis_pursuit(data, nonnegative=True)  # raises, with a proof, if there is no nonnegative interpolant
-    solver, wanted = _Path(data, potential), sorted(set(factors), reverse=True)
-    found = {factor: solver.advance(factor) for factor in wanted}
+        check_nonnegative(data)
+        found = nonnegative_path(_Path, data, potential, wanted)
+    else:
+        solver = _Path(data, potential)
+        found = {factor: solver.advance(factor) for factor in wanted}
     return [found[factor] for factor in factors]
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..errors import ArgumentError
 from .bracket import Bracket, Norm
 
 
@@ -30,9 +31,19 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> 
     projection, `negativity` of the smallest coefficient where weights must be nonnegative, `complementarity` the slack of
     Fenchel's inequality relative to f, `misalignment` the same relative to |theta| |X' nu| (for a norm). Both bounds are moved outward by
     the rounding of the sums that they are made of, so that lower <= upper.
+
+    >>> import penchant as pt
+    >>> from penchant.references.bracket import Euclidean
+    >>> data = pt.Regression([[1.0, 1.0]], [2.0])
+    >>> found = interpolation_bracket(data, primal=[2.0, 0.0], dual=[3.0], objective=Euclidean())     # the optimum is sqrt(2)
+    >>> round(found.lower, 4), round(found.upper, 4)
+    (1.4142, 2.0)
     """
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
     weight, dual = np.asarray(primal, float), np.asarray(dual, float)
+    for name, found, wanted in (("primal", weight, inputs.shape[1:]), ("dual", dual, targets.shape)):
+        if found.shape != wanted:
+            raise ArgumentError(name, "interpolation_bracket", f"of shape {wanted}", f"shape {found.shape}")
     pull = dual @ inputs
     residual = targets - inputs @ weight
     size = max(float(np.linalg.norm(targets)), np.finfo(float).tiny)
@@ -40,7 +51,7 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> 
     negativity = 0.0
     if _potential(objective):
         if objective.nonnegative:
-            negativity = float(max(0.0, -weight.min()) / np.abs(weight).max())
+            negativity = float(max(0.0, -weight.min()) / max(np.abs(weight).max(), np.finfo(float).tiny))
             repaired = np.where(
                 repaired < 0, np.where(repaired > -1e-13 * np.abs(repaired).max(), 0.0, repaired), repaired
             )

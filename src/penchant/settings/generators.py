@@ -145,7 +145,9 @@ def sparse_regression(
     >>> data.inputs.shape, weight.tolist()
     ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
-    _positive("sparse_regression", n=n, d=d, sparsity=sparsity, spare=d + 1 - sparsity)
+    _positive("sparse_regression", n=n, d=d, sparsity=sparsity)
+    if sparsity > d:
+        raise ArgumentError("sparsity", "sparse_regression", f"at most d = {d}", sparsity)
     rng = np.random.default_rng(seed)
     inputs = rng.standard_normal((n, d))
     if unit_columns:

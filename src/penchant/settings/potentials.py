@@ -8,6 +8,8 @@ $10^{-100}$ is as good as any other.
 """
 
 from abc import abstractmethod
+from numbers import Integral, Real
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -257,8 +259,10 @@ class HyperbolicEntropy(AbstractPotential):
         return HyperbolicEntropy(levels, self.shift)
 
 
-def q_alpha(alpha: float, d: int) -> HyperbolicEntropy:
-    """The potential of signed squares from the start w+ = w- = alpha."""
-    if not 0 < alpha < np.inf:
-        raise ArgumentError("alpha", "q_alpha", "positive and finite", alpha)
-    return HyperbolicEntropy(np.full(d, 2 * np.log(alpha)), np.zeros(d))
+def q_alpha(alpha: Any, d: Any) -> HyperbolicEntropy:
+    """The potential of signed squares from the start w+ = w- = alpha, in d coordinates."""
+    if not (isinstance(alpha, Real) and 0 < alpha < np.inf):
+        raise ArgumentError("alpha", "q_alpha", "a positive and finite number", repr(alpha))
+    if not (isinstance(d, Integral) and d > 0):
+        raise ArgumentError("d", "q_alpha", "a positive integer", repr(d))
+    return HyperbolicEntropy(np.full(int(d), 2 * np.log(float(alpha))), np.zeros(int(d)))

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -13,7 +14,10 @@ from .potentials import Entropy, HyperbolicEntropy
 
 
 def _check_alpha(alpha: Any, owner: str) -> Array:
-    value = jnp.asarray(alpha, float)
+    try:
+        value = jnp.asarray(alpha, float)
+    except (TypeError, ValueError):
+        raise ArgumentError("alpha", owner, "a positive number, or one per coordinate", repr(alpha)) from None
     if value.ndim > 1 or not bool(jnp.all((value > 0) & jnp.isfinite(value))):
         raise ArgumentError("alpha", owner, "positive and finite (zero is a critical point)", alpha)
     return value
@@ -24,6 +28,20 @@ def _positive_start(params: Any, owner: str) -> np.ndarray:
     if not (np.isfinite(start).all() and (start > 0).all()):
         raise ArgumentError("start", owner, "positive and finite in every entry", f"smallest entry {start.min():g}")
     return start
+
+
+def _spread(alpha: Array, data: Any, owner: str) -> Array:
+    """One start per coordinate of the weight."""
+    if alpha.ndim == 1 and alpha.shape != data.weight_shape:
+        wanted = f"one number, or one per coordinate of the weight ({data.weight_shape[0]})"
+        raise ArgumentError("alpha", owner, wanted, f"{len(alpha)} numbers")
+    return jnp.broadcast_to(alpha, data.weight_shape)
+
+
+def _weighted_gram(scales: Array, data: Any) -> Float[Array, "N N"]:
+    """Z diag(scales) Z' with the margin features Z as rows."""
+    rows = jax.vmap(data.adjoint)(jnp.eye(len(data.constrained())))
+    return (rows * scales[None]) @ rows.T
 
 
 class Squares(Euclidean):
@@ -39,7 +57,7 @@ class Squares(Euclidean):
 
     def zeros(self, data: Any) -> Array:
         """The start alpha: from zero itself no gradient ever leads away."""
-        return jnp.broadcast_to(self.alpha, data.weight_shape)
+        return _spread(self.alpha, data, "Squares")
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
         return jnp.asarray(scale * np.abs(rng.standard_normal(data.weight_shape)))
@@ -54,7 +72,7 @@ class Squares(Euclidean):
         return data.margins(params**2), lambda cotangent: 2 * params * data.adjoint(cotangent)
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
-        return (data.inputs * (4 * params**2)) @ data.inputs.T
+        return _weighted_gram(4 * params**2, data)
 
     def potential(self, start: Any) -> Entropy:
         """What gradient flow from `start` minimises."""
@@ -79,7 +97,7 @@ class SignedSquares(Euclidean):
 
     def zeros(self, data: Any) -> Array:
         """The start alpha: from zero itself no gradient ever leads away."""
-        return jnp.broadcast_to(self.alpha, (2, *data.weight_shape))
+        return jnp.stack([_spread(self.alpha, data, "SignedSquares")] * 2)
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
         return jnp.asarray(scale * np.abs(rng.standard_normal((2, *data.weight_shape))))
@@ -98,7 +116,7 @@ class SignedSquares(Euclidean):
         return data.margins(self.weight(params, data)), pull
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
-        return (data.inputs * (4 * (params**2).sum(axis=0))) @ data.inputs.T
+        return _weighted_gram(4 * (params**2).sum(axis=0), data)
 
     def potential(self, start: Any) -> HyperbolicEntropy:
         """What gradient flow from `start` minimises."""

@@ -16,6 +16,7 @@ from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, Certificates, brackets, certificates
+from ..theorems.interpolation import relative_residual
 from ..theorems.key_query import norm_of
 from ..theorems.selections import detect_limit
 from ..training.trajectory import Trajectory
@@ -49,6 +50,20 @@ def own_brackets(run: Trajectory, record: int = -1, prediction: Prediction | Non
 def own_bracket(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> Bracket:
     """The best of the certificates a run carries."""
     return max(own_brackets(run, record, prediction).values(), key=lambda one: one.lower)
+
+
+def what_is_bounded(run: Trajectory) -> str:
+    """The quantity that the run's own certificate bounds."""
+    if isinstance(run.setting.data, Regression):
+        return f"least {own_regression.what_is_least(run.setting, run.at(0))}"
+    return "best norm with margins >= 1"
+
+
+def outcome(run: Trajectory) -> dict[str, float]:
+    """How well the final weight fits: the smallest margin, or the relative residual of a regression."""
+    if isinstance(run.setting.data, Regression):
+        return {"residual": relative_residual(run.setting.data, run.margins[-1])}
+    return {"margin": float(run.smallest_margin()[-1])}
 
 
 def directions(prediction: Prediction | None, run: Trajectory) -> dict[str, float]:

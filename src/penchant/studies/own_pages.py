@@ -31,7 +31,7 @@ def summary(prediction: Prediction, run: Trajectory, rows: tuple, caption: str) 
         ("theorem", prediction.theorem.name),
         ("statement", prediction.theorem.statement),
         ("predicted rate", prediction.rate),
-        ("ending", f"{run.status.name}: {run.status.message}"),
+        ("ending", f"{run.status.name}: {run.ending}"),
     )
     return Table("summary", "Prediction and outcome", ("what", "value"), (*shared, *rows), caption)
 

@@ -5,10 +5,13 @@ from typing import Any
 import numpy as np
 
 from ..flow.flow import GradientFlow
-from ..references.bracket import Bracket
+from ..references.bracket import Bracket, Euclidean
+from ..references.interpolation import reachable, shifted
 from ..references.interpolation_bracket import interpolation_bracket
+from ..settings.base import Setting
+from ..settings.square_models import Squares
 from ..theorems.base import Prediction
-from ..theorems.interpolation import distance
+from ..theorems.interpolation import distance, own_potential, relative_residual
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from .base import Result
@@ -16,9 +19,29 @@ from .own_pages import assemble, axis, hypotheses, places, series, summary, wher
 
 
 def own_bracket(run: Trajectory, record: int = -1) -> Bracket:
-    """Bounds on the least potential from the run's own weight and accumulated residuals."""
-    potential = run.setting.parametrisation.potential(run.at(0))
-    return interpolation_bracket(run.setting.data, run.weight(record), potential.rate * run.dual[record], potential)
+    """Bounds on the least potential, or on the l2 distance to the start, from the run's own weight and accumulated residuals."""
+    data, weight, begin = run.setting.data, run.weight(record), run.weight(0)
+    potential = own_potential(run.setting, run.at(0))
+    if potential.name == "l2":
+        left = shifted(np.asarray(data.inputs), np.asarray(data.fitted), begin)
+        return interpolation_bracket(left, weight - begin, run.dual[record], Euclidean())
+    return interpolation_bracket(data, weight, potential.rate * run.dual[record], potential)
+
+
+def what_is_least(setting: Setting, start: Any) -> str:
+    """The quantity that the selected interpolant minimises, in words."""
+    potential = own_potential(setting, start)
+    if potential.name != "l2":
+        return potential.name
+    return "l2 distance to the start" if potential.start.any() else "l2 norm"
+
+
+def what_log_excess_is(run: Trajectory) -> str:
+    """log(L - L*), with the infimum where it is not 0 or where no weight of the parametrisation attains it."""
+    data, infimum = run.setting.data, run.setting.infimum().value
+    if isinstance(run.setting.parametrisation, Squares) and not reachable(data):
+        return "log(L - L*): L* is that of least squares, which no nonnegative weight attains"
+    return "log(L - L*)" if data.consistent else f"log(L - L*): no weight interpolates, L* = {infimum:.6g}"
 
 
 def distances(prediction: Prediction, run: Trajectory) -> dict[str, float]:
@@ -30,8 +53,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     """Everything the report shows about one run on the user's regression."""
     along = axis(run, optimiser)
     far = np.array([distance(run.weight(k), prediction.reference.weight) for k in range(1, len(run))])
-    fitted = np.asarray(run.setting.data.fitted)
-    residual = np.linalg.norm(run.margins[1:] - fitted, axis=1) / float(np.linalg.norm(fitted))
+    residual = np.array([relative_residual(run.setting.data, margins) for margins in run.margins[1:]])
     scales = ("linear" if isinstance(optimiser, GradientFlow) else "log", "log")
     title = "Distance to the predicted interpolant"
     figures = (
@@ -41,17 +63,18 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
             "Residual",
             along,
             ("relative residual", residual),
-            "Norm of X theta - y over the norm of y.",
+            "Norm of X theta - y over the norm of y (y: its least-squares fit).",
             scales,
         ),
     )
     found, own = prediction.reference.bracket, own_bracket(run)
+    least = what_is_least(run.setting, run.at(0))
     rows = (
-        ("least potential, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
-        ("least potential, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
+        (f"least {least}, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
+        (f"least {least}, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
     )
     tables = (
-        summary(prediction, run, rows, "The first interval is for the norm where the reference is a norm."),
+        summary(prediction, run, rows, "Both intervals bound the same number."),
         hypotheses(prediction.hypotheses),
         where("distances", ("weight", "relative distance"), distances(prediction, run)),
     )

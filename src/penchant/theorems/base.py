@@ -59,6 +59,7 @@ class Prediction(eqx.Module):
     rivals: tuple[Rival, ...]
     rate: str
     notes: tuple[str, ...] = ()  # what the reader should know of the reference: whether it is unique, closed forms
+    start: Any = None  # of training, where the reference depends on it
 
     @property
     def holds(self) -> bool:
@@ -85,12 +86,14 @@ class Theorem(eqx.Module):
 
     To write one: give `name`, `paper`, `statement`, `citation` as class attributes; say in `applies` for which settings and
     optimisers it speaks; list its `hypotheses` with slack; `predict` the reference and its rivals. `judge` is shared.
+    With `from_start` the reference depends on the start of training, and `predict` takes it as a third argument.
     """
 
     name = ""
     paper = ""
     statement = ""
     citation = ""
+    from_start = False
 
     @abstractmethod
     def applies(self, setting: Setting, optimiser: Any) -> bool: ...

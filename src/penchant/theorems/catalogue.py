@@ -95,13 +95,19 @@ PAPERS: tuple[str, ...] = tuple(dict.fromkeys(claim.paper for claim in CLAIMS))
 def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the first theorem of the catalogue that speaks about it.
 
-    With a `start` its hypotheses about starts are checked too.
+    With a `start` the hypotheses about starts are checked too. Which interpolant a regression ends at depends on the `start` of
+    training (that of the setting by default); the directions of classification and attention do not.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.Regression([[1.0, 1.0]], [2.0]), pt.Direct(), pt.Squared())
+    >>> pt.predict(setting, pt.GradientFlow(), [3.0, 1.0]).reference.weight.round(12).tolist()   # the nearest one to (3, 1)
+    [2.0, 0.0]
     """
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):
-            found = theorem.predict(setting, optimiser)
             if start is None:
-                return found
+                return theorem.predict(setting, optimiser)
+            found = theorem.predict(setting, optimiser, *((start,) if theorem.from_start else ()))
             asked = theorem.at_start(setting, optimiser, start)
             names = {one.name for one in asked}
             kept = tuple(one for one in found.hypotheses if one.name not in names)  # those were about the default start

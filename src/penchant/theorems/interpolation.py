@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from ..errors import warn
+from ..errors import ArgumentError, warn
 from ..flow.flow import GradientFlow
 from ..flow.mirror import loss_scale
 from ..optimisers.base import Descent
@@ -13,22 +15,38 @@ from ..optimisers.memory import HeavyBall
 from ..optimisers.step_rules import Constant
 from ..references.base import Interpolant
 from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential
+from ..references.linear_programs import positive_part
 from ..settings.base import Setting
 from ..settings.potentials import Quadratic
 from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares, Squares
+from ..training.status import Status
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from .base import Hypothesis, Prediction, Rival, Theorem
 from .linear_models import NOTES, covered, plain
 from .recovery_hypotheses import with_numbers
 
+_SAME = 1e-9  # interpolants that are nearer to each other than this are one, to what a run can show
+_ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative interpolant need an infinite push"
 _FITTED = 1e-6  # relative residual above which a run has not interpolated yet
 
 
+def _size(weight: np.ndarray) -> float:
+    """The norm of a weight, 1 if it is 0."""
+    return float(np.linalg.norm(weight)) or 1.0
+
+
 def distance(weight: np.ndarray, reference: np.ndarray) -> float:
-    """|weight - reference| / |reference|: interpolants have a size, not only a direction."""
-    return float(np.linalg.norm(weight - reference) / max(np.linalg.norm(reference), np.finfo(float).tiny))
+    """|weight - reference| / |reference| (absolute if the reference is 0): interpolants have a size, not only a direction."""
+    return float(np.linalg.norm(weight - reference)) / _size(reference)
+
+
+def relative_residual(data: Regression, margins: np.ndarray) -> float:
+    """|X theta - fitted| / |fitted|; for targets that are all 0, relative to the largest prediction of a unit weight."""
+    fitted = np.asarray(data.fitted)
+    size = float(np.linalg.norm(fitted)) or float(np.linalg.norm(np.asarray(data.inputs), 2))
+    return float(np.linalg.norm(np.asarray(margins) - fitted)) / size
 
 
 def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
@@ -77,11 +95,36 @@ def warn_of(data: Regression, reference: Interpolant) -> None:
         )
 
 
+def explained(data: Regression) -> Regression:
+    """The data with the least-squares fit for targets, where nothing interpolates: all that a gradient sees of the targets."""
+    return data if data.consistent else Regression(data.inputs, data.fitted)
+
+
+def own_potential(setting: Setting, start: Any) -> Any:
+    """What gradient flow from `start` minimises among interpolants; plain weights and their Gram form have the same."""
+    if _is_square(setting):
+        return setting.parametrisation.potential(start)
+    return Quadratic(np.asarray(setting.weight(start)))
+
+
+def checked_start(setting: Setting, start: Any) -> Any:
+    """The start of a prediction: that of the setting where none is given, or one of the same shape."""
+    usual = setting.start()
+    if start is None or not isinstance(usual, jax.Array):  # a point of the Gram form is made by `Gram` itself
+        return usual if start is None else start
+    found = np.asarray(start, float)
+    if found.shape != usual.shape:
+        raise ArgumentError("start", "predict", f"of shape {usual.shape}", f"shape {found.shape}")
+    if not np.isfinite(found).all():
+        raise ArgumentError("start", "predict", "finite", f"{(~np.isfinite(found)).sum()} entries that are not")
+    return jnp.asarray(found)
+
+
 def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: Any) -> tuple[Hypothesis, ...]:
     """step * curvature at the limit below 2; for square models the limit moves by O(step)."""
     if isinstance(optimiser, GradientFlow):
         return ()
-    potential = setting.parametrisation.potential(start)
+    potential = own_potential(setting, start)
     inputs = np.asarray(setting.data.inputs)
     curvature = potential.curvature(potential.gradient(reference.weight)) * potential.rate
     load = (
@@ -97,54 +140,79 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
 class _Interpolation(Theorem):
     paper = "linear_models"
     rate = ""
+    from_start = True
 
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Any, start: Any = None) -> tuple[Hypothesis, ...]:
         found = list(interpolation_hypotheses(setting.data))
         if reference.norm != "l2":
             detail = "whether the coefficients that decide the answer are above rounding"
             found.append(Hypothesis("resolved", reference.resolved, 0.0 if reference.resolved else -1.0, "", detail))
-        return (*found, *_step_size(setting, optimiser, reference, setting.start()))
+        return (*found, *_step_size(setting, optimiser, reference, checked_start(setting, start)))
 
     def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
-        start = setting.start() if start is None else start
-        reference = minimum_potential(setting.data, setting.parametrisation.potential(np.asarray(start)))
-        return self._prediction(setting, optimiser, reference)
-
-    def _prediction(self, setting: Setting, optimiser: Any, reference: Interpolant) -> Prediction:
+        """The interpolant that training from `start` (that of the setting by default) selects."""
+        start = checked_start(setting, start)
+        potential = own_potential(setting, start)
+        reference = minimum_potential(explained(setting.data), potential)
         warn_of(setting.data, reference)
-        hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, _rivals(setting, reference), self.rate)
+        hypotheses = self.hypotheses(setting, optimiser, reference, start)
+        rivals = _rivals(setting, reference, potential)
+        rate, notes = self._pace(setting, potential)
+        return Prediction(self, setting, hypotheses, reference, rivals, rate, notes, start)
+
+    def _pace(self, setting: Setting, potential: Any) -> tuple[str, tuple[str, ...]]:
+        """The rate, and a note where coefficients that must vanish spoil it: nonnegative weights reach 0 only in the limit."""
+        if not potential.nonnegative:
+            return self.rate, ()
+        positive, _ = positive_part(np.asarray(setting.data.inputs), np.asarray(setting.data.fitted))
+        gone = int((~positive).sum())
+        note = f"{gone} of {len(positive)} coefficients are 0 in every nonnegative interpolant"
+        return (_ALGEBRAIC, (note,)) if gone else (self.rate, ())
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """Compare the final weight with the reference for the run's own start, and with its rivals."""
-        setting = prediction.setting
-        begin = run.at(0)
-        if not np.array_equal(np.asarray(begin), np.asarray(setting.start())):
+        setting, begin = prediction.setting, run.at(0)
+        # A parameter that underflows to 0 is on its way there: only a start at 0 and a change of sign leave the theorem.
+        if _is_square(setting) and not (np.all(run.params[0] > 0) and np.all(run.params >= 0)):
+            return _off_the_theorem(run)
+        if not _same_start(begin, checked_start(setting, prediction.start)):
             prediction = self.predict(setting, GradientFlow(), begin)
-        fitted = np.asarray(setting.data.fitted)
-        error = float(np.linalg.norm(run.margins[-1] - fitted) / np.linalg.norm(fitted))
+        error = relative_residual(setting.data, run.margins[-1])
         if not error <= _FITTED:
-            return Verdict(
-                Outcome.undecided, f"relative residual {error:.2g} > {_FITTED:g}: the run does not interpolate yet"
-            )
-        if _is_square(setting) and run.params.min() <= 0:
-            return Verdict(
-                Outcome.undecided,
-                f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})",
-                detail="the potential of the start describes positive parameters only; take a smaller step",
-            )
+            text = f"relative residual {error:.2g} > {_FITTED:g}: "
+            diverges = run.status is Status.diverging_step
+            text += "the run diverges" if diverges else "the run does not interpolate yet"
+            return Verdict(Outcome.undecided, text, detail=remarks(prediction))
         verdict = judge_interpolant(prediction, run.weight())
-        if verdict.outcome is Outcome.undecided and not _is_square(setting) and prediction.separation >= 1e-9:
-            return _at_rest(prediction, run.weight(), error * float(np.linalg.norm(fitted)))
+        if verdict.outcome is Outcome.undecided and not _is_square(setting):
+            return _at_rest(prediction, run)
         return verdict
 
 
-def _at_rest(prediction: Prediction, weight: np.ndarray, residual: float) -> Verdict:
+def _same_start(first: Any, second: Any) -> bool:
+    """Equal but for the rounding of a logarithm and back."""
+    return all(jax.tree.leaves(jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-12, atol=0.0), first, second)))
+
+
+def _off_the_theorem(run: Trajectory) -> Verdict:
+    """The potential of a start describes positive parameters only."""
+    if not np.all(run.params[0] > 0):
+        text = f"the start has parameters that are not positive (smallest {run.params[0].min():.3g})"
+        return Verdict(Outcome.undecided, text, detail="the potential is that of a start with positive entries")
+    return Verdict(
+        Outcome.undecided,
+        f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})",
+        detail="the potential of the start describes positive parameters only; take a smaller step",
+    )
+
+
+def _at_rest(prediction: Prediction, run: Trajectory) -> Verdict:
     """A weight trained directly has at most |r| / s_min left to go: if that is short of the reference, it ends elsewhere."""
-    sizes = np.linalg.svd(np.asarray(prediction.setting.data.inputs), compute_uv=False)
-    size = float(np.linalg.norm(prediction.reference.weight))
-    left = residual / (sizes[prediction.setting.data.rank - 1] * size)
-    far, bound = distance(weight, prediction.reference.weight), min(1e-2, prediction.separation / 10)
+    data, weight = prediction.setting.data, run.weight()
+    residual = float(np.linalg.norm(run.margins[-1] - np.asarray(data.fitted)))
+    sizes = np.linalg.svd(np.asarray(data.inputs), compute_uv=False)
+    left = residual / (sizes[data.rank - 1] * _size(prediction.reference.weight))
+    far, bound = distance(weight, prediction.reference.weight), min(1e-2, separation(prediction) / 10)
     text = f"relative distance to the {prediction.reference.norm} interpolant = {far:.3g}"
     if far - left > bound:
         return Verdict(
@@ -157,36 +225,45 @@ def _at_rest(prediction: Prediction, weight: np.ndarray, residual: float) -> Ver
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, far)
 
 
+def separation(prediction: Prediction) -> float:
+    """Relative distance of the nearest rival that is not the reference itself to within rounding."""
+    return min((rival.separation for rival in prediction.rivals if rival.separation > _SAME), default=2.0)
+
+
+def remarks(prediction: Prediction) -> str:
+    """Failed hypotheses, and rivals that these data cannot tell from the reference."""
+    same = [rival.name for rival in prediction.rivals if rival.separation <= _SAME]
+    failed = [hypothesis.name for hypothesis in prediction.hypotheses if not hypothesis.holds]
+    parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
+    parts += [f"on these data the reference is also that of: {', '.join(same)}"] * bool(same)
+    return "; ".join(parts)
+
+
 def judge_interpolant(prediction: Prediction, weight: np.ndarray) -> Verdict:
-    """Confirmed within a tenth of the distance to the nearest rival (at most 1e-2); refuted if a rival is that near instead."""
-    bound = min(1e-2, prediction.separation / 10)
-    found = distance(weight, prediction.reference.weight)
+    """Confirmed within a tenth of the distance to the nearest rival (at most 1e-2); refuted if a rival is that near instead.
+
+    Rivals that coincide with the reference are no rivals: they are named, and the others decide.
+    """
+    bound = min(1e-2, separation(prediction) / 10)
+    found, notes = distance(weight, prediction.reference.weight), remarks(prediction)
     text = f"relative distance to the {prediction.reference.norm} interpolant = {found:.3g}"
-    if prediction.separation < 1e-9:
-        return Verdict(
-            Outcome.undecided, f"rivals are {prediction.separation:.1e} apart: these data cannot tell them apart"
-        )
     if found <= bound:
-        return Verdict(
-            Outcome.confirmed,
-            f"{text} <= {bound:.3g}",
-            bound,
-            found,
-            "a tenth of the distance to the nearest rival, at most 1e-2",
-        )
-    near = min(prediction.rivals, key=lambda rival: distance(weight, rival.weight))
-    if distance(weight, near.weight) < found / 10:
-        return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, found, f"the rival '{near.name}' is nearer")
-    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is nearer than that", bound, found)
+        detail = "; ".join(["a tenth of the distance to the nearest rival, at most 1e-2", *([notes] if notes else [])])
+        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, found, detail)
+    others = [rival for rival in prediction.rivals if rival.separation > _SAME]
+    near = min(others, key=lambda rival: distance(weight, rival.weight), default=None)
+    if near is not None and distance(weight, near.weight) < found / 10:
+        detail = "; ".join([f"the rival '{near.name}' is nearer", *([notes] if notes else [])])
+        return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, found, detail)
+    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is nearer than that", bound, found, notes)
 
 
-def _rivals(setting: Setting, reference: Interpolant) -> tuple[Rival, ...]:
-    data = setting.data
-    others = {"l2": minimum_norm(data).weight}
-    if data.consistent:
-        others["l1"] = basis_pursuit(data).weight
-    if reference.norm == "l2":
-        del others["l2"]
+def _rivals(setting: Setting, reference: Interpolant, potential: Any) -> tuple[Rival, ...]:
+    data = explained(setting.data)
+    others = {"l2" if potential.name != "l2" else "l2 from 0": minimum_norm(data).weight}
+    if potential.name == "l2" and not potential.start.any():
+        others = {}
+    others["l1"] = basis_pursuit(data).weight
     far = {name: weight for name, weight in others.items() if distance(weight, reference.weight) > 0}
     return tuple(Rival(name, weight, distance(weight, reference.weight)) for name, weight in far.items())
 
@@ -209,7 +286,15 @@ def _heavy_ball(optimiser: Any) -> bool:
     )
 
 
-class MinimumNorm(_Interpolation):
+class _Proved(_Interpolation):
+    """What a theorem adds to the reference: its rate as a number, and what small starts tend to."""
+
+    def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
+        begin = checked_start(setting, start)
+        return with_numbers(super().predict(setting, optimiser, begin), optimiser, own_potential(setting, begin), begin)
+
+
+class MinimumNorm(_Proved):
     """Theorem 9.3: descent on the weights themselves ends at the solution nearest to its start."""
 
     name = "minimum-norm"
@@ -221,16 +306,12 @@ class MinimumNorm(_Interpolation):
         spanned = _first_order(optimiser) or _heavy_ball(optimiser)
         return _is_regression(setting) and not _is_square(setting) and spanned
 
-    def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
-        found = self._prediction(setting, optimiser, minimum_norm(setting.data, start))
-        return with_numbers(found, optimiser, Quadratic(np.zeros(setting.data.inputs.shape[1])), start)
-
 
 def _is_square(setting: Setting) -> bool:
     return isinstance(setting.parametrisation, Squares | SignedSquares)
 
 
-class MinimumPotential(_Interpolation):
+class MinimumPotential(_Proved):
     """Theorem 9.18 and its nonnegative version: squares select the interpolant of least hyperbolic or relative entropy."""
 
     name = "minimum-potential"
@@ -240,11 +321,6 @@ class MinimumPotential(_Interpolation):
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
         return _is_regression(setting) and _is_square(setting) and _first_order(optimiser)
-
-    def predict(self, setting: Setting, optimiser: Any, start: Any = None) -> Prediction:
-        begin = np.asarray(setting.start() if start is None else start)
-        potential = setting.parametrisation.potential(begin)
-        return with_numbers(super().predict(setting, optimiser, start), optimiser, potential, begin)
 
 
 class InterpolationConjecture(_Interpolation):
@@ -258,7 +334,7 @@ class InterpolationConjecture(_Interpolation):
     def applies(self, setting: Setting, optimiser: Any) -> bool:
         return _is_regression(setting)
 
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Any, start: Any = None) -> tuple[Hypothesis, ...]:
         return (*interpolation_hypotheses(setting.data), covered(type(optimiser).__name__))
 
 

@@ -22,6 +22,11 @@ class Status(IntEnum):
     def message(self) -> str:
         return _MESSAGES[self]
 
+    @property
+    def message_on_regression(self) -> str:
+        """The same ending where there are targets instead of margins to grow."""
+        return _ON_REGRESSION.get(self, self.message)
+
 
 _MESSAGES = {
     Status.running: "The run has not ended.",
@@ -54,4 +59,25 @@ _MESSAGES = {
         "Usual causes: (a) a large start; (b) a loss at the start above that of a single wrong token (`initial_loss` fails). "
         "`detect_limit(run)` names the tokens. Fix: a smaller start."
     ),
+}
+_ON_REGRESSION = {
+    Status.out_of_steps: "All steps were taken: those asked for, or the 5000 of the integrator that a flow on a regression allows itself.",
+    Status.reached_target: "The requested time or excess was reached.",
+    Status.diverging_step: (
+        "The next step would have left the region its rule describes, or the residual has grown to 1e12 times that of the start: the run diverges and was stopped. "
+        "Usual cause: a step size beyond the edge of stability. Fix: a smaller step; the hypothesis `step_size` of `predict` has the bound."
+    ),
+    Status.zero_gradient: (
+        "The gradient is exactly zero although the targets are not fitted: the run sits on a critical point and no descent rule can leave it. "
+        "Usual causes: (a) square parameters that are 0; (b) inputs orthogonal to the residual. Fix: another start."
+    ),
+    Status.coordinate_underflow: (
+        "A square parameter is about to underflow to 0, from where it never comes back. "
+        "Usual cause: a start below 1e-145. Fix: a larger start, or `GradientFlow()`, which works in logarithms."
+    ),
+    Status.resolution_exhausted: (
+        "What is left to move, coefficients far below the rounding of the predictions, is no longer resolved by float64; "
+        "anything later would be rounding noise."
+    ),
+    Status.settled: "The loss is at its infimum to rounding and the run has stopped moving: it stands at a minimum.",
 }

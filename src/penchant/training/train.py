@@ -20,6 +20,7 @@ from ..settings.base import Setting
 from ..settings.joint import JointTokens
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
+from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
 from .events import Limits, flow_only, limits
 from .network_checks import check_networks, raise_if_diverged
@@ -28,6 +29,8 @@ from .status import Status
 from .trajectory import Trajectory, describe
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
+_UNDERFLOW = 1e-290  # parameters below it take steps that underflow
+_BLOWN = 1e12  # growth of a regression's residual beyond which a run diverges
 _FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 _REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
 _RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
@@ -42,6 +45,7 @@ class _Carry(eqx.Module):
     status: Int[Array, ""]
     first_capped: Int[Array, ""]
     unit: Float[Array, ""]
+    ceiling: Float[Array, ""]
 
 
 class _Record(eqx.Module):
@@ -217,6 +221,7 @@ def _scan(
         jnp.zeros((), int),
         -jnp.ones((), int),
         jnp.exp(-first.log_relative_slope),
+        _ceiling(setting, first),
     )
 
     def stretch(carry: _Carry, target: Array) -> tuple[_Carry, _Record]:
@@ -247,6 +252,14 @@ def _run_batch(axes: tuple, setting: Setting, optimiser: Any, levels: Limits, sc
     return mapped(setting, optimiser, levels, schedule, start)
 
 
+def _ceiling(setting: Setting, first: Reading) -> Float[Array, ""]:
+    """log excess above which a regression diverges: a residual far above those of the start and of weight 0."""
+    if not isinstance(setting.data, Regression):
+        return jnp.array(jnp.inf)
+    at_zero = setting.weigh(jnp.zeros_like(first.margins)).log_excess
+    return jnp.maximum(first.log_excess, at_zero) + 2 * jnp.log(_BLOWN)
+
+
 def _step(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry) -> _Carry:
     reading = read(setting, carry.params)
     move: Move = optimiser.move(reading, carry.memory, carry.count)
@@ -262,6 +275,7 @@ def _step(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry) -> _C
         status,
         jnp.where((carry.first_capped < 0) & move.capped, carry.count, carry.first_capped),
         carry.unit,
+        carry.ceiling,
     )
     stopped = eqx.tree_at(lambda c: c.status, carry, status)
     return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
@@ -273,6 +287,9 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     square = setting.inner(move.displacement, move.displacement)
     regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
     lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
+    if isinstance(setting.parametrisation, Squares | SignedSquares):  # a parameter that underflows never comes back
+        after = jnp.abs(carry.params - move.displacement)
+        lost = lost | jnp.any((jnp.abs(carry.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
     # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
     still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
     conditions = (
@@ -282,7 +299,11 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
         ),
         (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
         (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
-        (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION, Status.resolution_exhausted),
+        (
+            (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION) & (not regression),
+            Status.resolution_exhausted,
+        ),
+        (reading.log_excess > carry.ceiling, Status.diverging_step),
         (lost, Status.coordinate_underflow),
         (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),
         (~jnp.isfinite(square), Status.not_finite),

@@ -19,6 +19,7 @@ from jaxtyping import PyTree
 from ..errors import DataFileError
 from ..files import load_npz, write_bytes
 from ..settings.base import Setting
+from ..settings.regression import Regression
 from .status import Status
 
 FORMAT = "penchant trajectory 1"
@@ -58,6 +59,12 @@ class Trajectory(eqx.Module):
     def weight(self, record: int = -1) -> np.ndarray:
         """The effective weight at a record."""
         return np.asarray(self.setting.weight(self.at(record)))
+
+    @property
+    def ending(self) -> str:
+        """Why the run ended, in the words of its data."""
+        regression = isinstance(self.setting.data, Regression)
+        return self.status.message_on_regression if regression else self.status.message
 
     def smallest_margin(self) -> np.ndarray:
         """The smallest margin at every record, over the margins the reference program constrains."""

@@ -1,0 +1,91 @@
+r"""The linear programs behind l1 interpolants, in a form that does not know the units of the data.
+
+HiGHS stops at absolute tolerances of 1e-7, so data of size 1e-9 would be "solved" by 0. Coordinates in units of their costs, an
+orthonormal basis of the equations and targets of size 1 make those tolerances relative; a vertex is then solved for again on its
+support, to rounding.
+"""
+
+import equinox as eqx
+import numpy as np
+from scipy.optimize import linprog, nnls
+
+from ..errors import PenchantError
+
+_RANK = 1e-12  # singular values below this fraction of the largest count as zero
+_ZERO = 1e-9  # coefficients below this fraction of the largest are not part of a vertex
+_REACHED = 1e-10  # relative residual below which a nonnegative weight counts as an interpolant
+
+
+class Canonical(eqx.Module):
+    """rows @ (costs * theta / unit) = targets with orthonormal rows and a largest target of 1; `lift` maps duals back."""
+
+    rows: np.ndarray
+    targets: np.ndarray
+    unit: float
+    lift: np.ndarray
+
+    def __init__(self, inputs: np.ndarray, targets: np.ndarray, costs: np.ndarray | None = None):
+        scaled = inputs if costs is None else inputs / costs
+        lengths = np.abs(scaled).max(
+            axis=1, keepdims=True
+        )  # samples in their own units first: the decomposition has only one
+        lengths = np.where(lengths > 0, lengths, 1.0)
+        left, sizes, right = np.linalg.svd(scaled / lengths, full_matrices=False)
+        live = sizes > _RANK * sizes[0]
+        self.rows, self.lift = right[live], left[:, live] / (sizes[live] * lengths)
+        across = targets @ self.lift
+        self.unit = float(np.abs(across).max()) or 1.0
+        self.targets = across / self.unit
+
+
+def least_l1(
+    inputs: np.ndarray, targets: np.ndarray, costs: np.ndarray, nonnegative: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and multipliers of min sum of costs * |theta| subject to inputs @ theta = targets (and theta >= 0)."""
+    problem, d = Canonical(inputs, targets, costs), inputs.shape[1]
+    rows = problem.rows if nonnegative else np.hstack([problem.rows, -problem.rows])
+    result = linprog(np.ones(rows.shape[1]), A_eq=rows, b_eq=problem.targets, method="highs")
+    if not result.success:
+        raise PenchantError(f"The l1 program was not solved: {result.message}")
+    vertex = result.x if nonnegative else result.x[:d] - result.x[d:]
+    vertex = _refined(problem, vertex, nonnegative)
+    return vertex * problem.unit / costs + 0.0, problem.lift @ np.asarray(result.eqlin.marginals)
+
+
+def _refined(problem: Canonical, vertex: np.ndarray, nonnegative: bool) -> np.ndarray:
+    """The vertex solved for on its support, where that fits better and keeps its signs."""
+    support = np.abs(vertex) > _ZERO * np.abs(vertex).max(initial=0.0)
+    found = np.zeros_like(vertex)
+    found[support] = np.linalg.lstsq(problem.rows[:, support], problem.targets, rcond=None)[0]
+    misfit = lambda weight: np.linalg.norm(problem.rows @ weight - problem.targets)
+    allowed = not nonnegative or found.min(initial=0.0) >= 0
+    return found if allowed and misfit(found) <= misfit(vertex) else vertex
+
+
+def against_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+    """mu of length 1 with X' mu >= 0 and <mu, y> < 0, which proves that no nonnegative weight interpolates; None if one does.
+
+    It is minus the residual of nonnegative least squares, by the optimality conditions of that problem.
+    """
+    problem = Canonical(inputs, targets)
+    weight, error = nnls(problem.rows, problem.targets)
+    if error <= _REACHED * max(float(np.linalg.norm(problem.targets)), np.finfo(float).tiny):
+        return None
+    proof = problem.lift @ (problem.rows @ weight - problem.targets)
+    return proof / np.linalg.norm(proof)
+
+
+def positive_part(inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    r"""Which coefficients are positive in some nonnegative interpolant, and mu with X' mu = 0 on those and < 0 on the others.
+
+    The others are 0 in every nonnegative interpolant. Maximise $\sum_j\min(1, \theta_j)$ over the cone of interpolants of multiples (at least 1)
+    of the targets: every coefficient that can be positive reaches 1, and the multipliers of the program are mu.
+    """
+    problem, d = Canonical(inputs, targets), inputs.shape[1]
+    equations = np.hstack([problem.rows, problem.rows, -problem.targets[:, None]])
+    costs = np.concatenate([-np.ones(d), np.zeros(d + 1)])
+    bounds = [(0.0, 1.0)] * d + [(0.0, None)] * d + [(1.0, None)]
+    result = linprog(costs, A_eq=equations, b_eq=np.zeros(len(problem.rows)), bounds=bounds, method="highs")
+    if not result.success:
+        raise PenchantError(f"The program for the positive coefficients was not solved: {result.message}")
+    return result.x[:d] > 0.5, problem.lift @ np.asarray(result.eqlin.marginals)

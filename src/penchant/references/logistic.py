@@ -1,0 +1,84 @@
+r"""What the logistic loss selects on data that no direction separates.
+
+In general the samples fall into two parts: those that some direction classifies without hurting any other one, and the rest. The
+rest has a finite minimiser v in its span. Orthogonally to that span training grows along the maximum margin u of the others, for
+ever: $w(t) \approx v + u\log t$ (Ji, Telgarsky, *The implicit bias of gradient descent on nonseparable data*, 2019). Without others, v is all.
+"""
+
+import equinox as eqx
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import expit
+
+from ..errors import PenchantError
+from ..settings.classification import Classification
+from .euclidean_margin import max_margin
+
+_NEWTON = 100
+_RANK = 1e-12  # singular values below this fraction of the largest count as zero
+
+
+class LogisticLimit(eqx.Module):
+    """`finite` part v, `direction` u of unit smallest margin (0 if there is none), and which samples u separates."""
+
+    finite: np.ndarray
+    direction: np.ndarray
+    separated: np.ndarray
+
+    def reached(self, signed: np.ndarray) -> np.ndarray:
+        """The first point of v + c u at which every separated sample has margin 1."""
+        if not self.separated.any():
+            return self.finite
+        rows = signed[self.separated]
+        return (
+            self.finite + max(0.0, float(((1 - rows @ self.finite) / (rows @ self.direction)).max())) * self.direction
+        )
+
+
+def logistic_limit(signed: np.ndarray) -> LogisticLimit:
+    """Where training on sum log(1 + exp(-<z, w>)) goes, for signed samples z that no direction classifies all.
+
+    >>> found = logistic_limit(np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0], [-2.0, 3.0]]))
+    >>> found.finite.tolist(), found.direction.round(12).tolist(), found.separated.tolist()
+    ([0.0, 0.0], [0.0, 1.0], [False, False, True, True])
+    """
+    separated = separable_part(signed)
+    finite = logistic_minimiser(signed[~separated])
+    if not separated.any():
+        return LogisticLimit(finite, np.zeros_like(finite), separated)
+    _, sizes, right = np.linalg.svd(signed[~separated], full_matrices=False)
+    span = right[sizes > _RANK * sizes.max(initial=0.0)]
+    rows = signed[separated]
+    across = rows - (rows @ span.T) @ span
+    direction = max_margin(Classification(across, np.ones(len(across)))).weight
+    return LogisticLimit(finite, direction, separated)
+
+
+def separable_part(signed: np.ndarray) -> np.ndarray:
+    """The samples that have a positive margin in some direction in which none has a negative one."""
+    lengths = np.linalg.norm(signed, axis=1, keepdims=True)
+    rows, (n, d) = signed / np.where(lengths > 0, lengths, 1.0), signed.shape
+    costs = np.concatenate([-np.ones(n), np.zeros(d)])  # maximise the sum of min(1, margin)
+    bounds = [(0.0, 1.0)] * n + [(None, None)] * d
+    result = linprog(costs, A_ub=np.hstack([np.eye(n), -rows]), b_ub=np.zeros(n), bounds=bounds, method="highs")
+    if not result.success:
+        raise PenchantError(f"The program for the separable part was not solved: {result.message}")
+    return result.x[:n] > 0.5
+
+
+def logistic_minimiser(signed: np.ndarray) -> np.ndarray:
+    """The least minimiser of sum log(1 + exp(-<z, w>)) by damped Newton steps; for data that have one."""
+    weight = np.zeros(signed.shape[1])
+    loss = lambda w: float(np.logaddexp(0, -signed @ w).sum())
+    for _ in range(_NEWTON):
+        share = expit(-signed @ weight)
+        slope = share @ signed
+        hessian = (signed.T * (share * (1 - share))) @ signed
+        step = np.linalg.lstsq(hessian, slope, rcond=1e-12)[0]
+        decrease, length = float(slope @ step), 1.0
+        if decrease <= 1e-20 * len(signed):
+            break
+        while length > 1e-8 and loss(weight + length * step) > loss(weight) - 0.25 * length * decrease:
+            length /= 2
+        weight = weight + length * step
+    return weight
