@@ -109,7 +109,7 @@ def test_a_start_with_a_zero_entry_has_no_verdict():
 def test_coefficients_that_must_vanish_change_the_rate():
     data = pt.Regression([[1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 1.0, 2.0]], [1.0, 0.0])
     prediction = pt.predict(setting(pt.Squares(0.1), data), pt.GradientFlow())
-    assert prediction.notes == ("3 of 4 coefficients are 0 in every nonnegative interpolant",)
+    assert prediction.notes[0] == "3 of 4 coefficients are 0 in every nonnegative interpolant"
     run = pt.train(setting(pt.Squares(0.1), data), pt.GradientFlow(), until=pt.LogTimeAbove(15.0))
     late = run.log_time > 8
     slope = np.polyfit(run.log_time[late], run.log_excess[late], 1)[0]
