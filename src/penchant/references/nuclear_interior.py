@@ -14,6 +14,11 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigvalsh,
 _ROUNDS = 100
 _PATIENCE = 8  # rounds without a better bound, after which rounding has the last word
 _SHARE = 0.95  # of the way to the boundary
+_ROUGH = 1e-3  # gap at which active and idle pairs are told apart
+_IDLE = 0.1  # share of the multipliers over excess margin below which a pair is idle, where all shares equal would be 1
+_FEW = 0.8  # of all pairs: with more, leaving the others out gains nothing
+_TRIES = 3
+_INSIDE = 0.999  # operator norm of what multipliers gather, below 1 for a positive definite Z
 
 
 class Pairs(NamedTuple):
@@ -74,9 +79,49 @@ class _Step(NamedTuple):
 
 
 def interior_point(pairs: Pairs, weight: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
-    """The weight and multipliers with the smallest certified gap on the way to `gap`, from a strictly feasible `weight`."""
-    state, split = _start(pairs, weight), pairs.left.shape[1]
-    best, least, stale = (weight, state.multipliers), np.inf, 0
+    """The weight and multipliers with the smallest certified gap on the way to `gap`, from a strictly feasible `weight`.
+
+    Once the gap is small the likely active pairs are known, and the rest of the way is gone with them alone: a round costs as much
+    as the square of their number. A pair that was left out wrongly comes back, and the way is gone again.
+    """
+    rough, found, least = _follow(pairs, _start(pairs, weight), max(gap, _ROUGH))
+    if least <= gap:
+        return found
+    kept = _likely(pairs, rough)
+    for _ in range(_TRIES):
+        if kept.mean() > _FEW:
+            break
+        weight, multipliers = _reduced(pairs, rough, kept, gap)
+        if pairs.width(weight, multipliers) <= gap:
+            return weight, multipliers
+        reached = pairs.margins(weight) / pairs.bounds
+        missed = reached < reached[kept].min()
+        if not missed.any():
+            break  # the reduced way has stalled
+        kept |= missed
+    return _follow(pairs, rough, gap)[1]
+
+
+def _reduced(pairs: Pairs, rough: _State, kept: np.ndarray, gap: float) -> tuple[np.ndarray, np.ndarray]:
+    """Weight and multipliers of the problem with some pairs only, on the way from a state of the whole one."""
+    fewer, some = Pairs(pairs.left[kept], pairs.right[kept], pairs.bounds[kept]), rough.multipliers[kept]
+    some = some * min(1.0, _INSIDE / np.linalg.norm(fewer.gather(some), 2))  # what is left out may have held Z together
+    multipliers = np.zeros(len(kept))
+    _, (weight, multipliers[kept]), _ = _follow(fewer, _State(rough.block, rough.slack[kept], some), gap)
+    return weight, multipliers
+
+
+def _likely(pairs: Pairs, now: _State) -> np.ndarray:
+    """Pairs whose share of the multipliers is not small against their excess margin: idle ones lose the first and keep the second."""
+    reached = now.slack / (2 * pairs.bounds) + 1
+    share = pairs.bounds * now.multipliers / (pairs.bounds @ now.multipliers)
+    return len(share) * share > _IDLE * (reached / reached.min() - 1)
+
+
+def _follow(pairs: Pairs, state: _State, gap: float) -> tuple[_State, tuple[np.ndarray, np.ndarray], float]:
+    """Newton steps until the certified gap is reached or nothing gets better; the last state, the best point and its gap."""
+    split = pairs.left.shape[1]
+    best, least, stale = (state.block[:split, split:], state.multipliers), np.inf, 0
     for _ in range(_ROUNDS):
         offered = state.block[:split, split:], state.multipliers
         width, stale = pairs.width(*offered), stale + 1
@@ -88,7 +133,7 @@ def interior_point(pairs: Pairs, weight: np.ndarray, gap: float) -> tuple[np.nda
             state = _advance(pairs, state)
         except LinAlgError:  # at the boundary to rounding
             break
-    return best
+    return state, best, least
 
 
 def _start(pairs: Pairs, weight: np.ndarray) -> _State:
