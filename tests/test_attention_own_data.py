@@ -168,6 +168,22 @@ def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, wri
         assert np.linalg.norm(root @ arrays["V"] @ root, 2) <= scale["key_norm"] * (1 + 1e-9)
 
 
+def test_the_recommended_scale_trains_with_the_default_step(write, capsys):
+    """The command that `predict` prints, as it prints it: at c = 2.7, against a spectral start that is already at v_spec/n."""
+    problem = prescribed_spectrum(4, (1.5, 0.5, 0.3), 4.0, 3, 1e-3)
+    sample = draw_sample(problem, 600, np.random.default_rng(2))
+    truth = {name: np.asarray(getattr(problem, name)) for name in ("covariance", "planted", "noise")}
+    path = write("large", inputs=np.asarray(sample.inputs), targets=np.asarray(sample.targets), **truth)
+    advice = answer(capsys, "predict", path)
+    assert advice["scale"]["factor"] > 2
+    limit = advice["scale"]["how"].split("--logit-limit ")[1].split()[0]
+    content = answer(capsys, "train", path, "--logit-limit", limit, "--steps", 60)
+    assert content["status"] == "out_of_steps"
+    assert 0.1 < content["excess"] / advice["floors"]["scaled"] < 10
+    _, printed = call(capsys, "predict", path, *SETTING)
+    assert "not the scale of least excess" in printed.out
+
+
 def test_the_recommended_scale_keeps_a3_where_it_holds(known, capsys):
     content = answer(capsys, "predict", known)
     assert content["scale"]["key_norm"] < 0.25

@@ -92,7 +92,8 @@ def _holds(advice: Advice) -> bool | None:
 def _how(advice: Advice) -> str:
     """How to train at the recommended scale: the regulariser of the theorem pulls c back to 1, the scale-free one does not."""
     if advice.scale.factor > 1:
-        return f"train there with --logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
+        limit = f"--logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
+        return f"train there with {limit}; the steps above are right at every scale"
     return "train there in Python: pt.PreconditionedDescent(balance=pt.ScaleFreeBalance()) from a start (c U, V/c); c = 1 is the default"
 
 

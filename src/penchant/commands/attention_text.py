@@ -31,6 +31,9 @@ def print_prediction(content: dict[str, Any]) -> None:
     print(
         f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss{bound}, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
     )
+    print(
+        f"           that is not the scale of least excess: v/n is {number(floors['scaled'])} there, against {number(floors['start'])} at the spectral start"
+    )
     print(f"           {scale['how']}")
     for warning in content["warnings"]:
         print(f"warning    {warning}")

@@ -9,7 +9,7 @@ from ..settings.attention_geometry import GEOMETRIES
 from ..settings.attention_moments import moment_threshold
 from ..settings.attention_regression import AttentionRegression
 from ..settings.attention_sample import AttentionSample, noise_level, spectral_layer
-from ..settings.context_bias import Scale, minimum_bias, optimal_scale, spectral_floor
+from ..settings.context_bias import Scale, minimum_bias, optimal_scale, sample_floor, spectral_floor
 from .attention_floor import UNRELIABLE, predicted_floor, regular
 from .attention_regression import (
     asymptotic_factor,
@@ -35,15 +35,19 @@ class Option(eqx.Module):
 
 
 class Floors(eqx.Module):
-    """Predicted excess: of the spectral start, of training on the sample, and its part b_2/n^2; None beyond a threshold."""
+    """Predicted excess: of the spectral start, of training on the sample, its part b_2/n^2, and v/n at the scale of least bias.
+
+    None beyond a threshold.
+    """
 
     start: float
     trained: float | None
     bias: float | None
+    scaled: float | None
 
 
 class Advice(eqx.Module):
-    """Everything `penchant predict` says of a sample."""
+    """Everything `penchant predict` says of a sample. `scale` is that of the least bias of the loss, not of the least excess."""
 
     problem: AttentionRegression
     noise_level: float
@@ -76,7 +80,7 @@ def advise(sample: AttentionSample) -> Advice:
         noise_level(problem, count),
         _hypotheses(sample),
         tuple(_option(problem, name) for name in GEOMETRIES) if regular(problem) else (),
-        _floors(problem, count),
+        _floors(problem, count, scale.factor),
         scale,
         _gain(problem, scale),
         _warnings(sample),
@@ -106,9 +110,13 @@ def _option(problem: AttentionRegression, name: str) -> Option:
     return Option(name, step, factor, pace)
 
 
-def _floors(problem: AttentionRegression, count: int) -> Floors:
+def _floors(problem: AttentionRegression, count: int, factor: float) -> Floors:
     found = predicted_floor(problem, count)
-    return Floors(spectral_floor(problem) / count, found.value, found.bias)
+    try:
+        there = sample_floor(problem, factor) / count
+    except ThresholdError:
+        there = None
+    return Floors(spectral_floor(problem) / count, found.value, found.bias, there)
 
 
 def _scale(problem: AttentionRegression, power: float = 2.0) -> Scale:
