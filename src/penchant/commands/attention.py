@@ -57,7 +57,7 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
     return sample, truth
 
 
-def _advice(advice: Advice, count: int) -> dict[str, Any]:
+def _advice(advice: Advice, count: int, known: bool) -> dict[str, Any]:
     problem, theorem = advice.problem, AttentionConvergence()
     return {
         "theorem": theorem.name,
@@ -73,6 +73,7 @@ def _advice(advice: Advice, count: int) -> dict[str, Any]:
             "sizes": np.asarray(problem.sizes).tolist(),
             "size_noise_level": advice.noise_level,
         },
+        "checked_against": "covariance and planted of the file" if known else "the estimate",
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
         "holds": _holds(advice),
         "geometries": [vars(option) for option in advice.options],
@@ -106,8 +107,8 @@ def predict(options: Namespace) -> dict[str, Any]:
             raise ArgumentError(flag, "penchant predict", required, getattr(options, name))
     if options.start != "zeros":
         raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
-    sample, _ = _sample(options)
-    content = _advice(advise(sample), sample.size)
+    sample, truth = _sample(options)
+    content = _advice(advise(sample, truth), sample.size, truth is not None)
     if options.save:
         check_writable(npz_name(options.save))
         start, problem = spectral_layer(sample.estimated), sample.estimated
@@ -126,8 +127,9 @@ def train(options: Namespace) -> dict[str, Any]:
     sample, truth = _sample(options)
     rule, source, start = rule_of(options), source_of(options, sample), start_of(options, sample)
     steps = 200 if options.steps is None else options.steps
-    advice = advise(sample)
+    advice = advise(sample, truth, start)
     run = train_attention(source, rule, start, steps=steps, truth=truth)
+    hypotheses = (*advice.hypotheses, _gradients(run, options.batch))
     floor = _floor(options, sample, run)
     verdict = judge_floor(run, source, rule, floor, truth)
     warnings = [*advice.warnings, *_step_warnings(sample, rule)]
@@ -143,7 +145,7 @@ def train(options: Namespace) -> dict[str, Any]:
         **_left_out(sample, run.at()),
         "predicted_excess": floor.value,
         "predicted_law": floor.law,
-        "hypotheses": [vars(hypothesis) for hypothesis in _along(run, truth, options.batch)],
+        "hypotheses": [vars(hypothesis) for hypothesis in hypotheses],
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "warnings": warnings,
@@ -152,17 +154,17 @@ def train(options: Namespace) -> dict[str, Any]:
         content["saved"] = str(run.save(options.save))
     if options.out:
         study = Study("own-data", f"Your data: {Path(options.data).name}", PAPER, lambda *_: None)  # pyright: ignore
-        result = own_attention.page(run, advice, verdict, floor, run_settings(options, steps))
+        outcome = {name: content[name] for name in own_attention.OUTCOME}
+        judged = own_attention.Judged(hypotheses, verdict, floor, outcome)
+        result = own_attention.page(run, advice, judged, run_settings(options, steps))
         save(study, result, options.out, seed=options.seed, full=False, seconds=0.0)
         content["page"] = str(render(options.out))
     return content
 
 
-def _along(run: AttentionRun, truth: AttentionRegression | None, batch: int | None) -> tuple[Hypothesis, ...]:
+def _gradients(run: AttentionRun, batch: int | None) -> Hypothesis:
     """Theorem 2 assumes expected gradients; with the truth, by how much those of the run deviate at most."""
-    if truth is None:
-        return ()
-    return (expected_gradients("empirical" if batch is None else "minibatch", float(run.deviation.max())),)
+    return expected_gradients("empirical" if batch is None else "minibatch", float(run.deviation.max()))
 
 
 def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | AbstractLayerRule) -> list[str]:

@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from ..theorems.attention_advice import Advice
 from ..theorems.attention_floor import Floor
 from ..theorems.attention_regression import GOEL
+from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun
 from ..verdict import Verdict
 from .attention_words import GAUGE
@@ -23,8 +25,31 @@ WORDS = {
 }
 
 
-def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, settings: Mapping[str, object]) -> Result:
+OUTCOME = {
+    "loss": "empirical loss at the end",
+    "gradient_norm": "gradient at the end",
+    "excess": "excess at the end",
+    "left_out_loss_above_noise": "loss of left-out queries minus m sigma^2 (not the excess)",
+    "finite_context_part": "of it due to a context of n keys, B_1/n",
+}
+
+
+class Judged(eqx.Module):
+    """What was made of a run: hypotheses, verdict, the floor it was held against, and its last numbers by the names in `OUTCOME`."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    verdict: Verdict
+    floor: Floor
+    outcome: dict[str, float | None]
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        show = lambda value: "infinite or unknown" if value is None else f"{value:.4g}"
+        return tuple((label, show(self.outcome[name])) for name, label in OUTCOME.items())
+
+
+def page(run: AttentionRun, advice: Advice, judged: Judged, settings: Mapping[str, object]) -> Result:
     """Loss, gradient and (where the truth is known) excess along the run; its settings, estimates and hypotheses in tables."""
+    floor = judged.floor
     figures = [
         _figure("loss", "Empirical loss", run, run.loss),
         _figure("gradient", "Gradient", run, run.gradient_norm),
@@ -34,6 +59,7 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
     sizes = ", ".join(f"{size:.4g}" for size in np.asarray(advice.problem.sizes))
     summary = (
         ("ending", f"{run.status.name}: {run.status.message}"),
+        *judged.rows(),
         ("sizes of A Sigma^(1/2)", f"{sizes}; noise level {advice.noise_level:.3g}"),
         ("noise variance", f"{float(advice.problem.noise):.4g}"),
         ("predicted excess of the spectral start", f"{advice.floors.start:.4g}"),
@@ -45,7 +71,7 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
         *(("warning", warning) for warning in advice.warnings),
     )
     holds = {True: "holds", False: "fails", None: "undecided"}
-    hypotheses = tuple((h.name, holds[h.holds], f"{h.slack:.4g}", h.offender, h.detail) for h in advice.hypotheses)
+    hypotheses = tuple((h.name, holds[h.holds], f"{h.slack:.4g}", h.offender, h.detail) for h in judged.hypotheses)
     options = tuple(
         (o.geometry, f"{o.step:.4g}", f"{o.factor:.5g}", f"{o.steps_per_decade:.3g}") for o in advice.options
     )
@@ -57,13 +83,19 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
             tuple((name, str(value)) for name, value in settings.items()),
             "As given on the command line, or its default.",
         ),
-        Table("summary", "Estimates and outcome", ("what", "value"), summary, "From the sample alone."),
+        Table(
+            "summary",
+            "Estimates and outcome",
+            ("what", "value"),
+            summary,
+            "The excess and its prediction at the spectral start use the truth where the file has it; all else is from the sample.",
+        ),
         Table(
             "hypotheses",
             "Hypotheses",
             ("name", "status", "slack", "worst offender", "meaning"),
             hypotheses,
-            "With estimates in place of the truth.",
+            "Exact where the meaning says so, with estimates in place of the truth elsewhere; a failed one does not stop the prediction.",
         ),
         Table(
             "geometries",
@@ -73,7 +105,9 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
             "Near the minima.",
         ),
     )
-    finding = Finding(f"Training settles at an excess of about {floor.law}.", verdict, f"derived here, for {GOEL}")
+    finding = Finding(
+        f"Training settles at an excess of about {floor.law}.", judged.verdict, f"derived here, for {GOEL}"
+    )
     return Result((finding,), tuple(figures), tables, {}, WORDS)
 
 
