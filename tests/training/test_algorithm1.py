@@ -251,3 +251,10 @@ def test_algorithm1_warns_once_of_what_the_data_show(rng):
     (text,) = (str(one.message) for one in caught)
     assert all(word in text for word in ("m = 2 < d = 3", "A3", "column 1"))
     algorithm1(SAMPLE, steps=1)  # warnings are errors here
+
+
+def test_another_seed_is_the_same_program():
+    """Static fields decide whether a source compiles again."""
+    for make in (lambda seed: Minibatch(SAMPLE, 10, seed=seed), lambda seed: FreshBatches(PROBLEM, 10, 2, seed)):
+        assert jax.tree.structure(make(1)) == jax.tree.structure(make(2))
+        assert str(make(1).draws(3)) != str(make(2).draws(3)) == str(make(2).draws(3))

@@ -4,6 +4,8 @@ The spectral start of a sample is a minimum of the estimate, so its distance to 
 is how far the minima of an estimate are from the true ones. That error is drawn from the law of the estimate.
 """
 
+from collections.abc import Iterator
+
 import numpy as np
 import scipy.linalg as sl
 
@@ -28,10 +30,21 @@ def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS
     >>> f"{np.sqrt(np.mean(errors**2)):.4f}"
     '0.0123'
     """
-    rng = np.random.default_rng(seed)
-    stacked, target = balanced_point(problem), np.asarray(problem.target)
-    deviation = float(np.sqrt(float(problem.noise)))
-    return np.array([_error(stacked, _estimate(rng, target, deviation, samples)) for _ in range(draws)])
+    stacked = balanced_point(problem)
+    starts = _starts(problem, samples, draws, seed)
+    return np.array([np.linalg.norm(start - stacked @ polar(stacked.T @ start)) for start in starts])
+
+
+def start_excesses(problem: AttentionRegression, samples: int, draws: int = _DRAWS, seed: int = 0) -> np.ndarray:
+    """Excesses of the same spectral starts."""
+    m, target = problem.outputs, np.asarray(problem.target)
+    starts = _starts(problem, samples, draws, seed)
+    return np.array([np.sum((start[:m] @ start[m:].T - target) ** 2) for start in starts])
+
+
+def _starts(problem: AttentionRegression, samples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    rng, target, deviation = np.random.default_rng(seed), np.asarray(problem.target), float(np.sqrt(problem.noise))
+    return (_start(*_estimate(rng, target, deviation, samples)) for _ in range(draws))
 
 
 def _estimate(
@@ -45,16 +58,14 @@ def _estimate(
     return covariance, target + sl.solve_triangular(lower.T, noise.T, lower=False).T
 
 
-def _error(stacked: np.ndarray, estimate: tuple[np.ndarray, np.ndarray]) -> float:
-    """Distance of the spectral start of an estimate to the minima W = stacked R."""
-    covariance, planted = estimate
+def _start(covariance: np.ndarray, planted: np.ndarray) -> np.ndarray:
+    """The spectral start of an estimate, whitened by the true covariance, which is the identity here."""
     values, vectors = np.linalg.eigh(covariance)
     root, back = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
     left, sizes, right = np.linalg.svd(planted @ root, full_matrices=False)
     signs = np.sign(right[np.arange(len(sizes)), np.abs(right).argmax(axis=1)])  # the convention of the gauge identity
     weights = signs * np.sqrt(sizes)
-    start = np.concatenate([(left * weights) @ back, back @ (right.T * weights) @ back])
-    return float(np.linalg.norm(start - stacked @ polar(stacked.T @ start)))
+    return np.concatenate([(left * weights) @ back, back @ (right.T * weights) @ back])
 
 
 def near_estimated_minima(sample: AttentionSample, layer: AttentionLayer) -> Hypothesis:
