@@ -13,19 +13,16 @@ from penchant.settings.attention_curvature import balanced_point
 from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
 from penchant.settings.attention_sample import draw_sample, spectral_layer
 from penchant.settings.context_bias import oracle_shift, sample_floor, spectral_floor
-from penchant.studies.attention_floors import controlled
+from penchant.studies.attention_floors import controlled, has_exponent, near_law, within
 from penchant.studies.attention_regression import _sign_choices
 from penchant.studies.attention_scaling import (
     FLIPPED,
     WORDS,
-    _constants,
     _Floors,
     _grid_figure,
     _grid_table,
-    _holds,
     flipped,
     perturbed_start,
-    within,
 )
 from penchant.studies.attention_time_scales import split_gradient
 from penchant.studies.base import Figure, Line, plain, save
@@ -91,12 +88,12 @@ def test_the_two_term_law_fails_on_floors_twice_as_high():
 
 def test_an_exponent_whose_interval_misses_the_law_does_not_confirm_it():
     """-2.052 [-2.081, -2.019] is not -2, however near: only an interval that contains the law's exponent agrees with it."""
-    assert _holds(Exponent(-2.052, -2.081, -2.019), -2.0, "exponent").outcome.value == "refuted"
-    assert _holds(Exponent(-2.01, -2.04, -1.98), -2.0, "exponent").outcome.value == "confirmed"
+    assert has_exponent(Exponent(-2.052, -2.081, -2.019), -2.0, "exponent").outcome.value == "refuted"
+    assert has_exponent(Exponent(-2.01, -2.04, -1.98), -2.0, "exponent").outcome.value == "confirmed"
     level = np.array([1.0])
     scatter = np.linspace(-0.01, 0.01, 9)
-    assert _constants({100: 1.05 + scatter}, level, "floor").outcome.value == "confirmed"
-    assert _constants({100: 0.86 + scatter}, level, "floor").outcome.value == "refuted"
+    assert near_law({100: 1.05 + scatter}, level, "floor").outcome.value == "confirmed"
+    assert near_law({100: 0.86 + scatter}, level, "floor").outcome.value == "refuted"
 
 
 def test_less_scatter_keeps_the_mean():

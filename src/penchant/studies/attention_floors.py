@@ -1,10 +1,11 @@
-"""What training settles at, measured: with the oracle's gradient, on fixed data, on minibatches."""
+"""What training settles at, measured: with the oracle's gradient, on fixed data, on minibatches; and whether that is what a law says."""
 
 from collections.abc import Iterable
 from functools import cache
 
 import numpy as np
 
+from ..diagnostics.scaling import Exponent
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..settings.attention_regression import AttentionRegression
 from ..settings.attention_regression_generators import prescribed_spectrum
@@ -16,6 +17,7 @@ from ..theorems.attention_start import start_excesses
 from ..training.algorithm1 import train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle
 from ..training.recorders import At
+from ..verdict import Outcome, Verdict, at_most
 
 _STARTS = 5000  # spectral starts behind a mean
 WIDER = (0.2, 0.17, 0.14)  # beyond A3, so that v_ctx is far from its leading term
@@ -76,3 +78,32 @@ def wider_floors(plan: tuple[tuple[int, int], ...]) -> tuple[tuple, ...]:
         found = fixed_data_floor(WIDER, count, sets, 25)
         rows.append((count, found.mean, found.error, sample_floor(problem) + oracle_shift(problem).excess / count))
     return tuple(rows)
+
+
+def has_exponent(found: Exponent, value: float, what: str) -> Verdict:
+    """Whether an exponent's interval contains the one that a law has over the same sizes."""
+    gap = max(found.low - value, value - found.high, 0.0)
+    return at_most(gap, 0.0, f"{what}, exponent {found}: distance of its interval to the law's {value:.4f}")
+
+
+def near_law(found: dict[int, np.ndarray], levels: np.ndarray, what: str) -> Verdict:
+    """Whether every mean floor is within 10 % of its law, plus two standard errors."""
+    errors = [float(one.std(ddof=1)) / np.sqrt(len(one)) for one in found.values()]
+    gaps = [
+        max(abs(float(one.mean()) - level) - 2 * error, 0.0) / level
+        for one, error, level in zip(found.values(), errors, levels, strict=True)
+    ]
+    return at_most(max(gaps), 0.1, f"{what}: largest |floor/law - 1| beyond two standard errors")
+
+
+def law_slope(sizes: Iterable[int], levels: np.ndarray) -> float:
+    """The exponent that a law of several terms has over these sizes."""
+    return float(np.polyfit(np.log(np.array(list(sizes), float)), np.log(levels), 1)[0])
+
+
+def within(gap: float, error: float, bound: float, what: str) -> Verdict:
+    """Confirmed if a gap plus its standard error is at most the bound, refuted if it is above by two of them, undecided between."""
+    text = f"{what} = {gap:.3g} ± {error:.2g} against {bound:g}"
+    if gap + error <= bound:
+        return Verdict(Outcome.confirmed, text, bound, gap)
+    return Verdict(Outcome.refuted if gap - 2 * error > bound else Outcome.undecided, text, bound, gap)

@@ -1,6 +1,6 @@
 """The scaling law: what training settles at, with the oracle's gradient, on fixed data and on minibatches, against n."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -19,8 +19,18 @@ from ..theorems.attention_regression import GOEL, PAPER, asymptotic_factor
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import FullSample, Population
 from ..training.recorders import At
-from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from .attention_floors import controlled, fixed_data_law, minibatch_law, oracle_law, wider_floors
+from ..verdict import all_of, at_least, at_most, close
+from .attention_floors import (
+    controlled,
+    fixed_data_law,
+    has_exponent,
+    law_slope,
+    minibatch_law,
+    near_law,
+    oracle_law,
+    wider_floors,
+    within,
+)
 from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
@@ -108,7 +118,7 @@ class _Floors(eqx.Module):
 
     def expected_slope(self) -> float:
         """The exponent of the surrogate over the sizes of the sampled oracle: -2 as n grows."""
-        return _slope(self.expected, np.array(list(self.expected.values())))
+        return law_slope(self.expected, np.array(list(self.expected.values())))
 
     def oracle_slope(self) -> float:
         counts = np.array(list(self.oracle), float)
@@ -135,35 +145,6 @@ def _measure(full: bool, progress: Callable[[str], None]) -> _Floors:
     )
 
 
-def _holds(found: Exponent, value: float, what: str) -> Verdict:
-    """Whether an exponent's interval contains the one that a law has over the same sizes."""
-    gap = max(found.low - value, value - found.high, 0.0)
-    return at_most(gap, 0.0, f"{what}, exponent {found}: distance of its interval to the law's {value:.4f}")
-
-
-def _constants(found: dict[int, np.ndarray], levels: np.ndarray, what: str) -> Verdict:
-    """Whether every mean floor is within 10 % of its law, plus two standard errors."""
-    errors = [float(one.std(ddof=1)) / np.sqrt(len(one)) for one in found.values()]
-    gaps = [
-        max(abs(float(one.mean()) - level) - 2 * error, 0.0) / level
-        for one, error, level in zip(found.values(), errors, levels, strict=True)
-    ]
-    return at_most(max(gaps), 0.1, f"{what}: largest |floor/law - 1| beyond two standard errors")
-
-
-def _slope(sizes: Iterable[int], levels: np.ndarray) -> float:
-    """The exponent that a law of several terms has over these sizes."""
-    return float(np.polyfit(np.log(np.array(list(sizes), float)), np.log(levels), 1)[0])
-
-
-def within(gap: float, error: float, bound: float, what: str) -> Verdict:
-    """Confirmed if a gap plus its standard error is at most the bound, refuted if it is above by two of them, undecided between."""
-    text = f"{what} = {gap:.3g} ± {error:.2g} against {bound:g}"
-    if gap + error <= bound:
-        return Verdict(Outcome.confirmed, text, bound, gap)
-    return Verdict(Outcome.refuted if gap - 2 * error > bound else Outcome.undecided, text, bound, gap)
-
-
 def _findings(rows: dict[str, list[float]], floors: _Floors, fitted: dict[str, Exponent]) -> tuple[Finding, ...]:
     problem, sampled = floors.problem, floors.sampled
     squared = floors.batch_constant / np.array(list(sampled), float) ** 2
@@ -183,9 +164,9 @@ def _findings(rows: dict[str, list[float]], floors: _Floors, fitted: dict[str, E
         Finding(
             "It is b_2/n^2: the theorem's 1/n is a loose bound.",
             all_of(
-                _holds(fitted["oracle, sampled"], floors.expected_slope(), "oracle, sampled"),
+                has_exponent(fitted["oracle, sampled"], floors.expected_slope(), "oracle, sampled"),
                 at_most(abs(floors.expected_slope() + 2), 0.05, "|law's exponent at these n + 2|"),
-                _constants(sampled, squared, "b_2/n^2 with fresh samples"),
+                near_law(sampled, squared, "b_2/n^2 with fresh samples"),
             ),
             OURS,
         ),
@@ -196,7 +177,7 @@ def _findings(rows: dict[str, list[float]], floors: _Floors, fitted: dict[str, E
         ),
         Finding(
             "On fixed data the floor is v/n + b_2/n^2, an exponent between -2 and -1.",
-            _holds(fitted["fixed data"], _slope(floors.fixed, floors.two_terms()), "fixed data"),
+            has_exponent(fitted["fixed data"], law_slope(floors.fixed, floors.two_terms()), "fixed data"),
             OURS,
         ),
         Finding(
@@ -207,8 +188,8 @@ def _findings(rows: dict[str, list[float]], floors: _Floors, fitted: dict[str, E
         Finding(
             "Attention within minibatches has the floor v/n + b_2/B^2.",
             all_of(
-                _holds(fitted["minibatch"], _slope(floors.mini, floors.batch_levels()), "minibatches"),
-                _constants(floors.mini, floors.batch_levels(), "v/n + b_2/B^2"),
+                has_exponent(fitted["minibatch"], law_slope(floors.mini, floors.batch_levels()), "minibatches"),
+                near_law(floors.mini, floors.batch_levels(), "v/n + b_2/B^2"),
             ),
             OURS,
         ),
@@ -229,8 +210,8 @@ def scaling_law(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
     text = lambda found: (f"{found.slope:.3f}", f"[{found.low:.3f}, {found.high:.3f}]")
     laws = {
         "oracle, sampled": ("b_2/n^2", floors.expected_slope()),
-        "fixed data": ("v/n + b_2/n^2", _slope(floors.fixed, floors.two_terms())),
-        "minibatch": ("v/n + b_2/B^2", _slope(floors.mini, floors.batch_levels())),
+        "fixed data": ("v/n + b_2/n^2", law_slope(floors.fixed, floors.two_terms())),
+        "minibatch": ("v/n + b_2/B^2", law_slope(floors.mini, floors.batch_levels())),
     }
     cells = (
         ("oracle, first order", f"{floors.oracle_slope():.4f}", "deterministic", "b_2/n^2", "-2.000"),
