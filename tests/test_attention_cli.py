@@ -71,7 +71,9 @@ def test_train_knows_the_excess_only_with_the_truth(files, capsys):
     _, printed = call(capsys, "train", known, *SETTING, "--steps", 50, "--json")
     told = json.loads(printed.out)
     assert told["verdict"] == "confirmed"
-    (oracle,) = told["hypotheses"]
+    assert [row["name"] for row in blind["hypotheses"]] == [row["name"] for row in told["hypotheses"]]
+    assert blind["hypotheses"][-1]["slack"] is None
+    oracle = told["hypotheses"][-1]
     assert (oracle["name"], oracle["holds"], oracle["offender"]) == ("expected_gradients", False, "empirical")
     assert -1.0 < oracle["slack"] < 0
     assert told["excess"] < 4 * told["predicted_excess"]

@@ -168,6 +168,22 @@ def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, wri
         assert np.linalg.norm(root @ arrays["V"] @ root, 2) <= scale["key_norm"] * (1 + 1e-9)
 
 
+def test_the_recommended_scale_trains_with_the_default_step(write, capsys):
+    """The command that `predict` prints, as it prints it: at c = 2.7, against a spectral start that is already at v_spec/n."""
+    problem = prescribed_spectrum(4, (1.5, 0.5, 0.3), 4.0, 3, 1e-3)
+    sample = draw_sample(problem, 600, np.random.default_rng(2))
+    truth = {name: np.asarray(getattr(problem, name)) for name in ("covariance", "planted", "noise")}
+    path = write("large", inputs=np.asarray(sample.inputs), targets=np.asarray(sample.targets), **truth)
+    advice = answer(capsys, "predict", path)
+    assert advice["scale"]["factor"] > 2
+    limit = advice["scale"]["how"].split("--logit-limit ")[1].split()[0]
+    content = answer(capsys, "train", path, "--logit-limit", limit, "--steps", 60)
+    assert content["status"] == "out_of_steps"
+    assert 0.1 < content["excess"] / advice["floors"]["scaled"] < 10
+    _, printed = call(capsys, "predict", path, *SETTING)
+    assert "not the scale of least excess" in printed.out
+
+
 def test_the_recommended_scale_keeps_a3_where_it_holds(known, capsys):
     content = answer(capsys, "predict", known)
     assert content["scale"]["key_norm"] < 0.25
@@ -224,6 +240,37 @@ def test_the_page_has_the_floor_the_start_and_the_settings(known, tmp_path, caps
     settings = dict(next(table for table in saved["tables"] if table["name"] == "run")["rows"])
     assert (settings["batch"], settings["step size"], settings["gauge"]) == ("100", "0.5", "identity")
     assert "sign convention" in saved["definitions"]["gauge"]
+
+
+def test_the_page_shows_the_hypotheses_and_the_numbers_of_the_json(known, tmp_path, capsys):
+    content = answer(capsys, "train", known, "--steps", 30, "--out", tmp_path / "page")
+    saved = json.loads((tmp_path / "page" / "own-data" / "study.json").read_text())
+    tables = {table["name"]: table["rows"] for table in saved["tables"]}
+    status = {True: "holds", False: "fails", None: "undecided"}
+    assert [row[:2] for row in tables["hypotheses"]] == [
+        [row["name"], status[row["holds"]]] for row in content["hypotheses"]
+    ]
+    assert tables["hypotheses"][-1][0] == "expected_gradients"
+    summary = dict(map(tuple, tables["summary"]))
+    assert summary["excess at the end"] == f"{content['excess']:.4g}"
+    assert summary["empirical loss at the end"] == f"{content['loss']:.4g}"
+    assert summary["gradient at the end"] == f"{content['gradient_norm']:.4g}"
+    left_out = next(value for name, value in summary.items() if "left-out" in name)
+    assert left_out == f"{content['left_out_loss_above_noise']:.4g}"
+
+
+def test_the_prediction_uses_the_truth_of_the_file(known, write, capsys):
+    with np.load(known) as arrays:
+        blind = answer(capsys, "predict", write("blind", inputs=arrays["inputs"], targets=arrays["targets"]))
+    told = answer(capsys, "predict", known)
+    assert told["estimate"] == blind["estimate"]
+    assert (told["checked_against"], blind["checked_against"]) == ("covariance and planted of the file", "the estimate")
+    exact = {row["name"]: row for row in told["hypotheses"]}
+    assert exact["A2_full_rank"]["slack"] == pytest.approx(0.03, rel=1e-9)
+    assert exact["A3_moments"]["slack"] == pytest.approx(1 / 16 - 0.05, rel=1e-9)
+    assert told["floors"]["trained"] == pytest.approx(
+        sample_floor(PROBLEM) / 500 + oracle_shift(PROBLEM).excess / 500**2, rel=1e-9
+    )
 
 
 def test_one_input_needs_no_gauge_and_one_step(write, rng, capsys):

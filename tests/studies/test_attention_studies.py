@@ -5,21 +5,37 @@ import json
 import numpy as np
 import pytest
 
+from penchant.diagnostics.scaling import Exponent
+from penchant.optimisers.preconditioned import PreconditionedDescent
 from penchant.report.figures import draw
 from penchant.report.page import render
 from penchant.settings.attention_curvature import balanced_point
-from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.context_bias import oracle_shift, sample_floor
-from penchant.studies.attention_scaling import WORDS, _Floors, _grid_figure, within
+from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
+from penchant.settings.attention_sample import draw_sample, spectral_layer
+from penchant.settings.context_bias import oracle_shift, sample_floor, spectral_floor
+from penchant.studies.attention_floors import controlled, has_exponent, near_law, within
+from penchant.studies.attention_regression import _sign_choices
+from penchant.studies.attention_scaling import (
+    FLIPPED,
+    WORDS,
+    _Floors,
+    _grid_figure,
+    _grid_table,
+    flipped,
+    perturbed_start,
+)
 from penchant.studies.attention_time_scales import split_gradient
 from penchant.studies.base import Figure, Line, plain, save
 from penchant.studies.catalogue import STUDIES
+from penchant.theorems.attention_start import start_excesses
+from penchant.training.population import train_population
+from penchant.training.recorders import At
 
 KNOWN = {
     "attention-time-scales": ["confirmed", "confirmed", "confirmed", "refuted"],
     "attention-beyond-a3": ["refuted", "confirmed", "confirmed", "confirmed"],
     "attention-bias": ["confirmed"] * 6,
-    "attention-scaling-law": [*["confirmed"] * 4, "undecided", *["confirmed"] * 2],  # too few data sets for 35 %
+    "attention-scaling-law": ["confirmed"] * 8,
     "attention-regression": ["confirmed"] * 6,
 }
 
@@ -63,10 +79,33 @@ def test_the_two_term_law_fails_on_floors_twice_as_high():
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
     level = sample_floor(problem) / 400 + oracle_shift(problem).excess / 400**2
     scatter = level * np.linspace(-0.1, 0.1, 11)
-    gap, error = _Floors(problem, {}, {400: 2 * level + scatter}, {}, 1.0, 1.0).two_terms_off()
+    found = {400: 2 * level + scatter}
+    gap, error = _Floors(problem, {}, {}, {}, found, found, {}, 400, 1.0, 1.0).two_terms_off()
     assert gap == pytest.approx(1.0)
     assert error == pytest.approx(np.std(scatter / level, ddof=1) / np.sqrt(11))
     assert within(gap, error, 0.35, "gap").outcome.value == "refuted"
+
+
+def test_an_exponent_whose_interval_misses_the_law_does_not_confirm_it():
+    """-2.052 [-2.081, -2.019] is not -2, however near: only an interval that contains the law's exponent agrees with it."""
+    assert has_exponent(Exponent(-2.052, -2.081, -2.019), -2.0, "exponent").outcome.value == "refuted"
+    assert has_exponent(Exponent(-2.01, -2.04, -1.98), -2.0, "exponent").outcome.value == "confirmed"
+    level = np.array([1.0])
+    scatter = np.linspace(-0.01, 0.01, 9)
+    assert near_law({100: 1.05 + scatter}, level, "floor").outcome.value == "confirmed"
+    assert near_law({100: 0.86 + scatter}, level, "floor").outcome.value == "refuted"
+
+
+def test_less_scatter_keeps_the_mean():
+    """Training that does nothing leaves the excess of the spectral start, whose mean is known without any data."""
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    rng = np.random.default_rng(3)
+    layers = [spectral_layer(draw_sample(problem, 100, rng).estimated) for _ in range(150)]
+    start = {100: np.array([float(problem.excess(layer)) for layer in layers])}
+    found = controlled(problem, start, start)[100]
+    assert found.std() < 1e-12 * found.mean()
+    assert abs(start[100].mean() - found.mean()) < 3 * start[100].std() / np.sqrt(150)
+    assert start_excesses(problem, 5000, 4000).mean() * 5000 == pytest.approx(spectral_floor(problem), rel=0.05)
 
 
 def test_the_scaling_page_draws_both_terms_and_names_its_surrogate():
@@ -74,7 +113,7 @@ def test_the_scaling_page_draws_both_terms_and_names_its_surrogate():
     figure = _grid_figure({"infinity": [1.0] * 5, "200": [1.0] * 5}, problem)
     (floor,) = (line for line in figure.lines if line.style == "prediction")
     assert floor.y[0] == pytest.approx(sample_floor(problem) / 200 + oracle_shift(problem).excess / 200**2)
-    assert "surrogate" in WORDS["oracle"]
+    assert "surrogate" in WORDS["oracle, first order"]
     assert "sign convention" in WORDS["gauge"]
 
 
@@ -84,3 +123,24 @@ def test_errors_are_drawn_as_bars(tmp_path):
     drawn = [draw(plain(Figure("a", "a", "x", "y", (line,), "")), tmp_path / "a.svg") for line in (bare, barred)]
     assert "LineCollection" not in drawn[0]
     assert "LineCollection" in drawn[1]
+
+
+def test_the_other_sign_of_mode_1_has_its_own_numbers():
+    """The gauge identity depends on signs of singular vectors: with the other one b_2 is 1.401, and the trajectory is another."""
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
+    assert oracle_shift(problem, flipped(problem)).excess == pytest.approx(1.401, abs=1e-3)
+    start = perturbed_start(problem, flipped(problem))
+    run = train_population(problem, PreconditionedDescent("two_sided", 5.0), start, steps=40, recorder=At((5, 10, 20)))
+    assert run.excess == pytest.approx([1.204e-3, 1.586e-6, 4.095e-8, 3.227e-11, 2.054e-17], rel=1e-3)
+    rows = {"infinity": [1.0] * 5, FLIPPED: [1.0] * 5, "200": [1.0] * 5}
+    table = _grid_table(rows, problem)
+    assert [row[0] for row in table.rows] == list(rows)
+    assert "1.401" in table.caption
+    assert "Only with --full: n = 3200" in table.caption
+
+
+def test_the_start_of_the_experiment_under_all_signs():
+    text = _sign_choices(attention_experiment())
+    here, low, high = (float(word.rstrip(";")) for word in text.split() if "e-0" in word)
+    assert low <= here <= high
+    assert low <= 5.604e-6 <= 5.691e-6 <= high * (1 + 1e-3)

@@ -278,3 +278,10 @@ def test_algorithm1_warns_once_of_what_the_data_show(rng):
     with pytest.raises(AssumptionError, match="column 1"):
         algorithm1(sample, steps=1, strict=True)
     algorithm1(LARGE, steps=1)  # warnings are errors here
+
+
+def test_another_seed_is_the_same_program():
+    """Static fields decide whether a source compiles again."""
+    for make in (lambda seed: Minibatch(SAMPLE, 10, seed=seed), lambda seed: FreshBatches(PROBLEM, 10, 2, seed)):
+        assert jax.tree.structure(make(1)) == jax.tree.structure(make(2))
+        assert str(make(1).draws(3)) != str(make(2).draws(3)) == str(make(2).draws(3))

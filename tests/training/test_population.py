@@ -166,6 +166,27 @@ def test_the_logit_limit_holds_at_every_step_and_the_excess_still_vanishes(rng):
     assert np.linalg.norm(free.whitened[-1, 4:], 2) == pytest.approx(np.sqrt(1.5), rel=1e-6)
 
 
+@pytest.mark.parametrize("step", ["default", "adaptive"])
+def test_steps_of_the_scale_free_regulariser_are_those_of_the_balanced_layer(rng, step):
+    """At (4 U, V/4) the curvature by V is 16 times the balanced one: a step that did not know it would diverge."""
+    problem = prescribed_spectrum(4, (1.5, 1.0, 0.5), 3.0, 2)
+    whitened = balanced_point(problem) + 0.05 * rng.standard_normal((7, 3))
+    free, limited = (
+        PreconditionedDescent(step=step, balance=ScaleFreeBalance()),
+        PreconditionedDescent(step=step, logit_limit=0.2),
+    )
+    away = np.concatenate([4 * whitened[:4], whitened[4:] / 4])
+    plain, moved = (
+        train_population(problem, free, problem.unwhiten(jnp.asarray(one)), steps=40) for one in (whitened, away)
+    )
+    assert plain.excess[-1] < 1e-3 * plain.excess[0]
+    assert moved.excess == pytest.approx(plain.excess, rel=1e-9)
+    assert moved.step_size == pytest.approx(plain.step_size, rel=1e-12)
+    held = train_population(problem, limited, problem.unwhiten(jnp.asarray(whitened)), steps=40)
+    assert held.excess == pytest.approx(plain.excess, rel=1e-9)
+    assert np.linalg.norm(held.whitened[-1, 4:], 2) <= 0.2 * (1 + 1e-12)
+
+
 def test_a_saved_run_has_its_layer(tmp_path):
     run = train_population(EXPERIMENT.problem, PreconditionedDescent("left"), EXPERIMENT.start, steps=0)
     header, arrays = read_npz(run.save(tmp_path / "run.npz"))

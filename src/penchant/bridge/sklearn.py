@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.datasets import load_digits
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -168,3 +169,9 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     def predict(self, X: Any) -> np.ndarray:
         score = self.decision_function(X)
         return self.classes_[(score > 0).astype(int)]
+
+
+def digit_images() -> tuple[np.ndarray, np.ndarray]:
+    """The 1797 handwritten digits that come with scikit-learn: images (8 x 8, entries 0 to 16) and labels."""
+    found: Any = load_digits()
+    return found.images, found.target

@@ -94,12 +94,11 @@ class VisionTransformer(nn.Module):
 def digits(train: int = 1400, *, seed: int = 0) -> tuple[Split, Split]:
     """The 1797 handwritten digits of scikit-learn as 8 x 8 images of entries in [-1, 1], split at random into two sets."""
     try:
-        from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
+        from .sklearn import digit_images
     except ImportError:
         raise MissingExtra("test", "The images of `digits`") from None
-    found: Any = load_digits()
-    images = torch.tensor(found.images[:, None] / 8.0 - 1, dtype=torch.float32)
-    labels = torch.tensor(found.target)
+    pixels, targets = digit_images()
+    images, labels = torch.tensor(pixels[:, None] / 8.0 - 1, dtype=torch.float32), torch.tensor(targets)
     if not 1 <= train < len(labels):
         raise ArgumentError("train", "digits", f"between 1 and {len(labels) - 1}", train)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))

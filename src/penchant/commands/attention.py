@@ -56,7 +56,7 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
     return sample, truth
 
 
-def _advice(advice: Advice, count: int) -> dict[str, Any]:
+def _advice(advice: Advice, count: int, known: bool) -> dict[str, Any]:
     problem, theorem = advice.problem, AttentionConvergence()
     return {
         "theorem": theorem.name,
@@ -72,6 +72,7 @@ def _advice(advice: Advice, count: int) -> dict[str, Any]:
             "sizes": np.asarray(problem.sizes).tolist(),
             "size_noise_level": advice.noise_level,
         },
+        "checked_against": "covariance and planted of the file" if known else "the estimate",
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
         "holds": _holds(advice),
         "geometries": [vars(option) for option in advice.options],
@@ -91,7 +92,8 @@ def _holds(advice: Advice) -> bool | None:
 def _how(advice: Advice) -> str:
     """How to train at the recommended scale: the regulariser of the theorem pulls c back to 1, the scale-free one does not."""
     if advice.scale.factor > 1:
-        return f"train there with --logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
+        limit = f"--logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
+        return f"train there with {limit}; the steps above are right at every scale"
     return "train there in Python: pt.PreconditionedDescent(balance=pt.ScaleFreeBalance()) from a start (c U, V/c); c = 1 is the default"
 
 
@@ -104,8 +106,8 @@ def predict(options: Namespace) -> dict[str, Any]:
             raise ArgumentError(flag, "penchant predict", required, getattr(options, name))
     if options.start != "zeros":
         raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
-    sample, _ = _sample(options)
-    content = _advice(advise(sample), sample.size)
+    sample, truth = _sample(options)
+    content = _advice(advise(sample, truth), sample.size, truth is not None)
     if options.save:
         check_writable(npz_name(options.save))
         start, problem = spectral_layer(sample.estimated), sample.estimated
@@ -124,8 +126,9 @@ def train(options: Namespace) -> dict[str, Any]:
     sample, truth = _sample(options)
     rule, source, start = rule_of(options), source_of(options, sample), start_of(options, sample)
     steps = 200 if options.steps is None else options.steps
-    advice = advise(sample)
+    advice = advise(sample, truth, start)
     run = train_attention(source, rule, start, steps=steps, truth=truth)
+    hypotheses = (*advice.hypotheses, _gradients(run, options.batch))
     floor = _floor(options, sample, run)
     verdict = judge_floor(run, source, rule, floor, truth)
     warnings = [*advice.warnings, *_step_warnings(sample, rule)]
@@ -141,7 +144,7 @@ def train(options: Namespace) -> dict[str, Any]:
         **_left_out(sample, run.at()),
         "predicted_excess": floor.value,
         "predicted_law": floor.law,
-        "hypotheses": [vars(hypothesis) for hypothesis in _along(run, truth, options.batch)],
+        "hypotheses": [vars(hypothesis) for hypothesis in hypotheses],
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "warnings": warnings,
@@ -150,15 +153,15 @@ def train(options: Namespace) -> dict[str, Any]:
         content["saved"] = str(run.save(options.save))
     if options.out:
         settings = run_settings(options, steps)
-        write_page(content, options, PAPER, lambda: own_attention.page(run, advice, verdict, floor, settings))
+        outcome = {name: content[name] for name in own_attention.OUTCOME}
+        judged = own_attention.Judged(hypotheses, verdict, floor, outcome)
+        write_page(content, options, PAPER, lambda: own_attention.page(run, advice, judged, settings))
     return content
 
 
-def _along(run: AttentionRun, truth: AttentionRegression | None, batch: int | None) -> tuple[Hypothesis, ...]:
+def _gradients(run: AttentionRun, batch: int | None) -> Hypothesis:
     """Theorem 2 assumes expected gradients; with the truth, by how much those of the run deviate at most."""
-    if truth is None:
-        return ()
-    return (expected_gradients("empirical" if batch is None else "minibatch", float(run.deviation.max())),)
+    return expected_gradients("empirical" if batch is None else "minibatch", float(run.deviation.max()))
 
 
 def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | AbstractLayerRule) -> list[str]:

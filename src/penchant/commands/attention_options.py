@@ -7,7 +7,6 @@ import numpy as np
 from ..errors import ArgumentError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent
-from ..settings.attention_balance import ScaleFreeBalance
 from ..settings.attention_regression import AttentionLayer
 from ..settings.attention_sample import AttentionSample, spectral_layer
 from ..settings.files import read_arrays
@@ -49,10 +48,8 @@ def rule_of(options: Namespace) -> PreconditionedDescent | AbstractLayerRule:
     if size not in (None, "adaptive") and not 0 < size < np.inf:
         raise ArgumentError("--step-size", "penchant", "positive and finite, or 'adaptive'", size)
     if name is None:
-        # the regulariser of the theorem would undo what the limit does
-        balance = None if options.logit_limit is None else ScaleFreeBalance()
         step = _default_step(options) if size is None else size
-        return PreconditionedDescent(options.geometry or "two_sided", step, balance, options.logit_limit)
+        return PreconditionedDescent(options.geometry or "two_sided", step, logit_limit=options.logit_limit)
     if name not in ("gd", "adam"):
         raise ArgumentError("--optimiser", "penchant", f"gd, adam or left out with --setting {NAME}", name)
     if options.geometry is not None:

@@ -16,6 +16,7 @@ def print_prediction(content: dict[str, Any]) -> None:
     )
     print(f"           covariance eigenvalues {spread}")
     print(f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
+    print(f"checked    against {content['checked_against']}")
     print_hypotheses(content["hypotheses"])
     floors = content["floors"]
     print(
@@ -35,6 +36,9 @@ def print_prediction(content: dict[str, Any]) -> None:
     bound = " that keeps A3" if scale["key_norm"] < 0.25 else ""
     print(
         f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss{bound}, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
+    )
+    print(
+        f"           that is not the scale of least excess: v/n is {number(floors['scaled'])} there, against {number(floors['start'])} at the spectral start"
     )
     print(f"           {scale['how']}")
     for warning in content["warnings"]:
@@ -56,8 +60,7 @@ def print_run(content: dict[str, Any]) -> None:
         f"left out   loss of left-out queries minus m sigma^2: {content['left_out_loss_above_noise']:.4g}; not the excess: "
         f"it contains the finite context, {'infinite' if context is None else f'about {context:.3g}'}, and the fit to these samples"
     )
-    for hypothesis in content["hypotheses"]:
-        print(f"hypothesis FAILS  {hypothesis['name']}: slack {number(hypothesis['slack'])} ({hypothesis['detail']})")
+    print_hypotheses(content["hypotheses"])
     print(f"verdict    {content['verdict']}: {content['inequality']}")
     for warning in content["warnings"]:
         print(f"warning    {warning}")

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from ..settings.attention_balance import AbstractBalance, Balance
+from ..settings.attention_balance import AbstractBalance, Balance, ScaleFreeBalance
 from ..settings.attention_curvature import contraction, curvature_range
 from ..settings.attention_geometry import AbstractGeometry, geometry_of
 from ..settings.attention_regression import AttentionRegression
@@ -109,7 +109,9 @@ class PreconditionedDescent(eqx.Module):
 
     **Arguments:** `geometry`, "two_sided", "left" or "euclidean"; `step`, a number or one of "default", "optimal", "theory",
     "adaptive"; `balance`, the regulariser (`Balance()`, `ScaleFreeBalance()` or `Unregularised()`); `logit_limit`, the largest
-    operator norm of the whitened V: after each step, scale is moved from V to U until it holds.
+    operator norm of the whitened V: after each step, scale is moved from V to U until it holds. With a limit the default
+    regulariser is the scale-free one, as the other would undo what the limit does. Steps with the scale-free one are those of
+    the balanced layer, carried to the scale c of (c U, V/c): the same steps are stable at every c.
     """
 
     geometry: AbstractGeometry
@@ -127,7 +129,8 @@ class PreconditionedDescent(eqx.Module):
         if logit_limit is not None and not 0 < logit_limit < jnp.inf:
             raise ArgumentError("logit_limit", "PreconditionedDescent", "positive and finite", logit_limit)
         self.geometry = geometry_of(geometry) if isinstance(geometry, str) else geometry
-        self.step, self.balance = step_of(step), Balance() if balance is None else balance
+        own = Balance() if logit_limit is None else ScaleFreeBalance()
+        self.step, self.balance = step_of(step), own if balance is None else balance
         self.logit_limit = None if logit_limit is None else float(logit_limit)
 
 

@@ -18,6 +18,10 @@ class AbstractBalance(eqx.Module):
     @abstractmethod
     def gradient(self, upper: Float[Array, "m d"], lower: Float[Array, "d d"]) -> Blocks: ...
 
+    def scale(self, upper: Float[Array, "m d"], lower: Float[Array, "d d"]) -> Float[Array, ""]:
+        """The c of (c U, V/c) that steps undo before they measure lengths: 1 where the regulariser fixes the scale itself."""
+        return jnp.ones(())
+
 
 class Unregularised(AbstractBalance):
     """Nothing: descent on the loss alone."""
@@ -56,12 +60,15 @@ class ScaleFreeBalance(AbstractBalance):
 
     def gradient(self, upper, lower):
         ratio, imbalance, total = self._imbalance(upper, lower)
-        pull = 0.5 * jnp.sum(
-            imbalance * total
-        )  # by log(ratio), whose gradients are -upper/|upper|^2 and lower/|lower|^2
+        # by log(ratio), whose gradients are -upper/|upper|^2 and lower/|lower|^2
+        pull = 0.5 * jnp.sum(imbalance * total)
         by_upper = ratio * upper @ imbalance - pull * upper / jnp.sum(upper**2)
         by_lower = -lower @ imbalance / ratio + pull * lower / jnp.sum(lower**2)
         return by_upper, by_lower
+
+    def scale(self, upper, lower):
+        """At (c U, V/c) the curvature by V is c^2 times, that by U 1/c^2 times the balanced one: steps must be blind to c as well."""
+        return (jnp.sum(upper**2) / jnp.sum(lower**2)) ** 0.25
 
 
 def limit_logits(upper: Float[Array, "m d"], lower: Float[Array, "d d"], most: Float[Array, ""]) -> tuple[Array, Array]:

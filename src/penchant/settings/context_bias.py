@@ -89,11 +89,11 @@ def balance_bias(problem: AttentionRegression, layer: AttentionLayer) -> float:
     return float(whitened_balance_bias(problem.whiten(layer), problem.outputs))
 
 
-def context_variance(problem: AttentionRegression) -> float:
-    r"""$v_{ctx}$: n times the variance of the error that a context of n noise-free samples makes on the manifold of minima (any gauge)."""
-    top = float(problem.sizes[0])
-    _require(top, 1.0, "s_1 = |A Sigma^(1/2)|", "v_ctx")
-    whitened = balanced_point(problem)
+def context_variance(problem: AttentionRegression, factor: float = 1.0) -> float:
+    r"""$v_{ctx}$: n times the variance of the error that a context of n noise-free samples makes on the minima of scale c (any gauge)."""
+    what = "s_1 = |A Sigma^(1/2)|" if factor == 1 else "s_1/c^2, s_1 = |A Sigma^(1/2)|"
+    _require(float(problem.sizes[0]) / factor**2, 1.0, what, "v_ctx")
+    whitened = np.asarray(scaled(balanced_point(problem), problem.outputs, factor))
     upper, below = whitened[: problem.outputs], whitened[problem.outputs :].T
     identity = np.eye(below.shape[0])
     third = np.linalg.inv(identity + below.T @ below)
@@ -113,9 +113,9 @@ def noise_variance(problem: AttentionRegression) -> float:
     return float(problem.noise) * problem.outputs * problem.inputs
 
 
-def sample_floor(problem: AttentionRegression) -> float:
-    """v: training on one data set of size n settles at an excess of about v/n (+ b_2/n^2)."""
-    return noise_variance(problem) + context_variance(problem)
+def sample_floor(problem: AttentionRegression, factor: float = 1.0) -> float:
+    """v: training on one data set of size n settles at an excess of about v/n (+ b_2/n^2), at the minima of scale c = `factor`."""
+    return noise_variance(problem) + context_variance(problem, factor)
 
 
 def spectral_floor(problem: AttentionRegression) -> float:

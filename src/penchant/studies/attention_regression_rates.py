@@ -67,9 +67,9 @@ def measured_factor(run: AttentionTrajectory) -> float:
     return float(np.exp(np.polyfit(run.steps[inside], np.log(run.excess[inside]), 1)[0] / 2))
 
 
-def _geometries(full: bool, progress: Callable[[str], None]) -> tuple[list[tuple], list[Finding], list[Line]]:
+def _geometries(progress: Callable[[str], None]) -> tuple[list[tuple], list[Finding], list[Line]]:
     rows, findings, lines = [], [], []
-    for condition in (1.0, 10.0, 100.0, 1000.0) if full else (1.0, 10.0, 100.0):
+    for condition in (1.0, 10.0, 100.0, 1000.0):
         problem = prescribed_spectrum(6, SIZES, condition, SEED)
         for name, geometry in GEOMETRIES.items():
             progress(f"condition {condition:g}: {name}")
@@ -184,7 +184,7 @@ def _from_random(seed: int) -> tuple[Figure, list[Finding], dict[str, AttentionT
 
 def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """The rate table, the gauge, the constants, and the noise-free experiment of the seed."""
-    rows, findings, lines = _geometries(full, progress)
+    rows, findings, lines = _geometries(progress)
     gauges, gauge = _gauges(prescribed_spectrum(6, SIZES, 100.0, SEED))
     constants, kept = _constants(progress)
     progress("random start")

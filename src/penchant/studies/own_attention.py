@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from ..theorems.attention_advice import Advice
 from ..theorems.attention_floor import Floor
 from ..theorems.attention_regression import GOEL
+from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun
 from ..verdict import Verdict
 from .attention_words import GAUGE
@@ -24,8 +26,31 @@ WORDS = {
 }
 
 
-def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, settings: Mapping[str, object]) -> Result:
+OUTCOME = {
+    "loss": "empirical loss at the end",
+    "gradient_norm": "gradient at the end",
+    "excess": "excess at the end",
+    "left_out_loss_above_noise": "loss of left-out queries minus m sigma^2 (not the excess)",
+    "finite_context_part": "of it due to a context of n keys, B_1/n",
+}
+
+
+class Judged(eqx.Module):
+    """What was made of a run: hypotheses, verdict, the floor it was held against, and its last numbers by the names in `OUTCOME`."""
+
+    hypotheses: tuple[Hypothesis, ...]
+    verdict: Verdict
+    floor: Floor
+    outcome: dict[str, float | None]
+
+    def rows(self) -> tuple[tuple[str, str], ...]:
+        show = lambda value: "infinite or unknown" if value is None else f"{value:.4g}"
+        return tuple((label, show(self.outcome[name])) for name, label in OUTCOME.items())
+
+
+def page(run: AttentionRun, advice: Advice, judged: Judged, settings: Mapping[str, object]) -> Result:
     """Loss, gradient and (where the truth is known) excess along the run; its settings, estimates and hypotheses in tables."""
+    floor = judged.floor
     figures = [
         _figure("loss", "Empirical loss", run, run.loss),
         _figure("gradient", "Gradient", run, run.gradient_norm),
@@ -35,6 +60,7 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
     sizes = ", ".join(f"{size:.4g}" for size in np.asarray(advice.problem.sizes))
     summary = (
         ("ending", f"{run.status.name}: {run.status.message}"),
+        *judged.rows(),
         ("sizes of A Sigma^(1/2)", f"{sizes}; noise level {advice.noise_level:.3g}"),
         ("noise variance", f"{float(advice.problem.noise):.4g}"),
         ("predicted excess of the spectral start", f"{advice.floors.start:.4g}"),
@@ -56,8 +82,17 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
             tuple((name, str(value)) for name, value in settings.items()),
             "As given on the command line, or its default.",
         ),
-        Table("summary", "Estimates and outcome", ("what", "value"), summary, "From the sample alone."),
-        hypotheses(advice.hypotheses, "With estimates in place of the truth."),
+        Table(
+            "summary",
+            "Estimates and outcome",
+            ("what", "value"),
+            summary,
+            "The excess and its prediction at the spectral start use the truth where the file has it; all else is from the sample.",
+        ),
+        hypotheses(
+            judged.hypotheses,
+            "Exact where the meaning says so, with estimates in place of the truth elsewhere; a failed one does not stop the prediction.",
+        ),
         Table(
             "geometries",
             "Geometries",
@@ -66,7 +101,9 @@ def page(run: AttentionRun, advice: Advice, verdict: Verdict, floor: Floor, sett
             "Near the minima.",
         ),
     )
-    finding = Finding(f"Training settles at an excess of about {floor.law}.", verdict, f"derived here, for {GOEL}")
+    finding = Finding(
+        f"Training settles at an excess of about {floor.law}.", judged.verdict, f"derived here, for {GOEL}"
+    )
     return Result((finding,), tuple(figures), tables, {}, WORDS)
 
 

@@ -24,14 +24,12 @@ WORDS = {
 }
 
 
-def _bridge() -> tuple[Any, Any, Any]:
+def _bridge() -> tuple[Any, Any]:
     try:
-        import torch  # pyright: ignore[reportMissingImports]
-
         from ..bridge import torch_networks, torch_optimisers
     except ImportError:
         raise MissingExtra("torch", "The study real-networks") from None
-    return torch, torch_networks, torch_optimisers
+    return torch_networks, torch_optimisers
 
 
 def _rules(torch: Any, optimisers: Any, factor: float) -> dict[str, Callable[[Any], Any]]:
@@ -46,12 +44,12 @@ def _rules(torch: Any, optimisers: Any, factor: float) -> dict[str, Callable[[An
 
 def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """Four rules from one start; with `full` three seeds, and every rate times 0.1, 1 and 10."""
-    torch, networks, optimisers = _bridge()
+    networks, optimisers = _bridge()
     seeds, factors = (range(seed, seed + 3), _FACTORS) if full else (range(seed, seed + 1), (1.0,))
     train, test = networks.digits(seed=seed)
     runs = {}
     for factor in factors:
-        for name, make in _rules(torch, optimisers, factor).items():
+        for name, make in _rules(networks.torch, optimisers, factor).items():
             for one in seeds:
                 progress(f"{name}, rate x {factor:g}, seed {one}")
                 network = networks.VisionTransformer(side=8, patch=2, width=32, depth=2, heads=2, seed=one)

@@ -7,19 +7,18 @@ from ..errors import ThresholdError
 from ..optimisers.preconditioned import DefaultStep
 from ..settings.attention_geometry import GEOMETRIES
 from ..settings.attention_moments import moment_threshold
-from ..settings.attention_regression import AttentionRegression
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, noise_level, spectral_layer, unreliable
-from ..settings.context_bias import Scale, minimum_bias, optimal_scale, spectral_floor
+from ..settings.context_bias import Scale, minimum_bias, optimal_scale, sample_floor, spectral_floor
 from .attention_floor import predicted_floor, regular
 from .attention_regression import (
     asymptotic_factor,
     centred_inputs,
-    finite_moments,
-    full_rank,
+    check_assumptions,
     gaussian_inputs,
     near_minima,
-    positive_definite,
 )
+from .attention_start import near_estimated_minima
 from .base import Hypothesis
 
 _INSIDE = 1.01  # A3 is a strict inequality
@@ -35,15 +34,19 @@ class Option(eqx.Module):
 
 
 class Floors(eqx.Module):
-    """Predicted excess: of the spectral start, of training on the sample, and its part b_2/n^2; None beyond a threshold."""
+    """Predicted excess: of the spectral start, of training on the sample, its part b_2/n^2, and v/n at the scale of least bias.
+
+    None beyond a threshold.
+    """
 
     start: float
     trained: float | None
     bias: float | None
+    scaled: float | None
 
 
 class Advice(eqx.Module):
-    """Everything `penchant predict` says of a sample."""
+    """Everything `penchant predict` says of a sample. `scale` is that of the least bias of the loss, not of the least excess."""
 
     problem: AttentionRegression
     noise_level: float
@@ -60,8 +63,12 @@ class Advice(eqx.Module):
         return min(self.options, key=lambda option: option.factor)
 
 
-def advise(sample: AttentionSample) -> Advice:
+def advise(
+    sample: AttentionSample, truth: AttentionRegression | None = None, start: AttentionLayer | None = None
+) -> Advice:
     """Read a sample: the estimated problem against every hypothesis, and what to train with.
+
+    With the `truth` the hypotheses and the floors are exact; `start` is the spectral one of the sample where it is left out.
 
     >>> from penchant.settings.attention_regression_generators import attention_experiment
     >>> found = attention_experiment(n=2000)
@@ -74,27 +81,28 @@ def advise(sample: AttentionSample) -> Advice:
     return Advice(
         problem,
         noise_level(problem, count),
-        _hypotheses(sample),
+        _hypotheses(sample, truth, spectral_layer(problem) if start is None else start),
         tuple(_option(problem, name) for name in GEOMETRIES) if regular(problem) else (),
-        _floors(problem, count),
+        _floors(problem if truth is None else truth, count, scale.factor),
         scale,
         _gain(problem, scale),
         _warnings(sample),
     )
 
 
-def _hypotheses(sample: AttentionSample) -> tuple[Hypothesis, ...]:
-    problem, count = sample.estimated, sample.size
+def _hypotheses(
+    sample: AttentionSample, truth: AttentionRegression | None, start: AttentionLayer
+) -> tuple[Hypothesis, ...]:
+    problem, count = (sample.estimated, sample.size) if truth is None else (truth, None)
     found = [
-        positive_definite(problem, count),
-        full_rank(problem, count),
-        finite_moments(problem, samples=count),
+        *check_assumptions(problem, samples=count, strict=False),
         gaussian_inputs(sample.inputs),
         centred_inputs(sample.inputs),
     ]
     if regular(problem):
-        start = spectral_layer(problem)
-        found.append(near_minima(problem, start, GEOMETRIES["two_sided"], count))
+        two_sided = GEOMETRIES["two_sided"]
+        near = near_estimated_minima(sample, start) if truth is None else near_minima(truth, start, two_sided)
+        found.append(near)
     return tuple(found)
 
 
@@ -106,9 +114,13 @@ def _option(problem: AttentionRegression, name: str) -> Option:
     return Option(name, step, factor, pace)
 
 
-def _floors(problem: AttentionRegression, count: int) -> Floors:
+def _floors(problem: AttentionRegression, count: int, factor: float) -> Floors:
     found = predicted_floor(problem, count)
-    return Floors(spectral_floor(problem) / count, found.value, found.bias)
+    try:
+        there = sample_floor(problem, factor) / count
+    except ThresholdError:
+        there = None
+    return Floors(spectral_floor(problem) / count, found.value, found.bias, there)
 
 
 def _scale(problem: AttentionRegression, power: float = 2.0) -> Scale:

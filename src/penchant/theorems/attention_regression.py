@@ -72,22 +72,25 @@ def finite_moments(problem: AttentionRegression, power: float = 2.0, samples: in
     return Hypothesis("A3_moments", holds, slack, _direction(problem.right[:, 0]), "; ".join(parts))
 
 
-def near_minima(
-    problem: AttentionRegression, layer: AttentionLayer, geometry: AbstractGeometry, samples: int | None = None
-) -> Hypothesis:
+def near_minima(problem: AttentionRegression, layer: AttentionLayer, geometry: AbstractGeometry) -> Hypothesis:
     """The start is within r_0 of the minima, in the norm of the geometry (two-sided for `euclidean`, which has no radius)."""
     norm = TwoSided() if isinstance(geometry, Euclidean) else geometry
     found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), norm)
     radius = attraction_radius(problem, norm)
-    detail = f"{_kind(samples)}: r_0 = {radius:.4g} minus the {norm.name} distance {found.distance:.4g}"
+    detail = f"exact: r_0 = {radius:.4g} minus the {norm.name} distance {found.distance:.4g}"
     offender = f"component det R = {found.component:+d}"
     return Hypothesis("initialisation", found.distance <= radius, radius - found.distance, offender, detail)
 
 
 def expected_gradients(source: str, deviation: float = 0.0) -> Hypothesis:
-    """The theorem's oracle: steps use the expected gradient. Any other source is outside of it, by its measured deviation."""
+    """The theorem's oracle: steps use the expected gradient. Any other source is outside of it, by its measured deviation (nan: unknown)."""
     exact = source == "population"
-    detail = "exact" if exact else "outside the theorem: minus the measured deviation of the gradients"
+    known = (
+        "minus the largest measured deviation of the gradients"
+        if np.isfinite(deviation)
+        else "by how much needs the truth"
+    )
+    detail = "exact" if exact else f"outside the theorem: {known}"
     return Hypothesis("expected_gradients", exact, -deviation, "" if exact else source, detail)
 
 

@@ -20,6 +20,7 @@ from ..settings.attention_balance import AbstractBalance, Balance, Unregularised
 from ..settings.attention_geometry import AbstractGeometry, Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer, unreliable, visible_failures
+from ..settings.context_bias import scaled
 from .attention_run import AbstractAttentionRun
 from .attention_sources import AbstractSource, FullSample, Minibatch
 from .recorders import LogSpaced
@@ -83,6 +84,12 @@ class _Structured(AbstractLayerRule):
     def init(self, layer):
         return ()
 
+    def size(self, whitened: Float[Array, "rows d"]) -> Array:
+        """The step size, at the scale at which steps are measured."""
+        m = self.problem.outputs
+        scale = self.balance.scale(whitened[:m], whitened[m:])
+        return self.resolved.size(scaled(whitened, m, 1 / scale))
+
     def update(self, gradient, memory, layer):
         problem, m = self.problem, self.problem.outputs
         whitened = problem.whiten(layer)
@@ -91,8 +98,8 @@ class _Structured(AbstractLayerRule):
             gradient.value + upper @ problem.root, gradient.key_query + problem.root @ lower.T @ problem.root
         )
         direction = self.geometry.precondition(total, problem.covariance)
-        size = self.resolved.size(whitened)
-        change = jax.tree.map(lambda leaf: -size * leaf, direction)
+        scale, size = self.balance.scale(whitened[:m], whitened[m:]), self.size(whitened)
+        change = AttentionLayer(-size * scale**2 * direction.value, -size / scale**2 * direction.key_query)
         if self.logit_limit is None:
             return change, memory
         moved = problem.whiten(jax.tree.map(jnp.add, layer, change))
@@ -144,7 +151,7 @@ def train_attention(
     run = _collect(problem, records, state, safe, header)
     if throw and run.status in (Status.diverging_step, Status.not_finite):
         source.require(run.at())
-        size = float(bound.resolved.size(problem.whiten(run.at()))) if isinstance(bound, _Structured) else np.nan
+        size = float(bound.size(problem.whiten(run.at()))) if isinstance(bound, _Structured) else np.nan
         raise DivergenceError(size, safe, int(run.steps[-1]), run.at())
     return run
 

@@ -107,7 +107,7 @@ class FreshBatches(AbstractSource):
     truth: AttentionRegression
     count: int = eqx.field(static=True)
     batches: int = eqx.field(static=True)
-    seed: int = eqx.field(static=True, default=0)
+    seed: np.ndarray = eqx.field(default=0, converter=np.asarray)  # an array: another seed does not compile again
 
     def __check_init__(self):
         for name, least in {"count": 2, "batches": 1}.items():
@@ -120,7 +120,7 @@ class FreshBatches(AbstractSource):
         return self.truth
 
     def draws(self, count):
-        return jax.random.split(jax.random.key(self.seed), count)
+        return jax.random.split(jax.random.key(int(self.seed)), count)
 
     def evaluate(self, layer, draw):
         truth = self.truth
@@ -172,7 +172,7 @@ class Minibatch(AbstractSource):
     sample: AttentionSample
     size: int = eqx.field(static=True)
     keys: str = eqx.field(static=True)
-    seed: int = eqx.field(static=True)
+    seed: np.ndarray
     include_self: bool = eqx.field(static=True)
 
     def __init__(
@@ -185,7 +185,7 @@ class Minibatch(AbstractSource):
         if not 2 <= size <= sample.size:
             fix = "attention over a single key is constant, so V would never move" if size < 2 else ""
             raise ArgumentError("size", "Minibatch", f"between 2 and n = {sample.size}", size, fix)
-        self.sample, self.size, self.keys, self.seed = sample, int(size), keys, seed
+        self.sample, self.size, self.keys, self.seed = sample, int(size), keys, np.asarray(seed)
         self.include_self = include_self
 
     @property
@@ -193,7 +193,7 @@ class Minibatch(AbstractSource):
         return self.sample.estimated
 
     def draws(self, count):
-        rng = np.random.default_rng(self.seed)
+        rng = np.random.default_rng(int(self.seed))
         rows = [rng.choice(self.sample.size, self.size, replace=False) for _ in range(count)]
         return jnp.asarray(np.array(rows, np.int32).reshape(count, self.size))
 

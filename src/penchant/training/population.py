@@ -14,6 +14,7 @@ from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, saf
 from ..settings.attention_balance import AbstractBalance, limit_logits
 from ..settings.attention_geometry import AbstractGeometry
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.context_bias import scaled
 from .attention_run import AbstractAttentionRun
 from .recorders import LogSpaced
 from .status import Status
@@ -36,14 +37,22 @@ class _Problem(eqx.Module):
         reached = self.problem.whitened_excess(whitened) < self.target
         return jnp.where(reached, int(Status.reached_target), int(Status.running))
 
+    def _blocks(self, whitened: Float[Array, "rows d"]) -> tuple[Array, Array]:
+        return whitened[: self.problem.outputs], whitened[self.problem.outputs :]
+
+    def size(self, whitened: Float[Array, "rows d"]) -> Array:
+        """The step size, at the scale at which steps are measured."""
+        scale = self.balance.scale(*self._blocks(whitened))
+        return self.step.size(scaled(whitened, self.problem.outputs, 1 / scale))
+
     def moved(self, whitened: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
         """One step."""
+        m, scale = self.problem.outputs, self.balance.scale(*self._blocks(whitened))
         gradient = self.problem.whitened_gradient(whitened, self.balance)
         direction = self.geometry.whitened_direction(gradient, self.problem.covariance)
-        moved = whitened - self.step.size(whitened) * direction
+        moved = whitened - self.size(whitened) * scaled(direction, m, scale**2)
         if self.logit_limit is None:
             return moved
-        m = self.problem.outputs
         return jnp.concatenate(limit_logits(moved[:m], moved[m:], self.logit_limit))
 
 
@@ -151,7 +160,7 @@ def _record(task: _Problem, carry: _Carry) -> dict[str, Array]:
         "excess": problem.whitened_excess(carry.whitened),
         "regulariser": problem.whitened_regulariser(carry.whitened, task.balance),
         "slope": jnp.linalg.norm(problem.whitened_gradient(carry.whitened, task.balance)),
-        "step_size": task.step.size(carry.whitened),
+        "step_size": task.size(carry.whitened),
         "whitened": carry.whitened,
     }
 

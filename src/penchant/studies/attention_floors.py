@@ -1,0 +1,109 @@
+"""What training settles at, measured: with the oracle's gradient, on fixed data, on minibatches; and whether that is what a law says."""
+
+from collections.abc import Iterable
+from functools import cache
+
+import numpy as np
+
+from ..diagnostics.scaling import Exponent
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..settings.attention_regression import AttentionRegression
+from ..settings.attention_regression_generators import prescribed_spectrum
+from ..settings.attention_sample import AttentionSample, draw_sample, spectral_layer
+from ..settings.context_bias import oracle_shift, sample_floor
+from ..theorems.attention_oracle import mean_layer_excess
+from ..theorems.attention_sample_claims import fixed_data_floor
+from ..theorems.attention_start import start_excesses
+from ..training.algorithm1 import train_attention
+from ..training.attention_sources import FullSample, Minibatch, Oracle
+from ..training.recorders import At
+from ..verdict import Outcome, Verdict, at_most
+
+_STARTS = 5000  # spectral starts behind a mean
+WIDER = (0.2, 0.17, 0.14)  # beyond A3, so that v_ctx is far from its leading term
+
+
+def oracle_law(
+    problem: AttentionRegression, counts: Iterable[int], gauge: str, sample_balance: bool = True
+) -> dict[int, float]:
+    """Floors with the first-order surrogate of the oracle's gradient: deterministic."""
+    rule, start = PreconditionedDescent(), spectral_layer(problem, gauge)
+
+    def settle(count: int) -> float:
+        source = Oracle(problem, count, sample_balance=sample_balance)
+        return float(train_attention(source, rule, start, steps=300, recorder=At(()), truth=problem).excess[-1])
+
+    return {count: settle(count) for count in counts}
+
+
+def fixed_data_law(
+    problem: AttentionRegression, plan: dict[int, int], steps: int
+) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """Excess after spectral start and training, for `plan[n]` data sets of each size n; and that of the spectral start alone."""
+
+    def settle(sample: AttentionSample) -> np.ndarray:
+        start, rule = spectral_layer(sample.estimated), PreconditionedDescent()
+        run = train_attention(FullSample(sample), rule, start, steps=steps, recorder=At(()), truth=problem)
+        return run.excess[[-1, 0]]
+
+    rngs = {n: np.random.default_rng(1000 + n) for n in plan}
+    found = {n: np.array([settle(draw_sample(problem, n, rngs[n])) for _ in range(sets)]) for n, sets in plan.items()}
+    return {n: pairs[:, 0] for n, pairs in found.items()}, {n: pairs[:, 1] for n, pairs in found.items()}
+
+
+def controlled(
+    problem: AttentionRegression, trained: dict[int, np.ndarray], start: dict[int, np.ndarray]
+) -> dict[int, np.ndarray]:
+    """The trained excesses with the scatter of their own spectral starts replaced by the mean of many: same mean, less noise."""
+    return {n: one - start[n] + start_excesses(problem, n, _STARTS).mean() for n, one in trained.items()}
+
+
+def minibatch_law(problem: AttentionRegression, plan: dict[int, int], count: int, gauge: str) -> dict[int, np.ndarray]:
+    """Excess of the mean late layer of minibatch runs, `plan[B]` runs for each batch size B, each on a data set of its own."""
+    rule = PreconditionedDescent("two_sided", 0.5)
+
+    def settle(batch: int, seed: int) -> float:
+        sample = draw_sample(problem, count, np.random.default_rng([4, batch, seed]))
+        start = spectral_layer(sample.estimated, gauge)
+        return mean_layer_excess(problem, Minibatch(sample, batch, seed=7 + seed), rule, start, 800)
+
+    return {batch: np.array([settle(batch, k) for k in range(runs)]) for batch, runs in plan.items()}
+
+
+@cache
+def wider_floors(plan: tuple[tuple[int, int], ...]) -> tuple[tuple, ...]:
+    """Larger sizes: n, n times the excess on fixed data after 25 steps with its error, and v + b_2/n."""
+    problem, rows = prescribed_spectrum(4, WIDER, 5.0, 11), []
+    for count, sets in plan:
+        found = fixed_data_floor(WIDER, count, sets, 25)
+        rows.append((count, found.mean, found.error, sample_floor(problem) + oracle_shift(problem).excess / count))
+    return tuple(rows)
+
+
+def has_exponent(found: Exponent, value: float, what: str) -> Verdict:
+    """Whether an exponent's interval contains the one that a law has over the same sizes."""
+    gap = max(found.low - value, value - found.high, 0.0)
+    return at_most(gap, 0.0, f"{what}, exponent {found}: distance of its interval to the law's {value:.4f}")
+
+
+def near_law(found: dict[int, np.ndarray], levels: np.ndarray, what: str) -> Verdict:
+    """Whether every mean floor is within 10 % of its law, plus two standard errors."""
+    errors = [float(one.std(ddof=1)) / np.sqrt(len(one)) for one in found.values()]
+    gaps = [
+        max(abs(float(one.mean()) - level) - 2 * error, 0.0) / level
+        for one, error, level in zip(found.values(), errors, levels, strict=True)
+    ]
+    return at_most(max(gaps), 0.1, f"{what}: largest |floor/law - 1| beyond two standard errors")
+
+
+def law_slope(sizes: Iterable[int], levels: np.ndarray) -> float:
+    """The exponent that a law of several terms has over these sizes."""
+    return float(np.polyfit(np.log(np.array(list(sizes), float)), np.log(levels), 1)[0])
+
+
+def within(gap: float, error: float, bound: float, what: str) -> Verdict:
+    """Confirmed if a gap plus its standard error is at most the bound, refuted if it is above by two of them, undecided between."""
+    text = f"{what} = {gap:.3g} ± {error:.2g} against {bound:g}"
+    if gap + error <= bound:
+        return Verdict(Outcome.confirmed, text, bound, gap)
+    return Verdict(Outcome.refuted if gap - 2 * error > bound else Outcome.undecided, text, bound, gap)

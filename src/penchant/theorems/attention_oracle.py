@@ -1,0 +1,36 @@
+"""The oracle of Theorem 2 by sampling: training with the mean gradient of fresh samples, without any expansion in 1/n."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..optimisers.preconditioned import PreconditionedDescent
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from ..settings.attention_sample import spectral_layer
+from ..training.algorithm1 import train_attention
+from ..training.attention_sources import AbstractSource, FreshBatches
+from ..training.recorders import Every
+from .attention_context_claims import scaling_problem
+
+
+def mean_layer_excess(
+    problem: AttentionRegression, source: AbstractSource, rule: Any, start: AttentionLayer, steps: int
+) -> float:
+    """Excess of the mean layer over the second half of a run: the noise of single batches averages out, the bias stays."""
+    run = train_attention(source, rule, start, steps=steps, recorder=Every(5), truth=problem)
+    late = run.steps >= steps // 2
+    return float(problem.excess(AttentionLayer(run.value[late].mean(axis=0), run.key_query[late].mean(axis=0))))
+
+
+@cache
+def sampled_oracle_floors(count: int, batches: int, runs: int, gauge: str = "minus") -> np.ndarray:
+    """Floors with the mean gradient of `batches` fresh samples of size `count` per step, one per run; noise-free targets.
+
+    The regulariser is the population's, so b_2 is that of `oracle_shift(..., sample_balance=False)`.
+    """
+    problem, rule = scaling_problem(), PreconditionedDescent("two_sided", 2.0)
+    start = spectral_layer(problem, gauge)
+    return np.array(
+        [mean_layer_excess(problem, FreshBatches(problem, count, batches, k), rule, start, 200) for k in range(runs)]
+    )
