@@ -32,7 +32,7 @@ def restricted_isometry(inputs: Any, sparsity: Any, seed: int = 0, *, most: int 
     """Bounds on delta_s = max over supports T of size s of |A_TT - I|, with A = X'X/n; exact with at most `most` supports (1e6 by default)."""
     inputs = real_array(inputs, "inputs", "restricted_isometry", "(n, d)", 2)
     n, d = inputs.shape
-    if not (isinstance(sparsity, Integral) and 1 <= sparsity <= d):
+    if not (isinstance(sparsity, Integral) and 1 <= int(sparsity) <= d):
         raise ArgumentError("sparsity", "restricted_isometry", f"an integer between 1 and {d}", repr(sparsity))
     sparsity = int(sparsity)
     excess = inputs.T @ inputs / n - np.eye(d)

@@ -114,7 +114,8 @@ def momentum(length: object, beta: object = 0.9, cap: object = jnp.inf) -> Desce
 
 def polyak(c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0) -> Descent:
     """theta - (L - L*) / (c |grad L|^2) * grad L, with an L* that is too low by `gap`."""
-    return Descent(Polyak(*_positive("polyak", c=c, cap=cap), gap))
+    divisor, largest = _positive("polyak", c=c, cap=cap)
+    return Descent(Polyak(divisor, largest, gap))
 
 
 def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object = jnp.inf) -> Descent:

@@ -261,8 +261,8 @@ class HyperbolicEntropy(AbstractPotential):
 
 def q_alpha(alpha: Any, d: Any) -> HyperbolicEntropy:
     """The potential of signed squares from the start w+ = w- = alpha, in d coordinates."""
-    if not (isinstance(alpha, Real) and 0 < alpha < np.inf):
+    if not (isinstance(alpha, Real) and 0 < float(alpha) < np.inf):
         raise ArgumentError("alpha", "q_alpha", "a positive and finite number", repr(alpha))
-    if not (isinstance(d, Integral) and d > 0):
+    if not (isinstance(d, Integral) and int(d) > 0):
         raise ArgumentError("d", "q_alpha", "a positive integer", repr(d))
     return HyperbolicEntropy(np.full(int(d), 2 * np.log(float(alpha))), np.zeros(int(d)))
