@@ -96,7 +96,7 @@ def test_the_printed_bracket_is_the_best_of_three(capsys, matrix):
     assert bounds["lower"] == max(bounds[kind] for kind in ("accumulated", "window", "instant"))
     printed = call(capsys, *arguments)[1].out
     assert f"window multipliers {bounds['window']:.6g}" in printed
-    assert "start      FAILS  aligned_start" in printed
+    assert "hypothesis FAILS  aligned_start" in printed
 
 
 def test_the_loss_of_inseparable_tokens_is_the_loss(capsys, tmp_path):

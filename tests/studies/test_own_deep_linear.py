@@ -14,7 +14,8 @@ SETTING = pt.Setting(DATA, pt.DeepLinear((4, 4)), pt.Exponential())
 def result():
     flow = pt.GradientFlow(pt.RelativeDrop())
     prediction = pt.predict(SETTING, flow)
-    run = pt.train(SETTING, flow, SETTING.start(0, 0.4), until=pt.LogExcessBelow(-1e4))
+    start = pt.ensure_assumption2(SETTING, SETTING.start(0, 0.4))
+    run = pt.train(SETTING, flow, start, until=pt.LogExcessBelow(-1e4))
     return run, own_data.page(prediction, run, prediction.theorem.judge(prediction, run), flow)
 
 

@@ -11,7 +11,7 @@ from penchant.studies.base import DEFINITIONS, Finding, Result, Study, report, s
 from penchant.studies.catalogue import STUDIES
 from penchant.verdict import Outcome, Verdict, at_most
 
-QUICK = ("max-margin", "self-attention-antipodal")
+QUICK = ("max-margin", pytest.param("self-attention-antipodal", marks=pytest.mark.slow))
 
 
 @pytest.mark.parametrize("name", QUICK)

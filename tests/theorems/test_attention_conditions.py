@@ -83,7 +83,7 @@ def test_targets_above_the_infimum_are_refused(make):
     "make", [lambda x: TokenSelection(x, scores=[[0.0, 1.0]]), lambda x: pt.JointTokens(x, [1], [0])]
 )
 def test_float32_tokens_are_announced(make):
-    with pytest.warns(pt.PenchantWarning, match="float32 tokens"):
+    with pytest.warns(pt.PenchantWarning, match="tokens in less than float64"):
         data = make(np.array([[[1.0, 0.1], [0.0, 1.0]]], np.float32))
     assert data.tokens.dtype == np.float64
 

@@ -119,6 +119,8 @@ def _bounds(found: Certificates, prediction: Prediction, along: tuple, scale: st
     x, label = along
     kinds = tuple(Line(kind, x, found.gap(kind)[1:]) for kind in KINDS)
     gap = "Relative width of the bracket from the run's own weights and multipliers."
+    if not any(np.isfinite(line.y).any() for line in kinds):
+        gap += " There is none on this run: its smallest margin never was positive."
     certificate = Figure("certificate", "The run certifies itself", label, "certified gap", kinds, gap, scale, "log")
     if prediction.reference.norm not in _NORMS:
         return (certificate,)
