@@ -65,6 +65,17 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             "Logistic risk, uncapped line search.",
         ),
         Figure(
+            "risk-linear",
+            "Risk against the step, as the paper draws it",
+            "step",
+            "R",
+            tuple(
+                Line(name, run.steps, np.exp(run.log_excess))
+                for name, run in (("start 0.4", deep), ("start 0.15", small))
+            ),
+            "The first panel on a linear axis, where it looks finished after ten steps.",
+        ),
+        Figure(
             "ratios",
             "Every layer tends to rank one",
             "step",
@@ -106,7 +117,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             f"{np.exp(run.log_excess[k]):.2g}",
         )
         for name, run in (("4 layers, start 0.4", deep), ("1 layer, start 0", single))
-        for k in (1, 10, 100, 250)
+        for k in (0, 1, 10, 100, *((250, 1000) if full else (250,)))
     )
     table = Table(
         "angles",
@@ -117,7 +128,31 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     )
     names = ("descent-max-margin", "aligned", "descent-bounds")
     findings = tuple(claim_finding(name, (*claims.CLAIMS, *lemmas.CLAIMS)) for name in names)
-    return Result(findings, figures, (table,), {"four-layers": deep, "one-layer": single} if full else {}, WORDS)
+    shown = (table, _layers({"0.4": deep, "0.15": small}))
+    return Result(findings, figures, shown, {"four-layers": deep, "one-layer": single} if full else {}, WORDS)
+
+
+def _layers(runs: dict[str, Trajectory]) -> Table:
+    """Figure 1b as numbers: risk, ratios and alignments on the way."""
+    rows = []
+    for start, run in runs.items():
+        found = alignments(run)
+        for k in (10, 100, 250):
+            ratios, fits = 1 - found.deficit[k], 1 - found.misfit[k]
+            numbers = (
+                f"{np.exp(run.log_excess[k]):.2g}",
+                *(f"{r:.4f}" for r in ratios),
+                *(f"{fit:.5f}" for fit in fits),
+            )
+            rows.append((start, k, *numbers))
+    columns = (
+        "start",
+        "step",
+        "risk",
+        *(f"ratio {k}" for k in range(1, 5)),
+        *(f"alignment {k}, {k + 1}" for k in range(1, 4)),
+    )
+    return Table("layers", "Risk, ratios and alignments", columns, tuple(rows), "Uncapped line search, four layers.")
 
 
 def _separators(plain: Setting, runs: dict[str, Trajectory]) -> Figure:

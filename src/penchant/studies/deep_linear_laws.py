@@ -209,9 +209,12 @@ def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
                 f"{log_log_slope(level, sines, (1e4, 1e6)):.4f}",
                 f"{-1 / depth:.4f}",
                 *(
-                    f"{np.exp(np.interp(np.log(at), np.log(level[late]), np.log(component[late]))):.4g}"
+                    f"{np.exp(np.interp(np.log(at), np.log(level[late]), np.log(values[late]))):.4g}"
+                    for values in (component, 1 - np.sqrt(1 - sines**2))
                     for at in (1150, 1e5)
                 ),
+                f"{found.margin * float(weights[-1] @ found.direction) - level[-1] + np.log(path.setting.samples):.7f}",
+                f"{found.entropy:.7f}",
             )
         )
     figure = Figure(
@@ -236,9 +239,13 @@ def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
             "theory",
             "outside part at 1150",
             "at 1e5",
+            "1 - cos at 1150",
+            "at 1e5",
+            "size law at the end",
+            "entropy of p",
         ),
         tuple(rows),
-        "Slopes over -log R from 1e4 to 1e6.",
+        "Slopes over -log R from 1e4 to 1e6; the size law is margin <w, u> + log n + log R.",
     )
     findings = (claim_finding("no-span", laws.CLAIMS), claim_finding("no-span-inside", laws.CLAIMS))
     one_layer = all_of(at_most(abs(float(rows[0][2])), 1e-3, "exponent of the outside part at L = 1"))

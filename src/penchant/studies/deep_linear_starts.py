@@ -41,6 +41,12 @@ def _steps_to(setting: Setting, rule: Any, start: Any, risk: float, cap: int) ->
     return (int(run.steps[-1]) if run.log_excess[-1] <= np.log(risk) else None), run
 
 
+def _far(setting: Setting, rule: Any, start: Any) -> str:
+    """Steps to risk 1e-100, which only the uncapped line search reaches: every other rule has bounded steps while the risk tends to 0."""
+    steps, _ = _steps_to(setting, rule, start, 1e-100, 3000)
+    return "> 3000" if steps is None else str(steps)
+
+
 def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """E4: steps to risk 0.3 and 0.01 under every rule."""
     rows, counts, violations, figures = [], {}, [], []
@@ -64,6 +70,7 @@ def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                     f"{traces:.3g}",
                     f"{last.account['log_step'][-1]:.3g}",
                     f"{last.account['violation'][-1]:.1e}",
+                    _far(setting, rule, start) if name == "line search" else "",
                 )
             )
             violations.append(float(last.account["violation"][-1]))
@@ -92,6 +99,7 @@ def run_rules(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             "sum of the traces",
             "log of the last step",
             "largest violation of descent",
+            "to 1e-100",
         ),
         tuple(rows),
         "A run that gave up shows its number of steps. Violations are in log R; negative means that every step descended more than promised.",
