@@ -28,7 +28,7 @@ _PLACES = {
     "settings.parametrisations": ("Direct", "Gram"),
     "settings.factored": ("KeyQuery", "Hadamard", "PlusMinus"),
     "settings.deep_linear": ("DeepLinear", "deep_linear"),
-    "settings.network_starts": ("ensure_assumption2",),
+    "settings.network_starts": ("ensure_assumption2", "named_start"),
     "settings.user_loss": ("UserLoss", "PolynomialTail"),
     "settings.files": ("load",),
     "settings.attention_regression": ("AttentionRegression", "AttentionLayer"),
@@ -110,6 +110,9 @@ _PLACES = {
     "diagnostics.signal_noise": ("decompose",),
     "diagnostics.restricted_isometry": ("restricted_isometry",),
     "diagnostics.direction": ("misalignment", "misalignments"),
+    "diagnostics.alignment": ("alignments", "alignment_limits", "clock_error", "conservation_drift"),
+    "references.support_geometry": ("support_geometry",),
+    "theorems.deep_linear_replay": ("replay",),
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.attention_advice": ("advise",),
     "theorems.attention_regression": ("check_assumptions",),
@@ -123,7 +126,7 @@ _PLACES = {
     "theorems.joint_limits": ("detect_joint_limit", "joint_references"),
     "verdict": ("Verdict", "Outcome"),
     "studies.base": ("report",),
-    "errors": ("PenchantError", "PenchantWarning"),
+    "errors": ("PenchantError", "PenchantWarning", "NotSeparableError", "CriticalPointError", "StepSizeError"),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}
 __all__ = sorted(_HOME)

@@ -23,7 +23,9 @@ def check(study):
         for line in figure.lines:
             assert len(line.x) == len(line.y) > 1
             assert np.isfinite(line.y).all()
-            assert (np.diff(line.x) >= 0).all()
+            assert (
+                np.diff(line.x) >= -1e-6
+            ).all()  # on a plateau log t stands still to the 1e-7 that a step is integrated to
     for table in result.tables:
         assert all(len(row) == len(table.columns) for row in table.rows)
     assert all("upper" in (run.account or {}) for run in result.runs.values())
