@@ -33,6 +33,7 @@ def test_label_noise_uses_its_seed_everywhere(monkeypatch):
         getattr(label_noise_problems, cached).cache_clear()
 
 
+@pytest.mark.slow
 def test_a_page_defines_the_words_of_sparse_recovery():
     """Every short name on the page is in its list of definitions."""
     result = interpolation.sparse_recovery(0, False, lambda _: None)

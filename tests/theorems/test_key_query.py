@@ -132,6 +132,7 @@ def test_certificates_enclose_the_optimum_and_the_window_beats_the_sum():
     assert bounds.gap("instant")[-1] < bounds.gap("accumulated")[-1]
 
 
+@pytest.mark.slow
 def test_aligned_margins_agree_with_quadrature_of_the_decoupled_samples():
     run, aligned = precise_aligned_run()
     _, _, gap, best = plain(aligned.data)
