@@ -77,6 +77,13 @@ def _refuse(kind: str, message: str, as_json: bool) -> int:
     return 2
 
 
+def _reject(flag: str, required: str, found: object) -> NoReturn:
+    """An option that does not go with the others; the import waits for it, so that `--help` stays light."""
+    from .errors import ArgumentError
+
+    raise ArgumentError(flag, "penchant", required, found)
+
+
 def _complete(options: argparse.Namespace) -> None:
     """The default optimiser depends on --joint, and two optimisers exist only there."""
     if "joint" not in options:
@@ -85,14 +92,9 @@ def _complete(options: argparse.Namespace) -> None:
         return
     for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit"):
         if getattr(options, name) is not None:
-            from .errors import ArgumentError
-
-            flag = f"--{name.replace('_', '-')}"
-            raise ArgumentError(flag, "penchant", f"used with --setting {_LAYERS}", getattr(options, name))
+            _reject(f"--{name.replace('_', '-')}", f"used with --setting {_LAYERS}", getattr(options, name))
     if options.step_size == "adaptive":
-        from .errors import ArgumentError
-
-        raise ArgumentError("--step-size", "penchant", f"a number unless --setting {_LAYERS}", "adaptive")
+        _reject("--step-size", f"a number unless --setting {_LAYERS}", "adaptive")
     if not options.joint and options.setting != "deep-linear" and options.scale is None:
         options.scale = 1e-3
     for name, given in (
@@ -101,15 +103,11 @@ def _complete(options: argparse.Namespace) -> None:
         ("--risk-level", getattr(options, "risk_level", None) is not None),
     ):
         if given and options.joint:
-            from .errors import ArgumentError
-
-            raise ArgumentError(name, "penchant", "left out with --joint", "a value")
+            _reject(name, "left out with --joint", "a value")
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
-        from .errors import ArgumentError
-
-        raise ArgumentError("--optimiser", "penchant", "used with --joint", options.optimiser)
+        _reject("--optimiser", "used with --joint", options.optimiser)
 
 
 def _parser() -> argparse.ArgumentParser:

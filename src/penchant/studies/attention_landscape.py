@@ -15,7 +15,7 @@ from ..settings.attention_regression_generators import prescribed_spectrum
 from ..theorems.attention_regression import GOEL
 from ..training.population import AttentionTrajectory, train_population
 from ..training.recorders import Every, LogSpaced
-from ..verdict import all_of, at_most, close
+from ..verdict import ROUNDING, all_of, at_most, close
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 SIZES = (0.05, 0.03, 0.01)
@@ -144,7 +144,7 @@ def _scale(seed: int) -> tuple[Table, Finding]:
             )
         )
         if limit is not None:
-            checks.append(at_most(logits, limit * (1 + 1e-12), f"norm of the whitened V, limit {limit:g}"))
+            checks.append(at_most(logits, limit * (1 + ROUNDING), f"norm of the whitened V, limit {limit:g}"))
             checks.append(at_most(float(run.excess[-1] / run.excess[0]), 1e-6, "excess at the end over its start"))
     table = Table(
         "scale",

@@ -27,7 +27,7 @@ from ..theorems.uniqueness import certified_rank, uniqueness
 from ..training.events import MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import all_of, at_least, at_most
+from ..verdict import ROUNDING, all_of, at_least, at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 from .key_query_target import target_parts
 
@@ -132,8 +132,8 @@ def run_contrast(seed: int, full: bool, progress: Progress) -> Result:
         Finding(
             "The run's own bounds enclose the optimum at every record.",
             all_of(
-                at_most(float(bounds.lower.max()), optimum.bracket.upper * (1 + 1e-12), "largest lower bound"),
-                at_least(float(bounds.upper.min()), optimum.bracket.lower * (1 - 1e-12), "smallest upper bound"),
+                at_most(float(bounds.lower.max()), optimum.bracket.upper * (1 + ROUNDING), "largest lower bound"),
+                at_least(float(bounds.upper.min()), optimum.bracket.lower * (1 - ROUNDING), "smallest upper bound"),
             ),
             "weak duality",
         ),

@@ -7,7 +7,7 @@ from ..errors import quietly
 from ..references.euclidean_margin import max_margin
 from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.train import train
-from ..verdict import Verdict, all_of, at_least, at_most
+from ..verdict import ROUNDING, Verdict, all_of, at_least, at_most
 from .base import judge_direction
 from .deep_linear import DeepLinearMaxMargin, sourced, start_below_zero
 from .deep_linear_problems import (
@@ -35,7 +35,7 @@ def risk_vanishes(planted: bool) -> Verdict:
         )
     run, growth = flow(4), layers(4).frobenius
     return all_of(
-        at_least(float(levels(run)[-1]), 1e6 * (1 - 1e-12), "-log R, to the rounding of the last step"),
+        at_least(float(levels(run)[-1]), 1e6 * (1 - ROUNDING), "-log R, to the rounding of the last step"),
         at_least(float((growth[-1] / growth[0]).min()), 10.0, "smallest growth of a Frobenius norm"),
         at_most(float(np.diff(run.log_excess).max()), 0.0, "largest rise of log R"),
     )
@@ -91,8 +91,8 @@ def certificate(planted: bool) -> Verdict:
     lower, upper = sandwich(flow(4))
     best = geometry().margin * (1.001 if planted else 1.0)
     return all_of(
-        at_most(float(np.nanmax(lower)), best * (1 + 1e-12), "largest margin along the run"),
-        at_least(float(np.nanmin(upper)), best * (1 - 1e-12), "smallest |sum q z| along the run"),
+        at_most(float(np.nanmax(lower)), best * (1 + ROUNDING), "largest margin along the run"),
+        at_least(float(np.nanmin(upper)), best * (1 - ROUNDING), "smallest |sum q z| along the run"),
         at_most(float(upper[-1] - lower[-1]), 2e-8, "width of the sandwich at risk e^-1e6"),
     )
 

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 
 from ..diagnostics.restricted_isometry import restricted_isometry
-from ..verdict import Outcome, Verdict, all_of, at_least, at_most
+from ..verdict import ROUNDING, Outcome, Verdict, all_of, at_least, at_most
 from .base import Claim
 from .interpolation_problems import DERIVED, PAPER
 from .linear_models import NOTES
@@ -40,7 +40,7 @@ def _products(inputs: np.ndarray, sparsity: int, delta_of: int, factor: float) -
     delta = restricted_isometry(inputs, delta_of)
     return at_most(
         _largest_product(inputs, sparsity),
-        factor * delta.upper * (1 + 1e-12),
+        factor * delta.upper * (1 + ROUNDING),
         f"largest |v'(A - I)w| over {sparsity}-sparse unit v, w, against {factor:g} delta_{delta_of}",
         f"delta_{delta_of} = {delta.upper:g}, exact: {delta.exact}",
     )
@@ -78,7 +78,7 @@ def isometry_repaired(planted: bool) -> Verdict:
         *(
             at_most(
                 float(_ratios(r, 2 * r).max()),
-                factor * (1 + 1e-12),
+                factor * (1 + ROUNDING),
                 f"r = {r}: largest |v'(A - I)w| over delta_{2 * r}, thirty designs",
             )
             for r in (1, 2, 3)
