@@ -194,7 +194,7 @@ def _relative_field(setting: pt.Setting) -> Any:
         norm = jnp.where(
             square > 0, jnp.sqrt(jnp.where(square > 0, square, 1.0)), 0.0
         )  # differentiable at 0, for Kvaerno5
-        speed = clock.speed(reading, norm, jnp.zeros(()), scales)
+        speed = clock.speed(reading, norm, jnp.zeros(()), jnp.zeros(()), scales)
         return -speed * jnp.exp(-reading.log_slope_norm) * reading.slope
 
     return field

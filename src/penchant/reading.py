@@ -35,8 +35,8 @@ class Reading(eqx.Module):
 
     @property
     def log_relative_slope(self) -> Float[Array, ""]:
-        """log |grad log(L - L*)|."""
-        return self.log_gradient_norm - self.log_excess
+        """log |grad log(L - L*)|. The two logarithms of the size of the loss may be -1e6 and equal: their difference comes first."""
+        return self.log_slope_norm + (self.log_scale - self.log_excess)
 
 
 def read(setting: Setting, params: PyTree) -> Reading:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.alignment import alignment, alignments, conservation_drift, imbalance_constant, sandwich, sine
-from penchant.settings.deep_linear import DeepLinear
+from penchant.diagnostics.alignment import alignment, alignments, conservation_drift, sandwich, sine
+from penchant.settings.deep_linear import DeepLinear, imbalance_constant
 from penchant.settings.generators import strips
 from penchant.settings.network_starts import ensure_assumption2
 

@@ -1,5 +1,6 @@
 """The order of the extrapolation and the clock of risk levels: closed forms, and errors that fall as they should."""
 
+import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
@@ -7,7 +8,9 @@ import pytest
 import penchant as pt
 from penchant.diagnostics.alignment import clock_error, conservation_drift
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.settings.network_starts import balanced
+from penchant.reading import read
+from penchant.settings.deep_linear import imbalance_constant
+from penchant.settings.network_starts import balanced, ensure_assumption2
 
 
 def one_sample(depth, margin=0.6):
@@ -63,6 +66,26 @@ def test_the_clock_error_is_refused_for_runs_without_that_clock():
     descent = pt.train(setting, pt.gradient_descent(0.1), start, steps=1)
     with pytest.raises(ArgumentError, match="no flow"):
         clock_error(descent)
+
+
+def test_a_flow_that_loses_what_it_must_keep_is_stopped_and_one_that_keeps_it_is_not():
+    setting = pt.Setting(pt.Classification([[0.6, 0.3], [0.5, -0.4]], [1, 1]), pt.DeepLinear((3,)), pt.Exponential())
+    start = ensure_assumption2(setting, setting.start(0, 0.5))
+    until = (pt.LogExcessBelow(-1e3), pt.Inaccurate(1e-3))
+    coarse = pt.train(setting, pt.GradientFlow(pt.RelativeDrop(), tolerance=1e-5), start, until=until, steps=20_000)
+    assert coarse.status is pt.Status.inaccurate
+    assert coarse.log_excess[-1] > -1e3
+    assert conservation_drift(coarse)[-1] > 1e-8 * (1 + imbalance_constant(start)) or abs(clock_error(coarse)) > 1e-6
+    assert pt.train(setting, fine(), start, until=until, steps=20_000).status is pt.Status.reached_target
+    with pytest.raises(ArgumentError, match="Inaccurate"):
+        pt.train(setting, pt.gradient_descent(0.1), start, steps=1, until=pt.Inaccurate())
+
+
+def test_log_slope_keeps_its_digits_where_the_loss_is_e_to_the_minus_a_million():
+    setting = pt.Setting(pt.Classification([[0.3, 0.0]], [1]), pt.Direct(), pt.Exponential())
+    sizes = 3e6 * (1 + np.linspace(0, 1e-3, 50))
+    found = [float(read(setting, jnp.array([size, 0.0])).log_relative_slope) for size in sizes]
+    np.testing.assert_allclose(found, np.log(0.3), rtol=1e-14)
 
 
 def test_a_level_that_float64_cannot_resolve_is_announced():

@@ -5,8 +5,9 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import penchant as pt
-from penchant.diagnostics.alignment import alignments, imbalances, sine
+from penchant.diagnostics.alignment import alignments, sine
 from penchant.reading import read
+from penchant.settings.deep_linear import imbalances
 from penchant.settings.generators import strips
 from penchant.settings.network_starts import balanced
 from penchant.theorems.deep_linear_problems import few_supports, flow_at, geometry, levels, problem

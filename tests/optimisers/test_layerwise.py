@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.alignment import imbalances
 from penchant.optimisers.layerwise import BallStep, ConstantStep, LayerDescent, LineSearch, RiskScaled, SharpStep
-from penchant.settings.deep_linear import DeepLinear
+from penchant.settings.deep_linear import DeepLinear, imbalances
 from penchant.settings.generators import strips
 from penchant.settings.network_starts import ensure_assumption2
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.alignment import imbalance_constant
 from penchant.errors import ArgumentError, CriticalPointError, PenchantWarning
 from penchant.reading import read
-from penchant.settings.deep_linear import DeepLinear, deep_linear
+from penchant.settings.deep_linear import DeepLinear, deep_linear, imbalance_constant
 from penchant.settings.generators import blobs, strips, teacher
 from penchant.settings.network_starts import (
     NAMED,

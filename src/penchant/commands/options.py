@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DataFileError
+from ..flow.clocks import RelativeDrop
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
 from ..optimisers.layerwise import (
@@ -28,7 +29,7 @@ from ..settings.files import Request, guess, read_arrays, setting_of
 from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
-from ..training.events import LogExcessBelow, LogTimeAbove, MarginAbove
+from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove
 from .losses import loss_of
 
 # By name: a rule from the setting and the bounds beta, G of its loss.
@@ -40,6 +41,8 @@ LAYER_RULES = {
     "sharp": lambda setting, bounds: SharpStep(*bounds),
     "risk-scaled": lambda setting, bounds: RiskScaled(),
 }
+# To a risk level: in the clock of risk levels, which says how wrong the level is, and fine enough to keep what the flow conserves.
+_NETWORK_FLOW = GradientFlow(RelativeDrop(), tolerance=1e-11, margin_tolerance=1e-6, order=6)
 FLOW_STEPS = 20_000  # of the integrator, where the user sets no budget; a flow to margin 1e6 takes some hundreds
 
 
@@ -67,7 +70,8 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
     longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
     if name == "flow":
-        return GradientFlow()
+        deep = isinstance(setting.parametrisation, DeepLinear)
+        return _NETWORK_FLOW if deep and getattr(options, "risk_level", None) is not None else GradientFlow()
     if name == "polyak":
         return polyak(1.0 if size is None else size, limit)
     makers = {
@@ -164,7 +168,10 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
     if options.risk_level is not None:
         if not 0 < options.risk_level < np.inf:
             raise ArgumentError("--risk-level", "penchant train", "positive and finite", options.risk_level)
-        return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
+        level = LogExcessBelow(-options.risk_level)
+        if optimiser is _NETWORK_FLOW:
+            return FLOW_STEPS, (level, Inaccurate())
+        return FLOW_STEPS if options.optimiser == "flow" else None, level
     if options.steps is not None:
         return options.steps, None
     if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself

@@ -8,6 +8,7 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+from ..settings.deep_linear import imbalance_constant, imbalances
 
 _GAP = 1e-8  # relative gap of the top two singular values below which the top singular vectors are not defined
 
@@ -72,12 +73,6 @@ def alignments(run: Any) -> Alignment:
     return Alignment(*(np.stack([getattr(one, name) for one in found]) for name in Alignment.__dataclass_fields__))
 
 
-def imbalances(layers: Sequence[Any]) -> list[np.ndarray]:
-    """W_k W_k' - W_{k+1}' W_{k+1} for k < L: constant along the flow."""
-    matrices = [np.asarray(layer, float) for layer in layers]
-    return [low @ low.T - high.T @ high for low, high in pairwise(matrices)]
-
-
 def conservation_drift(run: Any) -> np.ndarray:
     """Largest spectral norm of the change of an imbalance since the first record, at every record; 0 for one layer."""
     start = imbalances(run.at(0))
@@ -92,16 +87,6 @@ def clock_error(run: Any) -> float:
         raise ArgumentError("run", "clock_error", "a flow in the clock RelativeDrop()", clock.get("kind", "no flow"))
     lost = float(run.log_excess[0] - run.log_excess[-1])
     return lost - float(np.expm1(run.header["integrator"]["clock"]))
-
-
-def imbalance_constant(layers: Sequence[Any]) -> float:
-    """D of the proofs: how far a start is from balanced; it bounds every excess along the flow.
-
-    >>> imbalance_constant([np.array([[2.0, 0.0]]), np.array([[2.0]])])
-    0.0
-    """
-    squares = [float(np.sum(np.asarray(layer) ** 2)) for layer in layers]
-    return max(squares) - squares[-1] + sum(float(np.linalg.norm(matrix, 2)) for matrix in imbalances(layers))
 
 
 class AlignmentLimits(eqx.Module):

@@ -28,17 +28,17 @@ class Pace(eqx.Module):
     speed_rate: Float[Array, ""]
 
 
-def pace(setting: Setting, clock: Clock, start: Origin, params: PyTree, progress: Array) -> Pace:
+def pace(setting: Setting, clock: Clock, start: Origin, params: PyTree, progress: Array, elapsed: Array) -> Pace:
     """The pace at a point of the flow."""
     reading, norm = read(setting, params), setting.norm(params)
-    speed = clock.speed(reading, norm, progress, start)
+    speed = clock.speed(reading, norm, progress, elapsed, start)
     tangent = jax.tree.map(lambda leaf: -(speed / jnp.exp(reading.log_slope_norm)) * leaf, reading.slope)
     _, change = jax.jvp(lambda point: read(setting, point), (params,), (tangent,))
     away = norm > 0  # the norm has a corner at the origin, which the flow leaves at its own speed
     norm_rate = jnp.where(away, setting.inner(tangent, params) / jnp.where(away, norm, 1.0), speed)
     rate = change.log_gradient_norm
-    tangents = (change, norm_rate, rate * progress + speed)
-    _, speed_rate = jax.jvp(lambda *at: clock.speed(*at, start), (reading, norm, progress), tangents)
+    tangents = (change, norm_rate, rate * progress + speed, jnp.ones(()))
+    _, speed_rate = jax.jvp(lambda *at: clock.speed(*at, start), (reading, norm, progress, elapsed), tangents)
     return Pace(reading.log_gradient_norm, rate, speed, speed_rate)
 
 

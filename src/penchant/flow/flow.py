@@ -16,6 +16,7 @@ from ..reading import read, read_once, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
+from .accuracy import Accuracy
 from .clocks import Clock, Origin, RelativeArc, origin
 from .integrator import State, Tolerances, attempt
 
@@ -108,9 +109,9 @@ def _view(setting: Setting, state: State) -> View:
 
 @eqx.filter_jit
 def _try(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array
+    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Array, h: Array
 ) -> tuple[State, Array, View]:
-    new, error = attempt(setting, clock, start, tolerances, state, h)
+    new, error = attempt(setting, clock, start, tolerances, state, now, h)
     return new, error, _view(setting, new)
 
 
@@ -180,7 +181,10 @@ def follow(
     relative, margin = jnp.asarray(flow.tolerance), jnp.asarray(flow.margin_tolerance)
     tolerances = Tolerances(relative, margin, jnp.asarray(floor), flow.order)
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
-    advance = lambda length: _try(setting, flow.clock, start, tolerances, state, jnp.asarray(length))
+    advance = lambda length: _try(
+        setting, flow.clock, start, tolerances, state, jnp.asarray(clock), jnp.asarray(length)
+    )
+    inaccuracy, bound = Accuracy(setting, flow.clock, params, first.log_excess), float(levels.inaccuracy)
     h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running
     while status is Status.running:
         new, error, after = advance(h)
@@ -211,6 +215,8 @@ def follow(
         if progress is not None:
             progress(steps, float(view.log_excess), float(view.margin))
         status = _ending(view, levels, steps, max_steps) if status is Status.running else status
+        if bound < np.inf and inaccuracy(state.params, view.log_excess, clock) > bound:
+            status = Status.inaccurate
         if recorder is None or status is not Status.running:
             path.add(steps, state, view)
         h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / flow.order)))

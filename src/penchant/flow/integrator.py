@@ -106,7 +106,7 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
 
 
 def _substeps(
-    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, h: Array, count: Array
+    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, now: Array, h: Array, count: Array
 ) -> State:
     """`count` substeps from `state`: parameters and multipliers as increments, the time as it stands at the end.
 
@@ -114,9 +114,9 @@ def _substeps(
     """
     solve = _solver(setting, state.params, frozen, h / count)
 
-    def body(_: Any, carry: tuple[State, Reading]) -> tuple[State, Reading]:
+    def body(index: Any, carry: tuple[State, Reading]) -> tuple[State, Reading]:
         gained, reading = carry
-        speed = clock.speed(reading, setting.norm(reading.params), gained.progress, start)
+        speed = clock.speed(reading, setting.norm(reading.params), gained.progress, now + index * (h / count), start)
         factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
         step, corrected = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
         moved = _axpy(1.0, step, gained.params)
@@ -147,18 +147,18 @@ def _refine(new: State, old: State, ratio: float) -> State:
 
 
 def attempt(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, h: Array
+    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Array, h: Array
 ) -> tuple[State, Array]:
-    """One extrapolated step of clock length h, and its error relative to the tolerances (accept if <= 1)."""
+    """One extrapolated step of length h from the clock's time `now`, and its error relative to the tolerances (accept if <= 1)."""
     reading = read(setting, state.params)
     norm = setting.norm(state.params)
-    frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, start))
+    frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, now, start))
     counts = jnp.arange(1, tolerances.order + 1)
-    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, h, count), counts)
+    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, now, h, count), counts)
     gained, error = _extrapolate(columns, tolerances.order)
     new = State(_axpy(1.0, gained.params, state.params), gained.progress, state.dual + gained.dual)
-    at = lambda point: pace(setting, clock, start, point.params, point.progress)
-    progress, miss = advance(state.progress, at(state), at(new), h)
+    at = lambda point, time: pace(setting, clock, start, point.params, point.progress, time)
+    progress, miss = advance(state.progress, at(state, now), at(new, now + h), h)
     # Extrapolated time is finer where rates hardly change along the step, and wrong without notice where they do: it is
     # used only where collocation vouches for it.
     agree = jnp.abs(new.progress - progress) <= jnp.abs(miss)

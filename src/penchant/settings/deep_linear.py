@@ -1,6 +1,7 @@
 """Deep linear networks: the weight is a product of matrices, trained layer by layer."""
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import equinox as eqx
@@ -127,6 +128,22 @@ def _after(params: Layers) -> list[Array]:
 def layer_norms(params: Layers) -> Float[Array, "L"]:
     """Frobenius norm of every layer."""
     return jnp.stack([jnp.linalg.norm(jax.lax.stop_gradient(layer).ravel()) for layer in params])
+
+
+def imbalances(layers: Sequence[Any]) -> list[np.ndarray]:
+    """W_k W_k' - W_{k+1}' W_{k+1} for k < L: constant along the flow."""
+    matrices = [np.asarray(layer, float) for layer in layers]
+    return [low @ low.T - high.T @ high for low, high in pairwise(matrices)]
+
+
+def imbalance_constant(layers: Sequence[Any]) -> float:
+    """D of the proofs: how far a start is from balanced; it bounds every excess along the flow.
+
+    >>> imbalance_constant([np.array([[2.0, 0.0]]), np.array([[2.0]])])
+    0.0
+    """
+    squares = [float(np.sum(np.asarray(layer) ** 2)) for layer in layers]
+    return max(squares) - squares[-1] + sum(float(np.linalg.norm(matrix, 2)) for matrix in imbalances(layers))
 
 
 def unit_ball(inputs: Any) -> tuple[np.ndarray, float]:

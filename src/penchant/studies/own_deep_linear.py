@@ -10,13 +10,13 @@ from ..diagnostics.alignment import (
     alignments,
     clock_error,
     conservation_drift,
-    imbalance_constant,
     sandwich,
     sine,
 )
 from ..diagnostics.rates import log_log_slope
 from ..errors import ArgumentError
 from ..references.support_geometry import SupportGeometry, support_geometry
+from ..settings.deep_linear import imbalance_constant
 from ..theorems.base import Prediction
 from ..training.trajectory import Trajectory
 from .base import Figure, Line, Table

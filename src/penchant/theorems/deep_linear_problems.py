@@ -28,7 +28,7 @@ from ..training.trajectory import Trajectory
 PRECISE = GradientFlow(tolerance=1e-8, margin_tolerance=1e-6, order=6)
 EXACT = GradientFlow(tolerance=1e-10, margin_tolerance=1e-9, order=6)
 FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
-TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-11, margin_tolerance=1e-8, order=6)
+TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-13, margin_tolerance=1e-6, order=6)
 _STEPS = 20_000  # no flow here needs a tenth of this
 
 

@@ -50,6 +50,16 @@ class Stalled(eqx.Module):
     level: float = 1e3
 
 
+class Inaccurate(eqx.Module):
+    """The integration has lost what the exact flow keeps: `level` times what is allowed. Flow only.
+
+    Allowed are, in the clock `RelativeDrop`, a clock error of 1e-3 max(1, sqrt(-log R)), and in deep linear networks a conservation drift of
+    1e-5 (1 + D), with D the constant that measures how far the start is from balanced.
+    """
+
+    level: float = 1.0
+
+
 class Limits(eqx.Module):
     """The levels as arrays, infinite where there is none."""
 
@@ -59,6 +69,7 @@ class Limits(eqx.Module):
     log_excess: Float[Array, ""]
     turn: Float[Array, ""]
     stall: Float[Array, ""]
+    inaccuracy: Float[Array, ""]
 
     def reached(self, margin: Any, norm: Any, log_time: Any, log_excess: Any) -> Any:
         return (
@@ -76,6 +87,7 @@ _FIELDS = {
     LogExcessBelow: "log_excess",
     DirectionSettled: "turn",
     Stalled: "stall",
+    Inaccurate: "inaccuracy",
 }
 _TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
@@ -89,6 +101,7 @@ def limits(until: Any) -> Limits:
         "log_excess": -np.inf,
         "turn": 0.0,
         "stall": np.inf,
+        "inaccuracy": np.inf,
     }
     events = () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
     for event in events:
@@ -106,4 +119,4 @@ def limits(until: Any) -> Limits:
 
 def flow_only(levels: Limits) -> bool:
     """Whether an event is among them that only the flow can watch for."""
-    return bool(levels.turn > 0) or bool(jnp.isfinite(levels.stall))
+    return bool((levels.turn > 0) | jnp.isfinite(levels.stall) | jnp.isfinite(levels.inaccuracy))

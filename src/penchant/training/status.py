@@ -17,6 +17,7 @@ class Status(IntEnum):
     step_failed = 8
     settled = 9
     stalled = 10
+    inaccurate = 11
 
     @property
     def message(self) -> str:
@@ -58,6 +59,10 @@ _MESSAGES = {
         "Some samples attend to a token that is not their best one, and ever more firmly: the loss stands on a plateau above its infimum. "
         "Usual causes: (a) a large start; (b) a loss at the start above that of a single wrong token (`initial_loss` fails). "
         "`detect_limit(run)` names the tokens. Fix: a smaller start."
+    ),
+    Status.inaccurate: (
+        "The integration has lost what the exact flow keeps (log R against the clock, or the conserved matrices of a deep linear network), so it was stopped; "
+        "what was recorded before is within the bounds. Fix: `GradientFlow` with a smaller `tolerance` and `order=6`."
     ),
 }
 _ON_REGRESSION = {

@@ -99,7 +99,7 @@ def train(
     steps = _steps(steps, until)
     levels = limits(until)
     if flow_only(levels):
-        wanted = "an event other than DirectionSettled and Stalled"
+        wanted = "an event other than DirectionSettled, Stalled and Inaccurate"
         raise ArgumentError("until", "train without a flow", wanted, repr(until))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
     if not batch.size:
