@@ -14,14 +14,11 @@ os.environ.setdefault(
     "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0"
     " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
-# A cache of its own for each worker: JAX writes an entry in place, and a second reader may find half of it.
-CACHE = Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", Path(__file__).resolve().parents[1] / ".cache" / "jax"))
-CACHE = CACHE / os.environ.get("PYTEST_XDIST_WORKER", "")
-os.environ["JAX_COMPILATION_CACHE_DIR"] = str(CACHE)  # for the commands that tests start, too
+CACHE = Path(__file__).resolve().parents[1] / ".cache"
 
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
-jax.config.update("jax_compilation_cache_dir", str(CACHE))
+jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax")))
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
 
 hypothesis.settings.register_profile(
