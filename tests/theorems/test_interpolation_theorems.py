@@ -7,6 +7,7 @@ import penchant as pt
 from penchant.optimisers.memory import HeavyBall
 from penchant.optimisers.step_rules import Constant
 from penchant.settings.generators import sparse_regression
+from penchant.theorems.interpolation import judge_interpolant
 
 DATA, _ = sparse_regression(6, 12, 2, 1)
 DIRECT = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")
@@ -50,3 +51,17 @@ def test_heavy_ball_is_stable_up_to_twice_one_plus_beta(beta, load, holds):
     assert found.slack == pytest.approx(2 * (1 + beta) - load, abs=1e-9)
     run = pt.train(DIRECT, rule, steps=3_000)
     assert (pt.judge(prediction, run).outcome is pt.Outcome.confirmed) is holds
+
+
+def test_the_sparse_rival_of_squares_is_one_that_squares_can_reach():
+    """Of least l1 norm is (-1, 2, 0) among all interpolants, and (0, 1, 4) among nonnegative ones."""
+    data = pt.Regression([[1.0, 1.0, 0.0], [0.0, 1.0, 0.25]], [1.0, 2.0])
+    assert pt.basis_pursuit(data).weight == pytest.approx([-1.0, 2.0, 0.0])
+    prediction = pt.predict(pt.Setting(data, pt.Squares(0.5), pt.Squared()), pt.GradientFlow())
+    sparse = {rival.name: rival for rival in prediction.rivals}["nonnegative l1"]
+    assert sparse.weight == pytest.approx([0.0, 1.0, 4.0])
+    assert any(note.startswith("the nonnegative l1 solution is") for note in prediction.notes)
+    verdict = judge_interpolant(prediction, sparse.weight)
+    assert verdict.outcome is pt.Outcome.refuted, verdict
+    signed = pt.predict(pt.Setting(data, pt.SignedSquares(0.5), pt.Squared()), pt.GradientFlow())
+    assert [rival.name for rival in signed.rivals] == ["l2", "l1"]

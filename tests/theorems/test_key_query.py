@@ -54,11 +54,32 @@ def test_a_start_that_separates_nothing_is_undecided():
     assert "not separating" in verdict.inequality
 
 
-def test_aligned_data_cannot_tell_the_norms_apart():
+def test_a_run_that_settles_on_wrong_tokens_is_refuted():
+    data = pt.DiagonalTokens(pt.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
+    setting = pt.Setting(data, pt.Hadamard(), pt.Exponential())
+    start = pt.Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    run = pt.train(setting, pt.GradientFlow(), start, until=(pt.MarginAbove(1e6), pt.Stalled()))
+    verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
+    assert verdict.outcome is Outcome.refuted
+    assert "local direction of tokens [0, 1] (locally optimal)" in verdict.detail
+
+
+def test_a_rival_in_the_direction_of_the_reference_is_named_and_decides_nothing():
     run, _ = aligned_run()
     prediction = pt.predict(run.setting, pt.GradientFlow())
     assert all(h.holds for h in prediction.hypotheses if h.holds is not None)
-    assert pt.judge(prediction, run).outcome is Outcome.undecided
+    verdict = pt.judge(prediction, run)
+    assert verdict.outcome is Outcome.confirmed
+    assert "on these data the reference coincides with: frobenius" in verdict.detail
+
+
+def test_a_rival_of_the_same_norm_in_another_direction_leaves_the_verdict_open():
+    run, _ = matrix_run()
+    prediction = pt.predict(run.setting, pt.GradientFlow())
+    same = dataclasses.replace(prediction.rivals[0], weight=prediction.reference.weight, separation=1e-3)
+    verdict = pt.judge(dataclasses.replace(prediction, rivals=(same, *prediction.rivals[1:])), run)
+    assert verdict.outcome is Outcome.undecided
+    assert "cannot tell them apart" in verdict.inequality
 
 
 @pytest.mark.parametrize("width", [1, 2])

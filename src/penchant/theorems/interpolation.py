@@ -259,11 +259,13 @@ def judge_interpolant(prediction: Prediction, weight: np.ndarray) -> Verdict:
 
 
 def _rivals(setting: Setting, reference: Interpolant, potential: Any) -> tuple[Rival, ...]:
+    """The interpolants of other trainings: least l2 norm, and least l1 norm among the weights that the parametrisation has."""
     data = explained(setting.data)
     others = {"l2" if potential.name != "l2" else "l2 from 0": minimum_norm(data).weight}
     if potential.name == "l2" and not potential.start.any():
         others = {}
-    others["l1"] = basis_pursuit(data).weight
+    sparse = basis_pursuit(data, nonnegative=potential.nonnegative)
+    others[sparse.norm] = sparse.weight
     far = {name: weight for name, weight in others.items() if distance(weight, reference.weight) > 0}
     return tuple(Rival(name, weight, distance(weight, reference.weight)) for name, weight in far.items())
 

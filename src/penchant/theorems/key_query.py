@@ -19,12 +19,14 @@ from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery, Pair, PlusMinus
 from ..settings.parametrisations import Direct
 from ..settings.tokens import TokenSelection
+from ..training.status import Status
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from . import attention_hypotheses as conditions
 from . import key_query_hypotheses as assumptions
-from .base import Hypothesis, Prediction, Theorem, rivals
+from .base import COINCIDENT, Hypothesis, Prediction, Rival, Theorem, rivals
 from .linear_models import covered
+from .selections import detect_limit
 from .uniqueness import certified_rank, uniqueness
 
 SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
@@ -40,6 +42,8 @@ class _ValueTheorem(Theorem):
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         verdict = judge_value(prediction, run.weight(), norm_of(prediction.reference))
+        if not np.isfinite(verdict.measured):
+            verdict = _without_margin(run, verdict)
         known = {found.name for found in prediction.hypotheses if found.holds is False}
         asked = self.at_start(run.setting, None, run.at(0))
         failed = [found.name for found in asked if not found.holds and found.name not in known]
@@ -63,13 +67,25 @@ def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
     return norm_of(reference).value(weight) / margin / reference.value - 1 if margin > 0 else float("inf")
 
 
+def _without_margin(run: Trajectory, verdict: Verdict) -> Verdict:
+    """A run that does not separate its tokens is refuted once it has settled on wrong ones, and undecided before."""
+    limit, margin = detect_limit(run), float(run.smallest_margin()[-1])
+    stuck = run.status is Status.stalled and limit.reached is not None and limit.reached.locally_optimal
+    if not (limit.kind == "local" and (stuck or limit.at_local_direction)):
+        return verdict
+    text = f"smallest margin = {margin:.6g} <= 0, with attention settled on tokens that are not optimal"
+    return Verdict(Outcome.refuted, text, 0.0, margin, limit.describe_local())
+
+
 def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdict:
     """Confirmed: the excess is below a tenth of that of the nearest rival (and 1e-2). Refuted: the weight is a rival.
 
+    A rival in the direction of the reference is none: `remarks` names it. One in another direction that has the same norm leaves
+    undecided whether training minimises this norm or finds that direction for a reason of its own.
     Against a reference that is not certified nothing is decided: its norm may not be the minimum.
     """
     data, reference = prediction.setting.data, prediction.reference
-    others = {rival.name: excess(data, rival.weight, reference) for rival in prediction.rivals}
+    others = {rival.name: excess(data, rival.weight, reference) for rival in _apart(prediction)}
     nearest = min(others.values(), default=float("inf"))
     measured = excess(data, np.asarray(weight), reference)
     text = f"{norm.name} norm at margin 1 over its minimum - 1 = {measured:.3g}"
@@ -82,15 +98,23 @@ def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdi
         return Verdict(
             Outcome.undecided,
             f"{text}, but a rival is within {nearest:.1e} of the optimum: these data cannot tell them apart",
+            None,
+            measured,
         )
     bound = min(_CLOSE, nearest / 10)
     if measured <= bound:
-        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, measured, f"nearest rival at {nearest:.3g}")
+        detail = f"nearest rival at {nearest:.3g}" if np.isfinite(nearest) else "no other rival separates"
+        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, measured, detail)
     for name, value in others.items():
         scaled = [np.asarray(w) / np.linalg.norm(w) for w in (weight, _named(prediction, name))]
         if np.linalg.norm(scaled[0] - scaled[1]) <= _CLOSE and abs(measured - value) <= 0.1 * value:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, measured, f"it is the rival '{name}'")
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is near", bound, measured)
+
+
+def _apart(prediction: Prediction) -> list[Rival]:
+    """The rivals in other directions than the reference."""
+    return [rival for rival in prediction.rivals if rival.separation > COINCIDENT]
 
 
 def _named(prediction: Prediction, name: str) -> np.ndarray:

@@ -105,7 +105,7 @@ def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: 
         rate = f"{rate}; the slowest is exp(-{slowest_rate(setting, potential, prediction.reference.weight):.4g} t)"
     if potential.name != "l2":
         found = _sparsest(prediction, potential.nonnegative)
-        notes += [] if found is None else [_towards_l1(found)]
+        notes += [] if found is None else [_towards_l1(found, potential.nonnegative)]
         alpha = _single_scale(start)
         if found is not None and potential.nonnegative and alpha is not None:
             step = getattr(getattr(optimiser, "rule", None), "step", 1.0)
@@ -115,8 +115,8 @@ def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: 
     return replace(prediction, rate=rate, notes=tuple(notes))
 
 
-def _towards_l1(found: L1Uniqueness) -> str:
-    text = f"the l1 solution is {found}"
+def _towards_l1(found: L1Uniqueness, nonnegative: bool) -> str:
+    text = f"the {'nonnegative l1' if nonnegative else 'l1'} solution is {found}"
     if found.unique:
         return f"{text}; off-support coefficients vanish like alpha^{2 * (1 - found.rho):.4g}"
     return f"{text}; small starts select one of its solutions"

@@ -23,6 +23,7 @@ from ..training.trajectory import Trajectory
 from .joint_limits import JointLimit, detect_joint_limit
 
 _ACTIVE = 1e-7  # a margin this close to 1 counts as active
+_AT = 1e-2  # 1 - corr below which a run counts as being at a direction
 _EXACT = 1e-10  # certified gap below which margins are known that well; above it, to its square root
 
 Program = Callable[[TokenSelection], Solution]
@@ -58,6 +59,17 @@ class Limit(eqx.Module):
     global_misalignment: float
     plateau: float
     plateau_distance: float
+
+    @property
+    def at_local_direction(self) -> bool:
+        """Whether the run is at the direction of wrong tokens, ten times nearer than to the global one."""
+        return self.kind == "local" and self.misalignment <= _AT and self.global_misalignment > 10 * self.misalignment
+
+    def describe_local(self) -> str:
+        """The wrong tokens of a settled run, how near it is to their direction, and the plateau of the loss there."""
+        kind = "locally optimal" if self.reached is not None and self.reached.locally_optimal else "not locally optimal"
+        near = f"1 - corr {self.misalignment:.3g}, plateau at log excess {self.plateau:.6g}"
+        return f"local direction of tokens {list(self.tokens)} ({kind}), {near}"
 
 
 def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: Program = max_margin) -> Selection:

@@ -41,10 +41,8 @@ class _AttentionTheorem(Theorem):
             return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
         if verdict.outcome is Outcome.confirmed or limit.kind != "local" or limit.reached is None:
             return verdict
-        kind = "locally optimal" if limit.reached.locally_optimal else "not locally optimal"
-        detail = f"local direction of tokens {list(limit.tokens)} ({kind}), 1 - corr {limit.misalignment:.3g}, plateau at log excess {limit.plateau:.6g}"
-        detail = "; ".join([detail, *([prediction.remarks] if prediction.remarks else [])])
-        if limit.misalignment <= 1e-2 and limit.global_misalignment > 10 * limit.misalignment:
+        detail = "; ".join([limit.describe_local(), *([prediction.remarks] if prediction.remarks else [])])
+        if limit.at_local_direction:
             return Verdict(Outcome.refuted, verdict.inequality, verdict.predicted, verdict.measured, detail)
         return Verdict(Outcome.undecided, verdict.inequality, verdict.predicted, verdict.measured, detail)
 
