@@ -73,7 +73,7 @@ def test_a_start_off_zero_is_judged_by_its_own_projection(rng):
     setting = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")
     run = pt.train(setting, pt.GradientFlow(), start)
     assert run.weight() == pytest.approx(pt.minimum_norm(DATA, start).weight, abs=1e-8)
-    assert pt.judge(pt.predict(setting, pt.GradientFlow()), run).outcome is pt.Outcome.confirmed
+    assert pt.judge(pt.predict(setting, pt.GradientFlow(), start), run).outcome is pt.Outcome.confirmed
 
 
 def test_events_that_regression_does_not_know_are_refused():

@@ -11,6 +11,7 @@ import penchant as pt
 from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.factored import Factors
 from penchant.theorems import key_query_hypotheses as assumptions
+from penchant.theorems.key_query import judge_value
 from penchant.theorems.key_query_runs import (
     W0,
     aligned_run,
@@ -29,7 +30,7 @@ def test_the_flow_on_keys_and_queries_is_confirmed_and_rivals_are_refuted():
     assert {rival.name for rival in prediction.rivals} >= {"frobenius", "first gradient"}
     assert pt.judge(prediction, run).outcome is Outcome.confirmed
     direct, _ = direct_run()
-    assert pt.judge(prediction, direct).outcome is Outcome.refuted
+    assert judge_value(prediction, direct.weight(), Nuclear()).outcome is Outcome.refuted
 
 
 def test_nothing_is_decided_against_a_reference_that_is_not_certified():
@@ -42,7 +43,8 @@ def test_nothing_is_decided_against_a_reference_that_is_not_certified():
     verdict = pt.judge(doubtful, run)
     assert verdict.outcome is Outcome.undecided
     assert "known only to a relative 1.0e-02" in verdict.inequality
-    assert pt.judge(doubtful, direct_run()[0]).outcome is Outcome.undecided  # nor is a rival recognised
+    direct = judge_value(doubtful, direct_run()[0].weight(), Nuclear())
+    assert direct.outcome is Outcome.undecided  # nor is a rival recognised
 
 
 def test_a_start_that_separates_nothing_is_undecided():

@@ -58,7 +58,7 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                 if flow
                 else train(setting, rule, start, steps=20_000, recorder=LogSpaced(60))
             )
-            prediction = predict(setting, rule)
+            prediction = predict(setting, rule, start)
             findings.append(
                 Finding(
                     f"{name} from {label}: {prediction.theorem.statement}",

@@ -60,6 +60,7 @@ class Prediction(eqx.Module):
     rate: str
     notes: tuple[str, ...] = ()  # what the reader should know of the reference: whether it is unique, closed forms
     start: Any = None  # of training, where the reference depends on it
+    optimiser: Any = None  # that the prediction is for, so that a verdict can say where a run is by another one
 
     @property
     def holds(self) -> bool:

@@ -44,6 +44,7 @@ from . import (
     time_window_claims,
 )
 from .base import Claim, Prediction, Theorem
+from .matching import check_same_setting, other_optimiser
 
 # Attention regression comes first: its problems are not a `Setting`, and the others ask for one.
 _PAPERS = (
@@ -106,16 +107,18 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):
             if start is None:
-                return theorem.predict(setting, optimiser)
+                return replace(theorem.predict(setting, optimiser), optimiser=optimiser)
             found = theorem.predict(setting, optimiser, *((start,) if theorem.from_start else ()))
             asked = theorem.at_start(setting, optimiser, start)
             names = {one.name for one in asked}
             kept = tuple(one for one in found.hypotheses if one.name not in names)  # those were about the default start
-            return replace(found, hypotheses=kept + asked)
+            return replace(found, hypotheses=kept + asked, optimiser=optimiser)
     found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
     raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", found)
 
 
 def judge(prediction: Prediction, run: Any) -> Any:
-    """The verdict of the predicting theorem on a run."""
-    return prediction.theorem.judge(prediction, run)
+    """The verdict of the predicting theorem on a run of the same setting; a run by another optimiser is judged, and said to be one."""
+    check_same_setting(prediction, run)
+    verdict, remark = prediction.theorem.judge(prediction, run), other_optimiser(prediction, run)
+    return replace(verdict, detail="; ".join(part for part in (remark, verdict.detail) if part))

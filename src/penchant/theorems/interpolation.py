@@ -170,13 +170,12 @@ class _Interpolation(Theorem):
         return (_ALGEBRAIC, (note,)) if gone else (self.rate, ())
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        """Compare the final weight with the reference for the run's own start, and with its rivals."""
-        setting, begin = prediction.setting, run.at(0)
+        """Compare the final weight with the reference and its rivals, once the run interpolates."""
+        setting = prediction.setting
         # A parameter that underflows to 0 is on its way there: only a start at 0 and a change of sign leave the theorem.
         if _is_square(setting) and not (np.all(run.params[0] > 0) and np.all(run.params >= 0)):
             return _off_the_theorem(run)
-        if not _same_start(begin, checked_start(setting, prediction.start)):
-            prediction = self.predict(setting, GradientFlow(), begin)
+        _check_start(prediction, run)
         error = relative_residual(setting.data, run.margins[-1])
         if not error <= _FITTED:
             text = f"relative residual {error:.2g} > {_FITTED:g}: "
@@ -189,9 +188,17 @@ class _Interpolation(Theorem):
         return verdict
 
 
-def _same_start(first: Any, second: Any) -> bool:
-    """Equal but for the rounding of a logarithm and back."""
-    return all(jax.tree.leaves(jax.tree.map(lambda a, b: np.allclose(a, b, rtol=1e-12, atol=0.0), first, second)))
+def _check_start(prediction: Prediction, run: Trajectory) -> None:
+    """Raise if the run began elsewhere: the reference is that of one start. Equal is equal but for a logarithm and back."""
+    setting, wanted, found = prediction.setting, checked_start(prediction.setting, prediction.start), run.at(0)
+    if not _is_square(setting):  # the Gram form has parameters of its own
+        wanted, found = setting.weight(wanted), run.setting.weight(found)
+    wanted, found = np.asarray(wanted), np.asarray(found)
+    if not np.allclose(wanted, found, rtol=1e-12, atol=0.0):
+        sizes = f"from a start of norm {np.linalg.norm(found):.6g}, not {np.linalg.norm(wanted):.6g}"
+        text = f"a run {sizes}, at a relative distance of {distance(found, wanted):.3g}"
+        fix = "predict from the start of the run: `predict(setting, optimiser, run.at(0))`"
+        raise ArgumentError("run", "judge", "a run from the start that was predicted", text, fix)
 
 
 def _off_the_theorem(run: Trajectory) -> Verdict:
