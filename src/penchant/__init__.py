@@ -132,6 +132,7 @@ _PLACES = {
     "theorems.uniqueness": ("uniqueness",),
     "references.finite_margin": ("finite_margin",),
     "theorems.joint_limits": ("detect_joint_limit", "joint_references"),
+    "theorems.joint_run_hypotheses": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),
     "studies.base": ("report",),
     "errors": ("PenchantError", "PenchantWarning", "NotSeparableError", "CriticalPointError", "StepSizeError"),

@@ -177,6 +177,7 @@ def train(options: Namespace) -> dict:
         "steps": int(run.steps[-1]),
         **_loss(run, separable),
         "log_time": float(run.log_time[-1]),
+        "first_capped": run.header.get("first_capped"),
         **own_data.outcome(run),
         **_norms(run, prediction),
         "directions": own_data.directions(prediction, run),
@@ -256,6 +257,10 @@ def print_run(content: dict) -> None:
     )
     if why:
         print(f"note       {content['log_excess_is']}")
+    if content["first_capped"] is not None:
+        print(
+            f"cap        first binds at step {content['first_capped']}: the rule is then gradient descent with the cap as step size"
+        )
     if content["prediction"] is not None:
         print_hypotheses([one for one in content["prediction"]["hypotheses"] if one["holds"] is False])
     measure = "1 - corr" if "margin" in content else "relative distance"

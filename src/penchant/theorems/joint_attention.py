@@ -1,5 +1,6 @@
 """Joint training of attention and decoder: hypotheses, prediction and verdict for the user's own data."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from ..settings.losses import Exponential
 from ..verdict import Verdict
 from .base import Hypothesis, Prediction, Theorem, rivals
 from .joint_limits import JointReferences, joint_references
+from .joint_run_hypotheses import open_hypotheses, run_hypotheses
 from .joint_verdicts import OFFSET, SUPPORT_ONLY, judge_joint
 from .linear_models import covered
 from .self_attention import VASUDEVA
@@ -116,11 +118,14 @@ class _JointTheorem(Theorem):
         W may pass by the reference on its way elsewhere, so `confirmed` also needs attention on the optimal tokens, programs that
         do not lead apart, and a distance that has not grown.
         """
-        return judge_joint(prediction, run)
+        verdict = judge_joint(prediction, run)
+        failed = [f"{one.name} ({one.offender})" for one in run_hypotheses(run) if one.holds is False]
+        along = f"along the run fails {', '.join(failed)}" if failed else ""
+        return replace(verdict, detail="; ".join(part for part in (verdict.detail, along) if part))
 
 
 def _shared(data: JointTokens, found: JointReferences) -> tuple[Hypothesis, ...]:
-    return long_optimal_tokens(data), near_orthogonal(data), decoder_support(found)
+    return long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
 
 
 def exponential_loss(name: str) -> Hypothesis:

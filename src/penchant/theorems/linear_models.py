@@ -144,7 +144,8 @@ class LinearNormalisedDescent(_LinearTheorem):
     rate = "margin deficit O(1/t)"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return _is_linear(setting) and plain(optimiser, Normalised)
+        # Once a cap binds, the rule is gradient descent, without this rate.
+        return _is_linear(setting) and plain(optimiser, Normalised) and bool(np.isinf(optimiser.rule.cap).all())
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         length = float(np.max(optimiser.rule.length))

@@ -30,7 +30,8 @@ class _AttentionTheorem(Theorem):
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = max_margin(setting.data)
         hypotheses = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, hypotheses, reference, attention_rivals(setting, reference), self.rate)
+        others, notes = attention_rivals(setting, reference), (_token_form(setting.data),)
+        return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """As for any direction, once attention has settled; a run that has settled on other tokens is refuted with their names."""
@@ -67,6 +68,17 @@ def _is_attention(setting: Setting) -> bool:
     return isinstance(setting.data, TokenSelection) and isinstance(setting.parametrisation, Direct | Gram)
 
 
+def _token_form(data: TokenSelection) -> str:
+    """Assumption 1 as the paper writes it: a note, since the pairs certify what the proofs use of it on far more data."""
+    found = conditions.near_orthogonal_tokens(data)
+    word = "holds" if found.holds else "fails"
+    return f"Assumption 1 token by token {word} ({found.detail}; worst: {found.offender}); `near_orthogonal_pairs` is the form that is used"
+
+
+def _uncapped(optimiser: Any) -> bool:
+    return bool(np.isinf(np.asarray(optimiser.rule.cap)).all())
+
+
 def _shared(setting: Setting, reference: Solution, length: float) -> tuple[Hypothesis, ...]:
     data, start = setting.data, setting.start()
     floor = conditions.attention_floor(setting, start, length)
@@ -75,7 +87,6 @@ def _shared(setting: Setting, reference: Solution, length: float) -> tuple[Hypot
         conditions.unique_optimal(data),
         conditions.equal_scores(data),
         conditions.near_orthogonal_pairs(data, setting.loss, floor),
-        conditions.near_orthogonal_tokens(data),
         conditions.small_start(setting, start, floor),
     )
 
@@ -89,7 +100,7 @@ class AttentionNormalisedDescent(_AttentionTheorem):
     rate = "proved 1 - corr = O(log(t)^2 / t); observed t^-2"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return _is_attention(setting) and plain(optimiser, Normalised)
+        return _is_attention(setting) and plain(optimiser, Normalised) and _uncapped(optimiser)
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         length = float(np.max(optimiser.rule.length))
@@ -132,17 +143,39 @@ class AttentionPolyak(_AttentionTheorem):
     rate = "proved 1 - corr = O(log(t)^2 / t); observed t^-2"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return _is_attention(setting) and plain(optimiser, Polyak)
+        return _is_attention(setting) and plain(optimiser, Polyak) and _uncapped(optimiser)
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         c = float(np.min(optimiser.rule.c))
-        uncapped = bool(np.isinf(np.asarray(optimiser.rule.cap)).all())
-        free = Hypothesis(
-            "uncapped", uncapped, 0.0 if uncapped else -1.0, "", "once a cap binds, the rule is gradient descent"
-        )
         gap = float(np.max(optimiser.rule.gap))
         exact = Hypothesis("exact_infimum", gap == 0, -gap, "", "minus the gap below the infimum that the step assumes")
-        return (*_shared(setting, reference, 0.0), conditions.stable_polyak(setting.data, reference, c), free, exact)
+        return (*_shared(setting, reference, 0.0), conditions.stable_polyak(setting.data, reference, c), exact)
+
+
+class AttentionCapped(_AttentionTheorem):
+    """Normalised and Polyak steps with a cap: the rates of Theorems 1 and 7 end where the cap binds."""
+
+    name = "capped-steps"
+    statement = (
+        "Conjecture: steps whose multiplier is capped converge in direction to the maximum-margin token selection, once the "
+        "cap binds at the pace of gradient descent."
+    )
+    citation = f"{VASUDEVA}, Theorem 6 on gradient descent, which the rule is once the cap binds"
+    rate = "no rate proved; once the cap binds, observed 1 - corr ~ (log t)^-2 as for gradient descent"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return _is_attention(setting) and (plain(optimiser, Normalised) or plain(optimiser, Polyak))
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        caps = np.asarray(optimiser.rule.cap)
+        cap = float(caps[np.isfinite(caps)].max())
+        binds = "the theorems on this rule have no cap: once it binds, the rule is gradient descent with the cap as step size"
+        length = float(np.max(optimiser.rule.length)) if isinstance(optimiser.rule, Normalised) else 0.0
+        return (
+            *_shared(setting, reference, length),
+            Hypothesis("uncapped", False, -1.0, f"cap {cap:g}", binds),
+            conditions.small_step_size(cap, setting.data, setting.loss),
+        )
 
 
 class AttentionConjecture(_AttentionTheorem):
@@ -160,4 +193,10 @@ class AttentionConjecture(_AttentionTheorem):
         return (*_shared(setting, reference, 0.0), covered(type(optimiser).__name__))
 
 
-THEOREMS = (AttentionNormalisedDescent(), AttentionGradientDescent(), AttentionPolyak(), AttentionConjecture())
+THEOREMS = (
+    AttentionNormalisedDescent(),
+    AttentionGradientDescent(),
+    AttentionPolyak(),
+    AttentionCapped(),
+    AttentionConjecture(),
+)
