@@ -92,3 +92,47 @@ def test_float32_tokens_are_announced(make):
 def test_joint_tokens_whose_products_overflow_are_refused_by_name(size):
     with pytest.raises(pt.PenchantError, match="JointTokens"):
         pt.JointTokens(size * np.eye(2)[None], [1], [0])
+
+
+@pytest.mark.parametrize(("rule", "theorem"), [(pt.normalised_descent, "theorem-1"), (pt.polyak, "theorem-7")])
+def test_steps_with_a_cap_are_not_sold_with_the_rate_of_those_without(rule, theorem):
+    data = signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
+    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    free, capped = (pt.predict(setting, rule(1.0, cap=cap)) for cap in (np.inf, 100.0))
+    assert free.theorem.name == theorem
+    assert "/ t)" in free.rate
+    assert capped.theorem.name == "capped-steps"
+    assert "no rate proved" in capped.rate
+    held = {one.name: one for one in capped.hypotheses}
+    assert held["uncapped"].holds is False
+    assert held["small_step_size"].slack == pytest.approx(
+        conditions.small_step_size(100.0, data, setting.loss).slack, rel=1e-14
+    )
+
+
+def test_a_capped_rule_ends_as_gradient_descent_with_that_step():
+    """What the conjecture rests on: from the step where the cap binds, the two are one rule."""
+    data = signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
+    setting = pt.Setting(data, pt.Direct(), pt.Exponential())
+    run = pt.train(setting, pt.normalised_descent(0.5, cap=2.0), steps=400, recorder=pt.At((300,)))
+    first = run.header["first_capped"]
+    assert 0 < first < run.steps[-2] == 300
+    late = pt.train(setting, pt.gradient_descent(2.0), run.at(-2), steps=100)
+    assert late.weight() == pytest.approx(run.weight(), rel=1e-12)
+
+
+def test_capped_normalised_descent_on_linear_data_is_a_conjecture():
+    setting = pt.Setting(pt.separable(n=8, d=3, seed=1), pt.Direct(), pt.Exponential())
+    assert pt.predict(setting, pt.normalised_descent(0.1)).theorem.name == "max-margin-normalised"
+    assert pt.predict(setting, pt.normalised_descent(0.1, cap=10.0)).theorem.name == "max-margin-conjecture"
+
+
+def test_data_that_the_pairs_certify_are_inside_the_theorem():
+    """Preset E: the token form of Assumption 1 fails by a factor of 50, and what the proofs use of it holds."""
+    data = signal_tokens(seed=0)
+    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    assert not conditions.near_orthogonal_tokens(data).holds
+    prediction = pt.predict(setting, pt.normalised_descent(0.01))
+    assert {one.name: one.holds for one in prediction.hypotheses}["near_orthogonal_pairs"]
+    assert "near_orthogonal" not in prediction.remarks
+    assert any(note.startswith("Assumption 1 token by token fails") for note in prediction.notes)

@@ -78,6 +78,28 @@ def test_targets_that_nothing_fits_are_predicted_on_the_range_of_the_inputs():
     assert run.weight() == pytest.approx(prediction.reference.weight, abs=1e-9)
 
 
+def test_a_reference_that_does_not_interpolate_is_not_called_an_interpolant():
+    data = pt.Regression(np.vstack([INPUTS, INPUTS[:1]]), np.append(TARGETS, TARGETS[0] + 1))
+    with pytest.warns(pt.PenchantWarning, match="rank 5"):
+        prediction = pt.predict(setting(pt.Direct(), data), pt.GradientFlow())
+    assert prediction.notes[0].startswith("no weight interpolates")
+    verdict = pt.judge(prediction, pt.train(setting(pt.Direct(), data), pt.GradientFlow()))
+    assert verdict.inequality.startswith("relative distance to the l2 least-squares solution")
+    assert not any(
+        "no weight interpolates" in note for note in pt.predict(setting(pt.Direct()), pt.GradientFlow()).notes
+    )
+
+
+def test_a_unique_solution_has_no_rivals():
+    data = pt.Regression(INPUTS[:, :3], TARGETS)
+    with pytest.warns(pt.PenchantWarning, match="unique"):
+        prediction = pt.predict(setting(pt.Direct(), data), pt.GradientFlow())
+    assert prediction.rivals == ()
+    verdict = pt.judge(prediction, pt.train(setting(pt.Direct(), data), pt.GradientFlow()))
+    assert verdict.outcome is pt.Outcome.confirmed
+    assert "one solution only" in verdict.detail
+
+
 def test_a_diverging_run_is_said_to_diverge():
     model = setting(pt.Direct())
     step = 2.01 * 5 / np.linalg.norm(INPUTS, 2) ** 2

@@ -7,7 +7,7 @@ import penchant as pt
 from penchant.optimisers.memory import HeavyBall
 from penchant.optimisers.step_rules import Constant
 from penchant.settings.generators import sparse_regression
-from penchant.theorems.interpolation import judge_interpolant
+from penchant.theorems.interpolation_verdicts import judge_interpolant
 
 DATA, _ = sparse_regression(6, 12, 2, 1)
 DIRECT = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")

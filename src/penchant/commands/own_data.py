@@ -19,6 +19,7 @@ from ..studies.own_regression import what_is_least, what_log_excess_is
 from ..theorems import catalogue
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, certified
+from ..theorems.interpolation_verdicts import what_is_selected
 from ..theorems.key_query import norm_of
 from ..theorems.selections import Limit, detect_limit
 from ..training.events import MarginAbove, Stalled
@@ -87,8 +88,10 @@ def _print_limit(content: dict) -> None:
 def _interpolant(prediction: Prediction) -> dict:
     """What only the reference of a regression has; other references without a margin say at least whether they are resolved."""
     found = prediction.reference
-    least = {"least": what_is_least(prediction.setting, prediction.start)} if isinstance(found, Interpolant) else {}
-    return {"resolved": found.resolved, **least}
+    if not isinstance(found, Interpolant):
+        return {"resolved": found.resolved}
+    least = what_is_least(prediction.setting, prediction.start)
+    return {"resolved": found.resolved, "least": least, "kind": what_is_selected(prediction.setting.data)}
 
 
 def predict(options: Namespace) -> dict:
@@ -127,7 +130,7 @@ def print_prediction(content: dict) -> None:
     what = (
         f"minimum {reference['norm']} norm with margins >= 1"
         if classified
-        else f"interpolant of least {reference['least']}"
+        else f"{reference['kind']} of least {reference['least']}"
     )
     print(
         f"reference  {what}: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"

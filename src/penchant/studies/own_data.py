@@ -16,7 +16,7 @@ from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, Certificates, brackets, certificates
-from ..theorems.interpolation import relative_residual
+from ..theorems.interpolation_verdicts import relative_residual
 from ..theorems.key_query import norm_of
 from ..theorems.selections import detect_limit
 from ..training.trajectory import Trajectory

@@ -11,7 +11,8 @@ from ..references.interpolation_bracket import interpolation_bracket
 from ..settings.base import Setting
 from ..settings.square_models import Squares
 from ..theorems.base import Prediction
-from ..theorems.interpolation import distance, own_potential, relative_residual
+from ..theorems.interpolation import own_potential
+from ..theorems.interpolation_verdicts import distance, relative_residual, what_is_selected
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from .base import Result
@@ -55,7 +56,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     far = np.array([distance(run.weight(k), prediction.reference.weight) for k in range(1, len(run))])
     residual = np.array([relative_residual(run.setting.data, margins) for margins in run.margins[1:]])
     scales = ("linear" if isinstance(optimiser, GradientFlow) else "log", "log")
-    title = "Distance to the predicted interpolant"
+    title = f"Distance to the predicted {what_is_selected(run.setting.data)}"
     figures = (
         series("distance", title, along, ("relative distance", far), "To the reference weight.", scales),
         series(

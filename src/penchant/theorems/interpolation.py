@@ -24,29 +24,20 @@ from ..training.status import Status
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from .base import Hypothesis, Prediction, Rival, Theorem
+from .interpolation_verdicts import (
+    FITTED,
+    at_rest,
+    distance,
+    is_unique,
+    judge_interpolant,
+    off_the_theorem,
+    relative_residual,
+    remarks,
+)
 from .linear_models import NOTES, covered, plain
 from .recovery_hypotheses import with_numbers
 
-_SAME = 1e-9  # interpolants that are nearer to each other than this are one, to what a run can show
 _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative interpolant need an infinite push"
-_FITTED = 1e-6  # relative residual above which a run has not interpolated yet
-
-
-def _size(weight: np.ndarray) -> float:
-    """The norm of a weight, 1 if it is 0."""
-    return float(np.linalg.norm(weight)) or 1.0
-
-
-def distance(weight: np.ndarray, reference: np.ndarray) -> float:
-    """|weight - reference| / |reference| (absolute if the reference is 0): interpolants have a size, not only a direction."""
-    return float(np.linalg.norm(weight - reference)) / _size(reference)
-
-
-def relative_residual(data: Regression, margins: np.ndarray) -> float:
-    """|X theta - fitted| / |fitted|; for targets that are all 0, relative to the largest prediction of a unit weight."""
-    fitted = np.asarray(data.fitted)
-    size = float(np.linalg.norm(fitted)) or float(np.linalg.norm(np.asarray(data.inputs), 2))
-    return float(np.linalg.norm(np.asarray(margins) - fitted)) / size
 
 
 def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
@@ -81,7 +72,7 @@ def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
 def warn_of(data: Regression, reference: Interpolant) -> None:
     """Warn where the prediction is right but says little, or is known to fewer digits than it shows."""
     n, d = data.inputs.shape
-    if data.rank == d:
+    if is_unique(data):
         warn(
             f"{n} samples determine all {d} coefficients: the solution is unique, every training that converges ends there, "
             "and there is no bias to predict."
@@ -98,6 +89,15 @@ def warn_of(data: Regression, reference: Interpolant) -> None:
 def explained(data: Regression) -> Regression:
     """The data with the least-squares fit for targets, where nothing interpolates: all that a gradient sees of the targets."""
     return data if data.consistent else Regression(data.inputs, data.fitted)
+
+
+def _unexplained(data: Regression) -> tuple[str, ...]:
+    """A note where the reference fits the targets only as well as any weight can."""
+    if data.consistent:
+        return ()
+    share = data.unexplained / float(np.linalg.norm(np.asarray(data.targets)))
+    text = f"no weight interpolates: a share of {share:.4g} of the targets is left by every weight; the reference is "
+    return (text + "the least-squares solution of least norm or potential, where gradients vanish",)
 
 
 def own_potential(setting: Setting, start: Any) -> Any:
@@ -158,7 +158,7 @@ class _Interpolation(Theorem):
         hypotheses = self.hypotheses(setting, optimiser, reference, start)
         rivals = _rivals(setting, reference, potential)
         rate, notes = self._pace(setting, potential)
-        return Prediction(self, setting, hypotheses, reference, rivals, rate, notes, start)
+        return Prediction(self, setting, hypotheses, reference, rivals, rate, _unexplained(setting.data) + notes, start)
 
     def _pace(self, setting: Setting, potential: Any) -> tuple[str, tuple[str, ...]]:
         """The rate, and a note where coefficients that must vanish spoil it: nonnegative weights reach 0 only in the limit."""
@@ -174,17 +174,17 @@ class _Interpolation(Theorem):
         setting = prediction.setting
         # A parameter that underflows to 0 is on its way there: only a start at 0 and a change of sign leave the theorem.
         if _is_square(setting) and not (np.all(run.params[0] > 0) and np.all(run.params >= 0)):
-            return _off_the_theorem(run)
+            return off_the_theorem(run)
         _check_start(prediction, run)
         error = relative_residual(setting.data, run.margins[-1])
-        if not error <= _FITTED:
-            text = f"relative residual {error:.2g} > {_FITTED:g}: "
+        if not error <= FITTED:
+            text = f"relative residual {error:.2g} > {FITTED:g}: "
             diverges = run.status is Status.diverging_step
             text += "the run diverges" if diverges else "the run does not interpolate yet"
             return Verdict(Outcome.undecided, text, detail=remarks(prediction))
         verdict = judge_interpolant(prediction, run.weight())
         if verdict.outcome is Outcome.undecided and not _is_square(setting):
-            return _at_rest(prediction, run)
+            return at_rest(prediction, run)
         return verdict
 
 
@@ -201,72 +201,10 @@ def _check_start(prediction: Prediction, run: Trajectory) -> None:
         raise ArgumentError("run", "judge", "a run from the start that was predicted", text, fix)
 
 
-def _off_the_theorem(run: Trajectory) -> Verdict:
-    """The potential of a start describes positive parameters only."""
-    if not np.all(run.params[0] > 0):
-        text = f"the start has parameters that are not positive (smallest {run.params[0].min():.3g})"
-        return Verdict(Outcome.undecided, text, detail="the potential is that of a start with positive entries")
-    return Verdict(
-        Outcome.undecided,
-        f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})",
-        detail="the potential of the start describes positive parameters only; take a smaller step",
-    )
-
-
-def _at_rest(prediction: Prediction, run: Trajectory) -> Verdict:
-    """A weight trained directly has at most |r| / s_min left to go: if that is short of the reference, it ends elsewhere."""
-    data, weight = prediction.setting.data, run.weight()
-    residual = float(np.linalg.norm(run.margins[-1] - np.asarray(data.fitted)))
-    sizes = np.linalg.svd(np.asarray(data.inputs), compute_uv=False)
-    left = residual / (sizes[data.rank - 1] * _size(prediction.reference.weight))
-    far, bound = distance(weight, prediction.reference.weight), min(1e-2, separation(prediction) / 10)
-    text = f"relative distance to the {prediction.reference.norm} interpolant = {far:.3g}"
-    if far - left > bound:
-        return Verdict(
-            Outcome.refuted,
-            f"{text} > {bound:.3g}",
-            bound,
-            far,
-            f"the run interpolates: it has at most {left:.1g} left to go",
-        )
-    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, far)
-
-
-def separation(prediction: Prediction) -> float:
-    """Relative distance of the nearest rival that is not the reference itself to within rounding."""
-    return min((rival.separation for rival in prediction.rivals if rival.separation > _SAME), default=2.0)
-
-
-def remarks(prediction: Prediction) -> str:
-    """Failed hypotheses, and rivals that these data cannot tell from the reference."""
-    same = [rival.name for rival in prediction.rivals if rival.separation <= _SAME]
-    failed = [hypothesis.name for hypothesis in prediction.hypotheses if not hypothesis.holds]
-    parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
-    parts += [f"on these data the reference is also that of: {', '.join(same)}"] * bool(same)
-    return "; ".join(parts)
-
-
-def judge_interpolant(prediction: Prediction, weight: np.ndarray) -> Verdict:
-    """Confirmed within a tenth of the distance to the nearest rival (at most 1e-2); refuted if a rival is that near instead.
-
-    Rivals that coincide with the reference are no rivals: they are named, and the others decide.
-    """
-    bound = min(1e-2, separation(prediction) / 10)
-    found, notes = distance(weight, prediction.reference.weight), remarks(prediction)
-    text = f"relative distance to the {prediction.reference.norm} interpolant = {found:.3g}"
-    if found <= bound:
-        detail = "; ".join(["a tenth of the distance to the nearest rival, at most 1e-2", *([notes] if notes else [])])
-        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, found, detail)
-    others = [rival for rival in prediction.rivals if rival.separation > _SAME]
-    near = min(others, key=lambda rival: distance(weight, rival.weight), default=None)
-    if near is not None and distance(weight, near.weight) < found / 10:
-        detail = "; ".join([f"the rival '{near.name}' is nearer", *([notes] if notes else [])])
-        return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, found, detail)
-    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is nearer than that", bound, found, notes)
-
-
 def _rivals(setting: Setting, reference: Interpolant, potential: Any) -> tuple[Rival, ...]:
     """The interpolants of other trainings: least l2 norm, and least l1 norm among the weights that the parametrisation has."""
+    if is_unique(setting.data):
+        return ()
     data = explained(setting.data)
     others = {"l2" if potential.name != "l2" else "l2 from 0": minimum_norm(data).weight}
     if potential.name == "l2" and not potential.start.any():

@@ -19,8 +19,8 @@ from ..training.noise import sample_noise
 from ..training.train import train
 from ..verdict import Verdict, all_of, at_most
 from .base import Claim
-from .interpolation import distance
 from .interpolation_problems import DERIVED, PAPER, dense, signed, sparse
+from .interpolation_verdicts import distance
 from .linear_models import NOTES
 
 

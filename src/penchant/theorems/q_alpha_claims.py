@@ -17,8 +17,8 @@ from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares
 from ..verdict import Outcome, Verdict, all_of, at_most, close
 from .base import Claim
-from .interpolation import distance
 from .interpolation_problems import DERIVED, PAPER, parameter_flow, path_at, sparse
+from .interpolation_verdicts import distance
 from .linear_models import NOTES
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
