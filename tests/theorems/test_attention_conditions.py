@@ -114,10 +114,10 @@ def test_a_capped_rule_ends_as_gradient_descent_with_that_step():
     """What the conjecture rests on: from the step where the cap binds, the two are one rule."""
     data = signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
     setting = pt.Setting(data, pt.Direct(), pt.Exponential())
-    run = pt.train(setting, pt.normalised_descent(0.5, cap=2.0), steps=400, recorder=pt.At((300,)))
+    run = pt.train(setting, pt.normalised_descent(0.5, cap=100.0), steps=400, recorder=pt.At((300,)))
     first = run.header["first_capped"]
     assert 0 < first < run.steps[-2] == 300
-    late = pt.train(setting, pt.gradient_descent(2.0), run.at(-2), steps=100)
+    late = pt.train(setting, pt.gradient_descent(100.0), run.at(-2), steps=100)
     assert late.weight() == pytest.approx(run.weight(), rel=1e-12)
 
 

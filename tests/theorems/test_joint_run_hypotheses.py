@@ -56,6 +56,6 @@ def test_the_verdict_names_what_fails_along_the_run(rng):
     start = pt.normal_start(data, 0, 0.5)
     verdict = pt.judge(pt.predict(setting, rule), pt.train_joint(data, rule, steps=50, start=start))
     assert "along the run fails equal_scores (sample" in verdict.detail
-    quiet = pt.marked_tokens()
+    quiet = three(rng, twin=True)
     setting = pt.Setting(quiet, pt.TokenGram(quiet), pt.Exponential())
     assert "along the run" not in pt.judge(pt.predict(setting, rule), pt.train_joint(quiet, rule, steps=50)).detail

@@ -65,8 +65,14 @@ def ten_runs(rule: str) -> tuple[tuple[Trajectory, Solution], ...]:
     """10 000 steps on ten data sets of preset E in one vectorised run, with their references."""
     settings, references = zip(*(preset("E", seed) for seed in SEEDS), strict=True)
     longest = np.array([float(np.diag(np.asarray(one.parametrisation.matrix)).max()) for one in settings])
-    optimiser = normalised_descent(LENGTH["E"]) if rule == "ngd" else Accelerated(0.5 / longest)
-    return tuple(zip(train(list(settings), optimiser, steps=10_000, recorder=LogSpaced(120)), references, strict=True))
+    rules = {
+        "ngd": normalised_descent(LENGTH["E"]),
+        "ngd, cap 100": normalised_descent(LENGTH["E"], 100.0),
+        "accelerated": Accelerated(0.5 / longest),
+    }
+    return tuple(
+        zip(train(list(settings), rules[rule], steps=10_000, recorder=LogSpaced(120)), references, strict=True)
+    )
 
 
 def measured_rate(rule: str) -> Settling:

@@ -11,7 +11,7 @@ from ..training.events import MarginAbove
 from ..training.recorders import At
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import Verdict, all_of, at_most, close, covers
+from ..verdict import Verdict, all_of, at_least, at_most, close, covers
 from . import attention_hypotheses as conditions
 from .base import Claim
 from .self_attention_evidence import (
@@ -130,6 +130,14 @@ def acceleration(planted: bool) -> Verdict:
     return covers(found, -2.0 if planted else -4.0, text, rival=-3.0)
 
 
+def capped_rate(planted: bool) -> Verdict:
+    """The planted falsehood is that the cap, which binds within 10 000 steps, changes nothing."""
+    found = measured_rate("ngd" if planted else "ngd, cap 100")
+    bound = max(int(run.header["first_capped"]) for run, _ in ten_runs("ngd, cap 100"))
+    text = "exponent of 1 - corr with cap 100, steps 1e3 to 1e4, seeds 0-9, lower end"
+    return at_least(found.low, -0.5, text, f"the cap binds by step {bound} on every data set")
+
+
 CLAIMS = (
     Claim(
         "self-attention/sharp-constant",
@@ -180,5 +188,12 @@ CLAIMS = (
         "Dual acceleration gives 1 - corr ~ t^-4 in this non-convex setting.",
         "observed; rule of Ji, Srebro, Telgarsky 2021",
         acceleration,
+    ),
+    Claim(
+        "self-attention/capped-rate",
+        PAPER,
+        "Once a cap on its multiplier binds, normalised descent has lost the rate O~(1/t): 1 - corr falls slower than t^(-1/2).",
+        "numerical",
+        capped_rate,
     ),
 )
