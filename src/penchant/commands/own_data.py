@@ -223,18 +223,18 @@ def _loss(run: Trajectory, separable: bool) -> dict:
 
 
 def _norms(run: Trajectory, prediction: Prediction | None) -> dict:
-    """The l2 norm of the parameters, and where they are factors of the weight that of the weight in the predicted norm."""
-    parametrisation = run.setting.parametrisation
-    norms: dict = {"norm": float(run.norm[-1])}
-    if (
-        prediction is None
-        or isinstance(parametrisation, Direct | Gram)
-        or not isinstance(prediction.reference, Solution)
-    ):
-        return norms
-    names = ", ".join(parametrisation.named(run.at(), run.setting.data))
-    value = norm_of(prediction.reference).value(run.weight())
-    return {**norms, "norm_is": f"l2 norm of ({names})", "weight_norm": {prediction.reference.norm: value}}
+    """The l2 norm of the weight, and where that is made of other parameters theirs, and the norm that theory says is minimised."""
+    parametrisation, found = run.setting.parametrisation, None if prediction is None else prediction.reference
+    if isinstance(parametrisation, Direct | Gram):
+        return {"norm": float(run.norm[-1])}
+    names, weight = ", ".join(parametrisation.named(run.at(), run.setting.data)), run.weight()
+    predicted = {found.norm: norm_of(found).value(weight)} if isinstance(found, Solution) else {}
+    return {
+        "norm": float(np.linalg.norm(weight)),
+        "weight_norm": {"l2": float(np.linalg.norm(weight)), **predicted},
+        "parameters": f"({names})",
+        "parameter_norm": float(run.norm[-1]),
+    }
 
 
 def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
@@ -249,8 +249,11 @@ def print_run(content: dict) -> None:
     name, _, why = content["log_excess_is"].partition(":")
     loss = f", log L {content['log_loss']:.8g}" if why and name != "log L" else ""
     reached = f"margin {content['margin']:.6g}" if "margin" in content else f"residual {content['residual']:.3g}"
-    norms = [f"{content.get('norm_is', 'norm')} {content['norm']:.6g}"]
-    norms += [f"{norm} norm of W {value:.6g}" for norm, value in content.get("weight_norm", {}).items()]
+    norms = [f"{norm} norm of the weight {value:.6g}" for norm, value in content.get("weight_norm", {}).items()]
+    if norms:
+        norms += [f"l2 norm of the parameters {content['parameters']} {content['parameter_norm']:.6g}"]
+    else:
+        norms = [f"norm {content['norm']:.6g}"]
     print(
         f"run        {content['steps']} steps, {name} {content['log_excess']:.8g}{loss}, log time {content['log_time']:.8g}, {reached}, {', '.join(norms)}"
     )

@@ -85,7 +85,7 @@ DEFINITIONS = {
     "certified gap": "upper/lower - 1 of the bracket on the optimum, from a weight and multipliers: those of a run where there is one, else a solver's",
     "KL": "relative entropy to the start, the sum of theta log(theta/alpha^2) - theta + alpha^2: what the flow on squares minimises",
     "Q_alpha": "what the flow on w+^2 - w-^2 minimises from the start alpha; between the l1 norm (small alpha) and the l2 norm (large alpha)",
-    "relative distance": "|weight - reference| / |reference| in the l2 norm",
+    "relative distance": "l2 distance to the reference, or to a rival, divided by the l2 norm of the reference",
     "least potential": "smallest value, among the weights that fit, of what the flow minimises: half the squared distance to the start, KL or Q_alpha",
     "step": "number of updates",
     "log time": "natural logarithm of physical time t (sum of the multipliers of the loss gradient)",
