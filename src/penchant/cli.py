@@ -279,10 +279,9 @@ def _studies(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from .commands.ledger import run_study
+    from .commands.ledger import print_study, run_study
 
-    result = run_study(options.name, options.seed, options.full, options.out)
-    _show(options, result, lambda result: print("\n".join([*result["lines"], f"page: {result['page']}"])))
+    _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
     return 0
 
 

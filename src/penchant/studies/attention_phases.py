@@ -20,7 +20,7 @@ from ..theorems.selections import Limit, detect_limit
 from ..training.recorders import At, LogSpaced
 from ..training.train import train
 from ..verdict import at_least, at_most, covers
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 
 def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -42,10 +42,10 @@ def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Res
             rows.append(
                 (
                     number,
-                    f"{c:g}",
-                    f"{value:.4f}",
-                    f"{value / c:.4f}",
-                    f"{drop:.4f}",
+                    Shown(c, "g"),
+                    Shown(value, ".4f"),
+                    Shown(value / c, ".4f"),
+                    Shown(drop, ".4f"),
                     "stable" if value / c < 2 else "unstable",
                 )
             )
@@ -133,11 +133,11 @@ class _Group(eqx.Module):
 
     def row(self) -> tuple:
         known = [limit.misalignment for limit in self.limits if not np.isnan(limit.misalignment)]
-        median = f"{np.median(known):.1e}" if known else ""
+        median = Shown(np.median(known), ".1e") if known else ""
         share = f"{len(self.of_kind('global'))}/{len(self.limits)}"
         scores = "equal" if self.equal else "random"
         local, still_open = len(self.of_kind("local")), len(self.of_kind("undecided"))
-        return (self.dimension, scores, f"{self.shift:g}", share, local, self.optimal(), still_open, median)
+        return (self.dimension, scores, Shown(self.shift, "g"), share, local, self.optimal(), still_open, median)
 
 
 def global_findings(groups: Sequence[_Group]) -> list[Finding]:
@@ -223,7 +223,7 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "threshold",
         "Critical second score gap of the pair",
         ("largest local", "smallest global"),
-        ((f"{low:.5f}", f"{high:.5f}"),),
+        ((Shown(low, ".5f"), Shown(high, ".5f")),),
         "First gap 1; 40 000 normalised steps of length 0.01 from zero.",
     )
     definitions = {

@@ -25,7 +25,7 @@ from ..training.recorders import At
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import at_most, covers
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 _WINDOW = (1e3, 1e4)
 _RECORDS = At(tuple(np.unique(np.append([10, 30, 100, 300], np.geomspace(*_WINDOW, 60).round()).astype(int)).tolist()))
@@ -89,7 +89,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             growth, slope = _measured(runs, references)
             proved, sharp = _KNOWN[name]
             text = lambda value: "logarithmic" if value is None else f"{value:g}"
-            rows.append((name, "none" if proved is None else f"{proved:g}", text(sharp), str(slope), str(growth)))
+            rows.append((name, "none" if proved is None else Shown(proved, "g"), text(sharp), slope, growth))
             distance = np.mean(
                 [np.log(misalignments(one, found)[1:]) for one, found in zip(runs, references, strict=True)], axis=0
             )
@@ -145,7 +145,13 @@ def run_memory(seed: int, full: bool, progress: Callable[[str], None]) -> Result
             np.mean([run.norm[-1] ** 2 * d[-1] / c for run, d, c in zip(runs, distance, constants, strict=True)])
         )
         rows.append(
-            (f"heavy ball, beta = {beta:g}", str(slope), f"{gain:.4g}", f"{(1 - beta) ** 2:.4g}", f"{scaled:.4f}")
+            (
+                f"heavy ball, beta = {beta:g}",
+                slope,
+                Shown(gain, ".4g"),
+                Shown((1 - beta) ** 2, ".4g"),
+                Shown(scaled, ".4f"),
+            )
         )
         lines.append(Line(f"beta = {beta:g}", runs[0].steps[1:], distance[0, 1:]))
         if beta in (0.5, 0.9):
@@ -166,7 +172,7 @@ def run_memory(seed: int, full: bool, progress: Callable[[str], None]) -> Result
     runs = train(settings, _rules(settings, length)["dual acceleration"], steps=10_000, recorder=_RECORDS)
     _, slope = _measured(runs, references)
     ends = [run.norm[-1] ** 2 * misalignments(run, found)[-1] for run, found in zip(runs, references, strict=True)]
-    rows.append(("dual acceleration", str(slope), "", "", f"{np.mean(ends / constants):.4f}"))
+    rows.append(("dual acceleration", slope, "", "", Shown(np.mean(ends / constants), ".4f")))
     lines.append(Line("dual acceleration", runs[0].steps[1:], misalignments(runs[0], references[0])[1:]))
     findings.append(
         Finding(
@@ -221,7 +227,7 @@ def _joint_memory(seeds: range) -> Table:
             rate([log_log_slope(one.steps, values, _WINDOW) for one, values in zip(runs, series, strict=True)])
             for series in ([one.norm_W for one in runs], [one.norm_u for one in runs], distances)
         )
-        ends = (f"{distances[0][-1]:.3g}", f"{runs[0].log_loss[-1]:.6g}")
+        ends = (Shown(distances[0][-1], ".3g"), Shown(runs[0].log_loss[-1], ".6g"))
         rows.append((name, *(str(one) for one in exponents), *ends))
     columns = ("rule", "exponent of |W|", "of |u|", "of 1 - corr of W", "1 - corr of W at 1e4", "log L at 1e4")
     caption = (

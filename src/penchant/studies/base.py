@@ -40,8 +40,24 @@ class Figure(eqx.Module):
     y_scale: str = "linear"
 
 
+class Shown(str):
+    """A number as a table shows it; `value` is what was measured, and is saved with all its digits.
+
+    >>> cell = Shown(2 / 3, ".3f")
+    >>> str(cell), cell.value
+    ('0.667', 0.6666666666666666)
+    """
+
+    value: float
+
+    def __new__(cls, value: Any, form: str):
+        cell = super().__new__(cls, format(float(value), form))
+        cell.value = float(value)
+        return cell
+
+
 class Table(eqx.Module):
-    """A table as data."""
+    """A table as data. Cells are words, integers, `Shown` numbers, or anything else with a text (a rate with its interval)."""
 
     name: str
     title: str
@@ -109,6 +125,17 @@ def plain(value: Any) -> Any:
     return settings_of(value)
 
 
+def _table(table: Table) -> dict:
+    """`rows` as the page shows them, and `values` with the same cells unrounded."""
+    text = lambda cell: str(cell) if isinstance(cell, Shown | eqx.Module) else plain(cell)
+    value = lambda cell: plain(cell.value if isinstance(cell, Shown) else cell)
+    return {
+        **plain(table),
+        "rows": [[text(cell) for cell in row] for row in table.rows],
+        "values": [[value(cell) for cell in row] for row in table.rows],
+    }
+
+
 def _words(value: Any) -> str:
     """All text of a result, without its numbers."""
     if isinstance(value, str):
@@ -136,7 +163,8 @@ def save(study: Study, result: Result, directory: str | Path, *, seed: int, full
         run.save(folder / f"{name}.npz")
     content = {
         **header,
-        **{key: plain(getattr(result, key)) for key in ("findings", "figures", "tables")},
+        **{key: plain(getattr(result, key)) for key in ("findings", "figures")},
+        "tables": [_table(table) for table in result.tables],
         "definitions": _used(result),
     }
     content["runs"] = {name: f"{name}.npz" for name in result.runs}

@@ -25,7 +25,7 @@ from ..theorems.sparse_recovery_claims import noise_growth
 from ..theorems.time_window_claims import beyond_window, error_at, recovery, square_setting, time_window, window_bound
 from ..training.recorders import LogSpaced
 from ..training.train import train
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 _TERMS = {
     **DEFINITIONS,
@@ -127,15 +127,15 @@ def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> R
         window = time_window(200, alpha, step)
         rows.append(
             (
-                f"{alpha:g}",
-                f"{errors[-1]:.4g}",
-                f"{alpha * np.sqrt(200):.4g}",
-                f"{limit:.4g}",
+                Shown(alpha, "g"),
+                Shown(errors[-1], ".4g"),
+                Shown(alpha * np.sqrt(200), ".4g"),
+                Shown(limit, ".4g"),
                 f"[{window[0]:.0f}, {window[1]:.0f}]" if window[0] < window[1] else "empty",
             )
         )
     isometry = tuple(
-        (str(s), f"{found.lower:.4g}", f"{found.upper:.4g}", "yes" if found.exact else "no")
+        (str(s), Shown(found.lower, ".4g"), Shown(found.upper, ".4g"), "yes" if found.exact else "no")
         for s, found in ((s, restricted_isometry(np.asarray(data.inputs), s)) for s in (1, 2, 4, 6))
     )
     n, d = data.inputs.shape
@@ -246,7 +246,12 @@ def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Re
         int(np.argmin(np.abs(np.log(alphas / alpha)))) for alpha in (1e3, 1.0, 1e-2, 1e-4, 1e-8) if alpha >= alphas[-1]
     ]
     rows = tuple(
-        (f"{alphas[k]:.3g}", f"{l1[k] + least:.10g}", f"{l2[k] + short:.10g}", f"{path[k].bracket.gap:.1e}")
+        (
+            Shown(alphas[k], ".3g"),
+            Shown(l1[k] + least, ".10g"),
+            Shown(l2[k] + short, ".10g"),
+            Shown(path[k].bracket.gap, ".1e"),
+        )
         for k in picked
     )
     table = Table(

@@ -28,7 +28,7 @@ from ..training.events import MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import ROUNDING, all_of, at_least, at_most
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 from .key_query_target import target_parts
 
 PAPER = "kq_attention"
@@ -215,7 +215,7 @@ def _excess_table(data: TokenSelection, runs: dict[str, Trajectory], programs: P
         for label, (found, norm) in programs.items():
             values = excesses(run, found.value, norm)
             slope = log_log_slope(margin, values, (margin[-1] / 100, margin[-1]))
-            rows.append((f"flow on {name}", label, f"{values[-1]:.3e}", f"{slope:.3f}"))
+            rows.append((f"flow on {name}", label, Shown(values[-1], ".3e"), Shown(slope, ".3f")))
     nuclear, frobenius, entries = (found for found, _ in programs.values())
     sizes = np.linalg.svd(nuclear.weight, compute_uv=False)
     rank = certified_rank(data, nuclear)

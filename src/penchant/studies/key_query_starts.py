@@ -21,7 +21,7 @@ from ..training.status import Status
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import at_least, at_most
-from .base import Figure, Finding, Line, Result, Study, Table
+from .base import Figure, Finding, Line, Result, Shown, Study, Table
 from .key_query import DEFINED, PAPER, Progress, excesses, flow_to, late
 
 _SMALL, _LARGE = (1.0, 0.1, 0.01), (2.0, 4.0, 8.0)
@@ -44,7 +44,14 @@ def run_scales(seed: int, full: bool, progress: Progress) -> Result:
             found.append(excess(data, run.weight(), reference))
             kept[f"data-{number}-start-{scale:g}"] = run
         far = excess(data, max_margin(data).weight, reference)
-        rows.append((number, *(f"{value:.3e}" for value in found), f"{far:.3f}", f"{_SMALL[int(np.argmin(found))]:g}"))
+        rows.append(
+            (
+                number,
+                *(Shown(value, ".3e") for value in found),
+                Shown(far, ".3f"),
+                Shown(_SMALL[int(np.argmin(found))], "g"),
+            )
+        )
     worst = max(float(value) for row in rows for value in row[1:4])
     findings = (
         Finding(
@@ -98,7 +105,15 @@ def run_large(seed: int, full: bool, progress: Progress) -> Result:
                 left.append(_leaving(run))
                 ending = f"{run.status.name}, {detect_limit(run).kind}, log t = {run.log_time[-1]:.4g}"
                 rows.append(
-                    (scale, number, draw, f"{slack:.2f}", f"{run.log_excess[0]:.4f}", f"{left[-1]:.4g}", ending)
+                    (
+                        scale,
+                        number,
+                        draw,
+                        Shown(slack, ".2f"),
+                        Shown(run.log_excess[0], ".4f"),
+                        Shown(left[-1], ".4g"),
+                        ending,
+                    )
                 )
                 shown = np.isfinite(run.log_time) & (run.log_time > 0)
                 if draw == 0:
@@ -162,7 +177,9 @@ def run_widths(seed: int, full: bool, progress: Progress) -> Result:
                 value, sizes = excess(data, run.weight(), reference), dual_spectrum(run)
                 (fitting if width >= rank else narrow).append(value)
                 nearest = float(sizes[np.abs(sizes - 1).argmin()])
-                rows.append((number, rank, width, draw, f"{value:.3e}", f"{nearest:.5f}", f"{sizes[0]:.4f}"))
+                rows.append(
+                    (number, rank, width, draw, Shown(value, ".3e"), Shown(nearest, ".5f"), Shown(sizes[0], ".4f"))
+                )
                 if draw == 0:
                     lines.append(_excess_line(f"data {number}, width {width}", run, reference.value))
     findings = (

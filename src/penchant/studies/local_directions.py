@@ -17,7 +17,7 @@ from ..theorems.selections import detect_limit, locally_optimal_selections
 from ..training.events import NormAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 _RULES = {
     "GD": (gradient_descent, (1.0,), 20_000),
@@ -70,8 +70,8 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         (
             case,
             str(list(found.tokens)),
-            f"{found.slack:.4g}",
-            f"{found.solution.value:.6f}" if found.solution is not None else "",
+            Shown(found.slack, ".4g"),
+            Shown(found.solution.value, ".6f") if found.solution is not None else "",
         )
         for case, data in cases.items()
         for found in locally_optimal_selections(data)
@@ -116,7 +116,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
 
 def _numbers(limit: object) -> tuple[str, ...]:
     values = (limit.misalignment, limit.global_misalignment, limit.plateau)  # pyright: ignore
-    return tuple(f"{value:.6g}" for value in values)
+    return tuple(Shown(value, ".6g") for value in values)
 
 
 def _paths(lines: list) -> Figure:

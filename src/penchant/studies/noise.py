@@ -21,7 +21,7 @@ from ..theorems.label_noise_problems import (
 )
 from ..theorems.noise_claims import many_dimensions, one_dimension, separate_printed, single_sample
 from ..training.noise import quadratic_noise
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 
 def _ellipse(covariance: np.ndarray, count: int = 121) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +48,12 @@ def sgd_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         ]
         error = np.trace(exact) * np.sqrt(2 / chains)
         rows.append(
-            (name, f"{np.trace(exact):.6g}", f"{np.trace(measured):.6g} ± {error:.2g}", f"{np.trace(limit):.6g}")
+            (
+                name,
+                Shown(np.trace(exact), ".6g"),
+                f"{np.trace(measured):.6g} ± {error:.2g}",
+                Shown(np.trace(limit), ".6g"),
+            )
         )
     figure = Figure(
         "ellipses",
@@ -156,12 +161,12 @@ def label_noise(seed: int, full: bool, progress: Callable[[str], None]) -> Resul
             (
                 int(steps[k]),
                 f"{mean[k]:.4f} ± {1.96 * error[k]:.4f}",
-                f"{predicted[k, 0]:.4f}",
-                f"{predicted[k, 1]:.4f}",
-                f"{still[k].mean():.4f}",
+                Shown(predicted[k, 0], ".4f"),
+                Shown(predicted[k, 1], ".4f"),
+                Shown(still[k].mean(), ".4f"),
                 f"{fallen[k]:.4f} ± {1.96 * fall_error[k]:.4f}",
-                f"{predicted_fall[k]:.4f}",
-                f"{leading[k]:.4f}",
+                Shown(predicted_fall[k], ".4f"),
+                Shown(leading[k], ".4f"),
             )
             for k in range(len(steps))
         ),
