@@ -108,7 +108,7 @@ def predict(options: Namespace) -> dict:
 
 
 def number(value: float | None) -> str:
-    return "unknown" if value is None or math.isnan(value) else f"{value:.4g}"
+    return "unknown" if value is None or math.isnan(value) else f"{value + 0.0:.4g}"  # -0 is 0
 
 
 def print_hypotheses(hypotheses: list[dict]) -> None:
@@ -218,8 +218,16 @@ def _loss(run: Trajectory, separable: bool) -> dict:
     return {
         "log_excess": log_excess,
         "log_excess_is": text,
-        "log_loss": float(np.logaddexp(log_excess, np.log(floor.value))) if floor.value > 0 else log_excess,
+        "log_loss": _log_loss(log_excess, floor.value),
     }
+
+
+def _log_loss(log_excess: float, floor: float) -> float:
+    """log L, also where L has underflowed; not a number where L is negative, as that of the correlation loss may be."""
+    if floor >= 0:
+        return float(np.logaddexp(log_excess, np.log(floor))) if floor > 0 else log_excess
+    loss = floor + np.exp(log_excess)
+    return float(np.log(loss)) if loss > 0 else float("nan")
 
 
 def _norms(run: Trajectory, prediction: Prediction | None) -> dict:
