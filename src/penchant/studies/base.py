@@ -103,7 +103,7 @@ DEFINITIONS = {
     "Q_alpha": "what the flow on w+^2 - w-^2 minimises from the start alpha; between the l1 norm (small alpha) and the l2 norm (large alpha)",
     "relative distance": "l2 distance to the reference, or to a rival, divided by the l2 norm of the reference",
     "least potential": "smallest value, among the weights that fit, of what the flow minimises: half the squared distance to the start, KL or Q_alpha",
-    "step": "number of updates",
+    "step": "one update of the parameters; axes count them. A step size is what multiplies the gradient, a length that of a normalised step",
     "log time": "natural logarithm of physical time t (sum of the multipliers of the loss gradient)",
 }
 
