@@ -254,7 +254,7 @@ def _unscaled() -> Figure:
         Line("l1 norm / its value without noise", counts, plain / plain[0]),
         Line("l1 norm weighted by c_j / its value without noise", counts, weighted / weighted[0]),
     )
-    caption = "12 samples, normal inputs that are not rescaled; along the leading-order law. The plain norm rises before it falls."
+    caption = "12 samples, normal inputs that are not rescaled; along the leading-order law. The plain norm falls, rises and falls again."
     return Figure(
         "unscaled",
         "Columns as they come",
