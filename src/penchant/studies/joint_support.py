@@ -83,7 +83,7 @@ def crowded(full: bool) -> tuple[Figure, Table, list[Finding]]:
         "to support-only program",
         "u to its program",
     )
-    caption = "All distances are 1 - corr; the last four refer to the selection that was reached, or that leads so far where the limit is undecided."
+    caption = "60 000 steps: NGD of length 0.05 for both blocks, Eq. (13) with length 0.3; zero start. All distances are 1 - corr; the last four refer to the selection that was reached, or that leads so far where the limit is undecided."
     table = Table(
         "crowded", "When some samples do not support the decoder (n=10, T=2, d=14)", columns, tuple(rows), caption
     )
