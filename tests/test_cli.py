@@ -10,9 +10,11 @@ import pytest
 
 from penchant.cli import main
 from penchant.commands import ledger
+from penchant.diagnostics.rates import rate
 from penchant.errors import DataFileError, MissingExtra
 from penchant.settings.generators import local_pair, separable
-from penchant.studies.base import Study
+from penchant.studies.base import Figure, Finding, Line, Result, Shown, Study, Table
+from penchant.verdict import at_most
 
 
 @pytest.fixture
@@ -214,6 +216,27 @@ def test_a_page_of_own_data_stands_alone(capsys, linear, tmp_path):
     assert "<script" not in page
     assert (tmp_path / "page" / "own-data" / "direction.csv").exists()
     assert main(["report", str(tmp_path / "page")]) == 0
+
+
+def test_study_prints_what_it_saves_with_all_digits(capsys, tmp_path, monkeypatch):
+    finding = Finding("It is small.", at_most(2 / 3, 1.0, "share", "of three"), "Someone")
+    figure = Figure("curve", "Curve", "x", "y", (Line("run", np.arange(3.0), np.arange(3.0) / 7),), "")
+    slopes = rate([-2.0, -2.1])
+    table = Table("shares", "Shares", ("name", "n", "share", "slope"), (("a", 3, Shown(2 / 3, ".3f"), slopes),), "")
+    study = Study("tiny", "Tiny", "none", lambda *_: Result((finding,), (figure,), (table,)))
+    monkeypatch.setattr(ledger, "STUDIES", (study,))
+    status, printed = call(capsys, "study", "tiny", "--out", tmp_path, "--json")
+    content = json.loads(printed.out)
+    assert status == 0
+    assert json.loads((tmp_path / "tiny" / "study.json").read_text()).items() <= content.items()
+    verdict = content["findings"][0]["verdict"]
+    assert (verdict["outcome"], verdict["measured"], verdict["detail"]) == ("confirmed", 2 / 3, "of three")
+    assert content["tables"][0]["rows"] == [["a", 3, "0.667", str(slopes)]]
+    assert content["tables"][0]["values"][0][:3] == ["a", 3, 2 / 3]
+    assert content["tables"][0]["values"][0][3]["slope"] == slopes.slope
+    assert content["figures"][0]["lines"][0]["y"] == [0.0, 1 / 7, 2 / 7]
+    assert "0.667" in (tmp_path / "index.html").read_text()
+    assert call(capsys, "study", "tiny", "--out", tmp_path)[1].out.startswith("confirmed  It is small.")
 
 
 def test_unknown_paper_and_study_are_errors(capsys):

@@ -43,7 +43,7 @@ def test_layer_rules_are_refused_elsewhere(capsys, data):
 def test_the_scale_of_the_start_is_not_ignored(capsys, data):
     fixed = ("--widths", "4", "--optimiser", "sharp", "--steps", "0")
     starts = (("0.025",), ("0.1",), ("0.1", "--start", "small"), ("0.1", "--start", "normal"))
-    norms = [asked(capsys, "train", data, *fixed, "--scale", *start)[1]["norm"] for start in starts]
+    norms = [asked(capsys, "train", data, *fixed, "--scale", *start)[1]["parameter_norm"] for start in starts]
     assert norms[1] == norms[2] == norms[3]
     assert norms[1] == pytest.approx(4 * norms[0], rel=1e-12)
 
@@ -113,7 +113,8 @@ def test_layers_from_a_file_are_taken_as_they_are(capsys, data, tmp_path):
     assert main(["train", data, "--setting", "deep-linear", *options]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
-    assert found["norm"] == pytest.approx(np.sqrt(8 * 0.01 + 4 * 0.04))
+    assert found["parameter_norm"] == pytest.approx(np.sqrt(8 * 0.01 + 4 * 0.04))
+    assert found["norm"] == pytest.approx(0.08 * np.sqrt(2))  # of the product
     assert "outside the theorem's hypotheses: smooth_loss, steps, start" in found["detail"]
     assert printed.err.count("above the risk of weight 0") == 1
 

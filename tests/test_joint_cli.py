@@ -154,3 +154,24 @@ def test_a_page_that_fails_does_not_take_the_verdict_along(marked, local, joint,
     content = json.loads(capsys.readouterr().out)
     assert (content["page"], content["page_error"]) == (None, "RuntimeError: no ink")
     assert content["verdict"] == "undecided"
+
+
+def test_the_message_names_the_samples_that_contradict_each_other(contradictory, capsys):
+    assert main(["predict", contradictory, "--joint"]) == 2
+    printed = capsys.readouterr().err
+    assert "Largest weights: 0.5 on sample 0, 0.5 on sample 1." in printed
+    assert "samples 0 and 1 contradict each other" in printed
+
+
+def test_a_zero_slack_has_no_sign(marked, capsys):
+    assert main(["predict", marked, "--joint"]) == 0
+    assert "zero_start: slack 0 " in capsys.readouterr().out
+
+
+def test_the_correlation_loss_is_for_a_fixed_decoder(local, marked, capsys):
+    found = answer(capsys, "train", local, "--loss", "correlation", "--optimiser", "ngd", "--steps", "50")
+    assert found["log_loss"] is None  # the loss is negative: minus a mean score
+    plain = answer(capsys, "train", local, "--optimiser", "ngd", "--steps", "50")
+    assert found["log_excess"] != pytest.approx(plain["log_excess"], rel=1e-3)
+    assert main(["predict", marked, "--joint", "--loss", "correlation"]) == 2
+    assert "exponential or logistic with --joint" in capsys.readouterr().err

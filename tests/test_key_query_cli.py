@@ -74,8 +74,9 @@ def test_the_page_measures_keys_and_queries_in_the_nuclear_norm(capsys, matrix, 
     run, best = (figures["margin"][label]["y"] for label in ("run", "best possible"))
     assert max(run) <= best[0] * (1 + 1e-6)
     assert run[-1] == pytest.approx(100 / content["weight_norm"]["nuclear"], rel=1e-9)
-    assert content["norm"] != pytest.approx(content["weight_norm"]["nuclear"], rel=1e-2)  # |(K, Q)| is another number
-    assert content["norm_is"] == "l2 norm of (K, Q)"
+    assert content["parameter_norm"] != pytest.approx(content["weight_norm"]["nuclear"], rel=1e-2)
+    assert content["parameters"] == "(K, Q)"
+    assert content["norm"] == content["weight_norm"]["l2"] < content["weight_norm"]["nuclear"]
     singular = [line["y"][-1] for label, line in figures["singular-values"].items() if "predicted" not in label]
     assert sum(singular) == pytest.approx(content["bracket"]["upper"], rel=1e-9)  # all five of a 5 x 5 matrix
     assert {"accumulated", "window", "instant"} == set(figures["certificate"])

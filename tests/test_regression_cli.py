@@ -84,3 +84,18 @@ def test_targets_that_nothing_fits_are_described_as_such(file, capsys):
     assert "no weight interpolates, L* = 0.0357143" in text  # (1/2) (1/2 + 1/2) (1/2) / 7
     assert "least Q_alpha in [" in text
     assert "margin" not in text
+
+
+def test_the_norm_is_that_of_the_weight_and_distances_are_those_of_the_prediction(file, tmp_path, capsys):
+    path, out = file[0], tmp_path / "run.npz"
+    squares = ["--setting", "signed-squares", "--alpha", "0.05"]
+    assert main(["train", str(path), *squares, "--save", str(out), "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    with np.load(out) as saved:
+        plus, minus = saved["w_plus"], saved["w_minus"]
+    assert content["norm"] == pytest.approx(np.linalg.norm(plus**2 - minus**2), rel=1e-12)
+    assert content["parameter_norm"] == pytest.approx(np.hypot(np.linalg.norm(plus), np.linalg.norm(minus)), rel=1e-12)
+    rivals = {rival["name"]: rival["separation"] for rival in content["prediction"]["rivals"]}
+    assert content["directions"]["l2"] == pytest.approx(rivals["l2"], rel=1e-6)  # the run is at the reference
+    assert main(["train", str(path), *squares]) == 0
+    assert "l2 norm of the parameters (w_plus, w_minus)" in capsys.readouterr().out

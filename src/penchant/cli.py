@@ -27,7 +27,7 @@ _OPTIMISERS = (
     "scheduled",
 )
 _ONLY_JOINT = ("joint-ngd", "scheduled")
-_LOSSES = ("exponential", "logistic")
+_LOSSES = ("exponential", "logistic")  # of joint training
 _LAYERS = "attention-regression"
 
 
@@ -98,12 +98,13 @@ def _complete(options: argparse.Namespace) -> None:
     if not options.joint and options.setting != "deep-linear" and options.scale is None:
         options.scale = 1e-3
     for name, given in (
-        ("--loss", options.loss not in _LOSSES),
         ("--normalise", options.normalise),
         ("--risk-level", getattr(options, "risk_level", None) is not None),
     ):
         if given and options.joint:
             _reject(name, "left out with --joint", "a value")
+    if options.joint and options.loss not in _LOSSES:
+        _reject("--loss", f"{' or '.join(_LOSSES)} with --joint", options.loss)
     if options.optimiser is None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
@@ -208,8 +209,8 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--loss",
         default="exponential",
-        metavar="{exponential,logistic,FILE.py:NAME}",
-        help="default: exponential; linear, deep-linear: or a loss that your Python file, which is executed, defines",
+        metavar="{exponential,logistic,correlation,FILE.py:NAME}",
+        help="default: exponential; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines",
     )
     parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
     parser.add_argument(
@@ -279,10 +280,9 @@ def _studies(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from .commands.ledger import run_study
+    from .commands.ledger import print_study, run_study
 
-    result = run_study(options.name, options.seed, options.full, options.out)
-    _show(options, result, lambda result: print("\n".join([*result["lines"], f"page: {result['page']}"])))
+    _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
     return 0
 
 

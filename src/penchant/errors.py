@@ -105,16 +105,37 @@ class InfeasibleError(PenchantError):
         PenchantError.__init__(self, text)
 
 
-class NotSeparableError(InfeasibleError):
-    """Classification data that no direction classifies correctly."""
+def _largest(weights: Any, shown: int = 5) -> str:
+    """The samples that carry most of a proof, so that who cannot see `error.weights` can find them."""
+    weights = np.asarray(weights)
+    heavy = [int(sample) for sample in np.argsort(-weights, kind="stable") if weights[sample] > 0.01]
+    named = ", ".join(f"{weights[sample]:.2g} on sample {sample}" for sample in heavy[:shown])
+    more = f", and above 0.01 on {len(heavy) - shown} more" if len(heavy) > shown else ""
+    return f"  Largest weights: {named or 'all below 0.01'}{more}.\n"
 
-    def __init__(self, weights: Any, norm: float):
+
+def _cause(weights: Any, what: str) -> str:
+    """What a proof by one or two samples means; one by more has no simple reading."""
+    samples = [int(sample) for sample in np.flatnonzero(np.asarray(weights) > 1e-9)]
+    if len(samples) == 1:
+        return f"  Cause: the {what} of sample {samples[0]} is zero, so that its margin is 0 whatever the direction.\n"
+    if len(samples) == 2:
+        return f"  Cause: samples {samples[0]} and {samples[1]} contradict each other: their {what}s, times their labels, point in opposite directions.\n"
+    return ""
+
+
+class NotSeparableError(InfeasibleError):
+    """Classification data that no direction classifies correctly; `pairs` names the largest weights where they are of pairs of tokens."""
+
+    def __init__(self, weights: Any, norm: float, pairs: str = ""):
+        causes = "  Usual causes: (a) label noise; (b) no bias column; (c) labels in the wrong order; (d) an input of zeros.\n"
+        found = f"  Largest weights: {pairs}.\n" if pairs else _largest(weights) + (_cause(weights, "input") or causes)
         InfeasibleError.__init__(
             self,
             f"`Classification` needs data that some direction classifies correctly, but no direction has margin above {norm:.1e}.\n"
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the signed inputs to a vector of norm {norm:.1e}.\n"
-            "  Usual causes: (a) label noise; (b) no bias column; (c) labels in the wrong order.\n"
-            "  Fix: `Classification(add_bias(inputs), labels)`, or remove the samples with the largest `error.weights`.",
+            f"{found}"
+            "  Fix: `Classification(add_bias(inputs), labels)` (`--bias` from a shell), or remove the samples with the largest weights.",
             weights,
             norm,
         )
@@ -124,12 +145,14 @@ class InfeasibleDecoder(InfeasibleError):
     """Joint data on which no decoder classifies the selected tokens."""
 
     def __init__(self, tokens: Sequence[int], weights: Any, norm: float):
+        causes = "  Usual causes: (a) the same tokens under opposite labels; (b) too many samples for the dimension.\n"
         InfeasibleError.__init__(
             self,
             f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has margin above {norm:.1e}.\n"
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine these tokens, times their labels, to a vector of norm {norm:.1e}.\n"
-            "  Usual causes: (a) the same tokens under opposite labels; (b) too many samples for the dimension.\n"
-            "  Fix: remove the samples with the largest `error.weights`, or name other tokens in `optimal`.",
+            + _largest(weights)
+            + (_cause(weights, "token") or causes)
+            + "  Fix: remove the samples with the largest weights, or name other tokens in `optimal`.",
             weights,
             norm,
         )
@@ -155,13 +178,14 @@ class InfeasibleSVM(InfeasibleError):
 class InfeasibleDiagonal(InfeasibleError):
     """Token-selection data on which no diagonal matrix selects all optimal tokens."""
 
-    def __init__(self, weights: Any, norm: float, full: bool):
+    def __init__(self, weights: Any, norm: float, full: bool, largest: str = ""):
         self.full = full
         whole = "separable by a full matrix, not by a diagonal one" if full else "not separable by any matrix"
         InfeasibleError.__init__(
             self,
             f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}.\n"
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the diagonals of the pair features to a vector of norm {norm:.1e}.\n"
+            + (f"  Largest weights: {largest}.\n" if largest else "")
             + (
                 "  Fix: train a full matrix, `KeyQuery()` on the token data themselves."
                 if full
@@ -230,6 +254,16 @@ class DivergenceError(StepSizeError):
         self.iterate, self.state = iterate, state
         StepSizeError.__init__(
             self, step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state"
+        )
+
+
+class DivergedRun(PenchantError):
+    """A run that could not go on; `run` is its trajectory up to there."""
+
+    def __init__(self, run: Any, status: str, steps: int, ending: str):
+        self.run = run
+        PenchantError.__init__(
+            self, f"The run ended as `{status}` after {steps} steps; `error.run` holds it.\n  {ending}"
         )
 
 

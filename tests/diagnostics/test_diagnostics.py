@@ -37,6 +37,11 @@ def test_misalignment_ignores_the_lengths_and_sees_the_sign():
     assert misalignment(weight, -weight) == pytest.approx(2.0, abs=1e-15)
 
 
+def test_a_zero_weight_has_no_direction():
+    assert np.isnan(misalignment(np.zeros(2), np.ones(2)))  # warnings are errors here: none is given
+    assert np.isnan(misalignment(np.ones(2), np.zeros(2)))
+
+
 def test_misalignments_agree_between_direct_and_gram(run):
     best = pt.max_margin(DATA)
     gram = pt.train(pt.Setting(DATA, pt.Gram(DATA), pt.Exponential()), pt.normalised_descent(0.1), steps=30)

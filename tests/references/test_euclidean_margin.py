@@ -175,6 +175,27 @@ def test_infeasible_data_raise_with_a_proof(name):
     assert caught.value.norm == pytest.approx(np.linalg.norm(q @ rows), abs=1e-9 * longest)
 
 
+@pytest.mark.parametrize(
+    ("name", "largest", "cause"),
+    [
+        ("a zero input", "1 on sample 1.", "the input of sample 1 is zero"),
+        ("opposite labels", "0.5 on sample 0, 0.5 on sample 1.", "samples 0 and 1 contradict each other"),
+        ("a triangle around 0", "0.5 on sample 0, 0.25 on sample ", "label noise"),
+    ],
+)
+def test_the_message_names_the_samples_of_the_proof(name, largest, cause):
+    with pytest.raises(NotSeparableError) as caught:
+        max_margin(INFEASIBLE[name][0]())
+    assert f"Largest weights: {largest}" in str(caught.value)
+    assert cause in str(caught.value)
+
+
+def test_a_long_proof_is_not_listed_in_full():
+    corners = np.eye(10)
+    with pytest.raises(NotSeparableError, match=r"and above 0\.01 on 6 more"):
+        max_margin(Classification([*corners, -corners.sum(axis=0)], np.ones(11)))
+
+
 @pytest.mark.parametrize("margin", [1e-2, 1e-4, 1e-6])
 def test_a_small_margin_is_not_called_infeasible(margin):
     # Two nearly opposite inputs: the best direction is e_2 and its margin is known.

@@ -131,6 +131,8 @@ def test_a_diagonal_failure_says_that_a_full_matrix_would_do():
         pt.diagonal_margin(pt.DiagonalTokens(data))
     assert np.abs(caught.value.weights @ np.asarray(pt.DiagonalTokens(data).features())).max() <= 1e-9
     assert pt.nuclear_margin(data).value > 0
+    assert "on sample 3 token 1" in str(caught.value)  # the largest of the weights
+    assert caught.value.weights.argmax() // 3 == 3
 
 
 def test_diagonal_reference_agrees_with_cvxpy():

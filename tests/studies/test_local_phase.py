@@ -5,7 +5,8 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.joint import decoder_margins, joint_misalignments
-from penchant.studies.attention_phases import _feasible, _limits, threshold
+from penchant.studies.attention_phases import _feasible, _Group, _limits, global_findings, threshold
+from penchant.theorems.selections import Limit
 
 
 def limits_of(d, equal):
@@ -57,3 +58,23 @@ def test_a_million_steps_of_the_scheduled_rule():
         decoder_margins(run)[at] * found.decoder.value, [0.952, 0.984, 0.994, 0.997, 0.999], atol=5.5e-4
     )
     assert np.log(distance[-1] / distance[-3]) / np.log(6 / 4) == pytest.approx(-2.14, abs=0.006)
+
+
+def ended(kinds, shift):
+    nan = float("nan")
+    limits = tuple(Limit(kind, (0,), None, nan, nan, nan, nan) for kind in kinds)
+    return _Group(12, False, shift, limits)
+
+
+def test_every_group_of_the_largest_dimension_has_a_verdict_of_its_own():
+    groups = [ended(["global"] * 3, 0.0), ended(["global", "local", "undecided"], 1.0), ended([], 2.0)]
+    findings = global_findings(groups)
+    assert [one.verdict.outcome.value for one in findings] == ["confirmed", "refuted", "undecided"]
+    assert all(f"length {group.shift:g}" in one.statement for group, one in zip(groups, findings, strict=True))
+    assert "1 local, 1 open" in findings[1].verdict.detail
+
+
+def test_the_row_of_a_group_accounts_for_every_run():
+    row = ended(["global", "local", "undecided", "undecided"], 1.0).row()
+    assert row[3] == "1/4"
+    assert (row[4], row[6]) == (1, 2)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import ArgumentError, CriticalPointError, PenchantWarning, StepSizeError
+from penchant.errors import ArgumentError, CriticalPointError, DivergedRun, PenchantWarning, StepSizeError
 from penchant.optimisers.layerwise import risk_bounds, safe_step
 from penchant.settings.generators import strips
 
@@ -64,3 +64,13 @@ def test_a_constant_step_that_diverges_raises_on_request_and_names_a_safe_one():
         pt.train(setting, pt.LayerDescent(pt.ConstantStep(bound)), start, steps=200, throw=True).status.name
         == "out_of_steps"
     )
+
+
+def test_any_run_that_cannot_go_on_raises_on_request_with_its_trajectory():
+    setting = pt.Setting(pt.local_pair(1.0, 0.1), pt.Direct(), pt.Exponential())
+    silent = pt.train(setting, pt.polyak(), steps=50)
+    assert silent.status.name == "diverging_step"
+    with pytest.raises(DivergedRun, match="Fix: a smaller step, or a cap") as caught:
+        pt.train(setting, pt.polyak(), steps=50, throw=True)
+    assert np.array_equal(caught.value.run.steps, silent.steps)
+    assert pt.train(setting, pt.polyak(cap=1.0), steps=50, throw=True).status.name == "out_of_steps"

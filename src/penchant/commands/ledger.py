@@ -25,22 +25,28 @@ def _find_study(name: str) -> Study:
     raise ArgumentError("NAME", "penchant study", f"one of {', '.join(study.name for study in STUDIES)}", repr(name))
 
 
-def _run_one(study: Study, seed: int, full: bool, out: str, show: Any) -> list[str]:
+def _run_one(study: Study, seed: int, full: bool, out: str, show: Any) -> Path:
     started = time.perf_counter()
     result = study.run(seed, full, lambda text: show(f"{study.name}: {text}"))
-    save(study, result, out, seed=seed, full=full, seconds=time.perf_counter() - started)
-    return [
-        f"{finding.verdict.outcome.value:10} {finding.statement}\n           {finding.verdict.inequality}"
-        for finding in result.findings
-    ]
+    return save(study, result, out, seed=seed, full=full, seconds=time.perf_counter() - started)
 
 
 def run_study(name: str, seed: int, full: bool, out: str) -> dict:
-    """Run one study, save it and make the page."""
+    """Run one study, save it and make the page; returns what was saved, and where."""
     study = _find_study(name)
     with progress(1) as show:
-        lines = _run_one(study, seed, full, out, show)
-    return {"study": name, "lines": lines, "page": str(render(out))}
+        folder = _run_one(study, seed, full, out, show)
+    content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    return {"study": name, **content, "folder": str(folder), "page": str(render(out))}
+
+
+def print_study(content: dict) -> None:
+    """The findings with the inequalities that decided them, and the page."""
+    for finding in content["findings"]:
+        verdict = finding["verdict"]
+        detail = f" ({verdict['detail']})" if verdict["detail"] else ""
+        print(f"{verdict['outcome']:10} {finding['statement']}\n           {verdict['inequality']}{detail}")
+    print(f"page: {content['page']}")
 
 
 def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tuple[list[dict], bool]:

@@ -111,7 +111,7 @@ def predict(options: Namespace) -> dict:
 
 
 def number(value: float | None) -> str:
-    return "unknown" if value is None or math.isnan(value) else f"{value:.4g}"
+    return "unknown" if value is None or math.isnan(value) else f"{value + 0.0:.4g}"  # -0 is 0
 
 
 def print_hypotheses(hypotheses: list[dict]) -> None:
@@ -222,23 +222,31 @@ def _loss(run: Trajectory, separable: bool) -> dict:
     return {
         "log_excess": log_excess,
         "log_excess_is": text,
-        "log_loss": float(np.logaddexp(log_excess, np.log(floor.value))) if floor.value > 0 else log_excess,
+        "log_loss": _log_loss(log_excess, floor.value),
     }
 
 
+def _log_loss(log_excess: float, floor: float) -> float:
+    """log L, also where L has underflowed; not a number where L is negative, as that of the correlation loss may be."""
+    if floor >= 0:
+        return float(np.logaddexp(log_excess, np.log(floor))) if floor > 0 else log_excess
+    loss = floor + np.exp(log_excess)
+    return float(np.log(loss)) if loss > 0 else float("nan")
+
+
 def _norms(run: Trajectory, prediction: Prediction | None) -> dict:
-    """The l2 norm of the parameters, and where they are factors of the weight that of the weight in the predicted norm."""
-    parametrisation = run.setting.parametrisation
-    norms: dict = {"norm": float(run.norm[-1])}
-    if (
-        prediction is None
-        or isinstance(parametrisation, Direct | Gram)
-        or not isinstance(prediction.reference, Solution)
-    ):
-        return norms
-    names = ", ".join(parametrisation.named(run.at(), run.setting.data))
-    value = norm_of(prediction.reference).value(run.weight())
-    return {**norms, "norm_is": f"l2 norm of ({names})", "weight_norm": {prediction.reference.norm: value}}
+    """The l2 norm of the weight, and where that is made of other parameters theirs, and the norm that theory says is minimised."""
+    parametrisation, found = run.setting.parametrisation, None if prediction is None else prediction.reference
+    if isinstance(parametrisation, Direct | Gram):
+        return {"norm": float(run.norm[-1])}
+    names, weight = ", ".join(parametrisation.named(run.at(), run.setting.data)), run.weight()
+    predicted = {found.norm: norm_of(found).value(weight)} if isinstance(found, Solution) else {}
+    return {
+        "norm": float(np.linalg.norm(weight)),
+        "weight_norm": {"l2": float(np.linalg.norm(weight)), **predicted},
+        "parameters": f"({names})",
+        "parameter_norm": float(run.norm[-1]),
+    }
 
 
 def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
@@ -253,8 +261,11 @@ def print_run(content: dict) -> None:
     name, _, why = content["log_excess_is"].partition(":")
     loss = f", log L {content['log_loss']:.8g}" if why and name != "log L" else ""
     reached = f"margin {content['margin']:.6g}" if "margin" in content else f"residual {content['residual']:.3g}"
-    norms = [f"{content.get('norm_is', 'norm')} {content['norm']:.6g}"]
-    norms += [f"{norm} norm of W {value:.6g}" for norm, value in content.get("weight_norm", {}).items()]
+    norms = [f"{norm} norm of the weight {value:.6g}" for norm, value in content.get("weight_norm", {}).items()]
+    if norms:
+        norms += [f"l2 norm of the parameters {content['parameters']} {content['parameter_norm']:.6g}"]
+    else:
+        norms = [f"norm {content['norm']:.6g}"]
     print(
         f"run        {content['steps']} steps, {name} {content['log_excess']:.8g}{loss}, log time {content['log_time']:.8g}, {reached}, {', '.join(norms)}"
     )

@@ -14,9 +14,14 @@ def misalignment(weight: Any, reference: Any) -> float:
     5e-19
     >>> misalignment([1.0, 0.0], [0.0, 2.0])
     1.0
+
+    NaN if either is 0, which has no direction.
     """
     weight, reference = np.ravel(np.asarray(weight, float)), np.ravel(np.asarray(reference, float))
-    difference = weight / np.linalg.norm(weight) - reference / np.linalg.norm(reference)
+    sizes = np.linalg.norm(weight), np.linalg.norm(reference)
+    if 0.0 in sizes:
+        return float("nan")
+    difference = weight / sizes[0] - reference / sizes[1]
     return float(0.5 * difference @ difference)
 
 

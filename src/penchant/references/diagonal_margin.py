@@ -4,7 +4,7 @@ from typing import Any
 
 from ..errors import InfeasibleDiagonal, InfeasibleError
 from .base import Solution
-from .euclidean_margin import max_margin
+from .euclidean_margin import largest_pairs, max_margin
 from .polyhedral_margin import L1, polyhedral_margin
 
 
@@ -16,7 +16,8 @@ def diagonal_margin(data: Any) -> Solution:
     try:
         max_margin(data)
     except InfeasibleError as error:
-        raise InfeasibleDiagonal(error.weights, error.norm, _feasible(data.tokens)) from None
+        largest = largest_pairs(data, error.weights)
+        raise InfeasibleDiagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
     return polyhedral_margin(data, L1())
 
 

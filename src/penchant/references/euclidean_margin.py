@@ -78,15 +78,15 @@ def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     if norm > 1e3 * np.finfo(float).eps * longest:  # more than rounding leaves of a combination that vanishes
         return UndecidedMargin(norm, longest)
     return (
-        NotSeparableError(weights, norm)
+        NotSeparableError(weights, norm, largest_pairs(data, weights))
         if len(data.weight_shape) == 1
-        else InfeasibleSVM(weights, norm, _worst(data, weights))
+        else InfeasibleSVM(weights, norm, largest_pairs(data, weights))
     )
 
 
-def _worst(data: Any, weights: np.ndarray) -> str:
-    """The pairs that carry most of a proof, by sample and token, where the data are pairs of tokens."""
-    others = getattr(data, "others", None)
+def largest_pairs(data: Any, weights: np.ndarray) -> str:
+    """The pairs that carry most of a proof, by sample and token, where the data are pairs of tokens (also of their diagonals)."""
+    others = getattr(getattr(data, "tokens", data), "others", getattr(data, "others", None))
     if others is None:
         return ""
     tokens, per_sample = np.asarray(others).ravel(), np.shape(others)[1]

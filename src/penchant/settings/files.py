@@ -17,14 +17,14 @@ from .classification import Classification, add_bias, is_single
 from .deep_linear import DeepLinear, unit_ball
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
-from .losses import AbstractLoss, Exponential, Logistic, Squared
+from .losses import AbstractLoss, Correlation, Exponential, Logistic, Squared
 from .network_starts import balanced, named_start
 from .parametrisations import Direct, Gram
 from .regression import Regression
 from .square_models import SignedSquares, Squares
 from .tokens import TokenSelection
 
-LOSSES = {"exponential": Exponential, "logistic": Logistic}
+LOSSES = {"exponential": Exponential, "logistic": Logistic, "correlation": Correlation}
 
 
 class Request(eqx.Module):

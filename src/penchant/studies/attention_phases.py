@@ -1,7 +1,9 @@
 """Phase diagrams of token selection: where Polyak's step is stable, and where training ends globally."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import product
 
+import equinox as eqx
 import numpy as np
 
 from ..diagnostics.rates import linear_slope, settling
@@ -18,7 +20,7 @@ from ..theorems.selections import Limit, detect_limit
 from ..training.recorders import At, LogSpaced
 from ..training.train import train
 from ..verdict import at_least, at_most, covers
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 
 def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -40,10 +42,10 @@ def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Res
             rows.append(
                 (
                     number,
-                    f"{c:g}",
-                    f"{value:.4f}",
-                    f"{value / c:.4f}",
-                    f"{drop:.4f}",
+                    Shown(c, "g"),
+                    Shown(value, ".4f"),
+                    Shown(value / c, ".4f"),
+                    Shown(drop, ".4f"),
                     "stable" if value / c < 2 else "unstable",
                 )
             )
@@ -107,46 +109,79 @@ def threshold(rounds: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
+class _Group(eqx.Module):
+    """The data sets of one dimension, kind of scores and common part that have a solution, and where training on each ended."""
+
+    dimension: int
+    equal: bool
+    shift: float
+    limits: tuple[Limit, ...]
+
+    def of_kind(self, kind: str) -> list[Limit]:
+        return [limit for limit in self.limits if limit.kind == kind]
+
+    def share(self) -> float:
+        """Of global runs; not a number without data sets, which decide nothing."""
+        return len(self.of_kind("global")) / len(self.limits) if self.limits else float("nan")
+
+    def optimal(self) -> int:
+        """Local runs on a locally optimal selection."""
+        return sum(limit.reached is not None and limit.reached.locally_optimal for limit in self.of_kind("local"))
+
+    def name(self) -> str:
+        return f"{'equal' if self.equal else 'random'} scores and a common part of length {self.shift:g}"
+
+    def row(self) -> tuple:
+        known = [limit.misalignment for limit in self.limits if not np.isnan(limit.misalignment)]
+        median = Shown(np.median(known), ".1e") if known else ""
+        share = f"{len(self.of_kind('global'))}/{len(self.limits)}"
+        scores = "equal" if self.equal else "random"
+        local, still_open = len(self.of_kind("local")), len(self.of_kind("undecided"))
+        return (self.dimension, scores, Shown(self.shift, "g"), share, local, self.optimal(), still_open, median)
+
+
+def global_findings(groups: Sequence[_Group]) -> list[Finding]:
+    """For each kind of scores and common part, whether every run in the largest dimension is global."""
+    largest = max(group.dimension for group in groups)
+    findings = []
+    for group in groups:
+        if group.dimension < largest:
+            continue
+        others = {kind: len(group.of_kind(kind)) for kind in ("local", "undecided")}
+        detail = f"{len(group.limits)} data sets; {others['local']} local, {others['undecided']} open"
+        verdict = at_least(group.share(), 1.0, f"share of global runs at d = {largest}", detail)
+        findings.append(Finding(f"With {group.name()} every run in {largest} dimensions is global.", verdict))
+    return findings
+
+
+def _local_finding(groups: Sequence[_Group]) -> Finding:
+    local = sum(len(group.of_kind("local")) for group in groups)
+    share = sum(group.optimal() for group in groups) / local if local else float("nan")
+    verdict = at_least(share, 1.0, f"share of the {local} local runs on a locally optimal selection")
+    return Finding("Runs that end locally end on a locally optimal selection.", verdict)
+
+
+def _grouped(seed: int, full: bool, count: int, progress: Callable[[str], None]) -> list[_Group]:
+    groups = []
+    for shift, equal in product((0.0, 0.5, 1.0) if full else (0.0, 1.0), (True, False)):
+        for d in (3, 4, 6, 8, 12) if full else (3, 6, 12):
+            progress(f"d = {d}, common part {shift:g}, {'equal' if equal else 'random'} scores")
+            sets = _feasible([_shifted(d, one, equal, shift) for one in range(seed, seed + count)])
+            groups.append(_Group(d, equal, shift, tuple(_limits(sets, 0.05, 20_000)) if sets else ()))
+    return groups
+
+
 def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """Share of runs that reach the optimal tokens: against the dimension, the scores and the correlation of tokens."""
-    findings, lines, rows = [], [], []
-    dimensions, count = ((3, 4, 6, 8, 12), 16) if full else ((3, 6, 12), 8)
-    for shift in (0.0, 0.5, 1.0) if full else (0.0, 1.0):
-        for equal in (True, False):
-            shares = []
-            for d in dimensions:
-                progress(f"d = {d}, correlation {shift:g}, {'equal' if equal else 'random'} scores")
-                sets = _feasible([_shifted(d, one, equal, shift) for one in range(seed, seed + count)])
-                limits = _limits(sets, 0.05, 20_000) if sets else []
-                done = sum(limit.kind == "global" for limit in limits)
-                local = [limit for limit in limits if limit.kind == "local" and limit.reached is not None]
-                shares.append(done / max(len(sets), 1))
-                rows.append(
-                    (
-                        d,
-                        "equal" if equal else "random",
-                        f"{shift:g}",
-                        f"{done}/{len(sets)}",
-                        len(local),
-                        sum(limit.reached.locally_optimal for limit in local if limit.reached is not None),
-                        f"{np.nanmedian([limit.misalignment for limit in limits]):.1e}" if limits else "",
-                    )
-                )
-            label = f"{'equal' if equal else 'random'} scores, common part {shift:g}"
-            lines.append(Line(label, np.array(dimensions, float), np.array(shares), "line" if equal else "prediction"))
-            if shift == 0:
-                verdict = at_least(shares[-1], 1.0, f"share of global runs at d = {dimensions[-1]}")
-                findings.append(
-                    Finding(
-                        f"With {'equal' if equal else 'random'} scores and enough dimensions every run is global.",
-                        verdict,
-                    )
-                )
-    called = sum(int(row[5]) for row in rows), sum(int(row[4]) for row in rows)
-    verdict = at_least(
-        called[0] / max(called[1], 1), 1.0, f"share of the {called[1]} local runs on a locally optimal selection"
-    )
-    findings.append(Finding("Runs that end locally end on a locally optimal selection.", verdict))
+    count = 16 if full else 8
+    groups = _grouped(seed, full, count, progress)
+    lines = []
+    for name in dict.fromkeys(group.name() for group in groups):
+        same = [group for group in groups if group.name() == name]
+        shares = np.array([group.share() for group in same])
+        style = "line" if same[0].equal else "prediction"
+        lines.append(Line(name, np.array([float(group.dimension) for group in same]), shares, style))
+    findings = [*global_findings(groups), _local_finding(groups)]
     progress("threshold of the second score gap")
     low, high = threshold(3 if full else 2)
     width = at_most(
@@ -170,10 +205,11 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             "global / feasible",
             "local",
             "of these on a locally optimal selection",
+            "open",
             "median 1 - corr to the reached direction",
         ),
-        tuple(rows),
-        "n = 5, T = 4; normalised descent from zero; a common vector of the given length is added to every token.",
+        tuple(group.row() for group in groups),
+        "n = 5, T = 4; 20 000 normalised steps of length 0.05 from zero; a common vector of the given length is added to every token.",
     )
     figure = Figure(
         "phase",
@@ -187,10 +223,17 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "threshold",
         "Critical second score gap of the pair",
         ("largest local", "smallest global"),
-        ((f"{low:.5f}", f"{high:.5f}"),),
-        "First gap 1; normalised descent of length 0.01 from zero.",
+        ((Shown(low, ".5f"), Shown(high, ".5f")),),
+        "First gap 1; 40 000 normalised steps of length 0.01 from zero.",
     )
-    return Result(tuple(findings), (figure,), (table, critical), {}, DEFINITIONS)
+    definitions = {
+        **DEFINITIONS,
+        "global, local": "all samples attend to an optimal token, or some to another one, with an attention of at least 0.9",
+        "open": "some sample gives no token an attention of 0.9, so that the run has ended nowhere yet",
+        "feasible": "with a weight that separates the optimal tokens from all others",
+        "locally optimal": "a selection whose maximum-margin direction exists, and whose tokens have higher scores than their active neighbours",
+    }
+    return Result(tuple(findings), (figure,), (table, critical), {}, definitions)
 
 
 def _shifted(d: int, seed: int, equal: bool, shift: float) -> TokenSelection:

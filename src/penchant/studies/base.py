@@ -40,8 +40,24 @@ class Figure(eqx.Module):
     y_scale: str = "linear"
 
 
+class Shown(str):
+    """A number as a table shows it; `value` is what was measured, and is saved with all its digits.
+
+    >>> cell = Shown(2 / 3, ".3f")
+    >>> str(cell), cell.value
+    ('0.667', 0.6666666666666666)
+    """
+
+    value: float
+
+    def __new__(cls, value: Any, form: str):
+        cell = super().__new__(cls, format(float(value), form))
+        cell.value = float(value)
+        return cell
+
+
 class Table(eqx.Module):
-    """A table as data."""
+    """A table as data. Cells are words, integers, `Shown` numbers, or anything else with a text (a rate with its interval)."""
 
     name: str
     title: str
@@ -85,9 +101,9 @@ DEFINITIONS = {
     "certified gap": "upper/lower - 1 of the bracket on the optimum, from a weight and multipliers: those of a run where there is one, else a solver's",
     "KL": "relative entropy to the start, the sum of theta log(theta/alpha^2) - theta + alpha^2: what the flow on squares minimises",
     "Q_alpha": "what the flow on w+^2 - w-^2 minimises from the start alpha; between the l1 norm (small alpha) and the l2 norm (large alpha)",
-    "relative distance": "|weight - reference| / |reference| in the l2 norm",
+    "relative distance": "l2 distance to the reference, or to a rival, divided by the l2 norm of the reference",
     "least potential": "smallest value, among the weights that fit, of what the flow minimises: half the squared distance to the start, KL or Q_alpha",
-    "step": "number of updates",
+    "step": "one update of the parameters; axes count them. A step size is what multiplies the gradient, a length that of a normalised step",
     "log time": "natural logarithm of physical time t (sum of the multipliers of the loss gradient)",
 }
 
@@ -107,6 +123,17 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return settings_of(value)
+
+
+def _table(table: Table) -> dict:
+    """`rows` as the page shows them, and `values` with the same cells unrounded."""
+    text = lambda cell: str(cell) if isinstance(cell, Shown | eqx.Module) else plain(cell)
+    value = lambda cell: plain(cell.value if isinstance(cell, Shown) else cell)
+    return {
+        **plain(table),
+        "rows": [[text(cell) for cell in row] for row in table.rows],
+        "values": [[value(cell) for cell in row] for row in table.rows],
+    }
 
 
 def _words(value: Any) -> str:
@@ -136,7 +163,8 @@ def save(study: Study, result: Result, directory: str | Path, *, seed: int, full
         run.save(folder / f"{name}.npz")
     content = {
         **header,
-        **{key: plain(getattr(result, key)) for key in ("findings", "figures", "tables")},
+        **{key: plain(getattr(result, key)) for key in ("findings", "figures")},
+        "tables": [_table(table) for table in result.tables],
         "definitions": _used(result),
     }
     content["runs"] = {name: f"{name}.npz" for name in result.runs}

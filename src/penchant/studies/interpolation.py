@@ -20,19 +20,55 @@ from ..settings.parametrisations import Direct
 from ..settings.potentials import Entropy, q_alpha
 from ..settings.regression import Regression
 from ..theorems.catalogue import judge, predict
-from ..theorems.q_alpha_claims import sparse_rate, three_routes
+from ..theorems.interpolation import distance
+from ..theorems.interpolation_problems import DERIVED
+from ..theorems.linear_models import NOTES
+from ..theorems.q_alpha_claims import kernel_deviation, kernel_limit, sparse_rate, three_routes
 from ..theorems.sparse_recovery_claims import noise_growth
 from ..theorems.time_window_claims import beyond_window, error_at, recovery, square_setting, time_window, window_bound
+from ..training.noise import sample_noise
 from ..training.recorders import LogSpaced
 from ..training.train import train
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from ..verdict import at_most
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
-_TERMS = {
-    **DEFINITIONS,
-    "alpha": "size of the start of every parameter",
-    "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
-    "squared error": "squared l2 distance to the sparse weight that made the targets",
-}
+_ALPHA = {**DEFINITIONS, "alpha": "size of the start of every parameter"}
+_ADAM, _STEPS, _DRAWS = 1e-3, 20_000, 200_000
+_SINGLE = "single-sample SGD"
+
+
+def _single_samples(data: Regression, start: np.ndarray, seed: int) -> np.ndarray:
+    """Where SGD with the step size 0.5/|x_i|^2 ends: the same steps as of step size 0.5 on samples divided by |x_i|."""
+    lengths = np.linalg.norm(np.asarray(data.inputs), axis=1)
+    inputs, targets = np.asarray(data.inputs) / lengths[:, None], np.asarray(data.targets) / lengths
+    return sample_noise(inputs, targets, 0.5, _DRAWS, 1, seed, start)[0]
+
+
+def _interpolant_table(data: Regression, ends: dict[str, tuple], sizes: dict[str, str]) -> Table:
+    """Where each rule ends from each start, measured against the projection of that start on the solutions."""
+    right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[2]
+    least, rows = float(np.linalg.norm(minimum_norm(data).weight)), []
+    for name, (rule, start, weight) in ends.items():
+        target, moved = minimum_norm(data, start).weight, weight - start
+        gap = float(np.linalg.norm(weight - target))
+        values = (gap, gap / np.linalg.norm(target), float(np.linalg.norm(moved - right.T @ (right @ moved))))
+        rows.append((name, sizes[rule], *(Shown(value, ".3g") for value in values), _ratio(weight, least)))
+    columns = (
+        "run",
+        "step size",
+        "distance to the projection",
+        "relative distance",
+        "off-span part",
+        "norm / least norm",
+    )
+    caption = (
+        f"Least norm {least:.7g}. The projection is the solution nearest to the start, from 0 the one of least norm."
+    )
+    return Table("ends", "Where each rule ends", columns, tuple(rows), caption)
+
+
+def _ratio(weight: np.ndarray, least: float) -> Shown:
+    return Shown(np.linalg.norm(weight) / least, ".5g")
 
 
 def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -46,9 +82,11 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "gradient flow": GradientFlow(),
         "gradient descent": gradient_descent(step),
         "heavy ball": Descent(Constant(step), L2(), HeavyBall(0.9)),
-        "Adam": Adam(1e-3, eps=1e-8),
+        "Adam": Adam(_ADAM, eps=1e-8),
     }
-    runs, findings = {}, []
+    sizes = dict.fromkeys(rules, f"{step:.4g}") | {"gradient flow": "none", "Adam": f"{_ADAM:g}"}
+    sizes[_SINGLE] = "0.5 / |x_i|^2"
+    runs, findings, ends = {}, [], {}
     for name, rule in rules.items():
         for label, start in (("0", np.zeros(d)), ("a random start", begin)):
             progress(f"{name} from {label}")
@@ -56,9 +94,10 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             run = (
                 train(setting, rule, start)
                 if flow
-                else train(setting, rule, start, steps=20_000, recorder=LogSpaced(60))
+                else train(setting, rule, start, steps=_STEPS, recorder=LogSpaced(60))
             )
             prediction = predict(setting, rule, start)
+            ends[f"{name} from {label}"] = name, start, run.weight()
             findings.append(
                 Finding(
                     f"{name} from {label}: {prediction.theorem.statement}",
@@ -67,6 +106,15 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
                 )
             )
             runs[f"{name} from {label}"] = run
+    for label, start in (("0", np.zeros(d)), ("a random start", begin)):
+        progress(f"{_SINGLE} from {label}")
+        weight = _single_samples(data, start, seed)
+        ends[f"{_SINGLE} from {label}"] = _SINGLE, start, weight
+        found = at_most(
+            distance(weight, minimum_norm(data, start).weight), 1e-10, f"relative distance after {_DRAWS} steps"
+        )
+        statement = f"{_SINGLE} from {label}: converges to the projection of the start on the solutions."
+        findings.append(Finding(statement, found, f"{NOTES}, section 9.1"))
     right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[2]
     off = lambda run: np.array(
         [np.linalg.norm(w - run.at(0) - right.T @ (right @ (w - run.at(0)))) for w in run.params[1:]]
@@ -95,7 +143,15 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             "log",
         ),
     )
-    return Result(tuple(findings), figures, (), {name.replace(" ", "-"): run for name, run in runs.items()}, _TERMS)
+    table = _interpolant_table(data, ends, sizes)
+    words = {
+        **DEFINITIONS,
+        "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
+        "projection (of a start)": "the weight nearest to the start among those that fit all targets: what the theorem says is selected",
+        "heavy ball, Adam": f"momentum 0.9 of the same step size; Adam with step size {_ADAM:g}, epsilon 1e-8; both, and descent, for {_STEPS} steps",
+    }
+    kept = {name.replace(" ", "-"): run for name, run in runs.items()}
+    return Result(tuple(findings), figures, (table,), kept, words)
 
 
 def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -127,15 +183,15 @@ def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> R
         window = time_window(200, alpha, step)
         rows.append(
             (
-                f"{alpha:g}",
-                f"{errors[-1]:.4g}",
-                f"{alpha * np.sqrt(200):.4g}",
-                f"{limit:.4g}",
+                Shown(alpha, "g"),
+                Shown(errors[-1], ".4g"),
+                Shown(alpha * np.sqrt(200), ".4g"),
+                Shown(limit, ".4g"),
                 f"[{window[0]:.0f}, {window[1]:.0f}]" if window[0] < window[1] else "empty",
             )
         )
     isometry = tuple(
-        (str(s), f"{found.lower:.4g}", f"{found.upper:.4g}", "yes" if found.exact else "no")
+        (str(s), Shown(found.lower, ".4g"), Shown(found.upper, ".4g"), "yes" if found.exact else "no")
         for s, found in ((s, restricted_isometry(np.asarray(data.inputs), s)) for s in (1, 2, 4, 6))
     )
     n, d = data.inputs.shape
@@ -143,10 +199,10 @@ def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> R
         Finding(
             "Inside the time window the squared error is at most alpha sqrt(d).",
             window_bound(False, seed),
-            "Theorem 9.4 of the notes",
+            f"{NOTES}, Theorem 9.4",
         ),
         Finding("Where the window is empty the same bound holds.", beyond_window(False, seed), "measured, no theorem"),
-        Finding("When the signal is learned the noise is alpha^(1 - A_j1/A_11).", noise_growth(False, seed), "derived"),
+        Finding("When the signal is learned the noise is alpha^(1 - A_j1/A_11).", noise_growth(False, seed), DERIVED),
     )
     figures = (
         Figure(
@@ -190,7 +246,8 @@ def sparse_recovery(seed: int, full: bool, progress: Callable[[str], None]) -> R
         "delta_s": "largest |A_TT - 1| over the sets T of s columns, A = X'X/n: how far any s columns are from orthonormal",
         "A_ij": "entries of X'X/n; the signal is column 1",
     }
-    return Result(findings, figures, tables, {}, {**_TERMS, **terms})
+    terms["squared error"] = "squared l2 distance to the sparse weight that made the targets"
+    return Result(findings, figures, tables, {}, {**_ALPHA, **terms})
 
 
 def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
@@ -243,10 +300,17 @@ def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Re
         "log",
     )
     picked = [
-        int(np.argmin(np.abs(np.log(alphas / alpha)))) for alpha in (1e3, 1.0, 1e-2, 1e-4, 1e-8) if alpha >= alphas[-1]
+        int(np.argmin(np.abs(np.log(alphas / alpha))))
+        for alpha in (1e3, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)
+        if alpha >= alphas[-1]
     ]
     rows = tuple(
-        (f"{alphas[k]:.3g}", f"{l1[k] + least:.10g}", f"{l2[k] + short:.10g}", f"{path[k].bracket.gap:.1e}")
+        (
+            Shown(alphas[k], ".3g"),
+            Shown(l1[k] + least, ".10g"),
+            Shown(l2[k] + short, ".10g"),
+            Shown(path[k].bracket.gap, ".1e"),
+        )
         for k in picked
     )
     table = Table(
@@ -260,22 +324,42 @@ def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Re
         Finding(
             "The flow on w+^2 - w-^2 converges to the minimiser of Q_alpha.",
             three_routes(False, seed),
-            "Theorem 9.18 of the notes",
+            f"{NOTES}, Theorem 9.18",
         ),
-        Finding("Off-support coefficients vanish like alpha^(2(1 - rho)).", sparse_rate(False, seed), "derived"),
+        Finding("Off-support coefficients vanish like alpha^(2(1 - rho)).", sparse_rate(False, seed), DERIVED),
+        Finding(
+            "For large alpha the flow follows its tangent kernel, with a deviation of order alpha^-4.",
+            kernel_limit(False),
+            f"{NOTES}, section 9.3; exponent {DERIVED}",
+        ),
     )
     return Result(
         findings,
         (curves, map_),
-        (table,),
+        (table, _kernel_table(data)),
         {},
         {
-            **_TERMS,
+            **_ALPHA,
+            "w+, w-": "the two squared parameters of each coefficient",
+            "tangent kernel": "the flow of the model linearised at its start, which is known in closed form",
             "excess over the minimum": "a norm of the selected interpolant minus the least such norm of any interpolant",
             "relative squared error": "squared l2 distance to the sparse weight over its squared norm: the error on fresh samples",
             "rho": "smallest largest off-support entry of X' mu among mu with X_S' mu = signs; below 1 the l1 solution is unique",
         },
     )
+
+
+def _kernel_table(data: Regression) -> Table:
+    """How far the flow is from its tangent kernel halfway through the relaxation of the slowest direction."""
+    rows = tuple(
+        (Shown(alpha, "g"), Shown(time, ".3g"), Shown(gap, ".3g"))
+        for alpha, time, gap in ((alpha, *kernel_deviation(data, alpha)) for alpha in (1.0, 10.0, 100.0))
+    )
+    columns = ("alpha", "time", "relative distance of flow and tangent kernel")
+    caption = (
+        "At the time 0.5 / (8 alpha^2 s^2), s the smallest singular value of the inputs; loss |X theta - y|^2 / 2."
+    )
+    return Table("kernel", "Deviation from the tangent kernel", columns, rows, caption)
 
 
 STUDIES = (

@@ -17,7 +17,7 @@ from ..theorems.joint_limits import JointReferences, joint_references
 from ..training.joint import JointTrajectory, train_joint
 from ..training.recorders import At, LogSpaced
 from . import joint_support
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 _SHOWN = (10, 100, 1000, 10_000)
 
@@ -72,11 +72,11 @@ def _values(runs: dict[str, JointTrajectory], found: JointReferences) -> Table:
         rows.append(
             (
                 name,
-                *(f"{distance[k]:.3g}" for k in at),
-                f"{decoder:.3g}",
-                f"{one.log_loss[-1]:.5g}",
-                f"{one.norm_W[-1]:.4g}",
-                f"{one.norm_u[-1]:.4g}",
+                *(Shown(distance[k], ".3g") for k in at),
+                Shown(decoder, ".3g"),
+                Shown(one.log_loss[-1], ".5g"),
+                Shown(one.norm_W[-1], ".4g"),
+                Shown(one.norm_u[-1], ".4g"),
                 capped,
             )
         )
@@ -157,8 +157,8 @@ def _far() -> Table:
     for k in range(2, 7):
         at = int(np.searchsorted(first.steps, 10**k))
         window = (10 ** ((k - 1) / 3), 10 ** (k / 3))
-        slope = str(rate([linear_slope(x, y, window) for x, y in losses])) if k > 2 else ""
-        rows.append((f"1e{k}", f"{distances[0][at]:.3g}", slope, f"{margin[at]:.3f}"))
+        slope = rate([linear_slope(x, y, window) for x, y in losses]) if k > 2 else ""
+        rows.append((f"1e{k}", Shown(distances[0][at], ".3g"), slope, Shown(margin[at], ".3f")))
     window = (np.log(1e4), np.log(1e6))
     exponent = rate(
         [log_log_slope(np.log(one.steps[1:]), d[1:], window) for one, d in zip(runs, distances, strict=True)]

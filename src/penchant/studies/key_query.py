@@ -14,7 +14,7 @@ from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
 from ..references.polyhedral_margin import L1, polyhedral_margin
-from ..settings.attention_generators import aligned_tokens, equal_score_tokens
+from ..settings.attention_generators import Aligned, aligned_tokens, equal_score_tokens
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import KeyQuery
@@ -23,12 +23,13 @@ from ..settings.parametrisations import Direct
 from ..settings.tokens import TokenSelection
 from ..theorems.catalogue import judge, predict
 from ..theorems.certificates import certificates, certified
+from ..theorems.key_query import SHEEN
 from ..theorems.uniqueness import certified_rank, uniqueness
 from ..training.events import MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import ROUNDING, all_of, at_least, at_most
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 from .key_query_target import target_parts
 
 PAPER = "kq_attention"
@@ -215,7 +216,7 @@ def _excess_table(data: TokenSelection, runs: dict[str, Trajectory], programs: P
         for label, (found, norm) in programs.items():
             values = excesses(run, found.value, norm)
             slope = log_log_slope(margin, values, (margin[-1] / 100, margin[-1]))
-            rows.append((f"flow on {name}", label, f"{values[-1]:.3e}", f"{slope:.3f}"))
+            rows.append((f"flow on {name}", label, Shown(values[-1], ".3e"), Shown(slope, ".3f")))
     nuclear, frobenius, entries = (found for found, _ in programs.values())
     sizes = np.linalg.svd(nuclear.weight, compute_uv=False)
     rank = certified_rank(data, nuclear)
@@ -248,12 +249,12 @@ def run_aligned(seed: int, full: bool, progress: Progress) -> Result:
         Finding(
             "The flow preserves alignment.",
             at_most(float(residual.max()), 1e-11, "largest alignment residual"),
-            "Lemma 5.1",
+            f"{SHEEN}, Lemma 5.1",
         ),
         Finding(
             "W / margin tends to the closed form.",
             at_most(float(error[-1]), 1e-6, "|W/margin - W*| / |W*|"),
-            "Theorem 5.1",
+            f"{SHEEN}, Theorem 5.1",
         ),
     )
     distance = Figure(
@@ -274,7 +275,41 @@ def run_aligned(seed: int, full: bool, progress: Progress) -> Result:
         paths_figure("aligned", run, "Singular values on aligned data"),
         certificate_figure("aligned", run, Nuclear(), reference),
     )
-    return Result(findings, figures, (), {"aligned": certified(run, Nuclear(), reference)}, DEFINED)
+    table = _aligned_table(aligned, run, reference, float(residual.max()), float(error[-1]))
+    words = {
+        **DEFINED,
+        "aligned": "data whose optimal tokens and queries are orthogonal frames with the other tokens in pairs around them; K and Q diagonal in those frames",
+        "alignment residual": "how far K and Q are from diagonal in those frames, relative to |K|^2 + |Q|^2",
+        "W*": "the closed form of the solution, sum_i u_i v_i' / b_i with the frames u, v and b_i = (1 - c_i) |optimal token| |query|",
+        "N_*, N_F": "least nuclear and least Frobenius norm with all margins at least 1",
+    }
+    return Result(findings, figures, (table,), {"aligned": certified(run, Nuclear(), reference)}, words)
+
+
+def _aligned_table(aligned: Aligned, run: Trajectory, reference: Solution, residual: float, error: float) -> Table:
+    """The two optima in closed form and by the solvers, and where the run stands at its end."""
+    frobenius, inverse = max_margin(aligned.data), 1 / aligned.strengths
+    target, bounds = aligned.solution(), certificates(run, Nuclear())
+    margins = run.margins[-1].reshape(len(inverse), -1).min(axis=1)
+    rows = (
+        ("N_*, closed form sum 1/b_i", Shown(inverse.sum(), ".10g")),
+        ("N_*, solver", Shown(reference.value, ".10g")),
+        ("N_F, closed form", Shown(np.sqrt((inverse**2).sum()), ".10g")),
+        ("N_F, solver", Shown(frobenius.value, ".10g")),
+        ("|Frobenius solution - W*| / |W*|", Shown(_apart(frobenius.weight, target), ".3g")),
+        ("|nuclear solution - W*| / |W*|", Shown(_apart(reference.weight, target), ".3g")),
+        ("smallest margin of the run", Shown(margins.min(), ".10g")),
+        *((f"margin of sample {i} above it", Shown(m - margins.min(), ".5f")) for i, m in enumerate(margins)),
+        ("largest alignment residual", Shown(residual, ".3g")),
+        ("|W/margin - W*| / |W*|", Shown(error, ".4g")),
+        ("1 - accumulated bound / N_*", Shown(1 - bounds.accumulated[-1] / reference.value, ".4g")),
+        ("1 - instant bound / N_*", Shown(1 - bounds.instant[-1] / reference.value, ".4g")),
+    )
+    return Table("aligned", "Closed forms, solvers and the run", ("what", "value"), rows, "At the end of the flow.")
+
+
+def _apart(weight: np.ndarray, target: np.ndarray) -> float:
+    return float(np.linalg.norm(weight - target) / np.linalg.norm(target))
 
 
 STUDIES = (

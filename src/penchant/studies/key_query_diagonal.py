@@ -20,7 +20,7 @@ from ..theorems.certificates import certificates, certified
 from ..theorems.key_query import excess
 from ..training.trajectory import Trajectory
 from ..verdict import at_most
-from .base import Figure, Finding, Line, Result, Study, Table
+from .base import Figure, Finding, Line, Result, Shown, Study, Table
 from .key_query import DEFINED, PAPER, Progress, certificate_figure, flow_to, late
 
 _SCALES = (10.0, 1.0, 0.1, 0.01)
@@ -128,14 +128,14 @@ def _decades_table(run: Trajectory, records: list[int], reference: Solution) -> 
         )
         rows.append(
             (
-                f"{margin:.0e}",
-                f"{run.log_time[k]:.2f}",
-                f"{bounds.upper[k] / reference.value - 1:.2e}",
-                f"{1 - bounds.accumulated[k] / reference.value:.3f}",
-                f"{1 - bounds.instant[k] / reference.value:.2e}",
-                f"{apart(reference.weight):.2e}",
-                f"{apart(finite):.2e}",
-                f"{(bounds.upper[k] - bounds.accumulated[k]) * np.log(2 * np.abs(weight).max()):.3f}",
+                Shown(margin, ".0e"),
+                Shown(run.log_time[k], ".2f"),
+                Shown(bounds.upper[k] / reference.value - 1, ".2e"),
+                Shown(1 - bounds.accumulated[k] / reference.value, ".3f"),
+                Shown(1 - bounds.instant[k] / reference.value, ".2e"),
+                Shown(apart(reference.weight), ".2e"),
+                Shown(apart(finite), ".2e"),
+                Shown((bounds.upper[k] - bounds.accumulated[k]) * np.log(2 * np.abs(weight).max()), ".3f"),
                 f"{found.stationarity:.2e}, {found.complementarity:.2e}, {found.off_support:.2e}",
                 f"{found.tight} of {int(reference.support.sum())}",
             )
@@ -169,7 +169,7 @@ def _scan(seeds: range | tuple[int, ...], progress: Progress) -> list[tuple]:
             run = diagonal_flow(data, scale, 0)
             found.append(excess(data, run.weight(), reference))
         best = f"{_SCALES[int(np.argmin(found))]:g}"
-        rows.append((number, *(f"{value:.2e}" for value in found), best))
+        rows.append((number, *(Shown(value, ".2e") for value in found), best))
     return rows
 
 

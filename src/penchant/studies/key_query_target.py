@@ -15,7 +15,7 @@ from ..theorems.key_query import excess
 from ..training.events import MarginAbove
 from ..training.train import train
 from ..verdict import at_most
-from .base import Finding, Table
+from .base import Finding, Shown, Table
 
 TARGET, TOP = 1e-4, 1e8
 _SIZE = (6, 5, 10)
@@ -71,11 +71,11 @@ def _table(found: list[Reached]) -> Table:
     rows = tuple(
         (
             one.data,
-            f"{one.last:.3e}",
-            f"{one.tight:.3e}" if np.isfinite(one.tight) else "-",
-            f"{one.exponent:.3f}",
+            Shown(one.last, ".3e"),
+            Shown(one.tight, ".3e") if np.isfinite(one.tight) else "-",
+            Shown(one.exponent, ".3f"),
             "met" if one.last <= TARGET else "missed",
-            f"{one.expected:.1e}",
+            Shown(one.expected, ".1e"),
         )
         for one in found
     )

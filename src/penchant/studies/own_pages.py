@@ -47,7 +47,7 @@ def hypotheses(
 def _row(found: Hypothesis) -> tuple[str, ...]:
     """What cannot be checked neither holds nor fails, and has no slack."""
     status = {True: "holds", False: "fails", None: "undecided"}[found.holds]
-    slack = "unknown" if np.isnan(found.slack) else f"{found.slack:.4g}"
+    slack = "unknown" if np.isnan(found.slack) else f"{found.slack + 0.0:.4g}"
     return (found.name, status, slack, found.offender, found.meaning)
 
 

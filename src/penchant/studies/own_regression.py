@@ -46,8 +46,9 @@ def what_log_excess_is(run: Trajectory) -> str:
 
 
 def distances(prediction: Prediction, run: Trajectory) -> dict[str, float]:
-    """Relative distance of the final weight to the reference and to each rival."""
-    return {name: distance(run.weight(), weight) for name, weight in places(prediction).items()}
+    """Distance of the final weight to the reference and to each rival, all in units of the reference, as rivals are in a prediction."""
+    weight, unit = run.weight(), float(np.linalg.norm(prediction.reference.weight)) or 1.0
+    return {name: float(np.linalg.norm(weight - place)) / unit for name, place in places(prediction).items()}
 
 
 def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: Any) -> Result:

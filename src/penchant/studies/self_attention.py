@@ -23,7 +23,7 @@ from ..training.events import MarginAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
+from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 _STEPS = 10_000
 _SHOWN = (10, 100, 1000, 10_000)
@@ -59,11 +59,11 @@ def _row(name: str, runs: list[Trajectory], references: list[Solution]) -> tuple
     growth = rate([log_log_slope(one.steps, one.norm, (1e3, 1e4)) for one in runs])
     return (
         name,
-        *(f"{value:.3e}" for value in shown),
-        str(growth),
-        str(slope),
-        f"{run.norm[-1]:.6g}",
-        f"{run.log_excess[-1]:.6g}",
+        *(Shown(value, ".3e") for value in shown),
+        growth,
+        slope,
+        Shown(run.norm[-1], ".6g"),
+        Shown(run.log_excess[-1], ".6g"),
     )
 
 

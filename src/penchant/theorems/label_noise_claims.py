@@ -146,7 +146,7 @@ def control(planted: bool, seed: int = 0) -> Verdict:
 
 
 @cache
-def _raw() -> np.ndarray:
+def raw_columns() -> np.ndarray:
     """Columns as they come: plain and weighted l1 norms of the noise-off limit along the leading-order law."""
     data = signals(12, False)
     columns = np.asarray((data.inputs**2).mean(axis=0))
@@ -159,7 +159,7 @@ def _raw() -> np.ndarray:
 
 
 def _falls(column: int, planted: bool) -> Verdict:
-    norms = _raw()[:, column][:: -1 if planted else 1]
+    norms = raw_columns()[:, column][:: -1 if planted else 1]
     return at_most(
         float(np.diff(norms).max()), 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law"
     )

@@ -76,19 +76,22 @@ def accumulated(planted: bool) -> Verdict:
     )
 
 
-@cache
-def _kernel_exponent() -> float:
-    data, _ = sparse_regression(10, 25, 2, 3)
+def kernel_deviation(data: Regression, alpha: float) -> tuple[float, float]:
+    """Half a relaxation time of the slowest direction, and the relative distance of flow and tangent kernel at it."""
     inputs = np.asarray(data.inputs)
     left, sizes, right = np.linalg.svd(inputs, full_matrices=False)
-    alphas, gaps = np.array([1.0, 3.0, 10.0]), []
-    for alpha in alphas:
-        time = 0.5 / (8 * alpha**2 * sizes[-1] ** 2)
-        setting = Setting(data, SignedSquares(float(alpha)), Squared(), "sum")
-        dual = follow_dual(setting, log_times=[np.log(time)], tolerance=1e-9).dual[-1]
-        kernel = (-np.expm1(-8 * alpha**2 * sizes**2 * time) / sizes * (left.T @ np.asarray(data.targets))) @ right
-        gaps.append(distance(q_alpha(float(alpha), 25).link(dual @ inputs), kernel))
-    return log_log_slope(alphas, np.array(gaps), (1.0, 10.0))
+    time = float(0.5 / (8 * alpha**2 * sizes[-1] ** 2))
+    setting = Setting(data, SignedSquares(alpha), Squared(), "sum")
+    dual = follow_dual(setting, log_times=[np.log(time)], tolerance=1e-9).dual[-1]
+    kernel = (-np.expm1(-8 * alpha**2 * sizes**2 * time) / sizes * (left.T @ np.asarray(data.targets))) @ right
+    return time, distance(q_alpha(alpha, inputs.shape[1]).link(dual @ inputs), kernel)
+
+
+@cache
+def _kernel_exponent() -> float:
+    data, alphas = sparse_regression(10, 25, 2, 3)[0], (1.0, 3.0, 10.0)
+    gaps = [kernel_deviation(data, alpha)[1] for alpha in alphas]
+    return log_log_slope(np.array(alphas), np.array(gaps), (1.0, 10.0))
 
 
 def kernel_limit(planted: bool) -> Verdict:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, CriticalPointError, StepSizeError, warn
+from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeError, warn
 from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, risk_bounds, safe_step
 from ..reading import Reading, read_once
@@ -72,9 +72,11 @@ def _steep(setting: Setting, optimiser: Any, start: PyTree) -> str:
     )
 
 
-def raise_if_diverged(setting: Setting, optimiser: Any, start: PyTree, status: Status) -> None:
-    """A `StepSizeError` for a constant step on layers that ended as `diverging_step`."""
+def raise_if_diverged(setting: Setting, optimiser: Any, start: PyTree, run: Any) -> None:
+    """A `StepSizeError` with a safe step for a constant step on layers, a `DivergedRun` for any other run that could not go on."""
     rule = optimiser.rule if isinstance(optimiser, LayerDescent) else None
-    if isinstance(rule, ConstantStep) and status is Status.diverging_step:
+    if isinstance(rule, ConstantStep) and run.status is Status.diverging_step:
         why = "it raised the risk ten times in a row, or left the region of the weights"
         raise StepSizeError(float(np.max(rule.step)), safe_step(setting, start), why)
+    if run.status in (Status.diverging_step, Status.not_finite, Status.step_failed):
+        raise DivergedRun(run, run.status.name, int(run.steps[-1]), run.ending)

@@ -77,7 +77,8 @@ def train(
     A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
     (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
     `progress(steps, log_excess, margin)` is called now and then: after each step of a flow, at each record of a single descent.
-    `throw` turns a constant step on layers that diverges into a `StepSizeError`.
+    `throw` turns a run that cannot go on (`diverging_step`, `not_finite`, `step_failed`) into a `DivergedRun`, or into a
+    `StepSizeError` with a safe step where a constant step on layers diverges.
 
     >>> import penchant as pt
     >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -95,6 +96,7 @@ def train(
     check_networks(batch.members(), limits(until))
     if isinstance(optimiser, GradientFlow):
         runs = [_flow(*member, until, steps, recorder, progress) for member in batch.members()]
+        _raise_if(throw, batch, runs)
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
     levels = limits(until)
@@ -105,8 +107,7 @@ def train(
     if not batch.size:
         found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
         run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
-        if throw:
-            raise_if_diverged(settings[0], optimiser, batch.start, run.status)
+        _raise_if(throw, batch, [run])
         return run
     found = _run_batch(batch.axes, batch.setting, optimiser, levels, schedule, batch.start)
     found = jax.tree.map(np.asarray, found)
@@ -114,10 +115,15 @@ def train(
     headers = [{**describe(one, optimiser), "steps": steps} for one in settings]
     pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
     runs = [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
-    for run, member in zip(runs, batch.members(), strict=True):
-        if throw:
-            raise_if_diverged(*member, run.status)
+    _raise_if(throw, batch, runs)
     return runs
+
+
+def _raise_if(throw: bool, batch: Batch, runs: Sequence[Trajectory]) -> None:
+    """The error of the first run that could not go on, where the caller asked for it."""
+    if throw:
+        for run, member in zip(runs, batch.members(), strict=True):
+            raise_if_diverged(*member, run)
 
 
 def _steps(steps: Any, until: Any) -> int:
