@@ -14,7 +14,10 @@ from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin", "risk_level")
-_STEPS = {"default": "1/(4 s_1), over the geometry's stretch", "adaptive": "adaptive"}
+_STEPS = {
+    "default": "1/(4 s_1) over the geometry's stretch, halved until the objective of the sample falls",
+    "adaptive": "adaptive",
+}
 _SMALL = 1e-3  # standard deviation of the start 'small'
 
 
