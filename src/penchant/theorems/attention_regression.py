@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, AssumptionError
@@ -13,6 +14,8 @@ from ..settings.attention_geometry import AbstractGeometry, Euclidean, Left, Two
 from ..settings.attention_moments import integrable_radius, moment_threshold
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import DEVIATIONS, mean_scores, noise_level
+from ..training.algorithm1 import AttentionRun
+from ..training.attention_run import AbstractAttentionRun
 from ..training.population import AttentionTrajectory
 from ..verdict import Outcome, Verdict
 from .base import Hypothesis, Prediction, Rival, Theorem
@@ -183,7 +186,7 @@ class _AttentionTheorem(Theorem):
     def predict(self, setting: Any, optimiser: Any) -> Prediction:
         reference: Any = BalancedMinima(setting)
         found = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, found, reference, saddles(setting), _rate(setting, optimiser))
+        return Prediction(self, setting, found, reference, saddles(setting), expected_rate(setting, optimiser))
 
     def judge(self, prediction: Prediction, run: Any) -> Verdict:
         """Confirmed where the excess is far below that of every saddle; refuted where the run stands on one."""
@@ -243,7 +246,8 @@ def saddles(problem: AttentionRegression) -> tuple[Rival, ...]:
     return tuple(found)
 
 
-def _rate(problem: AttentionRegression, optimiser: PreconditionedDescent) -> str:
+def expected_rate(problem: AttentionRegression, optimiser: PreconditionedDescent) -> str:
+    """How fast the excess falls near the minima; without A2 (zero sizes, or m < d) only its kind is known."""
     if problem.rank < min(problem.planted.shape):
         return "sublinear: the excess of modes of size 0 falls like t^-2"
     if problem.outputs < problem.inputs:
@@ -262,9 +266,16 @@ def _rate(problem: AttentionRegression, optimiser: PreconditionedDescent) -> str
     )
 
 
-def judge_layer(prediction: Prediction, run: AttentionTrajectory) -> Verdict:
-    """Excess against the least excess of a saddle: 1e-4 of it is a minimum, within 1 % of a saddle's value with no gradient is that saddle."""
-    excess, levels = float(run.excess[-1]), {rival.name: rival.separation for rival in prediction.rivals}
+def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
+    """Excess against the least excess of a saddle: 1e-4 of it is a minimum, within 1 % of a saddle's value with no gradient is that saddle.
+
+    The excess is that of the predicted problem at the last layer, so a run on a sample needs no truth of its own; its floor is
+    not 0, and where that alone keeps it from a minimum the verdict stays undecided and says so.
+    """
+    problem, layer = prediction.setting, run.at()
+    problem.check_layer(layer, "judge")
+    levels = {rival.name: rival.separation for rival in prediction.rivals}
+    excess, sampled = float(problem.excess(layer)), isinstance(run, AttentionRun)
     if not np.isfinite(excess):
         return Verdict(Outcome.undecided, "the run has no finite excess")
     bound = 1e-4 * min(levels.values())
@@ -272,11 +283,18 @@ def judge_layer(prediction: Prediction, run: AttentionTrajectory) -> Verdict:
     if excess <= bound:
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, excess, prediction.remarks)
     # Kernel parts along the missing mode decay only like t^(-1/2), so the gradient at a saddle is small, not rounding.
-    still = float(run.slope[-1]) <= 1e-3 * float(np.linalg.norm(run.whitened[-1])) * float(run.problem.sizes[0])
+    whitened = problem.whiten(layer)
+    slope = (
+        run.slope[-1] if isinstance(run, AttentionTrajectory) else jnp.linalg.norm(problem.whitened_gradient(whitened))
+    )
+    still = float(slope) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
     for name, level in levels.items():
         if still and abs(excess / level - 1) < 1e-2:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, excess, f"the run stands at the {name}")
-    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, prediction.remarks)
+    remarks = [prediction.remarks] if prediction.remarks else []
+    if sampled:
+        remarks.append("a run on samples settles at a floor above 0, which `penchant train` judges it by")
+    return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, "; ".join(remarks))
 
 
 THEOREMS = (AttentionConvergence(), AttentionConjecture())
