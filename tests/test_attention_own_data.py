@@ -288,3 +288,17 @@ def test_dependent_columns_are_served_by_a_ridge(write, rng, capsys):
     content = answer(capsys, "predict", path, "--ridge", 0.1)
     (found,) = (row for row in content["hypotheses"] if row["name"] == "gaussian_inputs")
     assert (found["holds"], "direction" in found["offender"]) == (False, True)
+
+
+def test_fewer_outputs_than_inputs_have_an_exponential_rate_and_zero_sizes_have_none(write, capsys):
+    """What `predict` prints of a file is what the theorem says of the problem."""
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((60, 3))
+    for planted, rate in (
+        ([[0.05, 0.0, 0.01], [0.0, 0.04, 0.0]], "falls exponentially"),
+        ([[0.05, 0.0, 0.01]] * 3, "sublinear"),
+    ):
+        path = write("kernel", inputs=inputs, targets=inputs @ np.array(planted).T)
+        status, printed = call(capsys, "predict", path, *SETTING)
+        assert (status, rate in printed.out) == (0, True)
+        assert answer(capsys, "predict", path)["rate"] in printed.out

@@ -19,7 +19,7 @@ from ..settings.files import read_arrays
 from ..studies import own_attention
 from ..theorems.attention_advice import Advice, advise
 from ..theorems.attention_floor import Floor, judge_floor, predicted_floor, regular
-from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients
+from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients, expected_rate
 from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, FullSample
@@ -76,6 +76,7 @@ def _advice(advice: Advice, count: int, known: bool) -> dict[str, Any]:
         "checked_against": "covariance and planted of the file" if known else "the estimate",
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
         "holds": _holds(advice),
+        "rate": expected_rate(problem, PreconditionedDescent()),
         "geometries": [vars(option) for option in advice.options],
         "recommended": vars(advice.recommended) if advice.options else None,
         "floors": vars(advice.floors),

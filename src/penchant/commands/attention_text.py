@@ -30,9 +30,7 @@ def print_prediction(content: dict[str, Any]) -> None:
             f"train with {option['geometry']}, step {option['step']:.4g}{_trial(option)}: {text} per factor 10{chosen}"
         )
     if not content["geometries"]:
-        print(
-            "train with  no recommendation: A has a kernel (A2 fails), so no geometry has a geometric rate; `--step-size adaptive` is safe in any"
-        )
+        print(f"train with any geometry: A has a kernel (A2 fails), and none is recommended; {content['rate']}")
     scale = content["scale"]
     gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
     bound = " that keeps A3" if scale["key_norm"] < 0.25 else ""
