@@ -9,8 +9,7 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError, ThresholdError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import AdaptiveStep, DefaultStep, PreconditionedDescent, step_warning
-from ..references.balanced_minima import nearest_minimum
-from ..settings.attention_geometry import TwoSided
+from ..settings.attention_balance import ScaleFreeBalance
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
 from ..settings.context_bias import loss_bias
@@ -18,21 +17,30 @@ from ..settings.context_sums import context_sums
 from ..settings.files import read_arrays
 from ..studies import own_attention
 from ..theorems.attention_advice import Advice, advise
-from ..theorems.attention_floor import Floor, judge_floor, predicted_floor, regular
+from ..theorems.attention_floor import (
+    Floor,
+    judge_floor,
+    layer_scale,
+    predicted_floor,
+    regular,
+    scaled_floor,
+    start_gauge,
+)
 from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients, expected_rate
+from ..theorems.attention_trajectory import trajectory_moments
 from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, FullSample
 from ..training.status import Status
 from ..training.trajectory import write_npz
-from .attention_options import NAME, refuse, rule_of, run_settings, source_of, start_of
+from .attention_options import NAME, key_norm_of, refuse, rule_of, run_settings, source_of, start_of
 from .attention_text import print_prediction, print_run
 from .options import check_writable, npz_name
 from .pages import write_page
 
 __all__ = ["predict", "print_prediction", "print_run", "train"]
 
-_COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit")
+_COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit", "layer_scale")
 
 
 def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
@@ -96,7 +104,7 @@ def _how(advice: Advice) -> str:
     if advice.scale.factor > 1:
         limit = f"--logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
         return f"train there with {limit}; the steps above are right at every scale"
-    return "train there in Python: pt.PreconditionedDescent(balance=pt.ScaleFreeBalance()) from a start (c U, V/c); c = 1 is the default"
+    return f"train there with --layer-scale {advice.scale.factor:.4g}; the steps above are right at every scale, and c = 1 is the default"
 
 
 def predict(options: Namespace) -> dict[str, Any]:
@@ -126,12 +134,16 @@ def train(options: Namespace) -> dict[str, Any]:
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     sample, truth = _sample(options)
-    rule, source, start = rule_of(options), source_of(options, sample), start_of(options, sample)
+    rule, source, start = rule_of(options, sample.estimated), source_of(options, sample), start_of(options, sample)
     steps = 200 if options.steps is None else options.steps
-    advice = advise(sample, truth, start, trial_steps=0)
+    limit = key_norm_of(options, sample.estimated)
+    top = float(np.sqrt((sample.estimated if truth is None else truth).sizes[0]))
+    norm = limit if limit is None or options.layer_scale is not None else min(limit, top)
+    advice = advise(sample, truth, start, trial_steps=0, key_norm=norm)
     run = train_attention(source, rule, start, steps=steps, truth=truth)
-    hypotheses = (*advice.hypotheses, _gradients(run, options.batch))
-    floor = _floor(options, sample, run)
+    moments = trajectory_moments(run, truth=truth, samples=sample.size)
+    hypotheses = (*advice.hypotheses, moments, _gradients(run, options.batch))
+    floor = _floor(options, sample, truth, rule, run)
     verdict = judge_floor(run, source, rule, floor, truth)
     warnings = [*advice.warnings, *_step_warnings(sample, rule), *_loss_warnings(run, source)]
     content: dict[str, Any] = {
@@ -225,13 +237,21 @@ def _divergence(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRu
     )
 
 
-def _floor(options: Namespace, sample: AttentionSample, run: AttentionRun) -> Floor:
-    """The law of this run, in the gauge asked for, or in that of the nearest minimum where the start has none."""
-    problem = sample.estimated
-    if options.logit_limit is not None:
-        return Floor("none: the laws are those of balanced minima, without --logit-limit", None)
+def _floor(
+    options: Namespace,
+    sample: AttentionSample,
+    truth: AttentionRegression | None,
+    rule: PreconditionedDescent | AbstractLayerRule,
+    run: AttentionRun,
+) -> Floor:
+    """The law of this run: at the scale where it ended, or in its gauge, by name or that of the nearest minimum."""
+    problem = sample.estimated if truth is None else truth
+    within = options.batch if options.keys != "full" else None
+    if isinstance(rule, PreconditionedDescent) and isinstance(rule.balance, ScaleFreeBalance):
+        return scaled_floor(problem, sample.size, layer_scale(problem, run.at()), within)
     gauge: str | np.ndarray = options.gauge or "identity"
     if options.start != "zeros" and regular(problem):
-        gauge = nearest_minimum(problem, np.asarray(problem.whiten(run.at())), TwoSided()).rotation
-    within = options.batch if options.keys != "full" else None
+        gauge = start_gauge(problem, run.at())
+    elif gauge == "identity" and truth is not None and regular(problem):  # its signs are those of the estimate
+        gauge = start_gauge(problem, spectral_layer(sample.estimated))
     return predicted_floor(problem, sample.size, gauge, within)

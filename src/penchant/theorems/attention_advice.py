@@ -12,7 +12,7 @@ from ..settings.attention_sample import AttentionSample, noise_level, spectral_l
 from ..settings.context_bias import Scale, minimum_bias, optimal_scale, sample_floor, spectral_floor
 from ..training.algorithm1 import train_attention
 from ..training.attention_sources import FullSample
-from .attention_floor import predicted_floor, regular
+from .attention_floor import predicted_floor, regular, start_gauge
 from .attention_regression import (
     asymptotic_factor,
     centred_inputs,
@@ -76,12 +76,14 @@ def advise(
     truth: AttentionRegression | None = None,
     start: AttentionLayer | None = None,
     trial_steps: int = 20,
+    key_norm: float | None = None,
 ) -> Advice:
     """Read a sample: the estimated problem against every hypothesis, and what to train with.
 
     With the `truth` the hypotheses and the floors are exact; `start` is the spectral one of the sample where it is left out. The
     recommended step is tried for `trial_steps` steps on samples of at most 5000 rows, because a sample may curve more than
-    the population that it estimates.
+    the population that it estimates. `key_norm` is |V| of the whitened minima where training takes place at another scale than the
+    balanced one.
 
     >>> from penchant.settings.attention_regression_generators import attention_experiment
     >>> found = attention_experiment(n=2000)
@@ -94,21 +96,21 @@ def advise(
     return Advice(
         problem,
         noise_level(problem, count),
-        _hypotheses(sample, truth, first),
+        _hypotheses(sample, truth, first, key_norm),
         _options(sample, first, trial_steps if count <= _TRIED else 0) if regular(problem) else (),
-        _floors(problem if truth is None else truth, count, scale.factor),
+        _floors(problem if truth is None else truth, count, scale.factor, None if truth is None else first),
         scale,
         _gain(problem, scale),
-        _warnings(sample),
+        _warnings(sample, truth, key_norm),
     )
 
 
 def _hypotheses(
-    sample: AttentionSample, truth: AttentionRegression | None, start: AttentionLayer
+    sample: AttentionSample, truth: AttentionRegression | None, start: AttentionLayer, key_norm: float | None
 ) -> tuple[Hypothesis, ...]:
     problem, count = (sample.estimated, sample.size) if truth is None else (truth, None)
     found = [
-        *check_assumptions(problem, samples=count, strict=False),
+        *check_assumptions(problem, samples=count, strict=False, key_norm=key_norm),
         gaussian_inputs(sample.inputs),
         centred_inputs(sample.inputs),
     ]
@@ -138,8 +140,10 @@ def _option(problem: AttentionRegression, name: str, halvings: int | None = None
     return Option(name, step, factor, pace, halvings)
 
 
-def _floors(problem: AttentionRegression, count: int, factor: float) -> Floors:
-    found = predicted_floor(problem, count)
+def _floors(problem: AttentionRegression, count: int, factor: float, start: AttentionLayer | None) -> Floors:
+    """The gauge is that of the spectral start: the identity in the estimate, the nearest one in the truth, whose signs may differ."""
+    gauge = "identity" if start is None or not regular(problem) else start_gauge(problem, start)
+    found = predicted_floor(problem, count, gauge)
     try:
         there = sample_floor(problem, factor) / count
     except ThresholdError:
@@ -165,10 +169,12 @@ def _gain(problem: AttentionRegression, scale: Scale) -> float | None:
         return None
 
 
-def _warnings(sample: AttentionSample) -> tuple[str, ...]:
-    problem, found = sample.estimated, list(unreliable(sample))
+def _warnings(sample: AttentionSample, truth: AttentionRegression | None, key_norm: float | None) -> tuple[str, ...]:
+    problem, found = sample.estimated if truth is None else truth, list(unreliable(sample, truth))
     top = float(problem.sizes[0])
-    if top >= 0.5:
+    if key_norm is not None and key_norm**2 >= 0.5:
+        found.append(f"|V|^2 = {key_norm**2:.3g} >= 1/2 at this scale: the bias of its minimum is infinite")
+    if key_norm is None and top >= 0.5:
         found.append(
             f"s_1 = {top:.3g} >= 1/2: the bias of the balanced minimum is infinite; train at the scale that `penchant predict` recommends"
         )
