@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
+from penchant.settings.attention_curvature import balanced_point
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import AttentionSample, draw_sample
+from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
 from penchant.settings.context_bias import oracle_shift, sample_floor
 
 SETTING = ("--setting", "attention-regression")
@@ -119,13 +120,18 @@ def test_adaptive_steps_are_an_option_of_layers_only(known, write, capsys):
     assert (status, "adaptive" in printed.err) == (2, True)
 
 
-def test_the_predicted_floor_knows_keys_and_gauge(known, capsys):
-    """Against the constants of the estimated problem, gauge by gauge."""
+def test_the_predicted_floor_knows_keys_and_gauge(known, write, capsys):
+    """Against the constants of the truth in the file, and without it of the estimate, gauge by gauge."""
     with np.load(known) as arrays:
-        problem = AttentionSample(arrays["inputs"], arrays["targets"]).estimated
+        blind = {name: arrays[name] for name in ("inputs", "targets")}
+    for path, problem in ((known, PROBLEM), (write("blind", **blind), AttentionSample(**blind).estimated)):
+        _check_floors(path, problem, capsys)
+
+
+def _check_floors(path, problem, capsys):
     spread = sample_floor(problem) / 500
     bias = lambda gauge, within: oracle_shift(problem, gauge, sample_balance=not within).excess
-    ask = lambda *given: answer(capsys, "train", known, "--steps", 1, *given)
+    ask = lambda *given: answer(capsys, "train", path, "--steps", 1, *given)
     plain, full = ask("--gauge", "plus"), ask("--batch", 50, "--keys", "full", "--gauge", "plus", "--step-size", 0.1)
     assert plain["predicted_excess"] == pytest.approx(spread + bias("plus", False) / 500**2, rel=1e-9)
     assert full["predicted_excess"] == pytest.approx(plain["predicted_excess"], rel=1e-12)
@@ -162,7 +168,8 @@ def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, wri
     saved = tmp_path / "run.npz"
     limit = ("--logit-limit", scale["key_norm"], "--step-size", "adaptive")
     content = answer(capsys, "train", path, *limit, "--steps", 20, "--save", saved)
-    assert content["predicted_excess"] is None
+    floor = sample_floor(large.estimated, np.sqrt(large.estimated.sizes[0]) / scale["key_norm"]) / 400
+    assert content["predicted_excess"] == pytest.approx(floor, rel=0.2)  # at the scale where the run ended
     with np.load(saved) as arrays:
         root = np.asarray(large.estimated.root)
         assert np.linalg.norm(root @ arrays["V"] @ root, 2) <= scale["key_norm"] * (1 + 1e-9)
@@ -180,6 +187,11 @@ def test_the_recommended_scale_trains_with_the_default_step(write, capsys):
     content = answer(capsys, "train", path, "--logit-limit", limit, "--steps", 60)
     assert content["status"] == "out_of_steps"
     assert 0.1 < content["excess"] / advice["floors"]["scaled"] < 10
+    assert content["predicted_excess"] == pytest.approx(advice["floors"]["scaled"], rel=0.1)
+    assert content["verdict"] == "confirmed"
+    assert not any("recommends" in warning for warning in content["warnings"])
+    moments = {row["name"]: row["holds"] for row in answer(capsys, "train", path, "--logit-limit", 0.24)["hypotheses"]}
+    assert (moments["A3_moments"], moments["A3_trajectory"]) == (True, True)
     _, printed = call(capsys, "predict", path, *SETTING)
     assert "not the scale of least excess" in printed.out
 
@@ -268,9 +280,11 @@ def test_the_prediction_uses_the_truth_of_the_file(known, write, capsys):
     exact = {row["name"]: row for row in told["hypotheses"]}
     assert exact["A2_full_rank"]["slack"] == pytest.approx(0.03, rel=1e-9)
     assert exact["A3_moments"]["slack"] == pytest.approx(1 / 16 - 0.05, rel=1e-9)
-    assert told["floors"]["trained"] == pytest.approx(
-        sample_floor(PROBLEM) / 500 + oracle_shift(PROBLEM).excess / 500**2, rel=1e-9
-    )
+    with np.load(known) as arrays:
+        start = spectral_layer(AttentionSample(arrays["inputs"], arrays["targets"]).estimated)
+    left, _, right = np.linalg.svd(balanced_point(PROBLEM).T @ np.asarray(PROBLEM.whiten(start)))
+    bias = oracle_shift(PROBLEM, left @ right).excess  # at the true minimum nearest to the start of training
+    assert told["floors"]["trained"] == pytest.approx(sample_floor(PROBLEM) / 500 + bias / 500**2, rel=1e-9)
 
 
 def test_one_input_needs_no_gauge_and_one_step(write, rng, capsys):
@@ -288,3 +302,62 @@ def test_dependent_columns_are_served_by_a_ridge(write, rng, capsys):
     content = answer(capsys, "predict", path, "--ridge", 0.1)
     (found,) = (row for row in content["hypotheses"] if row["name"] == "gaussian_inputs")
     assert (found["holds"], "direction" in found["offender"]) == (False, True)
+
+
+def test_fewer_outputs_than_inputs_have_an_exponential_rate_and_zero_sizes_have_none(write, capsys):
+    """What `predict` prints of a file is what the theorem says of the problem."""
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((60, 3))
+    for planted, rate in (
+        ([[0.05, 0.0, 0.01], [0.0, 0.04, 0.0]], "falls exponentially"),
+        ([[0.05, 0.0, 0.01]] * 3, "sublinear"),
+    ):
+        path = write("kernel", inputs=inputs, targets=inputs @ np.array(planted).T)
+        status, printed = call(capsys, "predict", path, *SETTING)
+        assert (status, rate in printed.out) == (0, True)
+        assert answer(capsys, "predict", path)["rate"] in printed.out
+
+
+def test_scales_below_one_are_trained_as_recommended(known, tmp_path, capsys):
+    scale, saved = answer(capsys, "predict", known)["scale"], tmp_path / "run.npz"
+    given = scale["how"].split("--layer-scale ")[1].split(";")[0]
+    content = answer(capsys, "train", known, "--layer-scale", given, "--steps", 100, "--save", saved)
+    assert content["verdict"] == "confirmed"
+    ended = float(content["predicted_law"].removeprefix("v/n at the scale c = "))
+    assert ended == pytest.approx(float(given), rel=0.05)  # it has not drifted away
+    with np.load(saved) as arrays:
+        problem = AttentionSample(*(np.load(known)[name] for name in ("inputs", "targets"))).estimated
+        root = np.asarray(problem.root)
+        assert np.linalg.norm(root @ arrays["V"] @ root, 2) == pytest.approx(scale["key_norm"], rel=1e-3)
+
+
+def test_train_and_predict_agree_on_the_floor_and_the_truth_silences_its_noise(known, write, capsys):
+    with np.load(known) as arrays:
+        few = {name: arrays[name][:60] if name in ("inputs", "targets") else arrays[name] for name in arrays}
+    path = write("few", **few)
+    told, advice = answer(capsys, "train", path, "--steps", 1), answer(capsys, "predict", path)
+    assert told["predicted_excess"] == pytest.approx(advice["floors"]["trained"], rel=1e-12)
+    assert not any("may be 0" in warning for warning in (*told["warnings"], *advice["warnings"]))
+    blind = write("blind", inputs=few["inputs"], targets=few["targets"])
+    assert any("may be 0" in warning for warning in answer(capsys, "predict", blind)["warnings"])
+
+
+def test_moments_are_checked_where_the_run_is_and_not_only_at_the_minima(known, capsys):
+    content = answer(capsys, "train", known, "--start", "small", "--scale", 3, "--steps", 5)
+    found = {row["name"]: row for row in content["hypotheses"]}
+    assert (found["A3_moments"]["holds"], found["A3_trajectory"]["holds"]) == (True, False)
+    assert "first at step 0" in found["A3_trajectory"]["offender"]
+    near = {row["name"]: row for row in answer(capsys, "train", known, "--steps", 5)["hypotheses"]}
+    assert near["A3_trajectory"]["holds"] is True
+
+
+def test_every_hypothesis_says_how_it_is_known(known, write, capsys):
+    with np.load(known) as arrays:
+        blind = write("blind", inputs=arrays["inputs"], targets=arrays["targets"])
+    for path, kind in ((known, "exact"), (blind, "estimated")):
+        for content in (answer(capsys, "predict", path), answer(capsys, "train", path, "--steps", 1)):
+            kinds = {row["name"]: row["exactness"] for row in content["hypotheses"]}
+            assert set(kinds.values()) <= {"exact", "estimated"}
+            names = ("A1_covariance", "A2_full_rank", "A3_moments", "initialisation")
+            assert {kinds[name] for name in names} == {kind}
+            assert kinds["gaussian_inputs"] == "estimated"

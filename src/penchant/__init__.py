@@ -124,6 +124,7 @@ _PLACES = {
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.attention_advice": ("advise",),
     "theorems.attention_regression": ("check_assumptions",),
+    "theorems.attention_trajectory": ("trajectory_moments",),
     "theorems.selections": ("detect_limit", "locally_optimal_selections"),
     "theorems.attention_hypotheses": ("stability_number", "critical_length"),
     "theorems.recovery_hypotheses": ("recovery_hypotheses",),

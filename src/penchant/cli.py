@@ -90,7 +90,7 @@ def _complete(options: argparse.Namespace) -> None:
         return
     if options.setting == _LAYERS:
         return
-    for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit"):
+    for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit", "layer_scale"):
         if getattr(options, name) is not None:
             _reject(f"--{name.replace('_', '-')}", f"used with --setting {_LAYERS}", getattr(options, name))
     if options.step_size == "adaptive":
@@ -186,6 +186,12 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="L",
         help="largest operator norm of the whitened V: scale moves from V to U beyond it",
+    )
+    layers.add_argument(
+        "--layer-scale",
+        type=float,
+        metavar="C",
+        help="start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)",
     )
     parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
     parser.add_argument(

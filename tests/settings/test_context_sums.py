@@ -199,3 +199,22 @@ def test_the_fused_form_agrees_with_the_definition(rng, logits):
 def test_the_fused_form_cannot_leave_a_query_out(rng):
     with pytest.raises(ArgumentError, match="include_self"):
         context_sums(*data(rng), form="fused", include_self=False)
+
+
+@pytest.mark.parametrize(
+    ("queries", "found"),
+    [
+        ([3, 99], "3 to 99"),
+        ([-1, 3], "-1 to 3"),
+        ([], "shape"),
+        ([[1, 2]], "shape"),
+        ([1.0, 2.0], "float64"),
+        (np.ones(23, bool), "flatnonzero"),
+        (["first"], "queries"),
+    ],
+)
+def test_queries_that_are_no_rows_are_refused(rng, queries, found):
+    with pytest.raises(ArgumentError, match="queries") as error:
+        context_sums(*data(rng, n=23), queries=queries)
+    assert "0 to 22" in str(error.value)
+    assert found in str(error.value)

@@ -22,6 +22,7 @@ from penchant.settings.attention_moments import (
 )
 from penchant.settings.attention_regression import AttentionRegression
 from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
+from penchant.settings.attention_sample import draw_sample, spectral_layer
 from penchant.theorems.attention_regression import (
     centred_inputs,
     check_assumptions,
@@ -33,6 +34,8 @@ from penchant.theorems.attention_regression import (
     noise_level,
     positive_definite,
 )
+from penchant.training.algorithm1 import train_attention
+from penchant.training.attention_sources import FullSample, Population
 from penchant.training.population import train_population
 from penchant.verdict import Outcome
 
@@ -111,7 +114,8 @@ def test_estimated_hypotheses_are_undecided_below_their_noise():
     assert few.slack < 0
     assert many.holds is True
     assert finite_moments(PROBLEM, samples=20).holds is None
-    assert "estimated from 100 samples" in positive_definite(PROBLEM, 100).detail
+    found = positive_definite(PROBLEM, 100)
+    assert (found.exactness, "from 100 samples" in found.detail) == ("estimated", True)
     assert f"good to a factor of 1 ± {2 * np.sqrt(3 / 100):.2g}" in positive_definite(PROBLEM, 100).detail
 
 
@@ -212,3 +216,21 @@ def test_the_nearest_minimum_of_a_layer_is_that_of_its_whitened_form(rng):
     found = reference.nearest(PROBLEM.unwhiten(jnp.asarray(whitened)), TwoSided())
     assert np.abs(found.whitened - balanced_point(PROBLEM, found.rotation)).max() < 1e-12
     assert isinstance(reference.problem, AttentionRegression)
+
+
+def test_runs_on_samples_are_judged_at_their_last_layer():
+    sample = draw_sample(PROBLEM, 400, np.random.default_rng(0))
+    prediction = pt.predict(PROBLEM, PreconditionedDescent())
+    run = train_attention(FullSample(sample), PreconditionedDescent(), spectral_layer(sample.estimated), steps=2)
+    verdict = pt.judge(prediction, run)  # without a truth of its own
+    assert verdict.outcome is Outcome.undecided
+    assert verdict.measured == pytest.approx(float(PROBLEM.excess(run.at())), rel=1e-12)
+    assert "floor" in verdict.detail
+    exact = train_attention(Population(PROBLEM), PreconditionedDescent(), spectral_layer(PROBLEM), steps=2)
+    assert pt.judge(prediction, exact).outcome is Outcome.confirmed
+    basis, sizes = eigenbasis(PROBLEM), np.asarray(PROBLEM.sizes)
+    saddle = PROBLEM.unwhiten(jnp.asarray(basis.plus * np.sqrt(2 * sizes) * [1.0, 1.0, 0.0]))
+    stuck = train_attention(Population(PROBLEM), PreconditionedDescent(), saddle, steps=2)
+    assert pt.judge(prediction, stuck).outcome is Outcome.refuted
+    with pytest.raises(ArgumentError, match="value"):
+        pt.judge(pt.predict(prescribed_spectrum(5, (0.05, 0.03, 0.01)), PreconditionedDescent()), run)

@@ -8,9 +8,8 @@ import numpy as np
 
 from ..errors import ArgumentError, DataFileError, ThresholdError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
-from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, step_warning
-from ..references.balanced_minima import nearest_minimum
-from ..settings.attention_geometry import TwoSided
+from ..optimisers.preconditioned import AdaptiveStep, DefaultStep, PreconditionedDescent, step_warning
+from ..settings.attention_balance import ScaleFreeBalance
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
 from ..settings.context_bias import loss_bias
@@ -18,20 +17,30 @@ from ..settings.context_sums import context_sums
 from ..settings.files import read_arrays
 from ..studies import own_attention
 from ..theorems.attention_advice import Advice, advise
-from ..theorems.attention_floor import Floor, judge_floor, predicted_floor, regular
-from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients
+from ..theorems.attention_floor import (
+    Floor,
+    judge_floor,
+    layer_scale,
+    predicted_floor,
+    regular,
+    scaled_floor,
+    start_gauge,
+)
+from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients, expected_rate
+from ..theorems.attention_trajectory import trajectory_moments
 from ..theorems.base import Hypothesis
 from ..training.algorithm1 import AttentionRun, train_attention
+from ..training.attention_sources import AbstractSource, FullSample
 from ..training.status import Status
 from ..training.trajectory import write_npz
-from .attention_options import NAME, refuse, rule_of, run_settings, source_of, start_of
+from .attention_options import NAME, key_norm_of, refuse, rule_of, run_settings, source_of, start_of
 from .attention_text import print_prediction, print_run
 from .options import check_writable, npz_name
 from .pages import write_page
 
 __all__ = ["predict", "print_prediction", "print_run", "train"]
 
-_COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit")
+_COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit", "layer_scale")
 
 
 def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
@@ -75,6 +84,7 @@ def _advice(advice: Advice, count: int, known: bool) -> dict[str, Any]:
         "checked_against": "covariance and planted of the file" if known else "the estimate",
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
         "holds": _holds(advice),
+        "rate": expected_rate(problem, PreconditionedDescent()),
         "geometries": [vars(option) for option in advice.options],
         "recommended": vars(advice.recommended) if advice.options else None,
         "floors": vars(advice.floors),
@@ -94,7 +104,7 @@ def _how(advice: Advice) -> str:
     if advice.scale.factor > 1:
         limit = f"--logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
         return f"train there with {limit}; the steps above are right at every scale"
-    return "train there in Python: pt.PreconditionedDescent(balance=pt.ScaleFreeBalance()) from a start (c U, V/c); c = 1 is the default"
+    return f"train there with --layer-scale {advice.scale.factor:.4g}; the steps above are right at every scale, and c = 1 is the default"
 
 
 def predict(options: Namespace) -> dict[str, Any]:
@@ -124,20 +134,24 @@ def train(options: Namespace) -> dict[str, Any]:
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     sample, truth = _sample(options)
-    rule, source, start = rule_of(options), source_of(options, sample), start_of(options, sample)
+    rule, source, start = rule_of(options, sample.estimated), source_of(options, sample), start_of(options, sample)
     steps = 200 if options.steps is None else options.steps
-    advice = advise(sample, truth, start)
+    limit = key_norm_of(options, sample.estimated)
+    top = float(np.sqrt((sample.estimated if truth is None else truth).sizes[0]))
+    norm = limit if limit is None or options.layer_scale is not None else min(limit, top)
+    advice = advise(sample, truth, start, trial_steps=0, key_norm=norm)
     run = train_attention(source, rule, start, steps=steps, truth=truth)
-    hypotheses = (*advice.hypotheses, _gradients(run, options.batch))
-    floor = _floor(options, sample, run)
+    moments = trajectory_moments(run, truth=truth, samples=sample.size)
+    hypotheses = (*advice.hypotheses, moments, _gradients(run, options.batch))
+    floor = _floor(options, sample, truth, rule, run)
     verdict = judge_floor(run, source, rule, floor, truth)
-    warnings = [*advice.warnings, *_step_warnings(sample, rule)]
-    shorter = _shorter(run, rule)
+    warnings = [*advice.warnings, *_step_warnings(sample, rule), *_loss_warnings(run, source)]
     content: dict[str, Any] = {
         "status": run.status.name,
-        "message": run.status.message if shorter is None else _divergence(rule, shorter),
+        "message": run.status.message if run.status is Status.out_of_steps else _divergence(run, rule),
         "steps": int(run.steps[-1]),
-        "safe_step": run.safe_step if shorter is None else shorter,
+        "safe_step": run.safe_step,
+        "step_used": _step_used(run, rule),
         "loss": float(run.loss[-1]),
         "gradient_norm": float(run.gradient_norm[-1]),
         "excess": None if truth is None else float(run.excess[-1]),
@@ -183,38 +197,61 @@ def _left_out(sample: AttentionSample, layer: AttentionLayer) -> dict[str, float
     return {"left_out_loss_above_noise": above, "finite_context_part": context}
 
 
-def _used(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> float:
-    """The step size of a run: for adaptive steps, that of its start."""
+def _loss_warnings(run: AttentionRun, source: AbstractSource) -> list[str]:
+    """A run may stay bounded and yet lose what it started with."""
+    if not isinstance(source, FullSample) or run.status is not Status.out_of_steps or run.loss[-1] <= run.loss[0]:
+        return []
+    return [
+        f"the loss of the sample rose from {run.loss[0]:.4g} to {run.loss[-1]:.4g}: this step is too long for it; "
+        "`--step-size adaptive` tries every step before it is kept"
+    ]
+
+
+def _step_used(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> str:
+    """The step size of a run, where it came from, and what the safeguard made of it."""
     if isinstance(rule, PlainDescent | LayerAdam):
-        return float(rule.step)
+        return f"{float(rule.step):.4g}, as given"
     assert isinstance(rule, PreconditionedDescent)
-    return run.safe_step if isinstance(rule.step, AdaptiveStep) else rule.step.constant(run.problem, rule.geometry)
+    factor = float(run.step_factor[-1])
+    if isinstance(rule.step, AdaptiveStep):
+        why = f" times {factor:.3g} at the end, as the objective of the sample rose with longer ones" * (factor < 1)
+        return f"adaptive, 1/(3|W|^2 + 2 s_1){why}"
+    size = rule.step.constant(run.problem, rule.geometry) * factor
+    if not isinstance(rule.step, DefaultStep):
+        return f"{size:.4g}, as given"
+    halvings = int(np.rint(-np.log2(factor)))
+    why = f", halved {halvings} times until the objective of the sample fell" * (halvings > 0)
+    return f"{size:.4g}: that of the population, 1/(4 s_1) over the geometry's stretch{why}"
 
 
-def _shorter(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> float | None:
-    """None, or for a run that broke off a step that it has not just failed with: at most half of it."""
-    return None if run.status is Status.out_of_steps else min(run.safe_step, _used(run, rule) / 2)
-
-
-def _divergence(rule: PreconditionedDescent | AbstractLayerRule, shorter: float) -> str:
-    if not isinstance(rule, PreconditionedDescent):
-        other = ", or no --optimiser"
-    else:
-        other = "" if isinstance(rule.step, AdaptiveStep) else ", or --step-size adaptive"
+def _divergence(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> str:
+    if run.status is Status.step_failed:
+        return "No step, however short, lowered the objective of the sample; the last layer is kept. Usual cause: a gradient that is not finite."
+    preconditioned = isinstance(rule, PreconditionedDescent)
+    other = "--step-size adaptive, which tries every step before it is kept" if preconditioned else "no --optimiser"
+    tried = f"--step-size {run.safe_step:.3g} (tried over as many steps), or " * bool(np.isfinite(run.safe_step))
     return (
         "The next step would have left every bounded region, so it was not taken; the last finite layer is kept. "
         "Steps from the sizes bound the curvature of the population: minibatches, heavy tails and few samples curve more. "
-        f"Fix: --step-size {shorter:.3g} or less{other}."
+        f"Fix: {tried}{other}."
     )
 
 
-def _floor(options: Namespace, sample: AttentionSample, run: AttentionRun) -> Floor:
-    """The law of this run, in the gauge asked for, or in that of the nearest minimum where the start has none."""
-    problem = sample.estimated
-    if options.logit_limit is not None:
-        return Floor("none: the laws are those of balanced minima, without --logit-limit", None)
+def _floor(
+    options: Namespace,
+    sample: AttentionSample,
+    truth: AttentionRegression | None,
+    rule: PreconditionedDescent | AbstractLayerRule,
+    run: AttentionRun,
+) -> Floor:
+    """The law of this run: at the scale where it ended, or in its gauge, by name or that of the nearest minimum."""
+    problem = sample.estimated if truth is None else truth
+    within = options.batch if options.keys != "full" else None
+    if isinstance(rule, PreconditionedDescent) and isinstance(rule.balance, ScaleFreeBalance):
+        return scaled_floor(problem, sample.size, layer_scale(problem, run.at()), within)
     gauge: str | np.ndarray = options.gauge or "identity"
     if options.start != "zeros" and regular(problem):
-        gauge = nearest_minimum(problem, np.asarray(problem.whiten(run.at())), TwoSided()).rotation
-    within = options.batch if options.keys != "full" else None
+        gauge = start_gauge(problem, run.at())
+    elif gauge == "identity" and truth is not None and regular(problem):  # its signs are those of the estimate
+        gauge = start_gauge(problem, spectral_layer(sample.estimated))
     return predicted_floor(problem, sample.size, gauge, within)

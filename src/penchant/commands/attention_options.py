@@ -7,14 +7,17 @@ import numpy as np
 from ..errors import ArgumentError
 from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent
-from ..settings.attention_regression import AttentionLayer
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
 from ..settings.files import read_arrays
 from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin", "risk_level")
-_STEPS = {"default": "1/(4 s_1), over the geometry's stretch", "adaptive": "adaptive"}
+_STEPS = {
+    "default": "1/(4 s_1) over the geometry's stretch, halved until the objective of the sample falls",
+    "adaptive": "adaptive",
+}
 _SMALL = 1e-3  # standard deviation of the start 'small'
 
 
@@ -42,29 +45,47 @@ def _default_step(options: Namespace) -> str:
     return "default" if options.start == "zeros" and options.batch is None else "adaptive"
 
 
-def rule_of(options: Namespace) -> PreconditionedDescent | AbstractLayerRule:
+def rule_of(options: Namespace, problem: AttentionRegression) -> PreconditionedDescent | AbstractLayerRule:
     """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
     name, size = options.optimiser, options.step_size
     if size not in (None, "adaptive") and not 0 < size < np.inf:
         raise ArgumentError("--step-size", "penchant", "positive and finite, or 'adaptive'", size)
     if name is None:
         step = _default_step(options) if size is None else size
-        return PreconditionedDescent(options.geometry or "two_sided", step, logit_limit=options.logit_limit)
+        if options.layer_scale is not None and not 0 < options.layer_scale < np.inf:
+            raise ArgumentError("--layer-scale", "penchant", "positive and finite", options.layer_scale)
+        # at another scale the regulariser must not see it, and V must not grow: a sample's loss drifts along the scale
+        return PreconditionedDescent(options.geometry or "two_sided", step, logit_limit=key_norm_of(options, problem))
     if name not in ("gd", "adam"):
         raise ArgumentError("--optimiser", "penchant", f"gd, adam or left out with --setting {NAME}", name)
     if options.geometry is not None:
         raise ArgumentError("--geometry", "penchant", f"left out with --optimiser {name}", options.geometry)
-    if options.logit_limit is not None:
-        raise ArgumentError("--logit-limit", "penchant", f"left out with --optimiser {name}", options.logit_limit)
+    for flag, given in (("--logit-limit", options.logit_limit), ("--layer-scale", options.layer_scale)):
+        if given is not None:
+            raise ArgumentError(flag, "penchant", f"left out with --optimiser {name}", given)
     if size in (None, "adaptive"):
         raise ArgumentError("--step-size", "penchant", f"a number with --optimiser {name}", size or "nothing")
     return PlainDescent(size) if name == "gd" else LayerAdam(size)
 
 
 def start_of(options: Namespace, sample: AttentionSample) -> AttentionLayer:
-    """The spectral start, a random one ('small'), or U and V of a file."""
+    """The spectral start, a random one ('small'), or U and V of a file; with --layer-scale c as (c U, V/c)."""
+    layer, factor = _start_of(options, sample), options.layer_scale
+    return layer if factor is None else AttentionLayer(factor * layer.value, layer.key_query / factor)
+
+
+def key_norm_of(options: Namespace, problem: AttentionRegression) -> float | None:
+    """The largest |V|, whitened, that the scale asked for allows; None at the balanced one."""
+    limit, factor = options.logit_limit, options.layer_scale
+    if factor is None:
+        return limit
+    norm = float(np.sqrt(problem.sizes[0])) / factor
+    return norm if limit is None else min(norm, limit)
+
+
+def _start_of(options: Namespace, sample: AttentionSample) -> AttentionLayer:
     if options.scale is not None and options.start != "small":
-        fix = "it is the standard deviation of --start small; `--logit-limit` sets the scale c of (c U, V/c)"
+        fix = "it is the standard deviation of --start small; `--layer-scale` and `--logit-limit` set the scale c of (c U, V/c)"
         raise ArgumentError("--scale", "penchant", "left out unless --start small", options.scale, fix)
     if options.start == "zeros":  # the default of the command line; zeros are a critical point
         return spectral_layer(sample.estimated, options.gauge or "identity")
@@ -103,6 +124,7 @@ def run_settings(options: Namespace, steps: int) -> dict[str, object]:
         "keys": "all samples" if options.batch is None else options.keys or "batch",
         "ridge": options.ridge or 0.0,
         "logit limit": options.logit_limit or "none",
+        "layer scale c": options.layer_scale or 1.0,
         "steps": steps,
         "seed": options.seed,
     }

@@ -26,11 +26,11 @@ def print_prediction(content: dict[str, Any]) -> None:
         chosen = "  <- recommended" if option == content["recommended"] else ""
         pace = option["steps_per_decade"]
         text = f"{pace:.3g} steps" if pace >= 1 else "less than one step"
-        print(f"train with {option['geometry']}, step {option['step']:.4g}: {text} per factor 10{chosen}")
-    if not content["geometries"]:
         print(
-            "train with  no recommendation: A has a kernel (A2 fails), so no geometry has a geometric rate; `--step-size adaptive` is safe in any"
+            f"train with {option['geometry']}, step {option['step']:.4g}{_trial(option)}: {text} per factor 10{chosen}"
         )
+    if not content["geometries"]:
+        print(f"train with any geometry: A has a kernel (A2 fails), and none is recommended; {content['rate']}")
     scale = content["scale"]
     gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
     bound = " that keeps A3" if scale["key_norm"] < 0.25 else ""
@@ -47,11 +47,22 @@ def print_prediction(content: dict[str, Any]) -> None:
         print(f"saved      {content['saved']}")
 
 
+def _trial(option: dict[str, Any]) -> str:
+    """Whether the step is that of the population, and what trying it on the sample made of it."""
+    if option["halvings"] is None:
+        return " (population; not tried on the sample)"
+    halved = f"halved {option['halvings']} times, as the sample curves more than the population; " * bool(
+        option["halvings"]
+    )
+    return f" ({halved}tried on the sample)"
+
+
 def print_run(content: dict[str, Any]) -> None:
     print(f"status     {content['status']}: {content['message']}")
     print(
         f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
     )
+    print(f"step       {content['step_used']}")
     print(
         f"excess     {number(content['excess'])}; predicted {number(content['predicted_excess'])} by {content['predicted_law']}"
     )

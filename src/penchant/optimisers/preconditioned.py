@@ -60,7 +60,10 @@ class FixedStep(AbstractAttentionStep):
 
 
 class DefaultStep(AbstractAttentionStep):
-    """1/(4 s_1), divided by what the geometry can stretch: half the stability limit near the minima."""
+    """1/(4 s_1), divided by what the geometry can stretch: half the population's stability limit near the minima.
+
+    Training on all samples halves it where their objective does not fall.
+    """
 
     def constant(self, problem, geometry):
         return float(1 / (4 * problem.sizes[0] * geometry.stretch(problem.spread[-1])))
@@ -84,7 +87,10 @@ class TheoryStep(AbstractAttentionStep):
 
 
 class AdaptiveStep(AbstractAttentionStep):
-    """1/(3|W|^2 + 2 s_1) at every iterate, an upper bound of the curvature there: safe from any start."""
+    """1/(3|W|^2 + 2 s_1) at every iterate, an upper bound of the population's curvature there: safe from any start.
+
+    Samples may curve more; training on one shortens the step where its objective does not fall.
+    """
 
     def constant(self, problem, geometry):
         return float("nan")
@@ -109,7 +115,7 @@ class PreconditionedDescent(eqx.Module):
 
     **Arguments:** `geometry`, "two_sided", "left" or "euclidean"; `step`, a number or one of "default", "optimal", "theory",
     "adaptive"; `balance`, the regulariser (`Balance()`, `ScaleFreeBalance()` or `Unregularised()`); `logit_limit`, the largest
-    operator norm of the whitened V: after each step, scale is moved from V to U until it holds. With a limit the default
+    operator norm of the whitened V: on a sample before the first step, and after each one, scale is moved from V to U until it holds. With a limit the default
     regulariser is the scale-free one, as the other would undo what the limit does. Steps with the scale-free one are those of
     the balanced layer, carried to the scale c of (c U, V/c): the same steps are stable at every c.
     """
@@ -135,7 +141,7 @@ class PreconditionedDescent(eqx.Module):
 
 
 def safe_step(problem: AttentionRegression, geometry: AbstractGeometry, whitened: Float[Array, "rows d"]) -> float:
-    """1/(3|W|^2 + 2 s_1), divided by the stretch of the geometry: below the inverse curvature at W."""
+    """1/(3|W|^2 + 2 s_1), divided by the stretch of the geometry: below the inverse curvature of the population at W."""
     return float(AdaptiveStep().resolve(problem, geometry).size(whitened))
 
 

@@ -99,14 +99,17 @@ def visible_failures(sample: AttentionSample) -> tuple[str, ...]:
     return tuple(found)
 
 
-def unreliable(sample: AttentionSample) -> tuple[str, ...]:
-    """What makes first-order predictions from a sample doubtful: noise that cannot be estimated, a size below its noise, few samples."""
-    problem, found = sample.estimated, []
+def unreliable(sample: AttentionSample, truth: AttentionRegression | None = None) -> tuple[str, ...]:
+    """What makes first-order predictions from a sample doubtful: noise that cannot be estimated, a size below its noise, few samples.
+
+    With the `truth` sizes and noise are known, and only the number of samples can be too small.
+    """
+    problem, found = sample.estimated if truth is None else truth, []
     smallest, level = float(problem.sizes[-1]), noise_level(problem, sample.size)
     n, d = sample.inputs.shape
-    if n <= d:
+    if n <= d and truth is None:
         found.append(f"n = {n} <= d = {d}: the noise of the targets cannot be estimated and is taken as 0")
-    if smallest <= level:
+    if truth is None and smallest <= level:
         found.append(f"the smallest size {smallest:.3g} is below its noise level {level:.3g}: it may be 0")
     if smallest > 0 and 1 / (n * smallest) > UNRELIABLE:
         found.append(f"1/(n s_d) = {1 / (n * smallest):.2g}: first-order theory in 1/n is unreliable")

@@ -63,7 +63,7 @@ def context_sums(
     """
     inputs, targets, value, key_query = (jnp.asarray(array) for array in (inputs, targets, value, key_query))
     _check(inputs, targets, value, key_query, form, blocks, include_self)
-    rows = jnp.arange(inputs.shape[0]) if queries is None else jnp.asarray(queries)
+    rows = jnp.arange(inputs.shape[0]) if queries is None else _rows(queries, inputs.shape[0])
     arrays = (inputs, targets, value, key_query, rows)
     accelerated = jax.default_backend() == "gpu"
     with jax.default_matmul_precision("highest"):  # an accelerator would round float32 products to eleven bits
@@ -92,6 +92,23 @@ def _check(x: Array, y: Array, u: Array, v: Array, form: str, blocks: tuple[int,
         raise ArgumentError("include_self", "context_sums", "True in the fused form", "False", "use form='two_pass'")
     if not include_self and n < 2:
         raise ArgumentError("include_self", "context_sums", "True for a single row", "False: there would be no key")
+
+
+def _rows(queries: Any, n: int) -> Array:
+    """Rows that ask, as indices: an index beyond the last would silently read the last one."""
+    required = f"a list of at least one row index from 0 to {n - 1}"
+    try:
+        rows = jnp.asarray(queries)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError("queries", "context_sums", required, f"{type(queries).__name__} ({error})") from None
+    if rows.ndim != 1 or rows.shape[0] == 0:
+        raise ArgumentError("queries", "context_sums", required, f"shape {rows.shape}")
+    if not jnp.issubdtype(rows.dtype, jnp.integer):
+        fix = "`np.flatnonzero(mask)` for a mask" if rows.dtype == bool else ""
+        raise ArgumentError("queries", "context_sums", required, f"entries of type {rows.dtype}", fix)
+    if not isinstance(rows, jax.core.Tracer) and not (int(rows.min()) >= 0 and int(rows.max()) < n):
+        raise ArgumentError("queries", "context_sums", required, f"{int(rows.min())} to {int(rows.max())}")
+    return rows
 
 
 @partial(jax.jit, static_argnames=("include_self",))

@@ -8,11 +8,13 @@ import numpy as np
 from ..errors import ThresholdError
 from ..optimisers.layer_rules import AbstractLayerRule
 from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, safe_step
-from ..settings.attention_balance import Unregularised
+from ..references.balanced_minima import nearest_minimum
+from ..settings.attention_balance import ScaleFreeBalance, Unregularised
 from ..settings.attention_curvature import split_gradient
-from ..settings.attention_regression import AttentionRegression
+from ..settings.attention_geometry import TwoSided
+from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import UNRELIABLE
-from ..settings.context_bias import oracle_shift, sample_floor
+from ..settings.context_bias import oracle_shift, sample_floor, scaled
 from ..training.algorithm1 import AttentionRun, total_gradient
 from ..training.attention_sources import AbstractSource, FullSample
 from ..training.status import Status
@@ -54,6 +56,28 @@ def predicted_floor(
     return Floor(law, spread + bias, bias)
 
 
+def scaled_floor(problem: AttentionRegression, count: int, factor: float, within: int | None = None) -> Floor:
+    """v/n at the minima of scale c = `factor`, where regulariser and steps do not see c; b_2 is known at c = 1 only."""
+    law = f"v/n at the scale c = {factor:.3g}"
+    if within is not None:
+        return Floor(f"{law} + b_2/B^2, of which b_2 is known at c = 1 only", None)
+    try:
+        return Floor(law, sample_floor(problem, factor) / count)
+    except ThresholdError:
+        return Floor(law, None)
+
+
+def layer_scale(problem: AttentionRegression, layer: AttentionLayer) -> float:
+    """The c of a layer (c U, V/c): that which makes both whitened norms equal when it is undone."""
+    whitened = problem.whiten(layer)
+    return float(ScaleFreeBalance().scale(whitened[: problem.outputs], whitened[problem.outputs :]))
+
+
+def start_gauge(problem: AttentionRegression, layer: AttentionLayer) -> np.ndarray:
+    """The rotation of the minimum nearest to a layer."""
+    return nearest_minimum(problem, np.asarray(problem.whiten(layer)), TwoSided()).rotation
+
+
 def unsettled(
     run: AttentionRun, source: AbstractSource, rule: PreconditionedDescent | AbstractLayerRule, floor: float
 ) -> str:
@@ -68,10 +92,21 @@ def unsettled(
 def _still_descending(run: AttentionRun, source: AbstractSource, rule: Any, floor: float) -> str:
     """The gradient across the minima, over the least curvature 2 s_d, bounds the way that is left; |W| = sqrt(2 s_1) makes it an excess."""
     balance = rule.balance if isinstance(rule, PreconditionedDescent) else Unregularised()
-    sizes, whitened = np.asarray(run.problem.sizes), np.asarray(run.problem.whiten(run.at()))
-    normal = split_gradient(whitened, np.asarray(total_gradient(source, run.at(), balance)))[1]
+    problem, m = run.problem, run.problem.outputs
+    sizes, whitened = np.asarray(problem.sizes), problem.whiten(run.at())
+    scale = balance.scale(whitened[:m], whitened[m:])  # 1 unless the regulariser is blind to it
+    level = np.asarray(scaled(whitened, m, 1 / scale))
+    gradient = np.asarray(scaled(total_gradient(source, run.at(), balance), m, scale))
+    if isinstance(balance, ScaleFreeBalance):
+        gradient = _without(gradient, np.concatenate([level[:m], -level[m:]]))  # c itself changes no excess
+    normal = split_gradient(level, gradient)[1]
     left = 2 * sizes[0] * (normal / (2 * sizes[-1])) ** 2 if sizes[-1] > 0 else np.inf
     return f"the gradient leaves room for {left:.2g} of excess" if not left <= _SETTLED * floor else ""
+
+
+def _without(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """The part of an array that is orthogonal to a direction."""
+    return vector - direction * np.sum(vector * direction) / np.sum(direction**2)
 
 
 def _still_fluctuating(run: AttentionRun, rule: Any, floor: float) -> str:

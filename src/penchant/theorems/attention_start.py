@@ -81,7 +81,7 @@ def near_estimated_minima(sample: AttentionSample, layer: AttentionLayer) -> Hyp
     slack = least - found.distance - error
     holds = True if slack >= 0 else False if found.distance - error > most else None
     detail = (
-        f"estimated from {count} samples: r_0 = sqrt(4 s_d/5), at least {least:.3g} within the noise of s_d, minus the two_sided distance "
+        f"from {count} samples: r_0 = sqrt(4 s_d/5), at least {least:.3g} within the noise of s_d, minus the two_sided distance "
         f"{found.distance:.3g} to the estimated minima, minus their own error {error:.3g} (95 % of draws from the estimate)"
     )
-    return Hypothesis("initialisation", holds, slack, f"component det R = {found.component:+d}", detail)
+    return Hypothesis("initialisation", holds, slack, f"component det R = {found.component:+d}", detail, "estimated")

@@ -24,7 +24,8 @@ COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these
 class Hypothesis(eqx.Module):
     """A computable condition: `slack` >= 0 where it holds (in the units of the condition), the worst `offender`, and what it says.
 
-    `exactness`, where it is stated, is exact, numerical (up to a tolerance), sampled or not checkable; `evidence` an array that proves it.
+    `exactness`, where it is stated, is exact, numerical (up to a tolerance), estimated (from a sample of data), sampled or not checkable;
+    `evidence` an array that proves it.
     """
 
     name: str

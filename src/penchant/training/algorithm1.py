@@ -1,10 +1,11 @@
 """Training of attention layers: structure-aware preconditioned descent from a spectral start (Algorithm 1), and its baselines.
 
 A run is one compiled loop. It never raises because of what the numbers do: a step that would leave every bounded region is not
-taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`.
+taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`. On samples
+the steps "default" and "adaptive" are halved until the objective of the sample falls; a number is taken as it is.
 """
 
-from functools import partial
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -14,20 +15,22 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, AssumptionError, DivergenceError, warn
-from ..optimisers.layer_rules import AbstractLayerRule
-from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step, step_warning
-from ..settings.attention_balance import AbstractBalance, Balance, Unregularised, limit_logits
-from ..settings.attention_geometry import AbstractGeometry, Euclidean
+from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.preconditioned import PreconditionedDescent, safe_step, step_warning
+from ..settings.attention_balance import AbstractBalance, Balance
+from ..settings.attention_geometry import Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer, unreliable, visible_failures
-from ..settings.context_bias import scaled
+from .attention_loop import State, scan, whitened_gradient
+from .attention_rule import StructuredRule, bind, safeguarded
 from .attention_run import AbstractAttentionRun
 from .attention_sources import AbstractSource, FullSample, Minibatch
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import settings_of
 
-LARGEST = 1e6  # a whitened norm beyond which a run is lost: gradients grow with its cube
+_LOST = (Status.diverging_step, Status.not_finite)
+_HALVINGS = 40  # tried after a divergence
 
 
 class AttentionRun(AbstractAttentionRun):
@@ -35,16 +38,18 @@ class AttentionRun(AbstractAttentionRun):
 
     `excess` is the population's and needs the truth, as does `deviation` = |used gradient - population gradient| (whitened, no
     regulariser); both are not a number without it. `gradient_norm` is that of the loss alone, whitened by `problem`.
+    `step_factor` is what the safeguard has made of the step of the rule: 1 unless it was too long for the sample.
     """
 
     FORMAT = "penchant attention run 1"
-    SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation")
+    SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
 
     value: np.ndarray
     key_query: np.ndarray
     loss: np.ndarray
     gradient_norm: np.ndarray
     deviation: np.ndarray
+    step_factor: np.ndarray
 
     def at(self, record: int = -1) -> AttentionLayer:
         """U and V at a record (the last one by default)."""
@@ -70,48 +75,6 @@ class AttentionRun(AbstractAttentionRun):
         """First recorded step whose excess is at most `level`; None if there is none."""
         found = np.flatnonzero(self.excess <= level)
         return int(self.steps[found[0]]) if len(found) else None
-
-
-class _Structured(AbstractLayerRule):
-    """A `PreconditionedDescent` bound to a problem: its covariance preconditions, and its balance is added to the gradient."""
-
-    problem: AttentionRegression
-    resolved: ResolvedStep
-    geometry: AbstractGeometry
-    balance: AbstractBalance
-    logit_limit: Float[Array, ""] | None
-
-    def init(self, layer):
-        return ()
-
-    def size(self, whitened: Float[Array, "rows d"]) -> Array:
-        """The step size, at the scale at which steps are measured."""
-        m = self.problem.outputs
-        scale = self.balance.scale(whitened[:m], whitened[m:])
-        return self.resolved.size(scaled(whitened, m, 1 / scale))
-
-    def update(self, gradient, memory, layer):
-        problem, m = self.problem, self.problem.outputs
-        whitened = problem.whiten(layer)
-        upper, lower = self.balance.gradient(whitened[:m], whitened[m:])
-        total = AttentionLayer(
-            gradient.value + upper @ problem.root, gradient.key_query + problem.root @ lower.T @ problem.root
-        )
-        direction = self.geometry.precondition(total, problem.covariance)
-        scale, size = self.balance.scale(whitened[:m], whitened[m:]), self.size(whitened)
-        change = AttentionLayer(-size * scale**2 * direction.value, -size / scale**2 * direction.key_query)
-        if self.logit_limit is None:
-            return change, memory
-        moved = problem.whiten(jax.tree.map(jnp.add, layer, change))
-        limited = problem.unwhiten(jnp.concatenate(limit_logits(moved[:m], moved[m:], self.logit_limit)))
-        return jax.tree.map(jnp.subtract, limited, layer), memory
-
-
-def _bind(rule: PreconditionedDescent | AbstractLayerRule, problem: AttentionRegression) -> AbstractLayerRule:
-    if isinstance(rule, AbstractLayerRule):
-        return rule
-    limit = None if rule.logit_limit is None else jnp.asarray(rule.logit_limit)
-    return _Structured(problem, rule.step.resolve(problem, rule.geometry), rule.geometry, rule.balance, limit)
 
 
 def train_attention(
@@ -143,95 +106,74 @@ def train_attention(
     if not isinstance(rule, PreconditionedDescent | AbstractLayerRule):
         raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    bound = _bind(rule, problem)
-    state, records = _scan(source, bound, truth, start, source.draws(int(steps) + 1), schedule)
-    geometry = rule.geometry if isinstance(rule, PreconditionedDescent) else Euclidean()
-    safe = safe_step(problem, geometry, problem.whiten(start))
-    header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": int(steps)}
-    run = _collect(problem, records, state, safe, header)
-    if throw and run.status in (Status.diverging_step, Status.not_finite):
+    run = _run(source, rule, start, int(steps), schedule, truth)
+    if run.status not in _LOST:
+        return run
+    run = _with_tried_step(source, rule, start, int(steps), schedule, run)
+    if throw:
         source.require(run.at())
-        size = float(bound.size(problem.whiten(run.at()))) if isinstance(bound, _Structured) else np.nan
-        raise DivergenceError(size, safe, int(run.steps[-1]), run.at())
+        raise DivergenceError(_last_size(rule, run), run.safe_step, int(run.steps[-1]), run.at())
     return run
 
 
-class _State(eqx.Module):
-    """A run between two steps; `observed` says that `loss` and `gradient` are those of `layer`."""
-
-    layer: AttentionLayer
-    memory: Any
-    taken: Array
-    status: Array
-    loss: Array
-    gradient: AttentionLayer
-    observed: Array
-
-
-def _whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) -> Array:
-    """A gradient by U and V as one by W."""
-    back = problem.inverse_root
-    return jnp.concatenate([gradient.value @ back, (back @ gradient.key_query @ back).T])
-
-
-@eqx.filter_jit
-def _scan(
+def _run(
     source: AbstractSource,
-    rule: AbstractLayerRule,
-    truth: AttentionRegression | None,
+    rule: PreconditionedDescent | AbstractLayerRule,
     start: AttentionLayer,
-    draws: Any,
+    steps: int,
     schedule: Array,
-) -> tuple[_State, dict[str, Array]]:
-    """One while loop between records, whose last turn only looks: the evaluation, which is most of the program, is compiled once."""
-
-    def move(state: _State) -> _State:
-        change, memory = rule.update(state.gradient, state.memory, state.layer)
-        layer = jax.tree.map(jnp.add, state.layer, change)
-        size = jnp.linalg.norm(source.problem.whiten(layer))
-        ending = jnp.where(jnp.isfinite(size), int(Status.diverging_step), int(Status.not_finite))
-        rest = (state.loss, state.gradient, state.observed)
-        moved = _State(layer, memory, state.taken + 1, state.status, *rest)
-        refused = _State(state.layer, state.memory, state.taken, ending.astype(state.status.dtype), *rest)
-        return jax.tree.map(lambda new, old: jnp.where(size <= LARGEST, new, old), moved, refused)
-
-    def turn(until: Array, state: _State) -> _State:
-        loss, gradient = source.evaluate(state.layer, jax.tree.map(lambda leaf: leaf[state.taken], draws))
-        last = (state.taken >= until) | (state.status != Status.running)
-        seen = _State(state.layer, state.memory, state.taken, state.status, loss, gradient, last)
-        return jax.lax.cond(last, lambda: seen, lambda: move(seen))
-
-    def stretch(state: _State, until: Array) -> tuple[_State, dict[str, Array]]:
-        state = eqx.tree_at(lambda one: one.observed, state, jnp.zeros((), bool))
-        state = jax.lax.while_loop(lambda one: ~one.observed, partial(turn, until), state)
-        return state, _record(source.problem, truth, state)
-
-    zero, count = jnp.zeros(()), jnp.zeros((), schedule.dtype)
-    nothing = jax.tree.map(jnp.zeros_like, start)
-    status = jnp.asarray(int(Status.running), jnp.int32)
-    begin = _State(start, rule.init(start), count, status, zero, nothing, jnp.zeros((), bool))
-    return jax.lax.scan(stretch, begin, schedule)
+    truth: AttentionRegression | None,
+) -> AttentionRun:
+    problem, bound = source.problem, bind(rule, source.problem)
+    first = bound.limited(start) if isinstance(bound, StructuredRule) else start
+    state, records = scan(source, bound, truth, first, source.draws(steps + 1), schedule, safeguarded(rule, source))
+    geometry = rule.geometry if isinstance(rule, PreconditionedDescent) else Euclidean()
+    safe = safe_step(problem, geometry, problem.whiten(start))
+    header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": steps}
+    return _collect(problem, records, state, safe, header)
 
 
-def _record(problem: AttentionRegression, truth: AttentionRegression | None, state: _State) -> dict[str, Array]:
-    excess = deviation = jnp.full((), jnp.nan)
-    if truth is not None:
-        excess = truth.excess(state.layer)
-        exact = truth.whitened_gradient(truth.whiten(state.layer), Unregularised())
-        deviation = jnp.linalg.norm(_whitened_gradient(truth, state.gradient) - exact)
-    return {
-        "steps": state.taken,
-        "value": state.layer.value,
-        "key_query": state.layer.key_query,
-        "loss": state.loss,
-        "gradient_norm": jnp.linalg.norm(_whitened_gradient(problem, state.gradient)),
-        "excess": excess,
-        "deviation": deviation,
-    }
+def _last_size(rule: PreconditionedDescent | AbstractLayerRule, run: AttentionRun) -> float:
+    """The step size at the last layer of a run."""
+    bound = bind(rule, run.problem)
+    if isinstance(bound, StructuredRule):
+        return float(run.step_factor[-1] * bound.size(run.problem.whiten(run.at())))
+    return float(rule.step) if isinstance(rule, PlainDescent | LayerAdam) else np.nan
+
+
+def _with_tried_step(
+    source: AbstractSource,
+    rule: PreconditionedDescent | AbstractLayerRule,
+    start: AttentionLayer,
+    steps: int,
+    schedule: Array,
+    lost: AttentionRun,
+) -> AttentionRun:
+    """On a sample no formula says which step is safe: halve the step that failed until a run of the same length stays."""
+    known = isinstance(rule, PreconditionedDescent | PlainDescent | LayerAdam)  # rules with a step size
+    if not isinstance(source, FullSample | Minibatch) or not known:
+        return lost
+    size, found = _last_size(rule, lost), np.nan
+    for halvings in range(1, _HALVINGS):
+        shorter = float(f"{size / 2**halvings:.3g}")  # as it will be printed: what is advised is what was tried
+        run = _run(source, _with_step(rule, shorter), start, steps, schedule, None)
+        rise = 2.0 if isinstance(source, Minibatch) else 1.0  # losses of two batches differ
+        if run.status is Status.out_of_steps and run.loss[-1] <= rise * run.loss[0]:
+            found = shorter
+            break
+    return dataclasses.replace(lost, safe_step=found)
+
+
+def _with_step(
+    rule: PreconditionedDescent | AbstractLayerRule, size: float
+) -> PreconditionedDescent | AbstractLayerRule:
+    if isinstance(rule, PreconditionedDescent):
+        return PreconditionedDescent(rule.geometry, size, rule.balance, rule.logit_limit)
+    return eqx.tree_at(lambda one: one.step, rule, jnp.asarray(size))
 
 
 def _collect(
-    problem: AttentionRegression, records: dict[str, Array], state: _State, safe: float, header: dict
+    problem: AttentionRegression, records: dict[str, Array], state: State, safe: float, header: dict
 ) -> AttentionRun:
     taken = np.asarray(records["steps"])
     kept = np.append(True, np.diff(taken) > 0)  # a run that has ended repeats its last record
@@ -249,7 +191,7 @@ def total_gradient(
     draw = jax.tree.map(lambda leaf: leaf[0], source.draws(1))
     whitened, m = source.problem.whiten(layer), source.problem.outputs
     extra = jnp.concatenate(rule.gradient(whitened[:m], whitened[m:]))
-    return _whitened_gradient(source.problem, source.evaluate(layer, draw)[1]) + extra
+    return whitened_gradient(source.problem, source.evaluate(layer, draw)[1]) + extra
 
 
 def algorithm1(

@@ -16,7 +16,8 @@ from .trajectory import write_npz
 class AbstractAttentionRun(eqx.Module):
     """R records of one run: `steps` taken and the population's `excess` L - L* at each.
 
-    A run that diverged ends with its last finite state; `safe_step` is the step that would have been safe at the start.
+    A run that diverged ends with its last finite state; `safe_step` is the step that the population would have allowed at the
+    start. On a sample that diverged it is one that was tried over the same number of steps (not a number: none was found).
     """
 
     FORMAT: ClassVar[str]
