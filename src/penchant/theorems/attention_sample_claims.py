@@ -26,7 +26,7 @@ COUNTS = (200, 800, 3200)
 ORACLE_COUNTS = (200, 400, 800, 1600, 3200)
 
 
-def _draw(problem: AttentionRegression, count: int, sets: int, seed: int) -> list[AttentionSample]:
+def _draw(problem: AttentionRegression, count: int, sets: int, seed: int | list[int]) -> list[AttentionSample]:
     rng = np.random.default_rng(seed)
     return [draw_sample(problem, count, rng) for _ in range(sets)]
 
@@ -105,14 +105,14 @@ def oracle_floor(planted: bool) -> Verdict:
 
 
 @cache
-def fixed_data_floor(sizes: tuple[float, ...], count: int, sets: int, steps: int) -> Estimate:
+def fixed_data_floor(sizes: tuple[float, ...], count: int, sets: int, steps: int, seed: int = 0) -> Estimate:
     """n times the excess after spectral start and `steps` default steps on all samples, noise-free targets."""
     problem = prescribed_spectrum(4, sizes, 5.0, 11)
     rule = PreconditionedDescent()
     train = lambda sample: train_attention(  # Algorithm 1 without its warning: these sizes are beyond A3 on purpose
         FullSample(sample), rule, spectral_layer(sample.estimated), steps=steps, recorder=At(()), truth=problem
     )
-    runs = [train(sample) for sample in _draw(problem, count, sets, 1000 + count)]
+    runs = [train(sample) for sample in _draw(problem, count, sets, [1000 + count, seed])]
     values = count * np.array([float(run.excess[-1]) for run in runs])
     return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(sets)))
 
