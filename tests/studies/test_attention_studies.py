@@ -24,7 +24,7 @@ from penchant.studies.attention_floors import (
 from penchant.studies.attention_grid import flipped, grid, grid_figure, grid_table, perturbed_start, two_terms
 from penchant.studies.attention_regression import _sign_choices
 from penchant.studies.attention_scaling import WORDS, _Floors
-from penchant.studies.attention_time_scales import split_gradient
+from penchant.studies.attention_time_scales import OTHER, split_gradient
 from penchant.studies.base import Figure, Line, plain, save
 from penchant.studies.catalogue import STUDIES
 from penchant.theorems.attention_context_claims import bias_along
@@ -50,6 +50,12 @@ def test_a_study_says_what_is_known(tmp_path, name):
     save(study, result, tmp_path, seed=0, full=False, seconds=1.0)
     assert [finding.verdict.outcome.value for finding in result.findings] == KNOWN[name]
     assert render(tmp_path).read_text().count("<svg") == len(result.figures)
+    if name == "attention-time-scales":
+        known = {row[1]: row for row in result.tables[0].rows if row[0] == OTHER}
+        assert [float(known[step][2]) for step in (0, 5)] == pytest.approx([2.41e-3, 2.23e-5], rel=5e-3)
+        assert float(known[4000][4]) == pytest.approx(1.74, abs=0.01)
+        assert float(known[4000][5]) == pytest.approx(1.69e-4, rel=5e-3)
+        assert 10 in known
     saved = json.loads((tmp_path / name / "study.json").read_text())
     assert [table["title"] for table in saved["tables"]] == [table.title for table in result.tables]
 
