@@ -6,11 +6,13 @@ import pytest
 from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, PenchantWarning
+from penchant.references import weighted_procrustes
 from penchant.references.balanced_minima import BalancedMinima, component_distance, nearest_minimum
+from penchant.references.weighted_procrustes import Procrustes, descend, polar
 from penchant.settings.attention_curvature import balanced_point
 from penchant.settings.attention_geometry import Euclidean, Left, TwoSided, layer_distance
-from penchant.settings.attention_regression_generators import prescribed_spectrum
+from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 
@@ -21,15 +23,15 @@ def perturbed(problem, rng, size):
     return balanced_point(problem, rotation) + size * rng.standard_normal((rows, d))
 
 
-def distance_by_search(problem, whitened, geometry, rng):
-    """The least distance over rotation vectors, both components, 30 starts each: an independent solver."""
+def distance_by_search(problem, whitened, geometry, rng, starts=30):
+    """The least distance over rotation vectors, both components, many starts each: an independent solver."""
     stacked, best = balanced_point(problem), np.inf
     weight = np.asarray(problem.inverse_root) if isinstance(geometry, Left) else np.eye(3)
     for mirror in (np.eye(3), np.diag([1.0, 1.0, -1.0])):
         far = lambda v, mirror=mirror: float(
             np.sum(((whitened - stacked @ (Rotation.from_rotvec(v).as_matrix() @ mirror)) @ weight) ** 2)
         )
-        found = [minimize(far, rng.standard_normal(3), method="BFGS", options={"gtol": 1e-12}) for _ in range(30)]
+        found = [minimize(far, rng.standard_normal(3), method="BFGS", options={"gtol": 1e-12}) for _ in range(starts)]
         best = min(best, *(np.sqrt(one.fun) for one in found))
     return best
 
@@ -57,6 +59,65 @@ def test_certificates(condition, rng):
         overlap = two_sided.whitened.T @ whitened  # positive semidefinite: the answer is the global one
         assert np.linalg.eigvalsh((overlap + overlap.T) / 2).min() > -1e-15
         assert two_sided.distance < two_sided.other
+
+
+def monotone_distance(problem, whitened, steps):
+    """The left distance by R <- polar(c R - C R G + B) alone, from both components: slow, and without a second derivative."""
+    stacked, inverse = balanced_point(problem), np.asarray(problem.inverse_root)
+    weight, metric = 2 * np.asarray(problem.sizes)[:, None], inverse @ inverse
+    distances, pull = [], stacked.T @ whitened @ metric
+    for flip in (False, True):
+        rotation = polar(stacked.T @ whitened, flip)
+        for _ in range(steps):
+            rotation = polar(weight[0] * np.linalg.norm(metric, 2) * rotation - weight * rotation @ metric + pull)
+        distances.append(np.linalg.norm((whitened - stacked @ rotation) @ inverse))
+    return min(distances)
+
+
+@pytest.mark.parametrize("seed", [26, 53])
+def test_the_left_projection_settles_far_from_the_minima(seed):
+    found = attention_experiment(seed=seed, n=20)
+    whitened = np.asarray(found.problem.whiten(found.start))
+    nearest = nearest_minimum(found.problem, whitened, Left())
+    assert nearest.asymmetry < 1e-10
+    assert nearest.distance <= monotone_distance(found.problem, whitened, 2000) * (1 + 1e-9)
+
+
+def test_local_minima_are_left_and_proofs_hold(rng):
+    """Far away the nearest two-sided rotation leads to local minima; whatever is called proved, no search undercuts."""
+    problem, proved = prescribed_spectrum(4, (0.05, 0.03, 0.01), 50.0, 3), []
+    for size in (0.05, 0.3, 1.0):
+        whitened = perturbed(problem, rng, size)
+        found = nearest_minimum(problem, whitened, Left())
+        assert found.distance <= distance_by_search(problem, whitened, Left(), rng, 12) * (1 + 1e-9)
+        proved.append(found.proved)
+    assert any(proved)
+    assert not all(proved)
+
+
+def test_only_the_nearest_rotation_is_proved(rng):
+    problem = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
+    whitened = perturbed(problem, rng, 0.03)
+    dual = Procrustes(whitened, balanced_point(problem), np.asarray(problem.inverse_root))
+    nearest = nearest_minimum(problem, whitened, Left())
+    assert nearest.proved
+    assert dual.slope(nearest.rotation) < 1e-14
+    other = descend(dual, polar(nearest.rotation, flip=True))  # stationary as well, on the other component
+    assert dual.slope(other) < 1e-14
+    assert dual.proof(other) < -1e-4
+
+
+def test_wide_rotations_are_turned_by_conjugate_gradients(rng):
+    problem = prescribed_spectrum(36, np.linspace(0.05, 0.02, 34), 5.0, 2)
+    found = nearest_minimum(problem, perturbed(problem, rng, 0.003), Left())
+    assert found.asymmetry < 1e-11
+    assert found.proved
+
+
+def test_an_iteration_that_has_not_settled_says_so(rng, monkeypatch):
+    monkeypatch.setattr(weighted_procrustes, "_NEWTON", 1)
+    with pytest.warns(PenchantWarning, match="has not settled"):
+        nearest_minimum(PROBLEM, perturbed(PROBLEM, rng, 0.3), Left())
 
 
 def test_a_point_of_the_manifold_is_its_own_projection(rng):

@@ -53,6 +53,16 @@ def test_draws_are_a_function_of_the_generator():
     assert not np.array_equal(first.targets, draw_sample(PROBLEM, 20, np.random.default_rng(4)).targets)
 
 
+def test_the_draws_do_not_depend_on_the_noise():
+    """Without noise the inputs of every sample of a sequence are those with noise, and the targets are exact."""
+    quiet = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    streams = [np.random.default_rng(3) for _ in range(2)]
+    for _ in range(2):
+        noisy, clean = (draw_sample(one, 20, rng) for one, rng in zip((PROBLEM, quiet), streams, strict=True))
+        assert np.array_equal(noisy.inputs, clean.inputs)
+        assert np.array_equal(clean.targets, np.asarray(clean.inputs) @ np.asarray(quiet.planted).T)
+
+
 @pytest.mark.parametrize(
     ("inputs", "targets", "word"),
     [

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from penchant.errors import ThresholdError
-from penchant.settings.attention_curvature import balanced_point
+from penchant.optimisers.preconditioned import PreconditionedDescent
+from penchant.settings.attention_curvature import balanced_point, eigenbasis, hessian
 from penchant.settings.attention_regression import AttentionLayer, AttentionRegression
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import spectral_layer
+from penchant.settings.attention_sample import gauge_rotation, spectral_layer
 from penchant.settings.context_bias import (
     balance_bias,
     context_variance,
@@ -23,6 +24,8 @@ from penchant.settings.context_bias import (
     whitened_balance_bias,
     whitened_loss_bias,
 )
+from penchant.training.algorithm1 import train_attention
+from penchant.training.attention_sources import Oracle
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
@@ -112,6 +115,24 @@ def test_the_oracle_shift_solves_the_stationarity_of_the_biased_loss():
         point = point - step.reshape(5, 2)
     shift = oracle_shift(problem, np.diag([1.0, -1.0]))
     assert float(problem.whitened_excess(point)) * n**2 == pytest.approx(shift.excess, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("m", "sizes"), [(4, (0.05, 0.04, 0.0)), pytest.param(2, (0.05, 0.04, 0.03), marks=pytest.mark.slow)]
+)
+def test_without_full_rank_the_oracle_shift_is_where_training_settles(m, sizes):
+    """Directions of size 0 are flat in the loss: the bias must hold them, and the surrogate of the oracle settles at b_2/n^2."""
+    problem, n = prescribed_spectrum(m, sizes, 5.0, 11), 10_000
+    point = balanced_point(problem, gauge_rotation(problem, "minus"))
+    bias = lambda whitened: whitened_loss_bias(whitened, problem.target) + whitened_balance_bias(whitened, m)
+    second = np.asarray(jax.jit(jax.hessian(bias))(jnp.asarray(point))).reshape(point.size, point.size)
+    kernel = np.outer(eigenbasis(problem).kernel[:, -1], np.linalg.svd(point)[2][-1]).ravel()  # no gauge, no curvature
+    assert np.abs(hessian(problem, point) @ kernel).max() < 1e-12
+    assert kernel @ second @ kernel > 0.1
+    run = train_attention(
+        Oracle(problem, n), PreconditionedDescent(), problem.unwhiten(jnp.asarray(point)), steps=300, truth=problem
+    )
+    assert float(run.excess[-1]) * n**2 == pytest.approx(oracle_shift(problem, "minus").excess, rel=2e-3)
 
 
 def test_scale_leaves_the_population_loss_alone_and_restores_a_finite_bias():

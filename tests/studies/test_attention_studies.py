@@ -13,20 +13,22 @@ from penchant.settings.attention_curvature import balanced_point
 from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
 from penchant.settings.attention_sample import draw_sample, spectral_layer
 from penchant.settings.context_bias import oracle_shift, sample_floor, spectral_floor
-from penchant.studies.attention_floors import controlled, has_exponent, near_law, within
-from penchant.studies.attention_regression import _sign_choices
-from penchant.studies.attention_scaling import (
-    FLIPPED,
-    WORDS,
-    _Floors,
-    _grid_figure,
-    _grid_table,
-    flipped,
-    perturbed_start,
+from penchant.studies.attention_floors import (
+    controlled,
+    fixed_data_law,
+    has_exponent,
+    minibatch_law,
+    near_law,
+    within,
 )
-from penchant.studies.attention_time_scales import split_gradient
+from penchant.studies.attention_grid import flipped, grid, grid_figure, grid_table, perturbed_start, two_terms
+from penchant.studies.attention_regression import _sign_choices
+from penchant.studies.attention_scaling import WORDS, _Floors
+from penchant.studies.attention_time_scales import OTHER, split_gradient
 from penchant.studies.base import Figure, Line, plain, save
 from penchant.studies.catalogue import STUDIES
+from penchant.theorems.attention_context_claims import bias_along
+from penchant.theorems.attention_oracle import sampled_oracle_floors
 from penchant.theorems.attention_start import start_excesses
 from penchant.training.population import train_population
 from penchant.training.recorders import At
@@ -35,7 +37,7 @@ KNOWN = {
     "attention-time-scales": ["confirmed", "confirmed", "confirmed", "refuted"],
     "attention-beyond-a3": ["refuted", "confirmed", "confirmed", "confirmed"],
     "attention-bias": ["confirmed"] * 6,
-    "attention-scaling-law": ["confirmed"] * 8,
+    "attention-scaling-law": ["confirmed"] * 9,
     "attention-regression": ["confirmed"] * 6,
 }
 
@@ -48,6 +50,12 @@ def test_a_study_says_what_is_known(tmp_path, name):
     save(study, result, tmp_path, seed=0, full=False, seconds=1.0)
     assert [finding.verdict.outcome.value for finding in result.findings] == KNOWN[name]
     assert render(tmp_path).read_text().count("<svg") == len(result.figures)
+    if name == "attention-time-scales":
+        known = {row[1]: row for row in result.tables[0].rows if row[0] == OTHER}
+        assert [float(known[step][2]) for step in (0, 5)] == pytest.approx([2.41e-3, 2.23e-5], rel=5e-3)
+        assert float(known[4000][4]) == pytest.approx(1.74, abs=0.01)
+        assert float(known[4000][5]) == pytest.approx(1.69e-4, rel=5e-3)
+        assert 10 in known
     saved = json.loads((tmp_path / name / "study.json").read_text())
     assert [table["title"] for table in saved["tables"]] == [table.title for table in result.tables]
 
@@ -87,13 +95,32 @@ def test_the_two_term_law_fails_on_floors_twice_as_high():
 
 
 def test_an_exponent_whose_interval_misses_the_law_does_not_confirm_it():
-    """-2.052 [-2.081, -2.019] is not -2, however near: only an interval that contains the law's exponent agrees with it."""
-    assert has_exponent(Exponent(-2.052, -2.081, -2.019), -2.0, "exponent").outcome.value == "refuted"
-    assert has_exponent(Exponent(-2.01, -2.04, -1.98), -2.0, "exponent").outcome.value == "confirmed"
+    """-2.052 [-2.081, -2.022] is not -2, however near: only an interval that contains the law's exponent agrees with it."""
+    sharp, few = Exponent(-2.052, 0.015, 60.0), Exponent(-2.052, 0.015, 3.0)
+    assert (
+        has_exponent(sharp, -2.01, "exponent", rival=-1.0).outcome.value == "undecided"
+    )  # outside 95 %, inside 99.9 %
+    assert has_exponent(sharp, -2.0, "exponent", rival=-1.0).outcome.value == "refuted"
+    assert has_exponent(few, -2.02, "exponent", rival=-1.0).outcome.value == "confirmed"
+    assert has_exponent(few, -2.02, "exponent", rival=-2.0).outcome.value == "undecided"  # could be either
     level = np.array([1.0])
     scatter = np.linspace(-0.01, 0.01, 9)
     assert near_law({100: 1.05 + scatter}, level, "floor").outcome.value == "confirmed"
     assert near_law({100: 0.86 + scatter}, level, "floor").outcome.value == "refuted"
+
+
+def test_a_seed_is_the_seed_of_the_data():
+    """Seed 0 has the draws of no seed, any other its own, in every part of the scaling law and of the bias."""
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    first, same, other = (fixed_data_law(problem, {40: 2}, 2, *seed)[0][40] for seed in ((), (0,), (1,)))
+    assert np.array_equal(first, same)
+    assert not np.isclose(first, other).any()
+    batches = [minibatch_law(problem, {10: 1}, 40, "minus", seed)[10] for seed in (0, 1)]
+    assert not np.isclose(*batches)
+    oracle = [sampled_oracle_floors(10, 2, 1, "minus", seed) for seed in (0, 1)]
+    assert not np.isclose(*oracle)
+    bias = [bias_along(0.2, 1.0, (10, 20), 100, seed)[:, 0] for seed in (0, 1)]
+    assert not np.isclose(*bias).any()
 
 
 def test_less_scatter_keeps_the_mean():
@@ -110,7 +137,7 @@ def test_less_scatter_keeps_the_mean():
 
 def test_the_scaling_page_draws_both_terms_and_names_its_surrogate():
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
-    figure = _grid_figure({"infinity": [1.0] * 5, "200": [1.0] * 5}, problem)
+    figure = grid_figure({("infinity", "R = 1"): [1.0] * 5, ("200", "R = 1"): [1.0] * 5}, problem)
     (floor,) = (line for line in figure.lines if line.style == "prediction")
     assert floor.y[0] == pytest.approx(sample_floor(problem) / 200 + oracle_shift(problem).excess / 200**2)
     assert "surrogate" in WORDS["oracle, first order"]
@@ -132,11 +159,22 @@ def test_the_other_sign_of_mode_1_has_its_own_numbers():
     start = perturbed_start(problem, flipped(problem))
     run = train_population(problem, PreconditionedDescent("two_sided", 5.0), start, steps=40, recorder=At((5, 10, 20)))
     assert run.excess == pytest.approx([1.204e-3, 1.586e-6, 4.095e-8, 3.227e-11, 2.054e-17], rel=1e-3)
-    rows = {"infinity": [1.0] * 5, FLIPPED: [1.0] * 5, "200": [1.0] * 5}
-    table = _grid_table(rows, problem)
-    assert [row[0] for row in table.rows] == list(rows)
+    rows = {(count, name): [1.0] * 5 for count in ("infinity", "200") for name in ("R = 1", "mode 1 flipped")}
+    table = grid_table(rows, problem)
+    assert [row[:2] for row in table.rows] == list(rows)
+    here, there = (two_terms(problem, 200, flipped(problem, sign)) for sign in (1.0, -1.0))
+    assert [row[-1] for row in table.rows] == ["0", "0", f"{here:.3g}", f"{there:.3g}"]
+    assert here > 1.01 * there
     assert "1.401" in table.caption
     assert "Only with --full: n = 3200" in table.caption
+
+
+@pytest.mark.slow
+def test_the_grid_has_the_known_floors_with_the_other_sign():
+    """Five data sets each, from the start with mode 1 flipped: 2.82e-4 at n = 200 and 3.39e-5 at n = 800."""
+    rows = grid(prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3), False, 0, lambda text: None)
+    assert rows["200", "mode 1 flipped"][3] == pytest.approx(2.82e-4, rel=5e-3)
+    assert rows["800", "mode 1 flipped"][3] == pytest.approx(3.39e-5, rel=5e-3)
 
 
 def test_the_start_of_the_experiment_under_all_signs():

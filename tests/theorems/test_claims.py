@@ -16,6 +16,8 @@ SLOW = {
     "attention-regression-bias-regulariser",
     "attention-regression-law-ends-at-a3",
     "attention-regression-law-ends-at-half",
+    "attention-regression-oracle-bound",
+    "attention-regression-oracle-bound-attained",
     "attention-regression-oracle-floor",
     "attention-regression-scale-restores-law",
     "deep-linear/clock",

@@ -1,26 +1,23 @@
 r"""The manifold of minima of the regularised attention loss, and the nearest minimum to a layer.
 
 The minima are the balanced factorisations $W = [P; Q]\,S^{1/2}R$ with orthogonal $R$: two components, $\det R = \pm1$. The nearest one in the
-`two_sided` norm is an orthogonal Procrustes problem with a closed form; in the `left` norm it is an unbalanced one, solved by monotone
-iteration and Newton steps from both components. Certificates are computed from the answer alone.
+`two_sided` norm is an orthogonal Procrustes problem with a closed form; in the `left` norm it is a weighted one, with local minima, solved
+by Newton steps on both components. Certificates are computed from the answer alone.
 """
 
 from typing import Any
 
 import equinox as eqx
 import numpy as np
-import scipy.linalg as sl
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from ..settings.attention_curvature import balanced_point
 from ..settings.attention_geometry import AbstractGeometry, Left, TwoSided
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
+from .weighted_procrustes import Procrustes, descend, polar, search
 
-_MONOTONE = 60  # majorisation steps before Newton takes over
-_NEWTON = 30
-_SLOW = 100_000  # majorisation steps where Newton is not available
-_NEWTON_WIDTH = 16  # the Newton system has d(d-1)/2 unknowns
-_SETTLED = 1e-14
+_STATIONARY = 1e-9  # largest relative slope of an answer of the iteration
+_PROVED = -1e-10  # what rounding may leave of a certificate that is exactly 0, as at a point of the manifold
 
 
 class NearestMinimum(eqx.Module):
@@ -29,6 +26,7 @@ class NearestMinimum(eqx.Module):
     `asymmetry` is the relative asymmetry of the d x d matrix that the first-order condition says is symmetric; `uniqueness`
     is the smallest singular value of W*'W relative to the largest (two-sided: positive means unique, and then the
     answer is global); `other` is the distance to the best point found on the other component, infinite where there is none.
+    `proof` is the smallest eigenvalue of a dual matrix, relative to the terms of the distance: not negative, no minimum is nearer.
     """
 
     geometry: str = eqx.field(static=True)
@@ -38,6 +36,12 @@ class NearestMinimum(eqx.Module):
     asymmetry: float
     uniqueness: float
     other: float
+    proof: float
+
+    @property
+    def proved(self) -> bool:
+        """Whether no minimum is nearer; if not, this one is locally nearest and the nearest that several starts have found."""
+        return self.proof >= _PROVED
 
     @property
     def component(self) -> int:
@@ -65,14 +69,6 @@ class BalancedMinima(eqx.Module):
         return nearest_minimum(self.problem, np.asarray(self.problem.whiten(layer)), geometry)
 
 
-def polar(matrix: np.ndarray, flip: bool = False) -> np.ndarray:
-    """The nearest matrix with orthonormal rows; `flip`: the nearest one with the other determinant."""
-    left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    if flip:
-        left = np.concatenate([left[:, :-1], -left[:, -1:]], axis=1)
-    return left @ right
-
-
 def nearest_minimum(problem: AttentionRegression, whitened: Any, geometry: AbstractGeometry) -> NearestMinimum:
     """The nearest minimum to W in the norm of a geometry (`two_sided` or `left`).
 
@@ -94,14 +90,16 @@ def nearest_minimum(problem: AttentionRegression, whitened: Any, geometry: Abstr
     overlap = stacked.T @ whitened
     square = len(problem.sizes) == d
     starts = [polar(overlap), polar(overlap, flip=True)] if square else [polar(overlap)]
+    dual = _procrustes(problem, geometry, stacked, whitened)
     if isinstance(geometry, Left):
-        starts = [_unbalanced(problem, stacked, whitened, start) for start in starts]
+        starts = _weighted(dual, starts)
     found = [_described(problem, geometry, stacked, whitened, rotation) for rotation in starts]
     found.sort(key=lambda one: one[2])
     strengths = np.linalg.svd(overlap, compute_uv=False)
     uniqueness = float(strengths[-1] / strengths[0]) if strengths[0] > 0 else 0.0
     others = [one[2] for one in found[1:] if np.linalg.det(one[1]) * np.linalg.det(found[0][1]) < 0]
-    return NearestMinimum(geometry.name, *found[0], uniqueness, min(others, default=np.inf))
+    proof = dual.proof(_completed(found[0][1]))
+    return NearestMinimum(geometry.name, *found[0], uniqueness, min(others, default=np.inf), proof)
 
 
 def _described(
@@ -126,54 +124,36 @@ def _described(
     return nearest, rotation, distance, float(np.linalg.norm(condition - condition.T) / max(size, floor))
 
 
-def _unbalanced(
-    problem: AttentionRegression, stacked: np.ndarray, whitened: np.ndarray, rotation: np.ndarray
-) -> np.ndarray:
-    """Minimise |(W - stacked R) Sigma^(-1/2)|_F over orthogonal R, near the given one."""
-    weight = 2 * np.asarray(problem.sizes)
-    metric = np.linalg.inv(np.asarray(problem.covariance))
-    metric = (metric + metric.T) / 2
-    pull = stacked.T @ whitened @ metric
-    shift = weight[0] * np.linalg.norm(metric, 2)
-    newton = rotation.shape[0] == rotation.shape[1] <= _NEWTON_WIDTH
-    for _ in range(_MONOTONE if newton else _SLOW):
-        moved = polar(shift * rotation - weight[:, None] * rotation @ metric + pull)
-        change = np.linalg.norm(moved - rotation)
-        rotation = moved
-        if change < _SETTLED:
-            break
-    # A linear iteration that has stopped moving is still many times its last change from its end.
-    return _polish(weight, metric, pull, shift, rotation) if newton else rotation
+def _procrustes(
+    problem: AttentionRegression, geometry: AbstractGeometry, stacked: np.ndarray, whitened: np.ndarray
+) -> Procrustes:
+    """Half the squared distance to stacked R; a wide map is completed by columns 0."""
+    d = problem.inputs
+    frame = np.pad(stacked, ((0, 0), (0, d - stacked.shape[1])))
+    root = np.asarray(problem.inverse_root) if isinstance(geometry, Left) else np.eye(d)
+    return Procrustes(whitened, frame, root)
 
 
-def _polish(weight: np.ndarray, metric: np.ndarray, pull: np.ndarray, shift: float, rotation: np.ndarray) -> np.ndarray:
-    """Newton steps in the tangent space R Omega, Omega skew; a step that does not descend is replaced by a monotone one."""
-    value = lambda r: 0.5 * np.sum((weight[:, None] * r @ metric) * r) - np.sum(pull * r)
-    skew = _skew_basis(len(weight))
-    for _ in range(_NEWTON):
-        inner, force = rotation.T @ (weight[:, None] * rotation), rotation.T @ pull
-        slope = np.einsum("aij,ij->a", skew, inner @ metric - force)
-        second = np.einsum("aij,bij->ab", skew @ metric, inner @ skew)
-        bent = (metric @ inner - force.T) @ skew
-        half = np.einsum("aji,bij->ab", bent, skew)
-        system = (second + second.T) / 2 + (half + half.T) / 2
-        step = np.tensordot(np.linalg.lstsq(system, -slope, rcond=None)[0], skew, 1)
-        moved = rotation @ sl.expm(step)
-        if value(moved) > value(rotation) + 1e-15 * abs(value(rotation)):
-            moved = polar(shift * rotation - weight[:, None] * rotation @ metric + pull)
-        change = np.linalg.norm(moved - rotation)
-        rotation = polar(moved)
-        if change < _SETTLED:
-            break
-    return rotation
+def _completed(rotation: np.ndarray) -> np.ndarray:
+    """Orthonormal rows and, below them, a basis of what is orthogonal to them."""
+    rows, columns = rotation.shape
+    return rotation if rows == columns else np.concatenate([rotation, np.linalg.svd(rotation)[2][rows:]])
 
 
-def _skew_basis(d: int) -> np.ndarray:
-    upper = np.array(np.triu_indices(d, 1)).T
-    basis = np.zeros((len(upper), d, d))
-    for k, (i, j) in enumerate(upper):
-        basis[k, i, j], basis[k, j, i] = 1.0, -1.0
-    return basis
+def _weighted(dual: Procrustes, starts: list[np.ndarray]) -> list[np.ndarray]:
+    """The nearest rotation on the component of each start; one descent each where the best is proved, else several starts each."""
+    rows = starts[0].shape[0]
+    full = [_completed(start) for start in starts]
+    found = [descend(dual, start) for start in full]
+    if dual.proof(min(found, key=dual.value)) < _PROVED:
+        found = [search(dual, start) for start in full]
+    slope = dual.slope(min(found, key=dual.value))
+    if slope > _STATIONARY:
+        warn(
+            f"nearest_minimum: the iteration in the left norm has not settled (relative slope {slope:.1e}); "
+            "the distance is an upper bound. The two_sided norm has a closed form."
+        )
+    return [polar(one[:rows]) for one in found]
 
 
 def component_distance(problem: AttentionRegression) -> float:

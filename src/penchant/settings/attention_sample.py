@@ -135,9 +135,7 @@ def spectral_layer(problem: AttentionRegression, gauge: str = "identity") -> Att
 
 
 def draw_sample(problem: AttentionRegression, count: int, rng: np.random.Generator) -> AttentionSample:
-    """Fresh data: covariates first, then noise (none is drawn where the problem has none)."""
+    """Fresh data: covariates first, then noise, which is drawn whatever its variance: the next sample does not depend on that."""
     inputs = rng.standard_normal((count, problem.inputs)) @ np.asarray(problem.root)
-    targets = inputs @ np.asarray(problem.planted).T
-    if float(problem.noise) > 0:
-        targets = targets + np.sqrt(float(problem.noise)) * rng.standard_normal(targets.shape)
-    return AttentionSample(inputs, targets)
+    noise = rng.standard_normal((count, problem.outputs))
+    return AttentionSample(inputs, inputs @ np.asarray(problem.planted).T + np.sqrt(float(problem.noise)) * noise)

@@ -142,6 +142,14 @@ def oracle_shift(
     """The first-order displacement from the minimum with a gauge (a name or a rotation), across the manifold of minima.
 
     `sample_balance=False` where the regulariser does not come from the small sample: b_2/B^2 for minibatches of size B.
+
+    A size that is exactly 0 has no part in it: its directions, flat in the loss, are held at 0 by the bias, whose curvature there is
+    positive. A small size counts once n s_d is large, so that b_2 jumps as s_d tends to 0: the limits do not commute.
+
+    >>> from penchant.settings.attention_regression_generators import prescribed_spectrum
+    >>> problems = (prescribed_spectrum(4, (0.05, 0.04, least), 5.0, 11) for least in (1e-7, 0.0))
+    >>> [round(oracle_shift(problem, "minus").excess, 3) for problem in problems]
+    [0.938, 0.549]
     """
     rotation = gauge_rotation(problem, gauge) if isinstance(gauge, str) else gauge
     whitened = jnp.asarray(balanced_point(problem, rotation))

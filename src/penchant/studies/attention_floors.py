@@ -17,7 +17,7 @@ from ..theorems.attention_start import start_excesses
 from ..training.algorithm1 import train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle
 from ..training.recorders import At
-from ..verdict import Outcome, Verdict, at_most
+from ..verdict import Outcome, Verdict, at_most, covers
 
 _STARTS = 5000  # spectral starts behind a mean
 WIDER = (0.2, 0.17, 0.14)  # beyond A3, so that v_ctx is far from its leading term
@@ -37,7 +37,7 @@ def oracle_law(
 
 
 def fixed_data_law(
-    problem: AttentionRegression, plan: dict[int, int], steps: int
+    problem: AttentionRegression, plan: dict[int, int], steps: int, seed: int = 0
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
     """Excess after spectral start and training, for `plan[n]` data sets of each size n; and that of the spectral start alone."""
 
@@ -46,7 +46,7 @@ def fixed_data_law(
         run = train_attention(FullSample(sample), rule, start, steps=steps, recorder=At(()), truth=problem)
         return run.excess[[-1, 0]]
 
-    rngs = {n: np.random.default_rng(1000 + n) for n in plan}
+    rngs = {n: np.random.default_rng([1000 + n, seed]) for n in plan}
     found = {n: np.array([settle(draw_sample(problem, n, rngs[n])) for _ in range(sets)]) for n, sets in plan.items()}
     return {n: pairs[:, 0] for n, pairs in found.items()}, {n: pairs[:, 1] for n, pairs in found.items()}
 
@@ -58,32 +58,38 @@ def controlled(
     return {n: one - start[n] + start_excesses(problem, n, _STARTS).mean() for n, one in trained.items()}
 
 
-def minibatch_law(problem: AttentionRegression, plan: dict[int, int], count: int, gauge: str) -> dict[int, np.ndarray]:
+def minibatch_law(
+    problem: AttentionRegression, plan: dict[int, int], count: int, gauge: str, seed: int = 0
+) -> dict[int, np.ndarray]:
     """Excess of the mean late layer of minibatch runs, `plan[B]` runs for each batch size B, each on a data set of its own."""
     rule = PreconditionedDescent("two_sided", 0.5)
 
-    def settle(batch: int, seed: int) -> float:
-        sample = draw_sample(problem, count, np.random.default_rng([4, batch, seed]))
+    def settle(batch: int, run: int) -> float:
+        sample = draw_sample(problem, count, np.random.default_rng([4, batch, run, seed]))
         start = spectral_layer(sample.estimated, gauge)
-        return mean_layer_excess(problem, Minibatch(sample, batch, seed=7 + seed), rule, start, 800)
+        return mean_layer_excess(problem, Minibatch(sample, batch, seed=7 + run + 1000 * seed), rule, start, 800)
 
     return {batch: np.array([settle(batch, k) for k in range(runs)]) for batch, runs in plan.items()}
 
 
 @cache
-def wider_floors(plan: tuple[tuple[int, int], ...]) -> tuple[tuple, ...]:
+def wider_floors(plan: tuple[tuple[int, int], ...], seed: int = 0) -> tuple[tuple, ...]:
     """Larger sizes: n, n times the excess on fixed data after 25 steps with its error, and v + b_2/n."""
     problem, rows = prescribed_spectrum(4, WIDER, 5.0, 11), []
     for count, sets in plan:
-        found = fixed_data_floor(WIDER, count, sets, 25)
+        found = fixed_data_floor(WIDER, count, sets, 25, seed)
         rows.append((count, found.mean, found.error, sample_floor(problem) + oracle_shift(problem).excess / count))
     return tuple(rows)
 
 
-def has_exponent(found: Exponent, value: float, what: str) -> Verdict:
-    """Whether an exponent's interval contains the one that a law has over the same sizes."""
-    gap = max(found.low - value, value - found.high, 0.0)
-    return at_most(gap, 0.0, f"{what}, exponent {found}: distance of its interval to the law's {value:.4f}")
+def has_exponent(found: Exponent, value: float, what: str, rival: float) -> Verdict:
+    """Confirmed if the 95 % interval holds the exponent of a law and could not hold the rival's too; refuted outside the 99.9 % interval."""
+    verdict = covers(found, value, f"{what}, exponent {found.slope:.4f}", rival=rival)
+    low, high = found.interval(0.999)
+    if verdict.outcome is Outcome.refuted and low <= value <= high:
+        text = f"{verdict.inequality}, in the 99.9 % interval [{low:.4g}, {high:.4g}]"
+        return Verdict(Outcome.undecided, text, value, found.slope)
+    return verdict
 
 
 def near_law(found: dict[int, np.ndarray], levels: np.ndarray, what: str) -> Verdict:
@@ -101,9 +107,16 @@ def law_slope(sizes: Iterable[int], levels: np.ndarray) -> float:
     return float(np.polyfit(np.log(np.array(list(sizes), float)), np.log(levels), 1)[0])
 
 
-def within(gap: float, error: float, bound: float, what: str) -> Verdict:
+def within(gap: float, error: float, bound: float, what: str, detail: str = "") -> Verdict:
     """Confirmed if a gap plus its standard error is at most the bound, refuted if it is above by two of them, undecided between."""
     text = f"{what} = {gap:.3g} ± {error:.2g} against {bound:g}"
     if gap + error <= bound:
-        return Verdict(Outcome.confirmed, text, bound, gap)
-    return Verdict(Outcome.refuted if gap - 2 * error > bound else Outcome.undecided, text, bound, gap)
+        return Verdict(Outcome.confirmed, text, bound, gap, detail)
+    return Verdict(Outcome.refuted if gap - 2 * error > bound else Outcome.undecided, text, bound, gap, detail)
+
+
+def ratios(found: dict[int, np.ndarray], levels: np.ndarray) -> dict[int, tuple[float, float]]:
+    """Mean floor over its law, with its standard error, at each n."""
+    error = lambda one: float(one.std(ddof=1)) / np.sqrt(len(one))
+    pairs = zip(found.items(), levels, strict=True)
+    return {n: (float(one.mean()) / level, error(one) / level) for (n, one), level in pairs}

@@ -24,13 +24,12 @@ def mean_layer_excess(
 
 
 @cache
-def sampled_oracle_floors(count: int, batches: int, runs: int, gauge: str = "minus") -> np.ndarray:
+def sampled_oracle_floors(count: int, batches: int, runs: int, gauge: str = "minus", seed: int = 0) -> np.ndarray:
     """Floors with the mean gradient of `batches` fresh samples of size `count` per step, one per run; noise-free targets.
 
     The regulariser is the population's, so b_2 is that of `oracle_shift(..., sample_balance=False)`.
     """
     problem, rule = scaling_problem(), PreconditionedDescent("two_sided", 2.0)
     start = spectral_layer(problem, gauge)
-    return np.array(
-        [mean_layer_excess(problem, FreshBatches(problem, count, batches, k), rule, start, 200) for k in range(runs)]
-    )
+    sources = (FreshBatches(problem, count, batches, 1000 * seed + k) for k in range(runs))
+    return np.array([mean_layer_excess(problem, source, rule, start, 200) for source in sources])
