@@ -62,7 +62,8 @@ _MESSAGES = {
     ),
     Status.inaccurate: (
         "The integration has lost what the exact flow keeps (log R against the clock, or the conserved matrices of a deep linear network), so it was stopped; "
-        "what was recorded before is within the bounds. Fix: `GradientFlow` with a smaller `tolerance` and `order=6`."
+        "what was recorded before is within the bounds. Fix: a smaller `tolerance` of the flow (and `order=6`; `--tolerance` on the command line), or an earlier target: "
+        "from risks of about e^-1e7 on, rounding alone leaves the bounds at depth 2, whatever the tolerance."
     ),
 }
 _ON_REGRESSION = {
