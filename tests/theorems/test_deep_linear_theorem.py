@@ -176,6 +176,15 @@ def test_a_start_adds_its_hypotheses_and_the_constants_of_the_exponential_loss_b
     enough = LayerDescent(BallStep(beta=40 * risk, slope=40 * risk))
     assert by_name(pt.predict(setting, enough, start))["smooth_below_start"].holds
     assert by_name(pt.predict(setting, pt.GradientFlow(), setting.start(1, 40.0)))["start"].holds is False
+    for rule, holds in (
+        (SharpStep(), False),
+        (SharpStep(beta=40 * risk, slope=40 * risk), True),
+        (pt.LineSearch(setting), None),  # has no constants to compare
+        (pt.ConstantStep(60.0), None),
+    ):
+        one = by_name(pt.predict(setting, LayerDescent(rule), start))["smooth_below_start"]
+        assert one.holds is holds
+        assert not np.isposinf(one.slack)
 
 
 def test_the_divisor_of_the_inputs_is_noted_with_the_margin_they_had():

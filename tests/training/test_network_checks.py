@@ -64,3 +64,13 @@ def test_a_constant_step_that_diverges_raises_on_request_and_names_a_safe_one():
         pt.train(setting, pt.LayerDescent(pt.ConstantStep(bound)), start, steps=200, throw=True).status.name
         == "out_of_steps"
     )
+
+
+def test_margins_that_explode_on_the_wrong_side_are_a_divergence_and_not_a_loss_of_resolution():
+    setting, start = problem()
+    rule = pt.LayerDescent(pt.ConstantStep(100.0))
+    run = pt.train(setting, rule, start, steps=200)
+    assert run.log_excess[-1] > 20
+    assert run.status is pt.Status.diverging_step
+    with pytest.raises(StepSizeError, match="step size 100"):
+        pt.train(setting, rule, start, steps=200, throw=True)
