@@ -126,3 +126,39 @@ def test_normalise_divides_the_inputs_and_says_by_what(capsys, data, tmp_path):
     plain = asked(capsys, "predict", data, "--widths", "4")[1]
     assert found["reference"]["margin"] == pytest.approx(plain["reference"]["margin"], rel=1e-12)
     assert "divided by 3" in found["notes"][0]
+
+
+def test_a_flow_reports_what_it_has_lost_and_stops_where_that_is_too_much(capsys, data):
+    options = ("--widths", "4", "--scale", "0.4")
+    code, run = asked(capsys, "train", data, *options, "--margin", "1e3")
+    found = run["accuracy"]
+    assert (code, run["status"]) == (0, "reached_target")
+    assert abs(found["clock_error"]) < 1e-6 < found["clock_error_allowed"]
+    assert found["conservation_drift"] < 1e-8 < found["conservation_drift_allowed"] < 1e-3
+    code, run = asked(capsys, "train", data, *options, "--margin", "1e6", "--tolerance", "1e-4")
+    assert (code, run["status"]) == (0, "inaccurate")
+    assert run["accuracy"]["conservation_drift"] > run["accuracy"]["conservation_drift_allowed"]
+    assert "--tolerance" in run["message"]
+    assert main(["train", data, "--setting", "deep-linear", *options, "--time", "10"]) == 0
+    assert "accuracy   clock error" in capsys.readouterr().out
+
+
+def test_only_flows_have_a_tolerance_and_only_a_sensible_one(capsys, data):
+    assert (
+        "used with --optimiser flow"
+        in asked(capsys, "train", data, "--optimiser", "gd", "--tolerance", "1e-9")[1]["message"]
+    )
+    assert "between 0 and 1" in asked(capsys, "train", data, "--tolerance", "2")[1]["message"]
+    code, run = asked(capsys, "train", data, "--optimiser", "sharp", "--steps", "2")
+    assert code == 0
+    assert "accuracy" not in run
+
+
+def test_a_flow_on_data_that_nothing_separates_settles_and_keeps_its_matrices(capsys, tmp_path):
+    path = tmp_path / "mixed.npz"
+    np.savez(path, inputs=[[0.5, 0.1], [0.4, -0.3], [-0.2, 0.1]], labels=[1, 1, 1])
+    code, run = asked(capsys, "train", str(path), "--widths", "3", "--scale", "0.4")
+    assert code == 0
+    assert run["status"] == "settled"
+    assert set(run["accuracy"]) == {"conservation_drift", "conservation_drift_allowed"}
+    assert run["accuracy"]["conservation_drift"] < run["accuracy"]["conservation_drift_allowed"]

@@ -88,6 +88,7 @@ def _complete(options: argparse.Namespace) -> None:
     """The default optimiser depends on --joint, and two optimisers exist only there."""
     if "joint" not in options:
         return
+    _check_tolerance(options)
     if options.setting == _LAYERS:
         return
     for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit", "layer_scale"):
@@ -109,6 +110,13 @@ def _complete(options: argparse.Namespace) -> None:
         options.optimiser = "scheduled" if options.joint else "flow"
     if options.optimiser in _ONLY_JOINT and not options.joint:
         _reject("--optimiser", "used with --joint", options.optimiser)
+
+
+def _check_tolerance(options: argparse.Namespace) -> None:
+    """Only an integrator has one."""
+    flows = options.optimiser in (None, "flow") and not options.joint and options.setting != _LAYERS
+    if getattr(options, "tolerance", None) is not None and not flows:
+        _reject("--tolerance", "used with --optimiser flow", f"{options.tolerance:g} without a flow")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -259,6 +267,9 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     budget.add_argument("--margin", type=float, metavar="M", help="smallest margin to reach")
     budget.add_argument(
         "--risk-level", type=float, metavar="X", help="-log of the loss above its infimum to reach: risk e^-X"
+    )
+    parser.add_argument(
+        "--tolerance", type=float, help="local error of a step of the flow (default 1e-7; deep-linear: 1e-11)"
     )
     parser.add_argument("--save", metavar="run.npz", help="write the trajectory and the final parameters")
     parser.add_argument("--out", metavar="DIR", help="write a page about this run to DIR/index.html")

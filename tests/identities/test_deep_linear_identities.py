@@ -7,10 +7,10 @@ from scipy.integrate import solve_ivp
 import penchant as pt
 from penchant.diagnostics.alignment import alignments, sine
 from penchant.reading import read
-from penchant.settings.deep_linear import imbalances
+from penchant.settings.deep_linear import imbalance_constant, imbalances
 from penchant.settings.generators import strips
 from penchant.settings.network_starts import balanced
-from penchant.theorems.deep_linear_problems import few_supports, flow_at, geometry, levels, problem
+from penchant.theorems.deep_linear_problems import few_supports, flow, flow_at, geometry, levels, problem
 
 FINE = pt.GradientFlow(tolerance=1e-11, margin_tolerance=1e-9, order=6)
 
@@ -106,6 +106,16 @@ def test_the_flow_passes_the_published_table():
         for value, wanted, room in zip(measured, row, digits, strict=True):
             assert value == pytest.approx(wanted, rel=room)
     assert found.excess[-1].max() == pytest.approx(6.440, abs=5e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("deep_linear")
+@pytest.mark.parametrize("depth", [2, 4])
+def test_flows_behind_the_laws_keep_what_the_exact_flow_keeps(depth):
+    run = flow(depth)
+    assert run.status is pt.Status.reached_target
+    assert pt.conservation_drift(run).max() < 1e-5 * (1 + imbalance_constant(run.at(0)))
+    assert abs(pt.clock_error(run)) < 1e-3 * 1e3
 
 
 @pytest.mark.slow

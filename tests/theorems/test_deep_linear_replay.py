@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import ArgumentError
-from penchant.optimisers.layerwise import BallStep, ConstantStep, LayerDescent, LineSearch, SharpStep
+from penchant.errors import ArgumentError, quietly
+from penchant.optimisers.layerwise import BallStep, ConstantStep, LayerDescent, LineSearch, SharpStep, risk_bounds
 from penchant.theorems.deep_linear_problems import problem
 from penchant.theorems.deep_linear_replay import replay
 
@@ -45,9 +45,36 @@ def test_a_step_that_is_too_long_breaks_the_descent_inequality_where_the_account
     _, descent, _ = replay(run)
     assert descent.holds is False
     violation = run.account["violation"]
-    violated = np.flatnonzero(violation[1:] > violation[:-1])  # the account notices a step at the next one
+    violated = np.flatnonzero(violation[1:] > violation[:-1])
     assert descent.slack < 0 < violation[-1]
-    assert int(descent.offender.split()[1]) <= violated[-1]
+    assert int(descent.offender.split()[1]) in violated
+
+
+def test_the_account_knows_of_its_last_step():
+    setting, start = problem(2)
+    run = pt.train(setting, LayerDescent(ConstantStep(60.0)), start, steps=1, recorder=pt.Every())
+    assert np.isneginf(run.account["violation"][0])
+    assert run.account["violation"][1] > 0
+    assert replay(run)[1].holds is False
+
+
+def test_steps_are_held_against_the_constants_of_the_risk_and_not_against_those_of_the_mean_logistic_one():
+    exponential, start = problem(2)
+    summed = pt.Setting(exponential.data, exponential.parametrisation, pt.Logistic(), "sum")
+    tail = pt.Setting(exponential.data, exponential.parametrisation, pt.PolynomialTail(2.0))
+    for setting in (exponential, summed):
+        beta, slope = risk_bounds(setting, start)
+        replayed = []
+        for rule in (BallStep(), BallStep(beta=beta, slope=slope)):
+            with quietly():
+                run = pt.train(setting, LayerDescent(rule), start, steps=5, recorder=pt.Every())
+            replayed.append(replay(run)[0])
+        assert [one.holds for one in replayed] == [False, True]
+        assert replayed[0].offender == "step 0: a step longer than 1/beta(R)"
+        assert f"G = {slope:.6g}" in replayed[0].detail
+    with quietly():
+        run = pt.train(tail, LayerDescent(BallStep()), start, steps=5, recorder=pt.Every())
+    assert replay(run)[0].holds is None
 
 
 def test_tampered_radii_are_found():

@@ -9,7 +9,7 @@ from penchant.errors import NotSeparableError, PenchantWarning
 from penchant.optimisers.layerwise import BallStep, LayerDescent, SharpStep
 from penchant.settings.deep_linear import DeepLinear, deep_linear
 from penchant.settings.generators import blobs, strips
-from penchant.settings.network_starts import ensure_assumption2, zero_first
+from penchant.settings.network_starts import balanced, ensure_assumption2, zero_first
 from penchant.settings.user_loss import PolynomialTail, UserLoss
 from penchant.theorems.deep_linear_hypotheses import loss_shape, start_below_zero
 from penchant.verdict import Outcome
@@ -129,6 +129,34 @@ def test_no_rate_is_promised_for_a_slow_tail():
     assert pt.predict(setting_of(strips(0), PolynomialTail(2.0)), pt.GradientFlow()).rate.startswith("unknown")
 
 
+@pytest.mark.parametrize("parametrisation", [DeepLinear((6,)), pt.Direct()], ids=["deep", "linear"])
+def test_a_polynomial_tail_is_refuted_by_the_direction_it_has_instead(parametrisation):
+    setting = pt.Setting(strips(2, n=8), parametrisation, PolynomialTail(2.0))
+    start = setting.start(1, 0.5)
+    start = ensure_assumption2(setting, start) if isinstance(parametrisation, DeepLinear) else start
+    prediction = pt.predict(setting, pt.GradientFlow())
+    assert by_name(prediction)["loss"].holds is False
+    run = pt.train(setting, pt.GradientFlow(), start, until=pt.LogExcessBelow(-25.0), steps=5000)
+    verdict = pt.judge(prediction, run)
+    assert verdict.measured < 1e-3  # the maximum margin is near, and still not the limit
+    assert verdict.outcome is Outcome.refuted
+    assert "polynomial tail" in verdict.detail
+
+
+def test_a_direction_without_its_margin_is_not_yet_confirmed():
+    setting, rule = setting_of(strips(0)), LayerDescent(SharpStep(beta=40.0, slope=40.0))
+    prediction = pt.predict(setting, rule)
+    best = prediction.reference.weight / np.linalg.norm(prediction.reference.weight)
+    judged = {}
+    for angle in (0.05, 1e-4):
+        turned = np.cos(angle) * best + np.sin(angle) * np.array([-best[1], best[0]])
+        judged[angle] = pt.judge(prediction, pt.train(setting, rule, balanced(setting, 0, 9 * turned), steps=0))
+    assert all(verdict.measured <= verdict.predicted for verdict in judged.values())  # near enough in direction
+    assert judged[1e-4].outcome is Outcome.confirmed
+    assert judged[0.05].outcome is Outcome.undecided
+    assert "of its maximum" in judged[0.05].inequality
+
+
 def test_support_vectors_that_span_the_data_but_not_the_space_hold_the_relaxed_assumption_only():
     flat = pt.Classification([[0.5, 0.5, 0.0], [0.5, -0.4, 0.0], [0.9, 0.0, 0.0]], [1, 1, 1])
     with pytest.warns(PenchantWarning, match="Assumption 3"):
@@ -148,6 +176,15 @@ def test_a_start_adds_its_hypotheses_and_the_constants_of_the_exponential_loss_b
     enough = LayerDescent(BallStep(beta=40 * risk, slope=40 * risk))
     assert by_name(pt.predict(setting, enough, start))["smooth_below_start"].holds
     assert by_name(pt.predict(setting, pt.GradientFlow(), setting.start(1, 40.0)))["start"].holds is False
+    for rule, holds in (
+        (SharpStep(), False),
+        (SharpStep(beta=40 * risk, slope=40 * risk), True),
+        (pt.LineSearch(setting), None),  # has no constants to compare
+        (pt.ConstantStep(60.0), None),
+    ):
+        one = by_name(pt.predict(setting, LayerDescent(rule), start))["smooth_below_start"]
+        assert one.holds is holds
+        assert not np.isposinf(one.slack)
 
 
 def test_the_divisor_of_the_inputs_is_noted_with_the_margin_they_had():

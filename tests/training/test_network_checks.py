@@ -74,3 +74,13 @@ def test_any_run_that_cannot_go_on_raises_on_request_with_its_trajectory():
         pt.train(setting, pt.polyak(), steps=50, throw=True)
     assert np.array_equal(caught.value.run.steps, silent.steps)
     assert pt.train(setting, pt.polyak(cap=1.0), steps=50, throw=True).status.name == "out_of_steps"
+
+
+def test_margins_that_explode_on_the_wrong_side_are_a_divergence_and_not_a_loss_of_resolution():
+    setting, start = problem()
+    rule = pt.LayerDescent(pt.ConstantStep(100.0))
+    run = pt.train(setting, rule, start, steps=200)
+    assert run.log_excess[-1] > 20
+    assert run.status is pt.Status.diverging_step
+    with pytest.raises(StepSizeError, match="step size 100"):
+        pt.train(setting, rule, start, steps=200, throw=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DataFileError
-from ..flow.clocks import RelativeDrop
+from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
 from ..optimisers.layerwise import (
@@ -41,8 +41,7 @@ LAYER_RULES = {
     "sharp": lambda setting, bounds: SharpStep(*bounds),
     "risk-scaled": lambda setting, bounds: RiskScaled(),
 }
-# To a risk level: in the clock of risk levels, which says how wrong the level is, and fine enough to keep what the flow conserves.
-_NETWORK_FLOW = GradientFlow(RelativeDrop(), tolerance=1e-11, margin_tolerance=1e-6, order=6)
+_NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 FLOW_STEPS = 20_000  # of the integrator, where the user sets no budget; a flow to margin 1e6 takes some hundreds
 
 
@@ -70,8 +69,7 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
     longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
     if name == "flow":
-        deep = isinstance(setting.parametrisation, DeepLinear)
-        return _NETWORK_FLOW if deep and getattr(options, "risk_level", None) is not None else GradientFlow()
+        return _flow(setting, getattr(options, "tolerance", None))
     if name == "polyak":
         return polyak(1.0 if size is None else size, limit)
     makers = {
@@ -83,6 +81,27 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     }
     make, default = makers[name]
     return make(default if size is None else size)
+
+
+def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
+    """For deep linear networks in the clock of risk levels, which says how wrong they are."""
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ArgumentError("--tolerance", "penchant train", "between 0 and 1", f"{tolerance:g}")
+    if not isinstance(setting.parametrisation, DeepLinear):
+        return GradientFlow() if tolerance is None else GradientFlow(tolerance=tolerance)
+    return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
+
+
+def watched(options: Namespace, setting: Setting, optimiser: Any, until: Any, separable: bool) -> tuple[Any, Any]:
+    """A flow of a deep linear network stops where it loses what it must keep.
+
+    Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
+    """
+    if not (isinstance(optimiser, GradientFlow) and isinstance(setting.parametrisation, DeepLinear)):
+        return optimiser, until
+    if not separable:
+        optimiser = GradientFlow(RelativeArc(), 1e-7 if options.tolerance is None else options.tolerance, 1e-6, order=6)
+    return optimiser, (Inaccurate(),) if until is None else (until, Inaccurate())
 
 
 def _layer_step(setting: Setting, start: Any) -> float:
@@ -168,10 +187,7 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
     if options.risk_level is not None:
         if not 0 < options.risk_level < np.inf:
             raise ArgumentError("--risk-level", "penchant train", "positive and finite", options.risk_level)
-        level = LogExcessBelow(-options.risk_level)
-        if optimiser is _NETWORK_FLOW:
-            return FLOW_STEPS, (level, Inaccurate())
-        return FLOW_STEPS if options.optimiser == "flow" else None, level
+        return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
     if options.steps is not None:
         return options.steps, None
     if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself

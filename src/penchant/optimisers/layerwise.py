@@ -184,14 +184,14 @@ class LayerDescent(eqx.Module):
     def init(self, tangent: PyTree) -> Account:
         slope, _ = tangent
         zero, low = jnp.zeros(()), jnp.array(-jnp.inf)
-        return Account(zero, zero, low, jnp.zeros(len(slope)), jnp.array(jnp.inf), low, low, jnp.zeros((), int))
+        high = jnp.array(jnp.inf)  # before the first step nothing is promised
+        return Account(zero, zero, low, jnp.zeros(len(slope)), high, high, low, jnp.zeros((), int))
 
     def move(self, reading: Reading, memory: Account, count: Any) -> Move:
         choice = self.rule.choose(reading, layer_norms(reading.params), memory, count)
         factor = jnp.exp(choice.log_step + reading.log_scale)
         squares = jnp.stack([jnp.sum(layer**2) for layer in reading.slope])
         promise, _ = _promise(reading, choice.log_step)
-        missed = jnp.where(count > 0, reading.log_excess - memory.promised, -jnp.inf)
         account = Account(
             choice.radius,
             choice.log_step,
@@ -199,7 +199,7 @@ class LayerDescent(eqx.Module):
             memory.traces + factor**2 * squares,
             reading.log_excess,
             promise,
-            jnp.maximum(memory.violation, missed),
+            _violation(memory, reading.log_excess),
             jnp.where(reading.log_excess > memory.log_risk, memory.rises + 1, 0),
         )
         diverging = isinstance(self.rule, ConstantStep) & (account.rises >= _RISES)
@@ -207,8 +207,14 @@ class LayerDescent(eqx.Module):
         return Move(displacement, -factor * reading.weights, account, factor, jnp.zeros((), bool), diverging)
 
 
-def account(optimiser: Any, memory: PyTree) -> dict[str, Array] | None:
-    """What an optimiser wants recorded of its own steps; nothing for those that keep no account."""
+def _violation(memory: Account, log_excess: Array) -> Array:
+    """The largest violation so far, with that of the last step, whose risk is `log_excess`."""
+    return jnp.maximum(memory.violation, log_excess - memory.promised)
+
+
+def account(optimiser: Any, memory: PyTree, log_excess: Array) -> dict[str, Array] | None:
+    """What an optimiser wants recorded of its own steps, where they have led to `log_excess`; nothing for those that keep no account."""
     if not isinstance(optimiser, LayerDescent):
         return None
-    return {name: getattr(memory, name) for name in ("radius", "log_step", "log_step_sum", "traces", "violation")}
+    kept = {name: getattr(memory, name) for name in ("radius", "log_step", "log_step_sum", "traces")}
+    return {**kept, "violation": _violation(memory, log_excess)}

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostics.alignment import sandwich
 from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import LayerDescent
@@ -17,7 +18,7 @@ from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
 from ..settings.losses import Exponential
 from ..training.trajectory import Trajectory
-from ..verdict import Verdict
+from ..verdict import Outcome, Verdict
 from .base import Claim, Hypothesis, Prediction, Rival, Theorem
 from .deep_linear_hypotheses import (
     data_norm,
@@ -29,7 +30,9 @@ from .deep_linear_hypotheses import (
     span,
     start_below_zero,
 )
-from .linear_models import covered, divided, linear_rivals, plain, separable
+from .linear_models import SLOW, covered, divided, linear_rivals, plain, separable
+
+_MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation
 
 JI = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
 
@@ -78,14 +81,17 @@ class DeepLinearMaxMargin(Theorem):
             setting,
             self.hypotheses(setting, optimiser, reference),
             reference,
-            _distinct(linear_rivals(setting.data, reference)),
+            _distinct(linear_rivals(setting, reference)),
             _rate(setting, reference),
             divided(setting.data, reference),
         )
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        """The direction, as for every theorem; a start above the risk of zero is named, because nothing is promised from there."""
-        found = Theorem.judge(self, prediction, run)
+        """The direction, as for every theorem, but confirmed only together with its margin, which a direction that is still turning has not got.
+
+        A start above the risk of zero is named, because nothing is promised from there.
+        """
+        found = _with_margin(Theorem.judge(self, prediction, run), prediction, run)
         start = start_below_zero(run.setting, run.at(0))
         if start.holds or any(one.name == start.name for one in prediction.hypotheses):
             return found
@@ -93,6 +99,16 @@ class DeepLinearMaxMargin(Theorem):
             part for part in (found.detail, "the start violates Assumption 2: nothing is promised") if part
         )
         return Verdict(found.outcome, found.inequality, found.predicted, found.measured, detail)
+
+
+def _with_margin(found: Verdict, prediction: Prediction, run: Trajectory) -> Verdict:
+    """1 - corr is quadratic in the angle and the margin linear: a run may be near in direction with a third of its margin to gain."""
+    lower, upper = (float(bound[-1]) for bound in sandwich(run))
+    ratio = lower / prediction.reference.margin
+    if found.outcome is not Outcome.confirmed or ratio >= 1 - _MARGIN:
+        return found
+    text = f"{found.inequality}, but margin/norm is {ratio:.4g} of its maximum < {1 - _MARGIN:g} (the run itself encloses that in [{lower:.6g}, {upper:.6g}])"
+    return Verdict(Outcome.undecided, text, found.predicted, found.measured, found.detail)
 
 
 def _distinct(found: tuple[Rival, ...]) -> tuple[Rival, ...]:
@@ -111,7 +127,7 @@ def _rate(setting: Setting, reference: Solution) -> str:
     """How the direction turns and the layers align; powers of -log R, with their constants where these do not depend on the start."""
     depth, geometry = setting.parametrisation.depth, support_geometry(setting.data, reference)
     if not loss_shape(setting.loss).holds:
-        return "unknown: the rates need a loss with an exponential tail"
+        return SLOW
     if not geometry.spans:
         return _rate_outside(depth, geometry)
     lead = geometry.margin * float(np.linalg.norm(geometry.offset))

@@ -13,13 +13,12 @@ from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
 from ..settings.losses import Exponential
 from ..settings.network_starts import ensure_assumption2
-from ..training.events import LogExcessBelow
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict, all_of, at_most, close
 from .base import Claim
 from .deep_linear_laws import DERIVED, PAPER
-from .deep_linear_problems import FAR
+from .deep_linear_problems import FAR, kept
 
 # The first point decides the margin, on which the next one or two lie by accident. All data have one shape, to be compiled once per depth.
 _ONE_IDLE = ((0.5, 0.0, 0.0), (0.5, 0.3, 0.4), (0.8, 0.2, 0.1), (0.9, -0.1, 0.1))
@@ -33,7 +32,7 @@ def _run(points: tuple, depth: int, seed: int = 0) -> tuple[SupportGeometry, Tra
     data = Classification(points, np.ones(len(points)))
     setting = Setting(data, DeepLinear((4,) * (depth - 1)), Exponential())
     start = ensure_assumption2(setting, setting.start(seed, 0.4))
-    until, recorder = LogExcessBelow(-1e6), Levels("log_excess", [-1e5])
+    until, recorder = kept(1e6), Levels("log_excess", [-1e5])
     run = train(setting, FAR, start, until=until, steps=20_000, recorder=recorder)
     return support_geometry(data, max_margin(data)), run
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from ..optimisers.layerwise import smoothness
+from ..optimisers.layerwise import risk_bounds, smoothness
 from ..training.trajectory import Trajectory
 from .base import Hypothesis
 
@@ -15,7 +15,7 @@ _ROUNDING = 1e-12  # in log R, and relative for radii: what recomputing from the
 def replay(run: Trajectory) -> tuple[Hypothesis, ...]:
     """Assumption 5, the descent inequality and the sum of the steps, as far as a finite run can tell.
 
-    Needs the account of `LayerDescent` and `recorder=Every()`.
+    beta and G are those of the risk as it is reduced (for the exponential loss below the risk of the start), whatever the rule believed. Needs the account of `LayerDescent` and `recorder=Every()`.
     """
     if run.account is None or not np.array_equal(run.steps, np.arange(len(run))):
         raise ArgumentError(
@@ -26,13 +26,17 @@ def replay(run: Trajectory) -> tuple[Hypothesis, ...]:
 
 def _assumption5(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
     """Every eta <= min(1/beta(R), 1), layers at least 1 inside the ball, and a ball that grows only when it must."""
+    constants = risk_bounds(run.setting, run.at(0))
+    if constants is None:
+        text = f"beta and G are not known for {type(run.setting.loss).__name__} (Assumption 4)"
+        return Hypothesis("steps", None, float("nan"), "", text, "not checkable")
     largest = np.array([max(np.linalg.norm(layer) for layer in run.at(k)) for k in range(len(run) - 1)])
     radius, log_step = (
         account["radius"][1:],
         account["log_step"][1:],
     )  # record k + 1 tells of the step taken at record k
     with np.errstate(divide="ignore"):
-        bound = -np.log(np.maximum(smoothness(np.maximum(radius, 1.0), len(run.at(0))), 1.0))
+        bound = -np.log(np.maximum(smoothness(np.maximum(radius, 1.0), len(run.at(0)), *constants), 1.0))
     forced = np.append(True, largest[1:] > radius[:-1] - 1)
     grown = np.append(0.0, np.abs(np.diff(radius)) / radius[1:])
     slacks = {
@@ -42,13 +46,13 @@ def _assumption5(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
         "a ball that grew without need": np.where(forced, np.inf, -grown),
     }
     worst = {name: float(values.min()) for name, values in slacks.items()}
-    slack = min(worst.values())
+    slack, known = min(worst.values()), f"beta = {constants[0]:.6g}, G = {constants[1]:.6g}"
     if slack >= -_ROUNDING:
-        return Hypothesis("steps", True, max(slack, 0.0), "", "Assumption 5 at every step of this run", "exact")
+        return Hypothesis("steps", True, max(slack, 0.0), "", f"Assumption 5 at every step, with {known}", "exact")
     first, name = min(
         (int(np.argmax(values < -_ROUNDING)), name) for name, values in slacks.items() if worst[name] < -_ROUNDING
     )
-    return Hypothesis("steps", False, slack, f"step {first}: {name}", "Assumption 5 on this run", "exact")
+    return Hypothesis("steps", False, slack, f"step {first}: {name}", f"Assumption 5 with {known}", "exact")
 
 
 def _descent(run: Trajectory, account: dict[str, Any]) -> Hypothesis:

@@ -1,34 +1,21 @@
 """Claims on deep linear networks under polynomial tails: layers align as ever, and the maximum margin is lost."""
 
 import numpy as np
-from scipy.optimize import minimize
 
 from ..diagnostics.alignment import alignments, sine
 from ..references.euclidean_margin import max_margin
+from ..references.polynomial_margin import polynomial_direction
 from ..verdict import Verdict, all_of, at_most
 from .base import Claim
 from .deep_linear_laws import DERIVED, PAPER
 from .deep_linear_problems import eight_points, slow_tail
 
 
-def polynomial_direction(signed: np.ndarray, power: float) -> np.ndarray:
-    """The unit vector in the plane that minimises sum <w, z_i>^-power among those with positive margins."""
-    unit = lambda angle: np.array([np.cos(angle), np.sin(angle)])
-
-    def cost(angle: np.ndarray) -> float:
-        margins = signed @ unit(float(angle[0]))
-        return float(np.log(np.sum(margins**-power))) if margins.min() > 0 else np.inf
-
-    grid = np.linspace(-np.pi, np.pi, 20_001)
-    first = grid[int(np.argmin([cost(np.array([angle])) for angle in grid]))]
-    found = minimize(cost, np.array([first]), method="Nelder-Mead", options={"xatol": 1e-13, "fatol": 1e-15})
-    return unit(float(found.x[0]))
-
-
 def polynomial_tail(planted: bool) -> Verdict:
     """With the tail z^-2 the limit is the minimiser of sum <w, z_i>^-2, at every depth; the maximum margin is elsewhere."""
     data = eight_points()
-    wanted = max_margin(data).weight if planted else polynomial_direction(np.asarray(data.signed), 2.0)
+    widest = max_margin(data).weight
+    wanted = widest if planted else polynomial_direction(np.asarray(data.signed), 2.0, widest)
     wanted = wanted / np.linalg.norm(wanted)
     return all_of(
         *(

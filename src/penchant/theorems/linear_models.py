@@ -13,15 +13,20 @@ from ..optimisers.step_rules import Constant, Normalised
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.polyhedral_margin import L1, Linf, polyhedral_margin
+from ..references.polynomial_margin import polynomial_direction, tail_power
 from ..settings.base import Setting
 from ..settings.classification import Classification
-from ..settings.losses import Exponential
+from ..settings.losses import Exponential, Logistic
 from ..settings.parametrisations import Direct, Gram
 from .base import Hypothesis, Prediction, Theorem, rivals
+from .deep_linear_hypotheses import loss_shape
 
 NOTES = "Ma et al., Lecture notes on machine learning theory, chapter 9: implicit regularization effect"
 SOUDRY = "Soudry, Hoffer, Nacson, Gunasekar, Srebro, The implicit bias of gradient descent on separable data, JMLR 2018"
 JI = "Ji, Telgarsky, Characterizing the implicit bias via a primal-dual analysis, ALT 2021"
+
+
+SLOW = "unknown: the rates need a loss with an exponential tail"
 
 
 def plain(optimiser: Any, rule: type) -> bool:
@@ -57,9 +62,12 @@ def covered(name: str) -> Hypothesis:
     )
 
 
-def linear_rivals(data: Classification, reference: Solution) -> tuple:
-    """The directions of other biases: maximum l1 and linf margin, and the first gradient."""
+def linear_rivals(setting: Setting, reference: Solution) -> tuple:
+    """The directions of other biases: maximum l1 and linf margin, the limit under a polynomial tail if the loss has one, and the first gradient."""
+    data, power = setting.data, tail_power(setting.loss)
     others = {norm.name: polyhedral_margin(data, norm).weight for norm in (L1(), Linf())}
+    if power is not None:
+        others["polynomial tail"] = polynomial_direction(np.asarray(data.signed), power, reference.weight)
     others["first gradient"] = np.asarray(data.signed).mean(axis=0)
     return rivals(reference, others)
 
@@ -91,8 +99,9 @@ class _LinearTheorem(Theorem):
         reference = max_margin(setting.data)
         _warn_of_repeats(np.asarray(setting.data.signed), reference)
         hypotheses = self.hypotheses(setting, optimiser, reference)
-        others, notes = linear_rivals(setting.data, reference), divided(setting.data, reference)
-        return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
+        others, notes = linear_rivals(setting, reference), divided(setting.data, reference)
+        rate = self.rate if loss_shape(setting.loss).holds else SLOW
+        return Prediction(self, setting, hypotheses, reference, others, rate, notes)
 
 
 def _is_linear(setting: Setting) -> bool:
@@ -112,6 +121,8 @@ class LinearMaxMargin(_LinearTheorem):
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         found = [separable(reference)]
+        if not isinstance(setting.loss, Exponential | Logistic):
+            found.append(loss_shape(setting.loss))
         if not isinstance(optimiser, GradientFlow):
             found.append(_step_size(setting, float(np.max(optimiser.rule.step))))
         return tuple(found)

@@ -34,7 +34,8 @@ _MESSAGES = {
     Status.out_of_steps: "All requested steps were taken.",
     Status.reached_target: "The requested margin, norm, time or excess was reached.",
     Status.diverging_step: (
-        "The next step would have left the region its rule describes (longer than 1e6 times the weights, or taken from a plateau), so it was not taken. "
+        "The next step would have left the region its rule describes (longer than 1e6 times the weights, taken from a plateau, or with margins beyond float64 "
+        "at a loss above that of the start), so it was not taken. "
         "Usual causes: (a) a step size far too large; (b) for Polyak's rule, training that settled above the infimum, on data that no direction "
         "separates or on tokens that are not optimal (`detect_limit(run)` names them). Fix: a smaller step, or a cap (`polyak(cap=100)`; of both blocks: `JointPolyak(cap=100)`)."
     ),
@@ -62,7 +63,8 @@ _MESSAGES = {
     ),
     Status.inaccurate: (
         "The integration has lost what the exact flow keeps (log R against the clock, or the conserved matrices of a deep linear network), so it was stopped; "
-        "what was recorded before is within the bounds. Fix: `GradientFlow` with a smaller `tolerance` and `order=6`."
+        "what was recorded before is within the bounds. Fix: a smaller `tolerance` of the flow (and `order=6`; `--tolerance` on the command line), or an earlier target: "
+        "from risks of about e^-1e7 on, rounding alone leaves the bounds at depth 2, whatever the tolerance."
     ),
 }
 _ON_REGRESSION = {

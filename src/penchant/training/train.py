@@ -17,6 +17,7 @@ from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
 from ..reading import Reading, read, smallest_margin
 from ..settings.base import Setting
+from ..settings.classification import Classification
 from ..settings.joint import JointTokens
 from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
@@ -259,11 +260,15 @@ def _run_batch(axes: tuple, setting: Setting, optimiser: Any, levels: Limits, sc
 
 
 def _ceiling(setting: Setting, first: Reading) -> Float[Array, ""]:
-    """log excess above which a regression diverges: a residual far above those of the start and of weight 0."""
-    if not isinstance(setting.data, Regression):
+    """log excess above which a regression diverges: a residual far above those of the start and of weight 0.
+
+    A classifier above both diverges once its margins are beyond resolution: they have grown on the wrong side.
+    """
+    if not isinstance(setting.data, Regression | Classification):
         return jnp.array(jnp.inf)
     at_zero = setting.weigh(jnp.zeros_like(first.margins)).log_excess
-    return jnp.maximum(first.log_excess, at_zero) + 2 * jnp.log(_BLOWN)
+    worse = 2 * jnp.log(_BLOWN) if isinstance(setting.data, Regression) else 0.0
+    return jnp.maximum(first.log_excess, at_zero) + worse
 
 
 def _step(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry) -> _Carry:
@@ -298,6 +303,7 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
         lost = lost | jnp.any((jnp.abs(carry.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
     # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
     still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
+    unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION) & (not regression)
     conditions = (
         (
             levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
@@ -305,11 +311,8 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
         ),
         (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
         (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
-        (
-            (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION) & (not regression),
-            Status.resolution_exhausted,
-        ),
-        (reading.log_excess > carry.ceiling, Status.diverging_step),
+        ((reading.log_excess > carry.ceiling) & (unresolved | regression), Status.diverging_step),
+        (unresolved, Status.resolution_exhausted),
         (lost, Status.coordinate_underflow),
         (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),
         (~jnp.isfinite(square), Status.not_finite),
@@ -332,5 +335,5 @@ def _record(setting: Setting, optimiser: Any, carry: _Carry) -> _Record:
         reading.weights,
         carry.dual,
         carry.params,
-        account(optimiser, carry.memory),
+        account(optimiser, carry.memory, reading.log_excess),
     )
