@@ -121,6 +121,7 @@ _PLACES = {
     "diagnostics.alignment": ("alignments", "alignment_limits", "clock_error", "conservation_drift"),
     "references.support_geometry": ("support_geometry",),
     "theorems.deep_linear_replay": ("replay",),
+    "theorems.deep_linear_constants": ("network_constants",),
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),
     "theorems.attention_advice": ("advise",),
     "theorems.attention_regression": ("check_assumptions",),
