@@ -97,9 +97,9 @@ def flow_bounds(planted: bool) -> Verdict:
     )
 
 
-def descent_bounds(planted: bool) -> Verdict:
+def descent_bounds(planted: bool, start: int = 1) -> Verdict:
     """Lemma 8 with eta <= 1; without the cap its trace sum breaks the bound."""
-    run = descent(capped=not planted)
+    run = descent(capped=not planted, seed=start)
     assert run.account is not None
     traces, risk = run.account["traces"], float(np.exp(run.log_excess[0]))
     constant, excess = imbalance_constant(run.at(0)), []
