@@ -62,7 +62,8 @@ def run_laws(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         ("L", "quantity", "theory", "exponential loss", "logistic loss"),
         tuple(rows),
         f"Slopes over -log R from 1e5 to 1e6, mean over {len(seeds)} starts; ± is the 95 % interval over starts plus the drift since the decade before. "
-        "The first layer's is the slope of the root mean square over the starts: its constant is a signed number that some starts nearly lack.",
+        "The first layer's is the slope of the root mean square over the starts from 1e4 to 1e6, and its drift that since 1e2 to 1e4: its constant is a "
+        "signed number that some starts nearly lack.",
     )
     start = 1 + seed
     meant = words("-log R", "ratio", "alignment", "offset", "excess", "H(p)", "conservation drift", "margin sandwich")

@@ -17,6 +17,8 @@ DEPTHS = (2, 3, 4, 6)
 STARTS = range(1, 7)
 # Two decades: at depth 6 corrections fall like (-log R)^(-1/3), and only over a whole decade to less than half.
 WINDOW = (1e4, 1e6)
+# The first layer has terms (-log R)^-1 next to (-log R)^(-3/L): at depth 4 their ratio falls to less than half over two decades only.
+FIRST_LAYER = (1e2, 1e6)
 
 
 def offset(planted: bool, start: int = 1) -> Verdict:
@@ -128,15 +130,16 @@ def exponents(depth: int) -> dict[str, float]:
 
 @cache
 def measured_exponents(depth: int, logistic: bool = False, starts: range = STARTS) -> dict[str, Settling]:
-    """Slopes of log-log fits over the last two decades of -log R, with their drift and their interval over starts.
+    """Slopes of log-log fits over the last decades of -log R, with their drift and their interval over starts.
 
-    The constant of the first layer is a signed number that some starts nearly lack, and at depth 6 the next term is only (-log R)^(-1/3)
-    smaller: there the root mean square over the starts has the slope.
+    The constant of the first layer is a signed number that some starts nearly lack, which then show the next term of the expansion: there
+    the root mean square over the starts has the slope.
     """
     at = [levels(flow(depth, logistic, seed)) for seed in starts]
     found = [series(depth, logistic, seed) for seed in starts]
     drawn = lambda name: [(x[x > 1], one[name][x > 1]) for x, one in zip(at, found, strict=True)]
-    return {name: settling(drawn(name), WINDOW, pool=name == "first layer") for name in exponents(depth)}
+    slopes = {name: settling(drawn(name), WINDOW) for name in exponents(depth)}
+    return slopes | {"first layer": settling(drawn("first layer"), FIRST_LAYER, pool=True)}
 
 
 def _exponent(name: str, rival: Callable[[int], float]) -> Callable[..., Verdict]:
