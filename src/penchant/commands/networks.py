@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..optimisers.layerwise import sharp_smoothness, smoothness
+from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..settings.deep_linear import DeepLinear, layer_norms
 from ..theorems.base import Prediction
 from ..theorems.deep_linear_constants import network_constants
@@ -22,7 +22,7 @@ def describe_network(prediction: Prediction, start: Any) -> dict:
         return {}
     found = network_constants(setting, start, prediction.reference)
     geometry, radius = found.geometry, max(1.0, float(layer_norms(start).max()))
-    known = not math.isnan(found.tail)
+    known, bounds = not math.isnan(found.tail), risk_bounds(setting, start)
     content = {
         "direction": geometry.direction.tolist(),
         "support": geometry.support.tolist(),
@@ -35,8 +35,9 @@ def describe_network(prediction: Prediction, start: Any) -> dict:
         "hull_radius": geometry.radius if math.isfinite(geometry.radius) else None,
         "thresholds": {name: value if math.isfinite(value) else None for name, value in found.thresholds.items()},
         "radius": radius,
-        "smoothness": float(smoothness(radius, found.depth)),
-        "sharp_smoothness": float(sharp_smoothness(radius, found.depth)),
+        "loss_bounds": None if bounds is None else list(bounds),
+        "smoothness": None if bounds is None else float(smoothness(radius, found.depth, *bounds)),
+        "sharp_smoothness": None if bounds is None else float(sharp_smoothness(radius, found.depth, *bounds)),
     }
     return {"network": content}
 
@@ -59,8 +60,12 @@ def print_network(content: dict) -> None:
     hull = "infinite" if found["hull_radius"] is None else f"{found['hull_radius']:.8g}"
     lemma = f"; K of Lemma 4: {thresholds}" if thresholds else ""
     print(f"           D = {found['imbalance']:.8g} of the start; hull radius alpha = {hull}{lemma}")
-    bounds = f"{found['smoothness']:.6g}, sharp {found['sharp_smoothness']:.6g}"
-    print(f"           smoothness beta(R) at R = {found['radius']:.6g}, logistic loss: {bounds}")
+    if found["loss_bounds"] is not None:
+        curvature, slope = found["loss_bounds"]
+        print(
+            f"           smoothness beta(R) = {found['smoothness']:.6g}, sharp {found['sharp_smoothness']:.6g}, at R = {found['radius']:.6g} "
+            f"with l'' <= {curvature:.6g}, |l'| <= {slope:.6g}"
+        )
 
 
 def describe_descent(run: Trajectory) -> dict:
