@@ -162,3 +162,29 @@ def test_a_flow_on_data_that_nothing_separates_settles_and_keeps_its_matrices(ca
     assert run["status"] == "settled"
     assert set(run["accuracy"]) == {"conservation_drift", "conservation_drift_allowed"}
     assert run["accuracy"]["conservation_drift"] < run["accuracy"]["conservation_drift_allowed"]
+
+
+def test_a_prediction_shows_the_constants_of_the_laws(capsys, data):
+    options = ("predict", data, "--setting", "deep-linear", "--widths", "8,8,8", "--seed", "1", "--scale", "0.4")
+    found = asked(capsys, *options)[1]["network"]
+    assert found["direction"] == pytest.approx([-0.25564241, 0.96677141], abs=1e-8)
+    assert found["support"] == [12, 38]
+    assert found["shares"] == pytest.approx([0.54869997, 0.45130003], abs=1e-8)
+    assert (found["entropy"], found["offset_norm"]) == pytest.approx((0.68839628, 0.12889451), abs=1e-8)
+    assert (found["imbalance"], found["hull_radius"]) == pytest.approx((21.247244, 0.68422454), rel=1e-7)
+    assert found["thresholds"]["exponential"] == pytest.approx(6.8528, abs=1e-4)
+    assert main([*options, "--loss", "logistic"]) == 0
+    printed = capsys.readouterr().out
+    assert "u = (-0.255642, 0.966771)" in printed
+    assert "D = 21.247244 of the start" in printed
+    assert "43.0127 (logistic)" in printed
+
+
+def test_descent_reports_its_account(capsys, data):
+    options = ("train", data, "--setting", "deep-linear", "--widths", "4", "--loss", "logistic", "--optimiser", "sharp")
+    found = asked(capsys, *options, "--steps", "20")[1]["descent"]
+    assert len(found["traces"]) == 2
+    assert found["log_step"] < 0 < found["traces"][0]
+    assert found["violation"] < 0
+    assert main([*options, "--steps", "20"]) == 0
+    assert "descent inequality: largest violation" in capsys.readouterr().out

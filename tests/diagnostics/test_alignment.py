@@ -66,3 +66,21 @@ def test_the_flow_passes_the_published_reference_points():
     np.testing.assert_allclose(alignments(run).frobenius[-1], [2.754644, 3.848727, 3.978397, 2.672468], atol=1e-6)
     lower, upper = sandwich(run)
     assert lower.max() <= 0.13045543527 <= upper.min()
+
+
+def test_the_slack_of_the_bounds_counts_the_traces_of_later_layers():
+    setting = pt.Setting(strips(0), DeepLinear((4, 4)), pt.Logistic())
+    start = ensure_assumption2(setting, setting.start(1, 0.4))
+    run = pt.train(
+        setting, pt.LayerDescent(pt.LineSearch(setting, capped=True)), start, steps=40, recorder=pt.At((40,))
+    )
+    slack, traces = pt.bound_slack(run), run.account["traces"][-1]
+    excesses = [np.sum(np.linalg.svd(np.asarray(layer), compute_uv=False)[1:] ** 2) for layer in run.at()]
+    later = [traces[1] + traces[2], traces[2], 0.0]
+    wanted = min(imbalance_constant(start) + extra - excess for extra, excess in zip(later, excesses, strict=True))
+    assert slack.excess[-1] == pytest.approx(wanted, rel=1e-12)
+    fits = alignment(run.at()).misfit
+    floor = pt.alignment_floor(run.at(), start, traces)
+    assert slack.alignment[-1] == pytest.approx(np.min((1 - fits) ** 2 - floor), rel=1e-12)
+    assert (slack.excess > 0).all()
+    assert (slack.alignment > 0).all()

@@ -3,7 +3,15 @@
 import numpy as np
 import pytest
 
-from penchant.diagnostics.rates import linear_slope, log_linear_slope, log_log_slope, rate, settling
+from penchant.diagnostics.rates import (
+    end_slope,
+    linear_slope,
+    log_linear_slope,
+    log_log_slope,
+    pooled_rate,
+    rate,
+    settling,
+)
 from penchant.errors import ArgumentError
 from penchant.verdict import Outcome, covers
 
@@ -50,3 +58,22 @@ def test_an_interval_that_holds_a_rival_confirms_neither(predicted):
     assert covers(found, predicted, "exponent", rival=predicted + 1).outcome is Outcome.undecided
     assert covers(found, predicted, "exponent", rival=predicted + 30).outcome is Outcome.confirmed
     assert covers(found, 20.0, "exponent", rival=19.0).outcome is Outcome.refuted
+
+
+def test_runs_that_nearly_lack_the_leading_term_do_not_spoil_the_root_mean_square():
+    """x^-1/2 with the next term x^-1: the mean of the slopes is too wide to decide, the slope of the root mean square is not."""
+    constants = (1.0, 1.4, -0.8, 1.1, 0.9, 2e-3)
+    series = [(X, np.abs(c * X**-0.5 + X**-1.0)) for c in constants]
+    assert covers(settling(series, (1e2, 1e4)), -0.5, "exponent", rival=-0.75).outcome is not Outcome.confirmed
+    found = settling(series, (1e2, 1e4), pool=True)
+    assert covers(found, -0.5, "exponent", rival=-0.75).outcome is Outcome.confirmed
+    assert covers(found, -0.75, "exponent", rival=-0.5).outcome is Outcome.refuted
+    assert np.isnan(pooled_rate(series[:1], (1e2, 1e4)).half_width)
+
+
+def test_the_interval_of_a_root_mean_square_grows_with_the_spread_of_its_runs():
+    alike = pooled_rate([(X, c / X) for c in (1.0, 2.0, 3.0)], (1e2, 1e4))
+    unlike = pooled_rate([(X, X**-power) for power in (0.9, 1.0, 1.1)], (1e2, 1e4))
+    assert alike.half_width < 1e-12 < 0.1 < unlike.half_width
+    with pytest.raises(ArgumentError, match="end_slope"):
+        end_slope(X, X, (1e4, 1e7))

@@ -22,6 +22,8 @@ SLOW = {
     "attention-regression-scale-restores-law",
     "deep-linear/clock",
     "deep-linear/conservation",
+    "deep-linear/descent-aligns",
+    "deep-linear/descent-risk",
     "deep-linear/no-span",
     "deep-linear/one-layer",
     "deep-linear/other-starts",

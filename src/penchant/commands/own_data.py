@@ -29,6 +29,7 @@ from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
 from ..training.trajectory import Trajectory, write_npz
 from ..verdict import Outcome, Verdict
+from .networks import describe_descent, describe_network, print_descent, print_network
 from .options import budget, check_writable, npz_name, optimiser_of, setting_and_start, watched
 from .pages import print_files, write_page
 from .progress import progress, sparse
@@ -101,7 +102,7 @@ def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
     setting, start = setting_and_start(options)
     prediction = catalogue.predict(setting, optimiser_of(options, setting, start), start)
-    content = describe_prediction(prediction)
+    content = describe_prediction(prediction) | describe_network(prediction, start)
     if options.save:
         content["saved"] = str(
             write_npz(
@@ -140,6 +141,7 @@ def print_prediction(content: dict) -> None:
     )
     if classified:
         print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
+    print_network(content)
     print(f"rate       {content['rate']}")
     for note in content["notes"]:
         print(f"note       {note}")
@@ -199,7 +201,10 @@ def train(options: Namespace) -> dict:
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
-        "prediction": None if prediction is None else describe_prediction(prediction),
+        **describe_descent(run),
+        "prediction": None
+        if prediction is None
+        else describe_prediction(prediction) | describe_network(prediction, start),
     }
     if options.save:
         reached = None if limit is None or limit.reached is None else limit.reached.solution
@@ -308,6 +313,7 @@ def print_run(content: dict) -> None:
     measure = "1 - corr" if "margin" in content else "relative distance"
     for name, value in content["directions"].items():
         print(f"direction  {measure} to {name}: {value:.4g}")
+    print_descent(content)
     found = content["bracket"]
     print(f"bracket    {found['of']} in [{found['lower']:.10g}, {found['upper']:.10g}], certified by the run itself")
     if "window" in found:

@@ -116,6 +116,30 @@ def alignment_floor(layers: Sequence[Any], start: Sequence[Any], traces: Any = N
     return np.array([1 - (constant + extra[k] + top[k + 1] + top[k]) / now[k + 1] for k in range(len(now) - 1)])
 
 
+class BoundSlack(eqx.Module):
+    """What Lemma 2 (flow) or Lemma 8 (descent) leaves at every record; negative where the bound is broken.
+
+    `excess` is D, plus the later traces of descent, minus the excess, the least over the layers; `alignment` is <v_{k+1}, u_k>^2 minus its
+    lower bound, the least over the pairs of layers (nan for one layer, which has no pair).
+    """
+
+    excess: np.ndarray
+    alignment: np.ndarray
+
+
+def bound_slack(run: Any, found: Alignment | None = None) -> BoundSlack:
+    """The slack of the bounds on excess and alignment along a run; the traces of descent are read from its account."""
+    found, start = alignments(run) if found is None else found, run.at(0)
+    traces = (run.account or {}).get("traces", np.zeros_like(found.excess))
+    later = np.cumsum(traces[:, ::-1], axis=1)[:, ::-1] - traces
+    if not found.misfit.shape[1]:
+        aligned = np.full(len(run), np.nan)
+    else:
+        floors = np.stack([alignment_floor(run.at(k), start, traces[k]) for k in range(len(run))])
+        aligned = np.min((1 - found.misfit) ** 2 - floors, axis=1)
+    return BoundSlack(np.min(imbalance_constant(start) + later - found.excess, axis=1), aligned)
+
+
 def sandwich(run: Any) -> tuple[np.ndarray, np.ndarray]:
     """Bounds min_i <w, z_i>/|w| <= best margin <= |sum q_i z_i| at every record, with q the normalised weights of the run."""
     signed = np.asarray(run.setting.data.signed)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +12,9 @@ from .. import __version__
 from ..errors import DataFileError
 from ..files import write_bytes
 from .figures import draw, write_csv
+
+# A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
+_WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapter \d+: [^,;]*)")
 
 
 def render(directory: str | os.PathLike) -> Path:
@@ -78,6 +82,4 @@ def _citations(studies: list[dict], claims: list[dict]) -> list[str]:
     texts = [claim["citation"] for claim in claims] + [
         finding.get("citation", "") for study in studies for finding in study["findings"]
     ]
-    return sorted(
-        {part.strip() for text in texts for part in text.split(";") if part.strip() and part.strip() != "none"}
-    )
+    return sorted({work for text in texts for work in _WORK.findall(text)})

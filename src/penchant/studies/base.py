@@ -85,12 +85,16 @@ class Result(eqx.Module):
 
 
 class Study(eqx.Module):
-    """A named experiment. `run(seed, full, progress)` returns a `Result`; `full` asks for the paper's size, not a quick one."""
+    """A named experiment. `run(seed, full, progress)` returns a `Result`; `full` asks for the paper's size, not a quick one.
+
+    One that draws nothing is not `seeded`, and its page names no seed.
+    """
 
     name: str
     title: str
     paper: str
     run: Callable[[int, bool, Callable[[str], None]], Result]
+    seeded: bool = True
 
 
 DEFINITIONS = {
@@ -158,7 +162,7 @@ def save(study: Study, result: Result, directory: str | Path, *, seed: int, full
     """Write `study.json` and one trajectory file per run under `directory`/study-name; returns that folder."""
     folder = Path(directory) / study.name
     header = {"format": FORMAT, "name": study.name, "title": study.title, "paper": study.paper}
-    header |= {"seed": seed, "full": full, "seconds": round(seconds, 3)}
+    header |= {"seed": seed if study.seeded else None, "full": full, "seconds": round(seconds, 3)}
     for name, run in result.runs.items():
         run.save(folder / f"{name}.npz")
     content = {

@@ -1,6 +1,8 @@
 """Deep linear networks by line search: Figure 1 of the paper."""
 
 from collections.abc import Callable
+from inspect import signature
+from typing import Any
 
 import numpy as np
 
@@ -10,25 +12,48 @@ from ..settings.base import Setting
 from ..settings.parametrisations import Direct
 from ..theorems import deep_linear_claims as claims
 from ..theorems import deep_linear_lemmas as lemmas
+from ..theorems.base import judge_direction
+from ..theorems.deep_linear import JI, DeepLinearMaxMargin
 from ..theorems.deep_linear_problems import descent, geometry, levels, problem
 from ..training.recorders import Every
 from ..training.train import train
 from ..training.trajectory import Trajectory
+from ..verdict import all_of, at_least, at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 WORDS = {
-    **DEFINITIONS,
     "-log R": "minus the natural logarithm of the mean risk: the clock in which the laws are powers",
     "ratio": "spectral over Frobenius norm of a layer; 1 means rank one",
     "alignment": "|<v_{k+1}, u_k>|, top right singular vector of a layer with the top left one of the layer below",
     "offset": "the part of the network orthogonal to the maximum margin",
     "excess": "Frobenius norm squared minus spectral norm squared",
+    "D": "largest squared Frobenius norm of a layer minus that of the last one, plus the spectral norms of the imbalances W_k W_k' - W_{k+1}' W_{k+1}, at the start",
+    "R_0": "the risk of the start",
+    "traces": "of a layer: the sum over the steps of the squared step size times the squared gradient norm",
+    "violation": "log R after a step minus the log of what the descent inequality promises; negative means that it was kept",
+    "H(p)": "entropy of the dual weights p of the support vectors, whose sum is 1",
+    "conservation drift": "largest spectral norm of the change of an imbalance since the start; 0 for the exact flow",
+    "size law": "margin <w, u> + log n + log R, which tends to H(p); u is the maximum-margin direction, n the number of samples",
+    "margin sandwich": "smallest margin per norm, and |sum of q_i z_i| with the run's own weights q on the signed inputs z: they enclose the best margin",
 }
 
 
-def claim_finding(claim_name: str, catalogue: tuple) -> Finding:
+def words(*names: str) -> dict[str, str]:
+    """The common definitions, and those of these networks that a study needs."""
+    return {**DEFINITIONS, **{name: WORDS[name] for name in names}}
+
+
+def claim_finding(claim_name: str, catalogue: tuple, seed: int = 0) -> Finding:
+    """What a claim of the ledger says of the starts of a study: those of the ledger itself have seed 0.
+
+    Claims whose bounds were chosen for the ledger's start keep it, and say so where the study has another.
+    """
     claim = next(claim for claim in catalogue if claim.name == f"deep-linear/{claim_name}")
-    return Finding(claim.statement, claim.check(False), claim.citation)
+    check: Any = claim.check
+    if "start" in signature(check).parameters:
+        return Finding(claim.statement, check(False, 1 + seed), claim.citation)
+    where = " (On the start of the ledger, not on that of this seed.)" if seed else ""
+    return Finding(claim.statement + where, check(False), claim.citation)
 
 
 def _angles(run: Trajectory) -> np.ndarray:
@@ -41,9 +66,9 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """Figure 1: separators of one and of four layers, risk and ratios against the step."""
     steps = 1000 if full else 250
     progress("line search, four layers")
-    deep = descent(steps=steps)
+    deep = descent(steps=steps, seed=1 + seed)
     progress("line search, four layers, small start")
-    small = descent(steps=steps, scale=0.15)
+    small = descent(steps=steps, scale=0.15, seed=1 + seed)
     plain = Setting(deep.setting.data, Direct(), deep.setting.loss)
     progress("line search, one layer")
     one, zero = problem(1, logistic=True)[0], (np.zeros((1, 2)),)
@@ -112,8 +137,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         (
             name,
             k,
-            f"{_angles(run)[k]:.4g}",
-            f"{sandwich(run)[0][k] / geometry().margin:.6g}",
+            *_of_direction(run, k),
             f"{np.exp(run.log_excess[k]):.2g}",
         )
         for name, run in (("4 layers, start 0.4", deep), ("1 layer, start 0", single))
@@ -127,9 +151,40 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "Strips in the plane, n = 40.",
     )
     names = ("descent-max-margin", "aligned", "descent-bounds")
-    findings = tuple(claim_finding(name, (*claims.CLAIMS, *lemmas.CLAIMS)) for name in names)
+    findings = (
+        _turned(deep),
+        _aligned(small),
+        *(claim_finding(name, (*claims.CLAIMS, *lemmas.CLAIMS), seed) for name in names),
+    )
     shown = (table, _layers({"0.4": deep, "0.15": small}))
-    return Result(findings, figures, shown, {"four-layers": deep, "one-layer": single} if full else {}, WORDS)
+    meant = words("-log R", "ratio", "alignment", "excess", "D", "R_0", "traces", "violation")
+    return Result(findings, figures, shown, {"four-layers": deep, "one-layer": single} if full else {}, meant)
+
+
+def _turned(run: Trajectory) -> Finding:
+    """The direction of this start, judged like that of any data: against the rivals, and by its margin against 9/10 of the way from 0 to the best."""
+    prediction = DeepLinearMaxMargin().predict(run.setting, LayerDescent(LineSearch(run.setting)))
+    lower = float(sandwich(run)[0][-1] / geometry().margin)
+    verdict = all_of(judge_direction(prediction, run.weight()), at_least(lower, 0.9, "margin over best margin"))
+    return Finding("From this start line search turns to the maximum margin.", verdict, f"{JI}, Theorem 4")
+
+
+def _aligned(run: Trajectory) -> Finding:
+    """Ratios and alignments of this start, against those it began with."""
+    found = alignments(run)
+    left = lambda values: float((values[-1] / values[0]).max())
+    verdict = all_of(
+        at_most(left(found.deficit[:, :-1]), 0.1, "largest share of 1 - ratio that is left"),
+        at_most(left(found.misfit), 0.1, "largest share of 1 - |<v, u>| that is left"),
+    )
+    return Finding("From this start (0.15) the layers align.", verdict, f"{JI}, Theorem 3")
+
+
+def _of_direction(run: Trajectory, record: int) -> tuple[str, str]:
+    """Angle and relative margin; the weight 0 has neither."""
+    if not run.weight(record).any():
+        return "no direction", ""
+    return f"{_angles(run)[record]:.4g}", f"{sandwich(run)[0][record] / geometry().margin:.6g}"
 
 
 def _layers(runs: dict[str, Trajectory]) -> Table:

@@ -21,7 +21,7 @@ from ..theorems.key_query import norm_of
 from ..theorems.selections import detect_limit
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
-from . import own_deep_linear, own_regression
+from . import own_deep_linear, own_deep_linear_figures, own_regression
 from .base import DEFINITIONS, Figure, Line, Result, Table
 from .own_pages import assemble, axis, hypotheses, places, series, summary, where
 
@@ -184,7 +184,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     )
     shown, words = tables(prediction, run, optimiser), definitions(prediction)
     if isinstance(run.setting.parametrisation, DeepLinear):
-        words = words | own_deep_linear.WORDS
-        figures += own_deep_linear.figures(run, prediction)
+        words = words | own_deep_linear.words(run)
+        figures += own_deep_linear_figures.figures(run, prediction)
         shown += own_deep_linear.tables(run, prediction)
     return assemble(prediction, run, verdict, figures, shown, words)

@@ -64,9 +64,9 @@ def flow(depth: int = 4, logistic: bool = False, seed: int = 1) -> Trajectory:
 
 
 @cache
-def tight_flow() -> Trajectory:
+def tight_flow(seed: int = 1) -> Trajectory:
     """The same at depth 4, integrated as finely as what the flow conserves deserves."""
-    setting, start = problem(4)
+    setting, start = problem(4, seed=seed)
     return train(setting, TIGHT, start, until=kept(1e6), steps=_STEPS)
 
 
@@ -76,9 +76,9 @@ def layers(depth: int = 4, logistic: bool = False, seed: int = 1) -> Alignment:
 
 
 @cache
-def descent(capped: bool = False, depth: int = 4, steps: int = 250, scale: float = 0.4) -> Trajectory:
+def descent(capped: bool = False, depth: int = 4, steps: int = 250, scale: float = 0.4, seed: int = 1) -> Trajectory:
     """Logistic risk by line search, every step recorded."""
-    setting, start = problem(depth, logistic=True, scale=scale)
+    setting, start = problem(depth, logistic=True, seed=seed, scale=scale)
     return train(setting, LayerDescent(LineSearch(setting, capped)), start, steps=steps, recorder=Every())
 
 
@@ -93,9 +93,9 @@ def few_supports(depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajec
 
 
 @cache
-def flow_at(risks: tuple[float, ...]) -> Trajectory:
+def flow_at(risks: tuple[float, ...], seed: int = 1) -> Trajectory:
     """The flow at depth 4, recorded exactly where -log R has the given values."""
-    setting, start = problem(4)
+    setting, start = problem(4, seed=seed)
     recorder = Levels("log_excess", [-risk for risk in risks])
     return train(setting, FAR, start, until=kept(max(risks)), steps=_STEPS, recorder=recorder)
 

@@ -1,0 +1,91 @@
+"""Deep linear networks where the support vectors do not span: what is left of the laws."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..diagnostics.alignment import sine
+from ..diagnostics.rates import end_slope, log_log_slope
+from ..theorems import deep_linear_laws as laws
+from ..theorems.deep_linear import JI
+from ..theorems.deep_linear_problems import few_supports, levels
+from ..verdict import all_of, at_most
+from .base import Figure, Finding, Line, Result, Study, Table
+from .deep_linear import claim_finding, words
+
+
+def run_no_span(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
+    """E8: the regime where the support vectors do not span."""
+    lines, rows = [], []
+    for depth in (1, 2, 3, 4):
+        progress(f"depth {depth}")
+        found, path = few_supports(depth, 3 + seed)
+        outside, level = found.outside(), levels(path)
+        weights = np.stack([path.weight(k) for k in range(len(path))])
+        component = np.linalg.norm(weights @ outside.T, axis=1)
+        sines = np.array([sine(weight, found.direction) for weight in weights])
+        late, window = level > 10, (1e4, 1e6)
+        lines.append(Line(f"L = {depth}", level[late], sines[late]))
+        rows.append(
+            (
+                depth,
+                len(found.support),
+                f"{log_log_slope(level, component, window):.4f}",
+                f"{1 - 1 / depth:.4f}",
+                f"{log_log_slope(level, sines, window):.4f}",
+                f"{end_slope(level, sines, window):.4f}",
+                f"{-1 / depth:.4f}",
+                *(
+                    f"{np.exp(np.interp(np.log(at), np.log(level[late]), np.log(values[late]))):.4g}"
+                    for values in (component, 1 - np.sqrt(1 - sines**2))
+                    for at in (1150, 1e5)
+                ),
+                f"{found.margin * float(weights[-1] @ found.direction) - level[-1] + np.log(path.setting.samples):.7f}",
+                f"{found.entropy:.7f}",
+            )
+        )
+    figure = Figure(
+        "direction",
+        "Support vectors that do not span slow the direction down",
+        "-log R",
+        "sine of the angle to the maximum margin",
+        tuple(lines),
+        "Blobs in ten dimensions with fewer support vectors. With spanning support vectors every curve would have slope -1.",
+        "log",
+        "log",
+    )
+    table = Table(
+        "exponents",
+        "Outside the span of the support vectors",
+        (
+            "L",
+            "support vectors",
+            "exponent of the outside part",
+            "theory",
+            "exponent of the sine",
+            "end to end",
+            "theory",
+            "outside part at 1150",
+            "at 1e5",
+            "1 - cos at 1150",
+            "at 1e5",
+            "size law at the end",
+            "entropy of p",
+        ),
+        tuple(rows),
+        "Slopes over -log R from 1e4 to 1e6, fitted to all records there, and between its two ends.",
+    )
+    findings = tuple(claim_finding(name, laws.CLAIMS, seed) for name in ("no-span", "no-span-inside"))
+    one_layer = all_of(at_most(abs(float(rows[0][2])), 1e-3, "exponent of the outside part at L = 1"))
+    return Result(
+        (*findings, Finding("With one layer the outside part never moves.", one_layer, JI)),
+        (figure,),
+        (table,),
+        {},
+        words("-log R", "offset", "H(p)", "size law"),
+    )
+
+
+STUDIES = (
+    Study("deep-linear-no-span", "Deep linear networks: support vectors that do not span", "deep_linear", run_no_span),
+)

@@ -1,0 +1,21 @@
+"""The list of citations holds works, each once: neither theorem numbers nor remarks."""
+
+from penchant.report.page import _citations
+
+WORK = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
+NOTES = "Ma et al., Lecture notes on machine learning theory, chapter 9: implicit regularization effect"
+OTHER = "Sheen, Chen, Implicit regularization of gradient flow, 2024, arXiv 2403.08699"
+
+
+def test_works_are_listed_once_without_numbers_and_remarks():
+    texts = (
+        f"{WORK}, Lemma 8; 3 R_0 there",
+        f"{WORK}, Theorem 3; the twin starts on the stable manifold of the saddle",
+        f"repair of {NOTES}, (9.113); derived for penchant",
+        f"{NOTES}, Theorem 9.18; {OTHER}, Lemma 4.1",
+        "derived for penchant; the paper lists rates as open",
+        "none",
+    )
+    findings = [{"citation": text} for text in texts]
+    assert _citations([{"findings": findings}], []) == sorted([WORK, NOTES, OTHER])
+    assert _citations([], [{"citation": "stable manifold of the saddle"}]) == []
