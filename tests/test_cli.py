@@ -84,6 +84,12 @@ def test_budgets_mean_what_they_say(capsys, linear):
     assert physical["steps"] in (200, 201)
 
 
+def test_a_cap_that_binds_is_announced(capsys, linear):
+    options = ("train", linear, "--optimiser", "ngd", "--step-size", "0.1", "--steps", "20", "--cap")
+    assert "cap        first binds at step 0: " in call(capsys, *options, "0.001")[1].out
+    assert json.loads(call(capsys, *options, "1e9", "--json")[1].out)["first_capped"] is None
+
+
 def test_save_keeps_the_trajectory_and_the_parameters_by_name(capsys, attention, tmp_path):
     path = tmp_path / "run.npz"
     printed = json.loads(call(capsys, "train", attention, "--margin", "100", "--save", path, "--json")[1].out)
