@@ -326,6 +326,7 @@ def test_fewer_outputs_than_inputs_have_an_exponential_rate_and_zero_sizes_have_
         assert answer(capsys, "predict", path)["rate"] in printed.out
 
 
+@pytest.mark.slow
 def test_scales_below_one_are_trained_as_recommended(known, tmp_path, capsys):
     scale, saved = answer(capsys, "predict", known)["scale"], tmp_path / "run.npz"
     given = scale["how"].split("--layer-scale ")[1].split(";")[0]
