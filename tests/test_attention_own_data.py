@@ -276,6 +276,14 @@ def test_the_prediction_uses_the_truth_of_the_file(known, write, capsys):
         blind = answer(capsys, "predict", write("blind", inputs=arrays["inputs"], targets=arrays["targets"]))
     told = answer(capsys, "predict", known)
     assert told["estimate"] == blind["estimate"]
+    problem = AttentionSample(**{name: np.load(known)[name] for name in ("inputs", "targets")}).estimated
+    assert np.array(told["estimate"]["covariance"]) == pytest.approx(np.asarray(problem.covariance), rel=1e-12)
+    assert np.array(told["estimate"]["planted"]) == pytest.approx(np.asarray(problem.planted), rel=1e-12)
+    width = np.linalg.eigvalsh(np.asarray(problem.covariance))[-1] * np.sqrt(3 / 500)
+    assert told["estimate"]["covariance_half_width"] == pytest.approx(width, rel=1e-12)
+    _, printed = call(capsys, "predict", known, *SETTING)
+    entries = (problem.covariance[0, 1], problem.planted[3, 2])
+    assert all(f"{float(entry):.4g}" in printed.out for entry in entries)
     assert (told["checked_against"], blind["checked_against"]) == ("covariance and planted of the file", "the estimate")
     exact = {row["name"]: row for row in told["hypotheses"]}
     assert exact["A2_full_rank"]["slack"] == pytest.approx(0.03, rel=1e-9)
@@ -318,6 +326,7 @@ def test_fewer_outputs_than_inputs_have_an_exponential_rate_and_zero_sizes_have_
         assert answer(capsys, "predict", path)["rate"] in printed.out
 
 
+@pytest.mark.slow
 def test_scales_below_one_are_trained_as_recommended(known, tmp_path, capsys):
     scale, saved = answer(capsys, "predict", known)["scale"], tmp_path / "run.npz"
     given = scale["how"].split("--layer-scale ")[1].split(";")[0]

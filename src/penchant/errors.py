@@ -247,6 +247,14 @@ class AssumptionError(PenchantError):
         )
 
 
+class SingularCovariance(ArgumentError, AssumptionError):
+    """A bad argument that is also an assumption (A1): without it there is nothing to compute, so no option turns it into a warning."""
+
+    def __init__(self, argument: str, owner: str, required: str, found: object, fix: str):
+        ArgumentError.__init__(self, argument, owner, required, found, fix)
+        self.failed = (f"A1: '{argument}' must be {required}",)
+
+
 class DivergenceError(StepSizeError):
     """A run that left every bounded region: the iterate, the last finite state and the safe step."""
 

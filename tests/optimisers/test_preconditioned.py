@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.optimisers.preconditioned import FixedStep, OptimalStep, PreconditionedDescent, safe_step, step_of
+from penchant.optimisers.layer_rules import LayerAdam, PlainDescent
+from penchant.optimisers.preconditioned import (
+    FixedStep,
+    OptimalStep,
+    PreconditionedDescent,
+    safe_step,
+    step_of,
+    step_warning,
+)
 from penchant.settings.attention_curvature import balanced_point, hessian
 from penchant.settings.attention_geometry import GEOMETRIES, Euclidean, Left, TwoSided
 from penchant.settings.attention_regression import AttentionRegression
@@ -76,3 +84,11 @@ def test_bad_input_is_named(call, argument):
     with pytest.raises(ArgumentError) as caught:
         call()
     assert caught.value.argument == argument
+
+
+def test_steps_above_the_stability_limit_are_named_for_plain_descent_too():
+    limit = 1 / (2 * float(PROBLEM.sizes[0]) * float(Euclidean().stretch(PROBLEM.spread[-1])))
+    assert f"limit {limit:.3g}" in step_warning(PROBLEM, PlainDescent(1.01 * limit))
+    assert step_warning(PROBLEM, PlainDescent(0.99 * limit)) == ""
+    assert step_warning(PROBLEM, LayerAdam(100.0)) == ""
+    assert step_warning(PROBLEM, PreconditionedDescent(step="adaptive")) == ""

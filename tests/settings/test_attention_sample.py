@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from penchant.errors import ArgumentError
+from penchant.errors import ArgumentError, AssumptionError
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
+from penchant.settings.attention_sample import AttentionSample, draw_sample, map_errors, spectral_layer
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
 
@@ -82,3 +82,21 @@ def test_bad_options_are_named(rng):
         spectral_layer(PROBLEM, "left")
     with pytest.raises(ArgumentError, match="ridge"):
         AttentionSample(rng.standard_normal((5, 2)), rng.standard_normal((5, 2)), ridge=-1.0)
+
+
+def test_standard_errors_of_the_map_are_the_scatter_over_noise(rng):
+    sample = draw_sample(PROBLEM, 50, rng)
+    inputs = np.asarray(sample.inputs)
+    noise = np.sqrt(1e-3) * rng.standard_normal((50, 4000))
+    maps = np.linalg.lstsq(inputs, noise, rcond=None)[0]  # errors of 4000 outputs, columns of A in rows
+    scale = np.sqrt(1e-3 / float(sample.estimated.noise))  # the sample has its own estimate of the noise
+    assert map_errors(sample) * scale == pytest.approx(maps.std(axis=1), rel=0.05)
+    assert np.isnan(map_errors(AttentionSample(inputs[:3], np.asarray(sample.targets)[:3]))).all()
+
+
+@pytest.mark.parametrize("inputs", [np.ones((5, 2)), np.ones((1, 2))])
+def test_a_singular_covariance_is_an_assumption_that_fails(inputs):
+    with pytest.raises(AssumptionError) as caught:
+        AttentionSample(inputs, np.ones((len(inputs), 2)))
+    assert isinstance(caught.value, ArgumentError)
+    assert "A1" in caught.value.failed[0]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from penchant.errors import ArgumentError
 from penchant.optimisers.layer_rules import PlainDescent
 from penchant.optimisers.preconditioned import PreconditionedDescent
 from penchant.settings.attention_balance import Balance
@@ -96,3 +97,13 @@ def test_the_recommended_step_is_one_that_was_tried(heavy):
     assert advice.recommended.halvings >= 1
     assert run_of(FullSample(heavy), advice.recommended.step).status is Status.out_of_steps
     assert advise(heavy, trial_steps=0).recommended.halvings is None
+
+
+def test_a_truth_of_another_shape_is_refused_by_name(heavy):
+    other = prescribed_spectrum(3, (0.05, 0.04), 2.0, 1)
+    start = spectral_layer(heavy.estimated)
+    with pytest.raises(ArgumentError, match="truth") as caught:
+        train_attention(FullSample(heavy), PreconditionedDescent(), start, steps=1, truth=other)
+    assert "(3, 2)" in str(caught.value)
+    with pytest.raises(ArgumentError, match="truth"):
+        advise(heavy, other)

@@ -11,7 +11,7 @@ from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import AdaptiveStep, DefaultStep, PreconditionedDescent, step_warning
 from ..settings.attention_balance import ScaleFreeBalance
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..settings.attention_sample import AttentionSample, covariance_width, map_errors, spectral_layer
 from ..settings.context_bias import loss_bias
 from ..settings.context_sums import context_sums
 from ..settings.files import read_arrays
@@ -65,7 +65,7 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
     return sample, truth
 
 
-def _advice(advice: Advice, count: int, known: bool) -> dict[str, Any]:
+def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict[str, Any]:
     problem, theorem = advice.problem, AttentionConvergence()
     return {
         "theorem": theorem.name,
@@ -73,24 +73,35 @@ def _advice(advice: Advice, count: int, known: bool) -> dict[str, Any]:
         "citation": theorem.citation,
         "paper": PAPER,
         "estimate": {
-            "samples": count,
+            "samples": sample.size,
             "inputs": problem.inputs,
             "outputs": problem.outputs,
             "noise": float(problem.noise),
             "covariance_eigenvalues": np.asarray(problem.spread).tolist(),
             "sizes": np.asarray(problem.sizes).tolist(),
             "size_noise_level": advice.noise_level,
+            "covariance": np.asarray(problem.covariance).tolist(),
+            "covariance_half_width": covariance_width(sample),
+            "planted": np.asarray(problem.planted).tolist(),
+            "planted_standard_errors": map_errors(sample).tolist(),
         },
         "checked_against": "covariance and planted of the file" if known else "the estimate",
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
         "holds": _holds(advice),
-        "rate": expected_rate(problem, PreconditionedDescent()),
+        "rate": expected_rate(problem, _recommended(advice)),
         "geometries": [vars(option) for option in advice.options],
         "recommended": vars(advice.recommended) if advice.options else None,
         "floors": vars(advice.floors),
         "scale": {**vars(advice.scale), "gain": advice.gain, "how": _how(advice)},
         "warnings": list(advice.warnings),
     }
+
+
+def _recommended(advice: Advice) -> PreconditionedDescent:
+    """The rule that is recommended; the default one where nothing is."""
+    if not advice.options:
+        return PreconditionedDescent()
+    return PreconditionedDescent(advice.recommended.geometry, advice.recommended.step)
 
 
 def _holds(advice: Advice) -> bool | None:
@@ -117,7 +128,7 @@ def predict(options: Namespace) -> dict[str, Any]:
     if options.start != "zeros":
         raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
     sample, truth = _sample(options)
-    content = _advice(advise(sample, truth), sample.size, truth is not None)
+    content = _advice(advise(sample, truth), sample, truth is not None)
     if options.save:
         check_writable(npz_name(options.save))
         start, problem = spectral_layer(sample.estimated), sample.estimated
@@ -179,8 +190,6 @@ def _gradients(run: AttentionRun, batch: int | None) -> Hypothesis:
 
 
 def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | AbstractLayerRule) -> list[str]:
-    if not isinstance(rule, PreconditionedDescent):
-        return []
     warning = step_warning(sample.estimated, rule)
     return [warning] if warning else []
 

@@ -5,6 +5,8 @@ from typing import Any
 from .own_data import number, print_hypotheses
 from .pages import print_files
 
+_SHOWN = 8  # rows and columns of a matrix that fit a terminal
+
 
 def print_prediction(content: dict[str, Any]) -> None:
     found = content["estimate"]
@@ -16,6 +18,13 @@ def print_prediction(content: dict[str, Any]) -> None:
     )
     print(f"           covariance eigenvalues {spread}")
     print(f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
+    _print_matrix(
+        "Sigma",
+        f"known to {found['covariance_half_width']:.3g} in operator norm, |Sigma| sqrt(d/n)",
+        found["covariance"],
+    )
+    errors = ", ".join(number(error) for error in found["planted_standard_errors"][:_SHOWN])
+    _print_matrix("A", f"standard errors by column: {errors}", found["planted"])
     print(f"checked    against {content['checked_against']}")
     print_hypotheses(content["hypotheses"])
     floors = content["floors"]
@@ -45,6 +54,16 @@ def print_prediction(content: dict[str, Any]) -> None:
         print(f"warning    {warning}")
     if "saved" in content:
         print(f"saved      {content['saved']}")
+
+
+def _print_matrix(name: str, noise: str, rows: list[list[float]]) -> None:
+    """A matrix with its noise; large ones are left to `--json` and `--save`."""
+    print(f"           {name}, {noise}")
+    if max(len(rows), len(rows[0])) > _SHOWN:
+        print(f"           {len(rows)} x {len(rows[0])}: in the output of --json, and saved by --save")
+        return
+    for row in rows:
+        print("             " + " ".join(f"{entry: .4g}".ljust(11) for entry in row).rstrip())
 
 
 def _trial(option: dict[str, Any]) -> str:

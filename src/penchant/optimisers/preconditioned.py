@@ -13,8 +13,9 @@ from jaxtyping import Array, Float
 from ..errors import ArgumentError
 from ..settings.attention_balance import AbstractBalance, Balance, ScaleFreeBalance
 from ..settings.attention_curvature import contraction, curvature_range
-from ..settings.attention_geometry import AbstractGeometry, geometry_of
+from ..settings.attention_geometry import AbstractGeometry, Euclidean, TwoSided, geometry_of
 from ..settings.attention_regression import AttentionRegression
+from .layer_rules import AbstractLayerRule, PlainDescent
 
 
 class ResolvedStep(eqx.Module):
@@ -145,8 +146,16 @@ def safe_step(problem: AttentionRegression, geometry: AbstractGeometry, whitened
     return float(AdaptiveStep().resolve(problem, geometry).size(whitened))
 
 
-def step_warning(problem: AttentionRegression, rule: PreconditionedDescent) -> str:
-    """Empty, or why a constant step is above the stability limit near the minima."""
-    step = rule.step.constant(problem, rule.geometry)
-    limit = float(1 / (2 * problem.sizes[0] * rule.geometry.stretch(problem.spread[-1])))
-    return f"the step {step:.3g} is above the stability limit {limit:.3g} near the minima" if step > limit else ""
+def step_warning(problem: AttentionRegression, rule: PreconditionedDescent | AbstractLayerRule) -> str:
+    """Empty, or why a constant step is above the stability limit near the minima; plain descent is Euclidean, other rules have no limit."""
+    if isinstance(rule, PlainDescent):
+        step, geometry = float(rule.step), Euclidean()
+    elif isinstance(rule, PreconditionedDescent):
+        step, geometry = rule.step.constant(problem, rule.geometry), rule.geometry
+    else:
+        return ""
+    limit = float(1 / (2 * problem.sizes[0] * geometry.stretch(problem.spread[-1])))
+    if not step > limit:  # also for adaptive steps, which are not a number
+        return ""
+    every = "" if isinstance(geometry, TwoSided) else " of every gauge (near some, longer steps are stable)"
+    return f"the step {step:.3g} is above the stability limit {limit:.3g} near the minima{every}"

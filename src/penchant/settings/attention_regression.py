@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SingularCovariance
 from .attention_balance import AbstractBalance, Balance
 from .base import Infimum
 from .check import real_array
@@ -77,7 +77,9 @@ def checked_covariance(value: Any, owner: str) -> np.ndarray:
     if not sizes[0] > len(sizes) * _SINGULAR * sizes[-1]:
         found = f"eigenvalues from {sizes[0]:.3g} to {sizes[-1]:.3g}; smallest along {basis[:, 0].round(3).tolist()}"
         fix = "drop the dependent columns, or add a ridge: `covariance + ridge * np.eye(d)`, on the command line `--ridge`"
-        raise ArgumentError("covariance", owner, f"positive definite (A1, ratio above {len(sizes)}e-14)", found, fix)
+        raise SingularCovariance(
+            "covariance", owner, f"positive definite (A1, ratio above {len(sizes)}e-14)", found, fix
+        )
     return (covariance + covariance.T) / 2
 
 
@@ -156,6 +158,16 @@ class AttentionRegression(eqx.Module):
             if not bool(jnp.all(jnp.isfinite(block))):
                 raise ArgumentError(name, owner, "finite", "a value that is not")
         return layer
+
+    def check_shape(self, truth: "AttentionRegression | None", owner: str) -> None:
+        """Raise where `truth` is not a problem with as many inputs and outputs as this one."""
+        if truth is None:
+            return
+        required = f"an AttentionRegression with a planted map of shape {self.planted.shape}"
+        if not isinstance(truth, AttentionRegression):
+            raise ArgumentError("truth", owner, required, type(truth).__name__)
+        if truth.planted.shape != self.planted.shape:
+            raise ArgumentError("truth", owner, required, f"one of shape {truth.planted.shape}")
 
     def whiten(self, layer: AttentionLayer) -> Float[Array, "rows d"]:
         """W = [U Sigma^(1/2); (Sigma^(1/2) V Sigma^(1/2))']."""

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, SingularCovariance
 from .attention_curvature import balanced_point
 from .attention_moments import moment_threshold
 from .attention_regression import AttentionLayer, AttentionRegression
@@ -50,9 +50,8 @@ class AttentionSample(eqx.Module):
             raise ArgumentError("ridge", owner, "nonnegative and finite", ridge)
         if n < d and ridge == 0:
             fix = "more samples, fewer columns, or a positive ridge (`ridge=`, on the command line `--ridge`)"
-            raise ArgumentError(
-                "inputs", owner, f"at least d = {d} rows: the covariance is singular otherwise", f"{n} rows", fix
-            )
+            required = f"at least d = {d} rows: the covariance is singular otherwise"
+            raise SingularCovariance("inputs", owner, required, f"{n} rows", fix)
         covariance = inputs.T @ inputs / n + ridge * np.eye(d)
         if ridge == 0:
             planted = np.linalg.lstsq(inputs, targets, rcond=None)[0].T
@@ -73,6 +72,19 @@ def noise_level(problem: AttentionRegression, samples: int) -> float:
     """How far the estimated sizes of A Sigma^(1/2) are from the true ones: noise of the targets and of the covariance."""
     m, d = problem.planted.shape
     return float(np.sqrt(float(problem.noise) * (m + d) / samples) + float(problem.sizes[0]) * np.sqrt(d / samples))
+
+
+def map_errors(sample: AttentionSample) -> np.ndarray:
+    """Standard errors of the columns of the least-squares map, the same in each of its rows; not a number where n <= d."""
+    n, d = sample.inputs.shape
+    noise = float(sample.estimated.noise) if n > d else np.nan
+    return np.sqrt(noise / n * np.diag(np.linalg.inv(np.asarray(sample.estimated.covariance))))
+
+
+def covariance_width(sample: AttentionSample) -> float:
+    """Confidence half-width of the covariance in operator norm, |Sigma| sqrt(d/n)."""
+    n, d = sample.inputs.shape
+    return float(sample.estimated.spread[-1] * np.sqrt(d / n))
 
 
 def mean_scores(inputs: Any) -> np.ndarray:

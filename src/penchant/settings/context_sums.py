@@ -18,6 +18,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, warn
@@ -106,7 +107,7 @@ def _rows(queries: Any, n: int) -> Array:
     if not jnp.issubdtype(rows.dtype, jnp.integer):
         fix = "`np.flatnonzero(mask)` for a mask" if rows.dtype == bool else ""
         raise ArgumentError("queries", "context_sums", required, f"entries of type {rows.dtype}", fix)
-    if not isinstance(rows, jax.core.Tracer) and not (int(rows.min()) >= 0 and int(rows.max()) < n):
+    if not isinstance(rows, Tracer) and not (int(rows.min()) >= 0 and int(rows.max()) < n):
         raise ArgumentError("queries", "context_sums", required, f"{int(rows.min())} to {int(rows.max())}")
     return rows
 

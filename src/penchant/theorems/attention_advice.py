@@ -92,6 +92,7 @@ def advise(
     ('two_sided', [True, None, True])
     """
     problem, count = sample.estimated, sample.size
+    problem.check_shape(truth, "advise")
     scale, first = _scale(problem), spectral_layer(problem) if start is None else start
     return Advice(
         problem,

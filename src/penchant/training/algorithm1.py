@@ -102,6 +102,7 @@ def train_attention(
         raise ArgumentError("steps", "train_attention", "a nonnegative integer", repr(steps))
     problem = source.problem
     problem.check_layer(start, "train_attention")
+    problem.check_shape(truth, "train_attention")
     source.require(start)
     if not isinstance(rule, PreconditionedDescent | AbstractLayerRule):
         raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))

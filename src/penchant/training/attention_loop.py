@@ -63,7 +63,10 @@ def scan(
     guard: bool,
 ) -> tuple[State, dict[str, Array]]:
     """The last state, and the records at the steps of the schedule."""
-    turn = partial(_guarded_turn, source, rule, draws) if guard else partial(_turn, source, rule, draws)
+    if guard and isinstance(rule, StructuredRule):
+        turn = partial(_guarded_turn, source, rule, draws)
+    else:
+        turn = partial(_turn, source, rule, draws)
 
     def stretch(state: State, until: Array) -> tuple[State, dict[str, Array]]:
         state = eqx.tree_at(lambda one: one.observed, state, jnp.zeros((), bool))
