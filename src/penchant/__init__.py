@@ -37,6 +37,7 @@ _PLACES = {
     "settings.attention_sample": ("AttentionSample", "draw_sample", "spectral_layer"),
     "settings.context_sums": ("context_sums",),
     "settings.context_bias": ("loss_bias", "sample_floor", "oracle_shift", "optimal_scale"),
+    "settings.gauge_bias": ("best_gauge",),
     "settings.attention_generators": ("equal_score_tokens", "aligned_tokens", "contrary_pair"),
     "reading": ("read", "Reading"),
     "references.bracket": ("bracket", "Bracket"),

@@ -175,6 +175,10 @@ def test_algorithm1_starts_at_the_spectral_layer_and_stays_in_the_basin():
     paper = algorithm1(LARGE, steps=2, paper=True)
     assert paper.header["rule"]["geometry"]["kind"] == "Left"
     batched = algorithm1(LARGE, steps=2, batch=10)
+    full = algorithm1(LARGE, steps=2, batch=10, keys="full")
+    assert not np.array_equal(full.value[-1], batched.value[-1])
+    with pytest.raises(ArgumentError, match="keys"):
+        algorithm1(LARGE, steps=2, keys="all")
     assert batched.header["source"] == "Minibatch"
 
 

@@ -154,7 +154,7 @@ def oracle_shift(
     rotation = gauge_rotation(problem, gauge) if isinstance(gauge, str) else gauge
     whitened = jnp.asarray(balanced_point(problem, rotation))
     _require(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
-    slope = _bias_gradient(whitened, problem.target, sample_balance)
+    slope = bias_gradient(whitened, problem.target, sample_balance)
     curvature = hessian(problem, whitened)
     inverse = np.linalg.pinv(curvature, rcond=CUTOFF, hermitian=True)
     shift = -(inverse @ np.asarray(slope).ravel()).reshape(whitened.shape)
@@ -164,7 +164,9 @@ def oracle_shift(
 
 
 @partial(jax.jit, static_argnames="sample_balance")
-def _bias_gradient(whitened: Array, target: Array, sample_balance: bool) -> Array:
+def bias_gradient(whitened: Array, target: Array, sample_balance: bool) -> Array:
+    """The gradient of B_1, or of B_1 + R_1, by W."""
+
     def bias(whitened: Array) -> Array:
         balance = whitened_balance_bias(whitened, target.shape[0]) if sample_balance else 0.0
         return whitened_loss_bias(whitened, target) + balance

@@ -20,7 +20,7 @@ from ..optimisers.preconditioned import PreconditionedDescent, safe_step, step_w
 from ..settings.attention_balance import AbstractBalance, Balance
 from ..settings.attention_geometry import Euclidean
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import AttentionSample, spectral_layer, unreliable, visible_failures
+from ..settings.attention_sample import KEYS, AttentionSample, spectral_layer, unreliable, visible_failures
 from .attention_loop import State, scan, whitened_gradient
 from .attention_rule import StructuredRule, bind, safeguarded
 from .attention_run import AbstractAttentionRun
@@ -202,18 +202,21 @@ def algorithm1(
     paper: bool = False,
     gauge: str = "identity",
     batch: int | None = None,
+    keys: str = "batch",
     rule: PreconditionedDescent | None = None,
     recorder: Any = None,
     truth: AttentionRegression | None = None,
     strict: bool = False,
     throw: bool = False,
 ) -> AttentionRun:
-    """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch.
+    """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch (`keys="full"`: from all samples).
 
     The default rule is two-sided with the step 1/(4 s_1) of the estimated map; `paper=True` takes the one-sided
     preconditioner that the paper's text describes. Hypotheses that the sample shows to fail are a warning, with `strict` an
     `AssumptionError`; `advise` has them all. `throw` is that of `train_attention`.
     """
+    if keys not in KEYS:
+        raise ArgumentError("keys", "algorithm1", f"one of {', '.join(KEYS)}", repr(keys))
     failures = visible_failures(sample)
     if failures and strict:
         raise AssumptionError("algorithm1", failures, "`strict=False` trains all the same, with a warning")
@@ -223,6 +226,6 @@ def algorithm1(
         warn("Outside the theorems of `algorithm1`: " + "; ".join(failures) + ".")
     if doubts:
         warn("Predictions for `algorithm1` are unreliable here: " + "; ".join(doubts) + ".")
-    source = FullSample(sample) if batch is None else Minibatch(sample, batch)
+    source = FullSample(sample) if batch is None else Minibatch(sample, batch, keys=keys)
     start = spectral_layer(sample.estimated, gauge)
     return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth, throw=throw)
