@@ -134,7 +134,14 @@ _PLACES = {
     "theorems.joint_limits": ("detect_joint_limit", "joint_references"),
     "verdict": ("Verdict", "Outcome"),
     "studies.base": ("report",),
-    "errors": ("PenchantError", "PenchantWarning", "NotSeparableError", "CriticalPointError", "StepSizeError"),
+    "errors": (
+        "PenchantError",
+        "PenchantWarning",
+        "NotSeparableError",
+        "CriticalPointError",
+        "StepSizeError",
+        "DivergedRun",
+    ),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}
 __all__ = sorted(_HOME)
