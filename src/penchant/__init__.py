@@ -155,7 +155,14 @@ _PLACES = {
     "theorems.joint_run_hypotheses": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),
     "studies.base": ("report",),
-    "errors": ("PenchantError", "PenchantWarning", "NotSeparableError", "CriticalPointError", "StepSizeError"),
+    "errors": (
+        "PenchantError",
+        "PenchantWarning",
+        "NotSeparableError",
+        "CriticalPointError",
+        "StepSizeError",
+        "DivergedRun",
+    ),
 }
 _HOME = {name: place for place, names in _PLACES.items() for name in names}
 __all__ = sorted(_HOME)
