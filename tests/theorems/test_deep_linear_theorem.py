@@ -192,3 +192,11 @@ def test_the_divisor_of_the_inputs_is_noted_with_the_margin_they_had():
     assert pt.predict(setting, pt.GradientFlow()).notes == (
         "inputs were divided by 4; as given their maximum margin is 2.4",
     )
+
+
+def test_a_rival_that_no_program_finds_is_left_out_with_a_word():
+    thin = pt.Classification([[1.0, 1e-9], [-1.0, 1e-9]], [1, 1])
+    with pytest.warns(PenchantWarning, match="Not among the rivals: The l1 program"):
+        prediction = pt.predict(setting_of(thin), pt.GradientFlow())
+    assert prediction.reference.margin == pytest.approx(1e-9)
+    assert "l1" not in {rival.name for rival in prediction.rivals}

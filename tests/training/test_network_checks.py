@@ -84,3 +84,25 @@ def test_margins_that_explode_on_the_wrong_side_are_a_divergence_and_not_a_loss_
     assert run.status is pt.Status.diverging_step
     with pytest.raises(StepSizeError, match="step size 100"):
         pt.train(setting, rule, start, steps=200, throw=True)
+
+
+def test_a_long_constant_step_on_the_exponential_loss_is_announced():
+    setting, start = problem(pt.Exponential())
+    for optimiser in (pt.LayerDescent(pt.ConstantStep(60.0)), pt.gradient_descent(60.0)):
+        with pytest.warns(PenchantWarning, match="Assumption 4.*not 60"):
+            pt.train(setting, optimiser, start, steps=1)
+    pt.train(setting, pt.LayerDescent(pt.ConstantStep(safe_step(setting, start))), start, steps=1)
+
+
+def test_wrong_layers_and_entries_are_named():
+    setting, (first, second) = problem()
+    rule, entry = pt.LayerDescent(pt.SharpStep()), np.array(second)
+    entry[0, 3] = np.nan
+    for start, words in (
+        ((first, second[:, :5]), r"W2 of shape \(1, 5\)"),
+        ((first[:, :1], second), r"W1 of shape \(8, 1\)"),
+        ((first,), "1 layers instead of 2"),
+        ((first, entry), r"nan in W2 at index \(0, 3\)"),
+    ):
+        with pytest.raises(ArgumentError, match=words):
+            pt.train(setting, rule, start, steps=1)

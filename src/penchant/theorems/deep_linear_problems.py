@@ -27,11 +27,13 @@ from ..training.trajectory import Trajectory
 
 PRECISE = GradientFlow(tolerance=1e-8, margin_tolerance=1e-6, order=6)
 EXACT = GradientFlow(tolerance=1e-10, margin_tolerance=1e-9, order=6)
+FINEST = GradientFlow(tolerance=1e-13, margin_tolerance=1e-9, order=6)  # for identities: what is left is rounding
 FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
 _SHALLOW = GradientFlow(
     RelativeDrop(), tolerance=1e-10, margin_tolerance=1e-6, order=6
 )  # two layers grow like sqrt(-log R), and drift most
 TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-13, margin_tolerance=1e-6, order=6)
+BRIEF = 1e-4  # time between the records of `brief_flow`
 _STEPS = 20_000  # no flow here needs a tenth of this
 
 
@@ -68,6 +70,15 @@ def tight_flow(seed: int = 1) -> Trajectory:
     """The same at depth 4, integrated as finely as what the flow conserves deserves."""
     setting, start = problem(4, seed=seed)
     return train(setting, TIGHT, start, until=kept(1e6), steps=_STEPS)
+
+
+@cache
+def brief_flow() -> Trajectory:
+    """The logistic flow at depth 4 for two short times, recorded after each: what a central difference needs."""
+    setting, start = problem(4, logistic=True)
+    ends = np.log([BRIEF, 2 * BRIEF])
+    recorder = Levels("log_time", ends[:1])
+    return train(setting, FINEST, start, until=LogTimeAbove(float(ends[1])), steps=_STEPS, recorder=recorder)
 
 
 @cache
@@ -131,4 +142,4 @@ def mirrored(perturbation: float = 0.0) -> tuple[Setting, tuple]:
 def mirrored_flow(log_time: float) -> Trajectory:
     setting, start = mirrored()
     with quietly():
-        return train(setting, EXACT, start, until=LogTimeAbove(log_time), steps=20_000)
+        return train(setting, FINEST, start, until=LogTimeAbove(log_time), steps=20_000)

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import warn
+from ..errors import PenchantError, warn
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Descent
 from ..optimisers.geometry import L2
@@ -65,11 +65,24 @@ def covered(name: str) -> Hypothesis:
 def linear_rivals(setting: Setting, reference: Solution) -> tuple:
     """The directions of other biases: maximum l1 and linf margin, the limit under a polynomial tail if the loss has one, and the first gradient."""
     data, power = setting.data, tail_power(setting.loss)
-    others = {norm.name: polyhedral_margin(data, norm).weight for norm in (L1(), Linf())}
+    others = _polyhedral(data)
     if power is not None:
         others["polynomial tail"] = polynomial_direction(np.asarray(data.signed), power, reference.weight)
     others["first gradient"] = np.asarray(data.signed).mean(axis=0)
     return rivals(reference, others)
+
+
+def _polyhedral(data: Classification) -> dict[str, np.ndarray]:
+    """Maximum l1 and linf margin where their programs are solved: a rival that is not known is no reason to predict nothing."""
+    found, unsolved = {}, []
+    for norm in (L1(), Linf()):
+        try:
+            found[norm.name] = polyhedral_margin(data, norm).weight
+        except PenchantError as error:
+            unsolved.append(str(error))
+    if unsolved:
+        warn(f"Not among the rivals: {' '.join(unsolved)}")
+    return found
 
 
 def divided(data: Classification, reference: Solution) -> tuple[str, ...]:

@@ -7,10 +7,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import keystr, tree_map_with_path
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError
 from ..settings.base import Setting
+from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Pair, check_moving
 
 
@@ -25,7 +27,8 @@ class Batch:
         if start is None:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
-        self.start = jax.tree.map(_real, start)
+        deep = isinstance(self.settings[0].parametrisation, DeepLinear)
+        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path, deep)), start)
         if isinstance(self.start, Pair):
             check_moving(self.start)
         many_starts = _is_batch(self.settings[0], self.start)
@@ -67,15 +70,29 @@ def _is_batch(setting: Setting, start: PyTree) -> bool:
         return False
     if len(shapes) == len(wanted) and all(shape[1:] == one for shape, one in zip(shapes, wanted, strict=True)):
         return True
-    raise ArgumentError("start", "train", f"of shape {wanted}, or a batch of such", f"shape {shapes}")
+    found = f"shape {shapes}"
+    if isinstance(setting.parametrisation, DeepLinear) and len(shapes) == len(wanted):
+        rank = max(len(shape) for shape in shapes) - 2  # 1 if a batch was meant
+        k = next(k for k, (shape, one) in enumerate(zip(shapes, wanted, strict=True)) if shape[max(rank, 0) :] != one)
+        found = f"W{k + 1} of shape {shapes[k]}"
+    elif isinstance(setting.parametrisation, DeepLinear):
+        found = f"{len(shapes)} layers instead of {len(wanted)}, of shape {shapes}"
+    raise ArgumentError("start", "train", f"of shape {wanted}, or a batch of such", found)
 
 
-def _real(leaf: Any) -> Any:
+def _label(path: tuple, deep: bool) -> str:
+    """What messages call an array of a start: W1, W2, ... for layers, otherwise where it stands."""
+    return f"W{path[0].idx + 1}" if deep and path and hasattr(path[0], "idx") else f"start{keystr(path)}"
+
+
+def _real(leaf: Any, label: str) -> Any:
     """An array of a start in float64, if it is real and finite."""
     found = np.asarray(leaf)
     if found.dtype.kind not in "biuf":
-        raise ArgumentError("start", "train", "made of real arrays", repr(leaf))
-    bad = found[~np.isfinite(found)]
-    if bad.size:
-        raise ArgumentError("start", "train", "finite", f"{bad[0]} ({bad.size} such entries)")
+        raise ArgumentError("start", "train", "made of real arrays", f"{label} = {leaf!r}")
+    bad = np.argwhere(~np.isfinite(found))
+    if len(bad):
+        where = f" at index {tuple(bad[0].tolist())}" if found.ndim else ""
+        entries = f"{found[tuple(bad[0])]} in {label}{where} ({len(bad)} such entries)"
+        raise ArgumentError("start", "train", "finite", entries)
     return jnp.asarray(found, float)

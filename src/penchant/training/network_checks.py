@@ -10,9 +10,11 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeError, warn
 from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, risk_bounds, safe_step
+from ..optimisers.step_rules import Constant
 from ..reading import Reading, read_once
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear, layer_norms
+from ..settings.losses import Exponential
 from ..settings.network_starts import risk_of_zero
 from .events import Limits
 from .status import Status
@@ -56,6 +58,10 @@ def _check_level(reading: Reading, levels: Limits) -> None:
 def _steep(setting: Setting, optimiser: Any, start: PyTree) -> str:
     """Assumption 4: the constants that a rule uses must bound slope and curvature of the risk, at least below the start."""
     rule = getattr(optimiser, "rule", None)
+    if isinstance(rule, ConstantStep | Constant) and isinstance(setting.loss, Exponential):
+        safe, step = safe_step(setting, start), float(rule.step)
+        bounded = f"The exponential loss has no bounds on slope and curvature (Assumption 4); those below the risk of the start allow a constant step of {safe:.3g}"
+        return "" if step <= safe * (1 + 1e-9) else f"{bounded}, not {step:g}: nothing is promised."
     if not isinstance(rule, BallStep | SharpStep):
         return ""
     name, found = type(rule).__name__, risk_bounds(setting, start)
