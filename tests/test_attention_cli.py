@@ -107,6 +107,7 @@ def test_baselines_train_from_a_random_start(files, capsys, optimiser):
     assert json.loads(printed.out)["status"] == "out_of_steps"
 
 
+@pytest.mark.slow
 def test_a_diverging_step_is_reported_with_a_safe_one(files, capsys):
     arguments = ("--step-size", 50, "--start", "small", "--scale", 1, "--steps", 50)
     _, printed = call(capsys, "train", files[1], *SETTING, *arguments, "--json")

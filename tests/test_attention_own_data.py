@@ -83,6 +83,7 @@ def test_targets_of_zeros_are_refused_by_name(write, rng, capsys):
     assert "nothing to learn" in printed.err
 
 
+@pytest.mark.slow
 def test_the_hint_after_divergence_never_offers_what_was_used(write, capsys):
     rng = np.random.default_rng(0)
     inputs = rng.standard_t(2.1, (30, 2))
@@ -120,6 +121,7 @@ def test_adaptive_steps_are_an_option_of_layers_only(known, write, capsys):
     assert (status, "adaptive" in printed.err) == (2, True)
 
 
+@pytest.mark.slow
 def test_the_predicted_floor_knows_keys_and_gauge(known, write, capsys):
     """Against the constants of the truth in the file, and without it of the estimate, gauge by gauge."""
     with np.load(known) as arrays:
@@ -140,6 +142,7 @@ def _check_floors(path, problem, capsys):
     assert "b_2/B^2" in within["predicted_law"]
 
 
+@pytest.mark.slow
 def test_the_verdict_waits_until_a_run_has_settled(known, capsys):
     for given in (("--steps", 0), ("--steps", 20, "--step-size", 1e-4), ("--batch", 100, "--steps", 3)):
         content = answer(capsys, "train", known, *given)
@@ -158,6 +161,7 @@ def test_a_settled_run_far_from_its_floor_is_refuted(known, write, capsys):
     assert "not between" in content["inequality"]
 
 
+@pytest.mark.slow
 def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, write, tmp_path, capsys):
     status, printed = call(capsys, "train", known, *SETTING, "--scale", 2)
     assert (status, "--start small" in printed.err) == (2, True)
@@ -175,6 +179,7 @@ def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, wri
         assert np.linalg.norm(root @ arrays["V"] @ root, 2) <= scale["key_norm"] * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_the_recommended_scale_trains_with_the_default_step(write, capsys):
     """The command that `predict` prints, as it prints it: at c = 2.7, against a spectral start that is already at v_spec/n."""
     problem = prescribed_spectrum(4, (1.5, 0.5, 0.3), 4.0, 3, 1e-3)
@@ -340,6 +345,7 @@ def test_scales_below_one_are_trained_as_recommended(known, tmp_path, capsys):
         assert np.linalg.norm(root @ arrays["V"] @ root, 2) == pytest.approx(scale["key_norm"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_train_and_predict_agree_on_the_floor_and_the_truth_silences_its_noise(known, write, capsys):
     with np.load(known) as arrays:
         few = {name: arrays[name][:60] if name in ("inputs", "targets") else arrays[name] for name in arrays}

@@ -40,6 +40,7 @@ def test_layer_rules_are_refused_elsewhere(capsys, data):
     assert asked(capsys, "train", data, "--optimiser", "assumption5", "--step-size", "0.1")[0] == 2
 
 
+@pytest.mark.slow
 def test_the_scale_of_the_start_is_not_ignored(capsys, data):
     fixed = ("--widths", "4", "--optimiser", "sharp", "--steps", "0")
     starts = (("0.025",), ("0.1",), ("0.1", "--start", "small"), ("0.1", "--start", "normal"))

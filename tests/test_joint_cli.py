@@ -73,6 +73,7 @@ def test_options_of_joint_training_are_refused_elsewhere(local, capsys):
         assert "must be" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_decays_beta_and_cap_reach_the_rule(marked, capsys, tmp_path):
     data = pt.marked_tokens(5, 2, 12, 0.3, 3.0, seed=1)
     rules = {

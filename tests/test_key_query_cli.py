@@ -39,6 +39,7 @@ def test_predict_prints_uniqueness_and_the_width(capsys, matrix):
     assert main(["predict", matrix, "--setting", "attention-kq", "--widths", "2,3"]) == 2
 
 
+@pytest.mark.slow
 def test_train_saves_the_bounds_of_every_record(capsys, matrix, tmp_path):
     path = tmp_path / "run.npz"
     status, content = call(
@@ -63,6 +64,7 @@ def test_a_run_on_wrong_tokens_ends_and_says_so(capsys, tmp_path):
     assert "plateau" in content["message"]
 
 
+@pytest.mark.slow
 def test_the_page_measures_keys_and_queries_in_the_nuclear_norm(capsys, matrix, tmp_path):
     out = tmp_path / "page"
     status, content = call(

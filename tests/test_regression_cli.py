@@ -54,6 +54,7 @@ def test_bad_requests_end_with_code_2_and_a_message(file, capsys, arguments, wor
     assert word in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "names", "least"),
     [("regression", ("W",), "l2 distance to the start"), ("signed-squares", ("w_plus", "w_minus"), "Q_alpha")],

@@ -69,6 +69,7 @@ def test_margins_per_norm(run):
     assert smooth_margins(run)[-1] == -run.log_excess[-1] / run.norm[-1]
 
 
+@pytest.mark.slow
 def test_margins_of_products_are_normalised_by_the_weight_not_by_its_factors():
     setting = pt.Setting(pt.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
     run = pt.train(setting, pt.GradientFlow(), setting.start(0, 0.1), steps=3)

@@ -68,6 +68,7 @@ def test_logistic_closed_form_on_orthogonal_data():
     assert np.abs(run.margins[-1] - wanted).max() <= 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_all_clocks_run_along_the_same_path(problem):
     setting = PROBLEMS[problem]
@@ -80,6 +81,7 @@ def test_all_clocks_run_along_the_same_path(problem):
         assert run.log_time[-1] == pytest.approx(ends[0].log_time[-1], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_log_excess_falls_with_its_own_clock():
     data = signal_tokens(6, 4, 40)
     setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
@@ -94,6 +96,7 @@ def test_log_excess_falls_with_its_own_clock():
     assert run.log_excess[-1] == pytest.approx(-50.0, abs=1e-8)
 
 
+@pytest.mark.slow
 def test_time_times_excess_tends_to_the_square_of_the_margin_norm():
     data = signal_tokens()
     setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
@@ -217,6 +220,7 @@ def test_flow_of_a_batch_of_starts_equals_single_flows():
     assert np.array_equal(runs[1].weight(), single.weight())
 
 
+@pytest.mark.slow
 def test_gram_and_direct_flows_agree():
     data = random_tokens(3, 3, 4, 0)
     origin = 0.3 * np.random.default_rng(0).standard_normal((4, 4))

@@ -81,6 +81,7 @@ def test_the_optimum_of_the_diagonal_experiment():
     assert pt.uniqueness(data, reference).slack == pytest.approx(1 - 0.6723, abs=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("margin", DIAGONAL)
 def test_the_diagonal_flow_by_decades(margin):
     run, reference = diagonal_run()
@@ -184,6 +185,7 @@ def test_the_aligned_flow():
     agree(margins[1:], ("0.15138", "0.15935"), PAST)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift", "printed"), [(1e-3, "1.1e-7"), (0.1, "8.5e-7")])
 def test_the_flow_from_a_start_off_alignment(shift, printed):
     run, aligned = aligned_run(shift)

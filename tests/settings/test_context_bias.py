@@ -99,6 +99,7 @@ def test_floors_of_the_scaling_law_problem():
     assert oracle_shift(problem, "plus").excess == pytest.approx(4.13, abs=0.006)
 
 
+@pytest.mark.slow
 def test_the_oracle_shift_solves_the_stationarity_of_the_biased_loss():
     """Newton on L_reg + (B_1 + R_1)/n from the minimum arrives at W + shift/n up to O(1/n^2), across the manifold."""
     problem, n = prescribed_spectrum(3, (0.05, 0.04), 3.0, 2), 1e5

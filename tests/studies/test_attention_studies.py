@@ -109,6 +109,7 @@ def test_an_exponent_whose_interval_misses_the_law_does_not_confirm_it():
     assert near_law({100: 0.86 + scatter}, level, "floor").outcome.value == "refuted"
 
 
+@pytest.mark.slow
 def test_a_seed_is_the_seed_of_the_data():
     """Seed 0 has the draws of no seed, any other its own, in every part of the scaling law and of the bias."""
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)

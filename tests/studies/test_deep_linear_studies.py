@@ -35,6 +35,7 @@ def confirmed(name, seed=0):
     return {table.name: table for table in result.tables}
 
 
+@pytest.mark.slow
 def test_the_escape_times_from_the_saddle_are_the_published_ones():
     rows = dict(confirmed("saddle-escape")["escape"].rows)
     assert rows["1e-04"] == "8.957"

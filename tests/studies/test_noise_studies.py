@@ -21,6 +21,7 @@ def small(monkeypatch):
         getattr(label_noise_problems, cached).cache_clear()
 
 
+@pytest.mark.slow
 def test_label_noise_uses_its_seed_everywhere(monkeypatch):
     small(monkeypatch)
     first, second = (noise.label_noise(seed, False, lambda _: None) for seed in (0, 1))

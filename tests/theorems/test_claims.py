@@ -2,20 +2,20 @@
 
 import pytest
 
-from penchant.theorems import deep_linear_idle, deep_linear_laws, deep_linear_tails
 from penchant.theorems.catalogue import CLAIMS, THEOREMS
 from penchant.verdict import Outcome
 
 # More than some three seconds of one core, mostly compilation; claims that share such a run stand together. `penchant verify` checks them all.
 SLOW = {
-    *(claim.name for module in (deep_linear_idle, deep_linear_laws, deep_linear_tails) for claim in module.CLAIMS),
     "attention-regression-bias-gradient",
     "attention-regression-bias-leave-one-out",
     "attention-regression-bias-minimum",
     "attention-regression-bias-own-weight",
     "attention-regression-bias-regulariser",
+    "attention-regression-guaranteed-rate",
     "attention-regression-law-ends-at-a3",
     "attention-regression-law-ends-at-half",
+    "attention-regression-minibatch-full-keys",
     "attention-regression-oracle-bound",
     "attention-regression-oracle-bound-attained",
     "attention-regression-oracle-floor",
@@ -49,16 +49,20 @@ SLOW = {
     "label-noise/product",
     "label-noise/selection",
     "label-noise/selection-leading-order",
+    "label-noise/squares-limit",
     "label-noise/squares-selection",
     "label-noise/time-scale",
     "min-norm/closed-form",
     "mirror/optimal-at-all-times",
     "noise/covariance",
+    "noise/single-sample",
+    "q-alpha/accumulated",
     "q-alpha/three-routes",
     "self-attention-joint/block-alignment",
     "self-attention-joint/optimal-tokens",
     "self-attention-joint/polyak-alignment",
     "self-attention-joint/polyak-loss",
+    "self-attention-joint/theorem-10",
     "self-attention-joint/theorem-2",
     "self-attention-joint/theorem-3",
     "self-attention-joint/theorem-3-rate",
@@ -68,9 +72,14 @@ SLOW = {
     "self-attention-joint/theorem-3-softmax",
     "self-attention-joint/theorem-3-without-support",
     "self-attention-joint/theorem-4",
+    "self-attention-joint/theorem-8",
     "self-attention-joint/theorem-9",
+    "self-attention/acceleration",
     "self-attention/critical-length",
+    "self-attention/lemma-5",
     "self-attention/polyak-drop",
+    "self-attention/theorem-1-bound",
+    "self-attention/theorem-1-rate",
 }
 
 

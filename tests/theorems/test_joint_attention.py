@@ -45,6 +45,7 @@ def test_full_support_is_reported_with_its_worst_sample():
     assert dual[int(hypothesis.offender.split()[1])] == dual.min()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kind"), [(0, "global"), (1, "local"), (2, "global"), (13, "local"), (15, "local")])
 def test_the_reached_selection_is_named(seed, kind):
     run = evidence.crowded_runs("NGD")[seed]
@@ -68,6 +69,7 @@ def test_a_young_run_is_undecided():
     assert np.isnan(limit.offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "steps"),
     [(pt.scheduled_descent(25.0), 30), (pt.scheduled_descent(25.0), 100), (pt.BlockNormalised(25.0), 5)],

@@ -14,6 +14,7 @@ from penchant.training.joint import train_joint
 from penchant.training.recorders import Every
 
 
+@pytest.mark.slow
 def test_the_curvature_is_that_of_the_dense_hessian():
     data = marked_tokens(3, 2, 7, 0.5, seed=4)
     run = train_joint(data, BlockNormalised(0.2), steps=5, recorder=Every())

@@ -118,6 +118,7 @@ def at_margin(run, level):
     return int(np.argmin(np.abs(np.log(np.maximum(run.smallest_margin(), 1e-9) / level))))
 
 
+@pytest.mark.slow
 def test_diagonal_flow_agrees_with_lsoda_in_the_accumulated_multipliers():
     run, _ = diagonal_run()
     differences, queries, gap, best = plain(run.setting.data.tokens)

@@ -111,6 +111,7 @@ def test_descent_on_diagonals_has_a_conjecture_and_a_verdict():
     assert "optimiser_covered" in pt.judge(prediction, run).detail
 
 
+@pytest.mark.slow
 def test_a_narrow_run_is_told_apart_from_the_optimum_by_its_dual_matrix():
     data = pt.equal_score_tokens(3, 4, 5, 1)  # the nuclear solution has rank 2
     best = pt.nuclear_margin(data)

@@ -51,6 +51,7 @@ def test_signed_squares_are_told_what_small_starts_tend_to():
     assert "not unique" in pt.predict(flat, pt.GradientFlow()).notes[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "model", [pt.Direct(), pt.SignedSquares(0.5), pt.Squares(0.5)], ids=lambda one: type(one).__name__
 )

@@ -153,6 +153,7 @@ def test_the_limit_of_keys_and_queries_is_measured_in_the_nuclear_norm():
     assert direct.reached.solution.norm == "frobenius"
 
 
+@pytest.mark.slow
 def test_the_limit_of_diagonals_is_measured_in_the_l1_norm():
     end, reference = diagonal_run()
     limit = detect_limit(end)

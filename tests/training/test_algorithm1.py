@@ -132,6 +132,7 @@ def test_shampoo_is_its_definition():
     assert np.asarray(change.value) == pytest.approx(expected, rel=1e-8)
 
 
+@pytest.mark.slow
 def test_the_oracle_is_the_mean_over_fresh_samples():
     """First order in 1/n against 600 fresh samples of size 60, projected on the difference to the population gradient."""
     count, batches = 60, 600
@@ -262,6 +263,7 @@ def test_algorithm1_says_what_makes_predictions_unreliable(count, step, word):
         algorithm1(sample, steps=1, rule=PreconditionedDescent("two_sided", step))
 
 
+@pytest.mark.slow
 def test_algorithm1_can_raise_where_it_diverges():
     with pytest.warns(PenchantWarning, match="stability"), pytest.raises(DivergenceError):
         algorithm1(LARGE, steps=200, rule=PreconditionedDescent("two_sided", 500.0), throw=True)

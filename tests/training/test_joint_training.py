@@ -243,6 +243,7 @@ def test_figure_3_is_reproduced_to_every_printed_digit(name):
     assert run.status is Status.out_of_steps
 
 
+@pytest.mark.slow
 def test_figure_3_exponents_lie_in_the_published_intervals():
     published = {
         "GD": (-0.150, 0.015),

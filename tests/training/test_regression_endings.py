@@ -114,6 +114,7 @@ def test_the_gradient_norm_of_a_tiny_start_is_known():
     assert float(reading.log_slope_norm) == pytest.approx(np.log(2 * 5.0) - 200 * np.log(10), rel=1e-13)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::penchant.errors.PenchantWarning")
 def test_the_flow_from_a_tiny_start_ends_by_itself_and_is_confirmed():
     """From 1e-30 the slowest coefficients relax just above rounding; from 1e-200 parameters underflow without harm."""

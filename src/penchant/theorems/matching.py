@@ -9,6 +9,7 @@ from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..settings.parametrisations import Direct, Gram
 from ..settings.square_models import SignedSquares, Squares
+from ..training.algorithm1 import AttentionRun
 from ..training.trajectory import settings_of
 from .base import Prediction
 
@@ -26,7 +27,11 @@ def check_same_setting(prediction: Prediction, run: Any) -> None:
 
 def _parts(setting: Any, run: Any) -> dict[str, tuple[Any, Any]]:
     """What a prediction and a run must have in common."""
-    if hasattr(run, "problem"):  # attention regression: the problem is everything
+    if isinstance(
+        run, AttentionRun
+    ):  # on a sample it has an estimate of the problem: `judge_layer` compares the shapes
+        return {}
+    if hasattr(run, "problem"):  # on the population of attention regression the problem is everything
         return {"problem": (setting, run.problem)}
     if not hasattr(run, "setting"):  # joint training: a run has data and a loss of its own
         return {"data": (setting.data, run.data), "loss": (setting.loss, run.loss)}
