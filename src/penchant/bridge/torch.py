@@ -157,7 +157,28 @@ def train_probed(
     momentum: float = 0.9,
     seed: int = 0,
 ) -> SpectralProbe:
-    """Stochastic gradient descent with momentum on the cross-entropy; the probe holds one record per epoch, the first before any step."""
+    """Stochastic gradient descent with momentum on the cross-entropy; the probe holds one record per epoch, the first before any step.
+
+    On one thread: how sums are split over several changes their rounding, and with it whether a rate at the edge diverges.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return _train_probed(module, images, labels, rate, epochs, batch, momentum, seed)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _train_probed(
+    module: nn.Module,
+    images: torch.Tensor,
+    labels: torch.Tensor,
+    rate: float,
+    epochs: int,
+    batch: int,
+    momentum: float,
+    seed: int,
+) -> SpectralProbe:
     probe, optimiser = SpectralProbe(module), torch.optim.SGD(module.parameters(), rate, momentum)
     generator = torch.Generator().manual_seed(seed)
     probe.record(_risk(module, images, labels))
