@@ -7,9 +7,11 @@ import pytest
 
 from penchant.cli import main
 from penchant.settings.attention_curvature import balanced_point
+from penchant.settings.attention_regression import AttentionLayer
 from penchant.settings.attention_regression_generators import prescribed_spectrum
 from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
 from penchant.settings.context_bias import oracle_shift, sample_floor
+from penchant.theorems.attention_floor import layer_scale
 
 SETTING = ("--setting", "attention-regression")
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
@@ -172,15 +174,15 @@ def test_scale_is_that_of_small_starts_and_logit_limit_that_of_layers(known, wri
     saved = tmp_path / "run.npz"
     limit = ("--logit-limit", scale["key_norm"], "--step-size", "adaptive")
     content = answer(capsys, "train", path, *limit, "--steps", 20, "--save", saved)
-    floor = sample_floor(large.estimated, np.sqrt(large.estimated.sizes[0]) / scale["key_norm"]) / 400
-    assert content["predicted_excess"] == pytest.approx(floor, rel=0.2)  # at the scale where the run ended
     with np.load(saved) as arrays:
+        ended = layer_scale(large.estimated, AttentionLayer(arrays["U"], arrays["V"]))
+        assert content["predicted_excess"] == pytest.approx(sample_floor(large.estimated, ended) / 400, rel=1e-9)
         root = np.asarray(large.estimated.root)
         assert np.linalg.norm(root @ arrays["V"] @ root, 2) <= scale["key_norm"] * (1 + 1e-9)
 
 
 @pytest.mark.slow
-def test_the_recommended_scale_trains_with_the_default_step(write, capsys):
+def test_the_recommended_scale_trains_with_the_default_step(write, tmp_path, capsys):
     """The command that `predict` prints, as it prints it: at c = 2.7, against a spectral start that is already at v_spec/n."""
     problem = prescribed_spectrum(4, (1.5, 0.5, 0.3), 4.0, 3, 1e-3)
     sample = draw_sample(problem, 600, np.random.default_rng(2))
@@ -189,10 +191,14 @@ def test_the_recommended_scale_trains_with_the_default_step(write, capsys):
     advice = answer(capsys, "predict", path)
     assert advice["scale"]["factor"] > 2
     limit = advice["scale"]["how"].split("--logit-limit ")[1].split()[0]
-    content = answer(capsys, "train", path, "--logit-limit", limit, "--steps", 60)
+    saved = tmp_path / "run.npz"
+    content = answer(capsys, "train", path, "--logit-limit", limit, "--steps", 60, "--save", saved)
     assert content["status"] == "out_of_steps"
     assert 0.1 < content["excess"] / advice["floors"]["scaled"] < 10
-    assert content["predicted_excess"] == pytest.approx(advice["floors"]["scaled"], rel=0.1)
+    with np.load(saved) as arrays:
+        ended = layer_scale(problem, AttentionLayer(arrays["U"], arrays["V"]))
+    assert content["predicted_excess"] == pytest.approx(sample_floor(problem, ended) / 600, rel=1e-9)
+    assert ended == pytest.approx(advice["scale"]["factor"], rel=0.1)  # 60 steps leave it near the recommended scale
     assert content["verdict"] == "confirmed"
     assert not any("recommends" in warning for warning in content["warnings"])
     moments = {row["name"]: row["holds"] for row in answer(capsys, "train", path, "--logit-limit", 0.24)["hypotheses"]}

@@ -102,3 +102,12 @@ def test_images_are_read_from_the_binary_files_only(tmp_path):
 def test_bad_calls_are_refused_by_name(call, word):
     with pytest.raises(ArgumentError, match=word):
         call()
+
+
+def test_a_network_that_has_diverged_is_named_and_the_number_of_threads_is_given_back():
+    threads = torch.get_num_threads()
+    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 10))
+    images, labels = template_images(seed=0)
+    with pytest.raises(ArgumentError, match="smaller learning rate"):
+        train_probed(module, 1e20 * images, labels, rate=1e30, epochs=2)
+    assert torch.get_num_threads() == threads

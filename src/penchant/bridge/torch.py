@@ -4,6 +4,7 @@ PyTorch is an extra (`pip install 'penchant[torch]'`); nothing else of penchant 
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,11 @@ class SpectralProbe:
     def record(self, loss: float) -> None:
         """Note the norms as they are now, with the loss the caller measured."""
         matrices = [layer.weight.detach().double().cpu().numpy() for layer in self._layers]
+        for name, matrix in zip(self.names, matrices, strict=True):
+            if not np.isfinite(matrix).all():
+                raise ArgumentError(
+                    "module", "SpectralProbe", "of finite weights", f"{name} that is not", "a smaller learning rate"
+                )
         self.losses.append(float(loss))
         self._frobenius.append([float(np.linalg.norm(matrix)) for matrix in matrices])
         self._spectral.append([self._largest(k, matrix) for k, matrix in enumerate(matrices)])
@@ -161,34 +167,27 @@ def train_probed(
 
     On one thread: how sums are split over several changes their rounding, and with it whether a rate at the edge diverges.
     """
+    with _one_thread():
+        probe, optimiser = SpectralProbe(module), torch.optim.SGD(module.parameters(), rate, momentum)
+        generator = torch.Generator().manual_seed(seed)
+        probe.record(_risk(module, images, labels))
+        for _ in range(epochs):
+            for chosen in _batches(len(labels), batch, generator):
+                optimiser.zero_grad()
+                nn.functional.cross_entropy(module(images[chosen]), labels[chosen]).backward()
+                optimiser.step()
+            probe.record(_risk(module, images, labels))
+        return probe
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _train_probed(module, images, labels, rate, epochs, batch, momentum, seed)
+        yield
     finally:
         torch.set_num_threads(threads)
-
-
-def _train_probed(
-    module: nn.Module,
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    rate: float,
-    epochs: int,
-    batch: int,
-    momentum: float,
-    seed: int,
-) -> SpectralProbe:
-    probe, optimiser = SpectralProbe(module), torch.optim.SGD(module.parameters(), rate, momentum)
-    generator = torch.Generator().manual_seed(seed)
-    probe.record(_risk(module, images, labels))
-    for _ in range(epochs):
-        for chosen in _batches(len(labels), batch, generator):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(module(images[chosen]), labels[chosen]).backward()
-            optimiser.step()
-        probe.record(_risk(module, images, labels))
-    return probe
 
 
 def _batches(count: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:

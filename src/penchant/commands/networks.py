@@ -1,4 +1,4 @@
-"""What `predict` and `train` say of deep linear networks beyond other settings: the constants of the laws, and the account of descent."""
+"""What `predict` and `train` say of deep linear networks beyond other settings: the constants of the laws, the account of descent, the accuracy of the flow."""
 
 import math
 from collections.abc import Sequence
@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostics.alignment import clock_error, conservation_drift
+from ..flow.accuracy import clock_bound, drift_bound
 from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..settings.deep_linear import DeepLinear, layer_norms
 from ..theorems.base import Prediction
@@ -97,3 +99,25 @@ def print_descent(content: dict) -> None:
 def _vector(entries: Sequence[float]) -> str:
     shown = ", ".join(f"{entry:.6g}" for entry in entries[:_SHOWN])
     return f"({shown}{', ...' if len(entries) > _SHOWN else ''})"
+
+
+def describe_accuracy(run: Trajectory) -> dict:
+    """What the flow of a deep linear network has lost of what the exact one keeps, and how much it may lose before it is stopped."""
+    if not isinstance(run.setting.parametrisation, DeepLinear) or "integrator" not in run.header:
+        return {}
+    found: dict[str, float] = {}
+    if run.header["optimiser"]["clock"]["kind"] == "RelativeDrop":
+        found |= {"clock_error": clock_error(run), "clock_error_allowed": clock_bound(run.log_excess[-1])}
+    if len(run.at(0)) > 1:
+        found |= {
+            "conservation_drift": float(conservation_drift(run).max()),
+            "conservation_drift_allowed": drift_bound(run.at(0)),
+        }
+    return {"accuracy": found}
+
+
+def print_accuracy(found: dict[str, float]) -> None:
+    names = [name for name in ("clock_error", "conservation_drift") if name in found]
+    parts = [f"{name.replace('_', ' ')} {found[name]:.3g} (allowed {found[f'{name}_allowed']:.3g})" for name in names]
+    if parts:
+        print(f"accuracy   {', '.join(parts)}")

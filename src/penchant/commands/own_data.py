@@ -8,11 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostics.alignment import clock_error, conservation_drift
 from ..errors import DataFileError, InfeasibleError, UndecidedMargin
-from ..flow.accuracy import clock_bound, drift_bound
 from ..references.base import Interpolant, Solution
-from ..settings.deep_linear import DeepLinear
 from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
@@ -29,7 +26,14 @@ from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
 from ..training.trajectory import Trajectory, write_npz
 from ..verdict import Outcome, Verdict
-from .networks import describe_descent, describe_network, print_descent, print_network
+from .networks import (
+    describe_accuracy,
+    describe_descent,
+    describe_network,
+    print_accuracy,
+    print_descent,
+    print_network,
+)
 from .options import budget, check_writable, npz_name, optimiser_of, setting_and_start, watched
 from .pages import print_files, write_page
 from .progress import progress, sparse
@@ -189,7 +193,7 @@ def train(options: Namespace) -> dict:
         "first_capped": run.header.get("first_capped"),
         **own_data.outcome(run),
         **_norms(run, prediction),
-        **_accuracy(run),
+        **describe_accuracy(run),
         "directions": own_data.directions(prediction, run),
         "bracket": {
             "lower": max(one.lower for one in found.values()),
@@ -244,21 +248,6 @@ def _log_loss(log_excess: float, floor: float) -> float:
     return float(np.log(loss)) if loss > 0 else float("nan")
 
 
-def _accuracy(run: Trajectory) -> dict:
-    """What the flow of a deep linear network has lost of what the exact one keeps, and how much it may lose before it is stopped."""
-    if not isinstance(run.setting.parametrisation, DeepLinear) or "integrator" not in run.header:
-        return {}
-    found: dict[str, float] = {}
-    if run.header["optimiser"]["clock"]["kind"] == "RelativeDrop":
-        found |= {"clock_error": clock_error(run), "clock_error_allowed": clock_bound(run.log_excess[-1])}
-    if len(run.at(0)) > 1:
-        found |= {
-            "conservation_drift": float(conservation_drift(run).max()),
-            "conservation_drift_allowed": drift_bound(run.at(0)),
-        }
-    return {"accuracy": found}
-
-
 def _norms(run: Trajectory, prediction: Prediction | None) -> dict:
     """The l2 norm of the weight, and where that is made of other parameters theirs, and the norm that theory says is minimised."""
     parametrisation, found = run.setting.parametrisation, None if prediction is None else prediction.reference
@@ -281,13 +270,6 @@ def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
     return certified(run, norm_of(prediction.reference), prediction.reference)
 
 
-def _print_accuracy(found: dict[str, float]) -> None:
-    names = [name for name in ("clock_error", "conservation_drift") if name in found]
-    parts = [f"{name.replace('_', ' ')} {found[name]:.3g} (allowed {found[f'{name}_allowed']:.3g})" for name in names]
-    if parts:
-        print(f"accuracy   {', '.join(parts)}")
-
-
 def print_run(content: dict) -> None:
     print(f"status     {content['status']}: {content['message']}")
     name, _, why = content["log_excess_is"].partition(":")
@@ -307,7 +289,7 @@ def print_run(content: dict) -> None:
         print(
             f"cap        first binds at step {content['first_capped']}: the rule is then gradient descent with the cap as step size"
         )
-    _print_accuracy(content.get("accuracy", {}))
+    print_accuracy(content.get("accuracy", {}))
     if content["prediction"] is not None:
         print_hypotheses([one for one in content["prediction"]["hypotheses"] if one["holds"] is False])
     measure = "1 - corr" if "margin" in content else "relative distance"

@@ -19,6 +19,7 @@ from .losses import AbstractLoss
 from .parametrisations import Euclidean
 
 Layers = tuple[Array, ...]
+UNIT_BALL = 1 + 1e-12  # the longest input of the paper, and what dividing by the longest may leave above 1 by rounding
 
 
 class DeepLinear(Euclidean):
@@ -66,7 +67,7 @@ class DeepLinear(Euclidean):
         longest = float(np.linalg.norm(signed, axis=1).max())
         if data.single:
             warn("The inputs came in float32 and are computed in float64: their margins are right to seven digits.")
-        if longest > 1 + 1e-12:
+        if longest > UNIT_BALL:
             text = f"Inputs reach norm {longest:.10g}, and the step rules of the proofs assume at most 1: `deep_linear(..., normalise=True)` divides by it."
             warn(text)
         _warn_of_repeated(signed)
@@ -169,7 +170,7 @@ def deep_linear(
     single, divisor = is_single(inputs), 1.0
     if normalise:
         inputs, divisor = unit_ball(inputs)
-    elif lengths.max() > 1 + 1e-12:
+    elif lengths.max() > UNIT_BALL:
         worst = int(lengths.argmax())
         raise ArgumentError(
             "inputs",

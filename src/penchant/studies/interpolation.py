@@ -21,7 +21,7 @@ from ..settings.potentials import Entropy, q_alpha
 from ..settings.regression import Regression
 from ..theorems.catalogue import judge, predict
 from ..theorems.interpolation import distance
-from ..theorems.interpolation_problems import DERIVED
+from ..theorems.interpolation_problems import ADAM, DERIVED
 from ..theorems.linear_models import NOTES
 from ..theorems.q_alpha_claims import kernel_deviation, kernel_limit, sparse_rate, three_routes
 from ..theorems.sparse_recovery_claims import noise_growth
@@ -33,7 +33,7 @@ from ..verdict import at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 _ALPHA = {**DEFINITIONS, "alpha": "size of the start of every parameter"}
-_ADAM, _STEPS, _DRAWS = 1e-3, 20_000, 200_000
+_STEPS, _DRAWS = 20_000, 200_000
 _SINGLE = "single-sample SGD"
 
 
@@ -82,9 +82,9 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "gradient flow": GradientFlow(),
         "gradient descent": gradient_descent(step),
         "heavy ball": Descent(Constant(step), L2(), HeavyBall(0.9)),
-        "Adam": Adam(_ADAM, eps=1e-8),
+        "Adam": Adam(**ADAM),
     }
-    sizes = dict.fromkeys(rules, f"{step:.4g}") | {"gradient flow": "none", "Adam": f"{_ADAM:g}"}
+    sizes = dict.fromkeys(rules, f"{step:.4g}") | {"gradient flow": "none", "Adam": f"{ADAM['step']:g}"}
     sizes[_SINGLE] = "0.5 / |x_i|^2"
     runs, findings, ends = {}, [], {}
     for name, rule in rules.items():
@@ -148,7 +148,7 @@ def min_norm(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         **DEFINITIONS,
         "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
         "projection (of a start)": "the weight nearest to the start among those that fit all targets: what the theorem says is selected",
-        "heavy ball, Adam": f"momentum 0.9 of the same step size; Adam with step size {_ADAM:g}, epsilon 1e-8; both, and descent, for {_STEPS} steps",
+        "heavy ball, Adam": f"momentum 0.9 of the same step size; Adam with step size {ADAM['step']:g}, epsilon {ADAM['eps']:g}; both, and descent, for {_STEPS} steps",
     }
     kept = {name.replace(" ", "-"): run for name, run in runs.items()}
     return Result(tuple(findings), figures, (table,), kept, words)

@@ -10,6 +10,7 @@ from ..reading import read
 from ..references.support_geometry import SupportGeometry
 from ..settings.base import Setting
 from ..settings.classification import Classification
+from ..settings.deep_linear import UNIT_BALL
 from ..settings.losses import Exponential, Logistic
 from ..settings.network_starts import risk_of_zero
 from .base import Hypothesis
@@ -26,7 +27,7 @@ def data_norm(data: Classification) -> Hypothesis:
     worst = int(lengths.argmax())
     return Hypothesis(
         "data_norm",
-        bool(lengths[worst] <= 1 + 1e-12),
+        bool(lengths[worst] <= UNIT_BALL),
         float(1 - lengths[worst]),
         f"sample {worst}",
         "norm of the inputs, at most 1 to rounding (1e-12). Only the step rules depend on it: see `deep_linear(normalise=True)`",

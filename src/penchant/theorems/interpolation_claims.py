@@ -19,7 +19,7 @@ from ..training.noise import sample_noise
 from ..training.train import train
 from ..verdict import Verdict, all_of, at_most
 from .base import Claim
-from .interpolation_problems import DERIVED, PAPER, dense, signed, sparse
+from .interpolation_problems import ADAM, DERIVED, PAPER, dense, signed, sparse
 from .interpolation_verdicts import distance
 from .linear_models import NOTES
 
@@ -30,7 +30,7 @@ def nearest_solution(planted: bool) -> Verdict:
     setting = Setting(data, Direct(), Squared(), "sum")
     inputs, step = np.asarray(data.inputs), 1 / float(np.linalg.norm(np.asarray(data.inputs), 2) ** 2)
     if planted:
-        run = train(setting, Adam(1e-3, eps=1e-8), steps=20_000)
+        run = train(setting, Adam(**ADAM), steps=20_000)
         return at_most(
             distance(run.weight(), minimum_norm(data).weight),
             1e-11,

@@ -16,6 +16,8 @@ from ..settings.square_models import SignedSquares
 
 PAPER = "linear_models"
 DERIVED = "derived for penchant"
+# As published, epsilon included: it is part of the rule that must miss the least norm.
+ADAM = {"step": 1e-3, "eps": 1e-8}
 
 
 @cache
