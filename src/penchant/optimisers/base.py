@@ -1,6 +1,6 @@
 """Optimisers: geometry (which direction) x step rule (how far) + optional memory."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ class Move(eqx.Module):
     diverging: Bool[Array, ""]
 
 
+@runtime_checkable
 class Optimiser(Protocol):
     """What training asks of an optimiser. `coordinatewise` ones depend on each coordinate of the slope by itself."""
 

@@ -10,14 +10,15 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+from .arguments import require_margins
 
 
 @runtime_checkable
 class Norm(Protocol):
     """A norm of weights together with its dual norm."""
 
-    name: str
-
+    @property
+    def name(self) -> str: ...
     def value(self, weight: np.ndarray) -> float: ...
     def dual(self, weight: np.ndarray) -> float: ...
 
@@ -78,6 +79,7 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
         from .interpolation_bracket import interpolation_bracket  # it is built on this file
 
         return interpolation_bracket(data, primal, dual, norm)
+    require_margins(data, "bracket")
     weight, dual = np.asarray(primal, float), np.asarray(dual, float)
     active = data.constrained()
     if weight.shape != data.weight_shape:

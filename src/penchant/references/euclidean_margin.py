@@ -17,6 +17,7 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from scipy.optimize import nnls
 
 from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedMargin
+from .arguments import require_margins
 from .base import Solution
 from .bracket import Euclidean, adjoint, bracket, margins
 
@@ -34,6 +35,7 @@ def max_margin(data: Any) -> Solution:
     >>> solution.weight.round(12).tolist(), round(solution.value, 12)
     ([0.5, 1.0], 1.11803398875)
     """
+    require_margins(data, "max_margin")
     active = data.constrained()
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
     dual = np.zeros(len(active))

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from ..errors import ArgumentError, InterpolationError, PenchantError
+from .arguments import require_regression
 from .base import Interpolant
 from .bracket import Euclidean
 from .interpolation_bracket import interpolation_bracket
@@ -71,6 +72,7 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     >>> minimum_norm(pt.Regression([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]], [1.0, 0.0])).weight.round(12).tolist()
     [0.666666666667, 0.333333333333, -0.333333333333]
     """
+    require_regression(data, "minimum_norm")
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
     start = np.zeros(inputs.shape[1]) if start is None else np.asarray(start, float)
     if start.shape != (inputs.shape[1],):
@@ -104,6 +106,7 @@ def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) 
     >>> basis_pursuit(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])).weight.round(12).tolist()
     [0.0, 1.0, 0.0]
     """
+    require_regression(data, "basis_pursuit")
     check_consistent(data)
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
     d = inputs.shape[1]
@@ -151,6 +154,7 @@ def minimum_potential(data: Any, potential: Any) -> Interpolant:
 
 def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.ndarray) -> list[Interpolant]:
     """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
+    require_regression(data, "minimum_potential")
     check_consistent(data)
     coordinates = len(potential.start if potential.name == "l2" else potential.levels)
     if coordinates != data.inputs.shape[1]:

@@ -3,27 +3,16 @@
 This file knows no solver either: the dual variable that a run accumulates on its residuals is as good as a solver's.
 """
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError
+from ..settings.potentials import AbstractPotential
 from .bracket import Bracket, Norm
 
 
-class Potential(Protocol):
-    """A convex function with its conjugate and its gradient."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def nonnegative(self) -> bool: ...
-    def value(self, weight: np.ndarray) -> float: ...
-    def conjugate(self, dual: np.ndarray) -> float: ...
-    def gradient(self, weight: np.ndarray) -> np.ndarray: ...
-
-
-def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> Bracket:
+def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | AbstractPotential) -> Bracket:
     r"""Bounds on min f(theta) subject to X theta = y, with f a norm or a potential.
 
     Weak duality: $f(\theta) \ge \langle\nu, y\rangle - f^*(X^\top\nu)$ for a potential, $\ge \langle\nu, y\rangle/\|X^\top\nu\|_*$ for a norm. The upper bound is f at the
@@ -49,7 +38,7 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> 
     size = max(float(np.linalg.norm(targets)), np.finfo(float).tiny)
     repaired = weight + np.linalg.lstsq(inputs, residual, rcond=1e-12)[0]
     negativity = 0.0
-    if _potential(objective):
+    if isinstance(objective, AbstractPotential):
         if objective.nonnegative:
             negativity = float(max(0.0, -weight.min()) / max(np.abs(weight).max(), np.finfo(float).tiny))
             repaired = np.where(
@@ -73,10 +62,6 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Any) -> 
     )
 
 
-def _potential(objective: Any) -> bool:
-    return callable(getattr(objective, "conjugate", None))
-
-
 def _rounding(inputs: np.ndarray) -> float:
     """Relative rounding of a sum over samples and columns: its errors add like independent ones, with room for four deviations."""
     return 4 * float(np.finfo(float).eps) * float(np.sqrt(sum(inputs.shape)))
@@ -88,7 +73,7 @@ def _left(inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, dual: np.
 
 
 def _potential_bounds(
-    potential: Any, inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, dual: np.ndarray
+    potential: AbstractPotential, inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, dual: np.ndarray
 ) -> tuple[float, float]:
     unit, pull, paired = _rounding(inputs), dual @ inputs, float(dual @ targets)
     conjugate, value = potential.conjugate(pull), potential.value(weight)

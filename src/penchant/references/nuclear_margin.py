@@ -11,6 +11,7 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import warn
+from .arguments import require_tokens
 from .base import CERTIFIED, Solution
 from .bracket import bracket, margins
 from .euclidean_margin import infeasible, least_norm, max_margin
@@ -42,6 +43,7 @@ def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     >>> round(nuclear_margin(data).value, 6)                       # one pair: 1 / (2 * 3)
     0.166667
     """
+    require_tokens(data, "nuclear_margin")
     active = data.constrained()
     n, others = data.others.shape
     left = np.asarray(data.differences()).reshape(n * others, -1)[active]

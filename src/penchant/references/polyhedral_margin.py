@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from ..errors import PenchantError
+from .arguments import require_margins
 from .base import Solution
 from .bracket import bracket
 
@@ -45,6 +46,7 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
     >>> polyhedral_margin(data, L1()).weight.tolist(), polyhedral_margin(data, Linf()).value
     ([0.5, 1.0], 1.0)
     """
+    require_margins(data, "polyhedral_margin")
     active = data.constrained()
     features = np.asarray(jax.vmap(data.adjoint)(jnp.eye(len(active))[active])).reshape(active.sum(), -1)
     scale = np.abs(features).max()  # the tolerances of the solver are absolute

@@ -1,6 +1,6 @@
 """Settings: data x parametrisation x loss, read in logarithms."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, kind
 from .losses import AbstractLoss
 
 
@@ -33,6 +33,7 @@ class Weighing(eqx.Module):
     weights: Float[Array, "N"]
 
 
+@runtime_checkable
 class Data(Protocol):
     """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
 
@@ -49,6 +50,7 @@ class Data(Protocol):
     def infimum(self, loss: AbstractLoss) -> Infimum: ...
 
 
+@runtime_checkable
 class Parametrisation(Protocol):
     """How parameters make a weight, and the metric in which they are trained."""
 
@@ -61,6 +63,11 @@ class Parametrisation(Protocol):
     def inner(self, a: PyTree, b: PyTree) -> Array: ...
     def norm(self, params: PyTree) -> Array: ...
     def refresh(self, params: PyTree) -> PyTree: ...
+
+
+def is_module(value: Any) -> bool:
+    """Whether a value is a part of a setting or an optimiser, as opposed to its name or its class."""
+    return isinstance(value, eqx.Module)
 
 
 class Setting(eqx.Module):
@@ -85,6 +92,10 @@ class Setting(eqx.Module):
             raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
         if not isinstance(loss, AbstractLoss):
             raise ArgumentError("loss", "Setting", "a loss such as Exponential() or Logistic()", repr(loss))
+        if isinstance(data, type) or not hasattr(data, "check_loss"):
+            raise ArgumentError("data", "Setting", "data such as Classification(inputs, labels)", kind(data))
+        if not is_module(parametrisation):
+            raise ArgumentError("parametrisation", "Setting", "one such as Direct()", kind(parametrisation))
         data.check_loss(loss)
         if hasattr(parametrisation, "check_data"):
             parametrisation.check_data(data)

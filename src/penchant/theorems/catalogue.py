@@ -3,7 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, kind
+from ..settings.attention_regression import AttentionRegression
+from ..settings.base import Setting, is_module
 from . import (
     attention_context_claims,
     attention_regression,
@@ -106,6 +108,7 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
     >>> pt.predict(setting, pt.GradientFlow(), [3.0, 1.0]).reference.weight.round(12).tolist()   # the nearest one to (3, 1)
     [2.0, 0.0]
     """
+    _check(setting, optimiser)
     for theorem in THEOREMS:
         if theorem.applies(setting, optimiser):
             if start is None:
@@ -119,8 +122,19 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
     raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", found)
 
 
-def judge(prediction: Prediction, run: Any) -> Any:
+def _check(setting: Any, optimiser: Any) -> None:
+    if not isinstance(setting, Setting | AttentionRegression):
+        wanted, fix = "a Setting or an AttentionRegression", "Setting(data, Direct(), Exponential())"
+        raise ArgumentError("setting", "predict", wanted, kind(setting), fix)
+    if not is_module(optimiser):
+        wanted = "an optimiser such as GradientFlow() or gradient_descent(0.1)"
+        raise ArgumentError("optimiser", "predict", wanted, kind(optimiser))
+
+
+def judge(prediction: Any, run: Any) -> Any:
     """The verdict of the predicting theorem on a run of the same setting; a run by another optimiser is judged, and said to be one."""
+    if not isinstance(prediction, Prediction):
+        raise ArgumentError("prediction", "judge", "what `predict` returned", kind(prediction))
     check_same_setting(prediction, run)
     verdict, remark = prediction.theorem.judge(prediction, run), other_optimiser(prediction, run)
     return replace(verdict, detail="; ".join(part for part in (remark, verdict.detail) if part))

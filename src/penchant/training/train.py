@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from ..errors import ArgumentError, warn
+from ..errors import ArgumentError, kind, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
-from ..optimisers.base import Move
+from ..optimisers.base import Move, Optimiser
 from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
 from ..reading import Reading, read, smallest_margin
@@ -63,7 +63,7 @@ class _Record(eqx.Module):
 
 
 def train(
-    setting: Setting | Sequence[Setting],
+    setting: Any,
     optimiser: Any,
     start: PyTree = None,
     *,
@@ -73,7 +73,7 @@ def train(
     progress: Progress | None = None,
     throw: bool = False,
 ) -> Any:
-    """Train from `start` (zeros by default) for `steps` steps or until an event.
+    """Train a `Setting` (or a list of them) from `start` (zeros by default) for `steps` steps or until an event.
 
     A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
     (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
@@ -90,7 +90,7 @@ def train(
     >>> [round(float(run.norm[-1]), 3) for run in runs]
     [9.912, 49.869]
     """
-    settings = [setting] if isinstance(setting, Setting) else list(setting)
+    settings = list(setting) if isinstance(setting, list | tuple) else [setting]
     for one in settings:
         _check(one, optimiser)
     batch = Batch(setting, optimiser, start)
@@ -137,16 +137,19 @@ def _steps(steps: Any, until: Any) -> int:
     return int(steps)
 
 
-def _check(setting: Setting, optimiser: Any) -> None:
+def _check(setting: Any, optimiser: Any) -> None:
+    if not isinstance(setting, Setting):
+        wanted, fix = "a Setting, or a list of them", "Setting(data, Direct(), Exponential())"
+        raise ArgumentError("setting", "train", wanted, kind(setting), fix)
     if isinstance(setting.data, JointTokens):
         fix = "train_joint(setting.data, BlockNormalised(0.05), steps=1000)"
         raise ArgumentError("setting", "train", "one with a fixed decoder", "`JointTokens` data", fix)
     if isinstance(optimiser, AbstractJointRule):
         wanted, fix = "an optimiser of one weight, such as gradient_descent(0.1)", "train_joint(data, rule, steps=1000)"
         raise ArgumentError("optimiser", "train", wanted, f"the joint rule {type(optimiser).__name__}", fix)
-    if not isinstance(optimiser, GradientFlow) and not callable(getattr(optimiser, "move", None)):
+    if isinstance(optimiser, type) or not isinstance(optimiser, GradientFlow | Optimiser):
         wanted = "GradientFlow() or an optimiser such as gradient_descent(0.1)"
-        raise ArgumentError("optimiser", "train", wanted, repr(optimiser))
+        raise ArgumentError("optimiser", "train", wanted, kind(optimiser))
     if jnp.zeros(()).dtype != jnp.float64:
         raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
     for leaf in jax.tree.leaves(setting.data):
