@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
+WORKERS = str(min(os.cpu_count() or 1, 4))  # each holds some 2 GB of compiled code
 EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]"}
 
 
@@ -36,7 +37,7 @@ def install(extras: str) -> None:
     if not uv.exists():
         run(*pip, "uv")
     if "bench" in extras or "torch" in extras:
-        run(*pip, "torch==2.13.0")  # pip sees local wheels of the CPU build that uv would not look for
+        run(*pip, "torch==2.13.0")  # by pip, which also finds wheels of the CPU build where it is configured to look
     run(
         uv,
         "pip",
@@ -53,7 +54,7 @@ def install(extras: str) -> None:
 
 
 def environment() -> dict[str, str]:
-    """One thread per process: two cores are shared by the test workers."""
+    """One thread per process: the cores are shared by the test workers."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     cache = {
         "JAX_COMPILATION_CACHE_DIR": str(ROOT / ".cache" / "jax"),
@@ -74,7 +75,18 @@ def commands(job: str, rest: list[str]) -> list[list[str]]:
         [str(BIN / "ruff"), "format", "--check", "."],
         [str(BIN / "ruff"), "check", "."],
         [str(BIN / "basedpyright")],
-        [python, "-m", "pytest", "-n", "2", "--dist", "loadgroup", "-q", *(() if slow else ("-m", "not slow")), *rest],
+        [
+            python,
+            "-m",
+            "pytest",
+            "-n",
+            WORKERS,
+            "--dist",
+            "loadgroup",
+            "-q",
+            *(() if slow else ("-m", "not slow")),
+            *rest,
+        ],
     ]
 
 

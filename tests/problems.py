@@ -91,7 +91,7 @@ def exact_descent(data, margins, loss="Exponential", digits=60):
 
 
 def sharp_constant(data, dual, loss="Exponential", frozen=0.0):
-    """The limit of |W|^2 (1 - corr) when every pair is a support pair (section 4.2 of the spec); `frozen` = |W_0 outside the span|^2."""
+    """The limit of |W|^2 (1 - corr) when every pair is a support pair; `frozen` = |W_0 outside the span|^2."""
     z = features(data)
     gram = z @ z.T
     lam = dual * (dual.sum() / (dual @ gram @ dual))

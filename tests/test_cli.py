@@ -58,15 +58,26 @@ def test_predict_prints_the_schema_and_saves_the_certified_solution(capsys, atte
     assert np.linalg.norm(solution) == pytest.approx(content["reference"]["value"], rel=1e-12)
 
 
-@pytest.mark.parametrize("optimiser", ["flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam"])
-def test_train_prints_the_schema_for_every_optimiser(capsys, linear, optimiser):
+@pytest.mark.parametrize(
+    ("optimiser", "verdict"),
+    [
+        ("flow", "confirmed"),  # 200 steps of the slow rules are not enough to decide
+        ("gd", "undecided"),
+        ("ngd", "undecided"),
+        ("momentum", "undecided"),
+        ("polyak", "confirmed"),
+        ("accelerated", "confirmed"),
+        ("adam", "undecided"),
+    ],
+)
+def test_train_prints_the_schema_for_every_optimiser(capsys, linear, optimiser, verdict):
     budget = ("--margin", "50") if optimiser == "flow" else ("--steps", "200")
     status, printed = call(capsys, "train", linear, "--optimiser", optimiser, *budget, "--json")
     content = json.loads(printed.out)
     wanted = {"status", "steps", "log_excess", "log_time", "margin", "norm", "directions", "bracket", "verdict"}
     assert status == 0
     assert wanted <= set(content)
-    assert content["verdict"] in ("confirmed", "refuted", "undecided")
+    assert content["verdict"] == verdict
     assert content["bracket"]["lower"] <= 1.6327221508826 * (1 + 1e-9)  # the best norm of this data set
     if content["bracket"]["upper"] is not None:
         assert content["bracket"]["upper"] >= 1.6327221508825 * (1 - 1e-9)

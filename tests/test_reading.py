@@ -38,7 +38,7 @@ def test_gradient_is_exp_log_scale_times_slope(data, loss, reduction):
     per = setting.samples if reduction == "mean" else 1
     excess = (value - infimum(data, type(loss).__name__)) / per
     found = np.exp(float(reading.log_scale)) * np.asarray(reading.slope)
-    # Identity 1 of the spec: 5e-16 relative with margins O(1); ten times that for the plain float64 sum it is compared with.
+    # 5e-16 relative with margins O(1); ten times that for the plain float64 sum it is compared with.
     assert np.abs(found - gradient / per).max() <= 5e-15 * np.abs(gradient / per).max()
     assert float(reading.log_excess) == pytest.approx(
         np.log(excess), abs=1e-13
@@ -122,8 +122,8 @@ def test_our_direction_is_right_at_margin_1e6_where_the_naive_gradient_fails_fro
 
     for scale in (36.0, 40.0, 400.0, 1e6):
         ours, naive = errors(scale)
-        assert ours <= 1e-15 * scale + 1e-13, scale  # spec 2.3: 2e-16 max(1, margin), measured 5e-11 at 1e6
-        assert naive > 1e-2, scale  # spec 2.3: 0.10 at 36, 1.01 at 40, exactly 0 at 400
+        assert ours <= 1e-15 * scale + 1e-13, scale  # 2e-16 max(1, margin), measured 5e-11 at 1e6
+        assert naive > 1e-2, scale  # measured 0.10 at 36, 1.01 at 40, exactly 0 at 400
     assert errors(20.0)[1] < 1e-6  # the naive gradient is fine before
 
 

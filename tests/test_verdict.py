@@ -39,6 +39,7 @@ def test_all_of_reports_the_worst():
     assert all_of(good, unknown) is unknown
     assert all_of(good, good).outcome is Outcome.confirmed
     assert all_of(good) is good
+    assert all_of().outcome is Outcome.undecided  # no evidence is none
 
 
 def test_a_conjunction_is_decided_by_all_its_inequalities():

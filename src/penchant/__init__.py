@@ -92,7 +92,7 @@ _PLACES = {
     ),
     "optimisers.preconditioned": ("PreconditionedDescent",),
     "optimisers.layer_rules": ("PlainDescent", "LayerAdam", "LayerShampoo"),
-    "optimisers.memory": ("Adam",),
+    "optimisers.adam": ("Adam",),
     "flow.flow": ("GradientFlow", "Levels"),
     "flow.riccati": ("RiccatiFlow",),
     "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),

@@ -66,6 +66,8 @@ def all_of(*verdicts: Verdict) -> Verdict:
     >>> print(all_of(at_most(0.5, 1.0, "gap"), at_least(2.0, 1.0, "slack")))
     confirmed: gap = 0.5 <= 1; slack = 2 >= 1
     """
+    if not verdicts:
+        return Verdict(Outcome.undecided, "nothing was checked")
     for outcome in (Outcome.refuted, Outcome.undecided):
         for verdict in verdicts:
             if verdict.outcome is outcome:

@@ -1,4 +1,4 @@
-"""The import rule: who may know whom (section 3 of the design)."""
+"""The import rule: who may know whom."""
 
 import ast
 from pathlib import Path

@@ -4,9 +4,9 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
+from penchant.optimisers.adam import Adam
 from penchant.optimisers.base import Accelerated, Descent, Optimiser
 from penchant.optimisers.layerwise import LayerDescent
-from penchant.optimisers.memory import Adam
 from penchant.references.nuclear_margin import nuclear_margin
 from penchant.references.polyhedral_margin import L1, polyhedral_margin
 from penchant.settings.base import Data, Parametrisation

@@ -90,9 +90,7 @@ def test_log_excess_falls_with_its_own_clock():
         pt.GradientFlow(pt.LogExcessDrop(), tolerance=1e-9, margin_tolerance=1e-7),
         until=pt.LogExcessBelow(-50.0),
     )
-    assert run.log_excess[0] - run.log_excess[-1] == pytest.approx(
-        run.header["integrator"]["clock"], abs=1e-5
-    )  # identity 4
+    assert run.log_excess[0] - run.log_excess[-1] == pytest.approx(run.header["integrator"]["clock"], abs=1e-5)
     assert run.log_excess[-1] == pytest.approx(-50.0, abs=1e-8)
 
 
@@ -104,9 +102,9 @@ def test_time_times_excess_tends_to_the_square_of_the_margin_norm():
     best = pt.max_margin(data)
     assert run.log_time[-1] + run.log_excess[-1] == pytest.approx(
         2 * np.log(best.value), abs=1e-6
-    )  # spec: 1.5e-12 at 1e4, less our tolerance
+    )  # 1.5e-12 with every digit, less the tolerance of this flow
     found = run.norm[-1] ** 2 * misalignment(run.weight(), best.weight)
-    assert found == pytest.approx(0.0478075401, rel=1e-4)  # identity 5
+    assert found == pytest.approx(0.0478075401, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -171,6 +169,13 @@ def test_levels_of_unknown_quantities_are_refused():
         pt.Levels("loss", [1.0])
 
 
+def test_levels_are_recorded_in_the_order_of_time_and_not_beyond_the_end():
+    levels = [11.0, 9.0, 10.0, 10.2, 4.0, 4.01]
+    run = pt.train(PAIR, pt.GradientFlow(), until=pt.MarginAbove(10.0), recorder=pt.Levels("margin", levels))
+    assert run.smallest_margin()[1:] == pytest.approx([4.0, 4.01, 9.0, 10.0], rel=1e-9)
+    assert (np.diff(run.log_time) > 0).all()
+
+
 @pytest.mark.parametrize("name", ["tolerance", "margin_tolerance"])
 @pytest.mark.parametrize("value", [0.0, -1.0, 1.0, np.nan])
 def test_bad_tolerances_are_named(name, value):
@@ -210,7 +215,7 @@ def test_flow_reaches_the_local_direction_of_the_pair():
     assert 1 - misalignment(run.weight(), pt.max_margin(setting.data).weight) == pytest.approx(
         1 / np.sqrt(10), abs=1e-3
     )
-    assert run.log_excess[-1] == pytest.approx(-3.0453156416, abs=1e-9)  # spec 6.4
+    assert run.log_excess[-1] == pytest.approx(-3.0453156416, abs=1e-9)
 
 
 def test_flow_of_a_batch_of_starts_equals_single_flows():

@@ -1,4 +1,4 @@
-"""The key-query experiments of the specification, number by number, and its identities in physical time against DOP853."""
+"""The key-query experiments number by number, from independent runs, and its identities in physical time against DOP853."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""The figures of the specification of linear models, to the digits it prints."""
+"""Numbers of independent runs of linear models, to all their printed digits."""
 
 import numpy as np
 import pytest

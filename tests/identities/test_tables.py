@@ -1,4 +1,4 @@
-"""The tables of the specification, digit by digit."""
+"""Tables of independent runs, digit by digit."""
 
 from itertools import pairwise
 

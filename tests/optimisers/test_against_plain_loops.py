@@ -178,3 +178,14 @@ def test_hyperparameters_that_are_not_numbers_are_named(make):
 def test_gradient_descent_takes_neither_momentum_nor_cap():
     with pytest.raises(TypeError, match="cap"):
         pt.gradient_descent(0.1, cap=1.0)
+
+
+def test_adam_leaves_a_coordinate_alone_that_has_no_gradient():
+    """As every eps > 0 does: without one the quotient would be 0/0."""
+    data = pt.Classification([[2.0, 0.0, 1.0], [0.0, 0.0, 1.0]], [1, 1])
+    setting = pt.Setting(data, pt.Direct(), pt.Exponential())
+    run = pt.train(setting, pt.Adam(0.1, eps=0.0), [0.5, 0.25, 0.0], steps=40)
+    with_eps = pt.train(setting, pt.Adam(0.1, eps=1e-30), [0.5, 0.25, 0.0], steps=40)
+    assert run.status.name == "out_of_steps"
+    assert run.weight()[1] == 0.25
+    assert run.weight() == pytest.approx(with_eps.weight(), rel=1e-12)

@@ -91,7 +91,7 @@ def test_context_variance_by_quadrature_in_two_dimensions():
 
 
 def test_floors_of_the_scaling_law_problem():
-    """Values of the specification: v = 0.03153, v_spec = 0.0314, b_2 = 1.04 and 4.13 in the signed gauges."""
+    """Values derived independently: v = 0.03153, v_spec = 0.0314, b_2 = 1.04 and 4.13 in the signed gauges."""
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
     assert sample_floor(problem) == pytest.approx(0.03153, abs=5e-6)
     assert spectral_floor(problem) == pytest.approx(0.012 + 0.12**2 + 0.005, rel=1e-12)

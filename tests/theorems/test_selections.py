@@ -1,4 +1,4 @@
-"""Local directions: which selections are locally optimal, and which one a run has reached (section 6.4)."""
+"""Local directions: which selections are locally optimal, and which one a run has reached."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -44,7 +44,7 @@ def test_pair_references_are_known_in_closed_form():
     assert np.allclose(data.select([1, 0]).margins(jnp.asarray(local.solution.weight)), [1, 2], rtol=0, atol=1e-13)
 
 
-# Optimiser, steps, correlation with W_mm, with W_alpha, and the digits the specification prints.
+# Optimiser, steps, correlation with W_mm, with W_alpha, and the digits known from independent runs.
 PAIR = {
     "gd": (pt.gradient_descent(1.0), 20_000, 0.3616, 5e-5, 0.99884, 5e-6),
     "ngd": (pt.normalised_descent(0.05), 5000, 0.31774, 5e-6, 0.9999987, 5e-8),
@@ -113,7 +113,7 @@ def test_an_infeasible_selection_is_not_locally_optimal():
     assert found.solution is None
 
 
-def test_equal_scores_allow_no_local_selection_of_a_single_sample():  # the fact of section 2.6
+def test_equal_scores_allow_no_local_selection_of_a_single_sample():
     for seed in range(5):
         data = random_tokens(1, 4, 5, seed, equal_scores=True)
         assert [found.tokens for found in locally_optimal_selections(data)] == [(int(data.optimal[0]),)]

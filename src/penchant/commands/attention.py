@@ -28,7 +28,7 @@ from ..theorems.attention_floor import (
 )
 from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients, expected_rate
 from ..theorems.attention_trajectory import trajectory_moments
-from ..theorems.base import Hypothesis
+from ..theorems.base import Hypothesis, all_hold
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, FullSample
 from ..training.status import Status
@@ -87,7 +87,7 @@ def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict[str, A
         },
         "checked_against": "covariance and planted of the file" if known else "the estimate",
         "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
-        "holds": _holds(advice),
+        "holds": all_hold(advice.hypotheses),
         "rate": expected_rate(problem, _recommended(advice)),
         "geometries": [vars(option) for option in advice.options],
         "recommended": vars(advice.recommended) if advice.options else None,
@@ -102,12 +102,6 @@ def _recommended(advice: Advice) -> PreconditionedDescent:
     if not advice.options:
         return PreconditionedDescent()
     return PreconditionedDescent(advice.recommended.geometry, advice.recommended.step)
-
-
-def _holds(advice: Advice) -> bool | None:
-    """Whether all hypotheses hold; None where the data leave that open."""
-    found = {hypothesis.holds for hypothesis in advice.hypotheses}
-    return False if False in found else None if None in found else True
 
 
 def _how(advice: Advice) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import GradientFlow
+from ..optimisers.adam import Adam
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
 from ..optimisers.layerwise import (
     BallStep,
@@ -21,7 +22,6 @@ from ..optimisers.layerwise import (
     risk_bounds,
     safe_step,
 )
-from ..optimisers.memory import Adam
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery

@@ -155,6 +155,14 @@ def _crossed(before: View, after: View, name: str, level: float) -> bool:
     return (a < level <= b) or (name == "log_excess" and b <= level < a)
 
 
+def _landings(recorder: Levels | None, advance: Callable, h: float, before: View, after: View) -> list[float]:
+    """Where inside a step of length h the levels to be recorded are crossed, in the order of time."""
+    if recorder is None:
+        return []
+    crossed = [value for value in recorder.values if _crossed(before, after, recorder.quantity, value)]
+    return sorted({_land(advance, h, before, after, recorder.quantity, value) for value in crossed})
+
+
 def follow(
     setting: Setting,
     flow: GradientFlow,
@@ -200,16 +208,14 @@ def follow(
             continue
         used = h
         hits = [name for name, level in stops.items() if _crossed(view, after, name, level)]
-        if recorder is not None:
-            for value in recorder.values:
-                if _crossed(view, after, recorder.quantity, value):
-                    length = _land(advance, h, view, after, recorder.quantity, value)
-                    point, _, seen = advance(length)
-                    path.add(steps + 1, point, seen)
         if hits:
             used = min(_land(advance, h, view, after, name, stops[name]) for name in hits)
             new, _, after = (new, error, after) if used == h else advance(used)
             status = Status.reached_target
+        for length in _landings(recorder, advance, used, view, after):
+            if length < used or status is Status.running:  # the end itself is recorded below
+                point, _, seen = advance(length)
+                path.add(steps + 1, point, seen)
         steps, clock = steps + 1, clock + used
         state, view = new, after
         if progress is not None:

@@ -7,9 +7,10 @@ import numpy as np
 from ..diagnostics.restricted_isometry import restricted_isometry
 from ..flow.flow import GradientFlow
 from ..flow.mirror import follow_dual
+from ..optimisers.adam import Adam
 from ..optimisers.base import Descent, gradient_descent
 from ..optimisers.geometry import L2
-from ..optimisers.memory import Adam, HeavyBall
+from ..optimisers.memory import HeavyBall
 from ..optimisers.step_rules import Constant
 from ..references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
 from ..references.l1_uniqueness import strict_dual

@@ -6,15 +6,16 @@ with a falsehood planted in it, which must be refuted.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
 from ..references.base import Solution
-from ..settings.base import Setting
+from ..settings.base import Data, Setting
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 
@@ -42,6 +43,12 @@ class Hypothesis(eqx.Module):
         return "; ".join(part for part in (self.detail, self.exactness) if part)
 
 
+def all_hold(hypotheses: Iterable[Hypothesis]) -> bool | None:
+    """False if one fails, None if none does but one is open, True if all hold."""
+    found = {hypothesis.holds for hypothesis in hypotheses}
+    return False if False in found else None if None in found else True
+
+
 class Rival(eqx.Module):
     """Another direction training might take, and its 1 - corr from the reference direction (regression: another interpolant, and its relative distance)."""
 
@@ -64,9 +71,9 @@ class Prediction(eqx.Module):
     optimiser: Any = None  # that the prediction is for, so that a verdict can say where a run is by another one
 
     @property
-    def holds(self) -> bool:
+    def holds(self) -> bool | None:
         """Whether all hypotheses hold. A failed one does not stop the prediction: it is reported."""
-        return all(hypothesis.holds for hypothesis in self.hypotheses)
+        return all_hold(self.hypotheses)
 
     @property
     def separation(self) -> float:
@@ -127,6 +134,9 @@ def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
     distance = misalignment(weight, prediction.reference.weight)
     text, remarks = f"1 - corr to the {prediction.reference.norm} reference = {distance:.3g}", prediction.remarks
     if distance <= bound:
+        doubt = _doubt(prediction, weight)
+        if doubt:
+            return Verdict(Outcome.undecided, f"{text} <= {bound:.3g}, but {doubt}", bound, distance, remarks)
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, distance, remarks)
     for rival in prediction.rivals:
         near = misalignment(weight, rival.weight)
@@ -136,6 +146,19 @@ def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
     return Verdict(
         Outcome.undecided, f"{text} > {bound:.3g}, and no rival is that near either", bound, distance, remarks
     )
+
+
+def _doubt(prediction: Prediction, weight: np.ndarray) -> str:
+    """Why a direction near the reference confirms nothing: 1 - corr is quadratic in the angle, the smallest margin is not."""
+    data, reference = prediction.setting.data, prediction.reference
+    if not reference.certified:
+        return f"the reference is known only to a relative {reference.bracket.gap:.1e}"
+    if not isinstance(data, Data):  # joint training: its margins are judged with the tokens it settles on
+        return ""
+    margins = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()]
+    if margins.min() > 0:
+        return ""
+    return f"the smallest margin is {margins.min():.3g}: {(margins <= 0).sum()} of {len(margins)} are not positive"
 
 
 class Claim(eqx.Module):

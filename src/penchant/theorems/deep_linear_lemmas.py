@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.alignment import alignment_floor, clock_error, conservation_drift
+from ..optimisers.adam import Adam
 from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, sharp_smoothness, smoothness
-from ..optimisers.memory import Adam
 from ..reading import read
 from ..settings.deep_linear import imbalance_constant, imbalances
 from ..training.recorders import LogSpaced

@@ -27,6 +27,8 @@ class Batch:
         if start is None:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
+        if isinstance(start, list) and isinstance(self.settings[0].start(), jax.Array):
+            start = _array(start)  # the parameters are one array, and a list of numbers is a way to write it
         deep = isinstance(self.settings[0].parametrisation, DeepLinear)
         self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path, deep)), start)
         if isinstance(self.start, Pair):
@@ -49,6 +51,13 @@ class Batch:
             optimiser = jax.tree.map(lambda leaf, k=k: leaf[k] if np.ndim(leaf) == 1 else leaf, self.optimiser)
             start = jax.tree.map(lambda leaf, k=k: leaf[k], self.start) if self.many_starts else self.start
             yield setting, optimiser, start
+
+
+def _array(rows: list) -> np.ndarray:
+    try:
+        return np.asarray(rows)
+    except ValueError as error:
+        raise ArgumentError("start", "train", "an array", f"ragged rows ({error})") from None
 
 
 def _stack(settings: Sequence[Setting]) -> Setting:

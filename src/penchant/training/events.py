@@ -92,6 +92,11 @@ _FIELDS = {
 _TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
 
+def events(until: Any) -> tuple[Any, ...]:
+    """One event, several or none, as a tuple."""
+    return () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
+
+
 def limits(until: Any) -> Limits:
     """Levels of one event or of several."""
     levels = {
@@ -103,8 +108,7 @@ def limits(until: Any) -> Limits:
         "stall": np.inf,
         "inaccuracy": np.inf,
     }
-    events = () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
-    for event in events:
+    for event in events(until):
         name = _FIELDS.get(type(event))
         if name is None:
             raise ArgumentError("until", "train", f"one of {', '.join(kind.__name__ for kind in _FIELDS)}", repr(event))

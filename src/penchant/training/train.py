@@ -23,11 +23,11 @@ from ..settings.parametrisations import Gram
 from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
-from .events import Limits, flow_only, limits
+from .events import Limits, events, flow_only, limits
 from .network_checks import check_networks, raise_if_diverged
 from .recorders import LogSpaced
 from .status import Status
-from .trajectory import Trajectory, describe
+from .trajectory import Trajectory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
 _UNDERFLOW = 1e-290  # parameters below it take steps that underflow
@@ -93,6 +93,7 @@ def train(
     settings = list(setting) if isinstance(setting, list | tuple) else [setting]
     for one in settings:
         _check(one, optimiser)
+    until = events(until)  # once: an iterator would be used up
     batch = Batch(setting, optimiser, start)
     check_networks(batch.members(), limits(until))
     if isinstance(optimiser, GradientFlow):
@@ -104,20 +105,26 @@ def train(
     if flow_only(levels):
         wanted = "an event other than DirectionSettled, Stalled and Inaccurate"
         raise ArgumentError("until", "train without a flow", wanted, repr(until))
-    schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
+    recorder = recorder or LogSpaced()
+    schedule, asked = jnp.asarray(recorder.schedule(steps)), _asked(steps, until, recorder)
     if not batch.size:
         found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
-        run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), "steps": steps})
+        run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), **asked})
         _raise_if(throw, batch, [run])
         return run
     found = _run_batch(batch.axes, batch.setting, optimiser, levels, schedule, batch.start)
     found = jax.tree.map(np.asarray, found)
     members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
-    headers = [{**describe(one, optimiser), "steps": steps} for one in settings]
+    headers = [{**describe(one, optimiser), **asked} for one in settings]
     pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
     runs = [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
     _raise_if(throw, batch, runs)
     return runs
+
+
+def _asked(steps: int | None, until: tuple, recorder: Any) -> dict:
+    """The part of a header that says how long and how often."""
+    return {"steps": steps, "until": [settings_of(event) for event in until], "recorder": settings_of(recorder)}
 
 
 def _raise_if(throw: bool, batch: Batch, runs: Sequence[Trajectory]) -> None:
@@ -129,7 +136,7 @@ def _raise_if(throw: bool, batch: Batch, runs: Sequence[Trajectory]) -> None:
 
 def _steps(steps: Any, until: Any) -> int:
     if steps is None:
-        if until is None:
+        if not until:
             raise ArgumentError("steps", "train", "given, or `until`", "neither")
         return 1_000_000
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
@@ -180,7 +187,7 @@ def _flow(
             "recorder", "train with GradientFlow", "None (every step of the integrator) or `Levels`", repr(recorder)
         )
     regression = isinstance(setting.data, Regression)  # its infimum is attained: the flow ends by itself
-    if until is None and steps is None and not regression:
+    if not until and steps is None and not regression:
         raise ArgumentError(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
@@ -197,7 +204,7 @@ def _flow(
     else:
         found = follow(setting, optimiser, start, levels, steps, recorder, progress)
     series, params, status, extra = found
-    header = {**describe(setting, optimiser), **extra}
+    header = {**describe(setting, optimiser), **_asked(steps, until, recorder), **extra}
     return Trajectory(setting, **series, params=params, status=status, header=header)
 
 

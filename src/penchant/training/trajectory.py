@@ -23,6 +23,7 @@ from ..settings.regression import Regression
 from .status import Status
 
 FORMAT = "penchant trajectory 1"
+_SHORT = 16  # numbers; longer arrays are data, and the digest of the data covers them
 _SERIES = ("steps", "log_time", "log_excess", "log_slope", "norm", "margins", "weights", "dual")
 
 
@@ -97,12 +98,25 @@ def describe(setting: Setting, optimiser: Any) -> dict:
             "shapes": [list(leaf.shape) for leaf in leaves],
             "sha256": digest,
         },
-        "parametrisation": type(setting.parametrisation).__name__,
-        "loss": type(setting.loss).__name__,
+        "parametrisation": _brief(setting.parametrisation),
+        "loss": _brief(setting.loss),
         "reduction": setting.reduction,
         "optimiser": settings_of(optimiser),
         "software": dict(_software()),
     }
+
+
+def _brief(value: Any) -> Any:
+    """Constructor arguments that are not data: long arrays by their shape, functions by their name."""
+    if isinstance(value, eqx.Module):
+        return {"kind": type(value).__name__, **{name: _brief(part) for name, part in vars(value).items()}}
+    if isinstance(value, tuple | list):
+        return [_brief(part) for part in value]
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
+        return np.asarray(value).tolist() if np.size(value) <= _SHORT else {"shape": list(np.shape(value))}
+    return value
 
 
 def settings_of(module: Any) -> Any:
