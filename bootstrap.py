@@ -19,6 +19,12 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 WORKERS = str(min(os.cpu_count() or 1, 4))  # each holds some 2 GB of compiled code
+DIGITS = (
+    "tests/test_logspace.py",
+    "tests/test_reading.py",
+    "tests/identities",
+    "tests/flow",
+)  # once more as users compile
 EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]"}
 
 
@@ -71,23 +77,14 @@ def commands(job: str, rest: list[str]) -> list[list[str]]:
         return [[python, "-m", "benchmarks", *rest]]
     slow = "--slow" in rest
     rest = [argument for argument in rest if argument not in ("--slow", "--torch")]
-    return [
+    pytest = [python, "-m", "pytest", "-n", WORKERS, "--dist", "loadgroup", "-q"]
+    found = [
         [str(BIN / "ruff"), "format", "--check", "."],
         [str(BIN / "ruff"), "check", "."],
         [str(BIN / "basedpyright")],
-        [
-            python,
-            "-m",
-            "pytest",
-            "-n",
-            WORKERS,
-            "--dist",
-            "loadgroup",
-            "-q",
-            *(() if slow else ("-m", "not slow")),
-            *rest,
-        ],
+        [*pytest, *(() if slow else ("-m", "not slow")), *rest],
     ]
+    return [*found, [*pytest, "--optimised", *DIGITS]] if slow else found
 
 
 def main() -> int:

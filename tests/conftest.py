@@ -8,11 +8,10 @@ import jax
 import numpy as np
 import pytest
 
-# One core per test worker; and tests compile much and run little: these settings halve the time of a first call.
-os.environ.setdefault(
-    "XLA_FLAGS",
-    "--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0"
-    " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+ONE_CORE = "--xla_cpu_multi_thread_eigen=false"
+# Tests compile much and run little: these settings halve the time of a first call.
+COMPILE_FAST = (
+    " --xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 )
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 
@@ -28,6 +27,15 @@ hypothesis.settings.register_profile(
     database=None,
 )
 hypothesis.settings.load_profile("penchant")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--optimised", action="store_true", help="compile as users do: slower, and other roundings")
+
+
+def pytest_configure(config):
+    flags = ONE_CORE if config.getoption("--optimised") else ONE_CORE + COMPILE_FAST
+    os.environ.setdefault("XLA_FLAGS", flags)  # read when the first array is made
 
 
 @pytest.fixture
