@@ -210,10 +210,14 @@ class InfeasibleDiagonal(InfeasibleError):
 class UndecidedMargin(PenchantError):
     """Data too ill-conditioned for float64 to say whether there is a positive margin."""
 
-    def __init__(self, norm: float, longest: float):
+    def __init__(self, norm: float, longest: float, witness: float = float("nan")):
+        size = f"while the longest feature has length {longest:.1e}"
+        found = f"Cannot decide in float64 whether these data have a positive margin: if they have, it is at most {norm:.1e}, {size}."
+        if witness > 0:
+            found = f"These data are separable (a direction has margin {witness:.3g}), but their maximum margin is lost in float64: it is at most {norm:.1e}, {size}."
         PenchantError.__init__(
             self,
-            f"Cannot decide in float64 whether these data have a positive margin: if they have, it is at most {norm:.1e}, while the longest feature has length {longest:.1e}.\n"
+            f"{found}\n"
             "  Usual cause: columns of very different scale.\n"
             "  Fix: rescale the columns to similar size (this changes the l2 norm, and so the question).",
         )

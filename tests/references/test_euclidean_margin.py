@@ -4,7 +4,8 @@ import cvxpy
 import numpy as np
 import pytest
 
-from penchant.errors import InfeasibleError, InfeasibleSVM, NotSeparableError
+import penchant as pt
+from penchant.errors import InfeasibleError, InfeasibleSVM, NotSeparableError, UndecidedMargin
 from penchant.references.bracket import bracket
 from penchant.references.euclidean_margin import max_margin
 from penchant.settings.classification import Classification
@@ -203,3 +204,55 @@ def test_a_small_margin_is_not_called_infeasible(margin):
     solution = max_margin(data)
     assert solution.margin == pytest.approx(margin, rel=1e-6)
     assert bracket(data, solution.weight, solution.dual).gap <= 1e-6
+
+
+@pytest.mark.parametrize("gap", [1e-7, 1e-9, 1e-12, 1e-13])
+def test_margins_below_the_resolution_of_the_gram_matrix_are_found(gap, rng):
+    """Two samples (gap, +-1, 0, 0) allow no margin above the gap, and the first coordinate alone attains it."""
+    inputs = rng.standard_normal((40, 4))
+    inputs[:, 0] = gap + np.abs(inputs[:, 0])
+    data = pt.Classification(np.vstack([inputs, [[gap, 1, 0, 0], [gap, -1, 0, 0]]]), np.ones(42))
+    found = pt.max_margin(data)
+    assert found.bracket.gap <= 1e-15 / gap
+    assert found.margin <= gap * (1 + 1e-12)
+    assert found.margin == pytest.approx(gap, rel=max(1e-12, 1e-15 / gap))
+
+
+def test_a_column_of_large_numbers_does_not_make_data_inseparable():
+    """Times in nanoseconds: the second column separates with margin 1, seventeen digits below the first."""
+    labels = np.array([1, -1] * 3)
+    inputs = np.c_[1.7e18 + 1e9 * np.arange(6), labels]
+    with pytest.raises(UndecidedMargin, match="are separable \\(a direction has margin 1\\)"):
+        pt.max_margin(pt.Classification(inputs, labels))
+    inputs[:, 1] = [1, -1, 1, -1, -1, 1]  # and these are not: times 0, 1, 2, 3, 4, 5 are no use
+    scaled = inputs - [1.7e18, 0]
+    with pytest.raises(NotSeparableError):
+        pt.max_margin(pt.Classification(scaled * [1e-9, 1e9], labels))
+
+
+def gap_or_doubt(data):
+    try:
+        return pt.max_margin(data).bracket.gap, ""
+    except UndecidedMargin as error:
+        return np.inf, str(error)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_units_of_columns_and_lengths_of_rows_never_make_a_proof(seed):
+    rng = np.random.default_rng(seed)
+    inputs, teacher = rng.standard_normal((20, 5)), rng.standard_normal(5)
+    labels = np.sign(inputs @ teacher)
+    inputs += 0.3 * labels[:, None] * teacher
+    for scale in ([1, 1e12, 1e-12, 1e6, 1], 10.0 ** rng.uniform(-30, 30, (20, 1))):
+        gap, doubt = gap_or_doubt(pt.Classification(inputs * scale, labels))
+        assert gap < 1e-2 or "are separable" in doubt
+
+
+def test_many_samples_need_no_matrix_of_all_pairs(rng):
+    inputs, teacher = rng.standard_normal((6000, 3)), np.array([0.6, 0.0, 0.8])
+    labels = np.sign(inputs @ teacher)
+    data = pt.Classification(inputs + 0.3 * labels[:, None] * teacher, labels)
+    found = pt.max_margin(data)
+    assert found.bracket.gap <= 1e-12
+    few = pt.max_margin(pt.Classification(np.asarray(data.signed)[found.support], np.ones(found.support.sum())))
+    assert found.weight == pytest.approx(few.weight, rel=1e-9)

@@ -6,7 +6,7 @@ squares problem, which needs no regularity and also finds the proof when there i
 Own code because it is decisively faster than a general cone solver, which sees N constraints on d x d variables.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import equinox as eqx
@@ -20,8 +20,12 @@ from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedM
 from .arguments import require_margins
 from .base import Solution
 from .bracket import Euclidean, adjoint, bracket, margins
+from .feature_margin import contradiction, shortest, vanishes, witness
 
 _ROUNDS = 100
+_TALL = 2000  # margins
+_ENTRIES = 20_000_000  # of the features, that are held in memory
+_BLOCK = 500  # features that are computed at once
 _GAP = 1e-12  # certified relative width asked of every solution
 
 
@@ -37,16 +41,60 @@ def max_margin(data: Any) -> Solution:
     """
     require_margins(data, "max_margin")
     active = data.constrained()
+    fit, tall = _fit(data, active), active.sum() > max(_TALL, 4 * np.prod(data.weight_shape))
+    if fit and tall:  # the Gram matrix would be far larger than the features
+        return _by_features(data, active)
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
     dual = np.zeros(len(active))
     root = lambda: _feature_root(data, active, gram)
-    dual[active] = least_norm(gram, root, lambda q: infeasible(data, active, q))
+    try:
+        dual[active] = least_norm(gram, root, lambda q: infeasible(data, active, q))
+    except UndecidedMargin:
+        if not fit:
+            raise
+        return _by_features(data, active)
     found = _certified(data, active, _weight(data, dual), dual)
-    return found if found.bracket.gap <= _GAP else _refined(data, active, found)
+    found = found if found.bracket.gap <= _GAP else _refined(data, active, found)
+    return found if found.bracket.gap <= _GAP or not fit else _better(found, _by_features(data, active))
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
 _features = eqx.filter_jit(lambda data, units: jax.vmap(data.adjoint)(units))
+
+
+def _fit(data: Any, active: np.ndarray) -> bool:
+    """Whether the features fit in memory beside everything else."""
+    return bool(active.sum() * np.prod(data.weight_shape) <= _ENTRIES)
+
+
+def _parts(values: np.ndarray) -> list[np.ndarray]:
+    return np.array_split(values, 1 + len(values) // _BLOCK)
+
+
+def _row_blocks(data: Any, active: np.ndarray) -> Iterator[np.ndarray]:
+    """The features of the active margins, some rows at a time: a unit matrix for all of them would be N by N."""
+    for part in _parts(np.flatnonzero(active)):
+        units = jnp.asarray(part[:, None] == np.arange(len(active)), float)
+        yield np.asarray(_features(data, units)).reshape(len(part), -1)
+
+
+def _feature_rows(data: Any, active: np.ndarray) -> np.ndarray:
+    return np.concatenate(list(_row_blocks(data, active)))
+
+
+def _better(one: Solution, other: Solution) -> Solution:
+    return min(one, other, key=lambda solution: abs(solution.bracket.gap))
+
+
+def _by_features(data: Any, active: np.ndarray) -> Solution:
+    """The slower program that resolves small margins; where it finds none, the proof that there is none, or the doubt."""
+    features = _feature_rows(data, active)
+    found = shortest(features, _GAP)
+    if found is None:
+        raise infeasible(data, active, contradiction(features))
+    dual = np.zeros(len(active))
+    dual[active] = found.dual
+    return _certified(data, active, found.weight.reshape(data.weight_shape), dual)
 
 
 def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
@@ -75,10 +123,14 @@ def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     """The proof that there is no solution, recomputed from the features; without a proof, the case is undecided."""
     weights = np.zeros(len(active))
     weights[active] = q / q.sum()
-    norm = float(np.linalg.norm(_weight(data, weights)))
-    longest = float(np.sqrt(np.max(np.diag(np.asarray(_gram(data))))))
-    if norm > 1e3 * np.finfo(float).eps * longest:  # more than rounding leaves of a combination that vanishes
-        return UndecidedMargin(norm, longest)
+    left = _weight(data, weights)
+    norm, used = float(np.linalg.norm(left)), weights > 0
+    size = sum(
+        weight @ np.abs(rows) for weight, rows in zip(_parts(weights[used]), _row_blocks(data, used), strict=True)
+    )
+    if not vanishes(left.ravel(), np.asarray(size)):
+        longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in _row_blocks(data, active))
+        return UndecidedMargin(norm, longest, witness(_feature_rows(data, active)) if _fit(data, active) else np.nan)
     return (
         NotSeparableError(weights, norm, largest_pairs(data, weights))
         if len(data.weight_shape) == 1
@@ -171,12 +223,12 @@ def _least_squares(gram: np.ndarray, root: np.ndarray, refuse: Callable[[np.ndar
 
 def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray:
     """R with R'R = gram: from the features themselves while they fit in memory, which keeps all digits, else from the Gram matrix."""
-    if active.sum() * np.prod(data.weight_shape) > 20_000_000:
+    if not _fit(data, active):
         factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
         root = np.zeros((rank, len(gram)))
         root[:, pivots - 1] = np.triu(factor)[:rank]
         return root
-    features = np.asarray(_features(data, jnp.eye(len(active))[active])).reshape(active.sum(), -1)
+    features = _feature_rows(data, active)
     return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
 
 
