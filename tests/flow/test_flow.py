@@ -261,3 +261,17 @@ def test_smooth_margin_grows_and_obeys_the_constants_of_the_lecture_notes():
     )  # E6 at 1e5; 1e-9 relative of the norm 1.6e5
     normalised = run.smallest_margin()[-1] / run.norm[-1]
     assert (best - normalised) * run.norm[-1] == pytest.approx(0.16631, abs=2e-4)
+
+
+def test_a_direction_settles_neither_before_margins_are_large_nor_never():
+    found = {}
+    for level in (0.1, 1e-4, 1e-9):
+        run = pt.train(
+            PROBLEMS["classification"], pt.GradientFlow(), until=[pt.DirectionSettled(level), pt.MarginAbove(9e9)]
+        )
+        found[level] = misalignment(run.weight(), pt.max_margin(PROBLEMS["classification"].data).weight)
+        assert np.abs(run.margins[-1]).max() >= 10
+        assert run.smallest_margin()[-1] < 8e9
+    # An angle that falls like 1/norm halves while the norm doubles: log 2 of the angle itself is left, and 1 - corr is half its square.
+    assert found[1e-4] == pytest.approx(0.5 * (1e-4 / np.log(2)) ** 2, rel=0.2)
+    assert found[1e-9] == pytest.approx(0.5 * (1e-9 / np.log(2)) ** 2, rel=0.2)

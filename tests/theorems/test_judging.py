@@ -42,3 +42,38 @@ def test_the_reference_itself_is_confirmed_unless_it_is_not_known(prediction):
 )
 def test_hypotheses_hold_together_fail_or_are_open(holds, wanted):
     assert all_hold([Hypothesis(str(k), one, np.nan) for k, one in enumerate(holds)]) is wanted
+
+
+OPPOSED = pt.Setting(NEARLY_OPPOSED, pt.Direct(), pt.Exponential())
+
+
+@pytest.mark.parametrize(("step", "steps", "why"), [(0.5, 1, "a beginning"), (1e3, 1, "has not doubled")])
+def test_a_run_that_has_just_begun_is_not_refuted_by_its_first_gradient(step, steps, why):
+    setting = pt.Setting(pt.Classification([[3.0, 0.1], [0.1, 1.0]], [1, 1]), pt.Direct(), pt.Logistic())
+    prediction = pt.predict(setting, pt.gradient_descent(step))
+    verdict = pt.judge(prediction, pt.train(setting, pt.gradient_descent(step), steps=steps))
+    assert "the rival 'first gradient'" in verdict.detail
+    assert verdict.outcome is Outcome.undecided
+    assert why in verdict.inequality
+
+
+def test_a_run_that_rests_on_a_rival_is_refuted_and_one_without_steps_says_nothing():
+    setting = pt.Setting(pt.Classification([[3.0, 1.0]], [1]), pt.Direct(), pt.Exponential())
+    prediction = pt.predict(setting, pt.sign_descent(0.05))
+    verdict = pt.judge(prediction, pt.train(setting, pt.sign_descent(0.05), steps=2000))
+    assert verdict.outcome is Outcome.refuted
+    assert "the rival 'linf'" in verdict.detail
+    still = pt.train(setting, pt.sign_descent(0.05), prediction.reference.weight, steps=0)
+    assert "no step was taken" in pt.judge(prediction, still).inequality
+
+
+def test_steps_are_long_or_short_for_the_loss_of_their_start():
+    short = pt.gradient_descent(0.05)
+    by_name = lambda prediction: {one.name: one for one in prediction.hypotheses}
+    assert by_name(pt.predict(OPPOSED, short))["step_size"].holds
+    far = by_name(pt.predict(OPPOSED, short, [0.0, -20.0]))["step_size"]
+    loss = np.exp(-np.asarray(NEARLY_OPPOSED.signed) @ [0.0, -20.0]).mean()
+    assert far.slack == pytest.approx(1 - 0.05 * loss * 1.09, rel=1e-12)
+    assert far.holds is False
+    longest = pt.gradient_descent(1 / 1.09)
+    assert by_name(pt.predict(OPPOSED, longest))["step_size"].holds  # equality, to rounding

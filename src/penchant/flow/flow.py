@@ -22,6 +22,7 @@ from .integrator import State, Tolerances, attempt
 
 _RESOLUTION = 1e-3  # as in descent: absolute margin error above which weights are not to be trusted
 _SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
+_TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
 _STATIONARY = (
     1e-6  # relative change of the excess over one length of the weights: below it the flow stands at a minimum
 )
@@ -75,16 +76,12 @@ class View(eqx.Module):
     margins: Float[Array, "N"]
     weights: Float[Array, "N"]
     margin: Float[Array, ""]
-    turn: Float[Array, ""]
     finite: Bool[Array, ""]
 
 
 @eqx.filter_jit
 def _view(setting: Setting, state: State) -> View:
     reading, norm = read(setting, state.params), setting.norm(state.params)
-    size = jnp.exp(reading.log_slope_norm)
-    cosine = -setting.inner(reading.slope, state.params) / (size * jnp.where(norm > 0, norm, 1.0))
-    turn = jnp.log(2.0) * jnp.sqrt(jnp.maximum(1 - cosine**2, 0.0)) / jnp.maximum(cosine, 1e-300)
     begun = state.progress > 0  # at a critical point both logarithms are -inf
     log_time = jnp.where(begun, jnp.log(jnp.where(begun, state.progress, 1.0)) - reading.log_gradient_norm, -jnp.inf)
     finite = (
@@ -102,7 +99,6 @@ def _view(setting: Setting, state: State) -> View:
         reading.margins,
         reading.weights,
         margin,
-        turn,
         finite,
     )
 
@@ -216,6 +212,8 @@ def follow(
             if length < used or status is Status.running:  # the end itself is recorded below
                 point, _, seen = advance(length)
                 path.add(steps + 1, point, seen)
+        if bool(levels.turn > 0) and _turn(setting, state.params, new.params, after) < float(levels.turn):
+            status = Status.reached_target
         steps, clock = steps + 1, clock + used
         state, view = new, after
         if progress is not None:
@@ -232,6 +230,18 @@ def follow(
     return *_finish(path, status), extra
 
 
+def _turn(setting: Setting, before: PyTree, after: PyTree, view: View) -> float:
+    """The angle by which the direction turns while the norm doubles, from what it turned in one step.
+
+    From two points, not from the slope at one: the slope knows the multipliers only to the tolerance of the margins.
+    """
+    first, last = float(setting.norm(before)), float(view.norm)
+    if not (0 < first < last) or float(jnp.abs(view.margins).max()) < _TAIL:
+        return math.inf
+    chord = jax.tree.map(lambda a, b: a / last - b / first, after, before)
+    return math.log(2) * math.sqrt(max(float(setting.inner(chord, chord)), 0.0)) / math.log(last / first)
+
+
 def _finish(path: _Path, status: Status) -> tuple[dict, PyTree, Status]:
     return path.series(), jax.tree.map(lambda *leaves: np.stack(leaves), *path.params), status
 
@@ -239,8 +249,6 @@ def _finish(path: _Path, status: Status) -> tuple[dict, PyTree, Status]:
 def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> Status:
     if np.finfo(float).eps * float(np.abs(view.margins).max()) > _RESOLUTION:
         return Status.resolution_exhausted
-    if float(view.turn) < float(levels.turn):
-        return Status.reached_target
     if float(view.margin) <= -float(levels.stall):
         return Status.stalled
     return Status.out_of_steps if max_steps is not None and steps >= max_steps else Status.running

@@ -7,6 +7,7 @@ with a falsehood planted in it, which must be refuted.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +20,7 @@ from ..settings.base import Data, Setting
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 
+_TAIL = 10.0  # margin from which on the multipliers are those of a limit; before, all directions stand still
 COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these data
 
 
@@ -121,9 +123,9 @@ class Theorem(eqx.Module):
         """Compare the final direction of a run with the reference and its rivals.
 
         Confirmed: 1 - corr to the reference is below a tenth of the distance to the nearest rival (and below 1e-2).
-        Refuted: the run is that close to a rival instead. Undecided: neither yet, or the rivals are too close together.
+        Refuted: the run is that close to a rival instead, and stays there. Undecided: neither yet, or the rivals are too close together.
         """
-        return judge_direction(prediction, run.weight())
+        return _once_trained(judge_direction(prediction, run.weight()), run)
 
 
 def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
@@ -146,6 +148,30 @@ def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
     return Verdict(
         Outcome.undecided, f"{text} > {bound:.3g}, and no rival is that near either", bound, distance, remarks
     )
+
+
+def _once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
+    """Every run begins along its first gradient and passes near other directions: a rival counts where the run has come to rest."""
+    why = ""
+    if run.steps[-1] == 0:
+        why = "no step was taken"
+    elif verdict.outcome is Outcome.refuted:
+        why = _still_turning(run, verdict.predicted)
+    return (
+        replace(verdict, outcome=Outcome.undecided, inequality=f"{verdict.inequality}, but {why}") if why else verdict
+    )
+
+
+def _still_turning(run: Trajectory, bound: float) -> str:
+    """Why a direction is not final, or nothing: margins that are not yet large and positive, or a turn while the norm doubled."""
+    smallest, largest = float(run.smallest_margin()[-1]), float(np.abs(run.margins[-1]).max())
+    if smallest <= 0 or largest < _TAIL:
+        return f"margins between {smallest:.3g} and {largest:.3g} (wanted: all positive, one of {_TAIL:g}) are those of a beginning"
+    earlier = np.flatnonzero((run.norm > 0) & (run.norm <= run.norm[-1] / 2))
+    if not len(earlier):
+        return "the norm has not doubled since the first record"
+    turned = misalignment(run.weight(int(earlier[-1])), run.weight())
+    return f"1 - corr over the last doubling of the norm is {turned:.3g}: it still turns" if turned > bound else ""
 
 
 def _doubt(prediction: Prediction, weight: np.ndarray) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 from ..errors import ArgumentError, kind
 from ..settings.attention_regression import AttentionRegression
 from ..settings.base import Setting, is_module
+from ..training.batch import as_array
 from . import (
     attention_context_claims,
     attention_regression,
@@ -113,6 +114,7 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
         if theorem.applies(setting, optimiser):
             if start is None:
                 return replace(theorem.predict(setting, optimiser), optimiser=optimiser)
+            start = as_array(setting, start, "predict") if isinstance(setting, Setting) else start
             found = theorem.predict(setting, optimiser, *((start,) if theorem.from_start else ()))
             asked = theorem.at_start(setting, optimiser, start)
             names = {one.name for one in asked}

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ..errors import PenchantError, warn
 from ..flow.flow import GradientFlow
@@ -18,6 +21,7 @@ from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.losses import Exponential, Logistic
 from ..settings.parametrisations import Direct, Gram
+from ..verdict import ROUNDING
 from .base import Hypothesis, Prediction, Theorem, rivals
 from .deep_linear_hypotheses import loss_shape
 
@@ -137,24 +141,27 @@ class LinearMaxMargin(_LinearTheorem):
         if not isinstance(setting.loss, Exponential | Logistic):
             found.append(loss_shape(setting.loss))
         if not isinstance(optimiser, GradientFlow):
-            found.append(_step_size(setting, float(np.max(optimiser.rule.step))))
+            zero = jnp.zeros(len(setting.data.signed))
+            found.append(_step_size(setting, float(np.max(optimiser.rule.step)), zero, "0"))
         return tuple(found)
 
+    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
+        if isinstance(optimiser, GradientFlow):
+            return ()
+        margins = setting.margins(jax.tree.map(jnp.asarray, start))
+        return (_step_size(setting, float(np.max(optimiser.rule.step)), margins, "the start"),)
 
-def _step_size(setting: Setting, step: float) -> Hypothesis:
-    """A step size that provably never increases the loss from the start at zero."""
+
+def _step_size(setting: Setting, step: float, margins: Array, where: str) -> Hypothesis:
+    """A step size that provably never increases the loss. The curvature of the exponential one is bounded by the loss itself, at the start."""
     signed = np.asarray(setting.data.signed)
-    scale = 1 / len(signed) if setting.reduction == "mean" else 1.0
     if isinstance(setting.loss, Exponential):
         lengths = (signed**2).sum(axis=1)
-        load = step * scale * len(signed) * lengths.max()
-        return Hypothesis(
-            "step_size",
-            bool(load <= 1),
-            float(1 - load),
-            f"sample {int(lengths.argmax())}",
-            "step * loss at 0 * longest input^2, at most 1",
-        )
+        load = float(np.exp(np.log(step * lengths.max()) + float(setting.weigh(margins).log_excess)))
+        slack = 0.0 if abs(load - 1) <= ROUNDING else 1 - load  # the longest step that is allowed is allowed
+        detail = f"step * loss at {where} * longest input^2, at most 1"
+        return Hypothesis("step_size", slack >= 0, slack, f"sample {int(lengths.argmax())}", detail)
+    scale = 1 / len(signed) if setting.reduction == "mean" else 1.0
     load = step * scale * np.linalg.norm(signed, 2) ** 2 / 8
     return Hypothesis("step_size", bool(load < 1), float(1 - load), "", "step * largest singular value^2 / 8, below 1")
 

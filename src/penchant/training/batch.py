@@ -27,8 +27,7 @@ class Batch:
         if start is None:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
-        if isinstance(start, list) and isinstance(self.settings[0].start(), jax.Array):
-            start = _array(start)  # the parameters are one array, and a list of numbers is a way to write it
+        start = as_array(self.settings[0], start, "train")
         deep = isinstance(self.settings[0].parametrisation, DeepLinear)
         self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path, deep)), start)
         if isinstance(self.start, Pair):
@@ -53,11 +52,14 @@ class Batch:
             yield setting, optimiser, start
 
 
-def _array(rows: list) -> np.ndarray:
+def as_array(setting: Setting, start: PyTree, owner: str) -> PyTree:
+    """Where the parameters are one array, a list of numbers is a way to write it; any other start as it is."""
+    if not (isinstance(start, list) and isinstance(setting.start(), jax.Array)):
+        return start
     try:
-        return np.asarray(rows)
+        return np.asarray(start)
     except ValueError as error:
-        raise ArgumentError("start", "train", "an array", f"ragged rows ({error})") from None
+        raise ArgumentError("start", owner, "an array", f"ragged rows ({error})") from None
 
 
 def _stack(settings: Sequence[Setting]) -> Setting:

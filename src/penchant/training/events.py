@@ -36,7 +36,10 @@ class LogExcessBelow(eqx.Module):
 
 
 class DirectionSettled(eqx.Module):
-    """The direction turns by less than `level` while the norm doubles. Flow only."""
+    """The direction turns by less than `level` (an angle) while the norm doubles, and a margin has reached 10 in size. Flow only.
+
+    Before that the multipliers are all alike and the direction stands still wherever it started.
+    """
 
     level: float
 
