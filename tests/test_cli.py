@@ -197,7 +197,10 @@ def test_files_that_cannot_be_data_are_named(capsys, tmp_path, spoil):
         (("--cap", "0", "--optimiser", "ngd"), "cap"),
         (("--cap", "5", "--optimiser", "gd"), "--cap"),
         (("--steps", "-3", "--optimiser", "gd"), "steps"),
+        (("--step-size", "inf", "--optimiser", "gd"), "finite"),
         (("--time", "0",), "--time"),
+        (("--time", "inf",), "--time"),
+        (("--log-time", "nan",), "--log-time"),
         (("--start", "nowhere",), "--start"),
         (("--setting", "nonsense",), "setting"),
         (("--save", "run.txt",), "--save"),
@@ -219,6 +222,26 @@ def test_report_says_what_is_wrong_with_a_directory(capsys, tmp_path):
     assert "study.json" in printed.err
     (tmp_path / "study" / "study.json").write_text('{"format": "something else"}')
     assert "was not written by penchant" in call(capsys, "report", tmp_path)[1].err
+    (tmp_path / "data.npz").write_bytes(b"")
+    assert "is a file: `report` takes the directory" in call(capsys, "report", tmp_path / "data.npz")[1].err
+
+
+def test_report_says_which_part_of_a_study_is_broken(capsys, linear, tmp_path):
+    call(capsys, "train", linear, "--margin", "100", "--out", tmp_path)
+    saved = next(tmp_path.glob("*/study.json"))
+    study, run = json.loads(saved.read_text()), next(tmp_path.glob("*/*.npz"))
+    whole = run.read_bytes()
+    run.write_bytes(whole[: len(whole) // 2])
+    assert f"'{run}' is not a readable .npz file" in call(capsys, "report", tmp_path)[1].err
+    run.unlink()
+    assert f"There is no file '{run}'" in call(capsys, "report", tmp_path)[1].err
+    run.write_bytes(whole)
+    assert call(capsys, "report", tmp_path)[0] == 0
+    study["figures"][0]["lines"] = None
+    saved.write_text(json.dumps(study))
+    status, printed = call(capsys, "report", tmp_path)
+    assert status == 2
+    assert f"Figure '{study['figures'][0]['name']}'" in printed.err
 
 
 def test_a_page_of_own_data_stands_alone(capsys, linear, tmp_path):

@@ -83,7 +83,11 @@ class DegenerateSample(PenchantError):
 class NonUniqueOptimalToken(PenchantError):
     """Two tokens share the best score, so 'the' optimal token is not defined."""
 
-    def __init__(self, sample: int, tokens: Sequence[int], gap: float, more: Sequence[int] = ()):
+    def __init__(
+        self, sample: int, tokens: Sequence[int], gap: float, more: Sequence[int] = (), all_tied: bool = False
+    ):
+        fix = "remove the duplicate, or pass `ties='keep'` to leave tied tokens out of the margin constraints."
+        fix = "leave the sample out, or score its tokens differently: nothing is left to select." if all_tied else fix
         self.sample, self.tokens, self.gap, self.samples = sample, tuple(tokens), gap, (sample, *more)
         shown = f"{', '.join(str(other) for other in more[:20])}{', ...' if len(more) > 20 else ''}"
         PenchantError.__init__(
@@ -92,7 +96,7 @@ class NonUniqueOptimalToken(PenchantError):
             f"{gap:.3g} of the best one.\n"
             + (f"  The same is true of sample{'s' * (len(more) > 1)} {shown}.\n" if more else "")
             + "  Usual causes: (a) a duplicated token; (b) a head orthogonal to the difference of two tokens.\n"
-            "  Fix: remove the duplicate, or pass `ties='keep'` to leave tied tokens out of the margin constraints.",
+            f"  Fix: {fix}",
         )
 
 

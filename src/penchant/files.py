@@ -2,7 +2,7 @@
 
 import io
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 import numpy as np
@@ -14,16 +14,34 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
     """Replace `path` by `content` in one atomic rename."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)
+        if not _write_nameless(temporary, content):
+            temporary.write_bytes(content)
         os.replace(temporary, target)
     except BaseException:
-        os.unlink(temporary)
+        temporary.unlink(missing_ok=True)
         raise
     return target
+
+
+def _write_nameless(path: Path, content: bytes) -> bool:
+    """Write a file that gets its name once it is whole, so that not even a killed process leaves half of one; False where that cannot be done."""
+    if not hasattr(os, "O_TMPFILE"):
+        return False
+    try:
+        handle = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o644)
+    except OSError:  # a file system without nameless files
+        return False
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+        file.flush()
+        try:
+            # With a directory given the link is to what the entry points to; without one it would be to the entry.
+            os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno(), follow_symlinks=True)
+        except OSError:
+            return False
+    return True
 
 
 def load_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:

@@ -29,6 +29,11 @@ CASES = {
         "tokens",
         "ragged",
     ),
+    "masked tokens": (
+        lambda: pt.TokenSelection(np.ma.masked_equal(TOKENS, TOKENS[0, 0, 0]), LABELS, HEAD),
+        "tokens",
+        "masked",
+    ),
     "complex tokens": (lambda: pt.TokenSelection(TOKENS * 1j, LABELS, HEAD), "tokens", "complex128"),
     "tokens of words": (lambda: pt.TokenSelection([[["a", "b"], ["c", "d"]]], [1], HEAD), "tokens", "dtype"),
     "huge tokens": (lambda: pt.TokenSelection(TOKENS * 1e120, LABELS, HEAD), "tokens", "e+121"),

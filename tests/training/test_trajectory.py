@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import zipfile
 
 import numpy as np
@@ -114,14 +117,14 @@ def test_what_is_not_a_file_is_a_data_file_error(name, tmp_path):
         read_npz(tmp_path / name)
 
 
-@pytest.mark.parametrize("culprit", ["replace", "chmod"])
+@pytest.mark.parametrize("culprit", ["replace", "link"])
 @pytest.mark.parametrize("before", [None, b"the old file"])
 def test_a_failed_write_leaves_the_folder_as_it_was(culprit, before, tmp_path, monkeypatch):
     path = tmp_path / "run.npz"
     if before is not None:
         path.write_bytes(before)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(os, culprit, fail)
@@ -130,6 +133,24 @@ def test_a_failed_write_leaves_the_folder_as_it_was(culprit, before, tmp_path, m
     monkeypatch.undo()
     assert [file.name for file in tmp_path.iterdir()] == ([] if before is None else ["run.npz"])
     assert before is None or path.read_bytes() == before
+
+
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no files without a name")
+def test_a_process_that_is_killed_while_it_writes_leaves_nothing(tmp_path):
+    code = (
+        "import os, signal, sys; from penchant import files\n"
+        "os.link = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # all is written, nothing has a name\n"
+        "files.write_bytes(sys.argv[1], bytes(10_000_000))"
+    )
+    found = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run.npz")], check=False)
+    assert found.returncode == -signal.SIGKILL
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_nameless_files_is_written_to_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.delattr(os, "O_TMPFILE", raising=False)
+    assert files.write_bytes(tmp_path / "deep" / "run.npz", b"content").read_bytes() == b"content"
+    assert [file.name for file in (tmp_path / "deep").iterdir()] == ["run.npz"]
 
 
 def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):

@@ -170,6 +170,10 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
 
 def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | None, Any]:
     """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps."""
+    for name in ("time", "log_time", "margin", "risk_level"):
+        value = getattr(options, name, None)
+        if value is not None and not np.isfinite(value):
+            raise ArgumentError(f"--{name.replace('_', '-')}", "penchant train", "finite", value)
     log_time = options.log_time
     if options.time is not None:
         if not options.time > 0:

@@ -35,13 +35,15 @@ class AbstractStepRule(eqx.Module):
 
 
 def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
-    """A positive number, or a batch of them, as float64."""
+    """A positive number, or a batch of them, as float64; only a cap may be infinite, which is none."""
     try:
         found = np.asarray(value, float)
     except (TypeError, ValueError):
         raise ArgumentError(name, owner, "a positive number, or a list of them", repr(value)) from None
     if found.ndim > 1 or found.size == 0 or not np.all(found > 0):
         raise ArgumentError(name, owner, "positive: a number, or a list of them", value)
+    if name != "cap" and not np.all(np.isfinite(found)):
+        raise ArgumentError(name, owner, "finite: a number, or a list of them", value)
     return jnp.asarray(found)
 
 

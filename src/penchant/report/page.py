@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..errors import DataFileError
-from ..files import write_bytes
+from ..files import load_npz, write_bytes
 from .figures import draw, write_csv
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
@@ -20,6 +20,10 @@ _WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapte
 def render(directory: str | os.PathLike) -> Path:
     """Make `index.html` from the ledger and the studies saved under a directory, with each figure and its data next to it."""
     root = Path(directory)
+    if root.is_file():
+        raise DataFileError(
+            f"'{root}' is a file: `report` takes the directory that `--out` wrote. `penchant train {root} --out DIR` makes one from data."
+        )
     if not root.is_dir():
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
@@ -32,9 +36,7 @@ def render(directory: str | os.PathLike) -> Path:
         )
     for study in studies:
         for figure in study["figures"]:
-            stem = root / study["name"] / figure["name"]
-            figure["svg"] = draw(figure, stem.with_suffix(".svg"))
-            write_csv(figure, stem.with_suffix(".csv"))
+            _draw(figure, root / study["name"])
     environment = Environment(
         loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
     )
@@ -55,7 +57,22 @@ def _study(path: Path) -> dict:
         if key not in study:
             raise DataFileError(f"'{path}' is not a penchant study: it has no '{key}'.")
     study["name"] = path.parent.name
+    for file in (study.get("runs") or {}).values():
+        load_npz(path.parent / str(file))
     return study
+
+
+def _draw(figure: dict, folder: Path) -> None:
+    try:
+        stem = folder / figure["name"]
+        figure["svg"] = draw(figure, stem.with_suffix(".svg"))
+        write_csv(figure, stem.with_suffix(".csv"))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever is missing from it, it is not ours
+        name = figure.get("name", "without a name") if isinstance(figure, dict) else repr(figure)
+        raise DataFileError(
+            f"Figure '{name}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
+            "  Usual cause: the file was edited by hand.\n  Fix: run the study again with the same --out."
+        ) from None
 
 
 def _read(path: Path, key: str) -> dict:

@@ -9,10 +9,15 @@ from ..errors import ArgumentError, warn
 
 def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
     """`value` as a finite float64 array with the given number of dimensions and a largest entry between 1/limit and limit."""
+    hidden = int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0
+    if hidden:
+        fix = "leave those samples out, or give all of them the same number of entries: there is no mask"
+        raise ArgumentError(name, owner, "without masked entries", f"{hidden} masked ones", fix)
     try:
         array = np.asarray(value)
     except ValueError as error:  # ragged nested lists
-        raise ArgumentError(name, owner, f"an array of shape {shape}", f"ragged rows ({error})") from None
+        fix = "give every sample the same number of entries: there is no mask for shorter ones"
+        raise ArgumentError(name, owner, f"an array of shape {shape}", f"ragged rows ({error})", fix) from None
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise ArgumentError(name, owner, f"a real array of shape {shape}", f"dtype {array.dtype}")
     if array.ndim != dimensions or array.size == 0:
@@ -21,7 +26,8 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, l
     bad = np.argwhere(~np.isfinite(array))
     if len(bad):
         where = tuple(int(i) for i in bad[0])
-        raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)")
+        fix = "drop those samples or fill the gaps before: `np.isfinite` finds them"
+        raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)", fix)
     largest = np.abs(array).max()
     if largest > limit or 0 < largest < 1 / limit:
         fix = "rescale it: products of its entries must neither over- nor underflow"

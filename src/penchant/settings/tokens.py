@@ -221,4 +221,4 @@ def _report_tie(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tie
     sample, *more = (int(i) for i in np.flatnonzero(tied.all(axis=1) if all_tied else tied.any(axis=1)))
     tokens = [int(optimal[sample]), *(int(token) for token in others[sample][tied[sample]])]
     gap = float(scores[sample].max() - scores[sample][tokens].min())
-    raise NonUniqueOptimalToken(sample, sorted(tokens), gap, more)
+    raise NonUniqueOptimalToken(sample, sorted(tokens), gap, more, all_tied)

@@ -39,6 +39,8 @@ class Batch:
             found = f"batches of {', '.join(str(length) for length in sorted(set(lengths)))}"
             raise ArgumentError("start", "train", "a batch as long as those of the settings and step sizes", found)
         self.size = lengths[0] if lengths else None
+        if self.size == 0:
+            raise ArgumentError("start", "train", "a start or a non-empty batch of them", "a batch of 0")
         self.many_starts = many_starts
         varying = jax.tree.map(lambda leaf: 0 if np.ndim(leaf) == 1 else None, optimiser)
         self.axes = (eqx.if_array(0) if many_settings else None, varying, 0 if many_starts else None)
