@@ -150,7 +150,7 @@ def test_a_direction_without_its_margin_is_not_yet_confirmed():
     judged = {}
     for angle in (0.05, 1e-4):
         turned = np.cos(angle) * best + np.sin(angle) * np.array([-best[1], best[0]])
-        judged[angle] = pt.judge(prediction, pt.train(setting, rule, balanced(setting, 0, 9 * turned), steps=0))
+        judged[angle] = pt.judge(prediction, pt.train(setting, rule, balanced(setting, 0, 9 * turned), steps=1))
     assert all(verdict.measured <= verdict.predicted for verdict in judged.values())  # near enough in direction
     assert judged[1e-4].outcome is Outcome.confirmed
     assert judged[0.05].outcome is Outcome.undecided
