@@ -117,9 +117,11 @@ def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: 
 
 def _towards_l1(found: L1Uniqueness, nonnegative: bool) -> str:
     text = f"the {'nonnegative l1' if nonnegative else 'l1'} solution is {found}"
+    if found.unique and np.isneginf(found.rho):
+        return f"{text}; off-support coefficients are 0 in every nonnegative interpolant, whatever the start"
     if found.unique:
         return f"{text}; off-support coefficients vanish like alpha^{2 * (1 - found.rho):.4g}"
-    return f"{text}; small starts select one of its solutions"
+    return f"{text}; small starts select one of {'its' if found.unique is False else 'possibly several'} solutions"
 
 
 def describe(one: Hypothesis) -> str:
