@@ -42,7 +42,6 @@ _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative inte
 
 def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
     """Conditions shared by all statements on interpolation."""
-    n, d = data.inputs.shape
     share = data.unexplained / max(float(np.linalg.norm(np.asarray(data.targets))), np.finfo(float).tiny)
     return (
         Hypothesis(
@@ -52,21 +51,15 @@ def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
             "",
             "1e-10 minus the share of the targets no weight explains",
         ),
-        Hypothesis(
-            "over_parametrised",
-            d > data.rank,
-            float(d - data.rank),
-            "",
-            "columns minus rank; 0: the solution is unique",
-        ),
-        Hypothesis(
-            "full_row_rank",
-            data.rank == n,
-            float(data.rank - n),
-            "",
-            "rank minus samples; the statement also holds without",
-        ),
     )
+
+
+def _shape_notes(data: Regression) -> tuple[str, ...]:
+    """What the shape of the inputs makes of the statement, which holds for all of them."""
+    n, d = data.inputs.shape
+    notes = [f"not over-parametrised: rank {data.rank} in {d} dimensions leaves one solution"] * is_unique(data)
+    notes += [f"dependent samples: {n} of rank {data.rank}; the statement holds on their range"] * (data.rank < n)
+    return tuple(notes)
 
 
 def warn_of(data: Regression, reference: Interpolant) -> None:
@@ -127,10 +120,11 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
     potential = own_potential(setting, start)
     inputs = np.asarray(setting.data.inputs)
     curvature = potential.curvature(potential.gradient(reference.weight)) * potential.rate
-    load = (
-        float(np.max(optimiser.rule.step)) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
-    )
-    bound = 2 * (1 + float(np.max(optimiser.memory.beta))) if isinstance(optimiser.memory, HeavyBall) else 2.0
+    load = np.asarray(optimiser.rule.step) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
+    beta = np.asarray(optimiser.memory.beta) if isinstance(optimiser.memory, HeavyBall) else np.zeros(())
+    load, bound = np.broadcast_arrays(load, 2 * (1 + beta))
+    worst = np.unravel_index(np.argmin(bound - load), load.shape)  # of a batch of rules
+    load, bound = float(load[worst]), float(bound[worst])
     detail = f"{bound:g} minus step * largest curvature at the limit"
     if potential.name != "l2":
         detail += "; finite steps shift the limit by O(step)"
@@ -158,7 +152,16 @@ class _Interpolation(Theorem):
         hypotheses = self.hypotheses(setting, optimiser, reference, start)
         rivals = _rivals(setting, reference, potential)
         rate, notes = self._pace(setting, potential)
-        return Prediction(self, setting, hypotheses, reference, rivals, rate, _unexplained(setting.data) + notes, start)
+        return Prediction(
+            self,
+            setting,
+            hypotheses,
+            reference,
+            rivals,
+            rate,
+            _unexplained(setting.data) + _shape_notes(setting.data) + notes,
+            start,
+        )
 
     def _pace(self, setting: Setting, potential: Any) -> tuple[str, tuple[str, ...]]:
         """The rate, and a note where coefficients that must vanish spoil it: nonnegative weights reach 0 only in the limit."""
