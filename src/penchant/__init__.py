@@ -48,6 +48,7 @@ _PLACES = {
     "references.diagonal_margin": ("diagonal_margin",),
     "references.balanced_minima": ("nearest_minimum",),
     "settings.square_models": ("Squares", "SignedSquares"),
+    "settings.power_models": ("SignedPowers",),
     "settings.regression": ("Regression",),
     "settings.losses": ("Exponential", "Logistic", "Correlation", "Squared"),
     "settings.generators": (

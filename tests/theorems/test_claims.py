@@ -60,6 +60,7 @@ SLOW = {
     "deep-linear/size",
     "deep-linear/tails",
     "deep-linear/time",
+    "depth/three-routes",
     "key-query/assumption-3",
     "key-query/conserved-diagonal",
     "key-query/conserved-matrix",

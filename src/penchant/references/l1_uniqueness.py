@@ -66,10 +66,10 @@ def strict_dual(data: Any, weight: Any, weights: Any = None, *, nonnegative: boo
     >>> round(strict_dual(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0]), [0.0, 1.0, 0.0]), 9)
     0.333333333
     """
-    return _strict_dual(data, weight, weights, nonnegative)[0]
+    return certificate(data, weight, weights, nonnegative=nonnegative)[0]
 
 
-def _strict_dual(data: Any, weight: Any, weights: Any, nonnegative: bool) -> tuple[float, np.ndarray]:
+def certificate(data: Any, weight: Any, weights: Any = None, *, nonnegative: bool = False) -> tuple[float, np.ndarray]:
     """rho, and X' mu / c of the program with rho >= 0, which decides unless rho is negative."""
     weight, support = _support(data, weight, "strict_dual")
     inputs = np.asarray(data.inputs) / _costs(data, weights, "strict_dual")
@@ -118,7 +118,7 @@ def l1_uniqueness(data: Any, weight: Any, weights: Any = None, *, nonnegative: b
     found, support = _support(data, weight, "l1_uniqueness")
     sizes = np.linalg.svd(np.asarray(data.inputs)[:, support], compute_uv=False) if support.any() else np.ones(1)
     smallest = float(sizes[-1] / sizes[0]) if len(sizes) >= support.sum() else 0.0
-    rho, pull = _strict_dual(data, found, weights, nonnegative)
+    rho, pull = certificate(data, found, weights, nonnegative=nonnegative)
     if rho > 1 + _CLEAR:
         found = f"a weight whose best dual vector exceeds 1, at {rho:.6g}, off its support"
         raise ArgumentError("weight", "l1_uniqueness", "a solution of least l1 norm", found, "use `basis_pursuit`")

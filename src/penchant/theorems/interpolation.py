@@ -18,6 +18,7 @@ from ..references.interpolation import basis_pursuit, minimum_norm, minimum_pote
 from ..references.linear_programs import positive_part
 from ..settings.base import Setting
 from ..settings.potentials import Quadratic
+from ..settings.power_models import SignedPowers
 from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares, Squares
 from ..training.status import Status
@@ -258,16 +259,16 @@ class MinimumNorm(_Proved):
 
 
 def _is_square(setting: Setting) -> bool:
-    return isinstance(setting.parametrisation, Squares | SignedSquares)
+    return isinstance(setting.parametrisation, Squares | SignedSquares | SignedPowers)
 
 
 class MinimumPotential(_Proved):
-    """Theorem 9.18 and its nonnegative version: squares select the interpolant of least hyperbolic or relative entropy."""
+    """Theorem 9.18, its nonnegative version and its version in any depth: the potential is the one that the start gives the parametrisation."""
 
     name = "minimum-potential"
-    statement = "Gradient flow on square parametrisations converges to the interpolant of least potential: Q_alpha for signed squares, KL for squares."
+    statement = "Gradient flow on square parametrisations converges to the interpolant of least potential: Q_alpha for signed squares (and powers), KL for squares."
     citation = f"{NOTES}, Theorem 9.18"
-    rate = "linear at rate 4 kappa lambda_min(X C X'), C the curvature of the dual potential at the limit"
+    rate = "linear at rate c kappa lambda_min(X C X'), C the curvature of the dual potential at the limit, c = 4 (D^2 alpha^(D-2) at depth D)"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
         return _is_regression(setting) and _is_square(setting) and _first_order(optimiser)
