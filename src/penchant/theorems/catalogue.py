@@ -45,6 +45,7 @@ from . import (
     self_attention_assumption_claims,
     self_attention_claims,
     self_attention_sharp_claims,
+    sparse_face_claims,
     sparse_recovery_claims,
     time_window_claims,
 )
@@ -68,6 +69,7 @@ _EVIDENCE = (
     interpolation_rates_claims,
     q_alpha_claims,
     depth_claims,
+    sparse_face_claims,
     sparse_recovery_claims,
     time_window_claims,
     isometry_claims,
