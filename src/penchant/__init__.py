@@ -126,7 +126,7 @@ _PLACES = {
         "excess_loss",
         "commutator",
     ),
-    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser"),
+    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
     "diagnostics.signal_noise": ("decompose",),
     "diagnostics.restricted_isometry": ("restricted_isometry",),
     "diagnostics.direction": ("misalignment", "misalignments"),

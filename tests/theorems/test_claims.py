@@ -86,6 +86,7 @@ SLOW = {
     "label-noise/control",
     "label-noise/hessian-trace",
     "label-noise/log-determinant",
+    "label-noise/moving-time",
     "label-noise/noise-off",
     "label-noise/plain-norm",
     "label-noise/product",
