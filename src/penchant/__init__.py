@@ -49,6 +49,7 @@ _PLACES = {
     "references.balanced_minima": ("nearest_minimum",),
     "settings.square_models": ("Squares", "SignedSquares"),
     "settings.power_models": ("SignedPowers",),
+    "references.lasso": ("lasso_path",),
     "references.sparse_face": ("entropic_sparse", "sparse_face"),
     "settings.regression": ("Regression",),
     "settings.losses": ("Exponential", "Logistic", "Correlation", "Squared"),

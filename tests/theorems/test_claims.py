@@ -61,6 +61,7 @@ SLOW = {
     "deep-linear/tails",
     "deep-linear/time",
     "depth/three-routes",
+    "early-stopping/lasso",
     "key-query/assumption-3",
     "key-query/conserved-diagonal",
     "key-query/conserved-matrix",
