@@ -120,7 +120,8 @@ def _centre(depth: int) -> np.ndarray:
     inputs, zero = np.asarray(data.inputs), weight == 0
     part = _potential(depth, 1.0, int(zero.sum()))
     free = np.linalg.svd(inputs[:, ~zero].T)[2][(~zero).sum() :] @ inputs[:, zero]  # what mu may still move
-    pull, least = part.radius * certificate(data, weight)[1][zero], np.inf
+    pull = best = part.radius * certificate(data, weight)[1][zero]
+    least = np.inf
     while part.conjugate(pull) < least:
         least, best = part.conjugate(pull), pull
         step = np.linalg.solve((free * part.curvature(pull)) @ free.T, free @ part.link(pull)) @ free

@@ -44,7 +44,8 @@ def _final_rates(name: str) -> tuple[float, float, float]:
     predicted = slowest_rate(setting, potential, limit)
     times = np.array(_RELAXATIONS) / predicted
     path = follow_dual(setting, log_times=np.log(times), tolerance=1e-9)
-    left = [np.linalg.norm(setting.data.residuals(potential.link(dual @ inputs))) for dual in path.dual[1:]]
+    fits = potential.link(path.dual[1:] @ inputs) @ inputs.T
+    left = np.linalg.norm(fits - np.asarray(setting.data.targets), axis=1)
     curvature = potential.curvature(potential.gradient(limit))
     smallest = [np.linalg.svd(inputs * np.sqrt(scale), compute_uv=False)[-1] for scale in (np.abs(limit), curvature)]
     measured = float(np.log(left[0] / left[1]) / (times[1] - times[0]))
