@@ -31,6 +31,18 @@ def test_optimality_conditions_hold_along_the_path_in_any_unit(unit, rng):
         assert found.gap < 1e-12
 
 
+def test_nonnegative_weights_have_one_sided_conditions(rng):
+    inputs, targets = rng.standard_normal((12, 30)), rng.standard_normal(12)
+    penalty = 0.1 * float((inputs.T @ targets).max())
+    (found,) = pt.lasso_path(pt.Regression(inputs, targets), [penalty], nonnegative=True)
+    pull, on = inputs.T @ found.residual, found.weight > 0
+    assert found.weight.min() == 0
+    assert pull[on] == pytest.approx(np.full(on.sum(), penalty), rel=1e-9)
+    assert pull.max() <= penalty * (1 + 1e-9)
+    assert pull.min() < -penalty
+    assert found.gap < 1e-12
+
+
 def test_the_path_begins_at_0_and_ends_at_basis_pursuit():
     data, weight = pt.sparse_regression(6, 12, 1, 0)
     top = float(np.abs(np.asarray(data.inputs).T @ np.asarray(data.targets)).max())

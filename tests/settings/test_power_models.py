@@ -71,7 +71,7 @@ def test_the_trajectory_form_is_that_of_the_flow_to_rounding(depth):
     potential = model.potential(np.full((2, 6), alpha))
     pull = -potential.rate * end[12:] @ inputs
     assert np.abs(pull).max() > 0.1  # far from the linear regime
-    assert model.moved(np.full((2, 6), alpha), pull).ravel() == pytest.approx(end[:12], rel=1e-12)
+    assert model.moved(np.full((2, 6), alpha), pull).ravel() == pytest.approx(end[:12], rel=1e-13)
     assert potential.link(pull) == pytest.approx(end[:6] ** depth - end[6:12] ** depth, rel=1e-10, abs=1e-12)
 
 

@@ -26,8 +26,8 @@ class Lasso(eqx.Module):
     gap: float
 
 
-def lasso_path(data: Any, penalties: Any) -> list[Lasso]:
-    """Minimisers for all penalties, followed from the largest to the smallest.
+def lasso_path(data: Any, penalties: Any, *, nonnegative: bool = False) -> list[Lasso]:
+    """Minimisers for all penalties, among nonnegative weights if so asked, followed from the largest to the smallest.
 
     >>> import penchant as pt
     >>> [found.weight.round(9).tolist() for found in lasso_path(pt.Regression([[1.0, 0.0], [0.0, 2.0]], [3.0, 1.0]), [2.0, 0.5])]
@@ -40,21 +40,24 @@ def lasso_path(data: Any, penalties: Any) -> list[Lasso]:
     inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
     weight, found = np.zeros(inputs.shape[1]), {}
     for penalty in np.sort(wanted)[::-1]:
-        weight = _minimise(inputs, targets, float(penalty), weight)
-        found[float(penalty)] = _certified(inputs, targets, float(penalty), weight)
+        weight = _minimise(inputs, targets, float(penalty), weight, nonnegative)
+        found[float(penalty)] = _certified(inputs, targets, float(penalty), weight, nonnegative)
     return [found[float(penalty)] for penalty in wanted]
 
 
-def _certified(inputs: np.ndarray, targets: np.ndarray, penalty: float, weight: np.ndarray) -> Lasso:
+def _certified(inputs: np.ndarray, targets: np.ndarray, penalty: float, weight: np.ndarray, nonnegative: bool) -> Lasso:
     residual = targets - inputs @ weight
-    size = float(np.abs(residual @ inputs).max())
+    pull = residual @ inputs
+    size = float((pull if nonnegative else np.abs(pull)).max())
     dual = residual * min(1.0, penalty / size) if size > 0 else residual
     value = 0.5 * float(residual @ residual) + penalty * float(np.abs(weight).sum())
     lower = float(targets @ dual) - 0.5 * float(dual @ dual)
     return Lasso(penalty, weight, residual, (value - lower) / max(0.5 * float(targets @ targets), np.finfo(float).tiny))
 
 
-def _minimise(inputs: np.ndarray, targets: np.ndarray, penalty: float, weight: np.ndarray) -> np.ndarray:
+def _minimise(
+    inputs: np.ndarray, targets: np.ndarray, penalty: float, weight: np.ndarray, nonnegative: bool
+) -> np.ndarray:
     """Coordinate descent on the Gram matrix from a nearby solution, until a solution on its support proves itself."""
     gram, pull, weight = inputs.T @ inputs, targets @ inputs, weight.copy()
     slope = pull - gram @ weight
@@ -62,15 +65,17 @@ def _minimise(inputs: np.ndarray, targets: np.ndarray, penalty: float, weight: n
     for sweep in range(_SWEEPS):
         for j in live:
             aim = slope[j] + gram[j, j] * weight[j]
-            new = np.sign(aim) * max(abs(aim) - penalty, 0.0) / gram[j, j]
+            size = max((aim if nonnegative else abs(aim)) - penalty, 0.0)
+            new = np.sign(aim) * size / gram[j, j]
             if new != weight[j]:
                 slope -= gram[:, j] * (new - weight[j])
                 weight[j] = new
         if sweep % _CHECKED == 0:
             solved = _on_support(gram, pull, penalty, weight)
-            best = min((solved, weight), key=lambda one: _certified(inputs, targets, penalty, one).gap)
-            if _certified(inputs, targets, penalty, best).gap <= _GAP:
-                return best
+            for one in (solved, weight.copy()):
+                allowed = not nonnegative or one.min() >= 0
+                if allowed and _certified(inputs, targets, penalty, one, nonnegative).gap <= _GAP:
+                    return one
     raise PenchantError(
         f"The lasso with penalty {penalty:.3g} was not solved by {_SWEEPS} sweeps of coordinate descent: take a larger penalty."
     )
