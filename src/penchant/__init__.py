@@ -48,6 +48,9 @@ _PLACES = {
     "references.diagonal_margin": ("diagonal_margin",),
     "references.balanced_minima": ("nearest_minimum",),
     "settings.square_models": ("Squares", "SignedSquares"),
+    "settings.power_models": ("SignedPowers",),
+    "references.lasso": ("lasso_path",),
+    "references.sparse_face": ("entropic_sparse", "sparse_face"),
     "settings.regression": ("Regression",),
     "settings.losses": ("Exponential", "Logistic", "Correlation", "Squared"),
     "settings.generators": (
@@ -124,7 +127,7 @@ _PLACES = {
         "excess_loss",
         "commutator",
     ),
-    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser"),
+    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
     "diagnostics.signal_noise": ("decompose",),
     "diagnostics.restricted_isometry": ("restricted_isometry",),
     "diagnostics.direction": ("misalignment", "misalignments"),

@@ -52,6 +52,19 @@ def test_excess_loss_is_half_the_trace_and_flat_directions_are_free(pair):
     assert pt.excess_loss(np.diag([2.0, 0.0]), np.eye(2), 0.1) == pytest.approx(0.1 / (2 * 1.8), rel=1e-14)
 
 
+def test_covariance_and_excess_loss_agree_on_what_is_flat():
+    """The eigenvalues of a diagonal matrix are exact, however small; those of a full one are 0 below rounding."""
+    hessian, step = np.diag([1.0, 5e-15]), 0.1
+    exact = np.trace(hessian @ pt.noisy_covariance(hessian, np.eye(2), step)) / 2
+    assert exact == pytest.approx(0.1 / (2 * 1.9) + 0.1 / 4, rel=1e-12)
+    assert pt.excess_loss(hessian, np.eye(2), step) == pytest.approx(exact, rel=1e-12)
+    assert pt.diffusion_covariance(hessian, np.eye(2), step)[1, 1] == pytest.approx(step / 1e-14, rel=1e-12)
+    full = np.outer([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) / 14
+    assert pt.excess_loss(full, np.eye(3), step) == pytest.approx(0.1 / (2 * 1.9), rel=1e-12)
+    with pytest.raises(ArgumentError, match="positive definite"):
+        pt.diffusion_covariance(full, np.eye(3), step)
+
+
 def test_hypotheses_on_noise_have_slack(pair):
     hessian, noise = pair
     top = np.linalg.eigvalsh(hessian)[-1]

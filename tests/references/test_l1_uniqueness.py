@@ -56,6 +56,44 @@ def test_costs_and_signs_change_the_answer():
     assert pt.l1_uniqueness(data, first, [1.0, 2.0, 1.0], nonnegative=True).unique
 
 
+def test_rho_of_nonnegative_weights_has_no_lower_bound():
+    """One sample (1, -5): mu = 1, so that X' mu = -5 off the support, and the second coefficient falls like alpha^12."""
+    data = pt.Regression([[1.0, -5.0]], [1.0])
+    assert pt.strict_dual(data, [1.0, 0.0], nonnegative=True) == pytest.approx(-5.0, abs=1e-9)
+    notes = pt.predict(pt.Setting(data, pt.Squares(0.1), pt.Squared()), pt.GradientFlow()).notes
+    assert "vanish like alpha^12" in notes[0]
+    sizes = [pt.minimum_potential(data, pt.Squares(a).potential(np.full(2, a))).weight[1] for a in (1e-2, 1e-4)]
+    assert np.log(sizes[0] / sizes[1]) / np.log(1e2) == pytest.approx(12.0, abs=1e-6)
+
+
+def test_coefficients_that_no_interpolant_has_give_rho_minus_infinity():
+    data = pt.Regression([[1.0, 0.0], [0.0, -1.0]], [1.0, 0.0])
+    found = pt.l1_uniqueness(data, [1.0, 0.0], nonnegative=True)
+    assert found.unique
+    assert found.rho == -np.inf
+    wide = pt.Regression([[1.0, 0.0, -1.0], [0.0, -1.0, 0.0]], [1.0, 0.0])
+    assert pt.strict_dual(wide, [1.0, 0.0, 0.0], nonnegative=True) == pytest.approx(-1.0, abs=1e-9)
+    gone = pt.Regression([[1.0, 1.0, 0.5], [0.0, -1.0, -2.0]], [1.0, 0.0])
+    notes = pt.predict(pt.Setting(gone, pt.Squares(0.1), pt.Squared()), pt.GradientFlow()).notes
+    assert any("are 0 in every nonnegative interpolant, whatever the start" in note for note in notes)
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize("less", [5e-8, 5e-10])
+def test_without_a_second_solution_nothing_is_called_not_unique(less, nonnegative):
+    near = pt.Regression([[1.0, 1.0 - less]], [1.0])
+    assert pt.l1_uniqueness(near, [1.0, 0.0], nonnegative=nonnegative).unique is None
+    same = pt.Regression([[1.0, 1.0]], [1.0])
+    assert pt.l1_uniqueness(same, [1.0, 0.0], nonnegative=nonnegative).unique is False
+    beside = pt.Regression([[1.0, 1.0, -1.0]], [1.0])  # the third column touches the bound with the other sign
+    assert pt.l1_uniqueness(beside, [1.0, 0.0, 0.0], nonnegative=nonnegative).unique is False
+
+
+def test_nearly_dependent_columns_are_left_open():
+    data = pt.Regression([[1.0, 1.0], [0.0, 1e-11]], [2.0, 1e-11])
+    assert pt.l1_uniqueness(data, [1.0, 1.0]).unique is None
+
+
 def test_strictly_convex_programs_are_unique_and_weighted_ones_want_their_weights():
     data, _ = pt.sparse_regression(5, 9, 2)
     assert pt.uniqueness(data, pt.minimum_norm(data)).unique

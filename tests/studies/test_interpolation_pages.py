@@ -5,7 +5,10 @@ import pytest
 
 from penchant.references.interpolation import minimum_norm
 from penchant.settings.generators import sparse_regression
+from penchant.studies.early_stopping import flow_errors, lasso_errors
 from penchant.studies.interpolation import _single_samples, kernel_to_rich, min_norm
+from penchant.studies.interpolation_depth import depth_parts
+from penchant.theorems.lasso_claims import noisy_targets
 from penchant.theorems.q_alpha_claims import kernel_deviation
 
 
@@ -32,6 +35,26 @@ def test_the_table_of_ends_has_the_known_numbers():
         assert rows[f"{name} from a random start"][3] == pytest.approx(9.3047, abs=5e-5)
         assert rows[f"{name} from 0"][0] < 1e-13
     assert [finding.verdict.outcome.value for finding in result.findings].count("refuted") == 2
+
+
+def test_stopping_early_pays_on_noisy_targets():
+    """One draw of the map: the best time lies inside, and there is less error than the flow or the lasso have later."""
+    data, truth = noisy_targets(80, 100, 5, 0.5, 0)
+    times, errors = flow_errors(data, truth, 1e-3)
+    best = int(errors.argmin())
+    assert 5 < best < len(times) - 5
+    assert errors[best] < 0.1 * errors[-1]
+    penalties, lasso = lasso_errors(data, truth)
+    assert errors[best] < lasso.min() < lasso[-1]
+    assert times[best] * penalties[int(lasso.argmin())] == pytest.approx(np.log(1e6) / 4, rel=1.0)
+
+
+@pytest.mark.slow
+def test_depth_is_shown_with_its_exponents():
+    figure, table = depth_parts(*sparse_regression())
+    assert [row[2].value for row in table.rows] == pytest.approx([row[3].value for row in table.rows], rel=0.02)
+    assert [row[3].value for row in table.rows][1:] == [3.0, 4.0]
+    assert len(figure.lines) == 6
 
 
 @pytest.mark.slow

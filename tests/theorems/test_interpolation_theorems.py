@@ -1,5 +1,7 @@
 """Which theorem speaks about which optimiser on a regression, and how far its steps may go."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,8 @@ import penchant as pt
 from penchant.optimisers.memory import HeavyBall
 from penchant.optimisers.step_rules import Constant
 from penchant.settings.generators import sparse_regression
-from penchant.theorems.interpolation_verdicts import judge_interpolant
+from penchant.theorems.base import Rival
+from penchant.theorems.interpolation_verdicts import distance, judge_interpolant
 
 DATA, _ = sparse_regression(6, 12, 2, 1)
 DIRECT = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")
@@ -51,6 +54,45 @@ def test_heavy_ball_is_stable_up_to_twice_one_plus_beta(beta, load, holds):
     assert found.slack == pytest.approx(2 * (1 + beta) - load, abs=1e-9)
     run = pt.train(DIRECT, rule, steps=3_000)
     assert (pt.judge(prediction, run).outcome is pt.Outcome.confirmed) is holds
+
+
+def test_a_batch_of_heavy_balls_is_as_stable_as_its_worst_member():
+    """Member 0 has beta = 0 and diverges beyond a load of 2, whatever the others allow."""
+    batch = pt.Descent(Constant(3.0 / TOP), memory=HeavyBall(np.array([0.0, 0.9])))
+    found = {one.name: one for one in pt.predict(DIRECT, batch).hypotheses}["step_size"]
+    assert found.holds is False
+    assert found.slack == pytest.approx(-1.0, abs=1e-9)
+    pairs = pt.Descent(Constant(np.array([1.0, 3.0]) / TOP), memory=HeavyBall(np.array([0.0, 0.9])))
+    assert {one.name: one for one in pt.predict(DIRECT, pairs).hypotheses}["step_size"].slack == pytest.approx(0.8)
+
+
+def test_a_rival_is_nearer_only_in_the_same_units():
+    """Half-way between reference and a rival a hundred times longer: nearer to the rival in its own units only."""
+    prediction = pt.predict(DIRECT, pt.GradientFlow(), 2 * np.ones(12))
+    reference = prediction.reference.weight
+    far = 100 * reference
+    long = replace(prediction, rivals=(Rival("long", far, distance(far, reference)),))
+    halfway = judge_interpolant(long, 0.5 * (reference + far))
+    assert halfway.outcome is pt.Outcome.undecided, halfway
+    assert judge_interpolant(long, 0.99 * far).outcome is pt.Outcome.refuted
+
+
+@pytest.mark.parametrize("tall", [False, True])
+def test_the_shape_of_the_inputs_is_a_note_and_no_broken_hypothesis(tall):
+    inputs = np.vstack([DATA.inputs, DATA.inputs[:1]])
+    data = pt.Regression(inputs, np.append(DATA.targets, DATA.targets[:1]))
+    if tall:
+        data = pt.Regression(np.asarray(DATA.inputs).T[:, :3], np.asarray(DATA.inputs).T[:, :3].sum(axis=1))
+    setting = pt.Setting(data, pt.Direct(), pt.Squared(), "sum")
+    with pytest.warns(pt.PenchantWarning):
+        prediction = pt.predict(setting, pt.GradientFlow())
+    assert prediction.holds
+    verdict = pt.judge(prediction, pt.train(setting, pt.GradientFlow()))
+    assert verdict.outcome is pt.Outcome.confirmed
+    assert "hypotheses" not in verdict.detail
+    words = " ".join(prediction.notes)
+    assert ("not over-parametrised" in words) is tall
+    assert "dependent samples" in words
 
 
 def test_the_sparse_rival_of_squares_is_one_that_squares_can_reach():

@@ -23,42 +23,38 @@ def noisy_covariance(hessian: Any, noise: Any, step: float, steps: float | int =
     >>> noisy_covariance([[2.0]], [[0.49]], 0.1).round(7).tolist()                    # eta sigma^2 / (lambda (2 - eta lambda))
     [[0.0136111]]
     """
-    hessian, noise = _quadratic(hessian, noise, step, "noisy_covariance")
+    sizes, basis, turned = modes(hessian, noise, step, "noisy_covariance")
     if not (steps >= 0 and (np.isinf(steps) or steps == int(steps))):
         raise ArgumentError("steps", "noisy_covariance", "a nonnegative whole number, or infinite", steps)
-    sizes, basis, flat = _curvatures(hessian)
     if step * sizes[-1] >= 2:
         raise StepSizeError(step, 2 / sizes[-1], "step * largest eigenvalue must be below 2")
-    turned, walking = basis.T @ noise @ basis, np.outer(flat, flat)
+    walking = np.outer(sizes == 0, sizes == 0)
     decay = np.where(walking, 1.0, _decay(step * sizes))
     if np.isfinite(steps):
         found = np.where(walking, float(steps), _lost(decay, steps) / decay)
         return basis @ (step**2 * turned * found) @ basis.T
     found = basis @ np.where(walking, 0.0, step**2 * turned / decay) @ basis.T
     walk = basis @ np.where(walking, turned, 0.0) @ basis.T  # what every step adds
-    return np.where(np.abs(walk) > _FLAT * np.abs(noise).max(), np.copysign(np.inf, walk), found)
+    return np.where(np.abs(walk) > _FLAT * np.abs(np.asarray(noise, float)).max(), np.copysign(np.inf, walk), found)
 
 
-def _quadratic(hessian: Any, noise: Any, step: float, owner: str) -> tuple[np.ndarray, np.ndarray]:
-    """Hessian and noise of one shape, and a positive step, or an error that names what is not."""
+def modes(hessian: Any, noise: Any, step: float, owner: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Eigenvalues (0 where flat), eigenvectors, and the noise in that basis; raises on arguments of no noisy descent.
+
+    Flat is what lies below the rounding of the decomposition; the eigenvalues of a diagonal matrix are exact, and there only 0 is flat.
+    """
     hessian, noise = symmetric_matrix(hessian, "hessian", owner), symmetric_matrix(noise, "noise", owner)
     if noise.shape != hessian.shape:
         raise ArgumentError("noise", owner, f"of the shape of the Hessian, {hessian.shape}", f"shape {noise.shape}")
     if not 0 < step < np.inf:
         raise ArgumentError("step", owner, "positive and finite", step)
-    return hessian, noise
-
-
-def _curvatures(hessian: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eigenvalues, eigenvectors and which directions are flat: to the rounding of the decomposition, exactly for a diagonal matrix."""
     if not (hessian - np.diag(np.diag(hessian))).any():
         order = np.argsort(np.diag(hessian))
         sizes, basis, least = np.diag(hessian)[order], np.eye(len(hessian))[:, order], 0.0
     else:
         sizes, basis = np.linalg.eigh(hessian)
         least = _FLAT * sizes[-1]
-    flat = sizes <= least
-    return np.where(flat, 0.0, sizes), basis, flat
+    return np.where(sizes <= least, 0.0, sizes), basis, basis.T @ noise @ basis
 
 
 def _decay(load: np.ndarray) -> np.ndarray:
@@ -81,13 +77,11 @@ def _lost(decay: np.ndarray, steps: float | int) -> np.ndarray:
 
 def diffusion_covariance(hessian: Any, noise: Any, step: float) -> np.ndarray:
     """The Ornstein-Uhlenbeck limit: S with A S + S A = step * noise. A must be positive definite."""
-    hessian, noise = _quadratic(hessian, noise, step, "diffusion_covariance")
-    sizes, basis = np.linalg.eigh(hessian)
-    if sizes[0] <= 0:
-        raise ArgumentError(
-            "hessian", "diffusion_covariance", "positive definite", f"smallest eigenvalue {sizes[0]:.3g}"
-        )
-    return basis @ (step * (basis.T @ noise @ basis) / (sizes[:, None] + sizes)) @ basis.T
+    sizes, basis, turned = modes(hessian, noise, step, "diffusion_covariance")
+    if not sizes.all():
+        found = f"{(sizes == 0).sum()} flat directions, to rounding"
+        raise ArgumentError("hessian", "diffusion_covariance", "positive definite", found)
+    return basis @ (step * turned / (sizes[:, None] + sizes)) @ basis.T
 
 
 def sample_covariance(inputs: Any, targets: Any, step: float) -> np.ndarray:

@@ -8,7 +8,11 @@ gradient of $-\frac{\sigma^2}{2B}\mathrm{tr}\log(1 - \frac\eta2H)$, which is $\f
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
+
+from ..errors import ArgumentError
+from ..settings.check import real_array
 
 
 def trace_regulariser(hessian: Any, step: Any, deviation: Any, batch: int = 1) -> Float[Array, ""]:
@@ -29,3 +33,27 @@ def determinant_regulariser(hessian: Any, step: Any, deviation: Any, batch: int 
     left = 1 - step * sizes / 2
     stable = jnp.min(left) > 0
     return jnp.where(stable, -(deviation**2) / (2 * batch) * jnp.log(jnp.where(stable, left, 1.0)).sum(), jnp.inf)
+
+
+def tangent_part(gradient: Any, jacobian: Any) -> np.ndarray:
+    """The part of a gradient along the zero-loss set, on which the predictions (with this Jacobian, n x parameters) do not change."""
+    slope = real_array(gradient, "gradient", "tangent_part", "(parameters,)", 1)
+    rows = real_array(jacobian, "jacobian", "tangent_part", "(n, parameters)", 2)
+    if rows.shape[1] != len(slope):
+        raise ArgumentError("jacobian", "tangent_part", f"of {len(slope)} columns", f"shape {rows.shape}")
+    return slope - np.linalg.pinv(rows) @ (rows @ slope)
+
+
+def moving_time(gradient: Any, jacobian: Any, step: float, deviation: float, batch: int = 1) -> float:
+    """Steps in which label noise moves the parameters by a distance of 1 along the zero-loss set: 4 batch / (step^2 deviation^2 |P_T grad tr H|).
+
+    `gradient` is that of the trace of the Hessian of the mean loss, `jacobian` that of the predictions.
+
+    >>> round(moving_time([3.0, 4.0], [[1.0, 0.0]], step=0.01, deviation=0.5))
+    40000
+    """
+    for name, value in (("step", step), ("deviation", deviation), ("batch", batch)):
+        if not 0 < value < np.inf:
+            raise ArgumentError(name, "moving_time", "positive and finite", value)
+    pace = step**2 * deviation**2 / (4 * batch) * float(np.linalg.norm(tangent_part(gradient, jacobian)))
+    return 1 / pace if pace > 0 else float("inf")

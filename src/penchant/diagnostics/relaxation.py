@@ -10,20 +10,7 @@ import numpy as np
 
 from ..errors import ArgumentError, StepSizeError
 from ..settings.check import symmetric_matrix
-from .covariance import diffusion_covariance, noisy_covariance
-
-_FLAT = 1e-14  # eigenvalues below this fraction of the largest are rounding
-
-
-def _modes(hessian: Any, noise: Any, step: float, owner: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Eigenvalues (0 where flat), eigenvectors, and the noise in that basis; raises on arguments of no noisy descent."""
-    hessian, noise = symmetric_matrix(hessian, "hessian", owner), symmetric_matrix(noise, "noise", owner)
-    if noise.shape != hessian.shape:
-        raise ArgumentError("noise", owner, f"of the shape of the Hessian, {hessian.shape}", f"shape {noise.shape}")
-    if not 0 < step < np.inf:
-        raise ArgumentError("step", owner, "positive and finite", step)
-    sizes, basis = np.linalg.eigh(hessian)
-    return np.where(sizes > _FLAT * sizes[-1], sizes, 0.0), basis, basis.T @ noise @ basis
+from .covariance import diffusion_covariance, modes, noisy_covariance
 
 
 def diffusion_transient(hessian: Any, noise: Any, step: float, time: float) -> np.ndarray:
@@ -32,7 +19,7 @@ def diffusion_transient(hessian: Any, noise: Any, step: float, time: float) -> n
     >>> diffusion_transient([[2.0]], [[0.49]], 0.1, 0.25).round(7).tolist()           # eta sigma^2 / (2 lambda) (1 - e^(-2 lambda t))
     [[0.0077435]]
     """
-    sizes, basis, turned = _modes(hessian, noise, step, "diffusion_transient")
+    sizes, basis, turned = modes(hessian, noise, step, "diffusion_transient")
     if not 0 <= time < np.inf:
         raise ArgumentError(
             "time", "diffusion_transient", "nonnegative and finite", time, "use `diffusion_covariance` for the limit"
@@ -44,7 +31,7 @@ def diffusion_transient(hessian: Any, noise: Any, step: float, time: float) -> n
 
 def lag_covariance(hessian: Any, noise: Any, step: float, lag: int) -> np.ndarray:
     """Stationary covariance of theta after `lag` more steps (rows) with theta now (columns): (I - step A)^lag S."""
-    sizes, basis, _ = _modes(hessian, noise, step, "lag_covariance")
+    sizes, basis, _ = modes(hessian, noise, step, "lag_covariance")
     if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 0:
         raise ArgumentError("lag", "lag_covariance", "a nonnegative integer: steps", lag)
     forgotten = (basis * (1 - step * sizes) ** lag) @ basis.T
@@ -53,7 +40,7 @@ def lag_covariance(hessian: Any, noise: Any, step: float, lag: int) -> np.ndarra
 
 def diffusion_lag_covariance(hessian: Any, noise: Any, step: float, time: float) -> np.ndarray:
     """The same for the diffusion, a time t = step * lag later: exp(-A t) S."""
-    sizes, basis, _ = _modes(hessian, noise, step, "diffusion_lag_covariance")
+    sizes, basis, _ = modes(hessian, noise, step, "diffusion_lag_covariance")
     if not 0 <= time < np.inf:
         raise ArgumentError("time", "diffusion_lag_covariance", "nonnegative and finite", time)
     return (basis * np.exp(-sizes * time)) @ basis.T @ diffusion_covariance(hessian, noise, step)
@@ -86,7 +73,7 @@ def excess_loss(hessian: Any, noise: Any, step: float) -> float:
     >>> round(excess_loss([[2.0]], [[0.49]], 0.1), 7)
     0.0136111
     """
-    sizes, _, turned = _modes(hessian, noise, step, "excess_loss")
+    sizes, _, turned = modes(hessian, noise, step, "excess_loss")
     if step * sizes[-1] >= 2:
         raise StepSizeError(step, 2 / float(sizes[-1]), "step * largest eigenvalue must be below 2")
     return float((step * np.diag(turned) / (2 * (2 - step * sizes)))[sizes > 0].sum())

@@ -49,7 +49,9 @@ def check_setting(setting: Any) -> None:
     """Raise unless the setting is a regression whose parametrisation has a mirror potential."""
     if not (hasattr(setting.data, "fitted") and callable(getattr(setting.parametrisation, "potential", None))):
         found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
-        raise ArgumentError("setting", "the mirror flow", "Regression with Direct, Squares or SignedSquares", found)
+        raise ArgumentError(
+            "setting", "the mirror flow", "Regression with Direct, Squares, SignedSquares or SignedPowers", found
+        )
 
 
 class _Field:

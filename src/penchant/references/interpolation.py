@@ -27,6 +27,8 @@ _PATIENCE, _NEWTON = 8, 200
 _SOLVED = 1e-8  # relative residual of a linear program above which it is not solved
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
 
+_ROOM = 1e-8  # below it the rounding of a bounded dual point is felt in the eighth digit of its weight
+
 
 class WeightedL1(eqx.Module):
     """sum of c_j |theta_j| (c = 1: the l1 norm); its dual norm is max |s_j| / c_j."""
@@ -212,9 +214,18 @@ class _Path:
         self.solve = solve
         large = np.abs(self.dual @ self.inputs).max() < 1 and np.ptp(levels - self.levels) == 0
         guess = self.dual * np.exp(self.levels[0] - levels[0]) if large else self.dual + self._drift(levels)
+        guess = self.dual + self._inside(self.dual, guess - self.dual) * (guess - self.dual)
         self.levels = levels
         self.dual = self._newton(self._here(), guess)
         return True
+
+    def _inside(self, dual: np.ndarray, step: np.ndarray) -> float:
+        """The part of a step that leaves a tenth of the way to the boundary of the dual points, where there is one."""
+        if np.isinf(self.potential.radius):
+            return 1.0
+        now, move = dual @ self.inputs, step @ self.inputs
+        room = self.potential.radius - np.sign(move) * now
+        return float(min(1.0, 0.9 * np.min(room / np.maximum(np.abs(move), np.finfo(float).tiny))))
 
     def _drift(self, levels: np.ndarray) -> np.ndarray:
         """First-order change of the dual variable: predictions stay while every coefficient scales with its level."""
@@ -238,7 +249,8 @@ class _Path:
             found[pivots] = solve_triangular(factor, solve_triangular(factor, b[pivots], trans=1))
             return found
 
-        return solve, bool(diagonal.min() ** 2 > _RESOLUTION * diagonal.max() ** 2)
+        room = 1 - np.abs(dual @ self.inputs).max() / potential.radius  # to the boundary of the dual points, relative
+        return solve, bool(diagonal.min() ** 2 > _RESOLUTION * diagonal.max() ** 2 and room > _ROOM)
 
     def _newton(self, potential: Any, dual: np.ndarray) -> np.ndarray:
         """The iterate of smallest residual; ends at rounding, or after eight steps without progress."""
@@ -252,13 +264,14 @@ class _Path:
                 break
             step = self._system(potential, dual)[0](residual)
             reach = np.abs(step @ self.inputs).max()
-            dual = dual + min(1.0, 2 / reach if reach > 0 else 1.0) * step
+            dual = dual + min(self._inside(dual, step), 2 / reach if reach > 0 else 1.0) * step
             self.iterations += 1
         return best
 
     def _certified(self, target: Any) -> Interpolant:
         """The solution for `target`; past the resolution limit its dual is extrapolated and its weight is the last one resolved."""
         weight = self._here().link(self.dual @ self.inputs)
-        dual = self.basis @ (self.dual if self.resolved else self.dual + self._drift(target.levels))
+        drift = np.zeros_like(self.dual) if self.resolved else self._drift(target.levels)
+        dual = self.basis @ (self.dual + self._inside(self.dual, drift) * drift)
         found = interpolation_bracket(self.data, weight, dual, target)
         return Interpolant(target.name, weight, dual, found, self.resolved, self.iterations)

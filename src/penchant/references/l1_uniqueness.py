@@ -10,11 +10,16 @@ import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PenchantError
 
 _SUPPORT = 1e-9  # coefficients below this fraction of the largest are 0
 _CLEAR = 1e-6  # distance of rho from 1 that the linear program resolves beyond doubt
-_RANK = 1e-10
+_RANK, _DEPENDENT = 1e-10, 1e-13  # columns are independent above the first, dependent below the second
+_UNBOUNDED = (3, 4)  # of linprog, which for feasible programs says 4 ("unbounded or infeasible") too
+_MOVED, _EXACT = (
+    1e-6,
+    1e-14,
+)  # a second solution is that far from the first, with that little more norm or residual (norm 1)
 
 
 class L1Uniqueness(eqx.Module):
@@ -55,36 +60,55 @@ def strict_dual(data: Any, weight: Any, weights: Any = None, *, nonnegative: boo
     """rho = min max off-support |X' mu|_j / c_j (X' mu, where weights are nonnegative) subject to X_S' mu = signs * c.
 
     `weight` is an l1 solution. Below 1 the l1 solution is unique, and rho sets the rate at which the other coefficients vanish.
+    Among nonnegative weights rho may be negative, and minus infinity where the other coefficients are 0 in every interpolant.
 
     >>> import penchant as pt
     >>> round(strict_dual(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0]), [0.0, 1.0, 0.0]), 9)
     0.333333333
     """
+    return certificate(data, weight, weights, nonnegative=nonnegative)[0]
+
+
+def certificate(data: Any, weight: Any, weights: Any = None, *, nonnegative: bool = False) -> tuple[float, np.ndarray]:
+    """rho, and X' mu / c of the program with rho >= 0, which decides unless rho is negative."""
     weight, support = _support(data, weight, "strict_dual")
     inputs = np.asarray(data.inputs) / _costs(data, weights, "strict_dual")
     inputs = inputs / np.abs(inputs).max()  # mu absorbs the unit: the program's tolerance is absolute
-    n, rest = len(inputs), inputs[:, ~support].T
     if not support.any():
-        return 0.0
-    ones = -np.ones((len(rest), 1))
+        return 0.0, np.zeros(len(weight))
+    found = _program(inputs, support, np.sign(weight[support]), nonnegative, 0.0)
+    if found.x is None:
+        reason = f"signs that no X' mu attains ({found.message.splitlines()[0]})"
+        raise ArgumentError("weight", "strict_dual", "a solution of least l1 norm", reason, "use `basis_pursuit`")
+    pull = found.x[:-1] @ inputs
+    if not nonnegative or found.fun > _CLEAR:
+        return float(found.fun), pull
+    below = _program(inputs, support, np.sign(weight[support]), nonnegative, None)
+    if below.x is None and below.status not in _UNBOUNDED:
+        raise PenchantError(f"The program for rho was not solved: {below.message}")
+    return -np.inf if below.x is None else float(below.fun), pull
+
+
+def _program(inputs: np.ndarray, support: np.ndarray, signs: np.ndarray, nonnegative: bool, least: float | None) -> Any:
+    """min t >= least subject to X_j' mu <= t off the support (in modulus, unless nonnegative) and X_S' mu = signs."""
+    n, rest = len(inputs), inputs[:, ~support].T
     sides = (rest,) if nonnegative else (rest, -rest)
-    found = linprog(
+    ones = -np.ones((len(rest), 1))
+    return linprog(
         np.append(np.zeros(n), 1.0),
         A_ub=np.vstack([np.hstack([side, ones]) for side in sides]) if len(rest) else None,
         b_ub=np.zeros(len(sides) * len(rest)) if len(rest) else None,
         A_eq=np.hstack([inputs[:, support].T, np.zeros((support.sum(), 1))]),
-        b_eq=np.sign(weight[support]),
-        bounds=(*[(None, None)] * n, (-1.0 if nonnegative else 0.0, None)),
+        b_eq=signs,
+        bounds=(*[(None, None)] * n, (least, None)),
         method="highs",
     )
-    if found.x is None:
-        reason = f"signs that no X' mu attains ({found.message.splitlines()[0]})"
-        raise ArgumentError("weight", "strict_dual", "a solution of least l1 norm", reason, "use `basis_pursuit`")
-    return float(found.fun)
 
 
 def l1_uniqueness(data: Any, weight: Any, weights: Any = None, *, nonnegative: bool = False) -> L1Uniqueness:
     """Whether `weight`, of least l1 norm (weighted by `weights`, or among nonnegative ones), is the only such interpolant.
+
+    Not unique only where a second solution is exhibited, to rounding; near the border, without one, `unique` is None.
 
     >>> import penchant as pt
     >>> data = pt.Regression([[1.0, 1.0, 0.5]], [1.0])
@@ -94,10 +118,33 @@ def l1_uniqueness(data: Any, weight: Any, weights: Any = None, *, nonnegative: b
     found, support = _support(data, weight, "l1_uniqueness")
     sizes = np.linalg.svd(np.asarray(data.inputs)[:, support], compute_uv=False) if support.any() else np.ones(1)
     smallest = float(sizes[-1] / sizes[0]) if len(sizes) >= support.sum() else 0.0
-    rho = strict_dual(data, found, weights, nonnegative=nonnegative)
+    rho, pull = certificate(data, found, weights, nonnegative=nonnegative)
     if rho > 1 + _CLEAR:
         found = f"a weight whose best dual vector exceeds 1, at {rho:.6g}, off its support"
         raise ArgumentError("weight", "l1_uniqueness", "a solution of least l1 norm", found, "use `basis_pursuit`")
-    determined = smallest > _RANK
-    unique = True if determined and rho < 1 - _CLEAR else None if determined and rho < 1 - _CLEAR / 10 else False
+    if smallest > _RANK and rho < 1 - _CLEAR:
+        unique = True
+    elif smallest <= _DEPENDENT:  # along the null vector of these columns the norm does not change
+        unique = False
+    else:
+        scale = _costs(data, weights, "l1_uniqueness")
+        unique = False if _second(np.asarray(data.inputs) / scale, found * scale, pull, nonnegative) else None
     return L1Uniqueness(unique, rho, smallest, tuple(int(j) for j in np.flatnonzero(support)))
+
+
+def _second(inputs: np.ndarray, weight: np.ndarray, pull: np.ndarray, nonnegative: bool) -> bool:
+    """Whether there is another solution: all have the signs of the dual, and only where it touches its bound."""
+    weight = weight / np.abs(weight).sum()
+    inputs = inputs / np.abs(inputs).max()
+    signs = np.where(weight != 0, np.sign(weight), 1.0 if nonnegative else np.sign(pull))
+    face = ((pull if nonnegative else np.abs(pull)) >= 1 - 2 * _CLEAR) | (np.abs(weight) > _SUPPORT)
+    columns, off = inputs[:, face] * signs[face], np.abs(weight[face]) <= _SUPPORT
+    reached = linprog(-off.astype(float), A_eq=columns, b_eq=inputs @ weight, bounds=(0.0, 2.0), method="highs")
+    if reached.x is None:
+        return False
+    used = reached.x > _SUPPORT  # a vertex, whose columns are independent: solved again, to rounding
+    other = np.zeros(len(off))
+    other[used] = np.linalg.lstsq(columns[:, used], inputs @ weight, rcond=None)[0]
+    error = float(np.abs(columns @ other - inputs @ weight).max())
+    moved = float(np.abs(other - np.abs(weight[face])).max())
+    return bool(moved > _MOVED and max(error, other.sum() - 1) <= _EXACT and other.min() >= 0)

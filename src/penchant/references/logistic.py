@@ -15,6 +15,11 @@ from ..settings.classification import Classification
 from .euclidean_margin import max_margin
 
 _NEWTON = 100
+_VISIBLE = 1e-10  # decrease over loss below which the rounding of the loss would decide a line search
+_ROUNDING, _BALANCED = (
+    1e-14,
+    1e-9,
+)  # relative slopes: Newton's method stops at the first, and has failed above the second
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
 
 
@@ -69,16 +74,38 @@ def separable_part(signed: np.ndarray) -> np.ndarray:
 def logistic_minimiser(signed: np.ndarray) -> np.ndarray:
     """The least minimiser of sum log(1 + exp(-<z, w>)) by damped Newton steps; for data that have one."""
     weight = np.zeros(signed.shape[1])
-    loss = lambda w: float(np.logaddexp(0, -signed @ w).sum())
+    left = _imbalance(signed, weight)
     for _ in range(_NEWTON):
-        share = expit(-signed @ weight)
-        slope = share @ signed
-        hessian = (signed.T * (share * (1 - share))) @ signed
-        step = np.linalg.lstsq(hessian, slope, rcond=1e-12)[0]
-        decrease, length = float(slope @ step), 1.0
-        if decrease <= 1e-20 * len(signed):
+        if left <= _ROUNDING:
             break
-        while length > 1e-8 and loss(weight + length * step) > loss(weight) - 0.25 * length * decrease:
-            length /= 2
-        weight = weight + length * step
+        share = expit(-signed @ weight)
+        root = np.sqrt(
+            share * (1 - share)
+        )  # the Hessian is the square of root * signed, whose condition is half in digits
+        step = np.linalg.lstsq(root[:, None] * signed, np.sqrt(share / (1 - share)), rcond=_RANK)[0]
+        weight = weight + _length(signed, weight, step, float(share @ signed @ step)) * step
+        left = _imbalance(signed, weight)
+    if not left <= _BALANCED:
+        raise PenchantError(
+            f"Newton's method did not find the logistic minimiser: after {_NEWTON} steps a relative slope of {left:.1g} is left.\n"
+            "  Usual cause: samples that are almost separable, whose minimiser is far away."
+        )
     return weight
+
+
+def _imbalance(signed: np.ndarray, weight: np.ndarray) -> float:
+    """Length of the slope over the summed lengths of what the samples contribute to it."""
+    forces = expit(-signed @ weight)[:, None] * signed
+    size = float(np.linalg.norm(forces, axis=1).sum())
+    return float(np.linalg.norm(forces.sum(axis=0))) / size if size > 0 else 0.0
+
+
+def _length(signed: np.ndarray, weight: np.ndarray, step: np.ndarray, decrease: float) -> float:
+    """Halved until the loss falls by a quarter of what the slope promises; 1 where rounding of the loss hides such a fall."""
+    loss = lambda w: float(np.logaddexp(0, -signed @ w).sum())
+    now, length = loss(weight), 1.0
+    if decrease <= _VISIBLE * now:
+        return length
+    while length > 1e-8 and loss(weight + length * step) > now - 0.25 * length * decrease:
+        length /= 2
+    return length

@@ -40,6 +40,11 @@ class AbstractPotential(eqx.Module):
         """Whether weights of this parametrisation cannot be negative."""
         return False
 
+    @property
+    def radius(self) -> float:
+        """Dual points of weights are smaller than this in every coordinate."""
+        return float("inf")
+
     @abstractmethod
     def value(self, weight: np.ndarray) -> float:
         """D(weight, start)."""
@@ -74,7 +79,7 @@ class AbstractPotential(eqx.Module):
         raise NotImplementedError(f"{type(self).__name__} has no scale")
 
 
-def _check_levels(levels: np.ndarray) -> None:
+def check_levels(levels: np.ndarray) -> None:
     if np.max(levels) > _LARGEST:
         raise ArgumentError(
             "alpha",
@@ -123,7 +128,7 @@ class Entropy(AbstractPotential):
     log_start: np.ndarray
 
     def __check_init__(self) -> None:
-        _check_levels(self.log_start)
+        check_levels(self.log_start)
 
     @property
     def name(self) -> str:
@@ -197,7 +202,7 @@ class HyperbolicEntropy(AbstractPotential):
     shift: np.ndarray
 
     def __check_init__(self) -> None:
-        _check_levels(self.log_scale)
+        check_levels(self.log_scale)
 
     @property
     def name(self) -> str:

@@ -13,7 +13,7 @@ from .parametrisations import Euclidean
 from .potentials import Entropy, HyperbolicEntropy
 
 
-def _check_alpha(alpha: Any, owner: str) -> Array:
+def check_alpha(alpha: Any, owner: str) -> Array:
     try:
         value = jnp.asarray(alpha, float)
     except (TypeError, ValueError):
@@ -23,14 +23,14 @@ def _check_alpha(alpha: Any, owner: str) -> Array:
     return value
 
 
-def _positive_start(params: Any, owner: str) -> np.ndarray:
+def positive_start(params: Any, owner: str) -> np.ndarray:
     start = np.asarray(params, float)
     if not (np.isfinite(start).all() and (start > 0).all()):
         raise ArgumentError("start", owner, "positive and finite in every entry", f"smallest entry {start.min():g}")
     return start
 
 
-def _spread(alpha: Array, data: Any, owner: str) -> Array:
+def spread(alpha: Array, data: Any, owner: str) -> Array:
     """One start per coordinate of the weight."""
     if alpha.ndim == 1 and alpha.shape != data.weight_shape:
         wanted = f"one number, or one per coordinate of the weight ({data.weight_shape[0]})"
@@ -38,7 +38,7 @@ def _spread(alpha: Array, data: Any, owner: str) -> Array:
     return jnp.broadcast_to(alpha, data.weight_shape)
 
 
-def _weighted_gram(scales: Array, data: Any) -> Float[Array, "N N"]:
+def weighted_gram(scales: Array, data: Any) -> Float[Array, "N N"]:
     """Z diag(scales) Z' with the margin features Z as rows."""
     rows = jax.vmap(data.adjoint)(jnp.eye(len(data.constrained())))
     return (rows * scales[None]) @ rows.T
@@ -53,11 +53,11 @@ class Squares(Euclidean):
     alpha: Float[Array, "*b"]
 
     def __init__(self, alpha: Any):
-        self.alpha = _check_alpha(alpha, "Squares")
+        self.alpha = check_alpha(alpha, "Squares")
 
     def zeros(self, data: Any) -> Array:
         """The start alpha: from zero itself no gradient ever leads away."""
-        return _spread(self.alpha, data, "Squares")
+        return spread(self.alpha, data, "Squares")
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
         return jnp.asarray(scale * np.abs(rng.standard_normal(data.weight_shape)))
@@ -72,11 +72,11 @@ class Squares(Euclidean):
         return data.margins(params**2), lambda cotangent: 2 * params * data.adjoint(cotangent)
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
-        return _weighted_gram(4 * params**2, data)
+        return weighted_gram(4 * params**2, data)
 
     def potential(self, start: Any) -> Entropy:
         """What gradient flow from `start` minimises."""
-        return Entropy(2 * np.log(_positive_start(start, "Squares")))
+        return Entropy(2 * np.log(positive_start(start, "Squares")))
 
     def moved(self, start: Any, dual: Any) -> np.ndarray:
         """The parameters at the dual point s = X' nu of the flow from `start`."""
@@ -93,11 +93,11 @@ class SignedSquares(Euclidean):
     alpha: Float[Array, "*b"]
 
     def __init__(self, alpha: Any):
-        self.alpha = _check_alpha(alpha, "SignedSquares")
+        self.alpha = check_alpha(alpha, "SignedSquares")
 
     def zeros(self, data: Any) -> Array:
         """The start alpha: from zero itself no gradient ever leads away."""
-        return jnp.stack([_spread(self.alpha, data, "SignedSquares")] * 2)
+        return jnp.stack([spread(self.alpha, data, "SignedSquares")] * 2)
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
         return jnp.asarray(scale * np.abs(rng.standard_normal((2, *data.weight_shape))))
@@ -116,11 +116,11 @@ class SignedSquares(Euclidean):
         return data.margins(self.weight(params, data)), pull
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
-        return _weighted_gram(4 * (params**2).sum(axis=0), data)
+        return weighted_gram(4 * (params**2).sum(axis=0), data)
 
     def potential(self, start: Any) -> HyperbolicEntropy:
         """What gradient flow from `start` minimises."""
-        plus, minus = np.log(_positive_start(start, "SignedSquares"))
+        plus, minus = np.log(positive_start(start, "SignedSquares"))
         return HyperbolicEntropy(plus + minus, plus - minus)
 
     def moved(self, start: Any, dual: Any) -> np.ndarray:

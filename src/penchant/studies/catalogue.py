@@ -13,6 +13,7 @@ from . import (
     deep_linear_laws,
     deep_linear_span,
     deep_linear_starts,
+    early_stopping,
     interpolation,
     joint_attention,
     key_query,
@@ -30,6 +31,7 @@ from .base import Study
 STUDIES: tuple[Study, ...] = (
     max_margin.STUDY,
     *interpolation.STUDIES,
+    early_stopping.STUDY,
     *noise.STUDIES,
     *self_attention.STUDIES,
     joint_attention.STUDY,

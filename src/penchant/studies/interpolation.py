@@ -20,6 +20,7 @@ from ..settings.losses import Squared
 from ..settings.parametrisations import Direct
 from ..settings.potentials import Entropy, q_alpha
 from ..settings.regression import Regression
+from ..theorems import depth_claims
 from ..theorems.catalogue import judge, predict
 from ..theorems.interpolation import distance
 from ..theorems.interpolation_problems import ADAM, DERIVED
@@ -32,6 +33,7 @@ from ..training.recorders import LogSpaced
 from ..training.train import train
 from ..verdict import at_most
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
+from .interpolation_depth import depth_parts
 
 _ALPHA = {**DEFINITIONS, "alpha": "size of the start of every parameter"}
 _STEPS, _DRAWS = 20_000, 200_000
@@ -334,14 +336,28 @@ def kernel_to_rich(seed: int, full: bool, progress: Callable[[str], None]) -> Re
             f"{NOTES}, section 9.3; exponent {DERIVED}",
         ),
     )
+    progress("depths 2, 3 and 4")
+    deeper, exponents = depth_parts(data, weight)
+    findings += (
+        Finding(
+            "The flow on w+^D - w-^D converges to the minimiser of Q_alpha of depth D, for D = 3 and 4.",
+            depth_claims.three_routes(False),
+            DERIVED,
+        ),
+        Finding(
+            "At depths 3 and 4 off-support coefficients vanish like alpha^D.", depth_claims.sparse_rate(False), DERIVED
+        ),
+    )
     return Result(
         findings,
-        (curves, map_),
-        (table, _kernel_table(data)),
+        (curves, map_, deeper),
+        (table, exponents, _kernel_table(data)),
         {},
         {
             **_ALPHA,
-            "w+, w-": "the two squared parameters of each coefficient",
+            "w+, w-": "the two squared parameters of each coefficient; at depth D they are raised to the power D",
+            "off-support coefficient": "a coefficient of the selected interpolant that is 0 in the sparse weight",
+            "Q_alpha of depth D": "what the flow on w+^D - w-^D minimises from the start alpha; Q_alpha itself at depth 2",
             "tangent kernel": "the flow of the model linearised at its start, which is known in closed form",
             "excess over the minimum": "a norm of the selected interpolant minus the least such norm of any interpolant",
             "relative squared error": "squared l2 distance to the sparse weight over its squared norm: the error on fresh samples",

@@ -18,6 +18,7 @@ from ..references.interpolation import basis_pursuit, minimum_norm, minimum_pote
 from ..references.linear_programs import positive_part
 from ..settings.base import Setting
 from ..settings.potentials import Quadratic
+from ..settings.power_models import SignedPowers
 from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares, Squares
 from ..training.status import Status
@@ -42,7 +43,6 @@ _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative inte
 
 def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
     """Conditions shared by all statements on interpolation."""
-    n, d = data.inputs.shape
     share = data.unexplained / max(float(np.linalg.norm(np.asarray(data.targets))), np.finfo(float).tiny)
     return (
         Hypothesis(
@@ -52,21 +52,15 @@ def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
             "",
             "1e-10 minus the share of the targets no weight explains",
         ),
-        Hypothesis(
-            "over_parametrised",
-            d > data.rank,
-            float(d - data.rank),
-            "",
-            "columns minus rank; 0: the solution is unique",
-        ),
-        Hypothesis(
-            "full_row_rank",
-            data.rank == n,
-            float(data.rank - n),
-            "",
-            "rank minus samples; the statement also holds without",
-        ),
     )
+
+
+def _shape_notes(data: Regression) -> tuple[str, ...]:
+    """What the shape of the inputs makes of the statement, which holds for all of them."""
+    n, d = data.inputs.shape
+    notes = [f"not over-parametrised: rank {data.rank} in {d} dimensions leaves one solution"] * is_unique(data)
+    notes += [f"dependent samples: {n} of rank {data.rank}; the statement holds on their range"] * (data.rank < n)
+    return tuple(notes)
 
 
 def warn_of(data: Regression, reference: Interpolant) -> None:
@@ -127,10 +121,11 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
     potential = own_potential(setting, start)
     inputs = np.asarray(setting.data.inputs)
     curvature = potential.curvature(potential.gradient(reference.weight)) * potential.rate
-    load = (
-        float(np.max(optimiser.rule.step)) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
-    )
-    bound = 2 * (1 + float(np.max(optimiser.memory.beta))) if isinstance(optimiser.memory, HeavyBall) else 2.0
+    load = np.asarray(optimiser.rule.step) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
+    beta = np.asarray(optimiser.memory.beta) if isinstance(optimiser.memory, HeavyBall) else np.zeros(())
+    load, bound = np.broadcast_arrays(load, 2 * (1 + beta))
+    worst = np.unravel_index(np.argmin(bound - load), load.shape)  # of a batch of rules
+    load, bound = float(load[worst]), float(bound[worst])
     detail = f"{bound:g} minus step * largest curvature at the limit"
     if potential.name != "l2":
         detail += "; finite steps shift the limit by O(step)"
@@ -158,7 +153,16 @@ class _Interpolation(Theorem):
         hypotheses = self.hypotheses(setting, optimiser, reference, start)
         rivals = _rivals(setting, reference, potential)
         rate, notes = self._pace(setting, potential)
-        return Prediction(self, setting, hypotheses, reference, rivals, rate, _unexplained(setting.data) + notes, start)
+        return Prediction(
+            self,
+            setting,
+            hypotheses,
+            reference,
+            rivals,
+            rate,
+            _unexplained(setting.data) + _shape_notes(setting.data) + notes,
+            start,
+        )
 
     def _pace(self, setting: Setting, potential: Any) -> tuple[str, tuple[str, ...]]:
         """The rate, and a note where coefficients that must vanish spoil it: nonnegative weights reach 0 only in the limit."""
@@ -255,16 +259,16 @@ class MinimumNorm(_Proved):
 
 
 def _is_square(setting: Setting) -> bool:
-    return isinstance(setting.parametrisation, Squares | SignedSquares)
+    return isinstance(setting.parametrisation, Squares | SignedSquares | SignedPowers)
 
 
 class MinimumPotential(_Proved):
-    """Theorem 9.18 and its nonnegative version: squares select the interpolant of least hyperbolic or relative entropy."""
+    """Theorem 9.18, its nonnegative version and its version in any depth: the potential is the one that the start gives the parametrisation."""
 
     name = "minimum-potential"
-    statement = "Gradient flow on square parametrisations converges to the interpolant of least potential: Q_alpha for signed squares, KL for squares."
+    statement = "Gradient flow on square parametrisations converges to the interpolant of least potential: Q_alpha for signed squares (and powers), KL for squares."
     citation = f"{NOTES}, Theorem 9.18"
-    rate = "linear at rate 4 kappa lambda_min(X C X'), C the curvature of the dual potential at the limit"
+    rate = "linear at rate c kappa lambda_min(X C X'), C the curvature of the dual potential at the limit, c = 4 (D^2 alpha^(D-2) at depth D)"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
         return _is_regression(setting) and _is_square(setting) and _first_order(optimiser)

@@ -1,4 +1,4 @@
-"""Claims on interpolation: least norm from any start, the mirror flow at all times, finite steps and tiny starts."""
+"""Claims on interpolation: least norm from any start, finite steps and tiny starts."""
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -15,7 +15,6 @@ from ..settings.base import Setting
 from ..settings.losses import Squared
 from ..settings.parametrisations import Direct
 from ..settings.potentials import HyperbolicEntropy, q_alpha
-from ..settings.regression import Regression
 from ..training.noise import sample_noise
 from ..training.train import train
 from ..verdict import Verdict, all_of, at_most
@@ -74,44 +73,6 @@ def closed_form(planted: bool) -> Verdict:
         predicted = limit + right.T @ ((decay) * (right @ (start - limit)))
         checks.append(at_most(distance(weight, predicted), 1e-9, f"{name}: relative distance to the closed form"))
     return all_of(*checks)
-
-
-def equal_decrease(planted: bool) -> Verdict:
-    """The divergence to an interpolant falls by 4 kappa times the integral of |r|^2; planted: the target does not interpolate."""
-    data, weight = sparse()
-    inputs = np.asarray(data.inputs)
-    other = minimum_norm(data).weight * (1.1 if planted else 1.0)
-    path, potential = follow_dual(signed(0.1)), q_alpha(0.1, 100)
-
-    def divergence(target: np.ndarray, dual: np.ndarray) -> float:
-        """D(target, theta) by Fenchel: psi(target) + psi*(s) - <s, target>."""
-        pull = dual @ inputs
-        return potential.value(target) + potential.conjugate(pull) - float(pull @ target)
-
-    time, checks = np.exp(path.log_time[1:]), []
-    square = np.array(
-        [((inputs @ potential.link(dual @ inputs) - np.asarray(data.targets)) ** 2).sum() for dual in path.dual[1:]]
-    )
-    fallen = 4 * np.concatenate([[0.0], np.cumsum(np.diff(time) * (square[1:] + square[:-1]) / 2)])  # trapezoidal rule
-    for name, target in (("the sparse one", weight), ("the one of least norm", other)):
-        series = np.array([divergence(target, dual) for dual in path.dual[1:]])
-        error = float(np.abs(series[0] - series - fallen).max() / series[0])
-        checks.append(at_most(error, 1e-3, f"relative error of the predicted fall of the divergence to {name}"))
-    return all_of(*checks)
-
-
-def optimal_at_all_times(planted: bool) -> Verdict:
-    """theta(t) = arg min Q_alpha subject to X theta = X theta(t); planted: arg min of the l2 norm."""
-    data, _ = sparse()
-    inputs, potential = np.asarray(data.inputs), q_alpha(0.1, 100)
-    path = follow_dual(signed(0.1), log_times=np.log([1e-3, 1e-2, 3e-2]), tolerance=1e-10)
-    worst = 0.0
-    for dual in path.dual[1:]:
-        weight = potential.link(dual @ inputs)
-        partial = Regression(inputs, inputs @ weight)
-        found = minimum_norm(partial) if planted else minimum_potential(partial, potential)
-        worst = max(worst, distance(found.weight, weight))
-    return at_most(worst, 1e-9, "largest relative distance between theta(t) and the minimiser on its fibre")
 
 
 def finite_steps(planted: bool) -> Verdict:
@@ -178,19 +139,5 @@ CLAIMS = (
         "From alpha = 1e-30 the flow reaches the sparse solution; nothing stalls at the saddle.",
         DERIVED,
         tiny_start,
-    ),
-    Claim(
-        "mirror/equal-decrease",
-        PAPER,
-        "Along the flow the divergence to every interpolant falls at the same rate, 4 kappa |r|^2.",
-        DERIVED,
-        equal_decrease,
-    ),
-    Claim(
-        "mirror/optimal-at-all-times",
-        PAPER,
-        "At every time theta(t) minimises the potential among the weights with the same predictions.",
-        DERIVED,
-        optimal_at_all_times,
     ),
 )

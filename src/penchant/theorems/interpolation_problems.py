@@ -44,16 +44,16 @@ def path_at(alphas: tuple[float, ...], seed: int = 0) -> list[Interpolant]:
 
 
 def parameter_flow(
-    inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float
+    inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float, depth: int = 2
 ) -> tuple[np.ndarray, np.ndarray]:
-    """w+ and w- by a general integrator on the parameters themselves, an independent route, and the integral of the residuals."""
+    """w+ and w- of w+^D - w-^D by a general integrator on the parameters themselves, an independent route, and the integral of the residuals."""
     d = inputs.shape[1]
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         plus, minus = state[:d], state[d : 2 * d]
-        residual = inputs @ (plus**2 - minus**2) - targets
-        slope = 2 * residual @ inputs
-        return np.concatenate([-slope * plus, slope * minus, residual])
+        residual = inputs @ (plus**depth - minus**depth) - targets
+        slope = depth * residual @ inputs
+        return np.concatenate([-slope * plus ** (depth - 1), slope * minus ** (depth - 1), residual])
 
     begin = np.concatenate([np.ravel(start), np.zeros(len(targets))])
     found = solve_ivp(field, (0, time), begin, method="LSODA", rtol=1e-11, atol=1e-13)

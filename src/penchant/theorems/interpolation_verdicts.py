@@ -95,9 +95,11 @@ def judge_interpolant(prediction: Prediction, weight: np.ndarray) -> Verdict:
         rule = "a tenth of the distance to the nearest rival, at most 1e-2" if prediction.rivals else ""
         detail = "; ".join(part for part in (rule, notes) if part)
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, found, detail)
+    size = _size(prediction.reference.weight)  # one unit for all distances that are compared
     others = [rival for rival in prediction.rivals if rival.separation > _SAME]
-    near = min(others, key=lambda rival: distance(weight, rival.weight), default=None)
-    if near is not None and distance(weight, near.weight) < found / 10:
+    apart = [float(np.linalg.norm(weight - rival.weight)) / size for rival in others]
+    if others and min(apart) < found / 10:
+        near = others[int(np.argmin(apart))]
         detail = "; ".join([f"the rival '{near.name}' is nearer", *([notes] if notes else [])])
         return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, found, detail)
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is nearer than that", bound, found, notes)

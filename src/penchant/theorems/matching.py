@@ -8,6 +8,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..settings.parametrisations import Direct, Gram
+from ..settings.power_models import SignedPowers
 from ..settings.square_models import SignedSquares, Squares
 from ..training.algorithm1 import AttentionRun
 from ..training.trajectory import settings_of
@@ -45,9 +46,11 @@ def _parts(setting: Any, run: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def _form(parametrisation: Any) -> Any:
-    """The Gram form is that of plain weights; the alpha of squares is their start, which is compared as such."""
+    """The Gram form is that of plain weights; the alpha of squares and powers is their start, which is compared as such."""
     if isinstance(parametrisation, Direct | Gram):
         return "plain weights"
+    if isinstance(parametrisation, SignedPowers):
+        return f"SignedPowers of depth {parametrisation.depth}"
     return type(parametrisation).__name__ if isinstance(parametrisation, Squares | SignedSquares) else parametrisation
 
 

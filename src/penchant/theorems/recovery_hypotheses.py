@@ -10,7 +10,9 @@ from ..errors import ArgumentError
 from ..flow.mirror import loss_scale
 from ..references.interpolation import basis_pursuit
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
+from ..references.sparse_face import sparse_face
 from ..settings.base import Setting
+from ..settings.power_models import PowerEntropy
 from ..settings.regression import Regression
 from .base import Hypothesis, Prediction
 from .time_window_claims import time_window
@@ -105,7 +107,7 @@ def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: 
         rate = f"{rate}; the slowest is exp(-{slowest_rate(setting, potential, prediction.reference.weight):.4g} t)"
     if potential.name != "l2":
         found = _sparsest(prediction, potential.nonnegative)
-        notes += [] if found is None else [_towards_l1(found, potential.nonnegative)]
+        notes += [] if found is None else [_towards_l1(setting.data, found, potential)]
         alpha = _single_scale(start)
         if found is not None and potential.nonnegative and alpha is not None:
             step = getattr(getattr(optimiser, "rule", None), "step", 1.0)
@@ -115,11 +117,19 @@ def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: 
     return replace(prediction, rate=rate, notes=tuple(notes))
 
 
-def _towards_l1(found: L1Uniqueness, nonnegative: bool) -> str:
-    text = f"the {'nonnegative l1' if nonnegative else 'l1'} solution is {found}"
+def _towards_l1(data: Regression, found: L1Uniqueness, potential: Any) -> str:
+    """What small starts tend to, and how: coefficients off the support are alpha^2 exp(s), or at depth D alpha^D times a bounded function of s."""
+    text = f"the {'nonnegative l1' if potential.nonnegative else 'l1'} solution is {found}"
+    if found.unique and np.isneginf(found.rho):
+        return f"{text}; off-support coefficients are 0 in every nonnegative interpolant, whatever the start"
     if found.unique:
-        return f"{text}; off-support coefficients vanish like alpha^{2 * (1 - found.rho):.4g}"
-    return f"{text}; small starts select one of its solutions"
+        exponent = potential.depth if isinstance(potential, PowerEntropy) else 2 * (1 - found.rho)
+        return f"{text}; off-support coefficients vanish like alpha^{exponent:.4g}"
+    if found.unique is None:
+        return f"{text}; small starts select one of possibly several solutions"
+    chosen = f"sum of |theta|^(2/{potential.depth})" if isinstance(potential, PowerEntropy) else "entropy"
+    count = np.count_nonzero(sparse_face(data, nonnegative=potential.nonnegative))
+    return f"{text}; small starts select the one of largest {chosen}, with {count} coefficients"
 
 
 def describe(one: Hypothesis) -> str:
