@@ -177,7 +177,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--setting",
-        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, squares, attention-regression (default: from the names of the arrays)",
+        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, signed-powers, squares, attention-regression (default: from the names of the arrays)",
     )
     layers = parser.add_argument_group(_LAYERS)
     layers.add_argument(
@@ -201,7 +201,8 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         metavar="C",
         help="start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)",
     )
-    parser.add_argument("--alpha", type=float, help="size of the start of signed-squares and squares (default 0.01)")
+    parser.add_argument("--alpha", type=float, help="size of the start of squares and powers (default 0.01)")
+    parser.add_argument("--depth", type=int, help="of signed-powers, w+^D - w-^D (default 3)")
     parser.add_argument(
         "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
     )

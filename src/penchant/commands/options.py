@@ -23,6 +23,7 @@ from ..optimisers.layerwise import (
     safe_step,
 )
 from ..settings.base import Setting
+from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.files import Request, guess, read_arrays, setting_of
@@ -67,7 +68,7 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
-    longest = float(np.sqrt(np.max(np.diag(np.asarray(setting.data.gram())))))
+    longest = _longest(setting.data)
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
     if name == "polyak":
@@ -112,11 +113,19 @@ def _layer_step(setting: Setting, start: Any) -> float:
     return step
 
 
+def _longest(data: Any) -> float:
+    """The length of the longest feature; of many samples without the matrix of all their inner products."""
+    rows = data.signed if isinstance(data, Classification) else data.inputs if isinstance(data, Regression) else None
+    if rows is not None:
+        return float(np.linalg.norm(np.asarray(rows), axis=1).max())
+    return float(np.sqrt(np.max(np.diag(np.asarray(data.gram())))))
+
+
 def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
-    extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "bias", "ties", "normalise")}
+    extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "depth", "bias", "ties", "normalise")}
     extra["widths"] = _widths(options.widths)
     if options.seed < 0:
         raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)

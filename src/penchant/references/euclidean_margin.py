@@ -6,12 +6,10 @@ squares problem, which needs no regularity and also finds the proof when there i
 Own code because it is decisively faster than a general cone solver, which sees N constraints on d x d variables.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from scipy.optimize import nnls
@@ -21,11 +19,11 @@ from .arguments import require_margins
 from .base import Solution
 from .bracket import Euclidean, adjoint, bracket, margins
 from .feature_margin import contradiction, shortest, vanishes, witness
+from .features import feature_rows, parts, row_blocks
 
 _ROUNDS = 100
 _TALL = 2000  # margins
 _ENTRIES = 20_000_000  # of the features, that are held in memory
-_BLOCK = 500  # features that are computed at once
 _GAP = 1e-12  # certified relative width asked of every solution
 
 
@@ -59,27 +57,11 @@ def max_margin(data: Any) -> Solution:
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
-_features = eqx.filter_jit(lambda data, units: jax.vmap(data.adjoint)(units))
 
 
 def _fit(data: Any, active: np.ndarray) -> bool:
     """Whether the features fit in memory beside everything else."""
     return bool(active.sum() * np.prod(data.weight_shape) <= _ENTRIES)
-
-
-def _parts(values: np.ndarray) -> list[np.ndarray]:
-    return np.array_split(values, 1 + len(values) // _BLOCK)
-
-
-def _row_blocks(data: Any, active: np.ndarray) -> Iterator[np.ndarray]:
-    """The features of the active margins, some rows at a time: a unit matrix for all of them would be N by N."""
-    for part in _parts(np.flatnonzero(active)):
-        units = jnp.asarray(part[:, None] == np.arange(len(active)), float)
-        yield np.asarray(_features(data, units)).reshape(len(part), -1)
-
-
-def _feature_rows(data: Any, active: np.ndarray) -> np.ndarray:
-    return np.concatenate(list(_row_blocks(data, active)))
 
 
 def _better(one: Solution, other: Solution) -> Solution:
@@ -88,7 +70,7 @@ def _better(one: Solution, other: Solution) -> Solution:
 
 def _by_features(data: Any, active: np.ndarray) -> Solution:
     """The slower program that resolves small margins; where it finds none, the proof that there is none, or the doubt."""
-    features = _feature_rows(data, active)
+    features = feature_rows(data, active)
     found = shortest(features, _GAP)
     if found is None:
         raise infeasible(data, active, contradiction(features))
@@ -125,12 +107,10 @@ def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     weights[active] = q / q.sum()
     left = _weight(data, weights)
     norm, used = float(np.linalg.norm(left)), weights > 0
-    size = sum(
-        weight @ np.abs(rows) for weight, rows in zip(_parts(weights[used]), _row_blocks(data, used), strict=True)
-    )
+    size = sum(weight @ np.abs(rows) for weight, rows in zip(parts(weights[used]), row_blocks(data, used), strict=True))
     if not vanishes(left.ravel(), np.asarray(size)):
-        longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in _row_blocks(data, active))
-        return UndecidedMargin(norm, longest, witness(_feature_rows(data, active)) if _fit(data, active) else np.nan)
+        longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
+        return UndecidedMargin(norm, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
     return (
         NotSeparableError(weights, norm, largest_pairs(data, weights))
         if len(data.weight_shape) == 1
@@ -228,7 +208,7 @@ def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray
         root = np.zeros((rank, len(gram)))
         root[:, pivots - 1] = np.triu(factor)[:rank]
         return root
-    features = _feature_rows(data, active)
+    features = feature_rows(data, active)
     return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
 
 

@@ -3,8 +3,6 @@
 from typing import Any
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linprog
 
@@ -12,6 +10,7 @@ from ..errors import PenchantError
 from .arguments import require_margins
 from .base import Solution
 from .bracket import bracket
+from .features import feature_rows
 
 
 class L1(eqx.Module):
@@ -48,7 +47,7 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
     """
     require_margins(data, "polyhedral_margin")
     active = data.constrained()
-    features = np.asarray(jax.vmap(data.adjoint)(jnp.eye(len(active))[active])).reshape(active.sum(), -1)
+    features = feature_rows(data, active)
     scale = np.abs(features).max()  # the tolerances of the solver are absolute
     features = features / scale
     n, size = features.shape

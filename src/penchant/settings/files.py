@@ -20,6 +20,7 @@ from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Correlation, Exponential, Logistic, Squared
 from .network_starts import balanced, named_start
 from .parametrisations import Direct, Gram
+from .power_models import SignedPowers
 from .regression import Regression
 from .square_models import SignedSquares, Squares
 from .tokens import TokenSelection
@@ -162,7 +163,9 @@ def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> t
     if kind == "regression":
         setting = Setting(data, Direct(), Squared(), request.reduction)
         return setting, setting.start() if request.start is None else _named(request.start, "W", data.weight_shape)
-    parametrisation = {"signed-squares": SignedSquares, "squares": Squares}[kind](0.01 if alpha is None else alpha)
+    powers = lambda alpha: SignedPowers(alpha, request.options.get("depth") or 3)
+    forms = {"signed-squares": SignedSquares, "squares": Squares, "signed-powers": powers}
+    parametrisation = forms[kind](0.01 if alpha is None else alpha)
     setting = Setting(data, parametrisation, Squared(), request.reduction)
     if request.start is None:
         return setting, setting.start()
@@ -187,6 +190,7 @@ KINDS = {
         Kind(
             "signed-squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "signed-squares")
         ),
+        Kind("signed-powers", "inputs, targets", lambda arrays, request: _regression(arrays, request, "signed-powers")),
         Kind("squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "squares")),
     )
 }
@@ -197,7 +201,8 @@ _OPTIONS = {  # what only some settings understand, with what it is when left ou
     "normalise": (False, ("linear", "deep-linear")),
     "ties": ("raise", ("attention", "attention-kq", "attention-diagonal")),
     "widths": (None, ("deep-linear", "attention-kq")),
-    "alpha": (None, ("signed-squares", "squares")),
+    "alpha": (None, ("signed-squares", "signed-powers", "squares")),
+    "depth": (None, ("signed-powers",)),
 }
 
 

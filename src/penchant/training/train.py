@@ -20,6 +20,7 @@ from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.joint import JointTokens
 from ..settings.parametrisations import Gram
+from ..settings.power_models import SignedPowers
 from ..settings.regression import Regression
 from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
@@ -308,7 +309,9 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
     square = setting.inner(move.displacement, move.displacement)
     regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
     lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
-    if isinstance(setting.parametrisation, Squares | SignedSquares):  # a parameter that underflows never comes back
+    if isinstance(
+        setting.parametrisation, Squares | SignedSquares | SignedPowers
+    ):  # a parameter that underflows never comes back
         after = jnp.abs(carry.params - move.displacement)
         lost = lost | jnp.any((jnp.abs(carry.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
     # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
