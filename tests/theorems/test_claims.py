@@ -124,6 +124,8 @@ SLOW = {
     "self-attention-joint/theorem-3-rate",
     "self-attention-joint/theorem-3-repaired",
     "self-attention-joint/theorem-3-repaired-block",
+    "self-attention-joint/theorem-3-repaired-joint",
+    "self-attention-joint/theorem-3-repaired-ratio",
     "self-attention-joint/theorem-3-repaired-scheduled",
     "self-attention-joint/theorem-3-softmax",
     "self-attention-joint/theorem-3-without-support",

@@ -54,7 +54,10 @@ def equal_scores(data: TokenSelection) -> Hypothesis:
 
 
 def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
-    """Assumption 1 token by token: 4 n T max |<x, x'>| / min(|x|^2, |x'|^2) <= 1 over distinct tokens that are not both optimal."""
+    """Assumption 1 token by token: 4 n T max |<x, x'>| / min(|x|^2, |x'|^2) <= 1 over distinct tokens that are not both optimal.
+
+    A token that is 0 has no such ratio with any other: the assumption fails there.
+    """
     n, length, d = data.tokens.shape
     tokens = np.asarray(data.tokens).reshape(n * length, d)
     optimal = np.zeros((n, length), bool)
@@ -62,10 +65,15 @@ def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
     optimal = optimal.ravel()
     gram = tokens @ tokens.T
     squares = gram.diagonal()
+    zero = np.flatnonzero(~tokens.any(axis=1))
+    if len(zero):
+        offender = f"sample {zero[0] // length} token {zero[0] % length}"
+        return Hypothesis("near_orthogonal_tokens", False, -np.inf, offender, "the token is 0, so that no ratio exists")
+    # Squares of tiny tokens may underflow to 0 all the same.
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = 4 * n * length * np.abs(gram) / np.minimum.outer(squares, squares)
     ratio[np.logical_and.outer(optimal, optimal) | np.eye(n * length, dtype=bool)] = 0.0
-    ratio = np.nan_to_num(ratio, nan=0.0)
+    ratio = np.nan_to_num(ratio, nan=np.inf)
     a, b = np.unravel_index(ratio.argmax(), ratio.shape)
     offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
     return _ratio_at_most_one("near_orthogonal_tokens", ratio, offender)
