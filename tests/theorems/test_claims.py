@@ -139,6 +139,7 @@ SLOW = {
     "self-attention/lemma-2",
     "self-attention/lemma-5",
     "self-attention/log-space",
+    "self-attention/polyak-bifurcation",
     "self-attention/polyak-drop",
     "self-attention/sharp-constant-flow",
     "self-attention/sharp-constant-partial",

@@ -17,20 +17,23 @@ from ..settings.parametrisations import Gram
 from ..settings.tokens import TokenSelection
 from ..theorems.attention_hypotheses import stability_number
 from ..theorems.selections import Limit, detect_limit
+from ..theorems.self_attention_stability_claims import CLAIMS as BEYOND
 from ..training.recorders import At, LogSpaced
 from ..training.train import train
 from ..verdict import at_least, at_most, covers
+from .attention_bifurcations import drop_figure, swing_figure
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 
 def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """The drop of log(L - L*) per Polyak step times c against chi/c: exactly 1 below 2, less above."""
     seeds = range(seed, seed + (10 if full else 5))
-    settings, chi = [], []
+    settings, references = [], []
     for one in seeds:
         data = signal_tokens(20, 5, 50, 1.0, 0.1, one)
         settings.append(Setting(data, Gram(data), Exponential()))
-        chi.append(stability_number(data, max_margin(data)))
+        references.append(max_margin(data))
+    chi = [stability_number(one.data, found) for one, found in zip(settings, references, strict=True)]
     rows, points, series = [], [], {}
     for c in (1.0, 2.0, 4.0) if full else (1.0, 2.0):
         progress(f"Polyak with c = {c:g}, {len(settings)} data sets")
@@ -88,7 +91,14 @@ def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Res
         **DEFINITIONS,
         "chi": "largest curvature of log(L - L*) across W_mm relative to the step Polyak takes; stable below 2c",
     }
-    return Result(tuple(findings), (figure,), (table,), {}, definitions)
+    progress("bifurcations beyond the stable limit")
+    findings += [Finding(claim.statement, claim.check(False), claim.citation) for claim in BEYOND]
+    figures = (
+        figure,
+        swing_figure(settings[0], references[0], full),
+        drop_figure(settings, references, list(seeds), full),
+    )
+    return Result(tuple(findings), figures, (table,), {}, definitions)
 
 
 def _limits(sets: list[TokenSelection], length: float, steps: int) -> list[Limit]:

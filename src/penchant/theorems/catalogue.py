@@ -45,6 +45,7 @@ from . import (
     self_attention_claims,
     self_attention_loss_claims,
     self_attention_sharp_claims,
+    self_attention_stability_claims,
     sparse_recovery_claims,
     time_window_claims,
 )
@@ -76,6 +77,7 @@ _EVIDENCE = (
     label_noise_square_claims,
     self_attention_claims,
     self_attention_sharp_claims,
+    self_attention_stability_claims,
     self_attention_assumption_claims,
     self_attention_loss_claims,
     joint_attention_claims,
