@@ -21,6 +21,7 @@ from ..theorems.self_attention_stability_claims import CLAIMS as BEYOND
 from ..training.recorders import At, LogSpaced
 from ..training.train import train
 from ..verdict import at_least, at_most, covers
+from .attention_basins import basin_results, gap_map
 from .attention_bifurcations import drop_figure, swing_figure
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
@@ -242,8 +243,15 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "open": "some sample gives no token an attention of 0.9, so that the run has ended nowhere yet",
         "feasible": "with a weight that separates the optimal tokens from all others",
         "locally optimal": "a selection whose maximum-margin direction exists, and whose tokens have higher scores than their active neighbours",
+        "score gap": "score of the optimal token minus that of the other one",
+        "pull / push": "largest ratio, over samples and pairs, of how far other samples can pull attention back to how far the sample's own gradient pushes it",
     }
-    return Result(tuple(findings), (figure,), (table, critical), {}, definitions)
+    progress("basins of the locally optimal selections")
+    portraits, volumes, settled = basin_results(full)
+    progress("score gaps of the pair")
+    gaps, border = gap_map(full)
+    tables = (table, critical, volumes, border)
+    return Result((*findings, settled), (figure, *portraits, gaps), tables, {}, definitions)
 
 
 def _shifted(d: int, seed: int, equal: bool, shift: float) -> TokenSelection:

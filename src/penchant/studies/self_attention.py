@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from ..diagnostics.attention import log_attention_loss
+from ..diagnostics.attention import log_attention_loss, optimal_attention
 from ..diagnostics.direction import misalignments
 from ..diagnostics.rates import log_log_slope, rate
 from ..flow.flow import GradientFlow
@@ -146,6 +146,36 @@ def _figures(preset: str, setting: Setting, runs: dict, reference: Solution) -> 
         "log",
         "log",
     )
+    infimum = setting.infimum().value
+    value = Figure(
+        f"value-{preset}",
+        f"Preset {preset}: the loss itself",
+        "step",
+        "L",
+        curve(lambda run: infimum + np.exp(run.log_excess)),
+        f"All curves end at the infimum {infimum:.6g}: what they still differ by is in the log excess.",
+        "log",
+        "log",
+    )
+    norm = Figure(
+        f"norm-{preset}",
+        f"Preset {preset}: norm of W",
+        "step",
+        "norm",
+        curve(lambda run: run.norm),
+        "Like t for normalised and Polyak steps, t^2 with dual acceleration, log t for gradient descent and under a cap.",
+        "log",
+        "log",
+    )
+    mean = Figure(
+        f"optimal-attention-{preset}",
+        f"Preset {preset}: attention on the optimal token",
+        "step",
+        "s_opt, mean over samples",
+        curve(lambda run: optimal_attention(run).mean(axis=1)),
+        "From 1/T to 1.",
+        "log",
+    )
     share = Figure(
         f"attention-{preset}",
         f"Preset {preset}: attention lost on non-optimal tokens",
@@ -184,7 +214,7 @@ def _figures(preset: str, setting: Setting, runs: dict, reference: Solution) -> 
         "log",
         "log",
     )
-    return [direction, loss, share, collapse, certificate]
+    return [value, loss, norm, mean, direction, share, collapse, certificate]
 
 
 def naive_figure(seed: int) -> Figure:
