@@ -131,8 +131,9 @@ class BlockNormalised(AbstractFactorRule):
 
     @property
     def growth_ratio(self) -> Array:
-        alike = self.length_u is not None and bool(jnp.all(self.decay_u == self.decay_W))
-        return self.length_u / self.length if alike else jnp.ones(())
+        if self.length_u is None or bool(jnp.any(self.decay_u != self.decay_W)):
+            return jnp.ones(())
+        return self.length_u / self.length
 
 
 def scheduled_descent(length: object) -> BlockNormalised:

@@ -21,9 +21,9 @@ def swing_figure(setting: Setting, reference: Solution, full: bool) -> Figure:
     ends = np.array([swings.min(), swings.max()])
     return Figure(
         "bifurcation",
-        "Beyond the limit the steps alternate between two points, then wander",
+        "Beyond the limit: two points, then many",
         "chi / c",
-        "<V, W>, V the direction of largest curvature across W_mm",
+        "<V, W>",
         (
             Line(f"last {kept} steps", np.repeat(ratios, kept), swings.ravel(), "points"),
             Line("stable limit", np.array([2.0, 2.0]), ends, "prediction"),

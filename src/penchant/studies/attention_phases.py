@@ -91,6 +91,7 @@ def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Res
     definitions = {
         **DEFINITIONS,
         "chi": "largest curvature of log(L - L*) across W_mm relative to the step Polyak takes; stable below 2c",
+        "V": "the unit direction of that curvature, orthogonal to W_mm",
     }
     progress("bifurcations beyond the stable limit")
     findings += [Finding(claim.statement, claim.check(False), claim.citation) for claim in BEYOND]
