@@ -7,7 +7,9 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.direction import misalignments
+from penchant.diagnostics.rates import rate
 from penchant.settings.generators import signal_tokens
+from problems import sharp_constant
 
 # Printed values were rounded twice (to five digits, then to four): half a unit of the fourth digit, and a tenth of that.
 DIGITS = 0.55
@@ -102,3 +104,27 @@ def test_accelerated_margin_maximisation_reaches_1e_13():
 def test_gradient_descent_time_times_excess():
     run = run_of("E", "gd")
     assert 1e4 * np.exp(run.log_excess[-1]) / 0.8247632429**2 == pytest.approx(1.0017, abs=2e-4)  # 1.0017(1)
+
+
+def test_sharp_constant_of_the_antipodal_preset():
+    data = PRESETS["antipodal"][0]
+    best = pt.max_margin(data)
+    assert sharp_constant(data, best.dual) == pytest.approx(0.0568819709, abs=5.1e-11)  # ten decimals given
+    end = run_of("antipodal", "momentum")
+    assert end.norm[-1] ** 2 * misalignments(end, best)[-1] == pytest.approx(0.0568819709, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_gradient_descent_grows_with_log_time_and_has_not_reached_its_constant():
+    sets = [signal_tokens(seed=seed) for seed in range(10)]
+    settings = [pt.Setting(data, pt.Gram(data), pt.Exponential()) for data in sets]
+    runs = pt.train(settings, pt.gradient_descent(1.0), steps=10_000, recorder=pt.At((1000,)))
+    bests = [pt.max_margin(data) for data in sets]
+    growth = [(run.norm[-1] - run.norm[1]) / np.log(10) / best.value for run, best in zip(runs, bests, strict=True)]
+    assert np.mean(growth) == pytest.approx(1.0059, abs=2e-4)  # 1.0059(2)
+    ratios = [
+        run.norm[-1] ** 2 * misalignments(run, best)[-1] / sharp_constant(data, best.dual)
+        for run, best, data in zip(runs, bests, sets, strict=True)
+    ]
+    found = rate(ratios)
+    assert (round(found.slope, 3), round((found.high - found.low) / 2, 3)) == (0.584, 0.030)

@@ -10,6 +10,7 @@ from penchant.errors import ArgumentError
 from penchant.references.euclidean_margin import max_margin
 from penchant.references.offset_margin import certify_offset, offset_margin
 from penchant.settings.joint import marked_tokens
+from penchant.settings.tokens import TokenSelection
 from penchant.theorems.joint_limits import joint_references
 
 
@@ -59,6 +60,16 @@ def test_the_programs_agree_exactly_when_every_sample_supports_the_decoder():
     crowded = joint_references(marked_tokens(10, 2, 14, 0.3, 3.0, 2))
     assert not crowded.all_support
     assert misalignment(crowded.offset.weight, crowded.attention.weight) > 1e-2
+
+
+def test_a_single_margin_has_its_own_direction(rng):
+    """One margin: the optimum mu + |Z| is the upper end of the search, on whichever side of it rounding falls."""
+    for _ in range(40):
+        data = TokenSelection(rng.standard_normal((1, 2, 4)), scores=[[1.0, 0.0]])
+        offset = rng.standard_normal(1)
+        found, feature = offset_margin(data, offset), np.asarray(data.adjoint(jnp.ones(1)))
+        assert found.lower == pytest.approx(offset[0] + np.linalg.norm(feature), rel=1e-13)
+        assert misalignment(found.weight, feature) < 1e-25
 
 
 def test_bad_offsets_are_named():

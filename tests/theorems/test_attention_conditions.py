@@ -136,3 +136,13 @@ def test_data_that_the_pairs_certify_are_inside_the_theorem():
     assert {one.name: one.holds for one in prediction.hypotheses}["near_orthogonal_pairs"]
     assert "near_orthogonal" not in prediction.remarks
     assert any(note.startswith("Assumption 1 token by token fails") for note in prediction.notes)
+
+
+def test_a_zero_token_fails_assumption_1_by_name():
+    tokens = np.eye(6).reshape(2, 3, 6)
+    assert conditions.near_orthogonal_tokens(TokenSelection(tokens, scores=np.eye(3)[[0, 0]])).holds
+    tokens[1, 2] = 0.0
+    found = conditions.near_orthogonal_tokens(TokenSelection(tokens, scores=np.eye(3)[[0, 0]]))
+    assert not found.holds
+    assert found.offender == "sample 1 token 2"
+    assert "is 0" in found.detail

@@ -13,8 +13,8 @@ from .memory import HeavyBall
 from .step_rules import positive, within
 
 
-class Factors(eqx.Module):
-    """The factors on the two slopes, whether a cap decided them, and the multiplier of the loss gradient where there is one."""
+class BlockFactors(eqx.Module):
+    """The factors on the slopes of the two blocks, and whether a cap decided one of them."""
 
     u: Float[Array, ""]
     W: Float[Array, ""]
@@ -39,12 +39,17 @@ class AbstractJointRule(eqx.Module):
     @abstractmethod
     def move(self, reading: JointReading, memory: JointPoint | None, count: Array) -> JointMove: ...
 
+    @property
+    def growth_ratio(self) -> Array:
+        """What |u|/|W| tends to where the lengths of the rule fix it, and 1 elsewhere: the ratio of the offset program."""
+        return jnp.ones(())
+
 
 class AbstractFactorRule(AbstractJointRule):
     """A rule without memory: one factor on the slope of each block."""
 
     @abstractmethod
-    def factors(self, reading: JointReading, count: Array) -> Factors: ...
+    def factors(self, reading: JointReading, count: Array) -> BlockFactors: ...
 
     def init(self, still: JointPoint) -> None:
         return None
@@ -84,34 +89,51 @@ class JointDescent(AbstractFactorRule):
 
     def factors(self, reading, count):
         log_step = jnp.log(self.step)
-        return Factors(_scaled(log_step, reading.u), _scaled(log_step, reading.W), _NO)
+        return BlockFactors(_scaled(log_step, reading.u), _scaled(log_step, reading.W), _NO)
 
 
 class BlockNormalised(AbstractFactorRule):
     """Each block normalised by its own gradient norm, with lengths length/(t+1)^decay; multipliers of its gradient at most `cap`.
 
-    Both decays are 0 in the experiments of the paper; `scheduled_descent` has those of its Eq. (13).
+    `length` is that of both blocks, or of W alone where u has a `length_u` of its own. Both decays are 0 in the experiments of
+    the paper; `scheduled_descent` has those of its Eq. (13).
     """
 
     length: Float[Array, "*b"]
     decay_u: Float[Array, "*b"]
     decay_W: Float[Array, "*b"]
     cap: Float[Array, "*b"]
+    length_u: Float[Array, "*b"] | None
 
-    def __init__(self, length: object, decay_u: object = 0.0, decay_W: object = 0.0, cap: object = jnp.inf):
+    def __init__(
+        self,
+        length: object,
+        decay_u: object = 0.0,
+        decay_W: object = 0.0,
+        cap: object = jnp.inf,
+        length_u: object = None,
+    ):
         self.length, self.cap = (positive(v, n, "BlockNormalised") for n, v in {"length": length, "cap": cap}.items())
+        self.length_u = None if length_u is None else positive(length_u, "length_u", "BlockNormalised")
         self.decay_u = within(decay_u, "decay_u", "BlockNormalised", jnp.inf)
         self.decay_W = within(decay_W, "decay_W", "BlockNormalised", jnp.inf)
 
     def factors(self, reading, count):
-        def factor(block: Block, decay: Array) -> tuple[Array, Array]:
+        def factor(block: Block, first: Array, decay: Array) -> tuple[Array, Array]:
             silent = jnp.isneginf(block.log_norm)
-            length = self.length * (count + 1.0) ** -decay
+            length = first * (count + 1.0) ** -decay
             wanted = jnp.where(silent, 0.0, length * jnp.exp(-jnp.where(silent, 0.0, block.log_norm)))
             return _capped(wanted, self.cap, block)
 
-        (u, u_capped), (W, W_capped) = factor(reading.u, self.decay_u), factor(reading.W, self.decay_W)
-        return Factors(u, W, u_capped | W_capped)
+        u, u_capped = factor(reading.u, self.length if self.length_u is None else self.length_u, self.decay_u)
+        W, W_capped = factor(reading.W, self.length, self.decay_W)
+        return BlockFactors(u, W, u_capped | W_capped)
+
+    @property
+    def growth_ratio(self) -> Array:
+        if self.length_u is None or bool(jnp.any(self.decay_u != self.decay_W)):
+            return jnp.ones(())
+        return self.length_u / self.length
 
 
 def scheduled_descent(length: object) -> BlockNormalised:
@@ -131,7 +153,7 @@ class JointNormalised(AbstractFactorRule):
     def factors(self, reading, count):
         wanted, limit = jnp.log(self.length) - reading.log_gradient_norm, jnp.log(self.cap)
         multiplier = jnp.minimum(wanted, limit)
-        return Factors(_scaled(multiplier, reading.u), _scaled(multiplier, reading.W), limit < wanted)
+        return BlockFactors(_scaled(multiplier, reading.u), _scaled(multiplier, reading.W), limit < wanted)
 
 
 class JointPolyak(AbstractFactorRule):
@@ -147,7 +169,7 @@ class JointPolyak(AbstractFactorRule):
         wanted = reading.log_loss - jnp.log(self.c) - 2 * reading.log_gradient_norm
         limit = jnp.log(self.cap)
         multiplier = jnp.minimum(wanted, limit)
-        return Factors(_scaled(multiplier, reading.u), _scaled(multiplier, reading.W), limit < wanted)
+        return BlockFactors(_scaled(multiplier, reading.u), _scaled(multiplier, reading.W), limit < wanted)
 
 
 class JointHeavyBall(AbstractJointRule):
@@ -160,6 +182,10 @@ class JointHeavyBall(AbstractJointRule):
         if not isinstance(rule, AbstractFactorRule):
             raise ArgumentError("rule", "JointHeavyBall", "a joint rule without memory", type(rule).__name__)
         self.rule, self.ball = rule, HeavyBall(within(beta, "beta", "JointHeavyBall", 1.0))
+
+    @property
+    def growth_ratio(self) -> Array:
+        return self.rule.growth_ratio
 
     def init(self, still: JointPoint) -> JointPoint:
         return still

@@ -201,13 +201,18 @@ def _least_squares(gram: np.ndarray, root: np.ndarray, refuse: Callable[[np.ndar
     return best
 
 
+def gram_root(gram: np.ndarray) -> np.ndarray:
+    """R with R'R = gram, by pivoted Cholesky: the Gram matrix may be singular."""
+    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
+    root = np.zeros((rank, len(gram)))
+    root[:, pivots - 1] = np.triu(factor)[:rank]
+    return root
+
+
 def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray:
     """R with R'R = gram: from the features themselves while they fit in memory, which keeps all digits, else from the Gram matrix."""
     if not _fit(data, active):
-        factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
-        root = np.zeros((rank, len(gram)))
-        root[:, pivots - 1] = np.triu(factor)[:rank]
-        return root
+        return gram_root(gram)
     features = feature_rows(data, active)
     return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
 

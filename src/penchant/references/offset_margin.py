@@ -8,13 +8,14 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from scipy.linalg import lapack
 from scipy.optimize import nnls, root_scalar
 
 from ..errors import ArgumentError
 from .bracket import adjoint, margins
+from .euclidean_margin import gram_root
 
 _ACTIVE = 1e-9
+_ROOM = 1e-9  # relative widening of the interval in which the optimum is sought
 
 
 class OffsetSolution(eqx.Module):
@@ -40,8 +41,10 @@ def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
     gram = np.asarray(data.gram())
     if offsets.shape != (len(gram),) or not np.isfinite(offsets).all():
         raise ArgumentError("offsets", "offset_margin", f"{len(gram)} finite numbers", f"shape {offsets.shape}")
-    root = _root(gram)
-    low, high = offsets.min(), offsets.max() + np.sqrt(gram.diagonal().max())
+    root = gram_root(gram)
+    longest = np.sqrt(gram.diagonal().max())
+    # Where one margin alone decides, the optimum is the upper end itself: rounding must not leave it outside.
+    low, high = offsets.min(), offsets.max() + longest + _ROOM * (longest + np.abs(offsets).max())
     size = lambda value: _shortest(root, value - offsets)[1]
     reach = lambda v: min(size(v), 1e6) - 1.0
     found = root_scalar(reach, bracket=(low, high), method="brentq", xtol=1e-15 * max(1.0, abs(high)), rtol=1e-14)
@@ -57,14 +60,6 @@ def certify_offset(data: Any, offsets: np.ndarray, weight: np.ndarray, dual: np.
     lower = float((np.asarray(margins(data, weight)) + offsets).min())
     upper = float(np.linalg.norm(np.asarray(adjoint(data, shares))) + shares @ offsets)
     return OffsetSolution(weight, shares, lower, upper)
-
-
-def _root(gram: np.ndarray) -> np.ndarray:
-    """R with R'R = gram, by pivoted Cholesky: the Gram matrix may be singular."""
-    factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
-    root = np.zeros((rank, len(gram)))
-    root[:, pivots - 1] = np.triu(factor)[:rank]
-    return root
 
 
 def _shortest(root: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float]:

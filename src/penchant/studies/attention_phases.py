@@ -17,20 +17,24 @@ from ..settings.parametrisations import Gram
 from ..settings.tokens import TokenSelection
 from ..theorems.attention_hypotheses import stability_number
 from ..theorems.selections import Limit, detect_limit
+from ..theorems.self_attention_stability_claims import CLAIMS as BEYOND
 from ..training.recorders import At, LogSpaced
 from ..training.train import train
 from ..verdict import at_least, at_most, covers
+from .attention_basins import basin_results, gap_map
+from .attention_bifurcations import drop_figure, swing_figure
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
 
 
 def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     """The drop of log(L - L*) per Polyak step times c against chi/c: exactly 1 below 2, less above."""
     seeds = range(seed, seed + (10 if full else 5))
-    settings, chi = [], []
+    settings, references = [], []
     for one in seeds:
         data = signal_tokens(20, 5, 50, 1.0, 0.1, one)
         settings.append(Setting(data, Gram(data), Exponential()))
-        chi.append(stability_number(data, max_margin(data)))
+        references.append(max_margin(data))
+    chi = [stability_number(one.data, found) for one, found in zip(settings, references, strict=True)]
     rows, points, series = [], [], {}
     for c in (1.0, 2.0, 4.0) if full else (1.0, 2.0):
         progress(f"Polyak with c = {c:g}, {len(settings)} data sets")
@@ -87,8 +91,16 @@ def run_stability(seed: int, full: bool, progress: Callable[[str], None]) -> Res
     definitions = {
         **DEFINITIONS,
         "chi": "largest curvature of log(L - L*) across W_mm relative to the step Polyak takes; stable below 2c",
+        "V": "the unit direction of that curvature, orthogonal to W_mm",
     }
-    return Result(tuple(findings), (figure,), (table,), {}, definitions)
+    progress("bifurcations beyond the stable limit")
+    findings += [Finding(claim.statement, claim.check(False), claim.citation) for claim in BEYOND]
+    figures = (
+        figure,
+        swing_figure(settings[0], references[0], full),
+        drop_figure(settings, references, list(seeds), full),
+    )
+    return Result(tuple(findings), figures, (table,), {}, definitions)
 
 
 def _limits(sets: list[TokenSelection], length: float, steps: int) -> list[Limit]:
@@ -232,8 +244,15 @@ def run_phase(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "open": "some sample gives no token an attention of 0.9, so that the run has ended nowhere yet",
         "feasible": "with a weight that separates the optimal tokens from all others",
         "locally optimal": "a selection whose maximum-margin direction exists, and whose tokens have higher scores than their active neighbours",
+        "score gap": "score of the optimal token minus that of the other one",
+        "pull / push": "largest ratio, over samples and pairs, of how far other samples can pull attention back to how far the sample's own gradient pushes it",
     }
-    return Result(tuple(findings), (figure,), (table, critical), {}, definitions)
+    progress("basins of the locally optimal selections")
+    portraits, volumes, settled = basin_results(full)
+    progress("score gaps of the pair")
+    gaps, border = gap_map(full)
+    tables = (table, critical, volumes, border)
+    return Result((*findings, settled), (figure, *portraits, gaps), tables, {}, definitions)
 
 
 def _shifted(d: int, seed: int, equal: bool, shift: float) -> TokenSelection:

@@ -9,6 +9,7 @@ from ..settings.base import Setting
 from ..settings.joint import TokenGram, marked_tokens
 from ..settings.losses import Exponential
 from ..theorems import joint_attention_findings as claims
+from ..theorems import joint_growth_claims as growth
 from ..theorems.catalogue import judge, predict
 from ..theorems.joint_attention import near_orthogonal
 from ..theorems.joint_attention_evidence import leaning_runs
@@ -32,7 +33,9 @@ def leaning() -> tuple[Figure, Table, list[Finding]]:
         if seed == 0:
             lines.append(Line("to W_mm", one.steps[2:], stated[2:]))
             lines.append(Line("to the support-only program", one.steps[2:], repaired[2:], "prediction"))
-    listed = [claim for claim in claims.CLAIMS if "support" in claim.name or "repaired-" in claim.name]
+    listed = [
+        claim for claim in (*claims.CLAIMS, *growth.CLAIMS) if "support" in claim.name or "repaired-" in claim.name
+    ]
     findings = [Finding(claim.statement, claim.check(False), claim.citation) for claim in listed]
     steps = ("1e2", "1e3", "1e4", "1e5")
     columns = ("seed", "C3 missed by", *(f"to W_mm, t={t}" for t in steps), *(f"to support-only, t={t}" for t in steps))

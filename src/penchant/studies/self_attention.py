@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from ..diagnostics.attention import log_attention_loss
+from ..diagnostics.attention import log_attention_loss, optimal_attention
 from ..diagnostics.direction import misalignments
 from ..diagnostics.rates import log_log_slope, rate
 from ..flow.flow import GradientFlow
@@ -18,7 +18,7 @@ from ..settings.generators import signal_tokens
 from ..settings.losses import Exponential
 from ..settings.parametrisations import Gram
 from ..theorems.catalogue import judge, predict
-from ..theorems.self_attention_evidence import naive_gradient_error, sharp_constant
+from ..theorems.self_attention_evidence import naive_gradient_error, outside_support, sharp_constant
 from ..training.events import MarginAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train
@@ -122,7 +122,7 @@ def _table(preset: str, rows: list[tuple], reference: Solution, seeds: range) ->
     return Table(f"table-{preset}", f"Preset {preset}: directions, exponents and norms", columns, tuple(rows), caption)
 
 
-def _figures(preset: str, setting: Setting, runs: dict, reference: object) -> list[Figure]:
+def _figures(preset: str, setting: Setting, runs: dict, reference: Solution) -> list[Figure]:
     discrete = {name: run for name, run in runs.items() if name != "gradient flow"}
     curve = lambda series: tuple(Line(name, run.steps[1:], series(run)[1:]) for name, run in discrete.items())
     distance = lambda run: misalignments(run, reference)
@@ -146,6 +146,36 @@ def _figures(preset: str, setting: Setting, runs: dict, reference: object) -> li
         "log",
         "log",
     )
+    infimum = setting.infimum().value
+    value = Figure(
+        f"value-{preset}",
+        f"Preset {preset}: the loss itself",
+        "step",
+        "L",
+        curve(lambda run: infimum + np.exp(run.log_excess)),
+        f"All curves end at the infimum {infimum:.6g}: what they still differ by is in the log excess.",
+        "log",
+        "log",
+    )
+    norm = Figure(
+        f"norm-{preset}",
+        f"Preset {preset}: norm of W",
+        "step",
+        "norm",
+        curve(lambda run: run.norm),
+        "Like t for normalised and Polyak steps, t^2 with dual acceleration, log t for gradient descent and under a cap.",
+        "log",
+        "log",
+    )
+    mean = Figure(
+        f"optimal-attention-{preset}",
+        f"Preset {preset}: attention on the optimal token",
+        "step",
+        "s_opt, mean over samples",
+        curve(lambda run: optimal_attention(run).mean(axis=1)),
+        "From 1/T to 1.",
+        "log",
+    )
     share = Figure(
         f"attention-{preset}",
         f"Preset {preset}: attention lost on non-optimal tokens",
@@ -156,7 +186,7 @@ def _figures(preset: str, setting: Setting, runs: dict, reference: object) -> li
         "log",
         "log",
     )
-    constant = sharp_constant(setting, reference) if reference.support.all() else float("nan")  # pyright: ignore
+    constant = sharp_constant(setting, reference, float(outside_support(runs["gradient flow"], reference)[-1]))
     scaled = tuple(Line(name, run.norm[1:], (run.norm**2 * distance(run))[1:]) for name, run in runs.items())
     grid = np.geomspace(1.0, float(runs["gradient flow"].norm[-1]), 20)
     collapse = Figure(
@@ -165,7 +195,8 @@ def _figures(preset: str, setting: Setting, runs: dict, reference: object) -> li
         "norm",
         "norm^2 (1 - corr)",
         (*scaled, Line("predicted", grid, np.full(20, constant), "prediction")),
-        "Compared at equal norm, descent, momentum, Polyak and the flow (to margin 1e6) approach one predicted constant.",
+        "Compared at equal norm, descent, momentum, Polyak and the flow (to margin 1e6) approach one constant. It is predicted from the "
+        "support pairs; what the flow leaves outside their span is added where some pair does not support.",
         "log",
         "log",
     )
@@ -183,7 +214,7 @@ def _figures(preset: str, setting: Setting, runs: dict, reference: object) -> li
         "log",
         "log",
     )
-    return [direction, loss, share, collapse, certificate]
+    return [value, loss, norm, mean, direction, share, collapse, certificate]
 
 
 def naive_figure(seed: int) -> Figure:

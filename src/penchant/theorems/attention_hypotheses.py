@@ -54,7 +54,10 @@ def equal_scores(data: TokenSelection) -> Hypothesis:
 
 
 def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
-    """Assumption 1 token by token: 4 n T max |<x, x'>| / min(|x|^2, |x'|^2) <= 1 over distinct tokens that are not both optimal."""
+    """Assumption 1 token by token: 4 n T max |<x, x'>| / min(|x|^2, |x'|^2) <= 1 over distinct tokens that are not both optimal.
+
+    A token that is 0 has no such ratio with any other: the assumption fails there.
+    """
     n, length, d = data.tokens.shape
     tokens = np.asarray(data.tokens).reshape(n * length, d)
     optimal = np.zeros((n, length), bool)
@@ -62,10 +65,15 @@ def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
     optimal = optimal.ravel()
     gram = tokens @ tokens.T
     squares = gram.diagonal()
+    zero = np.flatnonzero(~tokens.any(axis=1))
+    if len(zero):
+        offender = f"sample {zero[0] // length} token {zero[0] % length}"
+        return Hypothesis("near_orthogonal_tokens", False, -np.inf, offender, "the token is 0, so that no ratio exists")
+    # Squares of tiny tokens may underflow to 0 all the same.
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = 4 * n * length * np.abs(gram) / np.minimum.outer(squares, squares)
     ratio[np.logical_and.outer(optimal, optimal) | np.eye(n * length, dtype=bool)] = 0.0
-    ratio = np.nan_to_num(ratio, nan=0.0)
+    ratio = np.nan_to_num(ratio, nan=np.inf)
     a, b = np.unravel_index(ratio.argmax(), ratio.shape)
     offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
     return _ratio_at_most_one("near_orthogonal_tokens", ratio, offender)
@@ -165,12 +173,24 @@ def all_support(reference: Solution) -> Hypothesis:
 
 def stability_number(data: Any, reference: Solution) -> float:
     """chi: largest curvature of log excess across the limit direction, in units of a Polyak step; above 2c the step overshoots."""
+    return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference)[0])[-1])
+
+
+def unstable_direction(data: Any, reference: Solution) -> np.ndarray:
+    """Numbers on the margins that add up to <V, W>, with V the unit direction of largest curvature, orthogonal to W_mm."""
+    across, root = _curvature(data, reference)
+    values, vectors = np.linalg.eigh(across)
+    found = np.zeros(len(reference.dual))
+    found[reference.support] = root * vectors[:, -1] / np.sqrt(values[-1])
+    return found
+
+
+def _curvature(data: Any, reference: Solution) -> tuple[np.ndarray, np.ndarray]:
+    """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm; and these roots."""
     support = reference.support
     gram = np.asarray(data.gram())[np.ix_(support, support)]
-    shares = reference.dual[support] / reference.dual[support].sum()
-    root = np.sqrt(shares)
-    across = root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
-    return float(reference.value**2 * np.linalg.eigvalsh(across)[-1])
+    root = np.sqrt(reference.dual[support] / reference.dual[support].sum())
+    return root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2, root
 
 
 def critical_length(data: Any, reference: Solution) -> float:

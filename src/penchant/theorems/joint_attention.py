@@ -96,7 +96,8 @@ class _JointTheorem(Theorem):
     rate = ""
 
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
-        found = joint_references(setting.data)
+        ratio = float(np.max(getattr(optimiser, "growth_ratio", 1.0)))  # a rule for one weight has none
+        found = joint_references(setting.data, ratio=ratio)
         others = {
             OFFSET: found.offset.weight,
             SUPPORT_ONLY: found.support_only.weight,
@@ -139,7 +140,7 @@ def _is_scheduled(optimiser: Any) -> bool:
     if not isinstance(optimiser, BlockNormalised):
         return False
     decays = jnp.all(jnp.abs(optimiser.decay_u - 2 / 3) < 1e-12) & jnp.all(optimiser.decay_W == 1)
-    return bool(decays & jnp.all(jnp.isinf(optimiser.cap)))
+    return bool(decays & jnp.all(jnp.isinf(optimiser.cap))) and optimiser.length_u is None
 
 
 class JointScheduled(_JointTheorem):

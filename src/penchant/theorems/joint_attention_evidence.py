@@ -140,11 +140,25 @@ def leaning_data() -> tuple[JointTokens, ...]:
     return tuple(leaning_tokens(seed=seed) for seed in SEEDS)
 
 
+RATIOS = tuple(
+    0.1 * (1 + seed % 5) for seed in SEEDS
+)  # of |u| to |W|: below 0.6 the sample without support still counts
+
+
 @cache
 def leaning_runs(name: str) -> tuple[JointTrajectory, ...]:
-    """At the longest step of C4: Eq. (13) for 1e5 steps, or block-normalised descent for 1e4."""
+    """At the longest step of C4: 1e5 steps of Eq. (13) or joint normalisation, or 1e4 of block normalisation.
+
+    "ratios": blocks whose lengths have the ratios above, one per seed.
+    """
     length = 1 / (4 * longest_token(leaning_data()[0]) ** 2)
-    rule, steps = (BlockNormalised(length), 10_000) if name == "NGD" else (scheduled_descent(length), 100_000)
+    rules = {
+        "NGD": (BlockNormalised(length), 10_000),
+        "ratios": (BlockNormalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)), 10_000),
+        "Eq. (13)": (scheduled_descent(length), 100_000),
+        "joint NGD": (JointNormalised(length), 100_000),
+    }
+    rule, steps = rules[name]
     return tuple(train_joint(leaning_data(), rule, steps=steps, recorder=LogSpaced(101)))
 
 

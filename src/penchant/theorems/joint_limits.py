@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
-from ..errors import InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
+from ..errors import ArgumentError, InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.offset_margin import OffsetSolution, offset_margin
@@ -21,8 +21,8 @@ class JointReferences(eqx.Module):
     """The programs of one selection.
 
     `attention`: shortest W that selects the tokens; `decoder`: shortest u that classifies them; `offset`: the W-program in
-    which every sample is helped by its decoder margin (its limit when |u| and |W| grow alike); `support_only`: the W-program
-    of the samples that support the decoder (the limit when |u| outgrows |W|). They agree when every sample supports.
+    which every sample is helped by `ratio` times its decoder margin (its limit when |u|/|W| tends to that ratio); `support_only`:
+    the W-program of the samples that support the decoder (the limit when |u| outgrows |W|). They agree when every sample supports.
     """
 
     tokens: tuple[int, ...]
@@ -30,14 +30,17 @@ class JointReferences(eqx.Module):
     decoder: Solution
     offset: OffsetSolution
     support_only: Solution
+    ratio: float = 1.0
 
     @property
     def all_support(self) -> bool:
         return bool(self.decoder.support.all())
 
 
-def joint_references(data: JointTokens, selection: Any = None) -> JointReferences:
-    """Solve the four programs of a selection (the optimal one by default)."""
+def joint_references(data: JointTokens, selection: Any = None, ratio: float = 1.0) -> JointReferences:
+    """Solve the four programs of a selection (the optimal one by default), the offset program for this ratio |u|/|W|."""
+    if not (isinstance(ratio, int | float) and 0 <= ratio < np.inf):
+        raise ArgumentError("ratio", "joint_references", "a nonnegative, finite number", repr(ratio))
     chosen = np.asarray(data.optimal if selection is None else selection)
     attention = data.attention(chosen)
     try:
@@ -50,8 +53,9 @@ def joint_references(data: JointTokens, selection: Any = None) -> JointReference
         tuple(int(token) for token in chosen),
         max_margin(attention),
         decoder,
-        offset_margin(attention, np.repeat(reached, others)),
+        offset_margin(attention, ratio * np.repeat(reached, others)),
         max_margin(data.attention(chosen, np.flatnonzero(decoder.support))),
+        ratio,
     )
 
 
@@ -74,14 +78,15 @@ class JointLimit(eqx.Module):
 
 
 def detect_joint_limit(run: JointTrajectory) -> JointLimit:
-    """Name where a joint run has gone, from its last record."""
+    """Name where a joint run has gone, from its last record; the offset program is that of the ratio at which its blocks grow."""
     tokens = tuple(int(token) for token in run.selection())
     nan, concentration = float("nan"), float(np.exp(run.log_attention()[-1]).max(axis=1).min())
     kind = "global" if np.array_equal(tokens, run.data.optimal) else "local"
     kind = "undecided" if concentration < _SETTLED else kind
     weight, decoder = run.weight(), run.decoder()
     try:
-        found = joint_references(run.data, np.asarray(tokens)) if weight.any() or decoder.any() else None
+        ratio = run.header["growth_ratio"]
+        found = joint_references(run.data, np.asarray(tokens), ratio) if weight.any() or decoder.any() else None
     except (InfeasibleError, UndecidedMargin):
         found = None
     if found is None:

@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..flow.flow import GradientFlow
 from ..optimisers.step_rules import Constant, Normalised, Polyak
-from ..reading import read
+from ..reading import read, smallest_margin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
@@ -17,10 +18,10 @@ from ..verdict import Outcome, Verdict
 from . import attention_hypotheses as conditions
 from .base import Hypothesis, Prediction, Theorem, judge_direction, rivals
 from .linear_models import covered, plain
-from .selections import detect_limit, is_locally_optimal
+from .selections import Limit, detect_limit, is_locally_optimal
 
 VASUDEVA = "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738"
-_FLIPS = 12  # at most this many single-sample changes of the selection are tried as rivals
+_FLIPS = 12  # so many single-sample changes of the selection are tried as rivals: each costs a program
 
 
 class _AttentionTheorem(Theorem):
@@ -30,7 +31,8 @@ class _AttentionTheorem(Theorem):
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         reference = max_margin(setting.data)
         hypotheses = self.hypotheses(setting, optimiser, reference)
-        others, notes = attention_rivals(setting, reference), (_token_form(setting.data),)
+        others = attention_rivals(setting, reference)
+        notes = (_token_form(setting.data), *_rivals_left_out(setting.data))
         return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
@@ -40,12 +42,25 @@ class _AttentionTheorem(Theorem):
         if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
             text = f"{verdict.inequality}, but a sample gives no token an attention of 0.9: the selection is open"
             return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
-        if verdict.outcome is Outcome.confirmed or limit.kind != "local" or limit.reached is None:
-            return verdict
-        detail = "; ".join([limit.describe_local(), *([prediction.remarks] if prediction.remarks else [])])
-        if limit.at_local_direction:
-            return Verdict(Outcome.refuted, verdict.inequality, verdict.predicted, verdict.measured, detail)
-        return Verdict(Outcome.undecided, verdict.inequality, verdict.predicted, verdict.measured, detail)
+        if limit.kind == "local":
+            return _elsewhere(prediction, limit, verdict)
+        margin = float(smallest_margin(run.setting, jnp.asarray(run.margins[-1])))
+        if verdict.outcome is Outcome.confirmed and not margin > 0:
+            text = (
+                f"{verdict.inequality}, but the smallest margin is {margin:.3g}: W does not select the optimal tokens"
+            )
+            return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
+        return verdict
+
+
+def _elsewhere(prediction: Prediction, limit: Limit, verdict: Verdict) -> Verdict:
+    """A run settled on wrong tokens is refuted at their direction and open elsewhere, however near W is to the reference."""
+    outcome = Outcome.refuted if limit.at_local_direction else Outcome.undecided
+    text = verdict.inequality
+    if verdict.outcome is Outcome.confirmed:
+        text += f", but attention is on the tokens {list(limit.tokens)}, not on the optimal ones"
+    detail = "; ".join([limit.describe_local(), *([prediction.remarks] if prediction.remarks else [])])
+    return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)
 
 
 def attention_rivals(setting: Setting, reference: Solution) -> tuple:
@@ -53,15 +68,31 @@ def attention_rivals(setting: Setting, reference: Solution) -> tuple:
     data: TokenSelection = setting.data
     zero = read(Setting(data, Direct(), setting.loss), Direct().zeros(data))
     others = {"first gradient": -np.asarray(zero.slope)}
-    n, length = data.scores.shape
-    flips = [(i, t) for i in range(n) for t in range(length) if t != int(data.optimal[i])]
-    for sample, token in flips if len(flips) <= _FLIPS else ():
+    for sample, token in _flips(data)[:_FLIPS]:
         tokens = np.asarray(data.optimal).copy()
         tokens[sample] = token
         found = is_locally_optimal(data, tuple(int(token) for token in tokens))
         if found.locally_optimal and found.solution is not None:
             others[f"tokens {list(found.tokens)}"] = found.solution.weight
     return rivals(reference, others)
+
+
+def _flips(data: TokenSelection) -> list[tuple[int, int]]:
+    """The changes of one sample to another token, those that lose the least score first."""
+    scores = np.asarray(data.scores)
+    lost = scores[np.arange(len(scores)), np.asarray(data.optimal)][:, None] - scores
+    order = np.argsort(lost, axis=None, kind="stable")
+    pairs = zip(*(index.tolist() for index in np.unravel_index(order, scores.shape)), strict=True)
+    return [(sample, token) for sample, token in pairs if token != int(data.optimal[sample])]
+
+
+def _rivals_left_out(data: TokenSelection) -> tuple[str, ...]:
+    """A note where not every selection one sample away was tried as a rival."""
+    count = len(_flips(data))
+    if count <= _FLIPS:
+        return ()
+    text = f"rivals: of the {count} selections one sample away, the {_FLIPS} that lose the least score were tried; {count - _FLIPS} were left out"
+    return (text,)
 
 
 def _is_attention(setting: Setting) -> bool:

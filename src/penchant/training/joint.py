@@ -22,6 +22,7 @@ from .trajectory import settings_of, write_npz
 FORMAT = "penchant joint trajectory 1"
 _LEAP = 1e6
 _FLAT = 1e-8  # |theta| |grad log L| below this at a step that rounding swallows: a minimum, not a gradient that has underflown
+_RESOLUTION = 1e-3  # pulls are e^-output and e^-logit: an absolute error above this makes them wrong by 0.1 %
 _SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W", "scores", "logits", "outputs")
 
 
@@ -125,6 +126,7 @@ def train_joint(
     runs = []
     for k, (one, begin, member) in enumerate(batch.members()):
         header = {"loss": type(loss).__name__, "optimiser": settings_of(member), "steps": int(steps)}
+        header["growth_ratio"] = float(member.growth_ratio)
         records = jax.tree.map(lambda leaf, k=k: leaf[k], found)
         runs.append(_trajectory(one, begin, loss, header, records))
     return runs if batch.many else runs[0]
@@ -171,9 +173,11 @@ def _ending(gram: TokenGram, point: JointPoint, reading: JointReading, move: Joi
     """The status at this step; the first condition that holds decides."""
     length, norm = gram.length(move.displacement), jnp.hypot(*gram.norms(point))
     flat = reading.log_gradient_norm - reading.log_loss + jnp.log(norm) < jnp.log(_FLAT)
+    largest = jnp.maximum(jnp.max(jnp.abs(reading.outputs)), jnp.max(jnp.abs(point.logits)))
     conditions = (
         (~jnp.isfinite(reading.log_loss), Status.not_finite),
         (flat & (length <= jnp.finfo(float).eps * norm), Status.settled),
+        (jnp.finfo(float).eps * largest > _RESOLUTION, Status.resolution_exhausted),
         (~(length <= _LEAP * jnp.maximum(1.0, norm)), Status.diverging_step),
     )
     status = jnp.asarray(int(Status.running))
