@@ -36,6 +36,7 @@ SLOW = {
     "deep-linear/clock",
     "deep-linear/conservation",
     "deep-linear/descent",
+    "deep-linear/descent-alignment-bound",
     "deep-linear/descent-aligns",
     "deep-linear/descent-max-margin",
     "deep-linear/descent-risk",

@@ -7,12 +7,11 @@ import numpy as np
 
 from ..diagnostics.alignment import conservation_drift
 from ..errors import quietly
-from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ..settings.base import Setting
 from ..theorems.deep_linear import JI, start_below_zero
 from ..theorems.deep_linear_exact import CLAIMS
-from ..theorems.deep_linear_problems import PRECISE, mirrored, problem
+from ..theorems.deep_linear_problems import FAR, FINEST, mirrored, problem
 from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train
@@ -21,8 +20,6 @@ from .base import Figure, Finding, Line, Result, Study, Table
 from .deep_linear import words
 
 _LONG = 1_500_000
-# A perturbation of 1e-12 must outweigh what the integration adds to it.
-_FINE = GradientFlow(tolerance=1e-13, margin_tolerance=1e-12, order=6)
 
 
 def _rules(setting: Setting) -> dict[str, tuple[Any, int]]:
@@ -135,7 +132,7 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         progress(f"start {len(times) + 1} above the risk of zero")
         until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
         with quietly():
-            run = train(setting, PRECISE, start, until=until, steps=20_000)
+            run = train(setting, FAR, start, until=until, steps=20_000)
         times.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
     reached = np.sort(np.array(times))
     share = float(np.isfinite(reached).mean())
@@ -186,7 +183,7 @@ def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
 
 def _escape(setting: Setting, start: Any) -> float:
     with quietly():
-        run = train(setting, _FINE, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
+        run = train(setting, FINEST, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
     return float(np.exp(run.log_time[-1]))
 
 
