@@ -72,6 +72,10 @@ def test_a_long_study_ends_well(name):
         assert tables["times"].rows[0][:4] == (200, 132, "1.000", "7.71")
     if name == "deep-linear-no-span":
         assert [row[5] for row in tables["exponents"].rows[1:]] == ["-0.5003", "-0.3333", "-0.2594"]
+        shares = [cell.value for *_, cell in tables["shares"].rows]
+        assert shares == [0.725, 0.025, 0.0, 0.0, 1.0, 0.925, 0.675, 0.05]
+        grown = {(row[0], row[1], row[2]): row[3].value for row in tables["outside"].rows}
+        assert grown["projected", 2, 4.0] == pytest.approx(4 * grown["projected", 2, 1.0], rel=1e-3)
     if name == "deep-linear-laws":
         slopes = {row[0]: row[1:] for row in tables["slopes"].rows}
         assert [slopes[depth][3] for depth in (2, 3, 4, 6)] == ["-0.999", "-1.010", "-0.757", "-0.464"]
