@@ -10,7 +10,15 @@ from penchant.studies.deep_linear import claim_finding
 from penchant.theorems.base import Claim
 from penchant.verdict import Outcome, at_most
 
-LONG = ("deep-linear", "deep-linear-laws", "deep-linear-no-span", "step-rules", "deep-linear-basin", "nonlinear-layers")
+LONG = (
+    "deep-linear",
+    "deep-linear-laws",
+    "deep-linear-no-span",
+    "deep-linear-discretisation",
+    "step-rules",
+    "deep-linear-basin",
+    "nonlinear-layers",
+)
 
 
 STEPS = {  # of logistic descent at depths 2, 3, 4 to risk 0.3 and 0.01
@@ -76,6 +84,11 @@ def test_a_long_study_ends_well(name):
         assert shares == [0.725, 0.025, 0.0, 0.0, 1.0, 0.925, 0.675, 0.05]
         grown = {(row[0], row[1], row[2]): row[3].value for row in tables["outside"].rows}
         assert grown["projected", 2, 4.0] == pytest.approx(4 * grown["projected", 2, 1.0], rel=1e-3)
+    if name == "deep-linear-discretisation":
+        settled = {(row[0], row[1]): row[5].value < 1e-3 for row in tables["steps"].rows}
+        assert all(settles is (share < 1) for (_, share), settles in settled.items())
+        found = {row[:2]: row for row in tables["optimisers"].rows}
+        assert found["blobs", "Adam"][5].value > 50 * found["blobs", "Adam"][6].value
     if name == "deep-linear-laws":
         slopes = {row[0]: row[1:] for row in tables["slopes"].rows}
         assert [slopes[depth][3] for depth in (2, 3, 4, 6)] == ["-0.999", "-1.010", "-0.757", "-0.464"]
