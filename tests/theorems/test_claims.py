@@ -68,6 +68,7 @@ SLOW = {
     "deep-linear/size",
     "deep-linear/span-projected",
     "deep-linear/span-rare",
+    "deep-linear/stable-curve",
     "deep-linear/tails",
     "deep-linear/time",
     "key-query/assumption-3",

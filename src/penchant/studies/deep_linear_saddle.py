@@ -120,9 +120,7 @@ def _rounding(constant: float, log_end: float) -> tuple[Table, Finding]:
         at_most(float(len(held)), 0.0, "escapes of LSODA"),
         at_most(apart, 0.0, "largest |w1 + w2| of descent"),
     )
-    statement = (
-        "Rounding alone leaves the saddle, after t = 20; LSODA and descent never do."
-    )
+    statement = "Rounding alone leaves the saddle, after t = 20; LSODA and descent never do."
     return table, Finding(statement, verdict, "measured")
 
 

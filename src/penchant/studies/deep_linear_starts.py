@@ -17,6 +17,7 @@ from ..training.train import train
 from ..verdict import at_least, at_most
 from .base import Figure, Finding, Line, Result, Study, Table
 from .deep_linear import words
+from .deep_linear_map import basin_map
 from .deep_linear_saddle import escape
 
 _LONG = 1_500_000
@@ -156,7 +157,10 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         at_least(share, 1.0, "share of violating starts that reach risk 0.1 before t = e^5"),
         "open in the paper",
     )
-    return Result((finding,), (figure, _slice(full, progress)), (table,), {}, words())
+    progress("map of balanced starts")
+    plane, found = basin_map(full)
+    meant = {**words(), "w1, w2": "the entries of the product of the two layers at the start"}
+    return Result((finding, *found), (figure, plane, _slice(full, progress)), (table,), {}, meant)
 
 
 def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
