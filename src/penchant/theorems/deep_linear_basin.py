@@ -1,6 +1,7 @@
 """Balanced starts of two layers above the risk of zero: the plane of their products, the one curve that ends in the saddle, and escape times around it."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -63,7 +64,7 @@ def descent_at_zero() -> np.ndarray:
 def stable_curve(size: float) -> np.ndarray:
     """The balanced starts that end in the saddle, out to norm `size`: followed backwards in time from its only stable direction, which then attracts."""
     unit = descent_at_zero() / np.linalg.norm(descent_at_zero())
-    beyond = lambda t, w: np.linalg.norm(w) - size
+    beyond: Any = lambda t, w: np.linalg.norm(w) - size
     beyond.terminal = True
     back = lambda t, w: -velocity(w[None])[0]
     found = solve_ivp(
@@ -73,7 +74,7 @@ def stable_curve(size: float) -> np.ndarray:
 
 
 def _escape_time(start: np.ndarray) -> float:
-    reached = lambda t, w: float(log_risk(w[None])[0]) - np.log(RISK)
+    reached: Any = lambda t, w: float(log_risk(w[None])[0]) - np.log(RISK)
     reached.terminal = True
     ahead = lambda t, w: velocity(w[None])[0]
     return float(

@@ -5,7 +5,7 @@ from functools import cache
 
 import jax.numpy as jnp
 import numpy as np
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 from scipy.special import lambertw
 
 from ..references.euclidean_margin import max_margin
@@ -94,7 +94,7 @@ def attained(planted: bool) -> Verdict:
             _push(Exponential(), np.asarray(data.signed), length * unit[None], np.zeros((1, 2)))[0]
         )
         predicted = reach / found.radius
-        measured = brentq(turning, predicted / 2, 2 * predicted, xtol=1e-15, rtol=1e-14)
+        measured = root_scalar(turning, bracket=(predicted / 2, 2 * predicted), xtol=1e-15, rtol=1e-14).root
         checks.append(close(float(measured), predicted, 1e-12, f"{n} samples: length at which the gradient turns"))
     return all_of(*checks)
 
