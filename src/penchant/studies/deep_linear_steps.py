@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..diagnostics.direction import misalignment
@@ -145,8 +146,9 @@ def _optimisers(seed: int) -> Table:
 def _row(setting: Setting, layers: Any, begun: Any) -> tuple:
     found, reference = steps.measures(setting, layers, begun), max_margin(setting.data)
     other = next(rival for rival in linear_rivals(setting, reference) if rival.name == "linf")
-    level = -float(setting.weigh(setting.margins(tuple(layers))).log_excess)
-    weight = np.asarray(setting.weight(tuple(layers)))
+    params = tuple(jnp.asarray(layer) for layer in layers)
+    level = -float(setting.weigh(setting.margins(params)).log_excess)
+    weight = np.asarray(setting.weight(params))
     return (
         Shown(level, ".1f"),
         Shown(found["1 - |<v, u>|"], ".2g"),
