@@ -140,7 +140,7 @@ _PLACES = {
         "conservation_drift",
         "sandwich",
     ),
-    "references.support_geometry": ("support_geometry",),
+    "references.support_geometry": ("project_on_support", "support_geometry"),
     "theorems.deep_linear_replay": ("replay",),
     "theorems.deep_linear_constants": ("network_constants",),
     "theorems.catalogue": ("predict", "judge", "CLAIMS", "THEOREMS"),

@@ -1,8 +1,8 @@
-"""Figures that have nothing to show are drawn all the same."""
+"""Figures: those that have nothing to show are drawn all the same, and maps are saved with the numbers of their cells."""
 
 import pytest
 
-from penchant.report.figures import draw
+from penchant.report.figures import draw, write_csv
 
 
 def figure(y, scale):
@@ -18,3 +18,17 @@ def test_a_figure_without_visible_points_is_drawn_and_says_so(y, scale, tmp_path
     empty = scale == "log" or y[0] is None
     assert ("Nothing to draw" in markup) is empty  # matplotlib keeps the words of a text next to its outlines
     assert (tmp_path / "gap.svg").read_text().endswith(markup)
+
+
+def test_a_map_is_drawn_as_one_picture_with_a_scale_and_saved_cell_by_cell(tmp_path):
+    cells = {"label": "time", "x": [0.0, 1.0, 0.0, 1.0], "y": [0.0, 0.0, 2.0, 2.0], "style": "map"}
+    cells["values"] = [1.0, 2.0, None, 4.0]
+    curve = {"label": "curve", "x": [0.0, 1.0], "y": [0.0, 2.0], "style": "prediction", "values": None}
+    shown = {**figure([1.0, 1.0], "linear"), "x_scale": "linear", "lines": [cells, curve]}
+    markup = draw(shown, tmp_path / "map.svg")
+    assert markup.count("data:image/png") == 2  # the cells, and the scale of their colours
+    assert all(f"<!-- {label} -->" in markup for label in ("time", "curve"))
+    write_csv(shown, tmp_path / "map.csv")
+    written = (tmp_path / "map.csv").read_text().splitlines()
+    assert written[:4] == ["line,step,gap,value", "time,0.0,0.0,1.0", "time,1.0,0.0,2.0", "time,0.0,2.0,"]
+    assert written[-1] == "curve,1.0,2.0,"

@@ -10,7 +10,15 @@ from penchant.studies.deep_linear import claim_finding
 from penchant.theorems.base import Claim
 from penchant.verdict import Outcome, at_most
 
-LONG = ("deep-linear", "deep-linear-laws", "deep-linear-no-span", "step-rules", "deep-linear-basin", "nonlinear-layers")
+LONG = (
+    "deep-linear",
+    "deep-linear-laws",
+    "deep-linear-no-span",
+    "deep-linear-discretisation",
+    "step-rules",
+    "deep-linear-basin",
+    "nonlinear-layers",
+)
 
 
 STEPS = {  # of logistic descent at depths 2, 3, 4 to risk 0.3 and 0.01
@@ -37,7 +45,10 @@ def confirmed(name, seed=0):
 
 @pytest.mark.slow
 def test_the_escape_times_from_the_saddle_are_the_published_ones():
-    rows = dict(confirmed("saddle-escape")["escape"].rows)
+    tables = confirmed("saddle-escape")
+    rows, rounding = dict(tables["escape"].rows), {row[:2]: row[2] for row in tables["rounding"].rows}
+    assert {str(time) for (name, _), time in rounding.items() if "LSODA" in name or "descent" in name} == {"never"}
+    assert 30 < rounding["SciPy DOP853", "1e-06"].value < 45
     assert rows["1e-04"] == "8.957"
     assert rows["1e-08"] == "18.167"
     # Rounding of 1e-15 is a thousandth of this perturbation, and moves the time by as much.
@@ -72,6 +83,15 @@ def test_a_long_study_ends_well(name):
         assert tables["times"].rows[0][:4] == (200, 132, "1.000", "7.71")
     if name == "deep-linear-no-span":
         assert [row[5] for row in tables["exponents"].rows[1:]] == ["-0.5003", "-0.3333", "-0.2594"]
+        shares = [cell.value for *_, cell in tables["shares"].rows]
+        assert shares == [0.725, 0.025, 0.0, 0.0, 1.0, 0.925, 0.675, 0.05]
+        grown = {(row[0], row[1], row[2]): row[3].value for row in tables["outside"].rows}
+        assert grown["projected", 2, 4.0] == pytest.approx(4 * grown["projected", 2, 1.0], rel=1e-3)
+    if name == "deep-linear-discretisation":
+        settled = {(row[0], row[1]): row[5].value < 1e-3 for row in tables["steps"].rows}
+        assert all(settles is (share < 1) for (_, share), settles in settled.items())
+        found = {row[:2]: row for row in tables["optimisers"].rows}
+        assert found["blobs", "Adam"][5].value > 50 * found["blobs", "Adam"][6].value
     if name == "deep-linear-laws":
         slopes = {row[0]: row[1:] for row in tables["slopes"].rows}
         assert [slopes[depth][3] for depth in (2, 3, 4, 6)] == ["-0.999", "-1.010", "-0.757", "-0.464"]

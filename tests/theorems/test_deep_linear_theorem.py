@@ -11,6 +11,7 @@ from penchant.settings.deep_linear import DeepLinear, deep_linear
 from penchant.settings.generators import blobs, strips
 from penchant.settings.network_starts import balanced, ensure_assumption2, zero_first
 from penchant.settings.user_loss import PolynomialTail, UserLoss
+from penchant.theorems.base import judge_direction
 from penchant.theorems.deep_linear_hypotheses import loss_shape, start_below_zero
 from penchant.verdict import Outcome
 
@@ -200,3 +201,11 @@ def test_a_rival_that_no_program_finds_is_left_out_with_a_word():
         prediction = pt.predict(setting_of(thin), pt.GradientFlow())
     assert prediction.reference.margin == pytest.approx(1e-9)
     assert "l1" not in {rival.name for rival in prediction.rivals}
+
+
+def test_rivals_that_have_the_direction_of_the_reference_are_named_and_do_not_decide():
+    prediction = pt.predict(setting_of(strips(0)), pt.GradientFlow())
+    verdict = judge_direction(prediction, prediction.reference.weight)
+    assert verdict.outcome is Outcome.confirmed
+    assert "on these data the reference coincides with: l1, linf" in verdict.detail
+    assert prediction.separation == pytest.approx(0.0198368, abs=1e-7)  # that of the first gradient

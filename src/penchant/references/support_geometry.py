@@ -8,6 +8,7 @@ from scipy.optimize import linprog, nnls
 from scipy.spatial import ConvexHull
 from scipy.special import lambertw
 
+from ..settings.classification import Classification
 from .base import Solution
 
 _TIGHT = 1e-7  # a point is a support vector if its margin is within this fraction of the smallest
@@ -110,6 +111,24 @@ def support_geometry(data: Any, solution: Solution) -> SupportGeometry:
         pulling,
         _escape(across, pulling, size),
     )
+
+
+def project_on_support(data: Classification, solution: Solution, *, reduce: bool = True) -> Classification:
+    """The data without what lies outside the span of the support vectors that pull: the same margin and dual weights, and Assumption 3 holds.
+
+    With `reduce` the inputs are coordinates in an orthonormal basis of that span; without it they stay vectors of the original space, in which
+    Assumption 3 holds relaxed. The labels are absorbed: the points are the signed ones.
+
+    >>> import penchant as pt
+    >>> data = pt.Classification([[0.5, 0.0], [0.7, 0.6]], [1, 1])
+    >>> np.abs(project_on_support(data, pt.max_margin(data)).signed).round(12).tolist()
+    [[0.5], [0.7]]
+    """
+    found, signed = support_geometry(data, solution), np.asarray(data.signed)
+    pulled = found.points[found.pulling]
+    basis = _row_basis(pulled, float(np.linalg.norm(found.points, axis=1).max()))
+    inside = signed @ basis.T
+    return Classification(inside if reduce else inside @ basis, np.ones(len(signed)), data.divisor)
 
 
 def _row_basis(points: np.ndarray, size: float) -> np.ndarray:

@@ -3,6 +3,7 @@
 import csv
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,9 @@ def draw(figure: dict, path: Path) -> str:
     visible = [_visible(line, figure) for line in figure["lines"]]
     empty = not any(len(x) for x, _, _ in visible)
     for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
+        if line["style"] == "map":
+            canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
+            continue
         dashed, points = line["style"] == "prediction", line["style"] == "points"
         colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
         if error is not None:
@@ -57,12 +61,27 @@ def draw(figure: dict, path: Path) -> str:
     axes.grid(True, which="major", alpha=0.25)
     if empty:
         axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
-    else:
-        axes.legend(fontsize="small", frameon=False)
+    elif any(line["style"] != "map" for line in figure["lines"]):
+        on_map = any(line["style"] == "map" for line in figure["lines"])
+        axes.legend(fontsize="small", frameon=on_map)
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     write_bytes(path, buffer.getvalue().encode())
     return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def _cells(axes: Any, line: dict) -> Any:
+    """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
+    x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
+    columns, rows = np.unique(x), np.unique(y)
+    grid = np.full((len(rows), len(columns)), np.nan)
+    grid[np.searchsorted(rows, y), np.searchsorted(columns, x)] = values
+    return axes.pcolormesh(columns, rows, np.ma.masked_invalid(grid), shading="nearest", rasterized=True)
+
+
+def _numbers(values: list) -> np.ndarray:
+    """Numbers as they were saved; those that are missing are not finite."""
+    return np.array([np.nan if value is None else value for value in values], float)
 
 
 def _nothing(figure: dict) -> str:
@@ -72,7 +91,7 @@ def _nothing(figure: dict) -> str:
 
 def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The points a plot can show: finite, and positive on a logarithmic axis; with their errors where there are any."""
-    x, y = (np.array([np.nan if value is None else value for value in line[key]], float) for key in ("x", "y"))
+    x, y = _numbers(line["x"]), _numbers(line["y"])
     keep = np.isfinite(x) & np.isfinite(y)
     if figure["x_scale"] == "log":
         keep &= x > 0
@@ -86,7 +105,11 @@ def write_csv(figure: dict, path: Path) -> None:
     """The numbers behind a figure, one row per point."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["line", figure["x_label"], figure["y_label"]])
+    coloured = any(line.get("values") is not None for line in figure["lines"])
+    writer.writerow(["line", figure["x_label"], figure["y_label"], *(["value"] if coloured else [])])
     for line in figure["lines"]:
-        writer.writerows((line["label"], x, y) for x, y in zip(line["x"], line["y"], strict=True))
+        columns = [line["x"], line["y"]]
+        if coloured:
+            columns.append(line.get("values") or [""] * len(line["x"]))
+        writer.writerows((line["label"], *row) for row in zip(*columns, strict=True))
     write_bytes(path, buffer.getvalue().encode())

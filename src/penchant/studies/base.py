@@ -18,13 +18,17 @@ FORMAT = "penchant study 1"
 
 
 class Line(eqx.Module):
-    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed); `error` is drawn as a bar to both sides."""
+    """One curve of a figure. `style` is "line", "points" or "prediction" (dashed); `error` is drawn as a bar to both sides.
+
+    A "map" colours the cells of a grid, whose points are x and y, by `values`; its label is that of the colours. Cells that are not finite stay empty.
+    """
 
     label: str
     x: np.ndarray
     y: np.ndarray
     style: str = "line"
     error: np.ndarray | None = None
+    values: np.ndarray | None = None
 
 
 class Figure(eqx.Module):

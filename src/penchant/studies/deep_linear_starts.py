@@ -1,4 +1,4 @@
-"""Deep linear networks: how slow the proved steps are, which starts escape, and how long the saddle holds them."""
+"""Deep linear networks: how slow the proved steps are, and which starts escape."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,22 +7,20 @@ import numpy as np
 
 from ..diagnostics.alignment import conservation_drift
 from ..errors import quietly
-from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ..settings.base import Setting
 from ..theorems.deep_linear import JI, start_below_zero
-from ..theorems.deep_linear_exact import CLAIMS
-from ..theorems.deep_linear_problems import PRECISE, mirrored, problem
+from ..theorems.deep_linear_problems import FAR, mirrored, problem
 from ..training.events import LogExcessBelow, LogTimeAbove
 from ..training.recorders import LogSpaced
 from ..training.train import train
-from ..verdict import Verdict, all_of, at_least, at_most
+from ..verdict import at_least, at_most
 from .base import Figure, Finding, Line, Result, Study, Table
 from .deep_linear import words
+from .deep_linear_map import basin_map
+from .deep_linear_saddle import escape
 
 _LONG = 1_500_000
-# A perturbation of 1e-12 must outweigh what the integration adds to it.
-_FINE = GradientFlow(tolerance=1e-13, margin_tolerance=1e-12, order=6)
 
 
 def _rules(setting: Setting) -> dict[str, tuple[Any, int]]:
@@ -135,7 +133,7 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         progress(f"start {len(times) + 1} above the risk of zero")
         until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
         with quietly():
-            run = train(setting, PRECISE, start, until=until, steps=20_000)
+            run = train(setting, FAR, start, until=until, steps=20_000)
         times.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
     reached = np.sort(np.array(times))
     share = float(np.isfinite(reached).mean())
@@ -159,7 +157,10 @@ def run_basin(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         at_least(share, 1.0, "share of violating starts that reach risk 0.1 before t = e^5"),
         "open in the paper",
     )
-    return Result((finding,), (figure, _slice(full, progress)), (table,), {}, words())
+    progress("map of balanced starts")
+    plane, found = basin_map(full)
+    meant = {**words(), "w1, w2": "the entries of the product of the two layers at the start"}
+    return Result((finding, *found), (figure, plane, _slice(full, progress)), (table,), {}, meant)
 
 
 def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
@@ -171,7 +172,7 @@ def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
         offsets, times = np.geomspace(1e-6, 1.0, 13 if full else 7), []
         for gap in offsets:
             progress(f"slice: a = {a}, distance {gap:.1e}")
-            times.append(_escape(setting, (a * unit[:, None], (gap - a) * unit[None])))
+            times.append(escape(setting, (a * unit[:, None], (gap - a) * unit[None])))
         lines.append(Line(f"a = {a}", offsets, np.array(times)))
     return Figure(
         "slice",
@@ -184,63 +185,7 @@ def _slice(full: bool, progress: Callable[[str], None]) -> Figure:
     )
 
 
-def _escape(setting: Setting, start: Any) -> float:
-    with quietly():
-        run = train(setting, _FINE, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
-    return float(np.exp(run.log_time[-1]))
-
-
-def run_saddle(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
-    """E5: the antisymmetric start, and perturbations of it."""
-    sizes = tuple(10.0**-k for k in range(2, 13, 1 if full else 2))
-    times = []
-    for size in sizes:
-        progress(f"perturbation {size:.0e}")
-        times.append(_escape(*mirrored(size)))
-    slope = float(np.polyfit(np.log(1 / np.array(sizes[1:])), times[1:], 1)[0])
-    claim = next(claim for claim in CLAIMS if claim.name == "deep-linear/saddle")
-    verdict: Verdict = all_of(
-        at_most(abs(slope - 1), 1e-3, f"|{slope:.6f} - 1|, slope of the escape time in log(1/perturbation)")
-    )
-    figure = Figure(
-        "escape",
-        "Escape from the saddle",
-        "perturbation",
-        "time to risk 1/2",
-        (
-            Line("flow", np.array(sizes), np.array(times)),
-            Line(
-                "log(1/e) + constant",
-                np.array(sizes),
-                times[-1] + np.log(1 / np.array(sizes)) - np.log(1 / sizes[-1]),
-                "prediction",
-            ),
-        ),
-        "Starts w1 = -w2 moved by e along (w, w).",
-        "log",
-    )
-    rows = tuple((f"{size:.0e}", f"{time:.3f}") for size, time in zip(sizes, times, strict=True))
-    table = Table(
-        "escape",
-        "Escape times",
-        ("perturbation", "time to risk 1/2"),
-        rows,
-        "Rounding is a perturbation too: unperturbed runs must not be read beyond t = 20.",
-    )
-    findings = (
-        Finding(claim.statement, claim.check(False), claim.citation),
-        Finding("The escape time is log(1/perturbation) plus a constant.", verdict, "stable manifold of the saddle"),
-    )
-    meant = {
-        **words(),
-        "E1(q), q, q0": "the exponential integral, the integral of e^-s / s from q on, of q = |w_1|^2, which is q0 at the start; the risk is e^q",
-        "e, perturbation": "length of what is added to both w_1 and w_2 = -w_1, along w_1",
-    }
-    return Result(findings, (figure,), (table,), {}, meant)
-
-
 STUDIES = (
     Study("step-rules", "How slow are the proved step sizes?", "deep_linear", run_rules),
     Study("deep-linear-basin", "Starts above the risk of zero", "deep_linear", run_basin),
-    Study("saddle-escape", "The saddle at zero (appendix A)", "deep_linear", run_saddle, seeded=False),
 )

@@ -19,7 +19,7 @@ from ..settings.deep_linear import DeepLinear
 from ..settings.losses import Exponential
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
-from .base import Claim, Hypothesis, Prediction, Rival, Theorem
+from .base import Claim, Hypothesis, Prediction, Theorem
 from .deep_linear_hypotheses import (
     data_norm,
     generic,
@@ -81,7 +81,7 @@ class DeepLinearMaxMargin(Theorem):
             setting,
             self.hypotheses(setting, optimiser, reference),
             reference,
-            _distinct(linear_rivals(setting, reference)),
+            linear_rivals(setting, reference),
             _rate(setting, reference),
             divided(setting.data, reference),
         )
@@ -109,11 +109,6 @@ def _with_margin(found: Verdict, prediction: Prediction, run: Trajectory) -> Ver
         return found
     text = f"{found.inequality}, but margin/norm is {ratio:.4g} of its maximum < {1 - _MARGIN:g} (the run itself encloses that in [{lower:.6g}, {upper:.6g}])"
     return Verdict(Outcome.undecided, text, found.predicted, found.measured, found.detail)
-
-
-def _distinct(found: tuple[Rival, ...]) -> tuple[Rival, ...]:
-    """Rivals with a direction of their own: where the support vectors span, other norms often select the very same direction."""
-    return tuple(rival for rival in found if rival.separation > 1e-12)
 
 
 def _warn_of_span(geometry: SupportGeometry) -> None:

@@ -11,7 +11,7 @@ from ..verdict import ROUNDING, Verdict, all_of, at_least, at_most
 from .base import judge_direction
 from .deep_linear import DeepLinearMaxMargin, sourced, start_below_zero
 from .deep_linear_problems import (
-    PRECISE,
+    FAR,
     descent,
     flow,
     geometry,
@@ -53,7 +53,7 @@ def layers_align(planted: bool) -> Verdict:
 
 def max_margin_direction(planted: bool) -> Verdict:
     setting, _ = problem(4)
-    prediction = DeepLinearMaxMargin().predict(setting, PRECISE)
+    prediction = DeepLinearMaxMargin().predict(setting, FAR)
     weight = prediction.rivals[-1].weight if planted else flow(4).weight()
     first = at_most(
         sine(layers(4).first[-1], geometry().direction), 1e-6, "sine of the angle of v_1 to the maximum margin"
@@ -111,7 +111,7 @@ def other_starts(planted: bool) -> Verdict:
     ][:20]
     until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
     with quietly():
-        runs = [train(setting, PRECISE, start, until=until, steps=20_000) for start in starts]
+        runs = [train(setting, FAR, start, until=until, steps=20_000) for start in starts]
     reached = [run.log_excess[-1] <= np.log(0.1) + 1e-9 for run in runs]
     return at_least(float(np.mean(reached)), 1.0, f"share of {len(runs)} starts that reach risk 0.1 before t = e^5")
 

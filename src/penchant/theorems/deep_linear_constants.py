@@ -49,6 +49,11 @@ class NetworkConstants(eqx.Module):
         """Exponent in -log R of the sine of the angle of v_1 to the maximum margin."""
         return -min(1.0, 3 / self.depth)
 
+    @property
+    def critical_drop(self) -> float:
+        """The drop of log R that a step of descent may promise, of step size drop R / |grad R|^2, if the offset is to settle; for any tail a."""
+        return critical_step(self.geometry, self.depth)
+
     def size(self, run: Trajectory, record: int = -1) -> float:
         """log R + log n - log l(margin <w, u>), which tends to the entropy of the dual weights whatever factor the loss has."""
         along = self.geometry.margin * float(run.weight(record) @ self.geometry.direction)
@@ -86,6 +91,17 @@ def tail_rate(loss: Any, margin: float = _FAR) -> float:
         return float("nan")
     at = jnp.asarray(margin)
     return float(jnp.exp(loss.log_slope(at) - loss.log_value(at)))
+
+
+def critical_step(found: SupportGeometry, depth: int) -> float:
+    """The largest stable drop of log R that a step may promise: 2 L margin^2 over the largest variance of the support vectors across the margin.
+
+    Near the limit a step of promised drop s moves the offset by s g / (L margin^2), where g is the gradient of log R across the maximum margin,
+    whose derivative is the covariance of the projected support vectors under their dual weights.
+    """
+    across = found.points - np.outer(found.points @ found.direction, found.direction)
+    variance = np.linalg.eigvalsh((found.shares[:, None] * across).T @ across).max()
+    return float(2 * depth * found.margin**2 / variance)
 
 
 def _thresholds(setting: Setting, geometry: SupportGeometry) -> dict[str, float]:

@@ -4,7 +4,6 @@ import numpy as np
 from scipy.integrate import quad
 from scipy.special import exp1, expi
 
-from ..flow.flow import GradientFlow
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
@@ -15,10 +14,7 @@ from ..training.events import LogExcessBelow
 from ..training.train import train
 from ..verdict import Verdict, all_of, at_least, at_most, close
 from .deep_linear import sourced
-from .deep_linear_problems import FINEST, mirrored_flow, problem
-
-# A hundred steps of 1e-13 each would leave the time to 1e-11; at 1e-14 a lower order multiplies rounding less.
-_TIMED = GradientFlow(tolerance=1e-14, margin_tolerance=1e-9, order=5)
+from .deep_linear_problems import FINEST, TIGHT, mirrored_flow, problem
 
 
 def appendix(planted: bool) -> Verdict:
@@ -42,7 +38,7 @@ def balanced_rank_one(planted: bool) -> Verdict:
     """From a balanced start every layer keeps rank one."""
     setting, start = problem(3)
     start = start if planted else balanced(setting, 0, np.array([-0.1, 0.3]))
-    run = train(setting, FINEST, start, until=LogExcessBelow(-1e3), steps=20_000)
+    run = train(setting, TIGHT, start, until=LogExcessBelow(-1e3), steps=20_000)
     sizes = [np.linalg.svd(layer, compute_uv=False) for layer in run.at()[:-1]]
     worst = max(float(size[1] / size[0]) for size in sizes)
     return at_most(worst, 1e-15, "largest second singular value over the first at risk e^-1000")
@@ -54,7 +50,7 @@ def single_sample(planted: bool) -> Verdict:
     for depth in (1, 2, 3):
         setting = Setting(Classification([[0.6, 0.0]], [1]), DeepLinear((2,) * (depth - 1)), Exponential())
         start = balanced(setting, 0, np.array([0.5, 0.0]))
-        run = train(setting, _TIMED, start, until=LogExcessBelow(-10.0), steps=20_000)
+        run = train(setting, FINEST, start, until=LogExcessBelow(-10.0), steps=20_000)
         factor = (1 if planted else depth) * 0.6 ** (2 / depth)
         predicted = _elapsed(depth, float(run.margins[0, 0]), float(run.margins[-1, 0])) / factor
         checks.append(close(float(np.exp(run.log_time[-1])), predicted, 1e-12, f"depth {depth}: time to margin 10"))

@@ -63,7 +63,11 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     counted = f"{len(geometry.support)} support vectors" + (f", {idle} of them without dual weight" if idle else "")
     outside = geometry.outside()
     missing = "" if geometry.spans else f"{d - rank} directions no support vector pulls along, {_shown(outside)}"
-    lost = "" if geometry.spans else "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1"
+    lost = (
+        ""
+        if geometry.spans
+        else "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-no-span)"
+    )
     strict = Hypothesis(
         "support_spans",
         geometry.spans,
