@@ -13,7 +13,8 @@ from ..references.bracket import Euclidean, Norm, adjoint, margins
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
-from ..references.polyhedral_margin import L1
+from ..references.polyhedral_margin import L1, Linf
+from ..references.sign_product_margin import SignProduct
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery, Pair, PlusMinus
@@ -31,6 +32,7 @@ from .uniqueness import certified_rank, uniqueness
 
 SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
 _SEPARABLE = 1e-6  # rivals whose norm exceeds the optimum by less than this cannot be told from it
+_NORMS = {norm.name: norm for norm in (Nuclear(), L1(), Linf(), SignProduct())}
 _CLOSE = 1e-2  # a run this near the optimum counts as there, if the rivals are ten times farther
 
 
@@ -58,7 +60,7 @@ class _ValueTheorem(Theorem):
 
 def norm_of(reference: Solution) -> Norm:
     """The norm a reference minimises."""
-    return {"nuclear": Nuclear(), "l1": L1()}.get(reference.norm, Euclidean())
+    return _NORMS.get(reference.norm, Euclidean())
 
 
 def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
