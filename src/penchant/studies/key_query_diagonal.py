@@ -21,7 +21,7 @@ from ..theorems.key_query import excess
 from ..training.trajectory import Trajectory
 from ..verdict import at_most
 from .base import Figure, Finding, Line, Result, Shown, Study, Table
-from .key_query import DEFINED, PAPER, Progress, certificate_figure, flow_to, late
+from .key_query_figures import DEFINED, PAPER, Progress, certificate_figure, flow_to, late
 
 _SCALES = (10.0, 1.0, 0.1, 0.01)
 _TIGHT = 1e-3  # a margin this near the smallest one, relatively, counts as tight

@@ -22,7 +22,7 @@ from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import at_least, at_most
 from .base import Figure, Finding, Line, Result, Shown, Study, Table
-from .key_query import DEFINED, PAPER, Progress, excesses, flow_to, late
+from .key_query_figures import DEFINED, PAPER, Progress, excesses, flow_to, late
 
 _SMALL, _LARGE = (1.0, 0.1, 0.01), (2.0, 4.0, 8.0)
 

@@ -16,6 +16,7 @@ from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
 from ..settings.losses import Exponential
 from ..settings.parametrisations import Direct
+from ..settings.tokens import TokenSelection
 from ..training.events import LogTimeAbove, MarginAbove, Stalled
 from ..training.train import train
 from ..training.trajectory import Trajectory
@@ -153,3 +154,10 @@ def large_run(seed: int, draw: int, scale: float, log_time: float = 1e7) -> Traj
     setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
     start, events = setting.start(draw, scale / np.sqrt(5)), (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
     return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
+
+
+def spread_scores(data: TokenSelection, most: float = 2.0) -> TokenSelection:
+    """The same tokens with the scores of the non-optimal ones lowered by random amounts of up to `most`."""
+    lower = np.random.default_rng(0).uniform(-most, 0.0, data.scores.shape)
+    scores = np.where(np.asarray(data.scores) > 1, data.scores, data.scores + lower)
+    return TokenSelection(data.tokens, queries=data.queries, scores=scores)
