@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from ..diagnostics.rates import log_log_slope
 from ..errors import InfeasibleDiagonal
-from ..flow.flow import GradientFlow, Levels
+from ..flow.flow import GradientFlow
 from ..references.base import Solution
 from ..references.bracket import Euclidean, adjoint, margins
 from ..references.diagonal_margin import diagonal_margin
@@ -21,7 +20,7 @@ from ..settings.parametrisations import Direct
 from ..training.events import LogTimeAbove, MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import Verdict, all_of, at_least, at_most, close
+from ..verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .base import Claim
 from .certificates import certificates
 from .key_query import excess
@@ -75,14 +74,11 @@ def finite_limit(planted: bool) -> Verdict:
         data = DiagonalTokens(tokens)
         setting = Setting(data, Hadamard(), Exponential())
         start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
-        recorder = Levels("log_time", (20.0,))
-        run = train(setting, GradientFlow(), start, until=LogTimeAbove(25.0), steps=5000, recorder=recorder)
-        early, late = (np.abs(run.weight(k)).sum() for k in (-2, -1))
+        run = train(setting, GradientFlow(), start, until=LogTimeAbove(25.0), steps=5000)
+        size, gradient = float(np.abs(run.weight()).sum()), float(run.log_slope[-1])
         checks.append(at_least(max_margin(tokens).margin, 1e-3, f"margin of a full matrix, data {seed}"))
-        checks.append(
-            at_most(float(abs(late / early - 1)), 1e-6, f"growth of |w|_1 from log t = 20 to 25, data {seed}")
-        )
-        checks.append(at_least(float(run.log_excess[-1]), -5.0, f"log(L - L*) there, data {seed}, |w|_1 = {late:.3g}"))
+        checks.append(at_least(float(run.log_excess[-1]), -5.0, f"log(L - L*) at the end, data {seed}"))
+        checks.append(at_most(gradient, np.log(1e-6), f"log |gradient| there, data {seed}", f"|w|_1 = {size:.3g}"))
     return all_of(*checks)
 
 
@@ -112,14 +108,24 @@ def every_run_nears(planted: bool) -> Verdict:
     return all_of(*checks)
 
 
+def error_exponent(seed: int) -> float:
+    """d log(excess) / d log(error of the direction) over the last decade of the run on generic data."""
+    run, reference = matrix_run(seed)
+    error = [np.linalg.norm(run.weight(k) / run.smallest_margin()[k] - reference.weight) for k in (-2, -1)]
+    found = [excess(run.setting.data, run.weight(k), reference) for k in (-2, -1)]
+    return float(np.log(found[1] / found[0]) / np.log(error[1] / error[0]))
+
+
 def excess_by_error(planted: bool) -> Verdict:
-    """On data of rank two the excess falls like the square of the error of the direction. Planted: like the error."""
-    run, reference = matrix_run(1, 1.0)
-    records = range(2, len(run))
-    error = [np.linalg.norm(run.weight(k) / run.smallest_margin()[k] - reference.weight) for k in records]
-    found = [excess(run.setting.data, run.weight(k), reference) for k in records]
-    slope = log_log_slope(np.array(error)[::-1], np.array(found)[::-1], (min(error), max(error)))
-    return close(slope, 1.0 if planted else 2.0, 0.15, "exponent of the excess in the error of the direction, data 1")
+    """On three data sets of rank two the excess falls like the square of the error of the direction. Planted: like the error."""
+    wanted = 1.0 if planted else 2.0
+    return all_of(*(close(error_exponent(seed), wanted, 0.1, f"exponent, data {seed}") for seed in (1, 3, 4)))
+
+
+def excess_by_error_everywhere(planted: bool) -> Verdict:
+    """The same on the other two of the first eight, where a part off the optimal face still counts linearly. Planted: exponent 1."""
+    wanted = 1.0 if planted else 2.0
+    return all_of(*(close(error_exponent(seed), wanted, 0.1, f"exponent, data {seed}") for seed in (2, 7)))
 
 
 def direct_is_global(planted: bool) -> Verdict:
@@ -198,8 +204,8 @@ CLAIMS = tuple(
         ),
         (
             "excess-by-error",
-            "On data of rank two the nuclear excess is quadratic in the error of the direction.",
-            "derived for penchant",
+            "On data of rank two the nuclear excess can fall like the square of the error of the direction.",
+            _OBSERVED,
             excess_by_error,
         ),
         (
@@ -221,4 +227,15 @@ CLAIMS = tuple(
             gradient_readout,
         ),
     )
+)
+CLAIMS = (
+    *CLAIMS,
+    Claim(
+        "key-query/excess-by-error-everywhere",
+        PAPER,
+        "On all data of rank two the nuclear excess falls like the square of the error of the direction, by margin 1e6.",
+        _OBSERVED,
+        excess_by_error_everywhere,
+        Outcome.refuted,
+    ),
 )
