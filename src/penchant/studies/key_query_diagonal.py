@@ -24,10 +24,10 @@ from ..theorems.key_query_scan_claims import gap_constant
 from ..training.trajectory import Trajectory
 from ..verdict import all_of, at_least, at_most
 from .base import Figure, Finding, Line, Result, Shown, Study, Table
+from .key_query_drift import TIGHT, drift_parts
 from .key_query_figures import DEFINED, PAPER, Progress, certificate_figure, flow_to, late
 
 _SCALES = (10.0, 1.0, 0.1, 0.01)
-_TIGHT = 1e-3  # a margin this near the smallest one, relatively, counts as tight
 
 
 class Residuals(eqx.Module):
@@ -56,7 +56,7 @@ def residuals(run: Trajectory, record: int, reference: Solution) -> Residuals:
         float(np.linalg.norm(wanted - pull)),
         float((multipliers * slack).max()),
         float(np.linalg.norm(weight[~on])),
-        int((slack < _TIGHT).sum()),
+        int((slack < TIGHT).sum()),
     )
 
 
@@ -75,6 +75,7 @@ def run_diagonal(seed: int, full: bool, progress: Progress) -> Result:
     scan = _scan(range(12) if full else (5 + seed,), progress)
     worst = max(one.excess for one in scan)
     constants = [one.constant for one in scan]
+    drifting, drift = drift_parts(10 + seed, progress)
     findings = (
         Finding(prediction.theorem.statement, judge(prediction, run), prediction.theorem.citation),
         Finding(
@@ -90,13 +91,14 @@ def run_diagonal(seed: int, full: bool, progress: Progress) -> Result:
             ),
             "derived for penchant",
         ),
+        drifting,
     )
     figures = (
         _coordinates(run, reference),
         certificate_figure("diagonal", run, L1(), reference),
         _finite(run, 1.0),
     )
-    tables = (_decades_table(run, decades, reference), _scan_table(scan))
+    tables = (_decades_table(run, decades, reference), _scan_table(scan), *drift)
     return Result(findings, figures, tables, {"diagonal": certified(run, L1(), reference)}, DEFINED)
 
 
