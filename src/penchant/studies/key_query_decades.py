@@ -36,9 +36,13 @@ def decade_rows(data: str, scale: float, run: Trajectory, reference: Solution) -
     for margin in DECADES:
         k = int(np.argmin(np.abs(run.smallest_margin() / margin - 1)))
         frobenius = Euclidean().value(run.weight(k)) / run.smallest_margin()[k] / least - 1
-        missed = [float(1 - bound[k] / value) for bound in (bounds.accumulated, bounds.instant)]
+        gathered, instant = (float(1 - bound[k] / value) for bound in (bounds.accumulated, bounds.instant))
         inverse = float(value / (bounds.upper[k] - bounds.accumulated[k]))
-        rows.append(Decade(data, scale, margin, float(bounds.upper[k] / value - 1), float(frobenius), *missed, inverse))
+        rows.append(
+            Decade(
+                data, scale, margin, float(bounds.upper[k] / value - 1), float(frobenius), gathered, instant, inverse
+            )
+        )
     return rows
 
 

@@ -69,9 +69,9 @@ def run_steps(seed: int, full: bool, progress: Progress) -> Result:
         for rule, (optimiser, steps, signed) in _RULES.items():
             progress(f"data {number}, {rule}")
             run = train(setting, optimiser, start, steps=steps)
-            found = [_excess(run, -1, *program) for program in programs]
+            nuclear, frobenius, signs = (_excess(run, -1, *program) for program in programs)
             gap = _gap(run, SignProduct() if signed else Nuclear())
-            ended.append(Ended(number, rule, float(run.smallest_margin()[-1]), *found, gap))
+            ended.append(Ended(number, rule, float(run.smallest_margin()[-1]), nuclear, frobenius, signs, gap))
             if number == seed:
                 lines += _lines(rule, run, programs)
     findings = (
