@@ -42,3 +42,31 @@ def test_permuted_samples_and_tokens_permute_the_multipliers_only(rng):
     assert np.allclose(first.slope.key, second.slope.key, rtol=1e-12, atol=1e-14)
     assert np.allclose(np.sort(first.weights), np.sort(second.weights), rtol=1e-12)
     assert first.log_excess == pytest.approx(float(second.log_excess), rel=1e-13)
+
+
+def test_transposed_pairs_swap_keys_and_queries(rng):
+    tokens, queries = rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 5))
+    scores = np.array([[1.0, 0.0]] * 3)
+    data = pt.TokenSelection(tokens, queries=queries, scores=scores)
+    turned = np.stack(
+        [queries, np.zeros((3, 5))], axis=1
+    )  # one pair a sample: the query is the token that wins against 0
+    swapped = pt.TokenSelection(turned, queries=tokens[:, 0] - tokens[:, 1], scores=scores)
+    key, query = jnp.asarray(rng.standard_normal((4, 3))), jnp.asarray(rng.standard_normal((5, 3)))
+    first = read(pt.Setting(data, pt.KeyQuery(3), pt.Exponential()), Factors(key, query))
+    second = read(pt.Setting(swapped, pt.KeyQuery(3), pt.Exponential()), Factors(query, key))
+    assert np.allclose(first.margins, second.margins, rtol=1e-13)
+    assert np.allclose(first.slope.key, second.slope.query, rtol=1e-12, atol=1e-15)
+    assert np.allclose(first.slope.query, second.slope.key, rtol=1e-12, atol=1e-15)
+
+
+def test_diagonal_factors_do_not_stay_diagonal_but_their_diagonals_move_as_one_thinks(rng):
+    first, second = rng.standard_normal((2, 5))
+    both = Factors(jnp.asarray(np.diag(first)), jnp.asarray(np.diag(second)))
+    whole = read(pt.Setting(DATA, pt.KeyQuery(5), pt.Exponential()), both)
+    pair = Pair(jnp.asarray(first), jnp.asarray(second))
+    part = read(pt.Setting(pt.DiagonalTokens(DATA), pt.Hadamard(), pt.Exponential()), pair)
+    assert np.allclose(np.diag(whole.slope.key), part.slope.first, rtol=1e-12)
+    assert np.allclose(np.diag(whole.slope.query), part.slope.second, rtol=1e-12)
+    off = np.asarray(whole.slope.key) - np.diag(np.diag(whole.slope.key))
+    assert np.linalg.norm(off) > 0.1 * np.linalg.norm(whole.slope.key)

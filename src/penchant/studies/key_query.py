@@ -1,15 +1,14 @@
 """Separately trained keys and queries: which norm is minimised, seen in the singular values over astronomical times."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from ..diagnostics.rates import log_log_slope
 from ..errors import InfeasibleDiagonal
-from ..flow.flow import GradientFlow, Levels
+from ..flow.flow import GradientFlow
 from ..references.base import Solution
-from ..references.bracket import Euclidean, Norm
+from ..references.bracket import Euclidean
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
@@ -25,89 +24,28 @@ from ..theorems.catalogue import judge, predict
 from ..theorems.certificates import certificates, certified
 from ..theorems.key_query import SHEEN
 from ..theorems.uniqueness import certified_rank, uniqueness
-from ..training.events import MarginAbove
-from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import ROUNDING, all_of, at_least, at_most
-from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
+from .base import Figure, Finding, Line, Result, Shown, Study, Table
+from .key_query_figures import (
+    DEFINED,
+    PAPER,
+    Programs,
+    Progress,
+    certificate_figure,
+    clock_figure,
+    distance_figure,
+    excesses,
+    flow_to,
+    inverse_gap_figure,
+    late,
+    paths_figure,
+    shown,
+)
+from .key_query_race import race_parts
 from .key_query_target import target_parts
 
-PAPER = "kq_attention"
 ENTRIES = "l1 of the entries"
-_STEPS = 10_000
-Progress = Callable[[str], None]
-Programs = dict[str, tuple[Solution, Norm]]
-DEFINED = {
-    **DEFINITIONS,
-    "nuclear norm": "sum of the singular values of W",
-    "excess": "norm at margin 1 (norm / margin) over its minimum, minus 1; 0 at the solution of that norm's program",
-    "accumulated, window, instant": "lower bounds from the multipliers gathered since the start, since margin^0.8, and at this moment",
-}
-
-
-def _levels(top: float) -> Levels:
-    return Levels("margin", np.geomspace(1.0, top, int(4 * np.log10(top)) + 1)[:-1])
-
-
-def flow_to(setting: Setting, start: Any, top: float) -> Trajectory:
-    return train(setting, GradientFlow(), start, until=MarginAbove(top), steps=_STEPS, recorder=_levels(top))
-
-
-def late(run: Trajectory) -> list[int]:
-    """Records with a positive margin and a time."""
-    return [int(k) for k in np.flatnonzero((run.smallest_margin() > 0) & np.isfinite(run.log_time))]
-
-
-def singular_values(run: Trajectory) -> np.ndarray:
-    """Singular values of W / margin at the records with a positive margin."""
-    margin = run.smallest_margin()
-    return np.array([np.linalg.svd(run.weight(k) / margin[k], compute_uv=False) for k in late(run)])
-
-
-def _shown(values: np.ndarray) -> np.ndarray:
-    """Values on a logarithmic axis, rounding included."""
-    return np.maximum(values, 1e-16)
-
-
-def excesses(run: Trajectory, value: float, norm: Norm) -> np.ndarray:
-    margin = run.smallest_margin()
-    return np.array([norm.value(run.weight(k)) / margin[k] / value - 1 for k in late(run)])
-
-
-def certificate_figure(name: str, run: Trajectory, norm: Norm, reference: Solution) -> Figure:
-    found, records = certificates(run, norm), late(run)
-    margin = found.margin[records]
-    lower = lambda kind: np.maximum(1 - getattr(found, kind)[records] / reference.value, 1e-16)
-    lines = tuple(Line(f"1 - {kind} / optimum", margin, lower(kind)) for kind in ("accumulated", "window", "instant"))
-    return Figure(
-        f"certificates-{name}",
-        "Each run certifies itself",
-        "margin",
-        "relative distance from the optimum",
-        (
-            Line("norm / margin / optimum - 1", margin, np.maximum(found.upper[records] / reference.value - 1, 1e-16)),
-            *lines,
-        ),
-        "Upper and lower bounds on the best norm from the run's own weights and multipliers; the optimum is used for the plot only.",
-        "log",
-        "log",
-    )
-
-
-def paths_figure(name: str, run: Trajectory, title: str) -> Figure:
-    values, time = singular_values(run), run.log_time[late(run)]
-    shown = range(min(values.shape[1], 6))
-    lines = tuple(Line(f"singular value {k + 1}", time, np.maximum(values[:, k], 1e-16)) for k in shown)
-    return Figure(
-        f"singular-values-{name}",
-        title,
-        "log t",
-        "singular values of W / margin",
-        lines,
-        "Log t is the natural logarithm of physical time.",
-        "log",
-        "log",
-    )
 
 
 def run_contrast(seed: int, full: bool, progress: Progress) -> Result:
@@ -127,6 +65,7 @@ def run_contrast(seed: int, full: bool, progress: Progress) -> Result:
     prediction, matrix = predict(product, GradientFlow()), predict(direct, GradientFlow())
     bounds, optimum = certificates(runs["K Q"], Nuclear()), programs["nuclear"][0]
     finding, target = target_parts(range(12) if full else (seed,), progress)
+    raced, table = race_parts(seed, full, progress)
     findings = (
         Finding(prediction.theorem.statement, judge(prediction, runs["K Q"]), prediction.theorem.citation),
         Finding(matrix.theorem.statement, judge(matrix, runs["W"]), matrix.theorem.citation),
@@ -140,6 +79,7 @@ def run_contrast(seed: int, full: bool, progress: Progress) -> Result:
         ),
         _rival_finding(runs, programs),
         finding,
+        raced,
     )
     named = {"K Q": runs["K Q"], "W": runs["W"]}
     figures = (
@@ -149,10 +89,18 @@ def run_contrast(seed: int, full: bool, progress: Progress) -> Result:
         _norms_figure(named, programs),
         certificate_figure("key-query", runs["K Q"], Nuclear(), programs["nuclear"][0]),
         _loss_figure(named),
+        inverse_gap_figure(runs["K Q"], Nuclear(), programs["nuclear"][0]),
+        clock_figure(named, _late_rates(programs)),
+        distance_figure(named, programs),
     )
     kept = {"key-query": certified(runs["K Q"], Nuclear(), programs["nuclear"][0])}
     kept["direct"] = certified(runs["W"], Euclidean(), programs["Frobenius"][0])
-    return Result(findings, figures, (_excess_table(data, named, programs), target), kept, DEFINED)
+    return Result(findings, figures, (_excess_table(data, named, programs), target, table), kept, DEFINED)
+
+
+def _late_rates(programs: Programs) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
+    nuclear, frobenius = programs["nuclear"][0].value, programs["Frobenius"][0].value
+    return {"K Q": lambda margin: 2 * margin / nuclear, "W": lambda margin: np.full(len(margin), 1 / frobenius**2)}
 
 
 def _rival_finding(runs: dict[str, Trajectory], programs: Programs) -> Finding:
@@ -177,7 +125,7 @@ def _excess_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
         Line(
             f"{label} excess, flow on {name}",
             run.smallest_margin()[late(run)],
-            _shown(excesses(run, found.value, norm)),
+            shown(excesses(run, found.value, norm)),
         )
         for label, (found, norm) in programs.items()
         for name, run in runs.items()

@@ -22,7 +22,8 @@ from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import at_least, at_most
 from .base import Figure, Finding, Line, Result, Shown, Study, Table
-from .key_query import DEFINED, PAPER, Progress, excesses, flow_to, late
+from .key_query_decades import decade_rows, decades_table, falling
+from .key_query_figures import DEFINED, PAPER, Progress, excesses, flow_to, late
 
 _SMALL, _LARGE = (1.0, 0.1, 0.01), (2.0, 4.0, 8.0)
 
@@ -32,7 +33,7 @@ def _excess_line(label: str, run: Trajectory, value: float) -> Line:
 
 
 def run_scales(seed: int, full: bool, progress: Progress) -> Result:
-    lines, rows, kept = [], [], {}
+    lines, rows, kept, decades = [], [], {}, []
     for number in range(8) if full else range(seed, seed + 4):
         data = equal_score_tokens(3, 4, 5, number)
         setting, reference = Setting(data, KeyQuery(), Exponential()), nuclear_margin(data)
@@ -42,6 +43,7 @@ def run_scales(seed: int, full: bool, progress: Progress) -> Result:
             run = flow_to(setting, setting.start(100 + number, scale / np.sqrt(5)), 1e6)
             lines.append(_excess_line(f"data {number}, start {scale:g}", run, reference.value))
             found.append(excess(data, run.weight(), reference))
+            decades += decade_rows(f"{number}", scale, run, reference)
             kept[f"data-{number}-start-{scale:g}"] = run
         far = excess(data, max_margin(data).weight, reference)
         rows.append(
@@ -59,6 +61,7 @@ def run_scales(seed: int, full: bool, progress: Progress) -> Result:
             at_most(worst, 1e-2, "largest nuclear excess at margin 1e6"),
             "conjecture",
         ),
+        Finding("In every run the nuclear excess falls over margins 1e2, 1e4 and 1e6.", falling(decades), "conjecture"),
     )
     caption = "A smaller start is not always better at a given margin."
     title = "Nuclear excess for three scales of the start"
@@ -74,7 +77,7 @@ def run_scales(seed: int, full: bool, progress: Progress) -> Result:
     )
     note = "Three samples of four tokens in five dimensions; K and Q start with normal entries of deviation scale / sqrt(5)."
     table = Table("scales", "Nuclear excess at margin 1e6", columns, tuple(rows), note)
-    return Result(findings, figures, (table,), kept if full else {}, DEFINED)
+    return Result(findings, figures, (table, decades_table(decades)), kept if full else {}, DEFINED)
 
 
 def _kernel_figure(progress: Progress) -> Figure:

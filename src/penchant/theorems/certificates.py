@@ -56,10 +56,14 @@ def certificates(run: Trajectory, norm: Norm) -> Certificates:
 def brackets(run: Trajectory, norm: Norm, record: int = -1) -> dict[str, Bracket]:
     """The brackets of one record, by the multipliers that prove their lower bounds: `accumulated`, `window`, `instant`."""
     record = range(len(run))[record]
-    window = run.dual[record] - run.dual[_window_start(run.smallest_margin(), record)]
-    duals = (run.dual[record], window, run.weights[record])
     data, weight = run.setting.data, run.weight(record)
-    return {kind: bracket(data, weight, dual, norm) for kind, dual in zip(KINDS, duals, strict=True)}
+    return {kind: bracket(data, weight, dual, norm) for kind, dual in zip(KINDS, dual_points(run, record), strict=True)}
+
+
+def dual_points(run: Trajectory, record: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Multipliers gathered since the start, in the window and at the moment of a record."""
+    window = run.dual[record] - run.dual[_window_start(run.smallest_margin(), record)]
+    return run.dual[record], window, run.weights[record]
 
 
 def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) -> Trajectory:

@@ -9,11 +9,12 @@ from ..errors import InfeasibleError
 from ..flow.flow import GradientFlow
 from ..reading import read_once
 from ..references.base import Solution
-from ..references.bracket import Euclidean, Norm, adjoint, margins
+from ..references.bracket import Euclidean, Norm, margins
 from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import Nuclear, nuclear_margin
-from ..references.polyhedral_margin import L1
+from ..references.polyhedral_margin import L1, Linf
+from ..references.sign_product_margin import SignProduct
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery, Pair, PlusMinus
@@ -27,10 +28,11 @@ from . import key_query_hypotheses as assumptions
 from .base import COINCIDENT, Hypothesis, Prediction, Rival, Theorem, rivals
 from .linear_models import covered
 from .selections import detect_limit
-from .uniqueness import certified_rank, uniqueness
+from .uniqueness import certified_rank, dual_spectrum, uniqueness
 
 SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
 _SEPARABLE = 1e-6  # rivals whose norm exceeds the optimum by less than this cannot be told from it
+_NORMS = {norm.name: norm for norm in (Nuclear(), L1(), Linf(), SignProduct())}
 _CLOSE = 1e-2  # a run this near the optimum counts as there, if the rivals are ten times farther
 
 
@@ -48,7 +50,8 @@ class _ValueTheorem(Theorem):
         asked = self.at_start(run.setting, None, run.at(0))
         failed = [found.name for found in asked if not found.holds and found.name not in known]
         start = f"the start of this run fails {', '.join(failed)}" if failed else ""
-        detail = "; ".join(part for part in (verdict.detail, prediction.remarks, start, *self.of_run(run)) if part)
+        parts = (verdict.detail, prediction.remarks, start, *self.of_run(run), assumptions.moved(run))
+        detail = "; ".join(part for part in parts if part)
         return Verdict(verdict.outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
 
     def of_run(self, run: Trajectory) -> tuple[str, ...]:
@@ -58,7 +61,7 @@ class _ValueTheorem(Theorem):
 
 def norm_of(reference: Solution) -> Norm:
     """The norm a reference minimises."""
-    return {"nuclear": Nuclear(), "l1": L1()}.get(reference.norm, Euclidean())
+    return _NORMS.get(reference.norm, Euclidean())
 
 
 def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
@@ -119,22 +122,6 @@ def _apart(prediction: Prediction) -> list[Rival]:
 
 def _named(prediction: Prediction, name: str) -> np.ndarray:
     return next(rival.weight for rival in prediction.rivals if rival.name == name)
-
-
-def dual_spectrum(data: TokenSelection, weight: np.ndarray, multipliers: np.ndarray) -> np.ndarray | None:
-    """Singular values of Lambda = (|W|_* / margin) sum_k w_k Z_k / sum_k w_k, or None before the margin is positive.
-
-    At a limit of (K, Q) of any width one of them is 1; the limit minimises the nuclear norm if and only if none is larger.
-    """
-    active = data.constrained()
-    margin, shares = (
-        np.asarray(margins(data, weight))[active].min(),
-        np.where(active, np.maximum(multipliers, 0.0), 0.0),
-    )
-    if margin <= 0 or not shares.any():
-        return None
-    pull = np.asarray(adjoint(data, shares / shares.sum()))
-    return Nuclear().value(weight) / margin * np.linalg.svd(pull, compute_uv=False)
 
 
 def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:

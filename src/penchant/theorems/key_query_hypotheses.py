@@ -14,6 +14,7 @@ from ..settings.base import Setting
 from ..settings.factored import Factors, Pair
 from ..settings.losses import AbstractLoss, Exponential
 from ..settings.tokens import TokenSelection
+from ..training.trajectory import Trajectory
 from .base import Hypothesis
 
 _ZERO = 1e-9  # relative size below which an equality counts as exact
@@ -252,3 +253,15 @@ def wide_enough(width: int, shape: tuple[int, ...], rank: int) -> Hypothesis:
 def limit_exists() -> Hypothesis:
     """The theorem assumes that W / margin converges; no finite run can check it."""
     return Hypothesis("limit_exists", None, float("nan"), "", "assumed by the theorem, not checkable")
+
+
+def moved(run: Trajectory) -> str:
+    """How far W / margin has moved since the margin was e times smaller: the theorems assume that it converges."""
+    margin = run.smallest_margin()
+    before = np.flatnonzero((margin > 0) & (margin <= margin[-1] / np.e))
+    if margin[-1] <= 0 or not len(before):
+        return ""
+    record = int(before[-1])
+    now, then = run.weight() / margin[-1], run.weight(record) / margin[record]
+    apart = np.linalg.norm(now - then) / np.linalg.norm(now)
+    return f"W / margin has moved by {apart:.2g} of its length since margin {margin[record]:.3g}"

@@ -12,7 +12,6 @@ from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.losses import Exponential
-from ..settings.tokens import TokenSelection
 from ..training.events import LogTimeAbove, MarginAbove
 from ..training.train import train
 from ..training.trajectory import Trajectory
@@ -20,7 +19,7 @@ from ..verdict import Verdict, all_of, at_least, at_most, close
 from . import key_query_hypotheses as assumptions
 from .base import Claim
 from .key_query import SHEEN, excess
-from .key_query_runs import VARIANTS, aligned_run, flow_to, large_run, matrix_run, nuclear, scaled_run
+from .key_query_runs import VARIANTS, aligned_run, flow_to, large_run, matrix_run, nuclear, scaled_run, spread_scores
 from .uniqueness import certified_rank, uniqueness
 
 PAPER = "kq_attention"
@@ -70,12 +69,12 @@ def without_assumption3(planted: bool) -> Verdict:
 
 def without_equal_scores(planted: bool) -> Verdict:
     """Unequal non-optimal scores leave the limits unchanged. Planted: other tokens, other optima."""
-    data = DiagonalTokens(_spread(equal_score_tokens(4, 4, 12, 5)))
+    data = DiagonalTokens(spread_scores(equal_score_tokens(4, 4, 12, 5)))
     start = Hadamard().one_sided(data, 1.0, np.random.default_rng(0))
     run = flow_to(Setting(data, Hadamard(), Exponential()), start, levels=())
     reference = diagonal_margin(DiagonalTokens(equal_score_tokens(4, 4, 12, 6)) if planted else data)
     measured = float(np.abs(run.weight()).sum() / run.smallest_margin()[-1])
-    setting = Setting(_spread(equal_score_tokens(3, 4, 5, 1)), KeyQuery(5), Exponential())
+    setting = Setting(spread_scores(equal_score_tokens(3, 4, 5, 1)), KeyQuery(5), Exponential())
     product = flow_to(setting, setting.start(101, 0.1 / np.sqrt(5)), levels=())
     return all_of(
         close(measured, reference.value, 1e-3, "l1 norm at margin 1 against its minimum, other scores spread over 2"),
@@ -86,13 +85,6 @@ def without_equal_scores(planted: bool) -> Verdict:
             "nuclear norm at margin 1 against its minimum, other scores spread over 2",
         ),
     )
-
-
-def _spread(data: TokenSelection) -> TokenSelection:
-    """The same tokens with the scores of the non-optimal ones lowered by random amounts of up to 2."""
-    lower = np.random.default_rng(0).uniform(-2.0, 0.0, data.scores.shape)
-    scores = np.where(np.asarray(data.scores) > 1, data.scores, data.scores + lower)
-    return TokenSelection(data.tokens, queries=data.queries, scores=scores)
 
 
 def large_start(planted: bool) -> Verdict:

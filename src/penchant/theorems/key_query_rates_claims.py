@@ -4,13 +4,14 @@ import numpy as np
 
 from ..diagnostics.direction import misalignment
 from ..diagnostics.rates import log_log_slope
-from ..references.bracket import Euclidean, adjoint, margins
+from ..references.bracket import Euclidean, adjoint, bracket, margins
 from ..references.euclidean_margin import max_margin
 from ..references.finite_margin import finite_margin, potential
 from ..references.nuclear_margin import Nuclear
 from ..references.polyhedral_margin import L1
 from ..verdict import Verdict, all_of, at_least, at_most, close
 from .base import Claim
+from .certificate_mix import mixture
 from .certificates import certificates
 from .key_query_runs import diagonal_run, direct_run, drifting_run, far_run, matrix_run, nuclear
 from .uniqueness import certified_rank
@@ -53,6 +54,20 @@ def accumulated_rate(planted: bool) -> Verdict:
         checks.append(
             at_most(residual, 2e-2, f"data {seed}: largest relative residual of the line", f"slope {line[0]:.4g}")
         )
+    return all_of(*checks)
+
+
+def mixed_certificate(planted: bool) -> Verdict:
+    """A mixture of all dual points of a run halves the error of its best single one. Planted: of the gathered ones only."""
+    checks = []
+    for number in (5, 6):
+        run, reference = diagonal_run(number)
+        data, single = run.setting.data, certificates(run, L1()).best_lower[-1]
+        offered = run.dual[-1] if planted else mixture(run, L1())
+        found = bracket(data, run.weight(), offered, L1()).lower
+        checks.append(at_most(found / reference.value, 1 + 1e-9, f"mixed bound over the optimum, data {number}"))
+        what = f"1 - mixed bound / optimum over that of the best single bound, margin 1e6, data {number}"
+        checks.append(at_most(float((1 - found / reference.value) / (1 - single / reference.value)), 0.5, what))
     return all_of(*checks)
 
 
@@ -170,6 +185,12 @@ CLAIMS = tuple(
             "The gap certified by accumulated multipliers closes like 1/log margin.",
             _OURS,
             accumulated_rate,
+        ),
+        (
+            "mixed-certificate",
+            "Mixing the dual points of a diagonal run proves at least twice as much as the best of them.",
+            _OURS,
+            mixed_certificate,
         ),
         (
             "rank-one-rate",

@@ -16,6 +16,7 @@ from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
 from ..settings.losses import Exponential
 from ..settings.parametrisations import Direct
+from ..settings.tokens import TokenSelection
 from ..training.events import LogTimeAbove, MarginAbove, Stalled
 from ..training.train import train
 from ..training.trajectory import Trajectory
@@ -23,6 +24,7 @@ from ..training.trajectory import Trajectory
 STEPS = 5000
 TOP = 1e6
 LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on a level costs a dozen steps
+UNEVEN = np.geomspace(0.3, 3.0, 12)
 W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
 
 
@@ -94,6 +96,13 @@ def precise_diagonal_run(rotated: bool = False) -> Trajectory:
 
 
 @cache
+def uneven_run() -> Trajectory:
+    """The same from a start whose scales differ by coordinate, to margin 1e3."""
+    (setting, _), rng = _diagonal(5, 1.0, False), np.random.default_rng(0)
+    return flow_to(setting, Hadamard().one_sided(setting.data, UNEVEN, rng), 1e3, (1e2,), PRECISE)
+
+
+@cache
 def precise_matrix_run() -> Trajectory:
     """`matrix_run` to the tolerance of an identity."""
     run, _ = matrix_run()
@@ -132,9 +141,9 @@ def aligned_run(shift: float = 0.0, variant: str = "aligned") -> tuple[Trajector
 
 
 @cache
-def scaled_run(scale: float) -> Trajectory:
+def scaled_run(scale: float, seed: int = 1) -> Trajectory:
     """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
-    setting = Setting(equal_score_tokens(3, 4, 5, 1), KeyQuery(5), Exponential())
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
     start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
     return flow_to(setting, start, 100 * scale**2, (scale**2, 10 * scale**2))
 
@@ -145,3 +154,10 @@ def large_run(seed: int, draw: int, scale: float, log_time: float = 1e7) -> Traj
     setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
     start, events = setting.start(draw, scale / np.sqrt(5)), (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
     return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
+
+
+def spread_scores(data: TokenSelection, most: float = 2.0) -> TokenSelection:
+    """The same tokens with the scores of the non-optimal ones lowered by random amounts of up to `most`."""
+    lower = np.random.default_rng(0).uniform(-most, 0.0, data.scores.shape)
+    scores = np.where(np.asarray(data.scores) > 1, data.scores, data.scores + lower)
+    return TokenSelection(data.tokens, queries=data.queries, scores=scores)

@@ -9,6 +9,8 @@ from ..errors import ArgumentError
 from ..references.base import Interpolant, Solution
 from ..references.bracket import adjoint, margins
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
+from ..references.nuclear_margin import Nuclear
+from ..settings.tokens import TokenSelection
 
 _LOST = 1e-5  # a singular value this far below the largest one is lost to the solver's tolerance
 _TOUCHING = 1e-7  # an l1 multiplier this near its bound leaves the coordinate free
@@ -95,3 +97,19 @@ def _decide(columns: np.ndarray, slack: float, interior: bool) -> Uniqueness:
     smallest = float(sizes[-1]) if len(sizes) == columns.shape[1] else 0.0
     determined = smallest > _LOST * sizes[0]
     return Uniqueness(True if determined else False if interior else None, smallest, slack)
+
+
+def dual_spectrum(data: TokenSelection, weight: np.ndarray, multipliers: np.ndarray) -> np.ndarray | None:
+    """Singular values of Lambda = (|W|_* / margin) sum_k w_k Z_k / sum_k w_k, or None before the margin is positive.
+
+    At a limit of (K, Q) of any width one of them is 1; the limit minimises the nuclear norm if and only if none is larger.
+    """
+    active = data.constrained()
+    margin, shares = (
+        np.asarray(margins(data, weight))[active].min(),
+        np.where(active, np.maximum(multipliers, 0.0), 0.0),
+    )
+    if margin <= 0 or not shares.any():
+        return None
+    pull = np.asarray(adjoint(data, shares / shares.sum()))
+    return Nuclear().value(weight) / margin * np.linalg.svd(pull, compute_uv=False)

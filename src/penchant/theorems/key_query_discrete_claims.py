@@ -1,0 +1,151 @@
+"""Training K and Q in steps: gradient descent keeps the nuclear norm, steps of equal size in every entry have a norm of their own."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..optimisers.base import gradient_descent, normalised_descent, sign_descent
+from ..optimisers.memory import Adam
+from ..references.base import Solution
+from ..references.bracket import adjoint
+from ..references.polyhedral_margin import Linf, polyhedral_margin
+from ..references.sign_product_margin import SignProduct, sign_product_margin
+from ..settings.attention_generators import equal_score_tokens
+from ..settings.base import Setting
+from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import Hadamard, KeyQuery
+from ..settings.losses import Exponential
+from ..training.events import MarginAbove
+from ..training.train import train
+from ..training.trajectory import Trajectory
+from ..verdict import Verdict, all_of, at_least, at_most, close
+from .base import Claim
+from .key_query import excess
+from .key_query_runs import flow_to, nuclear
+
+PAPER = "kq_attention"
+SEEDS = range(4)
+SHORT = 0.9  # the b2 of an Adam whose memory of ten steps is short against the fall of the loss
+
+
+@cache
+def signs(seed: int) -> Solution:
+    """The reference in the norm of sign products, of the data of `matrix_run`."""
+    return sign_product_margin(equal_score_tokens(3, 4, 5, seed))
+
+
+@cache
+def stepped(kind: str, seed: int, width: int = 5) -> Trajectory:
+    """K and Q trained in steps on the data and from the start of `matrix_run`; `kind` is one of `RULES`."""
+    optimiser, steps = RULES[kind]
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(width), Exponential())
+    return train(setting, optimiser, setting.start(100 + seed, 0.1 / np.sqrt(width)), steps=steps)
+
+
+RULES: dict[str, tuple[Any, int]] = {
+    "normalised descent": (normalised_descent(0.02), 20_000),
+    "sign descent": (sign_descent(0.002), 40_000),  # both end before, where the slope of an entry underflows
+    f"Adam, b2 = {SHORT}": (Adam(0.002, 0.0, 0.0, SHORT), 40_000),
+    "Adam, b2 = 0.99": (Adam(0.002, 0.0, 0.0, 0.99), 40_000),
+}
+
+
+def factor_excess(run: Trajectory, reference: Solution) -> float:
+    """width max|K| max|Q| / margin over the least norm of sign products, minus 1; no W = K Q' has a larger norm than that."""
+    params, margin = run.at(), float(run.smallest_margin()[-1])
+    size = float(np.abs(np.asarray(params.key)).max() * np.abs(np.asarray(params.query)).max())
+    return np.shape(params.key)[1] * size / margin / reference.value - 1
+
+
+def sign_bound(run: Trajectory) -> float:
+    """The largest lower bound on the norm of sign products that the multipliers of any record prove."""
+    pulls = [
+        (point.sum(), adjoint(run.setting.data, point)) for point in np.maximum([*run.dual[1:], *run.weights], 0.0)
+    ]
+    return max(float(mass) / SignProduct().dual(np.asarray(pull)) for mass, pull in pulls)
+
+
+def descent_follows_flow(planted: bool) -> Verdict:
+    """At margin 6 gradient descent stands where the flow does. Planted: where the flow is at margin 12."""
+    checks = []
+    for seed in (1, 3):
+        setting, reference = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential()), nuclear(seed)
+        start = setting.start(100 + seed, 0.1 / np.sqrt(5))
+        run = train(setting, gradient_descent(0.05), start, until=MarginAbove(6.0), steps=100_000)
+        flow = flow_to(setting, start, 12.0, (6.0,))
+        found = [excess(setting.data, one.weight(k), reference) for one, k in ((run, -1), (flow, 2 if planted else 1))]
+        checks.append(
+            close(found[0], found[1], 2e-2, f"nuclear excess of descent and of flow at margin 6, data {seed}")
+        )
+    return all_of(*checks)
+
+
+def normalised_nuclear(planted: bool) -> Verdict:
+    """Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
+    checks = []
+    for seed in SEEDS:
+        run, reference = stepped("normalised descent", seed), (signs if planted else nuclear)(seed)
+        measured = excess(run.setting.data, run.weight(), reference)
+        checks.append(at_most(measured, 1e-2, f"{reference.norm} excess, data {seed}"))
+    return all_of(*checks)
+
+
+def _in_signs(kind: str, planted: bool) -> Verdict:
+    checks = []
+    for seed in SEEDS:
+        run, reference = stepped(kind, seed), signs(seed)
+        far = excess(run.setting.data, run.weight(), nuclear(seed))
+        checks.append(at_most(far if planted else factor_excess(run, reference), 0.1, f"{kind}: excess, data {seed}"))
+        if not planted:
+            checks.append(at_least(far, 0.15, f"{kind}: nuclear excess, data {seed}"))
+            checks.append(at_most(sign_bound(run) / reference.value, 1 + 1e-9, "largest lower bound over the optimum"))
+    return all_of(*checks)
+
+
+def sign_norm(planted: bool) -> Verdict:
+    """Sign descent bounds the entries of K and Q as tightly as possible. Planted: it minimises the nuclear norm."""
+    return _in_signs("sign descent", planted)
+
+
+def adam_norm(planted: bool) -> Verdict:
+    """So does Adam with a short memory. Planted: with b2 = 0.99."""
+    if not planted:
+        return _in_signs(f"Adam, b2 = {SHORT}", False)
+    return at_most(factor_excess(stepped("Adam, b2 = 0.99", 0), signs(0)), 0.1, "Adam, b2 = 0.99: excess, data 0")
+
+
+def sign_diagonal(planted: bool) -> Verdict:
+    """Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
+    checks = []
+    for seed in (5, 6, 7):
+        data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
+        setting, reference = Setting(data, Hadamard(), Exponential()), polyhedral_margin(data, Linf())
+        start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+        optimiser, steps = RULES["normalised descent" if planted else "sign descent"]
+        run = train(setting, optimiser, start, steps=steps)
+        checks.append(at_most(excess(data, run.weight(), reference), 1e-2, f"linf excess, data {seed}"))
+    return all_of(*checks)
+
+
+_C = "conjecture, not in the paper"
+CLAIMS = tuple(
+    Claim(f"key-query/{name}", PAPER, statement, citation, check)
+    for name, statement, citation, check in (
+        (
+            "descent",
+            "Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.",
+            _C,
+            descent_follows_flow,
+        ),
+        ("normalised-descent", "Normalised descent on (K, Q) minimises the nuclear norm.", _C, normalised_nuclear),
+        (
+            "sign-descent",
+            "Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.",
+            _C,
+            sign_norm,
+        ),
+        ("adam", "Adam with a short memory on (K, Q) minimises the norm of sign products.", _C, adam_norm),
+        ("sign-descent-diagonal", "Sign descent on diagonal K and Q minimises the linf norm.", _C, sign_diagonal),
+    )
+)
