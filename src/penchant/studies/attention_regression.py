@@ -47,9 +47,9 @@ def _rules() -> dict[str, Any]:
         "euclidean + reg": PreconditionedDescent("euclidean", STEP),
         "SGD": PlainDescent(STEP),
         "SGD, step 0.3": PlainDescent(0.3),
-        "Adam, 0.03": LayerAdam(0.03),
+        "Adam, 0.03": LayerAdam(0.03, epsilon=1e-8),
         "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
-        "Shampoo, 3": LayerShampoo(3.0),
+        "Shampoo, 3": LayerShampoo(3.0, epsilon=1e-4),
     }
     if find_spec("optax") is not None:
         from ..bridge.optax import muon
