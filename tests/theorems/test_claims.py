@@ -20,6 +20,7 @@ SLOW = {
     "attention-regression-law-ends-at-half",
     "attention-regression-lemma-1",
     "attention-regression-lemma-4",
+    "attention-regression-lemma-4-samples",
     "attention-regression-minibatch-floor",
     "attention-regression-minibatch-full-keys",
     "attention-regression-monotone",
