@@ -144,6 +144,7 @@ _PLACES = {
     "theorems.attention_advice": ("advise",),
     "theorems.attention_regression": ("check_assumptions",),
     "theorems.attention_trajectory": ("trajectory_moments",),
+    "settings.gradient_noise": ("gradient_covariance",),
     "theorems.attention_perturbation": ("perturbation",),
     "theorems.selections": ("detect_limit", "locally_optimal_selections"),
     "theorems.attention_hypotheses": ("stability_number", "critical_length"),

@@ -8,7 +8,7 @@ from penchant.optimisers.preconditioned import OptimalStep
 from penchant.report.page import render
 from penchant.settings.attention_geometry import GEOMETRIES
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.studies import attention_landscape, attention_regression_rates
+from penchant.studies import attention_gradient_noise, attention_landscape, attention_regression_rates
 from penchant.studies.attention_regression_rates import GAUGE, SEED, SIZES, steps_needed
 from penchant.studies.base import save
 from penchant.theorems.attention_regression import asymptotic_factor
@@ -32,7 +32,9 @@ TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, g
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "study", [attention_regression_rates.STUDY, attention_landscape.STUDY], ids=lambda one: one.name
+    "study",
+    [attention_regression_rates.STUDY, attention_landscape.STUDY, attention_gradient_noise.STUDY],
+    ids=lambda one: one.name,
 )
 def test_every_finding_holds_and_becomes_a_page(study, tmp_path):
     result = study.run(0, False, lambda text: None)

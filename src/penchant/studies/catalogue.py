@@ -2,6 +2,7 @@
 
 from . import (
     attention_context,
+    attention_gradient_noise,
     attention_landscape,
     attention_phases,
     attention_rates,
@@ -49,6 +50,7 @@ STUDIES: tuple[Study, ...] = (
     attention_landscape.STUDY,
     attention_scaling.STUDY,
     *attention_context.STUDIES,
+    attention_gradient_noise.STUDY,
     attention_time_scales.STUDY,
     *nonlinear_layers.STUDIES,
 )
