@@ -145,6 +145,8 @@ _PLACES = {
     "theorems.attention_regression": ("check_assumptions",),
     "theorems.attention_trajectory": ("trajectory_moments",),
     "settings.gradient_noise": ("gradient_covariance",),
+    "settings.attention_covariates": ("ThreePoint", "Uniform", "NormalMixture"),
+    "training.covariate_source": ("CovariatePopulation",),
     "theorems.attention_perturbation": ("perturbation",),
     "theorems.selections": ("detect_limit", "locally_optimal_selections"),
     "theorems.attention_hypotheses": ("stability_number", "critical_length"),

@@ -8,7 +8,12 @@ from penchant.optimisers.preconditioned import OptimalStep
 from penchant.report.page import render
 from penchant.settings.attention_geometry import GEOMETRIES
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.studies import attention_gradient_noise, attention_landscape, attention_regression_rates
+from penchant.studies import (
+    attention_covariates,
+    attention_gradient_noise,
+    attention_landscape,
+    attention_regression_rates,
+)
 from penchant.studies.attention_regression_rates import GAUGE, SEED, SIZES, steps_needed
 from penchant.studies.base import save
 from penchant.theorems.attention_regression import asymptotic_factor
@@ -33,7 +38,12 @@ TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, g
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "study",
-    [attention_regression_rates.STUDY, attention_landscape.STUDY, attention_gradient_noise.STUDY],
+    [
+        attention_regression_rates.STUDY,
+        attention_landscape.STUDY,
+        attention_gradient_noise.STUDY,
+        attention_covariates.STUDY,
+    ],
     ids=lambda one: one.name,
 )
 def test_every_finding_holds_and_becomes_a_page(study, tmp_path):

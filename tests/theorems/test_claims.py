@@ -13,6 +13,8 @@ SLOW = {
     "attention-regression-bias-minimum",
     "attention-regression-bias-own-weight",
     "attention-regression-bias-regulariser",
+    "attention-regression-covariates-kurtosis",
+    "attention-regression-covariates-preconditioner",
     "attention-regression-equivariance",
     "attention-regression-exact-rate",
     "attention-regression-gradient-covariance",

@@ -2,6 +2,7 @@
 
 from . import (
     attention_context,
+    attention_covariates,
     attention_gradient_noise,
     attention_landscape,
     attention_phases,
@@ -51,6 +52,7 @@ STUDIES: tuple[Study, ...] = (
     attention_scaling.STUDY,
     *attention_context.STUDIES,
     attention_gradient_noise.STUDY,
+    attention_covariates.STUDY,
     attention_time_scales.STUDY,
     *nonlinear_layers.STUDIES,
 )

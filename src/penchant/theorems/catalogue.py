@@ -8,6 +8,7 @@ from ..settings.attention_regression import AttentionRegression
 from ..settings.base import Setting, is_module
 from . import (
     attention_context_claims,
+    attention_covariate_claims,
     attention_noise_claims,
     attention_perturbation_claims,
     attention_regression,
@@ -89,6 +90,7 @@ _EVIDENCE = (
     attention_sample_claims,
     attention_perturbation_claims,
     attention_noise_claims,
+    attention_covariate_claims,
     deep_linear_descent,
     deep_linear_lemmas,
     deep_linear_exact,
