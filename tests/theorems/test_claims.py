@@ -27,6 +27,7 @@ SLOW = {
     "attention-regression-lemma-4",
     "attention-regression-lemma-4-samples",
     "attention-regression-minibatch-floor",
+    "attention-regression-minibatch-floor-gauges",
     "attention-regression-minibatch-full-keys",
     "attention-regression-monotone",
     "attention-regression-oracle-bound",

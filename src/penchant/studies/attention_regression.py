@@ -20,6 +20,7 @@ from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, Minibatch, Population
 from ..training.recorders import Every
 from ..verdict import Verdict, all_of, at_least, at_most
+from .attention_seeds import gauges_section, seeds_section
 from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
@@ -209,7 +210,10 @@ def attention_regression(seed: int, full: bool, progress: Callable[[str], None])
         f"{'' if full else 'Only with --full: the spectral start with keys of all samples.'}",
     )
     plain = {name.removeprefix("spectral start, "): run for name, run in spectral.items()}
-    return Result(_findings(found, plain, random), figures, (table,), {}, WORDS)
+    gauges, least = gauges_section(found, BATCH, STEP, STEPS, progress)
+    seeds, every = seeds_section(seed, BATCH, STEP, STEPS, progress)
+    findings = (*_findings(found, plain, random), every, least)
+    return Result(findings, figures, (table, seeds, gauges), {}, WORDS)
 
 
 STUDY = Study(

@@ -133,6 +133,17 @@ def minibatch_law(planted: bool) -> Verdict:
     return close(minibatch_floor(batch, "batch"), predicted, 0.2, "floor of in-batch training against b_2/B^2")
 
 
+def gauge_law(planted: bool) -> Verdict:
+    """Floors in other gauges over that of minus, against the ratio of their b_2; planted: a floor that does not know the gauge."""
+    constant = lambda gauge: oracle_shift(scaling_problem(1e-3), gauge, sample_balance=False).excess
+    checks = []
+    for gauge in ("identity", "plus"):
+        found = minibatch_floor(200, "batch", gauge) / minibatch_floor(200, "batch")
+        predicted = 1.0 if planted else constant(gauge) / constant("minus")
+        checks.append(close(found, predicted, 0.2, f"floor in the gauge {gauge} over minus"))
+    return all_of(*checks)
+
+
 def full_keys(planted: bool) -> Verdict:
     """Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
     bound = oracle_shift(scaling_problem(1e-3), "minus", sample_balance=False).excess / 50**2 / 4
@@ -214,6 +225,12 @@ CLAIMS = (
         "Minibatches of size B that attend within the batch settle at an excess b_2/B^2.",
         OURS,
         minibatch_law,
+    ),
+    attention_claim(
+        "minibatch-floor-gauges",
+        "That excess depends on the gauge of the start as b_2 does: it is least for minus and largest for plus.",
+        OURS,
+        gauge_law,
     ),
     attention_claim("minibatch-full-keys", "Keys from the whole sample remove that excess.", OURS, full_keys),
     attention_claim("equivariance", "Two-sided training from data is affine equivariant.", OURS, equivariance),
