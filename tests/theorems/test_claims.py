@@ -37,6 +37,8 @@ SLOW = {
     "attention-regression-scale-restores-law",
     "attention-regression-start-excess",
     "attention-regression-theorem-1.1",
+    "attention-regression-training-after-start",
+    "attention-regression-training-lowers",
     "deep-linear/aligned",
     "deep-linear/alignment-exponent",
     "deep-linear/balanced",
