@@ -1,6 +1,7 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_ablation,
     attention_context,
     attention_covariates,
     attention_gradient_noise,
@@ -53,6 +54,7 @@ STUDIES: tuple[Study, ...] = (
     *attention_context.STUDIES,
     attention_gradient_noise.STUDY,
     attention_covariates.STUDY,
+    attention_ablation.STUDY,
     attention_time_scales.STUDY,
     *nonlinear_layers.STUDIES,
 )
