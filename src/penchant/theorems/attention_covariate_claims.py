@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import quad
 
@@ -40,7 +41,7 @@ def tilted_means(planted: bool) -> Verdict:
         queries = np.array([[0.5, -1.0], [1.2, 0.8], [-2.0, 0.3]])
         weights = masses * np.exp(queries @ key.T @ nodes.T)
         means = weights @ nodes / weights.sum(axis=1, keepdims=True)
-        closed = queries @ key.T if planted else np.asarray(law.slope(queries @ key.T))
+        closed = queries @ key.T if planted else np.asarray(law.slope(jnp.asarray(queries @ key.T)))
         what = f"largest error of a mean, {type(law).__name__}, excess kurtosis {law.kurtosis:g}"
         checks.append(at_most(float(np.abs(means - closed).max()), 1e-12, what))
     return all_of(*checks)
@@ -63,7 +64,7 @@ def fitted_excess(law: AbstractCoordinate, steps: int = 200) -> float:
 def constants() -> tuple[float, float]:
     """What the square of the kurtosis is multiplied by, before and after fitting."""
     problem = scaling_problem()
-    return kurtosis_constants(balanced_point(problem), problem.outputs)
+    return kurtosis_constants(jnp.asarray(balanced_point(problem)), problem.outputs)
 
 
 @cache

@@ -21,7 +21,7 @@ from .attention_evidence import attention_claim
 
 COUNT = 200  # and twice as many, so that the term in 1/n drops out
 RECORDS = (0, 2)  # steps of a run from distance r_0: far from the minima, and on the way
-_DRAWS, _AXES = 3000, 3
+_DRAWS, _AXES = 2000, 3
 
 
 @cache
