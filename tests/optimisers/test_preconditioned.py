@@ -1,11 +1,13 @@
 """Step rules of preconditioned descent: their numbers, and that each one does what its docstring says."""
 
+from inspect import Parameter, signature
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.optimisers.layer_rules import LayerAdam, PlainDescent
+from penchant.optimisers.layer_rules import LayerAdam, LayerShampoo, PlainDescent
 from penchant.optimisers.preconditioned import (
     FixedStep,
     OptimalStep,
@@ -77,6 +79,9 @@ def test_numbers_of_the_rules():
         (lambda: PreconditionedDescent(step="fast"), "step"),
         (lambda: PreconditionedDescent("right"), "geometry"),
         (lambda: PreconditionedDescent(logit_limit=0.0), "logit_limit"),
+        (lambda: LayerAdam(0.1, epsilon=-1.0), "epsilon"),
+        (lambda: LayerAdam(0.1, 1e-8, first=1.0), "first"),
+        (lambda: LayerShampoo(0.1, epsilon=0.0), "epsilon"),
         (lambda: step_of("theory").resolve(PROBLEM, Euclidean()), "geometry"),
     ],
 )
@@ -86,9 +91,14 @@ def test_bad_input_is_named(call, argument):
     assert caught.value.argument == argument
 
 
+@pytest.mark.parametrize("rule", [LayerAdam, LayerShampoo])
+def test_no_epsilon_is_assumed(rule):
+    assert signature(rule).parameters["epsilon"].default is Parameter.empty
+
+
 def test_steps_above_the_stability_limit_are_named_for_plain_descent_too():
     limit = 1 / (2 * float(PROBLEM.sizes[0]) * float(Euclidean().stretch(PROBLEM.spread[-1])))
     assert f"limit {limit:.3g}" in step_warning(PROBLEM, PlainDescent(1.01 * limit))
     assert step_warning(PROBLEM, PlainDescent(0.99 * limit)) == ""
-    assert step_warning(PROBLEM, LayerAdam(100.0)) == ""
+    assert step_warning(PROBLEM, LayerAdam(100.0, epsilon=1e-8)) == ""
     assert step_warning(PROBLEM, PreconditionedDescent(step="adaptive")) == ""

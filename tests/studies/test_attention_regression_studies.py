@@ -2,13 +2,22 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from penchant.optimisers.preconditioned import OptimalStep
 from penchant.report.page import render
+from penchant.settings.attention_balance import Balance, Unregularised
 from penchant.settings.attention_geometry import GEOMETRIES
 from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.studies import attention_landscape, attention_regression_rates
+from penchant.studies import (
+    attention_ablation,
+    attention_covariates,
+    attention_gradient_noise,
+    attention_landscape,
+    attention_regression_rates,
+)
+from penchant.studies.attention_floors import value_table
 from penchant.studies.attention_regression_rates import GAUGE, SEED, SIZES, steps_needed
 from penchant.studies.base import save
 from penchant.theorems.attention_regression import asymptotic_factor
@@ -32,7 +41,15 @@ TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, g
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "study", [attention_regression_rates.STUDY, attention_landscape.STUDY], ids=lambda one: one.name
+    "study",
+    [
+        attention_regression_rates.STUDY,
+        attention_landscape.STUDY,
+        attention_gradient_noise.STUDY,
+        attention_covariates.STUDY,
+        attention_ablation.STUDY,
+    ],
+    ids=lambda one: one.name,
 )
 def test_every_finding_holds_and_becomes_a_page(study, tmp_path):
     result = study.run(0, False, lambda text: None)
@@ -64,3 +81,30 @@ def test_a_seed_whose_step_is_too_large_says_so():
     _, findings, runs = attention_regression_rates._from_random(1)
     assert any("two_sided diverges after 4 steps" in one.statement for one in findings)
     assert runs["two_sided-adaptive"].excess[-1] < 1e-3
+
+
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_the_local_factor_is_the_known_one_with_the_regulariser(geometry):
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    gauge = -np.asarray(problem.right).T
+    known = asymptotic_factor(problem, GEOMETRIES[geometry], 0.7, gauge)
+    found = attention_ablation.local_factor(problem, GEOMETRIES[geometry], Balance(), 0.7)
+    assert found == pytest.approx(known**2, rel=1e-10)
+
+
+def test_without_the_regulariser_the_gauge_of_the_loss_has_no_rate():
+    """Two-sided: the curvatures of |UV - M|^2 are 2 (s_i + s_j) and 2 s_j, without the regulariser's own."""
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    found = attention_ablation.local_factor(problem, GEOMETRIES["two_sided"], Unregularised(), 4.0)
+    assert found == pytest.approx(max(abs(1 - 4.0 * curvature) for curvature in (2 * 0.03, 4 * 0.05)) ** 2, rel=1e-10)
+
+
+def test_what_training_is_worth_is_tabulated_with_its_paired_interval():
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
+    start = {100: np.array([3.0, 5.0, 9.0, 4.0]) * 1e-4, 400: np.array([3.0, 5.0, 9.0, 4.0]) * 1e-5}
+    shift = np.array([1.5, 1.6, 1.7, 1.6]) * 1e-4
+    table, verdict = value_table(problem, start, {n: one + shift * (100 / n) ** 2 for n, one in start.items()})
+    assert verdict.outcome is Outcome.confirmed
+    assert table.rows[0][3].startswith("0.00016 [")
+    _, worse = value_table(problem, start, {n: one - shift for n, one in start.items()})
+    assert worse.outcome is Outcome.refuted

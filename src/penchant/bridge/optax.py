@@ -13,10 +13,10 @@ from typing import Any
 
 import equinox as eqx
 
-from ..optimisers.layer_rules import AbstractLayerRule
+from ..optimisers.layer_rules import AbstractAttentionRule
 
 
-class Transformation(AbstractLayerRule):
+class Transformation(AbstractAttentionRule):
     """Wraps an `optax.GradientTransformation`: `Transformation(optax.contrib.muon(0.02))`."""
 
     wrapped: Any = eqx.field(static=True)

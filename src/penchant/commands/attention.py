@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DataFileError, ThresholdError
-from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import AdaptiveStep, DefaultStep, PreconditionedDescent, step_warning
 from ..settings.attention_balance import ScaleFreeBalance
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
@@ -183,7 +183,7 @@ def _gradients(run: AttentionRun, batch: int | None) -> Hypothesis:
     return expected_gradients("empirical" if batch is None else "minibatch", float(run.deviation.max()))
 
 
-def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | AbstractLayerRule) -> list[str]:
+def _step_warnings(sample: AttentionSample, rule: PreconditionedDescent | AbstractAttentionRule) -> list[str]:
     warning = step_warning(sample.estimated, rule)
     return [warning] if warning else []
 
@@ -210,7 +210,7 @@ def _loss_warnings(run: AttentionRun, source: AbstractSource) -> list[str]:
     ]
 
 
-def _step_used(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> str:
+def _step_used(run: AttentionRun, rule: PreconditionedDescent | AbstractAttentionRule) -> str:
     """The step size of a run, where it came from, and what the safeguard made of it."""
     if isinstance(rule, PlainDescent | LayerAdam):
         return f"{float(rule.step):.4g}, as given"
@@ -227,7 +227,7 @@ def _step_used(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRul
     return f"{size:.4g}: that of the population, 1/(4 s_1) over the geometry's stretch{why}"
 
 
-def _divergence(run: AttentionRun, rule: PreconditionedDescent | AbstractLayerRule) -> str:
+def _divergence(run: AttentionRun, rule: PreconditionedDescent | AbstractAttentionRule) -> str:
     if run.status is Status.step_failed:
         return "No step, however short, lowered the objective of the sample; the last layer is kept. Usual cause: a gradient that is not finite."
     preconditioned = isinstance(rule, PreconditionedDescent)
@@ -244,7 +244,7 @@ def _floor(
     options: Namespace,
     sample: AttentionSample,
     truth: AttentionRegression | None,
-    rule: PreconditionedDescent | AbstractLayerRule,
+    rule: PreconditionedDescent | AbstractAttentionRule,
     run: AttentionRun,
 ) -> Floor:
     """The law of this run: at the scale where it ended, or in its gauge, by name or that of the nearest minimum."""

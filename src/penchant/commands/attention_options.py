@@ -5,7 +5,7 @@ from argparse import Namespace
 import numpy as np
 
 from ..errors import ArgumentError
-from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from ..settings.attention_sample import AttentionSample, spectral_layer
@@ -45,7 +45,7 @@ def _default_step(options: Namespace) -> str:
     return "default" if options.start == "zeros" and options.batch is None else "adaptive"
 
 
-def rule_of(options: Namespace, problem: AttentionRegression) -> PreconditionedDescent | AbstractLayerRule:
+def rule_of(options: Namespace, problem: AttentionRegression) -> PreconditionedDescent | AbstractAttentionRule:
     """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
     name, size = options.optimiser, options.step_size
     if size not in (None, "adaptive") and not 0 < size < np.inf:
@@ -65,7 +65,7 @@ def rule_of(options: Namespace, problem: AttentionRegression) -> PreconditionedD
             raise ArgumentError(flag, "penchant", f"left out with --optimiser {name}", given)
     if size in (None, "adaptive"):
         raise ArgumentError("--step-size", "penchant", f"a number with --optimiser {name}", size or "nothing")
-    return PlainDescent(size) if name == "gd" else LayerAdam(size)
+    return PlainDescent(size) if name == "gd" else LayerAdam(size, epsilon=0.0)
 
 
 def start_of(options: Namespace, sample: AttentionSample) -> AttentionLayer:

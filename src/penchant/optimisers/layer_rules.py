@@ -15,7 +15,7 @@ from ..errors import ArgumentError
 from ..settings.attention_regression import AttentionLayer
 
 
-class AbstractLayerRule(eqx.Module):
+class AbstractAttentionRule(eqx.Module):
     """A descent rule on the blocks of a layer."""
 
     @abstractmethod
@@ -32,7 +32,7 @@ def positive(value: Any, name: str, owner: str) -> Float[Array, ""]:
     return jnp.asarray(value, float)
 
 
-class PlainDescent(AbstractLayerRule):
+class PlainDescent(AbstractAttentionRule):
     """theta - step * gradient: SGD when the gradient is stochastic."""
 
     step: Float[Array, ""]
@@ -47,16 +47,21 @@ class PlainDescent(AbstractLayerRule):
         return jax.tree.map(lambda leaf: -self.step * leaf, gradient), memory
 
 
-class LayerAdam(AbstractLayerRule):
-    """Adam with its customary constants."""
+class LayerAdam(AbstractAttentionRule):
+    """Adam. `epsilon` has no default, as in `Adam`: with 0 an entry whose gradient has always been 0 ends the run as not finite."""
 
     step: Float[Array, ""]
     first: float = eqx.field(static=True)
     second: float = eqx.field(static=True)
     epsilon: float = eqx.field(static=True)
 
-    def __init__(self, step: Any, first: float = 0.9, second: float = 0.999, epsilon: float = 1e-8):
+    def __init__(self, step: Any, epsilon: float, first: float = 0.9, second: float = 0.999):
         self.step = positive(step, "step", "LayerAdam")
+        if not 0 <= epsilon < jnp.inf:
+            raise ArgumentError("epsilon", "LayerAdam", "nonnegative and finite", epsilon)
+        for name, value in (("first", first), ("second", second)):
+            if not 0 <= value < 1:
+                raise ArgumentError(name, "LayerAdam", "in [0, 1)", value)
         self.first, self.second, self.epsilon = first, second, epsilon
 
     def init(self, layer):
@@ -73,15 +78,18 @@ class LayerAdam(AbstractLayerRule):
         return jax.tree.map(move, mean, square), (mean, square, count)
 
 
-class LayerShampoo(AbstractLayerRule):
+class LayerShampoo(AbstractAttentionRule):
     r"""Shampoo: $L^{-1/4}GR^{-1/4}$ per block with $L = \epsilon I + \sum GG^\top$, $R = \epsilon I + \sum G^\top G$. Its preconditioner is learned from the
-    gradients, where the structure-aware one is read off the data."""
+    gradients, where the structure-aware one is read off the data. `epsilon` has no default and is not 0: with more outputs than inputs
+    the sum of the first gradients has no inverse root."""
 
     step: Float[Array, ""]
     epsilon: float = eqx.field(static=True)
 
-    def __init__(self, step: Any, epsilon: float = 1e-4):
+    def __init__(self, step: Any, epsilon: float):
         self.step = positive(step, "step", "LayerShampoo")
+        if not 0 < epsilon < jnp.inf:
+            raise ArgumentError("epsilon", "LayerShampoo", "positive and finite", epsilon)
         self.epsilon = epsilon
 
     def init(self, layer):

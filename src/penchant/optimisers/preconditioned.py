@@ -15,7 +15,7 @@ from ..settings.attention_balance import AbstractBalance, Balance, ScaleFreeBala
 from ..settings.attention_curvature import contraction, curvature_range
 from ..settings.attention_geometry import AbstractGeometry, Euclidean, TwoSided, geometry_of
 from ..settings.attention_regression import AttentionRegression
-from .layer_rules import AbstractLayerRule, PlainDescent
+from .layer_rules import AbstractAttentionRule, PlainDescent
 
 
 class ResolvedStep(eqx.Module):
@@ -146,7 +146,7 @@ def safe_step(problem: AttentionRegression, geometry: AbstractGeometry, whitened
     return float(AdaptiveStep().resolve(problem, geometry).size(whitened))
 
 
-def step_warning(problem: AttentionRegression, rule: PreconditionedDescent | AbstractLayerRule) -> str:
+def step_warning(problem: AttentionRegression, rule: PreconditionedDescent | AbstractAttentionRule) -> str:
     """Empty, or why a constant step is above the stability limit near the minima; plain descent is Euclidean, other rules have no limit."""
     if isinstance(rule, PlainDescent):
         step, geometry = float(rule.step), Euclidean()

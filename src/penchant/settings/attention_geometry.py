@@ -12,7 +12,7 @@ import jax.scipy.linalg as jsl
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .attention_regression import AttentionLayer, AttentionRegression
+from .attention_regression import AttentionLayer
 
 
 def solve_right(matrix: Float[Array, "r d"], covariance: Float[Array, "d d"]) -> Float[Array, "r d"]:
@@ -113,11 +113,3 @@ def geometry_of(name: str) -> AbstractGeometry:
     if name not in GEOMETRIES:
         raise ArgumentError("geometry", "geometry_of", f"one of {', '.join(GEOMETRIES)}", repr(name))
     return GEOMETRIES[name]
-
-
-def layer_distance(
-    problem: AttentionRegression, geometry: AbstractGeometry, first: AttentionLayer, second: AttentionLayer
-) -> float:
-    """The distance of two layers in a geometry."""
-    gap = AttentionLayer(first.value - second.value, first.key_query - second.key_query)
-    return float(jnp.sqrt(geometry.square(gap, problem.covariance)))

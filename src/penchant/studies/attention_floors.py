@@ -5,12 +5,13 @@ from functools import cache
 
 import numpy as np
 
+from ..diagnostics.paired import paired
 from ..diagnostics.scaling import Exponent
 from ..optimisers.preconditioned import PreconditionedDescent
 from ..settings.attention_regression import AttentionRegression
 from ..settings.attention_regression_generators import prescribed_spectrum
 from ..settings.attention_sample import AttentionSample, draw_sample, spectral_layer
-from ..settings.context_bias import oracle_shift, sample_floor
+from ..settings.context_bias import oracle_shift, sample_floor, spectral_floor
 from ..theorems.attention_oracle import mean_layer_excess
 from ..theorems.attention_sample_claims import fixed_data_floor
 from ..theorems.attention_start import start_excesses
@@ -18,6 +19,7 @@ from ..training.algorithm1 import train_attention
 from ..training.attention_sources import FullSample, Minibatch, Oracle
 from ..training.recorders import At
 from ..verdict import Outcome, Verdict, at_most, covers
+from .base import Table
 
 _STARTS = 5000  # spectral starts behind a mean
 WIDER = (0.2, 0.17, 0.14)  # beyond A3, so that v_ctx is far from its leading term
@@ -120,3 +122,29 @@ def ratios(found: dict[int, np.ndarray], levels: np.ndarray) -> dict[int, tuple[
     error = lambda one: float(one.std(ddof=1)) / np.sqrt(len(one))
     pairs = zip(found.items(), levels, strict=True)
     return {n: (float(one.mean()) / level, error(one) / level) for (n, one), level in pairs}
+
+
+def value_table(
+    problem: AttentionRegression, start: dict[int, np.ndarray], trained: dict[int, np.ndarray]
+) -> tuple[Table, Verdict]:
+    """What training after the spectral start is worth: the paired change of the excess at each n, and whether it is the predicted one at the smallest."""
+    leading, bias = sample_floor(problem) - spectral_floor(problem), oracle_shift(problem).excess
+    found = {n: paired(start[n], trained[n]) for n in trained}
+    expected = {n: leading / n + bias / n**2 for n in trained}
+    rows = tuple(
+        (
+            n,
+            f"{start[n].mean():.4g}",
+            f"{trained[n].mean():.4g}",
+            f"{one.mean:.3g} [{one.low:.3g}, {one.high:.3g}]",
+            f"{expected[n]:.3g}",
+        )
+        for n, one in found.items()
+    )
+    columns = ("n", "excess of the start", "after training", "paired change, 95 %", "(v - v_spec)/n + b_2/n^2")
+    caption = (
+        "Mean over data sets; the change is that of each data set, so that the luck it shares with its start drops out."
+    )
+    least = min(found)
+    verdict = covers(found[least], expected[least], f"paired change of the excess at n = {least}", rival=0.0)
+    return Table("value", "What training after the spectral start is worth", columns, rows, caption), verdict

@@ -20,6 +20,7 @@ from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.attention_sources import AbstractSource, Minibatch, Population
 from ..training.recorders import Every
 from ..verdict import Verdict, all_of, at_least, at_most
+from .attention_seeds import gauges_section, seeds_section
 from .attention_words import GAUGE
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
@@ -47,9 +48,9 @@ def _rules() -> dict[str, Any]:
         "euclidean + reg": PreconditionedDescent("euclidean", STEP),
         "SGD": PlainDescent(STEP),
         "SGD, step 0.3": PlainDescent(0.3),
-        "Adam, 0.03": LayerAdam(0.03),
+        "Adam, 0.03": LayerAdam(0.03, epsilon=1e-8),
         "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
-        "Shampoo, 3": LayerShampoo(3.0),
+        "Shampoo, 3": LayerShampoo(3.0, epsilon=1e-4),
     }
     if find_spec("optax") is not None:
         from ..bridge.optax import muon
@@ -209,7 +210,10 @@ def attention_regression(seed: int, full: bool, progress: Callable[[str], None])
         f"{'' if full else 'Only with --full: the spectral start with keys of all samples.'}",
     )
     plain = {name.removeprefix("spectral start, "): run for name, run in spectral.items()}
-    return Result(_findings(found, plain, random), figures, (table,), {}, WORDS)
+    gauges, least = gauges_section(found, BATCH, STEP, STEPS, progress)
+    seeds, every = seeds_section(seed, BATCH, STEP, STEPS, progress)
+    findings = (*_findings(found, plain, random), every, least)
+    return Result(findings, figures, (table, seeds, gauges), {}, WORDS)
 
 
 STUDY = Study(

@@ -20,7 +20,7 @@ from ..training.population import AttentionTrajectory, train_population
 from ..training.recorders import Every
 from ..training.status import Status
 from ..verdict import all_of, at_least, at_most, close
-from . import attention_words
+from . import attention_perturbed, attention_words
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Study, Table
 
 SIZES = (0.05, 0.04, 0.03, 0.02)
@@ -32,6 +32,7 @@ _DEFINITIONS = DEFINITIONS | {
     "factor": "what the distance to the minima is multiplied by per step; the excess by its square",
     "condition": "condition number of the covariance",
     "gauge": attention_words.GAUGE,
+    **attention_perturbed.WORDS,
 }
 
 
@@ -189,6 +190,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
     constants, kept = _constants(progress)
     progress("random start")
     figure, ahead, runs = _from_random(seed)
+    perturbed, deviations, bounded = attention_perturbed.section(full, progress)
     radius = attraction_radius(prescribed_spectrum(6, SIZES, 1.0, SEED), TwoSided())
     tables = (
         Table(
@@ -231,6 +233,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
             constants,
             "Worst: over directions normal to the minima at distance r_0, by optimisation.",
         ),
+        deviations,
     )
     decay = Figure(
         "geometries",
@@ -242,7 +245,7 @@ def run(seed: int, full: bool, progress: Callable[[str], None]) -> Result:
         "log",
         "log",
     )
-    return Result((*findings, gauge, *kept, *ahead), (decay, figure), tables, runs, _DEFINITIONS)
+    return Result((*findings, gauge, *kept, *bounded, *ahead), (decay, perturbed, figure), tables, runs, _DEFINITIONS)
 
 
 STUDY = Study("attention-rates", "Rates of preconditioned descent on attention regression", "attention_regression", run)

@@ -1,7 +1,10 @@
 """Every study, in an explicit tuple."""
 
 from . import (
+    attention_ablation,
     attention_context,
+    attention_covariates,
+    attention_gradient_noise,
     attention_landscape,
     attention_phases,
     attention_rates,
@@ -59,6 +62,9 @@ STUDIES: tuple[Study, ...] = (
     attention_landscape.STUDY,
     attention_scaling.STUDY,
     *attention_context.STUDIES,
+    attention_gradient_noise.STUDY,
+    attention_covariates.STUDY,
+    attention_ablation.STUDY,
     attention_time_scales.STUDY,
     *nonlinear_layers.STUDIES,
 )

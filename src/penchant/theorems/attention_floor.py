@@ -6,7 +6,7 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ThresholdError
-from ..optimisers.layer_rules import AbstractLayerRule
+from ..optimisers.layer_rules import AbstractAttentionRule
 from ..optimisers.preconditioned import AdaptiveStep, PreconditionedDescent, safe_step
 from ..references.balanced_minima import nearest_minimum
 from ..settings.attention_balance import ScaleFreeBalance, Unregularised
@@ -79,7 +79,7 @@ def start_gauge(problem: AttentionRegression, layer: AttentionLayer) -> np.ndarr
 
 
 def unsettled(
-    run: AttentionRun, source: AbstractSource, rule: PreconditionedDescent | AbstractLayerRule, floor: float
+    run: AttentionRun, source: AbstractSource, rule: PreconditionedDescent | AbstractAttentionRule, floor: float
 ) -> str:
     """Why the excess may still move by a quarter of the floor; empty once it cannot."""
     if run.steps[-1] == 0:
@@ -133,7 +133,7 @@ def _still_fluctuating(run: AttentionRun, rule: Any, floor: float) -> str:
 def judge_floor(
     run: AttentionRun,
     source: AbstractSource,
-    rule: PreconditionedDescent | AbstractLayerRule,
+    rule: PreconditionedDescent | AbstractAttentionRule,
     floor: Floor,
     truth: AttentionRegression | None,
 ) -> Verdict:

@@ -9,6 +9,9 @@ from ..settings.base import Setting, is_module
 from ..training.batch import as_array
 from . import (
     attention_context_claims,
+    attention_covariate_claims,
+    attention_noise_claims,
+    attention_perturbation_claims,
     attention_regression,
     attention_regression_claims,
     attention_sample_claims,
@@ -119,6 +122,9 @@ _EVIDENCE = (
     attention_regression_claims,
     attention_context_claims,
     attention_sample_claims,
+    attention_perturbation_claims,
+    attention_noise_claims,
+    attention_covariate_claims,
     deep_linear_descent,
     deep_linear_lemmas,
     deep_linear_pull,

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, AssumptionError, DivergenceError, warn
-from ..optimisers.layer_rules import AbstractLayerRule, LayerAdam, PlainDescent
+from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent, safe_step, step_warning
 from ..settings.attention_balance import AbstractBalance, Balance
 from ..settings.attention_geometry import Euclidean
@@ -79,7 +79,7 @@ class AttentionRun(AbstractAttentionRun):
 
 def train_attention(
     source: AbstractSource,
-    rule: PreconditionedDescent | AbstractLayerRule,
+    rule: PreconditionedDescent | AbstractAttentionRule,
     start: AttentionLayer,
     *,
     steps: int,
@@ -104,7 +104,7 @@ def train_attention(
     problem.check_layer(start, "train_attention")
     problem.check_shape(truth, "train_attention")
     source.require(start)
-    if not isinstance(rule, PreconditionedDescent | AbstractLayerRule):
+    if not isinstance(rule, PreconditionedDescent | AbstractAttentionRule):
         raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
     run = _run(source, rule, start, int(steps), schedule, truth)
@@ -119,7 +119,7 @@ def train_attention(
 
 def _run(
     source: AbstractSource,
-    rule: PreconditionedDescent | AbstractLayerRule,
+    rule: PreconditionedDescent | AbstractAttentionRule,
     start: AttentionLayer,
     steps: int,
     schedule: Array,
@@ -134,7 +134,7 @@ def _run(
     return _collect(problem, records, state, safe, header)
 
 
-def _last_size(rule: PreconditionedDescent | AbstractLayerRule, run: AttentionRun) -> float:
+def _last_size(rule: PreconditionedDescent | AbstractAttentionRule, run: AttentionRun) -> float:
     """The step size at the last layer of a run."""
     bound = bind(rule, run.problem)
     if isinstance(bound, StructuredRule):
@@ -144,7 +144,7 @@ def _last_size(rule: PreconditionedDescent | AbstractLayerRule, run: AttentionRu
 
 def _with_tried_step(
     source: AbstractSource,
-    rule: PreconditionedDescent | AbstractLayerRule,
+    rule: PreconditionedDescent | AbstractAttentionRule,
     start: AttentionLayer,
     steps: int,
     schedule: Array,
@@ -166,8 +166,8 @@ def _with_tried_step(
 
 
 def _with_step(
-    rule: PreconditionedDescent | AbstractLayerRule, size: float
-) -> PreconditionedDescent | AbstractLayerRule:
+    rule: PreconditionedDescent | AbstractAttentionRule, size: float
+) -> PreconditionedDescent | AbstractAttentionRule:
     if isinstance(rule, PreconditionedDescent):
         return PreconditionedDescent(rule.geometry, size, rule.balance, rule.logit_limit)
     return eqx.tree_at(lambda one: one.step, rule, jnp.asarray(size))

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from ..optimisers.layer_rules import AbstractLayerRule
+from ..optimisers.layer_rules import AbstractAttentionRule
 from ..settings.attention_balance import Unregularised
 from ..settings.attention_regression import AttentionLayer, AttentionRegression
 from .attention_rule import StructuredRule
@@ -55,7 +55,7 @@ def whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) ->
 @eqx.filter_jit
 def scan(
     source: AbstractSource,
-    rule: AbstractLayerRule,
+    rule: AbstractAttentionRule,
     truth: AttentionRegression | None,
     start: AttentionLayer,
     draws: Any,
@@ -85,7 +85,7 @@ def _evaluate(source: AbstractSource, draws: Any, layer: AttentionLayer, taken: 
     return source.evaluate(layer, jax.tree.map(lambda leaf: leaf[taken], draws))
 
 
-def _turn(source: AbstractSource, rule: AbstractLayerRule, draws: Any, until: Array, state: State) -> State:
+def _turn(source: AbstractSource, rule: AbstractAttentionRule, draws: Any, until: Array, state: State) -> State:
     """Look, and move unless this is the last turn; a step that would leave every bounded region is not taken."""
     loss, gradient = _evaluate(source, draws, state.layer, state.taken)
     last = (state.taken >= until) | (state.status != Status.running)
@@ -93,7 +93,7 @@ def _turn(source: AbstractSource, rule: AbstractLayerRule, draws: Any, until: Ar
     return jax.lax.cond(last, lambda: seen, lambda: _moved(source.problem, rule, seen))
 
 
-def _moved(problem: AttentionRegression, rule: AbstractLayerRule, state: State) -> State:
+def _moved(problem: AttentionRegression, rule: AbstractAttentionRule, state: State) -> State:
     change, memory = rule.update(state.gradient, state.memory, state.layer)
     layer = jax.tree.map(jnp.add, state.layer, change)
     size = jnp.linalg.norm(problem.whiten(layer))
@@ -133,7 +133,7 @@ def _guarded_turn(source: AbstractSource, rule: StructuredRule, draws: Any, unti
 
 
 def _record(
-    problem: AttentionRegression, truth: AttentionRegression | None, state: State, rule: AbstractLayerRule
+    problem: AttentionRegression, truth: AttentionRegression | None, state: State, rule: AbstractAttentionRule
 ) -> dict[str, Array]:
     excess = deviation = jnp.full((), jnp.nan)
     if truth is not None:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..optimisers.layer_rules import AbstractLayerRule
+from ..optimisers.layer_rules import AbstractAttentionRule
 from ..optimisers.preconditioned import AdaptiveStep, DefaultStep, PreconditionedDescent, ResolvedStep
 from ..settings.attention_balance import AbstractBalance, limit_logits
 from ..settings.attention_geometry import AbstractGeometry
@@ -25,7 +25,7 @@ _ABOVE = 1.01  # of the first objective: what steps under a logit limit, which a
 _ROUNDING = 1e3  # units in the last place that a sum over all samples may lose
 
 
-class StructuredRule(AbstractLayerRule):
+class StructuredRule(AbstractAttentionRule):
     """The covariance of the problem preconditions, and the balance is added to the gradient.
 
     Its memory is the factor on the step size: 1 until a safeguarded run shortens it.
@@ -93,9 +93,9 @@ class StructuredRule(AbstractLayerRule):
         return jnp.minimum(1.0, _LONGER * factor) if self.recovers else factor
 
 
-def bind(rule: PreconditionedDescent | AbstractLayerRule, problem: AttentionRegression) -> AbstractLayerRule:
+def bind(rule: PreconditionedDescent | AbstractAttentionRule, problem: AttentionRegression) -> AbstractAttentionRule:
     """The rule as a function of gradient and layer."""
-    if isinstance(rule, AbstractLayerRule):
+    if isinstance(rule, AbstractAttentionRule):
         return rule
     limit = None if rule.logit_limit is None else jnp.asarray(rule.logit_limit)
     resolved = rule.step.resolve(problem, rule.geometry)
@@ -104,7 +104,7 @@ def bind(rule: PreconditionedDescent | AbstractLayerRule, problem: AttentionRegr
     )
 
 
-def safeguarded(rule: PreconditionedDescent | AbstractLayerRule, source: AbstractSource) -> bool:
+def safeguarded(rule: PreconditionedDescent | AbstractAttentionRule, source: AbstractSource) -> bool:
     """Whether steps are tried before they are kept: on samples, where the library chooses them.
 
     A constant step on minibatches is not, as one bad batch would shorten all later steps.
