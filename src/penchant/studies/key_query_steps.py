@@ -4,8 +4,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..optimisers.adam import Adam
 from ..optimisers.base import gradient_descent, normalised_descent, sign_descent
-from ..optimisers.memory import Adam
 from ..references.base import Solution
 from ..references.bracket import Euclidean, Norm, adjoint
 from ..references.euclidean_margin import max_margin

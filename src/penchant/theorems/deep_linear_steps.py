@@ -10,8 +10,9 @@ import numpy as np
 
 from ..diagnostics.alignment import alignment
 from ..diagnostics.direction import misalignment
+from ..optimisers.adam import Adam
 from ..optimisers.base import Descent
-from ..optimisers.memory import Adam, HeavyBall
+from ..optimisers.memory import HeavyBall
 from ..optimisers.step_rules import Constant, Polyak
 from ..references.euclidean_margin import max_margin
 from ..references.support_geometry import SupportGeometry

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ..optimisers.adam import Adam
 from ..optimisers.base import gradient_descent, normalised_descent, sign_descent
-from ..optimisers.memory import Adam
 from ..references.base import Solution
 from ..references.bracket import adjoint
 from ..references.polyhedral_margin import Linf, polyhedral_margin
