@@ -146,3 +146,17 @@ def test_a_zero_token_fails_assumption_1_by_name():
     assert not found.holds
     assert found.offender == "sample 1 token 2"
     assert "is 0" in found.detail
+
+
+def test_polyak_steps_are_short_enough_for_the_proof_on_few_data():
+    """On the experiment's data the longest possible step is some 40 times what the proof allows; a large divisor makes it short."""
+    data = signal_tokens()
+    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    by_name = lambda c: {one.name: one for one in pt.predict(setting, pt.polyak(c)).hypotheses}
+    bound = 1 / (2 * conditions.token_bound(data) ** 2)
+    floor = min(1 / data.tokens.shape[1], 1 / (1 + np.e))  # attention at W = 0, and what one step of the bound leaves of 1/2
+    longest = pt.max_margin(data).value / floor
+    assert longest / bound == pytest.approx(39.6, rel=5e-3)
+    assert by_name(1.0)["short_polyak_steps"].slack == pytest.approx(bound - longest, rel=1e-12)
+    assert by_name(1.0)["short_polyak_steps"].holds is False
+    assert by_name(40.0)["short_polyak_steps"].holds

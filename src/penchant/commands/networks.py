@@ -33,6 +33,7 @@ def describe_network(prediction: Prediction, start: Any) -> dict:
         "tail": found.tail if known else None,
         "offset": found.offset.tolist() if known else None,
         "offset_norm": float(np.linalg.norm(found.offset)) if known else None,
+        "critical_drop": found.critical_drop if known and math.isfinite(found.critical_drop) else None,
         "imbalance": found.imbalance,
         "hull_radius": geometry.radius if math.isfinite(geometry.radius) else None,
         "thresholds": {name: value if math.isfinite(value) else None for name, value in found.thresholds.items()},
@@ -56,6 +57,9 @@ def print_network(content: dict) -> None:
     else:
         rate = f"tail rate a = {found['tail']:.6g}"
         print(f"           offset {_vector(found['offset'])}, length {found['offset_norm']:.8g} ({rate})")
+    if found["critical_drop"] is not None:
+        drop = found["critical_drop"]
+        print(f"           descent settles with step sizes below {drop:.6g} R / |grad R|^2, beyond it alternates")
     thresholds = ", ".join(
         f"{'none' if value is None else f'{value:.6g}'} ({name})" for name, value in found["thresholds"].items()
     )

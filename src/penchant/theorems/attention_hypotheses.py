@@ -158,6 +158,14 @@ def small_step_size(step: float, data: TokenSelection, loss: AbstractLoss) -> Hy
     )
 
 
+def short_polyak_steps(setting: Setting, reference: Solution, c: float) -> Hypothesis:
+    """Polyak's rule: the longest possible step, |W_mm| / (c xi), is no longer than 1/(2 B^2). Sufficient; few data satisfy it."""
+    bound = 1 / (2 * token_bound(setting.data) ** 2)
+    longest = reference.value / (c * attention_floor(setting, setting.start(), bound))
+    detail = f"longest possible step, at most {bound:.3g}: sufficient, far from necessary"
+    return Hypothesis("short_polyak_steps", bool(longest <= bound), float(bound - longest), "", detail)
+
+
 def all_support(reference: Solution) -> Hypothesis:
     """Every pair is a support vector: what the sharp constants need."""
     dual = reference.dual / reference.dual.max()

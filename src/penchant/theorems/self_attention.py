@@ -180,7 +180,13 @@ class AttentionPolyak(_AttentionTheorem):
         c = float(np.min(optimiser.rule.c))
         gap = float(np.max(optimiser.rule.gap))
         exact = Hypothesis("exact_infimum", gap == 0, -gap, "", "minus the gap below the infimum that the step assumes")
-        return (*_shared(setting, reference, 0.0), conditions.stable_polyak(setting.data, reference, c), exact)
+        longest = 1 / (2 * conditions.token_bound(setting.data) ** 2)  # what the condition on the steps allows
+        return (
+            *_shared(setting, reference, longest),
+            conditions.short_polyak_steps(setting, reference, c),
+            conditions.stable_polyak(setting.data, reference, c),
+            exact,
+        )
 
 
 class AttentionCapped(_AttentionTheorem):
