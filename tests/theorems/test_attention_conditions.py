@@ -154,7 +154,9 @@ def test_polyak_steps_are_short_enough_for_the_proof_on_few_data():
     setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
     by_name = lambda c: {one.name: one for one in pt.predict(setting, pt.polyak(c)).hypotheses}
     bound = 1 / (2 * conditions.token_bound(data) ** 2)
-    floor = min(1 / data.tokens.shape[1], 1 / (1 + np.e))  # attention at W = 0, and what one step of the bound leaves of 1/2
+    floor = min(
+        1 / data.tokens.shape[1], 1 / (1 + np.e)
+    )  # attention at W = 0, and what one step of the bound leaves of 1/2
     longest = pt.max_margin(data).value / floor
     assert longest / bound == pytest.approx(39.6, rel=5e-3)
     assert by_name(1.0)["short_polyak_steps"].slack == pytest.approx(bound - longest, rel=1e-12)

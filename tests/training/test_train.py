@@ -229,7 +229,7 @@ BAD_CALLS = {
     "boolean steps": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=True), "steps"),
     "start of wrong shape": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(3), steps=1), "start"),
     "start with nan": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.array([np.nan, 0.0]), steps=1), "start"),
-    "start as a list": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), [0.0, 0.0], steps=1), "start"),
+    "start as ragged lists": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), [0.0, [0.0]], steps=1), "start"),
     "start in words": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), "zeros", steps=1), "start"),
     "unknown event": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=3.0), "until"),
     "infinite level": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=pt.MarginAbove(np.inf)), "level"),
@@ -304,3 +304,10 @@ def test_progress_is_told_what_the_run_records(optimiser, budget):
     recorded = np.stack([run.steps, run.log_excess, run.smallest_margin()], axis=1)
     assert np.array_equal(np.asarray(told)[-1], recorded[-1])
     assert len(told) > 5
+
+
+def test_a_list_of_numbers_is_a_start():
+    listed, array = (
+        pt.train(PAIR, pt.gradient_descent(0.1), start, steps=5) for start in ([0.5, 1], np.array([0.5, 1]))
+    )
+    assert np.array_equal(listed.weight(), array.weight())

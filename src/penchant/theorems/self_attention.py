@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from ..flow.flow import GradientFlow
 from ..optimisers.step_rules import Constant, Normalised, Polyak
-from ..reading import read, smallest_margin
+from ..reading import read
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
@@ -42,22 +41,14 @@ class _AttentionTheorem(Theorem):
         if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
             text = f"{verdict.inequality}, but a sample gives no token an attention of 0.9: the selection is open"
             return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
-        if limit.kind == "local":
-            return _elsewhere(prediction, limit, verdict)
-        margin = float(smallest_margin(run.setting, jnp.asarray(run.margins[-1])))
-        if verdict.outcome is Outcome.confirmed and not margin > 0:
-            text = (
-                f"{verdict.inequality}, but the smallest margin is {margin:.3g}: W does not select the optimal tokens"
-            )
-            return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
-        return verdict
+        return _elsewhere(prediction, limit, verdict) if limit.kind == "local" else verdict
 
 
 def _elsewhere(prediction: Prediction, limit: Limit, verdict: Verdict) -> Verdict:
     """A run settled on wrong tokens is refuted at their direction and open elsewhere, however near W is to the reference."""
     outcome = Outcome.refuted if limit.at_local_direction else Outcome.undecided
     text = verdict.inequality
-    if verdict.outcome is Outcome.confirmed:
+    if verdict.measured is not None and verdict.measured <= verdict.predicted:
         text += f", but attention is on the tokens {list(limit.tokens)}, not on the optimal ones"
     detail = "; ".join([limit.describe_local(), *([prediction.remarks] if prediction.remarks else [])])
     return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)
