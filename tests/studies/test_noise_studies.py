@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from penchant.studies import interpolation, noise
+from penchant.studies import noise
+from penchant.studies.sparse_recovery import sparse_recovery
 from penchant.theorems import label_noise_problems, noise_claims
 from penchant.theorems.label_noise_problems import agree, continued, limit_of, signals
 from penchant.verdict import Outcome, at_most
@@ -37,7 +38,7 @@ def test_label_noise_uses_its_seed_everywhere(monkeypatch):
 @pytest.mark.slow
 def test_a_page_defines_the_words_of_sparse_recovery():
     """Every short name on the page is in its list of definitions."""
-    result = interpolation.sparse_recovery(0, False, lambda _: None)
+    result = sparse_recovery(0, False, lambda _: None)
     for term in ("limit program", "time window", "c_n", "delta_s", "KL", "squared error"):
         assert any(term in name for name in result.definitions), term
 

@@ -19,8 +19,8 @@ from . import (
     deep_linear_starts,
     deep_linear_steps,
     early_stopping,
-    interpolation,
     joint_attention,
+    kernel_to_rich,
     key_query,
     key_query_basin,
     key_query_diagonal,
@@ -28,16 +28,20 @@ from . import (
     key_query_steps,
     local_directions,
     max_margin,
+    min_norm,
     noise,
     nonlinear_layers,
     real_networks,
     self_attention,
+    sparse_recovery,
 )
 from .base import Study
 
 STUDIES: tuple[Study, ...] = (
     max_margin.STUDY,
-    *interpolation.STUDIES,
+    min_norm.STUDY,
+    sparse_recovery.STUDY,
+    kernel_to_rich.STUDY,
     early_stopping.STUDY,
     *noise.STUDIES,
     *self_attention.STUDIES,
