@@ -10,6 +10,7 @@ from .settings.regression import Regression
 from .settings.tokens import TokenSelection
 
 _TINY = 1e-280  # squared norms below this lose digits, or underflow
+RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
 
 class Reading(eqx.Module):

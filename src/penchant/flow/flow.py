@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..reading import read, read_once, smallest_margin
+from ..reading import RESOLUTION, read, read_once, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
@@ -20,7 +20,6 @@ from .accuracy import Accuracy
 from .clocks import Clock, Origin, RelativeArc, origin
 from .integrator import State, Tolerances, attempt
 
-_RESOLUTION = 1e-3  # as in descent: absolute margin error above which weights are not to be trusted
 _SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
 _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
 _STATIONARY = (
@@ -247,7 +246,7 @@ def _finish(path: _Path, status: Status) -> tuple[dict, PyTree, Status]:
 
 
 def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> Status:
-    if np.finfo(float).eps * float(np.abs(view.margins).max()) > _RESOLUTION:
+    if np.finfo(float).eps * float(np.abs(view.margins).max()) > RESOLUTION:
         return Status.resolution_exhausted
     if float(view.margin) <= -float(levels.stall):
         return Status.stalled

@@ -12,6 +12,7 @@ from jaxtyping import Array, Int
 
 from ..errors import ArgumentError
 from ..optimisers.joint import AbstractJointRule, JointMove
+from ..reading import RESOLUTION
 from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
 from ..settings.losses import AbstractLoss, Exponential
 from .joint_batch import JointBatch, counterpart
@@ -22,7 +23,6 @@ from .trajectory import settings_of, write_npz
 FORMAT = "penchant joint trajectory 1"
 _LEAP = 1e6
 _FLAT = 1e-8  # |theta| |grad log L| below this at a step that rounding swallows: a minimum, not a gradient that has underflown
-_RESOLUTION = 1e-3  # pulls are e^-output and e^-logit: an absolute error above this makes them wrong by 0.1 %
 _SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W", "scores", "logits", "outputs")
 
 
@@ -177,7 +177,7 @@ def _ending(gram: TokenGram, point: JointPoint, reading: JointReading, move: Joi
     conditions = (
         (~jnp.isfinite(reading.log_loss), Status.not_finite),
         (flat & (length <= jnp.finfo(float).eps * norm), Status.settled),
-        (jnp.finfo(float).eps * largest > _RESOLUTION, Status.resolution_exhausted),
+        (jnp.finfo(float).eps * largest > RESOLUTION, Status.resolution_exhausted),
         (~(length <= _LEAP * jnp.maximum(1.0, norm)), Status.diverging_step),
     )
     status = jnp.asarray(int(Status.running))

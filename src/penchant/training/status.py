@@ -51,7 +51,10 @@ _MESSAGES = {
         "Fix: stop earlier, or use a rule in the l2 geometry, for which the lost multipliers do not matter."
     ),
     Status.not_finite: "The next step was not finite and was not taken. Fix: a smaller step size.",
-    Status.step_failed: "The integrator could not meet its tolerance with any step length. Fix: a larger `tolerance`.",
+    Status.step_failed: (
+        "The integrator could not meet its tolerance with any step length. Usual causes: (a) a tolerance near rounding; (b) the clock "
+        "`LogExcessDrop` on a plateau, where log excess no longer drops. Fix: a larger `tolerance`, or the clock `RelativeArc()`."
+    ),
     Status.settled: (
         "The gradient has vanished to rounding at finite weights: the run stands at a minimum. "
         "Usual cause: an infimum that is attained, in regression or on data that no direction separates."

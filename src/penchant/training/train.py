@@ -15,7 +15,7 @@ from ..flow.mirror import follow_regression
 from ..optimisers.base import Move, Optimiser
 from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
-from ..reading import Reading, read, smallest_margin
+from ..reading import RESOLUTION, Reading, read, smallest_margin
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.joint import JointTokens
@@ -35,7 +35,6 @@ _UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 _BLOWN = 1e12  # growth of a regression's residual beyond which a run diverges
 _FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 _REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
-_RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
 
 class _Carry(eqx.Module):
@@ -316,7 +315,7 @@ def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, rea
         lost = lost | jnp.any((jnp.abs(carry.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
     # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
     still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
-    unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > _RESOLUTION) & (not regression)
+    unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > RESOLUTION) & (not regression)
     conditions = (
         (
             levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
