@@ -22,7 +22,7 @@ from .feature_margin import contradiction, shortest, vanishes, witness
 from .features import feature_rows, parts, row_blocks
 
 _ROUNDS = 100
-_TALL = 2000  # margins
+_TALL, _LARGEST = 2000, 20_000  # margins
 _ENTRIES = 20_000_000  # of the features, that are held in memory
 _GAP = 1e-12  # certified relative width asked of every solution
 
@@ -39,7 +39,7 @@ def max_margin(data: Any) -> Solution:
     """
     require_margins(data, "max_margin")
     active = data.constrained()
-    fit, tall = _fit(data, active), active.sum() > max(_TALL, 4 * np.prod(data.weight_shape))
+    fit, tall = _fit(data, active), _tall(data, active)
     if fit and tall:  # the Gram matrix would be far larger than the features
         return _by_features(data, active)
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
@@ -57,6 +57,12 @@ def max_margin(data: Any) -> Solution:
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
+
+
+def _tall(data: Any, active: np.ndarray) -> bool:
+    """Whether the program in the features is the cheaper one: many more of them than dimensions, or too many for a Gram matrix."""
+    count = active.sum()
+    return bool(count > max(_TALL, 16 * np.prod(data.weight_shape)) or count > _LARGEST)
 
 
 def _fit(data: Any, active: np.ndarray) -> bool:
