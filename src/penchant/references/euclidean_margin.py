@@ -53,7 +53,7 @@ def max_margin(data: Any) -> Solution:
         return _by_features(data, active)
     found = _certified(data, active, _weight(data, dual), dual)
     found = found if found.bracket.gap <= _GAP else _refined(data, active, found)
-    return found if found.bracket.gap <= _GAP or not fit else _better(found, _by_features(data, active))
+    return found if found.bracket.gap <= _GAP or not fit else _improved(data, active, found)
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
@@ -70,8 +70,13 @@ def _fit(data: Any, active: np.ndarray) -> bool:
     return bool(active.sum() * np.prod(data.weight_shape) <= _ENTRIES)
 
 
-def _better(one: Solution, other: Solution) -> Solution:
-    return min(one, other, key=lambda solution: abs(solution.bracket.gap))
+def _improved(data: Any, active: np.ndarray, found: Solution) -> Solution:
+    """A wide bracket, or that of the features if they are solved at all and it is narrower."""
+    try:
+        other = _by_features(data, active)
+    except PenchantError:
+        return found
+    return min(found, other, key=lambda solution: abs(solution.bracket.gap))
 
 
 def _by_features(data: Any, active: np.ndarray) -> Solution:
