@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -44,6 +46,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being written is cleaned up
     try:
         options = _parser().parse_args(arguments)
     except _UsageError as error:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from ..errors import ArgumentError, MissingExtra
 from ..files import write_bytes
 from ..report.page import render
@@ -16,6 +18,10 @@ from ..theorems import catalogue
 from ..theorems.base import Claim
 from ..verdict import Outcome, Verdict
 from .progress import progress
+
+_COMPILED = (
+    40  # claims between which compiled code is let go: the system allows a process only so many pieces of memory
+)
 
 
 def _find_study(name: str) -> Study:
@@ -65,16 +71,19 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
             show(f"[{number}/{len(claims)}] {claim.name}", 0)
             rows.append(check(claim))
             show(f"[{number}/{len(claims)}] {claim.name}: {rows[-1]['verdict']}", 1)
+            if number % _COMPILED == 0:
+                jax.clear_caches()
+        if out:  # before the studies: whatever becomes of them, the claims are checked
+            ledger = {"format": "penchant ledger 1", "claims": plain(rows)}
+            write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
         for study in studies:
+            jax.clear_caches()
             try:
                 _run_one(study, seed, full, str(out), show)
                 show(f"{study.name}: done", 1)
             except MissingExtra as error:  # leaves out one study, not the page
                 show(f"{study.name}: left out. {error}", 1)
     if out:
-        write_bytes(
-            Path(out) / "ledger.json", json.dumps({"format": "penchant ledger 1", "claims": plain(rows)}).encode()
-        )
         print(f"page: {render(out)}", file=sys.stderr)
     return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)
 

@@ -68,13 +68,13 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
-    longest = _longest(setting.data)
+    longest, summed = _longest(setting.data), setting.reduction == "sum"
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
     if name == "polyak":
         return polyak(1.0 if size is None else size, limit)
     makers = {
-        "gd": (lambda step: gradient_descent(step), 1 / longest**2),
+        "gd": (lambda step: gradient_descent(step), 1 / (longest**2 * (setting.samples if summed else 1))),
         "ngd": (lambda step: normalised_descent(step, limit), 0.5 / longest),
         "momentum": (lambda step: momentum(step, beta, limit), 0.5 * (1 - beta) / longest),
         "accelerated": (lambda step: Accelerated(step), 0.5 / longest**2),

@@ -54,7 +54,7 @@ class GradientFlow(eqx.Module):
 
 
 class Levels(eqx.Module):
-    """Record the flow exactly where a quantity crosses the given values: "margin", "norm", "log_time" or "log_excess"."""
+    """Record the flow exactly where a quantity first crosses the given values: "margin", "norm" or "log_time" upwards, "log_excess" downwards."""
 
     quantity: str = eqx.field(static=True)
     values: tuple[float, ...] = eqx.field(static=True)
@@ -63,6 +63,8 @@ class Levels(eqx.Module):
         if quantity not in ("margin", "norm", "log_time", "log_excess"):
             raise ArgumentError("quantity", "Levels", "'margin', 'norm', 'log_time' or 'log_excess'", repr(quantity))
         self.quantity, self.values = quantity, tuple(float(value) for value in np.ravel(values))
+        if not np.isfinite(self.values).all():
+            raise ArgumentError("values", "Levels", "finite", list(self.values))
 
 
 class View(eqx.Module):

@@ -87,7 +87,8 @@ def safe_step(setting: Setting, params: PyTree) -> float:
     if bounds is None:
         return float("nan")
     radius = 1.05 * float(jnp.max(layer_norms(params))) + 0.02
-    return min(1.0, 1 / sharp_smoothness(radius, len(params), *bounds))
+    curvature = float(sharp_smoothness(radius, len(params), *bounds))
+    return min(1.0, 1 / curvature) if curvature > 0 else 1.0  # bounds of a loss that has underflowed are 0
 
 
 class BallStep(AbstractLayerRule):

@@ -14,7 +14,7 @@ from ..errors import PenchantError
 _EPS = float(np.finfo(float).eps)
 _PENALTIES = 10.0 ** -np.arange(0, 16, 3)
 _SUPPORTS = (1e-6, 1e-9, 1e-12)  # fractions of the largest multiplier above which a sample may support
-_PROOF = 1e3  # times rounding: what may be left of a combination that vanishes
+_PROOF = 16.0  # times rounding: what may be left of a combination that vanishes
 
 
 class Pair(eqx.Module):

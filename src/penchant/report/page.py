@@ -56,6 +56,12 @@ def _study(path: Path) -> dict:
     for key in ("name", "title", "findings", "figures", "tables", "definitions"):
         if key not in study:
             raise DataFileError(f"'{path}' is not a penchant study: it has no '{key}'.")
+    for key, wanted in (("findings", list), ("figures", list), ("tables", list), ("definitions", dict)):
+        if not isinstance(study[key], wanted):
+            raise DataFileError(f"'{path}' is not a penchant study: its '{key}' is {study[key]!r}.")
+    for finding in study["findings"]:
+        if not isinstance(finding, dict) or not all(isinstance(part, str) for part in finding.values()):
+            raise DataFileError(f"'{path}' is not a penchant study: it has the finding {finding!r}.")
     study["name"] = path.parent.name
     for file in (study.get("runs") or {}).values():
         load_npz(path.parent / str(file))

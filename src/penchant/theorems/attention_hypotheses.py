@@ -97,6 +97,11 @@ def _optimal_share(setting: Setting, start: Any) -> np.ndarray:
     return share[np.arange(len(data.optimal)), np.asarray(data.optimal)]
 
 
+def smallest_share(setting: Setting, start: Any) -> float:
+    """The least attention that an optimal token has."""
+    return float(_optimal_share(setting, start).min())
+
+
 def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float) -> Hypothesis:
     """Assumption 1 in the form that is used: no sample's gradient can pull another, unsaturated sample backwards.
 

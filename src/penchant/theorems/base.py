@@ -125,7 +125,7 @@ class Theorem(eqx.Module):
         Confirmed: 1 - corr to the reference is below a tenth of the distance to the nearest rival (and below 1e-2).
         Refuted: the run is that close to a rival instead, and stays there. Undecided: neither yet, or the rivals are too close together.
         """
-        return _once_trained(judge_direction(prediction, run.weight()), run)
+        return once_trained(judge_direction(prediction, run.weight()), run)
 
 
 def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
@@ -150,7 +150,7 @@ def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
     )
 
 
-def _once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
+def once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
     """Every run begins along its first gradient and passes near other directions: a rival counts where the run has come to rest."""
     why = ""
     if run.steps[-1] == 0:

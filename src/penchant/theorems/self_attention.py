@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..flow.flow import GradientFlow
@@ -15,7 +17,7 @@ from ..settings.tokens import TokenSelection
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from . import attention_hypotheses as conditions
-from .base import Hypothesis, Prediction, Theorem, judge_direction, rivals
+from .base import Hypothesis, Prediction, Theorem, judge_direction, once_trained, rivals
 from .linear_models import covered, plain
 from .selections import Limit, detect_limit, is_locally_optimal
 
@@ -34,9 +36,20 @@ class _AttentionTheorem(Theorem):
         notes = (_token_form(setting.data), *_rivals_left_out(setting.data))
         return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
 
+    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
+        """The attention that the start leaves the optimal tokens, against the floor that the other hypotheses are checked with."""
+        found = {one.name: one for one in self.hypotheses(setting, optimiser, max_margin(setting.data))}
+        if "small_start" not in found:
+            return ()
+        params = jax.tree.map(jnp.asarray, start)
+        floor = conditions.smallest_share(setting, setting.start()) - found["small_start"].slack
+        return (conditions.small_start(setting, params, floor),)
+
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """As for any direction, once attention has settled; a run that has settled on other tokens is refuted with their names."""
-        verdict = judge_direction(prediction, run.weight())
+        verdict = once_trained(judge_direction(prediction, run.weight()), run)
+        if run.steps[-1] == 0:
+            return verdict
         limit = detect_limit(run)
         if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
             text = f"{verdict.inequality}, but a sample gives no token an attention of 0.9: the selection is open"

@@ -100,6 +100,10 @@ def _label(path: tuple, deep: bool) -> str:
 
 def _real(leaf: Any, label: str) -> Any:
     """An array of a start in float64, if it is real and finite."""
+    if isinstance(leaf, np.ma.MaskedArray) and np.ma.count_masked(leaf):
+        raise ArgumentError(
+            "start", "train", "without masked entries", f"{np.ma.count_masked(leaf)} of them in {label}"
+        )
     found = np.asarray(leaf)
     if found.dtype.kind not in "biuf":
         raise ArgumentError("start", "train", "made of real arrays", f"{label} = {leaf!r}")
