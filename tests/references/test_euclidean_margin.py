@@ -256,3 +256,11 @@ def test_many_samples_need_no_matrix_of_all_pairs(rng):
     assert found.bracket.gap <= 1e-12
     few = pt.max_margin(pt.Classification(np.asarray(data.signed)[found.support], np.ones(found.support.sum())))
     assert found.weight == pytest.approx(few.weight, rel=1e-9)
+
+
+def test_a_margin_of_a_thousand_roundings_is_no_proof_that_there_is_none():
+    found = pt.max_margin(pt.Classification([[1.0, 1.0], [-1.0, -1.0 + 2e-13]], [1, 1]))
+    assert found.margin == pytest.approx(1e-13 / np.sqrt(2), rel=1e-2)  # half the difference of the two, across them
+    labels = np.array([1, -1] * 3)
+    with pytest.raises(UndecidedMargin, match="are separable"):  # (-1e7, 1) has margin 1e-6
+        pt.max_margin(pt.Classification(np.c_[np.ones(6), labels * 1e-6 + 1e7], labels))

@@ -64,3 +64,28 @@ def test_of_many_flips_those_that_lose_the_least_score_are_tried():
     assert note.endswith("28 were left out")
     nearest = {f"tokens {np.eye(n, dtype=int)[sample].tolist()}" for sample in range(n - 12, n)}
     assert {rival.name for rival in prediction.rivals} == {"first gradient", *nearest}
+
+
+def test_neither_the_first_step_nor_none_decides():
+    data = pt.TokenSelection(
+        scores=[[1.0, 0.0], [1.0, 0.0]], tokens=[[[1.0, 0.0], [0.5, 1.0]], [[0.0, 1.0], [2.0, 0.5]]]
+    )
+    setting, rule = pt.Setting(data, pt.Direct(), pt.Exponential()), pt.normalised_descent(100.0)
+    prediction = pt.predict(setting, rule)
+    one = pt.judge(prediction, pt.train(setting, rule, steps=1))
+    assert one.outcome is Outcome.undecided
+    assert "the norm has not doubled" in one.inequality
+    none = pt.judge(prediction, pt.train(setting, rule, 1e3 * prediction.reference.weight, steps=0))
+    assert none.outcome is Outcome.undecided
+    assert "no step was taken" in none.inequality
+
+
+def test_a_start_that_attends_to_wrong_tokens_breaks_the_hypothesis_on_starts():
+    data = pt.TokenSelection(
+        scores=[[1.0, 0.0], [1.0, 0.0]], tokens=[[[1.0, 0.0], [0.5, 1.0]], [[0.0, 1.0], [2.0, 0.5]]]
+    )
+    setting, rule = pt.Setting(data, pt.Direct(), pt.Exponential()), pt.normalised_descent(0.01)
+    away = -50 * pt.max_margin(data).weight
+    held = {one.name: one for one in pt.predict(setting, rule, away).hypotheses}
+    assert held["small_start"].holds is False
+    assert {one.name: one for one in pt.predict(setting, rule, 0 * away).hypotheses}["small_start"].holds
