@@ -101,7 +101,9 @@ def critical_step(found: SupportGeometry, depth: int) -> float:
     """
     across = found.points - np.outer(found.points @ found.direction, found.direction)
     variance = np.linalg.eigvalsh((found.shares[:, None] * across).T @ across).max()
-    return float(2 * depth * found.margin**2 / variance)
+    return (
+        float(2 * depth * found.margin**2 / variance) if variance > 0 else float("inf")
+    )  # one direction: nothing to cross
 
 
 def _thresholds(setting: Setting, geometry: SupportGeometry) -> dict[str, float]:

@@ -47,14 +47,14 @@ class _AttentionTheorem(Theorem):
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """As for any direction, once attention has settled; a run that has settled on other tokens is refuted with their names."""
-        verdict = once_trained(judge_direction(prediction, run.weight()), run)
+        verdict = judge_direction(prediction, run.weight())
         if run.steps[-1] == 0:
-            return verdict
+            return once_trained(verdict, run)
         limit = detect_limit(run)
         if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
             text = f"{verdict.inequality}, but a sample gives no token an attention of 0.9: the selection is open"
             return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
-        return _elsewhere(prediction, limit, verdict) if limit.kind == "local" else verdict
+        return _elsewhere(prediction, limit, verdict) if limit.kind == "local" else once_trained(verdict, run)
 
 
 def _elsewhere(prediction: Prediction, limit: Limit, verdict: Verdict) -> Verdict:
