@@ -1,6 +1,7 @@
 """The command line as a program: JSON on standard output, one message for bad input, files that are whole."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from penchant.diagnostics.rates import rate
 from penchant.errors import DataFileError, MissingExtra
 from penchant.settings.generators import local_pair, separable
 from penchant.studies.base import Figure, Finding, Line, Result, Shown, Study, Table
+from penchant.theorems import catalogue
 from penchant.verdict import at_most
 
 
@@ -242,6 +244,54 @@ def test_report_says_which_part_of_a_study_is_broken(capsys, linear, tmp_path):
     status, printed = call(capsys, "report", tmp_path)
     assert status == 2
     assert f"Figure '{study['figures'][0]['name']}'" in printed.err
+    for key, value in (("tables", None), ("findings", [{"citation": None}])):
+        saved.write_text(json.dumps({**study, key: value}))
+        assert "is not a penchant study" in call(capsys, "report", tmp_path)[1].err
+
+
+def test_the_default_step_does_not_grow_with_the_number_of_samples_of_a_sum(capsys, linear):
+    options = ("train", linear, "--optimiser", "gd", "--loss", "exponential", "--steps", "5", "--json")
+    mean, total = (json.loads(call(capsys, *options, "--reduction", one)[1].out) for one in ("mean", "sum"))
+    assert total["status"] == mean["status"] == "out_of_steps"
+    assert total["norm"] == pytest.approx(mean["norm"], rel=1e-12)  # the same steps of the same size
+    assert not [row for row in total["prediction"]["hypotheses"] if row["name"] == "step_size" and not row["holds"]]
+
+
+def test_powers_are_trained_from_a_shell(capsys, tmp_path):
+    path = tmp_path / "sparse.npz"
+    inputs = np.random.default_rng(0).standard_normal((4, 8))
+    np.savez(path, inputs=inputs, targets=2.0 * inputs[:, 0])
+    options = ("--setting", "signed-powers", "--alpha", "0.1", "--depth")
+    found = json.loads(call(capsys, "train", path, *options, "4", "--json")[1].out)
+    assert found["verdict"] == "confirmed"
+    assert call(capsys, "train", path, *options, "2")[0] == 2
+    status, printed = call(capsys, "train", path, "--setting", "squares", "--depth", "3")
+    assert status == 2
+    assert "used with signed-powers" in printed.err
+
+
+def test_verify_keeps_the_ledger_where_a_study_fails(monkeypatch, tmp_path):
+    def fail(*_):
+        raise RuntimeError("no memory")
+
+    claim = next(one for one in catalogue.CLAIMS if one.name == "deep-linear/homogeneity")
+    monkeypatch.setattr(catalogue, "CLAIMS", (claim,))
+    monkeypatch.setattr(ledger, "_run_one", fail)
+    with pytest.raises(RuntimeError, match="no memory"):
+        ledger.verify([claim.paper], str(tmp_path), 0, False)
+    saved = json.loads((tmp_path / "ledger.json").read_text())["claims"]
+    assert [row["claim"] for row in saved] == ["deep-linear/homogeneity"]
+
+
+def test_a_terminated_command_cleans_up():
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        main(["studies"])
+        with pytest.raises(SystemExit) as caught:
+            signal.raise_signal(signal.SIGTERM)
+        assert caught.value.code == 143
+    finally:
+        signal.signal(signal.SIGTERM, handler)
 
 
 def test_a_page_of_own_data_stands_alone(capsys, linear, tmp_path):

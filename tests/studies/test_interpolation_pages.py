@@ -6,8 +6,8 @@ import pytest
 from penchant.references.interpolation import minimum_norm
 from penchant.settings.generators import sparse_regression
 from penchant.studies.early_stopping import flow_errors, lasso_errors
-from penchant.studies.interpolation_depth import depth_parts
 from penchant.studies.kernel_to_rich import kernel_to_rich
+from penchant.studies.kernel_to_rich_depth import depth_parts
 from penchant.studies.min_norm import _single_samples, min_norm
 from penchant.theorems.lasso_claims import noisy_targets
 from penchant.theorems.q_alpha_claims import kernel_deviation

@@ -230,6 +230,11 @@ BAD_CALLS = {
     "start of wrong shape": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(3), steps=1), "start"),
     "start with nan": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.array([np.nan, 0.0]), steps=1), "start"),
     "start as ragged lists": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), [0.0, [0.0]], steps=1), "start"),
+    "masked start": (
+        lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.ma.array([0.0, 1.0], mask=[0, 1]), steps=1),
+        "start",
+    ),
+    "empty batch of starts": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros((0, 2)), steps=1), "start"),
     "start in words": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), "zeros", steps=1), "start"),
     "unknown event": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=3.0), "until"),
     "infinite level": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=pt.MarginAbove(np.inf)), "level"),

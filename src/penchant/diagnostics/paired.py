@@ -2,31 +2,26 @@
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
-from scipy.stats import t as student
 
 from ..errors import ArgumentError
+from .intervals import StudentInterval
 
 
-class Paired(eqx.Module):
+class Paired(StudentInterval):
     """Mean of differences, with its standard error and the number of pairs; `low` and `high` end its 95 % Student interval."""
 
     mean: float
     error: float
     pairs: int
 
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        half = float(student.ppf((1 + level) / 2, self.pairs - 1)) * self.error
-        return self.mean - half, self.mean + half
+    @property
+    def centre(self) -> float:
+        return self.mean
 
     @property
-    def low(self) -> float:
-        return self.interval()[0]
-
-    @property
-    def high(self) -> float:
-        return self.interval()[1]
+    def degrees(self) -> float:
+        return self.pairs - 1.0
 
 
 def paired(before: Any, after: Any) -> Paired:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-import equinox as eqx
 import numpy as np
-from scipy.stats import t as student
 
 from ..errors import ArgumentError
+from .intervals import StudentInterval
 
 
-class Exponent(eqx.Module):
+class Exponent(StudentInterval):
     """Slope of log(mean) against log(n), with its standard error, degrees of freedom and 95 % Student interval."""
 
     slope: float
@@ -17,17 +16,12 @@ class Exponent(eqx.Module):
     freedom: float
 
     @property
-    def low(self) -> float:
-        return self.interval()[0]
+    def centre(self) -> float:
+        return self.slope
 
     @property
-    def high(self) -> float:
-        return self.interval()[1]
-
-    def interval(self, level: float = 0.95) -> tuple[float, float]:
-        """The Student interval of a level."""
-        reach = float(student.ppf((1 + level) / 2, self.freedom)) * self.error if self.error > 0 else 0.0
-        return self.slope - reach, self.slope + reach
+    def degrees(self) -> float:
+        return self.freedom
 
     def __str__(self) -> str:
         return f"{self.slope:.3f} [{self.low:.3f}, {self.high:.3f}]"

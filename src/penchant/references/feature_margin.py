@@ -17,7 +17,7 @@ _SUPPORTS = (1e-6, 1e-9, 1e-12)  # fractions of the largest multiplier above whi
 _PROOF = 16.0  # times rounding: what may be left of a combination that vanishes
 
 
-class Pair(eqx.Module):
+class PrimalDual(eqx.Module):
     """A weight and multipliers of the features, and the relative gap between the bounds that they prove."""
 
     weight: np.ndarray
@@ -25,7 +25,7 @@ class Pair(eqx.Module):
     gap: float
 
 
-def shortest(features: np.ndarray, wanted: float) -> Pair | None:
+def shortest(features: np.ndarray, wanted: float) -> PrimalDual | None:
     """The best pair found, up to a relative gap `wanted`; None without a weight that has all margins positive."""
     lengths = np.linalg.norm(features, axis=1)
     if lengths.min() == 0:
@@ -42,7 +42,7 @@ def shortest(features: np.ndarray, wanted: float) -> Pair | None:
             break
     if best is None:
         return None
-    return Pair(best.weight / lengths.min(), best.dual / (lengths * lengths.min()), best.gap)
+    return PrimalDual(best.weight / lengths.min(), best.dual / (lengths * lengths.min()), best.gap)
 
 
 def _nonnegative(system: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -52,7 +52,7 @@ def _nonnegative(system: np.ndarray, target: np.ndarray) -> np.ndarray:
         raise PenchantError(f"The maximum-margin program was not solved: {error}") from None
 
 
-def _on_support(rows: np.ndarray, levels: np.ndarray, support: np.ndarray) -> Pair | None:
+def _on_support(rows: np.ndarray, levels: np.ndarray, support: np.ndarray) -> PrimalDual | None:
     """The shortest weight at the levels of the support, and multipliers that make it."""
     if not support.any():
         return None
@@ -62,7 +62,7 @@ def _on_support(rows: np.ndarray, levels: np.ndarray, support: np.ndarray) -> Pa
     reach, pull = float((rows @ weight / levels).min()), float(np.linalg.norm(dual @ rows))
     if not (reach > 0 and pull > 0):
         return None
-    return Pair(weight / reach, dual, float(np.linalg.norm(weight) / reach * pull / (dual @ levels) - 1))
+    return PrimalDual(weight / reach, dual, float(np.linalg.norm(weight) / reach * pull / (dual @ levels) - 1))
 
 
 def vanishes(left: np.ndarray, size: np.ndarray) -> bool:

@@ -14,7 +14,7 @@ from ..theorems.interpolation_problems import DERIVED
 from ..theorems.linear_models import NOTES
 from ..theorems.q_alpha_claims import kernel_deviation, kernel_limit, sparse_rate, three_routes
 from .base import DEFINITIONS, Figure, Finding, Line, Result, Shown, Study, Table
-from .interpolation_depth import depth_parts
+from .kernel_to_rich_depth import depth_parts
 
 _ALPHA = {**DEFINITIONS, "alpha": "size of the start of every parameter"}
 
