@@ -11,11 +11,16 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .arguments import require_margins
+from .rounding import gamma
 
 
 @runtime_checkable
 class Norm(Protocol):
-    """A norm of weights together with its dual norm."""
+    """A norm of weights together with its dual norm.
+
+    `rounding(shape)` may say to which relative accuracy both are computed; without it eight roundings per entry are allowed for. The dual norm
+    must not shrink where entries are replaced by larger positive ones, as none here does: so a bracket bounds what rounding did to a pull.
+    """
 
     @property
     def name(self) -> str: ...
@@ -33,6 +38,9 @@ class Euclidean(eqx.Module):
 
     def dual(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(np.ravel(weight)))
+
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        return gamma(float(np.prod(shape)) / 2 + 1)
 
 
 class Bracket(eqx.Module):

@@ -16,6 +16,7 @@ from .base import CERTIFIED, Solution
 from .bracket import bracket, margins
 from .euclidean_margin import infeasible, least_norm, max_margin
 from .nuclear_interior import Pairs, interior_point
+from .rounding import gamma
 
 _GAP = 1e-9  # certified relative width asked of every solution
 
@@ -30,6 +31,11 @@ class Nuclear(eqx.Module):
 
     def dual(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(weight, 2))
+
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        """Computed singular values are those of a matrix within 8 max(shape) roundings of this one in the Frobenius norm (LAPACK's
+        backward error is below one per row), which is at most sqrt(min(shape)) of either norm away."""
+        return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
 
 
 def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:

@@ -11,6 +11,7 @@ from .arguments import require_margins
 from .base import Solution
 from .bracket import bracket
 from .features import feature_rows
+from .rounding import gamma
 
 
 class L1(eqx.Module):
@@ -24,6 +25,9 @@ class L1(eqx.Module):
     def dual(self, weight: np.ndarray) -> float:
         return float(np.abs(weight).max())
 
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        return gamma(float(np.prod(shape)))
+
 
 class Linf(eqx.Module):
     """The largest absolute entry; its dual norm is the sum of absolute entries."""
@@ -35,6 +39,9 @@ class Linf(eqx.Module):
 
     def dual(self, weight: np.ndarray) -> float:
         return float(np.abs(weight).sum())
+
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        return gamma(float(np.prod(shape)))
 
 
 def polyhedral_margin(data: Any, norm: Any) -> Solution:
