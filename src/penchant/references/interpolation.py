@@ -50,6 +50,7 @@ class PositiveL1(eqx.Module):
     """The sum of the coefficients, infinite unless all are nonnegative; the dual gauge is max(s_j, 0)."""
 
     name: str = eqx.field(static=True, default="nonnegative l1")
+    nonnegative: bool = eqx.field(static=True, default=True)
 
     def value(self, weight: np.ndarray) -> float:
         return float(weight.sum()) if weight.min() >= -1e-12 * np.abs(weight).max() else float("inf")

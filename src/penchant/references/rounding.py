@@ -12,7 +12,7 @@ _UNIT = 2.0**-53
 FLUSHED = 2.0**-600  # above what compiled code loses by taking subnormal numbers for 0, next to data of at most 1e120
 
 
-def gamma(count: float) -> float:
+def gamma(count: float | int) -> float:
     """The relative error of `count` roundings, with one more for the product with gamma itself."""
     return (count + 1) * _UNIT / (1 - (count + 1) * _UNIT)
 

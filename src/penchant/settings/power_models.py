@@ -20,6 +20,7 @@ from .parametrisations import Euclidean
 from .potentials import AbstractPotential, check_levels
 from .square_models import check_alpha, positive_start, spread, weighted_gram
 
+_FAR = 40.0  # logarithm of weight over start above which the power of the other sign is below rounding
 _STEPS = 60  # of Newton's method for the inverse, which converges monotonically from below
 
 
@@ -56,12 +57,22 @@ class PowerEntropy(AbstractPotential):
         return float(self.depth**2 * np.exp((1 - 2 / self.depth) * self.log_scale[0]))
 
     def value(self, weight: np.ndarray) -> float:
-        dual = self.gradient(weight)
-        return float(dual @ weight) - self.conjugate(dual)
+        """<s, weight> - conjugate; from 1 - s/p itself where s is near its bound p, which it leaves no digits."""
+        size, left, p = np.abs(weight), self._left(weight), self.power
+        far = left < 0.5
+        dual = np.where(far, 0.0, self.gradient(weight))
+        close = float(dual @ weight) - self.conjugate(dual)
+        grown = np.exp(self.log_scale + (1 - p) * np.log(left)) + np.exp(self.log_scale) * ((2 - left) ** (1 - p) - 2)
+        return close + float(np.where(far, p * (1 - left) * size - p / (p - 1) * grown, 0.0).sum())
 
-    def gradient(self, weight: np.ndarray) -> np.ndarray:
-        """By Newton's method, first on 1 - s/p, where the function is convex, then on s/p itself, where small weights keep their digits."""
-        ratio, p = np.exp(np.log(np.maximum(np.abs(weight), np.finfo(float).tiny)) - self.log_scale), self.power
+    def _log_ratio(self, weight: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(np.abs(weight), np.finfo(float).tiny)) - self.log_scale
+
+    def _left(self, weight: np.ndarray) -> np.ndarray:
+        """1 - |s|/p by Newton's method, where the function is convex; at large ratios the second power is below rounding."""
+        log_ratio, p = self._log_ratio(weight), self.power
+        far = log_ratio > _FAR
+        ratio = np.exp(np.where(far, 0.0, log_ratio))
         left = (1 + ratio) ** (-1 / p)
         for _ in range(_STEPS):
             slope = p * (left ** (-p - 1) + (2 - left) ** (-p - 1))
@@ -69,7 +80,12 @@ class PowerEntropy(AbstractPotential):
             left = np.minimum(left + step, 1.0)
             if np.abs(step).max() <= 1e-15:
                 break
-        share = 1 - left
+        return np.where(far, np.exp(-log_ratio / p), left)
+
+    def gradient(self, weight: np.ndarray) -> np.ndarray:
+        """First 1 - s/p, then Newton's method on s/p itself, where small weights keep their digits."""
+        left, p = self._left(weight), self.power
+        ratio, share = np.exp(np.minimum(self._log_ratio(weight), _FAR)), 1 - left
         for _ in range(2):
             near = share < 0.5
             at = np.where(near, share, 0.0)
