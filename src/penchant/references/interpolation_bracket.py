@@ -49,6 +49,15 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | A
         return _bracket(_Constraints(inputs, targets), weight, dual, objective)
 
 
+def repaired(data: Any, weight: np.ndarray, nonnegative: bool) -> np.ndarray:
+    """The weight moved to the solutions, as near as float64 gets to them; itself where that proves no solution near it."""
+    given = _Constraints(np.asarray(data.inputs), np.asarray(data.fitted))
+    metric = np.maximum(weight, 0.0) if nonnegative else np.ones_like(weight)
+    with np.errstate(all="ignore"):
+        box = _box(given, weight, metric, nonnegative)
+    return weight if box is None else box.centre
+
+
 class _Constraints(eqx.Module):
     """P (rows theta - goal) = 0: the samples in their own units, and P an orthonormal basis of their range where they are dependent."""
 
@@ -113,7 +122,9 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     kappa = float((defect @ rest / rest).max(initial=0.0)) if rest.any() else 0.0
     if not kappa <= _DEFECT:
         return None
-    room = np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8)) + _UNDERFLOW * (metric > 0) * rest.any()
+    room = (
+        np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8)) + _UNDERFLOW * (metric > 0) * rest.any()
+    )
     if not np.isfinite(room).all() or (nonnegative and (weight < up(room)).any() and (weight < room).any()):
         return None
     return _Box(weight, room, misfit)
@@ -194,7 +205,7 @@ def _fenchel(given: _Constraints, dual: np.ndarray, potential: AbstractPotential
     """Below <nu, y> - f*(X' nu): f* is convex, so that its slope at both ends bounds what the rounding of its argument does."""
     pull, lost, paired = given.pull(dual)
     if np.isfinite(potential.radius):
-        lost = lost + gamma(4) * potential.radius
+        lost = lost + gamma(4) * np.abs(pull)
     steep = np.maximum(np.abs(potential.link(pull - lost)), np.abs(potential.link(pull + lost)))
     conjugate = potential.conjugate(pull) + potential.conjugate_rounding(pull) + float(steep @ lost) * (1 + 1e-9)
     return paired - conjugate - gamma(4) * (abs(paired) + abs(conjugate))

@@ -79,7 +79,11 @@ class AbstractPotential(eqx.Module):
 
     def conjugate_rounding(self, dual: np.ndarray) -> float:
         """A bound on the rounding of `conjugate`, which is at most min(1, |s|) times the weight there or at the start."""
-        there, start, near = np.abs(self.link(dual)), np.abs(self.link(np.zeros_like(dual))), np.minimum(np.abs(dual), 1)
+        there, start, near = (
+            np.abs(self.link(dual)),
+            np.abs(self.link(np.zeros_like(dual))),
+            np.minimum(np.abs(dual), 1),
+        )
         bent = float((near * (self._logs + np.abs(dual))) @ there)
         return _EPS * ((_FLAT + len(dual)) * float(near @ np.maximum(there, start)) + _BENT * bent)
 

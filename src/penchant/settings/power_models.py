@@ -58,18 +58,19 @@ class PowerEntropy(AbstractPotential):
 
     def value(self, weight: np.ndarray) -> float:
         """<s, weight> - conjugate; from 1 - s/p itself where s is near its bound p, which it leaves no digits."""
-        size, left, p = np.abs(weight), self._left(weight), self.power
+        size, log_left, p = np.abs(weight), self._log_left(weight), self.power
+        left = np.exp(log_left)
         far = left < 0.5
         dual = np.where(far, 0.0, self.gradient(weight))
         close = float(dual @ weight) - self.conjugate(dual)
-        grown = np.exp(self.log_scale + (1 - p) * np.log(left)) + np.exp(self.log_scale) * ((2 - left) ** (1 - p) - 2)
+        grown = np.exp(self.log_scale + (1 - p) * log_left) + np.exp(self.log_scale) * ((2 - left) ** (1 - p) - 2)
         return close + float(np.where(far, p * (1 - left) * size - p / (p - 1) * grown, 0.0).sum())
 
     def _log_ratio(self, weight: np.ndarray) -> np.ndarray:
         return np.log(np.maximum(np.abs(weight), np.finfo(float).tiny)) - self.log_scale
 
-    def _left(self, weight: np.ndarray) -> np.ndarray:
-        """1 - |s|/p by Newton's method, where the function is convex; at large ratios the second power is below rounding."""
+    def _log_left(self, weight: np.ndarray) -> np.ndarray:
+        """log(1 - |s|/p) by Newton's method, where the function is convex; at large ratios the second power is below rounding."""
         log_ratio, p = self._log_ratio(weight), self.power
         far = log_ratio > _FAR
         ratio = np.exp(np.where(far, 0.0, log_ratio))
@@ -80,11 +81,11 @@ class PowerEntropy(AbstractPotential):
             left = np.minimum(left + step, 1.0)
             if np.abs(step).max() <= 1e-15:
                 break
-        return np.where(far, np.exp(-log_ratio / p), left)
+        return np.where(far, -log_ratio / p, np.log(left))
 
     def gradient(self, weight: np.ndarray) -> np.ndarray:
         """First 1 - s/p, then Newton's method on s/p itself, where small weights keep their digits."""
-        left, p = self._left(weight), self.power
+        left, p = np.exp(self._log_left(weight)), self.power
         ratio, share = np.exp(np.minimum(self._log_ratio(weight), _FAR)), 1 - left
         for _ in range(2):
             near = share < 0.5
