@@ -305,7 +305,10 @@ def print_run(content: dict) -> None:
         print(f"direction  {measure} to {name}: {value:.4g}")
     print_descent(content)
     found = content["bracket"]
-    print(f"bracket    {found['of']} in [{found['lower']:.10g}, {found['upper']:.10g}], certified by the run itself")
+    upper = f"in [{found['lower']:.10g}, {found['upper']:.10g}]"
+    if not math.isfinite(found["upper"]):
+        upper = f"at least {found['lower']:.10g}, without an upper bound"
+    print(f"bracket    {found['of']} {upper}, certified by the run itself")
     if "window" in found:
         print("           " + ", ".join(f"{kind} multipliers {found[kind]:.6g}" for kind in KINDS))
     if "limit" in content:

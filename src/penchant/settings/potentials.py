@@ -63,6 +63,10 @@ class AbstractPotential(eqx.Module):
     def curvature(self, dual: np.ndarray) -> np.ndarray:
         """The derivative of `link`."""
 
+    def speed(self, weight: np.ndarray) -> np.ndarray:
+        """rate times the curvature at the dual point of a weight: how fast the flow moves each coefficient there."""
+        return self.curvature(self.gradient(weight)) * self.rate
+
     @abstractmethod
     def conjugate(self, dual: np.ndarray) -> float:
         """The supremum of <s, weight> - value(weight)."""

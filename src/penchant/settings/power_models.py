@@ -21,6 +21,9 @@ from .potentials import AbstractPotential, check_levels
 from .square_models import check_alpha, positive_start, spread, weighted_gram
 
 _FAR = 40.0  # logarithm of weight over start above which the power of the other sign is below rounding
+_BOUND = np.log(
+    1e-9
+)  # of 1 - s/p, below which it is not computed from s: the weight is then the power of one parameter, to nine digits
 _STEPS = 60  # of Newton's method for the inverse, which converges monotonically from below
 
 
@@ -109,6 +112,12 @@ class PowerEntropy(AbstractPotential):
         grown = np.expm1(-(p - 1) / 2 * np.log1p(-(share**2)))
         total = 2 * (grown * np.cosh(angle) + 2 * np.sinh(angle / 2) ** 2)
         return float((np.exp(self.log_scale) * p / (p - 1) * total).sum())
+
+    def speed(self, weight: np.ndarray) -> np.ndarray:
+        """D^2 |weight|^(2 - 2/D) where the dual point leaves its bound no digits."""
+        far = self._log_left(weight) < _BOUND
+        near = super().speed(np.where(far, 0.0, weight))
+        return np.where(far, self.depth**2 * np.abs(weight) ** (2 - 2 / self.depth), near)
 
     def _share(self, dual: np.ndarray) -> np.ndarray:
         """s/p; NaN where no weight has this dual point."""

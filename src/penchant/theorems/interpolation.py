@@ -123,7 +123,7 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
         return ()
     potential = own_potential(setting, start)
     inputs = np.asarray(setting.data.inputs)
-    curvature = potential.curvature(potential.gradient(reference.weight)) * potential.rate
+    curvature = potential.speed(reference.weight)
     load = np.asarray(optimiser.rule.step) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
     beta = np.asarray(optimiser.memory.beta) if isinstance(optimiser.memory, HeavyBall) else np.zeros(())
     load, bound = np.broadcast_arrays(load, 2 * (1 + beta))

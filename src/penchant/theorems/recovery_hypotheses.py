@@ -36,6 +36,7 @@ def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: i
     samples = n / (sparsity**2 * max(np.log(d), 1.0) ** 2)
     smallness = float(np.log(1 / alpha) / max(np.log(d), 1.0))
     first, last = time_window(d, alpha, step)
+    first = first if first > 0 else 1.0  # starts above d
     bounds = restricted_isometry(inputs, min(2 * int(sparsity), d), most=_SUPPORTS)
     columns = (inputs**2).mean(axis=0)
     scaled = inputs / np.sqrt(np.where(columns > 0, columns, 1.0))
