@@ -184,10 +184,12 @@ def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.
     wanted = sorted(set(factors), reverse=True)
     if potential.nonnegative:
         check_nonnegative(data)
-        found = nonnegative_path(_Path, data, potential, wanted)
-    else:
-        solver = _Path(data, potential)
-        found = {factor: solver.advance(factor) for factor in wanted}
+    with np.errstate(all="ignore"):  # trial points may overflow; what comes out is certified or not resolved
+        if potential.nonnegative:
+            found = nonnegative_path(_Path, data, potential, wanted)
+        else:
+            solver = _Path(data, potential)
+            found = {factor: solver.advance(factor) for factor in wanted}
     return [found[factor] for factor in factors]
 
 

@@ -78,7 +78,9 @@ class _Constraints(eqx.Module):
     def misfit(self, weight: np.ndarray) -> np.ndarray:
         """Above |rows weight - goal|, entry by entry."""
         sizes = np.abs(self.rows) @ np.abs(weight) + np.abs(self.goal)
-        return np.abs(self.rows @ weight - self.goal) + gamma(len(weight) + 4) * sizes + _UNDERFLOW * (sizes > 0)
+        rest = self.rows.astype(np.longdouble) @ weight.astype(np.longdouble) - self.goal
+        lost = (len(weight) + 4) * float(np.finfo(np.longdouble).eps)
+        return np.abs(rest).astype(float) * (1 + gamma(2)) + lost * sizes + _UNDERFLOW * (sizes > 0)
 
     def pull(self, dual: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
         """The dual point X' nu of nu projected on the range, a bound on its rounding, and a lower bound of <nu, y>."""
