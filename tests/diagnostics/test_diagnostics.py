@@ -31,6 +31,11 @@ def test_misalignment_keeps_its_digits_where_one_minus_dot_has_none(angle):
     )  # entries are rounded to 1e-16 of the unit
 
 
+def test_misalignment_of_other_shapes_is_refused():
+    with pytest.raises(ArgumentError, match=r"of shape \(2,\). Got shape \(\)"):
+        misalignment([1.0, 2.0], -1.0)
+
+
 def test_misalignment_ignores_the_lengths_and_sees_the_sign():
     weight = np.array([[1.0, 2.0], [3.0, -1.0]])
     assert misalignment(weight, 7 * weight) <= 1e-31

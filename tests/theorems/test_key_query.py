@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import penchant as pt
+from penchant.errors import ArgumentError
 from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.factored import Factors
 from penchant.theorems import key_query_hypotheses as assumptions
-from penchant.theorems.key_query import judge_value
+from penchant.theorems.key_query import judge_value, norm_of
 from penchant.theorems.key_query_runs import (
     W0,
     aligned_run,
@@ -21,6 +22,13 @@ from penchant.theorems.key_query_runs import (
     precise_aligned_run,
 )
 from penchant.verdict import Outcome
+
+
+def test_a_reference_in_an_unknown_norm_is_not_measured_in_l2():
+    found = pt.max_margin(pt.separable(6, 2))
+    assert norm_of(found).name == "l2"
+    with pytest.raises(ArgumentError, match="'spectral'"):
+        norm_of(dataclasses.replace(found, norm="spectral"))
 
 
 def test_the_flow_on_keys_and_queries_is_confirmed_and_rivals_are_refuted():

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError
 from ..settings.parametrisations import Gram
 
 
@@ -17,7 +18,10 @@ def misalignment(weight: Any, reference: Any) -> float:
 
     NaN if either is 0, which has no direction.
     """
-    weight, reference = np.ravel(np.asarray(weight, float)), np.ravel(np.asarray(reference, float))
+    weight, reference = np.asarray(weight, float), np.asarray(reference, float)
+    if weight.shape != reference.shape:
+        raise ArgumentError("reference", "misalignment", f"of shape {weight.shape}", f"shape {reference.shape}")
+    weight, reference = weight.ravel(), reference.ravel()
     sizes = np.linalg.norm(weight), np.linalg.norm(reference)
     if 0.0 in sizes:
         return float("nan")

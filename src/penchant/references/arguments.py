@@ -2,10 +2,17 @@
 
 from typing import Any
 
+import jax
+import numpy as np
+
 from ..errors import ArgumentError, kind
 from ..settings.base import Data, Setting
 from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
+
+_MEMBERS = [
+    name for name in vars(Data) if not name.startswith("_")
+]  # asked of the class first: an instance makes its methods anew
 
 
 def require_margins(data: Any, owner: str) -> None:
@@ -13,20 +20,32 @@ def require_margins(data: Any, owner: str) -> None:
     wanted = "data with margins, such as Classification(inputs, labels)"
     if isinstance(data, Regression):
         raise ArgumentError("data", owner, wanted, "a Regression", "`minimum_norm(data)` is its program")
-    if isinstance(data, type) or not isinstance(data, Data):
+    if isinstance(data, type) or not all(hasattr(type(data), name) or hasattr(data, name) for name in _MEMBERS):
         raise ArgumentError("data", owner, wanted, kind(data), _fix(data))
+    _require_double(data, owner)
 
 
 def require_tokens(data: Any, owner: str) -> None:
     """Raise unless `data` are tokens, whose weight is a matrix."""
     if not isinstance(data, TokenSelection):
         raise ArgumentError("data", owner, "a TokenSelection", kind(data), _fix(data))
+    _require_double(data, owner)
 
 
 def require_regression(data: Any, owner: str) -> None:
     """Raise unless `data` are inputs with targets to interpolate."""
     if not isinstance(data, Regression):
         raise ArgumentError("data", owner, "a Regression(inputs, targets)", kind(data), _fix(data))
+    _require_double(data, owner)
+
+
+def _require_double(data: Any, owner: str) -> None:
+    """Raise where sums would be rounded to seven digits: no certificate allows for that."""
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
+    if any(leaf.dtype == np.float32 for leaf in jax.tree.leaves(data)):
+        fix = "build the data again with jax's 64-bit mode on"
+        raise ArgumentError("data", owner, "float64 throughout", "float32 arrays", fix)
 
 
 def _fix(data: Any) -> str:

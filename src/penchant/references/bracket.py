@@ -10,8 +10,11 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+from ..settings.check import real_array
+from ..settings.sizes import absolute_sums
 from .arguments import require_margins
-from .rounding import gamma
+from .features import feature_rows
+from .rounding import FLUSHED, down, gamma, measured, rounding_of, scaled, up
 
 
 @runtime_checkable
@@ -19,7 +22,8 @@ class Norm(Protocol):
     """A norm of weights together with its dual norm.
 
     `rounding(shape)` may say to which relative accuracy both are computed; without it eight roundings per entry are allowed for. The dual norm
-    must not shrink where entries are replaced by larger positive ones, as none here does: so a bracket bounds what rounding did to a pull.
+    must not shrink where entries are replaced by larger positive ones, as none here does: so a bracket bounds what rounding did to a pull,
+    by `spread` where a cheaper bound of the dual norm of positive entries exists.
     """
 
     @property
@@ -48,7 +52,8 @@ class Bracket(eqx.Module):
 
     The residuals are 0 at the optimum: `infeasibility` (shortfall of the smallest margin below 1 after rescaling),
     `negativity` (most negative dual entry, relative to the largest), `complementarity` (dual mass on margins above the
-    smallest), `misalignment` (1 - <W, V> / (||W|| ||V||_dual) with V the weight the dual points to).
+    smallest), `misalignment` (1 - <W, V> / (||W|| ||V||_dual) with V the weight the dual points to). Both bounds hold for the numbers as
+    stored: `rounding` is the part of the gap by which they were moved outward, which no better points would take away.
     """
 
     lower: float
@@ -57,6 +62,7 @@ class Bracket(eqx.Module):
     negativity: float
     complementarity: float
     misalignment: float
+    rounding: float = 0.0
 
     @property
     def gap(self) -> float:
@@ -68,6 +74,24 @@ margins = eqx.filter_jit(lambda data, weight: data.margins(weight))  # compiled 
 adjoint = eqx.filter_jit(lambda data, coefficients: data.adjoint(coefficients))
 
 
+def sums(data: Any, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Margins of a weight and the pull of nonnegative multipliers, each followed by a bound of what rounding did to it."""
+    terms, weights = (
+        data.sizes(weight, multipliers) if hasattr(type(data), "sizes") else _sizes(data, weight, multipliers)
+    )
+    # Products and additions, a difference of tokens and a product with a query; multipliers of 0 add nothing.
+    of_margins, of_pull = gamma(sum(weight.shape) + 2), gamma(np.count_nonzero(multipliers) + 2)
+    reached, pull = np.asarray(margins(data, weight)), np.asarray(adjoint(data, multipliers))
+    return reached, of_margins * terms + FLUSHED, pull, of_pull * weights + FLUSHED
+
+
+def _sizes(data: Any, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """From the features, where data do not say what their own sums are made of."""
+    rows = feature_rows(data, np.ones(len(multipliers), bool))
+    of_margins, of_pull = absolute_sums(rows, weight.ravel(), multipliers)
+    return of_margins, of_pull.reshape(weight.shape)
+
+
 def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
     """Bounds on min ||W|| subject to margins >= 1, from any weight `primal` and any multipliers `dual`.
 
@@ -75,6 +99,8 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
 
     Weak duality: for lam >= 0 and any feasible W, sum(lam) <= sum(lam * margins(W)) = <V, W> <= ||V||_dual ||W|| with
     V = sum_k lam_k Z_k. Negative multipliers are clipped to 0, which keeps the bound and shows in `negativity`.
+    Margins, V, norms and quotients are moved to the safe side by what rounding may have done to them: a primal whose margins are
+    not provably positive bounds nothing.
 
     >>> import penchant as pt
     >>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
@@ -88,24 +114,32 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
 
         return interpolation_bracket(data, primal, dual, norm)
     require_margins(data, "bracket")
-    weight, dual = np.asarray(primal, float), np.asarray(dual, float)
-    active = data.constrained()
-    if weight.shape != data.weight_shape:
-        raise ArgumentError("primal", "bracket", f"of shape {data.weight_shape}", f"shape {weight.shape}")
+    active, shape = data.constrained(), data.weight_shape
+    weight = real_array(primal, "primal", "bracket", str(shape), len(shape), np.inf)
+    dual = real_array(dual, "dual", "bracket", str(active.shape), 1, np.inf)
+    if weight.shape != shape:
+        raise ArgumentError("primal", "bracket", f"of shape {shape}", f"shape {weight.shape}")
     if dual.shape != active.shape:
         raise ArgumentError(
             "dual", "bracket", f"of shape {active.shape}, one multiplier per margin", f"shape {dual.shape}"
         )
-    reached = np.asarray(margins(data, weight))[active]
-    multipliers = np.where(active, np.maximum(dual, 0.0), 0.0)
-    target = np.asarray(adjoint(data, multipliers))
-    size, pull, smallest, mass = norm.value(weight), norm.dual(target), reached.min(), multipliers.sum()
+    weight, exponent = scaled(weight)
+    multipliers = scaled(np.where(active, np.maximum(dual, 0.0), 0.0))[0]
+    reached, blur, pull, haze = sums(data, weight, multipliers)
+    reached, certain = reached[active], down(reached - up(blur))[active].min()
+    size, reach, smallest = measured(norm.value, weight), measured(norm.dual, pull), reached.min()
+    mass, used, spare = multipliers.sum(), np.count_nonzero(multipliers), 1 + up(rounding_of(norm, shape))
+    farthest = up(up(reach + measured(getattr(norm, "spread", norm.dual), haze)) * spare)
+    lower = float(down(down(mass * (1 - gamma(used))) / farthest)) if used else 0.0
+    upper = float(up(up(size * spare) / certain)) if certain > 0 else float("inf")
+    widened = upper / lower - size * reach / (smallest * mass) if lower > 0 and certain > 0 else float("inf")
     shares = multipliers[active] / mass if mass > 0 else multipliers[active]
     return Bracket(
-        lower=float(mass / pull) if pull > 0 else (float("inf") if mass > 0 else 0.0),
-        upper=float(size / smallest) if smallest > 0 else float("inf"),
-        infeasibility=float(max(0.0, 1 - smallest)),
+        lower=lower,
+        upper=upper,
+        infeasibility=float(max(0.0, 1 - np.ldexp(smallest, exponent))),
         negativity=float(max(0.0, -dual[active].min()) / max(np.abs(dual).max(), np.finfo(float).tiny)),
         complementarity=float(shares @ (reached - smallest) / smallest) if smallest > 0 else float("inf"),
-        misalignment=float(1 - np.vdot(weight, target) / (size * pull)) if size * pull > 0 else float("nan"),
+        misalignment=float(1 - np.vdot(weight, pull) / (size * reach)) if size * reach > 0 else float("nan"),
+        rounding=float(widened),
     )

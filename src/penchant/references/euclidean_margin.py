@@ -52,8 +52,20 @@ def max_margin(data: Any) -> Solution:
             raise
         return _by_features(data, active)
     found = _certified(data, active, _weight(data, dual), dual)
-    found = found if found.bracket.gap <= _GAP else _refined(data, active, found)
-    return found if found.bracket.gap <= _GAP or not fit else _improved(data, active, found)
+    found = found if _solved(found) else _refined(data, active, found)
+    return provable(data, active, found if _solved(found) or not fit else _improved(data, active, found))
+
+
+def _solved(found: Solution) -> bool:
+    """Whether the bracket is narrow, up to rounding that no other solution would be without."""
+    return found.bracket.gap - found.bracket.rounding <= _GAP
+
+
+def provable(data: Any, active: np.ndarray, found: Solution) -> Solution:
+    """A solution with margins that are provably positive, or the doubt."""
+    if found.bracket.upper < np.inf:
+        return found
+    raise _undecided(data, active, 1 / found.bracket.lower)
 
 
 _gram = eqx.filter_jit(lambda data: data.gram())
@@ -87,7 +99,7 @@ def _by_features(data: Any, active: np.ndarray) -> Solution:
         raise infeasible(data, active, contradiction(features))
     dual = np.zeros(len(active))
     dual[active] = found.dual
-    return _certified(data, active, found.weight.reshape(data.weight_shape), dual)
+    return provable(data, active, _certified(data, active, found.weight.reshape(data.weight_shape), dual))
 
 
 def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
@@ -95,7 +107,8 @@ def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
 
 
 def _certified(data: Any, active: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> Solution:
-    weight = weight / np.asarray(margins(data, weight))[active].min()
+    smallest = np.asarray(margins(data, weight))[active].min()
+    weight = weight / smallest if smallest > 0 else weight
     return Solution(data.names["norm"], weight, dual, bracket(data, weight, dual, Euclidean()))
 
 
@@ -120,13 +133,18 @@ def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     norm, used = float(np.linalg.norm(left)), weights > 0
     size = sum(weight @ np.abs(rows) for weight, rows in zip(parts(weights[used]), row_blocks(data, used), strict=True))
     if not vanishes(left.ravel(), np.asarray(size)):
-        longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
-        return UndecidedMargin(norm, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
+        return _undecided(data, active, norm)
     return (
         NotSeparableError(weights, norm, largest_pairs(data, weights))
         if len(data.weight_shape) == 1
         else InfeasibleSVM(weights, norm, largest_pairs(data, weights))
     )
+
+
+def _undecided(data: Any, active: np.ndarray, most: float) -> UndecidedMargin:
+    """The doubt about a margin that is at most `most`."""
+    longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
+    return UndecidedMargin(most, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
 
 
 def largest_pairs(data: Any, weights: np.ndarray) -> str:

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, PenchantError
+from .arguments import require_margins
 
 _BARRIERS = 10.0 ** -np.arange(1, 14)
 _STEPS = 200
@@ -42,6 +43,7 @@ def potential(weight: Any, scales: Any) -> float:
 
 def finite_margin(data: Any, scales: Any, margin: float) -> FiniteMargin:
     """The weight of least potential with all margins of diagonal data at least `margin`; `scales` are those of the start."""
+    require_margins(data, "finite_margin")
     if not 0 < margin < np.inf:
         raise ArgumentError("margin", "finite_margin", "positive and finite", margin)
     size = data.weight_shape[0]

@@ -14,7 +14,7 @@ from ..errors import warn
 from .arguments import require_tokens
 from .base import CERTIFIED, Solution
 from .bracket import bracket, margins
-from .euclidean_margin import infeasible, least_norm, max_margin
+from .euclidean_margin import infeasible, least_norm, max_margin, provable
 from .nuclear_interior import Pairs, interior_point
 from .rounding import gamma
 
@@ -32,9 +32,12 @@ class Nuclear(eqx.Module):
     def dual(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(weight, 2))
 
+    def spread(self, sizes: np.ndarray) -> float:
+        return float(np.linalg.norm(sizes))
+
     def rounding(self, shape: tuple[int, ...]) -> float:
-        """Computed singular values are those of a matrix within 8 max(shape) roundings of this one in the Frobenius norm (LAPACK's
-        backward error is below one per row), which is at most sqrt(min(shape)) of either norm away."""
+        """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
+        Frobenius norm), and either norm then differs by at most sqrt(min(shape)) times that."""
         return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
 
 
@@ -67,8 +70,10 @@ def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     dual = np.zeros(len(active))
     dual[active] = multipliers / lengths
     weight = rows @ weight @ columns.T
-    weight = weight / np.asarray(margins(data, weight))[active].min()
-    return _certified(Solution("nuclear", weight, dual, bracket(data, weight, dual, Nuclear())))
+    smallest = np.asarray(margins(data, weight))[active].min()
+    weight = weight / smallest if smallest > 0 else weight
+    found = Solution("nuclear", weight, dual, bracket(data, weight, dual, Nuclear()))
+    return _certified(provable(data, active, found))
 
 
 def _certified(found: Solution) -> Solution:

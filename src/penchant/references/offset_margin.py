@@ -11,8 +11,10 @@ import numpy as np
 from scipy.optimize import nnls, root_scalar
 
 from ..errors import ArgumentError
-from .bracket import adjoint, margins
+from .arguments import require_margins
+from .bracket import Euclidean, adjoint, sums
 from .euclidean_margin import gram_root
+from .rounding import down, dual_above, gamma, up, value_above
 
 _ACTIVE = 1e-9
 _ROOM = 1e-9  # relative widening of the interval in which the optimum is sought
@@ -37,6 +39,7 @@ def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
     For a value v the shortest weight with <Z_k, W> >= v - mu_k is a nonnegative least squares problem; the optimum is the v
     at which its length is 1. Weak duality for any shares q: v <= |sum q_k Z_k| + <q, mu>.
     """
+    require_margins(data, "offset_margin")
     offsets = np.asarray(offsets, float)
     gram = np.asarray(data.gram())
     if offsets.shape != (len(gram),) or not np.isfinite(offsets).all():
@@ -54,12 +57,18 @@ def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
 
 
 def certify_offset(data: Any, offsets: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> OffsetSolution:
-    """Bounds on the optimum from any weight and any multipliers; negative ones are clipped."""
+    """Bounds on the optimum from any weight and any multipliers, moved outward by what rounding may have done; negative ones are clipped."""
     weight = weight / np.linalg.norm(weight)
     shares = np.maximum(dual, 0.0) / np.maximum(dual, 0.0).sum()
-    lower = float((np.asarray(margins(data, weight)) + offsets).min())
-    upper = float(np.linalg.norm(np.asarray(adjoint(data, shares))) + shares @ offsets)
-    return OffsetSolution(weight, shares, lower, upper)
+    reached, blur, pull, haze = sums(data, weight, shares)
+    lower = down(down(down(reached - up(blur)) / value_above(Euclidean(), weight)) + offsets).min()
+    length = up(dual_above(Euclidean(), pull) + dual_above(Euclidean(), haze))
+    rounding = gamma(
+        len(shares) + 2
+    )  # of the shares' sum, and of their mean of the offsets and its sum with the length
+    most = length + shares @ offsets
+    spare = 2 * rounding * (length + shares @ np.abs(offsets))
+    return OffsetSolution(weight, shares, float(lower), float(up(most + up(spare))))
 
 
 def _shortest(root: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float]:

@@ -10,6 +10,7 @@ from ..errors import PenchantError
 from .arguments import require_margins
 from .base import Solution
 from .bracket import bracket
+from .euclidean_margin import provable
 from .features import feature_rows
 from .rounding import gamma
 
@@ -49,7 +50,7 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
 
     >>> import penchant as pt
     >>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
-    >>> polyhedral_margin(data, L1()).weight.tolist(), polyhedral_margin(data, Linf()).value
+    >>> polyhedral_margin(data, L1()).weight.tolist(), round(polyhedral_margin(data, Linf()).value, 12)
     ([0.5, 1.0], 1.0)
     """
     require_margins(data, "polyhedral_margin")
@@ -74,4 +75,4 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
     dual = np.zeros(len(active))
     dual[active] = np.maximum(-result.ineqlin.marginals[:n], 0.0)
     weight, dual = weight.reshape(data.weight_shape) / scale, dual / scale
-    return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm))
+    return provable(data, active, Solution(norm.name, weight, dual, bracket(data, weight, dual, norm)))

@@ -12,9 +12,9 @@ _UNIT = 2.0**-53
 FLUSHED = 2.0**-600  # above what compiled code loses by taking subnormal numbers for 0, next to data of at most 1e120
 
 
-def gamma(count: float | int) -> float:
+def gamma(count: Any) -> float:
     """The relative error of `count` roundings, with one more for the product with gamma itself."""
-    return (count + 1) * _UNIT / (1 - (count + 1) * _UNIT)
+    return float((count + 1) * _UNIT / (1 - (count + 1) * _UNIT))
 
 
 def up(value: Any) -> Any:
@@ -27,18 +27,28 @@ def down(value: Any) -> Any:
     return np.nextafter(value, -np.inf)
 
 
+def scaled(array: np.ndarray) -> tuple[np.ndarray, int]:
+    """Entries of at most 1, by a power of two: without rounding, and squares neither over- nor underflow."""
+    exponent = int(np.frexp(np.abs(array).max())[1])
+    return np.ldexp(array, -exponent), exponent
+
+
+def measured(measure: Any, array: np.ndarray) -> float:
+    """A norm of any array of finite numbers."""
+    array, exponent = scaled(array)
+    return float(np.ldexp(measure(array), exponent))
+
+
+def rounding_of(norm: Any, shape: tuple[int, ...]) -> float:
+    """The relative accuracy to which a norm and its dual norm are computed."""
+    return norm.rounding(shape) if hasattr(type(norm), "rounding") else gamma(8 * np.prod(shape))
+
+
 def value_above(norm: Any, weight: np.ndarray) -> float:
     """An upper bound of the norm of a weight."""
-    return _above(norm, norm.value, weight)
+    return float(up(measured(norm.value, weight) * (1 + up(rounding_of(norm, weight.shape)))))
 
 
 def dual_above(norm: Any, pull: np.ndarray) -> float:
     """An upper bound of the dual norm."""
-    return _above(norm, norm.dual, pull)
-
-
-def _above(norm: Any, measure: Any, array: np.ndarray) -> float:
-    """Measured with entries of at most 1, by a power of two: squares must neither over- nor underflow."""
-    exponent = np.frexp(np.abs(array).max())[1]
-    rounding = norm.rounding(array.shape) if hasattr(norm, "rounding") else gamma(8 * array.size)
-    return float(up(np.ldexp(up(measure(np.ldexp(array, -exponent)) * (1 + up(rounding))), exponent)))
+    return float(up(measured(norm.dual, pull) * (1 + up(rounding_of(norm, pull.shape)))))

@@ -17,7 +17,8 @@ from ..errors import ArgumentError, PenchantError
 from .arguments import require_tokens
 from .base import Solution
 from .bracket import bracket
-from .euclidean_margin import max_margin
+from .euclidean_margin import max_margin, provable
+from .rounding import gamma
 
 LARGEST = 8  # of the shorter side: its signs are all tried, and beyond it the programs take minutes
 _ROUNDS, _CUTS = 500, 32
@@ -26,6 +27,8 @@ _ENOUGH = 1e-9
 
 class SignProduct(eqx.Module):
     """The least sum of coefficients of sign products that make up a matrix; its dual norm is the largest a' V b over signs.
+
+    `value` is that of the sign products found, and of what they leave, entry by entry: never below the norm.
 
     >>> import numpy as np
     >>> round(SignProduct().value(np.array([[1.0, -1.0], [0.5, -0.5]])), 9), SignProduct().dual(np.eye(2))
@@ -36,15 +39,21 @@ class SignProduct(eqx.Module):
 
     def value(self, weight: np.ndarray) -> float:
         weight = np.asarray(weight, float)
-        unit = np.abs(weight).max()
+        unit = float(np.abs(weight).max())
         if unit == 0:
             return 0.0
         entries = np.eye(weight.size).reshape(weight.size, *weight.shape)
-        found, _, _ = _least(entries, weight.ravel() / unit, (-1.0, 1.0), np.inf)  # entries of V are at most 1 there
-        return float(found @ weight.ravel()) / self.dual(np.tensordot(found, entries, 1))
+        _, products, shares = _least(
+            entries, weight.ravel() / unit, (-1.0, 1.0), np.inf
+        )  # entries of V are at most 1 there
+        return unit * float(shares.sum() + np.abs(weight / unit - np.tensordot(shares, products, 1)).sum())
 
     def dual(self, weight: np.ndarray) -> float:
         return float(_totals(np.asarray(weight, float)).max())
+
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        """Of what a sum of absolute entries is relative to, which is at most sqrt(2 min(shape)) times the dual norm (Khinchine)."""
+        return gamma(float(np.sqrt(2 * min(shape))) * (sum(shape) + 2))
 
 
 def sign_product_margin(data: Any) -> Solution:
@@ -72,7 +81,7 @@ def sign_product_margin(data: Any) -> Solution:
     weight = weight / np.tensordot(pairs, weight, 2).min()
     norm = SignProduct()
     dual[active] = dual[active] / norm.dual(np.tensordot(dual[active], pairs, 1))
-    return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm))
+    return provable(data, active, Solution(norm.name, weight, dual, bracket(data, weight, dual, norm)))
 
 
 def _signs(size: int) -> np.ndarray:

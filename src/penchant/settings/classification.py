@@ -11,6 +11,7 @@ from ..errors import ArgumentError
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
+from .sizes import absolute_sums
 
 
 class Classification(eqx.Module):
@@ -48,6 +49,10 @@ class Classification(eqx.Module):
 
     def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
         return coefficients @ self.signed
+
+    def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Margins and adjoint with all terms taken absolutely: what rounding of these sums is relative to."""
+        return absolute_sums(np.asarray(self.signed), weight, coefficients)
 
     def gram(self) -> Float[Array, "n n"]:
         return self.signed @ self.signed.T

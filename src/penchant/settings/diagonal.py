@@ -55,6 +55,11 @@ class DiagonalTokens(eqx.Module):
     def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "d"]:
         return coefficients @ self.features()
 
+    def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As of the token data, with a diagonal matrix."""
+        of_margins, of_pull = self.tokens.sizes(np.diag(weight), coefficients)
+        return of_margins, of_pull.diagonal()
+
     def gram(self) -> Float[Array, "N N"]:
         features = self.features()
         return features @ features.T

@@ -102,6 +102,21 @@ class TokenSelection(eqx.Module):
         blocks = coefficients.reshape(self.others.shape)
         return jnp.einsum("ntd,nt->nd", self.differences(), blocks).T @ self.queries
 
+    def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Margins and adjoint with all terms taken absolutely, those of both tokens of a difference: what rounding of these sums is relative to."""
+        tokens, queries, others = (
+            np.abs(np.asarray(self.tokens)),
+            np.abs(np.asarray(self.queries)),
+            np.asarray(self.others),
+        )
+        optimal, blocks = np.asarray(self.optimal)[:, None], np.abs(coefficients).reshape(others.shape)
+        logits = (tokens @ (queries @ np.abs(weight).T)[..., None])[..., 0]
+        margins = np.take_along_axis(logits, optimal, 1) + np.take_along_axis(logits, others, 1)
+        shares = np.zeros(tokens.shape[:2])
+        np.put_along_axis(shares, others, blocks, 1)
+        np.put_along_axis(shares, optimal, blocks.sum(axis=1, keepdims=True), 1)
+        return margins.ravel(), (shares[:, None] @ tokens)[:, 0].T @ queries
+
     def gram(self) -> Float[Array, "N N"]:
         n, others = self.others.shape
         pairs = self.differences().reshape(n * others, -1)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InfeasibleError
+from ..errors import ArgumentError, InfeasibleError, UndecidedMargin
 from ..flow.flow import GradientFlow
 from ..reading import read_once
 from ..references.base import Solution
@@ -32,7 +32,9 @@ from .uniqueness import certified_rank, dual_spectrum, uniqueness
 
 SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
 _SEPARABLE = 1e-6  # rivals whose norm exceeds the optimum by less than this cannot be told from it
-_NORMS = {norm.name: norm for norm in (Nuclear(), L1(), Linf(), SignProduct())}
+_NORMS = {norm.name: norm for norm in (Euclidean(), Nuclear(), L1(), Linf(), SignProduct())} | {
+    "frobenius": Euclidean()
+}
 _CLOSE = 1e-2  # a run this near the optimum counts as there, if the rivals are ten times farther
 
 
@@ -61,7 +63,9 @@ class _ValueTheorem(Theorem):
 
 def norm_of(reference: Solution) -> Norm:
     """The norm a reference minimises."""
-    return _NORMS.get(reference.norm, Euclidean())
+    if reference.norm not in _NORMS:
+        raise ArgumentError("reference", "norm_of", f"one in a norm among {', '.join(_NORMS)}", repr(reference.norm))
+    return _NORMS[reference.norm]
 
 
 def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
@@ -129,7 +133,7 @@ def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
     first = read_once(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
     others = {"frobenius": max_margin(data).weight, "first gradient": -np.asarray(first)}
     if len(set(data.weight_shape)) == 1:
-        with suppress(InfeasibleError):  # where no diagonal matrix separates the data there is one rival less
+        with suppress(InfeasibleError, UndecidedMargin):  # where no diagonal matrix separates, there is one rival less
             others["l1, diagonal"] = np.diag(diagonal_margin(DiagonalTokens(data)).weight)
     return rivals(reference, others)
 
