@@ -247,6 +247,19 @@ class InterpolationError(InfeasibleError):
         )
 
 
+class UndecidedInterpolation(UndecidedMargin):
+    """Data too ill-conditioned for float64 to say whether a nonnegative weight interpolates."""
+
+    def __init__(self, residual: float):
+        PenchantError.__init__(
+            self,
+            "Cannot decide in float64 whether a nonnegative weight interpolates the targets of `Regression`: the best one found leaves a "
+            f"relative residual of {residual:.1e}, and no proof against the others holds to the last digit.\n"
+            "  Usual cause: columns of very different scale, or samples that are nearly dependent.\n"
+            "  Fix: rescale the columns to similar size, or `SignedSquares(alpha)`, whose weights have both signs.",
+        )
+
+
 class StepSizeError(PenchantError):
     """A step size outside the region where the statement holds."""
 

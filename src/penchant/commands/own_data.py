@@ -19,7 +19,7 @@ from ..studies.own_regression import what_is_least, what_log_excess_is
 from ..theorems import catalogue
 from ..theorems.base import Prediction
 from ..theorems.certificates import KINDS, certified
-from ..theorems.interpolation_verdicts import what_is_selected
+from ..theorems.interpolation_verdicts import unresolved, what_is_selected
 from ..theorems.key_query import norm_of
 from ..theorems.selections import Limit, detect_limit
 from ..training.events import MarginAbove, Stalled
@@ -50,15 +50,20 @@ def describe_prediction(prediction: Prediction) -> dict:
         "hypotheses": [vars(hypothesis) for hypothesis in prediction.hypotheses],
         "reference": {
             "norm": found.norm,
-            "value": found.value,
-            "lower": found.bracket.lower,
-            "upper": found.bracket.upper,
+            **_bounds(found),
             **({"margin": found.margin} if isinstance(found, Solution) else _interpolant(prediction)),
         },
         "rate": prediction.rate,
         "notes": list(prediction.notes),
         "rivals": [{"name": rival.name, "separation": rival.separation} for rival in prediction.rivals],
     }
+
+
+def _bounds(found: Any) -> dict:
+    """The certified value; none where an interpolant is not resolved, with the reason."""
+    if isinstance(found, Interpolant) and not found.certified:
+        return {"value": None, "lower": None, "upper": None, "reason": unresolved(found)}
+    return {"value": found.value, "lower": found.bracket.lower, "upper": found.bracket.upper}
 
 
 def describe_limit(limit: Limit) -> dict:
@@ -140,9 +145,12 @@ def print_prediction(content: dict) -> None:
         if classified
         else f"{reference['kind']} of least {reference['least']}"
     )
-    print(
-        f"reference  {what}: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
-    )
+    if reference["value"] is None:
+        print(f"reference  {what}: not resolved, {reference['reason']}")
+    else:
+        print(
+            f"reference  {what}: {reference['value']:.12g}, certified in [{reference['lower']:.15g}, {reference['upper']:.15g}]"
+        )
     if classified:
         print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
     print_network(content)
@@ -297,7 +305,10 @@ def print_run(content: dict) -> None:
         print(f"direction  {measure} to {name}: {value:.4g}")
     print_descent(content)
     found = content["bracket"]
-    print(f"bracket    {found['of']} in [{found['lower']:.10g}, {found['upper']:.10g}], certified by the run itself")
+    upper = f"in [{found['lower']:.10g}, {found['upper']:.10g}]"
+    if not math.isfinite(found["upper"]):
+        upper = f"at least {found['lower']:.10g}, without an upper bound"
+    print(f"bracket    {found['of']} {upper}, certified by the run itself")
     if "window" in found:
         print("           " + ", ".join(f"{kind} multipliers {found[kind]:.6g}" for kind in KINDS))
     if "limit" in content:

@@ -22,12 +22,14 @@ from .clocks import LogTime
 _FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
 _RESOLUTION = 1e-4  # relative error of the small coefficients beyond which noise, not the flow, would be followed
 _FIRST = 1e-6  # the first point, as a fraction of the shortest time scale of the start
+_ROOM = 1e-10  # relative distance of dual points to their bound below which a failed step has met the end of float64
 _STEPS = 5_000
 _SHARE = 10.0  # of a tolerance, in units of what rounding does in its direction
 _AUDIBLE = 1e-2  # rounding above this fraction of the tolerance is felt
 _TURN = 1.0  # in log t, between two choices of coordinates
 _FAST = 1e6  # relaxations per unit of log t above which a direction is at its equilibrium
 _FINER = 0.1  # tolerance of the dual variable, which stands in an exponent, over that of the flow
+_FITTED = 1e-8  # of the residual at the start, above which a flow is not at rest however fast it could be
 _AT_REST = 1e3  # relaxation times of the slowest direction after which the flow has nowhere to go
 
 
@@ -61,6 +63,7 @@ class _Field:
         self.inputs, self.targets = np.asarray(setting.data.inputs), np.asarray(setting.data.fitted)
         self.potential, self.pace = potential, potential.rate * loss_scale(setting)
         self.half_scale = loss_scale(setting) / 2
+        self.begin = float(np.linalg.norm(self.residual(np.zeros(len(self.targets)))))
         self.rank, self.reach = setting.data.rank, float(np.abs(self.inputs).sum(axis=0).max())
 
     def residual(self, dual: np.ndarray) -> np.ndarray:
@@ -204,8 +207,11 @@ def _ending(
     field: _Field, solver: Radau, dual: np.ndarray, noise: float, slowest: float, count: int, most: int
 ) -> Status:
     if solver.status == "failed":
-        return Status.step_failed
-    at_rest = slowest > _AT_REST or np.linalg.norm(field.residual(dual)) <= _FLOOR * field.rounding(dual)
+        room = 1 - float(np.abs(dual @ field.inputs).max()) / field.potential.radius
+        return Status.step_failed if room > _ROOM else Status.resolution_exhausted
+    residual = float(np.linalg.norm(field.residual(dual)))
+    arrived = slowest > _AT_REST and residual <= _FITTED * field.begin  # small starts wait long, then move fast
+    at_rest = arrived or residual <= _FLOOR * field.rounding(dual)
     if at_rest:
         return Status.settled
     if solver.status == "finished":

@@ -8,6 +8,14 @@ from .bracket import Bracket
 CERTIFIED = 1e-6  # largest relative gap at which a reference counts as known
 
 
+INTERPOLATES = 1e-9  # largest relative residual of a weight that interpolates
+
+
+def pinned(bracket: Bracket) -> bool:
+    """Whether bounds on an interpolant prove its value, 0 included, about a weight that interpolates."""
+    return bracket.upper - bracket.lower <= CERTIFIED * bracket.upper and bracket.infeasibility <= INTERPOLATES
+
+
 class Solution(eqx.Module):
     """Primal (scaled to smallest margin 1) and dual of a reference program, certified by a bracket."""
 
@@ -40,8 +48,8 @@ class Solution(eqx.Module):
 class Interpolant(eqx.Module):
     """The weight of least norm, or least potential, among those with X theta = y; certified by a bracket.
 
-    `resolved` is False if coefficients that decide the answer have fallen below what float64 resolves: the weight is then
-    right to 1e-14 of the targets, but its small coefficients are not known to any relative accuracy.
+    `resolved` is False if coefficients that decide the answer have fallen below what float64 resolves. Where the reference is still
+    `certified`, its weight interpolates and only its small coefficients are not known to any relative accuracy; else nothing is.
     `iterations` counts the Newton steps of the whole path.
     """
 
@@ -56,6 +64,11 @@ class Interpolant(eqx.Module):
     def value(self) -> float:
         """The minimum of the norm or potential."""
         return self.bracket.upper
+
+    @property
+    def certified(self) -> bool:
+        """Whether the bracket proves the value to a relative 1e-6, and the weight interpolates."""
+        return pinned(self.bracket)
 
     @property
     def support(self) -> np.ndarray:

@@ -13,20 +13,21 @@ import equinox as eqx
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from ..errors import ArgumentError, InterpolationError, PenchantError
+from ..errors import ArgumentError, InterpolationError, PenchantError, UndecidedInterpolation
+from ..settings.regression import row_units
 from .arguments import require_regression
-from .base import Interpolant
+from .base import INTERPOLATES, Interpolant, pinned
 from .bracket import Euclidean
-from .interpolation_bracket import interpolation_bracket
-from .linear_programs import against_nonnegative, least_l1
+from .interpolation_bracket import interpolation_bracket, repaired
+from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_residual
 from .nonnegative_potential import nonnegative_path
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
 _PATIENCE, _NEWTON = 8, 200
-_SOLVED = 1e-8  # relative residual of a linear program above which it is not solved
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
 
+_UNEVEN = 1e-3  # ratio of singular values of the samples below which Newton's method is given orthonormal ones
 _ROOM = 1e-8  # below it the rounding of a bounded dual point is felt in the eighth digit of its weight
 
 
@@ -50,6 +51,7 @@ class PositiveL1(eqx.Module):
     """The sum of the coefficients, infinite unless all are nonnegative; the dual gauge is max(s_j, 0)."""
 
     name: str = eqx.field(static=True, default="nonnegative l1")
+    nonnegative: bool = eqx.field(static=True, default=True)
 
     def value(self, weight: np.ndarray) -> float:
         return float(weight.sum()) if weight.min() >= -1e-12 * np.abs(weight).max() else float("inf")
@@ -79,14 +81,23 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     start = np.zeros(inputs.shape[1]) if start is None else np.asarray(start, float)
     if start.shape != (inputs.shape[1],):
         raise ArgumentError("start", "minimum_norm", f"of shape ({inputs.shape[1]},)", f"shape {start.shape}")
+    if not np.isfinite(start).all():
+        raise ArgumentError("start", "minimum_norm", "finite", f"{(~np.isfinite(start)).sum()} entries that are not")
+    units = own_units(data)
     left, sizes, right = (
         part[..., : data.rank] if k < 2 else part[: data.rank]
-        for k, part in enumerate(np.linalg.svd(inputs, full_matrices=False))
+        for k, part in enumerate(np.linalg.svd(inputs / units[:, None], full_matrices=False))
     )
-    across = left.T @ (targets - inputs @ start) / sizes
-    step, dual = across @ right, left @ (across / sizes)
+    across = left.T @ ((targets - inputs @ start) / units) / sizes
+    step, dual = across @ right, left @ (across / sizes) / units
     bounds = interpolation_bracket(shifted(inputs, targets, start), step, dual, Euclidean())
-    return Interpolant("l2", start + step, dual, bounds)
+    return Interpolant("l2", start + step, dual, bounds, pinned(bounds))
+
+
+def own_units(data: Any) -> np.ndarray:
+    """Units of the samples in which to solve; 1 where some are dependent, as least squares weighs them by their size."""
+    inputs = np.asarray(data.inputs)
+    return row_units(inputs) if data.rank == len(inputs) else np.ones(len(inputs))
 
 
 class _Shifted(eqx.Module):
@@ -120,9 +131,10 @@ def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) 
     weight, dual = least_l1(inputs, targets, costs, nonnegative)
     norm = PositiveL1() if nonnegative else WeightedL1(costs)
     found = interpolation_bracket(data, weight, dual, norm)
-    if not found.infeasibility <= _SOLVED:
+    if not pinned(found):
         raise PenchantError(
-            f"The l1 program was not solved: its solution leaves a relative residual of {found.infeasibility:.1g}.\n"
+            f"The l1 program was not solved: its solution leaves a relative residual of {found.infeasibility:.1g} and proves the least norm "
+            f"only to lie in [{found.lower:.6g}, {found.upper:.6g}].\n"
             "  Usual cause: inputs so ill-conditioned that float64 does not tell dependent samples from independent ones."
         )
     return Interpolant(norm.name, weight, dual, found)
@@ -134,11 +146,15 @@ def reachable(data: Any) -> bool:
 
 
 def check_nonnegative(data: Any) -> None:
-    """Raise, with a proof, unless some nonnegative weight interpolates the targets."""
+    """Raise, with a proof or undecided, unless some nonnegative weight interpolates the targets to rounding."""
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
+    error = nonnegative_residual(inputs, targets)
+    if error <= REACHED:
+        return
     proof = against_nonnegative(inputs, targets)
-    if proof is not None:
-        raise InterpolationError(proof, float(targets @ proof), nonnegative=True)
+    if proof is None:
+        raise UndecidedInterpolation(error)
+    raise InterpolationError(proof, float(targets @ proof), nonnegative=True)
 
 
 def minimum_potential(data: Any, potential: Any) -> Interpolant:
@@ -168,10 +184,12 @@ def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.
     wanted = sorted(set(factors), reverse=True)
     if potential.nonnegative:
         check_nonnegative(data)
-        found = nonnegative_path(_Path, data, potential, wanted)
-    else:
-        solver = _Path(data, potential)
-        found = {factor: solver.advance(factor) for factor in wanted}
+    with np.errstate(all="ignore"):  # trial points may overflow; what comes out is certified or not resolved
+        if potential.nonnegative:
+            found = nonnegative_path(_Path, data, potential, wanted)
+        else:
+            solver = _Path(data, potential)
+            found = {factor: solver.advance(factor) for factor in wanted}
     return [found[factor] for factor in factors]
 
 
@@ -184,6 +202,10 @@ class _Path:
         self.basis = np.eye(len(targets))
         if data.rank < len(targets):  # drop the directions in which the inputs say nothing
             self.basis = np.linalg.svd(inputs, full_matrices=False)[0][:, : data.rank]
+        self.basis = self.basis / own_units(data)[:, None]
+        left, sizes, _ = np.linalg.svd(self.basis.T @ inputs, full_matrices=False)
+        if sizes[-1] < _UNEVEN * sizes[0]:  # samples nearly dependent: orthonormal combinations of them instead
+            self.basis = self.basis @ (left / sizes)
         self.inputs, self.targets = self.basis.T @ inputs, self.basis.T @ targets
         self.iterations, self.resolved, self.solve = 0, True, None
         self.levels = np.full(len(potential.levels), self._top())
@@ -216,6 +238,8 @@ class _Path:
         guess = self.dual * np.exp(self.levels[0] - levels[0]) if large else self.dual + self._drift(levels)
         guess = self.dual + self._inside(self.dual, guess - self.dual) * (guess - self.dual)
         self.levels = levels
+        if not np.isfinite(self._here().link(guess @ self.inputs)).all():
+            guess = self.dual
         self.dual = self._newton(self._here(), guess)
         return True
 
@@ -260,7 +284,7 @@ class _Path:
             residual = self.targets - self.inputs @ potential.link(dual @ self.inputs)
             error = float(np.linalg.norm(residual))
             best, least, waiting = (dual, error, 0) if error < least else (best, least, waiting + 1)
-            if least <= _ACCURACY * size or waiting >= _PATIENCE:
+            if least <= _ACCURACY * size or waiting >= _PATIENCE or not np.isfinite(error):
                 break
             step = self._system(potential, dual)[0](residual)
             reach = np.abs(step @ self.inputs).max()
@@ -274,4 +298,8 @@ class _Path:
         drift = np.zeros_like(self.dual) if self.resolved else self._drift(target.levels)
         dual = self.basis @ (self.dual + self._inside(self.dual, drift) * drift)
         found = interpolation_bracket(self.data, weight, dual, target)
-        return Interpolant(target.name, weight, dual, found, self.resolved, self.iterations)
+        resolved = self.resolved and pinned(found)
+        if not found.infeasibility <= INTERPOLATES:
+            weight = repaired(self.data, weight, target.nonnegative)
+            found = interpolation_bracket(self.data, weight, dual, target)
+        return Interpolant(target.name, weight, dual, found, resolved, self.iterations)

@@ -1,25 +1,37 @@
 """Certificates for interpolation: bounds on the least norm or potential subject to X theta = y, from any primal and any dual.
 
-This file knows no solver either: the dual variable that a run accumulates on its residuals is as good as a solver's.
+This file knows no solver either: the dual variable that a run accumulates on its residuals is as good as a solver's. A weight of float64
+hardly ever interpolates exactly: the upper bound is that of a solution proved to lie in a box around it.
 """
 
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
 from ..settings.potentials import AbstractPotential
+from ..settings.regression import row_units
 from .bracket import Bracket, Norm
+from .rounding import dual_above, gamma, up, value_above
+
+_RANK = 1e-12  # singular values below this fraction of the largest leave the weight undetermined
+_DEFECT = 0.5  # of an approximate right inverse, below which it proves that there is one
+_EVEN = 1e-6  # residuals are not taken for smaller than this fraction of the largest
+_TIGHT = 1e-9  # relative width above which a second box is tried
+_UNDERFLOW = 1e-305  # above what sums of underflowing products lose
+_SHORTER = (0.0, 1e-13, 1e-11, 1e-9, 1e-7)  # parts of a dual point taken away where dual points are bounded
 
 
 def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | AbstractPotential) -> Bracket:
     r"""Bounds on min f(theta) subject to X theta = y, with f a norm or a potential.
 
-    Weak duality: $f(\theta) \ge \langle\nu, y\rangle - f^*(X^\top\nu)$ for a potential, $\ge \langle\nu, y\rangle/\|X^\top\nu\|_*$ for a norm. The upper bound is f at the
-    projection of the primal on the solutions. The residuals are 0 at the optimum: `infeasibility` |X theta - y| / |y| before the
-    projection, `negativity` of the smallest coefficient where weights must be nonnegative, `complementarity` the slack of
-    Fenchel's inequality relative to f, `misalignment` the same relative to |theta| |X' nu| (for a norm). Both bounds are moved outward by
-    the rounding of the sums that they are made of, so that lower <= upper.
+    Weak duality: $f(\theta) \ge \langle\nu, y\rangle - f^*(X^\top\nu)$ for a potential, $\ge \langle\nu, y\rangle/\|X^\top\nu\|_*$ for a norm. The upper bound is that
+    of a box around the primal, moved towards the solutions, in which a solution is proved to lie; infinite where that fails. Both are
+    moved outward by the rounding of all that they are made of. Where samples are dependent, to 1e-12, the constraints are those on
+    their range. The residuals are 0 at the optimum: `infeasibility` |X theta - y| / |y| of the primal itself, `negativity` of its smallest
+    coefficient where weights must be nonnegative, `complementarity` the slack of Fenchel's inequality relative to f, `misalignment` the
+    same relative to |theta| |X' nu| (for a norm).
 
     >>> import penchant as pt
     >>> from penchant.references.bracket import Euclidean
@@ -33,65 +45,183 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | A
     for name, found, wanted in (("primal", weight, inputs.shape[1:]), ("dual", dual, targets.shape)):
         if found.shape != wanted:
             raise ArgumentError(name, "interpolation_bracket", f"of shape {wanted}", f"shape {found.shape}")
-    pull = dual @ inputs
-    residual = targets - inputs @ weight
-    size = max(float(np.linalg.norm(targets)), np.finfo(float).tiny)
-    repaired = weight + np.linalg.lstsq(inputs, residual, rcond=1e-12)[0]
-    negativity = 0.0
+    with np.errstate(all="ignore"):  # what over- or underflows bounds nothing
+        return _bracket(_Constraints(inputs, targets), weight, dual, objective)
+
+
+def repaired(data: Any, weight: np.ndarray, nonnegative: bool) -> np.ndarray:
+    """The weight moved to the solutions, as near as float64 gets to them; itself where that proves no solution near it."""
+    given = _Constraints(np.asarray(data.inputs), np.asarray(data.fitted))
+    metric = np.maximum(weight, 0.0) if nonnegative else np.ones_like(weight)
+    with np.errstate(all="ignore"):
+        box = _box(given, weight, metric, nonnegative)
+    return weight if box is None else box.centre
+
+
+class _Constraints(eqx.Module):
+    """P (rows theta - goal) = 0: the samples in their own units, and P an orthonormal basis of their range where they are dependent."""
+
+    rows: np.ndarray
+    goal: np.ndarray
+    units: np.ndarray
+    onto: np.ndarray
+    dependent: bool
+
+    def __init__(self, inputs: np.ndarray, targets: np.ndarray):
+        self.units = row_units(inputs)
+        self.rows, self.goal = inputs / self.units[:, None], targets / self.units
+        left, sizes, _ = np.linalg.svd(self.rows, full_matrices=False)
+        live = sizes > _RANK * sizes[0]
+        self.dependent = bool(live.sum() < len(targets))
+        self.onto = left[:, live].T if self.dependent else np.eye(len(targets))
+
+    def misfit(self, weight: np.ndarray) -> np.ndarray:
+        """Above |rows weight - goal|, entry by entry."""
+        sizes = np.abs(self.rows) @ np.abs(weight) + np.abs(self.goal)
+        rest = self.rows.astype(np.longdouble) @ weight.astype(np.longdouble) - self.goal
+        lost = (len(weight) + 4) * float(np.finfo(np.longdouble).eps)
+        return np.abs(rest).astype(float) * (1 + gamma(2)) + lost * sizes + _UNDERFLOW * (sizes > 0)
+
+    def pull(self, dual: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+        """The dual point X' nu of nu projected on the range, a bound on its rounding, and a lower bound of <nu, y>."""
+        across = self.onto @ (self.units * dual)
+        nu, size = across @ self.onto, np.abs(across) @ np.abs(self.onto)
+        lost = gamma((2 if self.dependent else 1) * len(dual) + 4)
+        paired = float(nu @ self.goal) - lost * float(size @ np.abs(self.goal)) - _UNDERFLOW
+        return nu @ self.rows, lost * (size @ np.abs(self.rows)) + _UNDERFLOW, paired
+
+
+class _Box(eqx.Module):
+    """`centre` +- `room` holds a solution, which leaves `misfit` between the predictions of the centre and the targets."""
+
+    centre: np.ndarray
+    room: np.ndarray
+    misfit: np.ndarray
+
+
+def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegative: bool) -> _Box | None:
+    """From an approximate right inverse M that moves coefficients in proportion to `metric`; None where it proves nothing.
+
+    With X M = I - E, theta - M (I - E)^-1 r solves for the residual r of theta, and |E| rho <= kappa rho bounds |(I - E)^-1 r| by rho / (1 - kappa).
+    """
+    live = (np.abs(given.rows) @ metric > 0) | (given.goal != 0)
+    rows, goal, onto = given.rows[live], given.goal[live], given.onto if given.dependent else np.eye(int(live.sum()))
+    if (given.dependent and not live.all()) or not (np.isfinite(metric).all() and np.isfinite(weight).all()):
+        return None
+    if not live.any():
+        return _Box(weight, np.zeros_like(weight), np.zeros(len(live)))
+    root = np.sqrt(metric)
+    inverse = root[:, None] * np.linalg.pinv((onto @ rows) * root, rcond=1e-15)
+    for _ in range(2):
+        weight = weight + inverse @ (onto @ (goal - rows @ weight))
+    misfit = given.misfit(weight)
+    rest = np.abs(onto) @ misfit[live] * (1 + gamma(len(live) + 1))
+    rest = np.maximum(rest, _EVEN * rest.max())
+    sizes = np.abs(rows) @ np.abs(inverse)
+    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + gamma(len(weight) + len(live) + 4) * (
+        np.abs(onto) @ sizes
+    )
+    kappa = float((defect @ rest / rest).max(initial=0.0)) if rest.any() else 0.0
+    if not kappa <= _DEFECT:
+        return None
+    room = (
+        np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8)) + _UNDERFLOW * (metric > 0) * rest.any()
+    )
+    if not np.isfinite(room).all() or (nonnegative and (weight < up(room)).any() and (weight < room).any()):
+        return None
+    return _Box(weight, room, misfit)
+
+
+def _bracket(given: _Constraints, weight: np.ndarray, dual: np.ndarray, objective: Any) -> Bracket:
+    nonnegative = bool(getattr(objective, "nonnegative", False))
+    below = _potential_below if isinstance(objective, AbstractPotential) else _norm_below
+    lower = below(given, dual, objective)
+    upper, centre = _upper(given, weight, dual, objective, nonnegative, lower)
+    pull = (given.units * dual) @ given.rows
+    size = float(np.linalg.norm(given.units * given.goal)) or float(np.linalg.norm(np.abs(given.rows) @ np.abs(weight)))
+    residual = float(np.linalg.norm(given.units * (given.goal - given.rows @ weight)))
+    smallest = max(0.0, -weight.min()) / (np.abs(weight).max() or 1.0) if nonnegative else 0.0
     if isinstance(objective, AbstractPotential):
-        if objective.nonnegative:
-            negativity = float(max(0.0, -weight.min()) / max(np.abs(weight).max(), np.finfo(float).tiny))
-            repaired = np.where(
-                repaired < 0, np.where(repaired > -1e-13 * np.abs(repaired).max(), 0.0, repaired), repaired
-            )
-        lower, upper = _potential_bounds(objective, inputs, targets, repaired, dual)
-        slack = objective.value(repaired) + objective.conjugate(pull) - float(repaired @ pull)
-        misalignment = slack / max(float(np.linalg.norm(repaired) * np.linalg.norm(pull)), np.finfo(float).tiny)
+        slack = objective.value(centre) + objective.conjugate(pull) - float(centre @ pull)
+        unit = float(np.linalg.norm(centre) * np.linalg.norm(pull))
     else:
-        lower, upper = _norm_bounds(objective, inputs, targets, repaired, dual)
-        slack = objective.value(repaired)
-        slack -= float(repaired @ pull) / objective.dual(pull) if pull.any() else 0.0
-        misalignment = slack / max(upper, np.finfo(float).tiny)
+        slack = objective.value(centre) - (float(centre @ pull) / objective.dual(pull) if pull.any() else 0.0)
+        unit = upper
     return Bracket(
-        lower=float(lower),
-        upper=float(upper),
-        infeasibility=float(np.linalg.norm(residual) / size),
-        negativity=negativity,
-        complementarity=float(slack / upper) if upper > 0 else 0.0,
-        misalignment=float(misalignment),
+        lower=lower,
+        upper=upper if lower <= upper else float("inf"),  # float64 then knows neither the range nor a solution
+        infeasibility=_known(residual / size if size > 0 else 0.0),
+        negativity=_known(smallest),
+        complementarity=_known(slack / upper) if upper > 0 else 0.0,
+        misalignment=_known(slack / max(unit, float(np.finfo(float).tiny))),
     )
 
 
-def _rounding(inputs: np.ndarray) -> float:
-    """Relative rounding of a sum over samples and columns: its errors add like independent ones, with room for four deviations."""
-    return 4 * float(np.finfo(float).eps) * float(np.sqrt(sum(inputs.shape)))
+def _known(residual: float) -> float:
+    """A residual that is not a number is as far from 0 as any."""
+    return float(residual) if np.isfinite(residual) else float("inf")
 
 
-def _left(inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> float:
-    """What the residual that rounding leaves in `weight` could still change, to first order, by the multipliers."""
-    return abs(float(dual @ (targets - inputs @ weight)))
+def _upper(
+    given: _Constraints, weight: np.ndarray, dual: np.ndarray, objective: Any, nonnegative: bool, lower: float
+) -> tuple[float, np.ndarray]:
+    """The least upper bound of the boxes that hold a solution, and the centre of that one (without one, the weight itself)."""
+    best, centre = float("inf"), weight
+    if not np.isfinite(weight).all():
+        return best, np.zeros_like(weight)
+    sized = np.maximum(weight, 0.0) if nonnegative else np.abs(weight)
+    for metric in (sized,) if nonnegative else (np.ones_like(weight), sized):
+        if np.isfinite(best) and best - lower <= _TIGHT * best:
+            break
+        box = _box(given, sized if nonnegative else weight, metric, nonnegative)
+        if box is None:
+            continue
+        above = _potential_above if isinstance(objective, AbstractPotential) else _norm_above
+        found = above(given, box, dual, objective)
+        best, centre = (found, box.centre) if found < best else (best, centre)
+    return best, centre
 
 
-def _potential_bounds(
-    potential: AbstractPotential, inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, dual: np.ndarray
-) -> tuple[float, float]:
-    unit, pull, paired = _rounding(inputs), dual @ inputs, float(dual @ targets)
-    conjugate, value = potential.conjugate(pull), potential.value(weight)
-    if not (np.isfinite(conjugate) and np.isfinite(value)):
-        return paired - conjugate, value
-    through = float(np.abs(potential.link(pull)) @ (np.abs(dual) @ np.abs(inputs)))
-    lower = paired - conjugate - unit * (float(np.abs(dual) @ np.abs(targets)) + through + abs(conjugate))
-    slope = potential.gradient(weight)
-    moved = float(np.abs(weight) @ np.abs(np.where(np.isfinite(slope), slope, 0.0)))
-    return lower, value + unit * (abs(value) + moved) + _left(inputs, targets, weight, dual)
+def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
+    pull, lost, paired = given.pull(dual)
+    if not (np.isfinite(pull).all() and np.isfinite(lost).all() and pull.any() and paired > 0):
+        return 0.0
+    found = paired / up(dual_above(norm, pull) + dual_above(norm, lost)) * (1 - gamma(2))
+    return float(found) if np.isfinite(found) else 0.0
 
 
-def _norm_bounds(
-    norm: Norm, inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, dual: np.ndarray
-) -> tuple[float, float]:
-    unit, paired, value = _rounding(inputs), float(dual @ targets), norm.value(weight)
-    reach = norm.dual(dual @ inputs)
-    if not reach > 0:
-        return 0.0, value * (1 + unit)
-    blur = float(np.abs(dual) @ np.abs(targets)) + abs(paired) * norm.dual(np.abs(dual) @ np.abs(inputs)) / reach
-    return (paired - unit * blur) / reach, value * (1 + unit) + _left(inputs, targets, weight, dual) / reach
+def _norm_above(given: _Constraints, box: _Box, dual: np.ndarray, norm: Norm) -> float:
+    """The norm of the centre and of the room; 0 has no power of two to measure it by."""
+    found = sum(value_above(norm, part) for part in (box.centre, box.room) if part.any())
+    return float(up(found)) if np.isfinite(found) else float("inf")
+
+
+def _potential_below(given: _Constraints, dual: np.ndarray, potential: AbstractPotential) -> float:
+    """The best over the dual shortened a little, where its points are bounded: near the boundary rounding may carry it across."""
+    parts = _SHORTER if np.isfinite(potential.radius) else (0.0,)
+    found = [_fenchel(given, (1 - part) * dual, potential) for part in parts]
+    return max([0.0, *(one for one in found if np.isfinite(one))])
+
+
+def _fenchel(given: _Constraints, dual: np.ndarray, potential: AbstractPotential) -> float:
+    """Below <nu, y> - f*(X' nu): f* is convex, so that its slope at both ends bounds what the rounding of its argument does."""
+    pull, lost, paired = given.pull(dual)
+    if np.isfinite(potential.radius):
+        lost = lost + gamma(4) * np.abs(pull)
+    steep = np.maximum(np.abs(potential.link(pull - lost)), np.abs(potential.link(pull + lost)))
+    conjugate = potential.conjugate(pull) + potential.conjugate_rounding(pull) + float(steep @ lost) * (1 + 1e-9)
+    return paired - conjugate - gamma(4) * (abs(paired) + abs(conjugate))
+
+
+def _potential_above(given: _Constraints, box: _Box, dual: np.ndarray, potential: AbstractPotential) -> float:
+    """f is convex: a step d adds at most <f', d> with the slope at its end, of which <X' nu, d> = <nu, X d> is known to be small."""
+    pull, lost, _ = given.pull(dual)
+    known = np.isfinite(pull).all() and not given.dependent
+    pull, nu = (pull, given.units * dual) if known else (np.zeros_like(pull), np.zeros_like(dual))
+    ends = [potential.gradient(box.centre + side * box.room) for side in (-1.0, 1.0)]
+    slope = np.maximum(np.abs(ends[0] - pull), np.abs(ends[1] - pull)) * (1 + 1e-9) + lost * known
+    slope = slope + 1e-9 * np.abs(pull)
+    added = float(np.where(box.room > 0, slope, 0.0) @ box.room) + float(np.abs(nu) @ box.misfit)
+    value = potential.value(box.centre) + potential.value_rounding(box.centre)
+    found = value + added * (1 + gamma(len(pull) + 8)) + gamma(4) * abs(value)
+    return float(up(found)) if np.isfinite(found) else float("inf")

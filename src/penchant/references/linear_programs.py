@@ -5,15 +5,18 @@ orthonormal basis of the equations and targets of size 1 make those tolerances r
 support, to rounding.
 """
 
+from fractions import Fraction
+
 import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog, nnls
 
 from ..errors import PenchantError
+from .rounding import gamma
 
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
 _ZERO = 1e-9  # coefficients below this fraction of the largest are not part of a vertex
-_REACHED = 1e-10  # relative residual below which a nonnegative weight counts as an interpolant
+REACHED = 1e-10  # relative residual below which a nonnegative weight counts as an interpolant
 
 
 class Canonical(eqx.Module):
@@ -62,17 +65,59 @@ def _refined(problem: Canonical, vertex: np.ndarray, nonnegative: bool) -> np.nd
     return found if allowed and misfit(found) <= misfit(vertex) else vertex
 
 
-def against_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
-    """mu of length 1 with X' mu >= 0 and <mu, y> < 0, which proves that no nonnegative weight interpolates; None if one does.
+def nonnegative_residual(inputs: np.ndarray, targets: np.ndarray) -> float:
+    """Relative residual of nonnegative least squares, in the units of `Canonical`; infinite where it was not solved."""
+    return _nonnegative(Canonical(inputs, targets))[1]
 
-    It is minus the residual of nonnegative least squares, by the optimality conditions of that problem.
+
+def _nonnegative(problem: Canonical) -> tuple[np.ndarray, float]:
+    """Minus the residual of nonnegative least squares, which is a proof by the optimality conditions, and its relative size."""
+    try:
+        weight, error = nnls(problem.rows, problem.targets)
+    except RuntimeError:  # it cycles on degenerate columns
+        return np.zeros(len(problem.targets)), float("inf")
+    size = max(float(np.linalg.norm(problem.targets)), np.finfo(float).tiny)
+    return problem.rows @ weight - problem.targets, float(error) / size
+
+
+def against_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray | None:
+    """mu of length 1 with X' mu >= 0 and <mu, y> < 0, which proves that no nonnegative weight interpolates; None if there is no proof.
+
+    The inequalities hold exactly about the numbers as they are stored: a mu as far inside them as a linear program finds is tried,
+    then the residual of nonnegative least squares, which touches them.
     """
     problem = Canonical(inputs, targets)
-    weight, error = nnls(problem.rows, problem.targets)
-    if error <= _REACHED * max(float(np.linalg.norm(problem.targets)), np.finfo(float).tiny):
+    touching, error = _nonnegative(problem)
+    if error <= REACHED:
         return None
-    proof = problem.lift @ (problem.rows @ weight - problem.targets)
-    return proof / np.linalg.norm(proof)
+    for across in (_inside(problem), touching):
+        proof = problem.lift @ across
+        size = float(np.linalg.norm(proof))
+        if size > 0 and np.isfinite(size) and _proves(inputs, targets, proof / size):
+            return proof / size
+    return None
+
+
+def _inside(problem: Canonical) -> np.ndarray:
+    """max t subject to X' mu >= t |X_j|, <mu, y> <= -t |y| and |mu| <= 1; 0 where that has no answer."""
+    columns = np.hstack([problem.rows, -problem.targets[:, None]]).T
+    lengths = np.linalg.norm(columns, axis=1)[:, None]
+    equations = np.hstack([-columns, lengths])
+    n = len(problem.targets)
+    costs, bounds = np.append(np.zeros(n), -1.0), [(-1.0, 1.0)] * n + [(0.0, None)]
+    found = linprog(costs, A_ub=equations, b_ub=np.zeros(len(columns)), bounds=bounds, method="highs").x
+    return np.zeros(n) if found is None else found[:-1]
+
+
+def _proves(inputs: np.ndarray, targets: np.ndarray, proof: np.ndarray) -> bool:
+    """Whether X' mu >= 0 > <mu, y> in exact arithmetic, which is needed only where rounding could hide the sign."""
+    columns = np.vstack([inputs.T, -targets])
+    pull, blur = columns @ proof, gamma(len(proof)) * (np.abs(columns) @ np.abs(proof)) + np.finfo(float).tiny
+    near = np.abs(pull) <= blur
+    exact = [sum(Fraction(x) * Fraction(m) for x, m in zip(row, proof, strict=True)) for row in columns[near]]
+    signs = np.sign(pull)
+    signs[near] = [np.sign(float(one.numerator > 0) - float(one.numerator < 0)) for one in exact]
+    return bool((signs[:-1] >= 0).all() and signs[-1] > 0)
 
 
 def positive_part(inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,11 +8,10 @@ in the dual, $\nu - \tau\mu$ with tau so large that what is left of them is belo
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from ..settings.regression import Regression
-from .base import Interpolant
+from .base import Interpolant, pinned
 from .interpolation_bracket import interpolation_bracket
 from .linear_programs import positive_part
 
@@ -42,16 +41,15 @@ def _extended(data: Any, positive: np.ndarray, mu: np.ndarray, found: Interpolan
     weight[positive] = found.weight
     dual = _pushed(inputs, positive, mu, found.dual)
     bracket = interpolation_bracket(data, weight, dual, potential)
-    return eqx.tree_at(
-        lambda one: (one.weight, one.dual, one.bracket), found, (weight, dual, bracket), is_leaf=lambda x: x is None
-    )
+    return Interpolant(found.norm, weight, dual, bracket, found.resolved and pinned(bracket), found.iterations)
 
 
 def _only_zero(data: Any, potential: Any, mu: np.ndarray) -> Interpolant:
     inputs = np.asarray(data.inputs)
     positive, weight = np.zeros(inputs.shape[1], bool), np.zeros(inputs.shape[1])
     dual = _pushed(inputs, positive, mu, np.zeros(len(inputs)))
-    return Interpolant(potential.name, weight, dual, interpolation_bracket(data, weight, dual, potential))
+    bracket = interpolation_bracket(data, weight, dual, potential)
+    return Interpolant(potential.name, weight, dual, bracket, pinned(bracket))
 
 
 def _pushed(inputs: np.ndarray, positive: np.ndarray, mu: np.ndarray, dual: np.ndarray) -> np.ndarray:

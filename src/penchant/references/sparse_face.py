@@ -10,7 +10,7 @@ import numpy as np
 
 from ..settings.potentials import Entropy
 from ..settings.regression import Regression
-from .base import Interpolant
+from .base import Interpolant, pinned
 from .interpolation import PositiveL1, WeightedL1, basis_pursuit, minimum_potential
 from .interpolation_bracket import interpolation_bracket
 from .linear_programs import positive_part
@@ -49,4 +49,5 @@ def entropic_sparse(data: Any, *, nonnegative: bool = False) -> Interpolant:
     weight[face != 0] = minimum_potential(part, Entropy(np.full(np.count_nonzero(face), level))).weight
     weight = weight * face
     norm = PositiveL1() if nonnegative else WeightedL1(np.ones(len(face)))
-    return Interpolant(norm.name, weight, found.dual, interpolation_bracket(data, weight, found.dual, norm))
+    bracket = interpolation_bracket(data, weight, found.dual, norm)
+    return Interpolant(norm.name, weight, found.dual, bracket, pinned(bracket))

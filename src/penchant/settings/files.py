@@ -163,7 +163,8 @@ def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> t
     if kind == "regression":
         setting = Setting(data, Direct(), Squared(), request.reduction)
         return setting, setting.start() if request.start is None else _named(request.start, "W", data.weight_shape)
-    powers = lambda alpha: SignedPowers(alpha, request.options.get("depth") or 3)
+    depth = request.options.get("depth")
+    powers = lambda alpha: SignedPowers(alpha, 3 if depth is None else depth)
     forms = {"signed-squares": SignedSquares, "squares": Squares, "signed-powers": powers}
     parametrisation = forms[kind](0.01 if alpha is None else alpha)
     setting = Setting(data, parametrisation, Squared(), request.reduction)

@@ -18,6 +18,8 @@ from ..errors import ArgumentError
 
 _LARGEST = 200 * np.log(10)  # logarithm of the square of a start beyond which squares of its square overflow
 _NEAR = 5e-3  # ratios of weight to start below which three terms of a series are all digits, and squares may underflow
+_EPS = float(np.finfo(float).eps)
+_FLAT, _BENT = 32, 4  # roundings of one coordinate of a potential, and of the logarithms that it is made of
 _LARGE = 20.0  # above this e^-2x is below the rounding of 1, and e^-x a relative 1e-9 that the series still resolves
 
 
@@ -61,9 +63,43 @@ class AbstractPotential(eqx.Module):
     def curvature(self, dual: np.ndarray) -> np.ndarray:
         """The derivative of `link`."""
 
+    def speed(self, weight: np.ndarray) -> np.ndarray:
+        """rate times the curvature at the dual point of a weight: how fast the flow moves each coefficient there."""
+        return self.curvature(self.gradient(weight)) * self.rate
+
     @abstractmethod
     def conjugate(self, dual: np.ndarray) -> float:
         """The supremum of <s, weight> - value(weight)."""
+
+    def value_rounding(self, weight: np.ndarray) -> float:
+        """A bound on the rounding of `value`: that of a logarithm counts as often as exponentials are taken of it, up to e^20."""
+        start, slope = self.link(np.zeros_like(weight)), self.gradient(weight)
+        logs = self._logs + np.abs(np.log(np.where(weight != 0, np.abs(weight), 1.0)))
+        steep = np.where(weight != 0, np.abs(slope), 0.0) + self._tilt
+        flat = np.abs(weight) @ steep + np.abs(start) @ self._tilt + abs(self.value(weight))
+        near = _EPS * logs * (start != 0)  # at the start the slope itself is rounding
+        bent = np.abs(weight) @ (np.minimum(steep + near, _LARGE) * logs) + np.abs(start) @ (self._tilt * logs)
+        return _EPS * float((_FLAT + len(weight)) * flat + _BENT * bent)
+
+    def conjugate_rounding(self, dual: np.ndarray) -> float:
+        """A bound on the rounding of `conjugate`, which is at most min(1, |s|) times the weight there or at the start."""
+        there, start, near = (
+            np.abs(self.link(dual)),
+            np.abs(self.link(np.zeros_like(dual))),
+            np.minimum(np.abs(dual), 1),
+        )
+        bent = float((near * (self._logs + np.abs(dual))) @ there)
+        return _EPS * ((_FLAT + len(dual)) * float(near @ np.maximum(there, start)) + _BENT * bent)
+
+    @property
+    def _logs(self) -> np.ndarray:
+        """Sizes of the logarithms that enter exponentials."""
+        return np.abs(self.levels) + self._tilt
+
+    @property
+    def _tilt(self) -> np.ndarray:
+        """Sizes of linear terms of the potential."""
+        return np.zeros_like(self.levels)
 
     @abstractmethod
     def scaled(self, log_factor: float) -> "AbstractPotential":
@@ -117,6 +153,14 @@ class Quadratic(AbstractPotential):
 
     def conjugate(self, dual: np.ndarray) -> float:
         return float(self.start @ dual + 0.5 * dual @ dual)
+
+    @property
+    def _logs(self) -> np.ndarray:
+        return np.zeros_like(self.start)
+
+    @property
+    def _tilt(self) -> np.ndarray:
+        return np.abs(self.start)
 
     def scaled(self, log_factor: float) -> "Quadratic":
         return Quadratic(np.exp(log_factor) * self.start)
@@ -252,6 +296,10 @@ class HyperbolicEntropy(AbstractPotential):
         sign = np.sign(dual / 2 + self.shift) * np.sign(dual)
         size = np.exp(self.log_scale + first + second) * np.expm1(-2 * first) * np.expm1(-2 * second)
         return float((sign * size).sum())
+
+    @property
+    def _tilt(self) -> np.ndarray:
+        return 2 * np.abs(self.shift)
 
     def scaled(self, log_factor: float) -> "HyperbolicEntropy":
         return HyperbolicEntropy(self.log_scale + 2 * log_factor, self.shift)

@@ -20,6 +20,10 @@ from .parametrisations import Euclidean
 from .potentials import AbstractPotential, check_levels
 from .square_models import check_alpha, positive_start, spread, weighted_gram
 
+_FAR = 40.0  # logarithm of weight over start above which the power of the other sign is below rounding
+_BOUND = np.log(
+    1e-9
+)  # of 1 - s/p, below which it is not computed from s: the weight is then the power of one parameter, to nine digits
 _STEPS = 60  # of Newton's method for the inverse, which converges monotonically from below
 
 
@@ -56,12 +60,23 @@ class PowerEntropy(AbstractPotential):
         return float(self.depth**2 * np.exp((1 - 2 / self.depth) * self.log_scale[0]))
 
     def value(self, weight: np.ndarray) -> float:
-        dual = self.gradient(weight)
-        return float(dual @ weight) - self.conjugate(dual)
+        """<s, weight> - conjugate; from 1 - s/p itself where s is near its bound p, which it leaves no digits."""
+        size, log_left, p = np.abs(weight), self._log_left(weight), self.power
+        left = np.exp(log_left)
+        far = left < 0.5
+        dual = np.where(far, 0.0, self.gradient(weight))
+        close = float(dual @ weight) - self.conjugate(dual)
+        grown = np.exp(self.log_scale + (1 - p) * log_left) + np.exp(self.log_scale) * ((2 - left) ** (1 - p) - 2)
+        return close + float(np.where(far, p * (1 - left) * size - p / (p - 1) * grown, 0.0).sum())
 
-    def gradient(self, weight: np.ndarray) -> np.ndarray:
-        """By Newton's method, first on 1 - s/p, where the function is convex, then on s/p itself, where small weights keep their digits."""
-        ratio, p = np.exp(np.log(np.maximum(np.abs(weight), np.finfo(float).tiny)) - self.log_scale), self.power
+    def _log_ratio(self, weight: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(np.abs(weight), np.finfo(float).tiny)) - self.log_scale
+
+    def _log_left(self, weight: np.ndarray) -> np.ndarray:
+        """log(1 - |s|/p) by Newton's method, where the function is convex; at large ratios the second power is below rounding."""
+        log_ratio, p = self._log_ratio(weight), self.power
+        far = log_ratio > _FAR
+        ratio = np.exp(np.where(far, 0.0, log_ratio))
         left = (1 + ratio) ** (-1 / p)
         for _ in range(_STEPS):
             slope = p * (left ** (-p - 1) + (2 - left) ** (-p - 1))
@@ -69,7 +84,12 @@ class PowerEntropy(AbstractPotential):
             left = np.minimum(left + step, 1.0)
             if np.abs(step).max() <= 1e-15:
                 break
-        share = 1 - left
+        return np.where(far, -log_ratio / p, np.log(left))
+
+    def gradient(self, weight: np.ndarray) -> np.ndarray:
+        """First 1 - s/p, then Newton's method on s/p itself, where small weights keep their digits."""
+        left, p = np.exp(self._log_left(weight)), self.power
+        ratio, share = np.exp(np.minimum(self._log_ratio(weight), _FAR)), 1 - left
         for _ in range(2):
             near = share < 0.5
             at = np.where(near, share, 0.0)
@@ -92,6 +112,12 @@ class PowerEntropy(AbstractPotential):
         grown = np.expm1(-(p - 1) / 2 * np.log1p(-(share**2)))
         total = 2 * (grown * np.cosh(angle) + 2 * np.sinh(angle / 2) ** 2)
         return float((np.exp(self.log_scale) * p / (p - 1) * total).sum())
+
+    def speed(self, weight: np.ndarray) -> np.ndarray:
+        """D^2 |weight|^(2 - 2/D) where the dual point leaves its bound no digits."""
+        far = self._log_left(weight) < _BOUND
+        near = super().speed(np.where(far, 0.0, weight))
+        return np.where(far, self.depth**2 * np.abs(weight) ** (2 - 2 / self.depth), near)
 
     def _share(self, dual: np.ndarray) -> np.ndarray:
         """s/p; NaN where no weight has this dual point."""

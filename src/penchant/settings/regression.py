@@ -13,7 +13,15 @@ from .check import real_array
 from .losses import AbstractLoss, Squared
 
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
+_UNIT = 16  # binary orders of magnitude within which samples share a unit
 _FLOOR = 8.0  # roundings below which a residual is noise
+
+
+def row_units(inputs: np.ndarray) -> np.ndarray:
+    """A power of two per sample, near its size where that is far below the largest: rank does not depend on the units of a sample."""
+    sizes = np.abs(inputs).max(axis=1)
+    orders = np.log2(np.where(sizes > 0, sizes, sizes.max()) / sizes.max())
+    return 2.0 ** (_UNIT * np.round(orders / _UNIT))
 
 
 class Regression(eqx.Module):
@@ -41,6 +49,9 @@ class Regression(eqx.Module):
         if not inputs.any():
             raise ArgumentError("inputs", "Regression", "non-zero somewhere", "only zeros")
         left, sizes, _ = np.linalg.svd(inputs, full_matrices=False)
+        units = row_units(inputs)
+        if units.min() < 1:
+            sizes = np.linalg.svd(inputs / units[:, None], compute_uv=False)
         self.rank = int((sizes > _RANK * sizes[0]).sum())
         basis = left[:, : self.rank]
         rest = targets - basis @ (basis.T @ targets)

@@ -12,7 +12,7 @@ from ..settings.base import Setting
 from ..settings.square_models import Squares
 from ..theorems.base import Prediction
 from ..theorems.interpolation import own_potential
-from ..theorems.interpolation_verdicts import distance, relative_residual, what_is_selected
+from ..theorems.interpolation_verdicts import distance, relative_residual, unresolved, what_is_selected
 from ..training.trajectory import Trajectory
 from ..verdict import Verdict
 from .base import Result
@@ -72,7 +72,9 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
     found, own = prediction.reference.bracket, own_bracket(run)
     least = what_is_least(run.setting, run.at(0))
     rows = (
-        (f"least {least}, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]"),
+        (f"least {least}, certified by the solver's dual", f"[{found.lower:.12g}, {found.upper:.12g}]")
+        if prediction.reference.certified
+        else (f"least {least}", f"not resolved: {unresolved(prediction.reference)}"),
         (f"least {least}, certified by the run itself", f"[{own.lower:.8g}, {own.upper:.8g}]"),
     )
     tables = (

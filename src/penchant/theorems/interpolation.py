@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..errors import ArgumentError, warn
+from ..errors import ArgumentError, PenchantError, warn
 from ..flow.flow import GradientFlow
 from ..flow.mirror import loss_scale
 from ..optimisers.base import Descent
@@ -34,6 +34,7 @@ from .interpolation_verdicts import (
     off_the_theorem,
     relative_residual,
     remarks,
+    unresolved,
 )
 from .linear_models import NOTES, covered, plain
 from .recovery_hypotheses import with_numbers
@@ -73,9 +74,11 @@ def warn_of(data: Regression, reference: Interpolant) -> None:
         )
     elif data.rank < n:
         warn(f"The {n} samples have rank {data.rank}: the prediction holds on their range, with the pseudo-inverse.")
-    if not reference.resolved:
+    if not reference.certified:
+        warn(f"The reference is not resolved: {unresolved(reference)}.")
+    elif not reference.resolved:
         warn(
-            "The start is below what float64 resolves on these data: the predicted weight is right to 1e-14 of the targets, "
+            "The start is below what float64 resolves on these data: the predicted weight interpolates, "
             "but its small coefficients are not known."
         )
 
@@ -120,7 +123,7 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
         return ()
     potential = own_potential(setting, start)
     inputs = np.asarray(setting.data.inputs)
-    curvature = potential.curvature(potential.gradient(reference.weight)) * potential.rate
+    curvature = potential.speed(reference.weight)
     load = np.asarray(optimiser.rule.step) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
     beta = np.asarray(optimiser.memory.beta) if isinstance(optimiser.memory, HeavyBall) else np.zeros(())
     load, bound = np.broadcast_arrays(load, 2 * (1 + beta))
@@ -151,7 +154,7 @@ class _Interpolation(Theorem):
         reference = minimum_potential(explained(setting.data), potential)
         warn_of(setting.data, reference)
         hypotheses = self.hypotheses(setting, optimiser, reference, start)
-        rivals = _rivals(setting, reference, potential)
+        rivals, missing = _rivals(setting, reference, potential)
         rate, notes = self._pace(setting, potential)
         return Prediction(
             self,
@@ -160,7 +163,7 @@ class _Interpolation(Theorem):
             reference,
             rivals,
             rate,
-            _unexplained(setting.data) + _shape_notes(setting.data) + notes,
+            _unexplained(setting.data) + _shape_notes(setting.data) + notes + missing,
             start,
         )
 
@@ -180,6 +183,9 @@ class _Interpolation(Theorem):
         if _is_square(setting) and not (np.all(run.params[0] > 0) and np.all(run.params >= 0)):
             return off_the_theorem(run)
         _check_start(prediction, run)
+        if not prediction.reference.certified:
+            text = f"the reference is not resolved: {unresolved(prediction.reference)}"
+            return Verdict(Outcome.undecided, text, detail=remarks(prediction))
         error = relative_residual(setting.data, run.margins[-1])
         if not error <= FITTED:
             text = f"relative residual {error:.2g} > {FITTED:g}: "
@@ -205,18 +211,23 @@ def _check_start(prediction: Prediction, run: Trajectory) -> None:
         raise ArgumentError("run", "judge", "a run from the start that was predicted", text, fix)
 
 
-def _rivals(setting: Setting, reference: Interpolant, potential: Any) -> tuple[Rival, ...]:
-    """The interpolants of other trainings: least l2 norm, and least l1 norm among the weights that the parametrisation has."""
+def _rivals(setting: Setting, reference: Interpolant, potential: Any) -> tuple[tuple[Rival, ...], tuple[str, ...]]:
+    """The interpolants of other trainings: least l2 norm, and least l1 norm among the weights that the parametrisation has.
+
+    A rival that cannot be had is left out, with a note that says why.
+    """
     if is_unique(setting.data):
-        return ()
-    data = explained(setting.data)
-    others = {"l2" if potential.name != "l2" else "l2 from 0": minimum_norm(data).weight}
-    if potential.name == "l2" and not potential.start.any():
-        others = {}
-    sparse = basis_pursuit(data, nonnegative=potential.nonnegative)
-    others[sparse.norm] = sparse.weight
+        return (), ()
+    data, others, missing = explained(setting.data), {}, ()
+    if potential.name != "l2" or potential.start.any():
+        others["l2" if potential.name != "l2" else "l2 from 0"] = minimum_norm(data).weight
+    try:
+        sparse = basis_pursuit(data, nonnegative=potential.nonnegative)
+        others[sparse.norm] = sparse.weight
+    except PenchantError as error:
+        missing = (f"the rival of least l1 norm is left out: {str(error).splitlines()[0]}",)
     far = {name: weight for name, weight in others.items() if distance(weight, reference.weight) > 0}
-    return tuple(Rival(name, weight, distance(weight, reference.weight)) for name, weight in far.items())
+    return tuple(Rival(name, weight, distance(weight, reference.weight)) for name, weight in far.items()), missing
 
 
 def _is_regression(setting: Setting) -> bool:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..references.base import INTERPOLATES, Interpolant
 from ..settings.regression import Regression
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
@@ -31,6 +32,13 @@ def relative_residual(data: Regression, margins: np.ndarray) -> float:
 def what_is_selected(data: Regression) -> str:
     """What a reference on these data is: targets that no weight explains leave only the minima of the squared error to choose from."""
     return "interpolant" if data.consistent else "least-squares solution"
+
+
+def unresolved(reference: Interpolant) -> str:
+    """Why a reference that is not certified is not: what float64 leaves open."""
+    if not reference.bracket.infeasibility <= INTERPOLATES:
+        return f"float64 leaves its weight a relative residual of {reference.bracket.infeasibility:.1g}"
+    return "float64 does not bound its value to six digits; a start nearer to the size of the coefficients, or samples and columns of similar size, would"
 
 
 def off_the_theorem(run: Trajectory) -> Verdict:

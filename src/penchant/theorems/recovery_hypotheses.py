@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ..diagnostics.restricted_isometry import restricted_isometry
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PenchantError
 from ..flow.mirror import loss_scale
 from ..references.interpolation import basis_pursuit
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
@@ -36,6 +36,7 @@ def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: i
     samples = n / (sparsity**2 * max(np.log(d), 1.0) ** 2)
     smallness = float(np.log(1 / alpha) / max(np.log(d), 1.0))
     first, last = time_window(d, alpha, step)
+    first = first if first > 0 else 1.0  # starts above d
     bounds = restricted_isometry(inputs, min(2 * int(sparsity), d), most=_SUPPORTS)
     columns = (inputs**2).mean(axis=0)
     scaled = inputs / np.sqrt(np.where(columns > 0, columns, 1.0))
@@ -96,7 +97,10 @@ def _sparsest(prediction: Prediction, nonnegative: bool) -> L1Uniqueness | None:
     data = prediction.setting.data
     if not data.consistent or not np.asarray(data.fitted).any():
         return None
-    return l1_uniqueness(data, basis_pursuit(data, nonnegative=nonnegative).weight, nonnegative=nonnegative)
+    try:
+        return l1_uniqueness(data, basis_pursuit(data, nonnegative=nonnegative).weight, nonnegative=nonnegative)
+    except PenchantError:  # the rival that is left out says why
+        return None
 
 
 def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: Any) -> Prediction:

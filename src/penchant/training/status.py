@@ -87,7 +87,8 @@ _ON_REGRESSION = {
     ),
     Status.resolution_exhausted: (
         "What is left to move, coefficients far below the rounding of the predictions, is no longer resolved by float64; "
-        "anything later would be rounding noise."
+        "anything later would be rounding noise. "
+        "Usual cause: a start far below the coefficients. Fix: a larger `alpha`, or for signed powers less depth."
     ),
     Status.settled: "The loss is at its infimum to rounding and the run has stopped moving: it stands at a minimum.",
 }
