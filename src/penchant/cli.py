@@ -278,6 +278,7 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", metavar="run.npz", help="write the trajectory and the final parameters")
     parser.add_argument("--out", metavar="DIR", help="write a page about this run to DIR/index.html")
+    parser.add_argument("--overwrite", action="store_true", help="with --out: replace the page of an earlier run in DIR")
 
 
 def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
@@ -334,7 +335,10 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from .commands.pages import check_new_page
+
     module = _own_data(options)
+    check_new_page(options)
     content = module.train(options)
     _show(options, content, module.print_run)
     return 1 if "page_error" in content else 0

@@ -216,6 +216,8 @@ def npz_name(path: str) -> str:
 
 def check_writable(path: str) -> None:
     """Fail before the work, not after it."""
+    if Path(path).is_dir():
+        raise DataFileError(f"Cannot write '{path}': it is a directory.")
     parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")

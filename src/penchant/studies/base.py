@@ -9,12 +9,12 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..files import write_bytes
+from ..files import mark, write_bytes
 from ..report.page import render
 from ..training.trajectory import settings_of
 from ..verdict import Outcome, Verdict
 
-FORMAT = "penchant study 1"
+FORMAT = mark("study")
 
 
 class Line(eqx.Module):

@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import DataFileError
-from ..files import load_npz, write_bytes
+from ..files import load_npz, mark, write_bytes
 from ..settings.base import Setting
 from ..settings.regression import Regression
 from .status import Status
 
-FORMAT = "penchant trajectory 1"
+FORMAT = mark("trajectory")
 _SHORT = 16  # numbers; longer arrays are data, and the digest of the data covers them
 _SERIES = ("steps", "log_time", "log_excess", "log_slope", "norm", "margins", "weights", "dual")
 
