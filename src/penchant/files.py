@@ -58,8 +58,10 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
         if not _write_nameless(temporary, content):
             temporary.write_bytes(content)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk, or a limit on the size of files
+            error.filename = str(target)
         raise
     return target
 

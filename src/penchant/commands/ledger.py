@@ -72,15 +72,17 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
         studies = list({study.paper: study for study in reversed(studies)}.values())[::-1]
     for name in ("ledger.json", "index.html", *(f"{study.name}/study.json" for study in studies)) if out else ():
         check_writable(f"{out}/{name}")
-    earlier, rows = _unfinished(out), []
+    done = _unfinished(out, [claim.name for claim in claims])
+    if out:
+        _save_ledger(out, claims, done)
     with progress(len(claims) + len(studies)) as show:
         for number, claim in enumerate(claims, 1):
             show(f"[{number}/{len(claims)}] {claim.name}", 0)
-            rows.append(earlier.get(claim.name) or check(claim))
-            known = " (checked before)" if claim.name in earlier else ""
-            show(f"[{number}/{len(claims)}] {claim.name}: {rows[-1]['verdict']}{known}", 1)
-            if out:
-                _save_ledger(out, rows, len(claims) - number)
+            if claim.name not in done:
+                done[claim.name] = check(claim)
+                if out:
+                    _save_ledger(out, claims, done)
+            show(f"[{number}/{len(claims)}] {claim.name}: {done[claim.name]['verdict']}", 1)
             if number % _COMPILED == 0:
                 jax.clear_caches()
         for study in studies:
@@ -92,6 +94,7 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
                 show(f"{study.name}: left out. {error}", 1)
     if out:
         print(f"page: {render(out)}", file=sys.stderr)
+    rows = [done[claim.name] for claim in claims]
     return rows, all(_trusted(row) for row in rows)
 
 
@@ -108,19 +111,20 @@ def _code() -> str:
     return digest.hexdigest()
 
 
-def _save_ledger(out: str, rows: list[dict], unfinished: int) -> None:
+def _save_ledger(out: str, claims: Sequence[Claim], done: dict[str, dict]) -> None:
     """After every claim, so that an interrupted call can be continued."""
-    ledger = {"format": mark("ledger"), "code": _code(), "unfinished": unfinished, "claims": plain(rows)}
+    rows = [done[claim.name] for claim in claims if claim.name in done]
+    ledger = {"format": mark("ledger"), "code": _code(), "unfinished": len(claims) - len(rows), "claims": plain(rows)}
     write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
 
 
-def _unfinished(out: str | None) -> dict[str, dict]:
+def _unfinished(out: str | None, names: Sequence[str]) -> dict[str, dict]:
     """By name, the rows that an interrupted call with this very code left in `out`; a finished ledger is made anew."""
     path = Path(out or "") / "ledger.json"
     ledger = read_saved(path, "ledger") if out and path.exists() else {}
     if not ledger.get("unfinished") or ledger.get("code") != _code():
         return {}
-    return {row["claim"]: row for row in ledger["claims"] if _trusted(row)}
+    return {row["claim"]: row for row in ledger["claims"] if row["claim"] in names and _trusted(row)}
 
 
 def check(claim: Claim) -> dict:

@@ -172,7 +172,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = text.split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+    if not all(part.strip().isdecimal() and 0 < int(part) < 2**31 for part in parts):
         raise ArgumentError("--widths", "penchant", "positive integers separated by commas", repr(text))
     return tuple(int(part) for part in parts)
 

@@ -1,5 +1,6 @@
 """The page of a run on the user's own data, written after everything else is known."""
 
+import os
 import sys
 import traceback
 from argparse import Namespace
@@ -22,7 +23,8 @@ def check_new_page(options: Namespace) -> None:
 
 def write_page(content: dict, options: Namespace, paper: str, result: Callable[[], Result]) -> None:
     """Write the page and put its place into `content`; a failure is put there instead, so that the verdict is not lost with it."""
-    study = Study(NAME, f"Your data: {Path(options.data).name}", paper, lambda *_: result())
+    name = os.fsencode(Path(options.data).name).decode(errors="replace")  # a name of a file need not be text
+    study = Study(NAME, f"Your data: {name}", paper, lambda *_: result())
     try:
         save(study, result(), options.out, seed=options.seed, full=False, seconds=0.0)
         content["page"] = str(render(options.out))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 
 from ..files import mark, write_bytes
@@ -126,7 +127,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(field) for key, field in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__jax_array__"):
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
         return plain(np.asarray(value).tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None

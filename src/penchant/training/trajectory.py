@@ -126,13 +126,15 @@ def settings_of(module: Any) -> Any:
         return {"kind": type(module).__name__, **fields}
     if isinstance(module, jax.Array | np.ndarray | np.generic):
         return np.asarray(module).tolist()
+    if isinstance(module, list | tuple):
+        return [settings_of(part) for part in module]
     return module
 
 
 def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> Path:
     """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
     buffer = io.BytesIO()
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(header, default=lambda array: np.asarray(array).tolist()).encode(), np.uint8)
     contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
     np.savez_compressed(buffer, **contents)
     return write_bytes(path, buffer.getvalue())
