@@ -1,21 +1,28 @@
 """The command line as a program: JSON on standard output, one message for bad input, files that are whole."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.commands import ledger
+from penchant.commands import ledger, own_data
 from penchant.diagnostics.rates import rate
 from penchant.errors import DataFileError, MissingExtra
+from penchant.report.page import render
+from penchant.settings.files import load
 from penchant.settings.generators import local_pair, separable
 from penchant.studies.base import Figure, Finding, Line, Result, Shown, Study, Table
 from penchant.theorems import catalogue
+from penchant.theorems.base import Claim
+from penchant.training.trajectory import read_npz
 from penchant.verdict import at_most
 
 
@@ -412,3 +419,151 @@ def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_pat
     else:
         with pytest.raises(DataFileError):
             ledger.verify(["linear_models"], str(tmp_path), 0, True)
+
+
+def claim_named(name, order, calls):
+    def check(planted):
+        calls.append((name, planted))
+        if len(calls) > order:
+            raise KeyboardInterrupt
+        return at_most(2.0 if planted else 0.5, 1.0, name)
+
+    return Claim(name, "linear_models", "It holds.", "Someone", check)
+
+
+def test_an_interrupted_verify_is_continued_by_the_same_code(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(ledger, "STUDIES", ())
+    monkeypatch.setattr(catalogue, "CLAIMS", tuple(claim_named(name, 4, calls) for name in "abc"))
+    with pytest.raises(KeyboardInterrupt):
+        ledger.verify(["linear_models"], str(tmp_path), 0, False)
+    saved = json.loads((tmp_path / "ledger.json").read_text())
+    assert ([row["claim"] for row in saved["claims"]], saved["unfinished"]) == (["a", "b"], 1)
+    assert "1 more were not checked yet" in render(tmp_path).read_text()
+    calls.clear()
+    rows, trusted = ledger.verify(["linear_models"], str(tmp_path), 0, False)
+    assert ([row["claim"] for row in rows], trusted) == (["a", "b", "c"], True)
+    assert calls == [("c", False), ("c", True)]
+    for change in ({"unfinished": 0}, {"code": "another"}):  # a finished ledger, and one of other code, are made anew
+        (tmp_path / "ledger.json").write_text(json.dumps({**saved, **change}))
+        calls.clear()
+        monkeypatch.setattr(catalogue, "CLAIMS", tuple(claim_named(name, 6, calls) for name in "abc"))
+        ledger.verify(["linear_models"], str(tmp_path), 0, False)
+        assert len(calls) == 6
+
+
+@pytest.mark.parametrize("command", [("verify", "linear_models"), ("study", "min-norm")])
+def test_where_to_write_is_checked_before_the_work(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.setattr(ledger, "check", lambda claim: pytest.fail("worked"))
+    monkeypatch.setattr(ledger, "_run_one", lambda *_: pytest.fail("worked"))
+    (tmp_path / "file").write_text("")
+    status, printed = call(capsys, *command, "--out", tmp_path / "file")
+    assert status == 2
+    assert "is not a directory one can write to" in printed.err
+
+
+def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, linear, tmp_path):
+    trained = []
+    monkeypatch.setattr(own_data, "train", lambda options: trained.append(options) or {})
+    (tmp_path / "page" / "own-data").mkdir(parents=True)
+    command = ("train", linear, "--json", "--out", tmp_path / "page")
+    status, printed = call(capsys, *command)
+    assert (status, trained) == (2, [])
+    assert "--overwrite" in printed.err
+    assert call(capsys, *command, "--overwrite")[0] == 0
+    assert call(capsys, *command[:-1], tmp_path / "other")[0] == 0
+    assert len(trained) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (",2,1\n1,2,1\n-1,-3,-1\n", "Line 1 of .* must have a finite number in column 1. Got nothing"),
+        ("NA,2,1\n1,2,1\n", "Line 1 .* column 1. Got 'NA'"),
+        ("NA,NA,NA\n1,2,1\n", "Line 1 .* column 1. Got 'NA'"),
+        ("0x1F,2,1\n1,2,1\n", "Line 1 .* column 1. Got '0x1F'"),
+        ("height,weight,label\n1,2,1\n\n1,,-1\n", r"Line 4 .* column 2 \('weight'\). Got nothing"),
+        ("1,2,1\n1,nan,-1\n", "Line 2 .* column 2. Got 'nan'"),
+        ("1,2,1\n1,inf,-1\n", "Line 2 .* column 2. Got 'inf'"),
+        ("1,2,1\n1,2\n", "Line 2 .* must have 3 numbers.* Got 2 columns"),
+        ('1,2,1\n"1,2,1\n', "is not a table of commas: unexpected end of data"),
+    ],
+)
+def test_missing_values_are_named_by_line_and_column(capsys, tmp_path, text, words):
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    status, printed = call(capsys, "predict", path)
+    assert status == 2
+    assert re.search(words, printed.err)
+
+
+def test_a_first_row_without_numbers_is_a_header(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text(" ,b,label\n1,2,1\n-1,-3,-1\n")
+    assert load(path).signed.tolist() == [[1.0, 2.0], [1.0, 3.0]]
+
+
+def test_a_complex_start_is_refused(capsys, linear, tmp_path):
+    np.savez(tmp_path / "start.npz", W=np.ones(4) * 1j)
+    status, printed = call(capsys, "train", linear, "--start", tmp_path / "start.npz")
+    assert status == 2
+    assert "dtype complex128" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", "--optimiser", "gd", "--steps", "99999999999999999999"), "--steps: an integer below 2^62"),
+        (("predict", "--setting", "deep-linear", "--widths", "8²"), "positive integers"),
+        (("predict", "--setting", "deep-linear", "--widths", "1000000000,1000"), "small enough for the memory"),
+    ],
+)
+def test_numbers_too_large_for_the_machine_are_named(capsys, linear, arguments, words):
+    status, printed = call(capsys, arguments[0], linear, *arguments[1:])
+    assert status == 2
+    assert words in printed.err
+
+
+@pytest.mark.parametrize("seed", [-1, 2**70])
+def test_a_seed_is_checked(capsys, seed):
+    status, printed = call(capsys, "study", "min-norm", "--seed", seed)
+    assert status == 2
+    assert "argument --seed" in printed.err
+
+
+def test_a_prediction_about_layers_is_saved(capsys, linear, tmp_path):
+    path = tmp_path / "found.npz"
+    status, _ = call(capsys, "predict", linear, "--setting", "deep-linear", "--optimiser", "gd", "--save", path)
+    assert status == 0
+    header, arrays = read_npz(path)
+    evidence = [np.asarray(row["evidence"]) for row in header["hypotheses"] if row.get("evidence") is not None]
+    assert evidence[0].dtype == float
+    assert set(arrays) == {"solution", "dual"}
+
+
+def run_alone(*arguments, limit=-1, **variables):
+    """The command in a process of its own, under a limit on the size of the files it writes."""
+    limits = f"import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))"
+    code = f"{limits}; from penchant.cli import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, env=os.environ | variables)
+
+
+@pytest.mark.slow
+def test_what_the_system_refuses_is_a_message(linear, tmp_path):
+    found = run_alone("train", linear, "--margin", "10", "--save", str(tmp_path / "run.npz"), limit=4096)
+    assert found.returncode == 2
+    assert b"File too large" in found.stderr
+    assert not (tmp_path / "run.npz").exists()
+    found = run_alone("predict", linear, JAX_PLATFORMS="rocm")
+    assert found.returncode == 2
+    assert b"'JAX_PLATFORMS' argument of penchant must be a device of this machine" in found.stderr
+
+
+@pytest.mark.slow
+def test_names_of_files_need_not_be_text(linear, tmp_path):
+    path, out = (tmp_path / os.fsdecode(name) for name in (b"caf\xe9.npz", b"page\xff"))
+    path.write_bytes(Path(linear).read_bytes())
+    found = run_alone("train", path, "--margin", "10", "--out", out, PYTHONIOENCODING="utf-8:strict")
+    assert found.returncode == 0
+    assert os.fsencode(out) in found.stdout
+    assert "Your data: caf\ufffd.npz" in (out / "index.html").read_text()

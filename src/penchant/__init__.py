@@ -182,7 +182,7 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'penchant' has no attribute '{name}'")
-    value = getattr(import_module(f".{_HOME[name]}", __name__), name)
+    value = import_module(".door", __name__).guard(getattr(import_module(f".{_HOME[name]}", __name__), name))
     globals()[name] = value
     return value
 

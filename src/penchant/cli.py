@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import signal
 import sys
 import threading
@@ -46,6 +47,8 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="surrogateescape")  # names of files need not be text; they are printed as they are
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being written is cleaned up
     try:
@@ -58,6 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .errors import PenchantError, PenchantWarning
 
     try:
+        _check_device()
         _complete(options)
         with warnings.catch_warnings():
             warnings.simplefilter("always", PenchantWarning)
@@ -72,6 +76,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return _refuse("OSError", f"Cannot read or write: {error}", options.json)
+
+
+def _check_device() -> None:
+    """A device that was asked for and is not there ends in an error of JAX's own making, deep inside the first computation."""
+    wanted = os.environ.get("JAX_PLATFORMS")
+    if wanted:
+        import jax
+
+        try:
+            jax.devices()
+        except Exception as error:
+            _reject(
+                "JAX_PLATFORMS",
+                "a device of this machine, or not set: then the best one is taken",
+                f"{wanted!r} ({type(error).__name__})",
+            )
 
 
 def _refuse(kind: str, message: str, as_json: bool) -> int:
@@ -134,14 +154,14 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "studies", "list the studies", _studies)
     study = _add(commands, "study", "run one study and write its page", _study)
     study.add_argument("name", metavar="NAME", help="one of `penchant studies`")
-    study.add_argument("--seed", type=int, default=0, help="seed of the data (default 0)")
+    study.add_argument("--seed", type=_seed, default=0, help="seed of the data (default 0)")
     study.add_argument("--full", action="store_true", help="the paper's size instead of a quick one")
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
     verify.add_argument("--out", metavar="DIR", help="also run the first study of each paper and write DIR/index.html")
     verify.add_argument("--full", action="store_true", help="with --out: every study, at the paper's size")
-    verify.add_argument("--seed", type=int, default=0, help="seed of the studies (default 0)")
+    verify.add_argument("--seed", type=_seed, default=0, help="seed of the studies (default 0)")
     predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
     _data_options(predict)
     predict.add_argument("--save", metavar="FILE.npz", help="write `solution` (smallest margin 1) and `dual`")
@@ -158,6 +178,19 @@ def _add(commands: Any, name: str, text: str, command: Callable) -> argparse.Arg
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
+
+
+def _integer(text: str) -> int:
+    """An integer that the machine can count to."""
+    if not -(2**62) < int(text) < 2**62:
+        raise argparse.ArgumentTypeError(f"an integer below 2^62 is required, not {text}")
+    return int(text)
+
+
+def _seed(text: str) -> int:
+    if _integer(text) < 0:
+        raise argparse.ArgumentTypeError(f"a nonnegative integer is required, not {text}")
+    return int(text)
 
 
 def _step_size(text: str) -> float | str:
@@ -190,7 +223,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     layers.add_argument(
         "--gauge", choices=("identity", "plus", "minus"), help="of the spectral start (default identity)"
     )
-    layers.add_argument("--batch", type=int, metavar="B", help="queries per step (default: all)")
+    layers.add_argument("--batch", type=_integer, metavar="B", help="queries per step (default: all)")
     layers.add_argument("--keys", choices=("batch", "full"), help="what a batch attends to (default batch)")
     layers.add_argument("--ridge", type=float, metavar="R", help="added to the diagonal of the covariance (default 0)")
     layers.add_argument(
@@ -206,7 +239,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         help="start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)",
     )
     parser.add_argument("--alpha", type=float, help="size of the start of squares and powers (default 0.01)")
-    parser.add_argument("--depth", type=int, help="of signed-powers, w+^D - w-^D (default 3)")
+    parser.add_argument("--depth", type=_integer, help="of signed-powers, w+^D - w-^D (default 3)")
     parser.add_argument(
         "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
     )
@@ -248,7 +281,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         metavar="P_U,P_W",
         help="--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of a random start (default 0)")
+    parser.add_argument("--seed", type=_integer, default=0, help="seed of a random start (default 0)")
     parser.add_argument(
         "--start",
         default="zeros",
@@ -264,7 +297,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
 
 def _train_options(parser: argparse.ArgumentParser) -> None:
     budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=int, metavar="N", help="number of steps (for the flow: of the integrator)")
+    budget.add_argument("--steps", type=_integer, metavar="N", help="number of steps (for the flow: of the integrator)")
     budget.add_argument(
         "--time", type=float, metavar="T", help="physical time (sum of the multipliers of the gradient)"
     )
@@ -278,6 +311,9 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--save", metavar="run.npz", help="write the trajectory and the final parameters")
     parser.add_argument("--out", metavar="DIR", help="write a page about this run to DIR/index.html")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="with --out: replace the page of an earlier run in DIR"
+    )
 
 
 def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
@@ -334,7 +370,10 @@ def _predict(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace) -> int:
+    from .commands.pages import check_new_page
+
     module = _own_data(options)
+    check_new_page(options)
     content = module.train(options)
     _show(options, content, module.print_run)
     return 1 if "page_error" in content else 0

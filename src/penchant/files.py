@@ -1,28 +1,77 @@
 """Files that are either whole or not there, and that are never unpickled."""
 
 import io
+import json
 import os
+import re
 import secrets
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from .errors import DataFileError
 
+# The version of each kind of file that is written, which is also the one that is read.
+VERSIONS = {
+    "study": 1,
+    "ledger": 1,
+    "trajectory": 1,
+    "joint trajectory": 1,
+    "attention trajectory": 1,
+    "attention run": 1,
+}
+_ABANDONED = 60.0  # seconds after which a temporary file has no writer any more: it is named only once it is whole
+
+
+def mark(kind: str) -> str:
+    """The format mark of a kind of file.
+
+    >>> mark("study")
+    'penchant study 1'
+    """
+    return f"penchant {kind} {VERSIONS[kind]}"
+
+
+def check_mark(found: object, kinds: tuple[str, ...], path: str | os.PathLike) -> None:
+    """Refuse a file of another kind, or of a version that is not read."""
+    known = [mark(kind) for kind in kinds]
+    if found in known:
+        return
+    if not re.fullmatch(rf"penchant ({'|'.join(kinds)}) \d+", str(found)):
+        raise DataFileError(f"'{path}' was not written by penchant: its format mark is {found!r}, not '{known[0]}'.")
+    raise DataFileError(
+        f"'{path}' has the format '{found}', and this penchant reads {' or '.join(known)}.\n"
+        "  Usual cause: it was written by another version of penchant.\n"
+        "  Fix: read it with that version, or make it again with this one."
+    )
+
 
 def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
-    """Replace `path` by `content` in one atomic rename."""
+    """Replace `path` by `content` in one atomic rename, and clear what a killed process left of an earlier attempt."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
+    _clear(target)
     temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
     try:
         if not _write_nameless(temporary, content):
             temporary.write_bytes(content)
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:  # a full disk, or a limit on the size of files
+            error.filename = str(target)
         raise
     return target
+
+
+def _clear(target: Path) -> None:
+    """Remove the temporary files of `target` that nobody is about to rename."""
+    left = re.compile(rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}")
+    for file in target.parent.iterdir():
+        if left.fullmatch(file.name) and time.time() - file.stat().st_mtime > _ABANDONED:
+            file.unlink(missing_ok=True)
 
 
 def _write_nameless(path: Path, content: bytes) -> bool:
@@ -56,7 +105,19 @@ def load_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise _unreadable(path, error) from None
     if not all(isinstance(array, np.ndarray) for array in arrays.values()):
         raise _unreadable(path, "it is an archive of other files")
+    _check_header(arrays.get("header"), path)
     return arrays
+
+
+def _check_header(header: Any, path: str | os.PathLike) -> None:
+    """The format of a saved run, if this is one; an array 'header' of the user's own is none."""
+    try:
+        content = json.loads(np.asarray(header).tobytes())
+    except ValueError:
+        return
+    found = content.get("format") if isinstance(content, dict) else None
+    if str(found).startswith("penchant"):
+        check_mark(found, tuple(kind for kind in VERSIONS if kind not in ("study", "ledger")), path)
 
 
 def _unreadable(path: str | os.PathLike, reason: object) -> DataFileError:

@@ -3,9 +3,11 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from .settings.base import Setting
+from .errors import ArgumentError, kind
+from .settings.base import Parametrisation, Setting
 from .settings.regression import Regression
 from .settings.tokens import TokenSelection
 
@@ -40,6 +42,22 @@ class Reading(eqx.Module):
         return self.log_slope_norm + (self.log_scale - self.log_excess)
 
 
+def _check_point(setting: Setting, params: PyTree) -> None:
+    """Parameters of other shapes than those of the setting are refused; inside compiled code they have been checked."""
+    leaves = jax.tree.leaves(params)
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) or not isinstance(
+        setting.parametrisation, Parametrisation
+    ):
+        return
+    wanted = [leaf.shape for leaf in jax.tree.leaves(setting.parametrisation.zeros(setting.data))]
+    if (
+        not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves)
+        or [leaf.shape for leaf in leaves] != wanted
+    ):
+        found = [np.shape(leaf) if isinstance(leaf, jax.Array | np.ndarray) else kind(leaf) for leaf in leaves]
+        raise ArgumentError("params", "read", f"arrays of shape {wanted}", found, "setting.start(seed=0, scale=0.1)")
+
+
 def read(setting: Setting, params: PyTree) -> Reading:
     """Evaluate a setting once.
 
@@ -49,6 +67,7 @@ def read(setting: Setting, params: PyTree) -> Reading:
     >>> reading.slope.tolist(), float(reading.log_excess)
     ([-2.0, -1.3838965267367376e-87], -800.6931471805599)
     """
+    _check_point(setting, params)
     margins, pull = setting.linearise(params)
     weighing = setting.weigh(margins)
     slope = pull(-weighing.weights)

@@ -1,22 +1,26 @@
 """Claims and studies: `study` and `verify`."""
 
+import hashlib
 import json
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import jax
 
 from ..errors import ArgumentError, MissingExtra
-from ..files import write_bytes
-from ..report.page import render
+from ..files import mark, write_bytes
+from ..report.page import read_saved, render
 from ..studies.base import Study, plain, save
 from ..studies.catalogue import STUDIES
 from ..theorems import catalogue
 from ..theorems.base import Claim
 from ..verdict import Outcome, Verdict
+from .options import check_writable
 from .progress import progress
 
 _COMPILED = (
@@ -40,6 +44,7 @@ def _run_one(study: Study, seed: int, full: bool, out: str, show: Any) -> Path:
 def run_study(name: str, seed: int, full: bool, out: str) -> dict:
     """Run one study, save it and make the page; returns what was saved, and where."""
     study = _find_study(name)
+    check_writable(f"{out}/{name}/study.json")
     with progress(1) as show:
         folder = _run_one(study, seed, full, out, show)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
@@ -65,17 +70,21 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
     studies = [study for study in STUDIES if study.paper in wanted] if out else []
     if not full:  # the first study of each paper shows its main figure; all of them take a quarter of an hour
         studies = list({study.paper: study for study in reversed(studies)}.values())[::-1]
-    rows = []
+    for name in ("ledger.json", "index.html", *(f"{study.name}/study.json" for study in studies)) if out else ():
+        check_writable(f"{out}/{name}")
+    done = _unfinished(out, [claim.name for claim in claims])
+    if out:
+        _save_ledger(out, claims, done)
     with progress(len(claims) + len(studies)) as show:
         for number, claim in enumerate(claims, 1):
             show(f"[{number}/{len(claims)}] {claim.name}", 0)
-            rows.append(check(claim))
-            show(f"[{number}/{len(claims)}] {claim.name}: {rows[-1]['verdict']}", 1)
+            if claim.name not in done:
+                done[claim.name] = check(claim)
+                if out:
+                    _save_ledger(out, claims, done)
+            show(f"[{number}/{len(claims)}] {claim.name}: {done[claim.name]['verdict']}", 1)
             if number % _COMPILED == 0:
                 jax.clear_caches()
-        if out:  # before the studies: whatever becomes of them, the claims are checked
-            ledger = {"format": "penchant ledger 1", "claims": plain(rows)}
-            write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
         for study in studies:
             jax.clear_caches()
             try:
@@ -85,7 +94,37 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
                 show(f"{study.name}: left out. {error}", 1)
     if out:
         print(f"page: {render(out)}", file=sys.stderr)
-    return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)
+    rows = [done[claim.name] for claim in claims]
+    return rows, all(_trusted(row) for row in rows)
+
+
+def _trusted(row: dict) -> bool:
+    return row["twin"] == "refuted" and row["verdict"] == row["expected"]
+
+
+@cache
+def _code() -> str:
+    """A digest of what decides the rows of a ledger: the source, and the packages it computes with."""
+    digest = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in ("numpy", "scipy", "jax")).encode())
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def _save_ledger(out: str, claims: Sequence[Claim], done: dict[str, dict]) -> None:
+    """After every claim, so that an interrupted call can be continued."""
+    rows = [done[claim.name] for claim in claims if claim.name in done]
+    ledger = {"format": mark("ledger"), "code": _code(), "unfinished": len(claims) - len(rows), "claims": plain(rows)}
+    write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
+
+
+def _unfinished(out: str | None, names: Sequence[str]) -> dict[str, dict]:
+    """By name, the rows that an interrupted call with this very code left in `out`; a finished ledger is made anew."""
+    path = Path(out or "") / "ledger.json"
+    ledger = read_saved(path, "ledger") if out and path.exists() else {}
+    if not ledger.get("unfinished") or ledger.get("code") != _code():
+        return {}
+    return {row["claim"]: row for row in ledger["claims"] if row["claim"] in names and _trusted(row)}
 
 
 def check(claim: Claim) -> dict:

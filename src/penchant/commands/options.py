@@ -172,7 +172,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = text.split(",")
-    if not all(part.strip().isdigit() and int(part) > 0 for part in parts):
+    if not all(part.strip().isdecimal() and 0 < int(part) < 2**31 for part in parts):
         raise ArgumentError("--widths", "penchant", "positive integers separated by commas", repr(text))
     return tuple(int(part) for part in parts)
 
@@ -216,6 +216,8 @@ def npz_name(path: str) -> str:
 
 def check_writable(path: str) -> None:
     """Fail before the work, not after it."""
+    if Path(path).is_dir():
+        raise DataFileError(f"Cannot write '{path}': it is a directory.")
     parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")

@@ -1,19 +1,30 @@
 """The page of a run on the user's own data, written after everything else is known."""
 
+import os
 import sys
 import traceback
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 
-from ..errors import PenchantError
+from ..errors import ArgumentError, PenchantError
 from ..report.page import render
 from ..studies.base import Result, Study, save
+
+NAME = "own-data"  # of the folder, and so one to a directory
+
+
+def check_new_page(options: Namespace) -> None:
+    """An earlier page is replaced only where that was asked for."""
+    if options.out and not options.overwrite and (Path(options.out) / NAME).exists():
+        found = f"'{options.out}', which holds the page of an earlier run"
+        raise ArgumentError("--out", "penchant train", "a new directory", found, "--overwrite, or another name")
 
 
 def write_page(content: dict, options: Namespace, paper: str, result: Callable[[], Result]) -> None:
     """Write the page and put its place into `content`; a failure is put there instead, so that the verdict is not lost with it."""
-    study = Study("own-data", f"Your data: {Path(options.data).name}", paper, lambda *_: result())
+    name = os.fsencode(Path(options.data).name).decode(errors="replace")  # a name of a file need not be text
+    study = Study(NAME, f"Your data: {name}", paper, lambda *_: result())
     try:
         save(study, result(), options.out, seed=options.seed, full=False, seconds=0.0)
         content["page"] = str(render(options.out))

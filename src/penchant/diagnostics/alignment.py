@@ -111,6 +111,8 @@ def alignment_floor(layers: Sequence[Any], start: Sequence[Any], traces: Any = N
     """Lemmas 2 and 8: lower bounds on <v_{k+1}, u_k>^2 at `layers`; `traces` are those of descent, none for the flow."""
     top = [float(np.linalg.norm(np.asarray(layer), 2)) ** 2 for layer in start]
     now = [float(np.linalg.norm(np.asarray(layer), 2)) ** 2 for layer in layers]
+    if traces is not None and len(traces) < len(now) - 1:
+        raise ArgumentError("traces", "alignment_floor", f"one per pair of layers ({len(now) - 1})", len(traces))
     extra = np.zeros(len(now)) if traces is None else np.cumsum(np.asarray(traces)[::-1])[::-1]
     constant = imbalance_constant(start)
     return np.array([1 - (constant + extra[k] + top[k + 1] + top[k]) / now[k + 1] for k in range(len(now) - 1)])

@@ -51,7 +51,7 @@ class FixedStep(AbstractAttentionStep):
 
     step: float
 
-    def __init__(self, step: float):
+    def __init__(self, step: float | int):
         if not 0 < step < jnp.inf:
             raise ArgumentError("step", "FixedStep", "positive and finite", step)
         self.step = float(step)

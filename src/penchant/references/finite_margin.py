@@ -47,6 +47,8 @@ def finite_margin(data: Any, scales: Any, margin: float) -> FiniteMargin:
     if not 0 < margin < np.inf:
         raise ArgumentError("margin", "finite_margin", "positive and finite", margin)
     size = data.weight_shape[0]
+    if np.shape(scales) not in ((), (1,), (size,)):
+        raise ArgumentError("scales", "finite_margin", f"a number, or {size} of them", f"shape {np.shape(scales)}")
     square = np.broadcast_to(np.asarray(scales, float), (size,)) ** 2
     if not (square > 0).all():
         raise ArgumentError("scales", "finite_margin", "positive in every coordinate", scales)

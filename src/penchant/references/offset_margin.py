@@ -87,6 +87,8 @@ def _shortest(root: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float]:
 def _polish(gram: np.ndarray, offsets: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
     """Equal offset margins on the support at length exactly 1: a quadratic equation for the value."""
     support = np.flatnonzero(multipliers > _ACTIVE * multipliers.max())
+    if not len(support):
+        return multipliers
     inner = gram[np.ix_(support, support)]
     ones, shift = (np.linalg.lstsq(inner, side, rcond=None)[0] for side in (np.ones(len(support)), offsets[support]))
     a, b, c = ones @ inner @ ones, ones @ inner @ shift, shift @ inner @ shift - 1

@@ -5,16 +5,41 @@ import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
+from types import UnionType
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
 from .. import __version__
 from ..errors import DataFileError
-from ..files import load_npz, write_bytes
+from ..files import check_mark, load_npz, write_bytes
 from .figures import draw, write_csv
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
 _WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapter \d+: [^,;]*)")
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a file next to a study: nothing that leads elsewhere
+_VERDICT = {"outcome": str, "inequality": str, "detail?": str}
+_SHAPES = {  # what a page shows of a saved file
+    "study": {
+        "name": str,
+        "title": str,
+        "findings": [{"statement": str, "verdict": _VERDICT, "citation?": str}],
+        "figures": [{"name": str, "caption": str}],
+        "tables": [{"title": str, "columns": [str], "rows": [list], "caption": str}],
+        "definitions": {"*": str},
+        "runs?": {"*": str},
+    },
+    "ledger": {
+        "claims": [
+            dict.fromkeys(
+                ("claim", "statement", "citation", "verdict", "expected", "inequality", "detail", "twin"), str
+            )
+            | {"seconds": int | float}
+        ],
+        "unfinished?": int,
+    },
+}
 
 
 def render(directory: str | os.PathLike) -> Path:
@@ -28,8 +53,8 @@ def render(directory: str | os.PathLike) -> Path:
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
         )
-    studies = [_study(path) for path in sorted(root.glob("*/study.json"))]
-    ledger = _read(root / "ledger.json", "claims") if (root / "ledger.json").exists() else None
+    studies = [_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
+    ledger = read_saved(root / "ledger.json", "ledger") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
         raise DataFileError(
             f"'{root}' holds neither a ledger.json nor any study.json: nothing to report. It must be a directory that penchant wrote."
@@ -43,6 +68,7 @@ def render(directory: str | os.PathLike) -> Path:
     page = environment.get_template("page.html").render(
         studies=studies,
         claims=ledger["claims"] if ledger else [],
+        unfinished=ledger.get("unfinished") if ledger else 0,
         counts=_counts(ledger["claims"]) if ledger else {},
         citations=_citations(studies, ledger["claims"] if ledger else []),
         version=__version__,
@@ -51,46 +77,64 @@ def render(directory: str | os.PathLike) -> Path:
     return write_bytes(root / "index.html", page.encode())
 
 
+def _inside(folder: Path, root: Path) -> bool:
+    """Whether a folder lies in the directory itself: a link to another place is nothing to write to."""
+    return folder.resolve().parent == root.resolve()
+
+
 def _study(path: Path) -> dict:
-    study = _read(path, "figures")
-    for key in ("name", "title", "findings", "figures", "tables", "definitions"):
-        if key not in study:
-            raise DataFileError(f"'{path}' is not a penchant study: it has no '{key}'.")
-    for key, wanted in (("findings", list), ("figures", list), ("tables", list), ("definitions", dict)):
-        if not isinstance(study[key], wanted):
-            raise DataFileError(f"'{path}' is not a penchant study: its '{key}' is {study[key]!r}.")
-    for finding in study["findings"]:
-        if not isinstance(finding, dict) or not isinstance(finding.get("citation", ""), str):
-            raise DataFileError(f"'{path}' is not a penchant study: it has the finding {finding!r}.")
+    study = read_saved(path, "study")
     study["name"] = path.parent.name
+    for name in (*(study.get("runs") or {}).values(), *(figure["name"] for figure in study["figures"])):
+        if not _NAME.fullmatch(name):
+            raise DataFileError(
+                f"'{path}' names the file {name!r}: names have letters, digits, '.', '-' and '_' only, and lie next to it."
+            )
     for file in (study.get("runs") or {}).values():
-        load_npz(path.parent / str(file))
+        load_npz(path.parent / file)
     return study
 
 
 def _draw(figure: dict, folder: Path) -> None:
     try:
-        stem = folder / figure["name"]
-        figure["svg"] = draw(figure, stem.with_suffix(".svg"))
-        write_csv(figure, stem.with_suffix(".csv"))
+        figure["svg"] = draw(figure, folder / f"{figure['name']}.svg")
+        write_csv(figure, folder / f"{figure['name']}.csv")
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever is missing from it, it is not ours
-        name = figure.get("name", "without a name") if isinstance(figure, dict) else repr(figure)
         raise DataFileError(
-            f"Figure '{name}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
+            f"Figure '{figure['name']}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
             "  Usual cause: the file was edited by hand.\n  Fix: run the study again with the same --out."
         ) from None
 
 
-def _read(path: Path, key: str) -> dict:
+def read_saved(path: Path, kind: str) -> dict:
+    """A saved study or ledger, of the version that this penchant writes and with every part a page shows."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise DataFileError(
             f"'{path}' cannot be read ({error}).\n  Usual causes: (a) the copy was cut short; (b) it was edited by hand.\n  Fix: run the study again with the same --out."
         ) from None
-    if not isinstance(content, dict) or not str(content.get("format", "")).startswith("penchant") or key not in content:
-        raise DataFileError(f"'{path}' was not written by penchant: it has no penchant format mark and '{key}'.")
+    check_mark(content.get("format") if isinstance(content, dict) else None, (kind,), path)
+    _check_shape(content, _SHAPES[kind], f"'{path}' is not a penchant {kind}: it")
     return content
+
+
+def _check_shape(value: Any, shape: Any, where: str) -> None:
+    """Refuse what a page cannot show: `shape` is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing."""
+    if not isinstance(value, shape if isinstance(shape, type | UnionType) else type(shape)):
+        raise DataFileError(f"{where} is {value!r:.80}.")
+    if isinstance(shape, list):
+        for number, item in enumerate(value):
+            _check_shape(item, shape[0], f"{where}[{number}]")
+    for key, part in shape.items() if isinstance(shape, dict) else ():
+        name = key.removesuffix("?")
+        if key == "*":
+            for own, item in value.items():
+                _check_shape(item, part, f"{where}[{own!r}]")
+        elif name in value:
+            _check_shape(value[name], part, f"{where}['{name}']")
+        elif key == name:
+            raise DataFileError(f"{where} has no '{name}'.")
 
 
 def _counts(claims: list[dict]) -> dict[str, int]:

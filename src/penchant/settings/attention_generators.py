@@ -31,7 +31,7 @@ def equal_score_tokens(
     head *= gap / np.linalg.norm(head)
     labels = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     tokens, queries = rng.standard_normal((n, length, d)), rng.standard_normal((n, d))
-    scores = np.full((n, length), other)
+    scores = np.full((n, length), float(other))
     scores[np.arange(n), rng.integers(0, length, n)] += gap
     tokens += (labels[:, None] * scores - tokens @ head)[..., None] * head / (head @ head)
     # Scores as they are meant: read off the tokens they would differ by rounding, which decides who wins on a plateau.
@@ -106,6 +106,8 @@ def aligned_tokens(
     n, pairs = len(a), (tokens - 1) // 2
     if tokens % 2 == 0 or tokens < 3:
         raise ArgumentError("tokens", "aligned_tokens", "odd and at least 3: the other tokens come in pairs", tokens)
+    if len(b) != n:
+        raise ArgumentError("query_lengths", "aligned_tokens", f"one per sample ({n})", len(b))
     if n >= d:
         raise ArgumentError("d", "aligned_tokens", f"above the number of samples ({n})", d)
     if not ((c >= -1) & (c < 1)).all():

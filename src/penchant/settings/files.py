@@ -1,6 +1,7 @@
 """The user's own data: arrays from a file, and the setting they make. Nothing is ever unpickled."""
 
 import csv
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -66,6 +67,8 @@ def _named(start: dict, name: str, shape: tuple[int, ...]) -> np.ndarray:
         raise ArgumentError("start", "train", f"a file with the array '{name}'", f"the arrays {sorted(start)}")
     if np.shape(start[name]) != shape:
         raise ArgumentError("start", "train", f"an array '{name}' of shape {shape}", f"shape {np.shape(start[name])}")
+    if start[name].dtype.kind not in "biuf":
+        raise ArgumentError("start", "train", f"an array '{name}' of real numbers", f"dtype {start[name].dtype}")
     return np.asarray(start[name], float)
 
 
@@ -90,7 +93,9 @@ def _classification(arrays: dict[str, np.ndarray], request: Request) -> Classifi
 def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
     """A deep linear network. Zero layers are a critical point, so without a start the layers are those that `init` names, normal by
     default, with a risk of at most that of zero; a start 'W' is split into balanced layers, and 'W1', 'W2', ... are taken as they are."""
-    setting = Setting(data, DeepLinear(request.options.get("widths") or (8, 8)), request.loss, request.reduction)
+    network = DeepLinear(request.options.get("widths") or (8, 8))
+    _check_fits(sum(math.prod(shape) for shape in network.shapes(data)))
+    setting = Setting(data, network, request.loss, request.reduction)
     seed = int(request.options.get("seed", 0))
     if request.start is None:
         return setting, named_start(
@@ -101,6 +106,14 @@ def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
     shapes = setting.parametrisation.shapes(data)
     layers = [_named(request.start, f"W{k}", shape) for k, shape in enumerate(shapes, 1)]
     return setting, setting.parametrisation.check(layers, data)
+
+
+def _check_fits(numbers: int) -> None:
+    """Widths whose parameters alone exceed the memory of the machine would end the process without a word."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
+    if 8 * numbers > there:
+        found = f"{8 * numbers / 1e9:.3g} GB of parameters, and the machine has {there / 1e9:.3g} GB"
+        raise ArgumentError("--widths", "penchant", "small enough for the memory", found)
 
 
 def _tokens(arrays: dict[str, np.ndarray], request: Request) -> TokenSelection:
@@ -120,7 +133,9 @@ def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting
     width = widths[0] if widths else None
     if request.start is not None and width is None and np.ndim(request.start.get("K", 0.0)) == 2:
         width = int(np.shape(request.start["K"])[1])
-    setting = Setting(_tokens(arrays, request), KeyQuery(width), request.loss, request.reduction)
+    data = _tokens(arrays, request)
+    _check_fits((width or 0) * sum(data.weight_shape))
+    setting = Setting(data, KeyQuery(width), request.loss, request.reduction)
     if request.start is None:
         return setting, setting.start(request.options.get("seed", 0), request.options.get("scale", 1e-3))
     shape = lambda leaf: tuple(leaf.shape)
@@ -260,27 +275,56 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
 
 
 def _read_csv(file: Path) -> dict[str, np.ndarray]:
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as stream:
-            rows = [row for row in csv.reader(stream) if any(cell.strip() for cell in row)]
-    except UnicodeDecodeError as error:
-        raise DataFileError(f"'{file}' is not a text file ({error}).") from None
-    if rows and not _is_number(rows[0][0]):
-        rows = rows[1:]  # a header line
+    """A first row without any number is a header; every other cell must be a finite number."""
+    rows = _csv_rows(file)
+    header = (
+        rows[0][1] if rows and not any(_is_number(cell) for cell in rows[0][1]) and _has_names(rows[0][1]) else None
+    )
+    rows = rows if header is None else rows[1:]
     if not rows:
         raise DataFileError(f"'{file}' has no rows of numbers.")
-    width = len(rows[0])
-    for number, row in enumerate(rows, 1):
-        bad = next((cell for cell in row if not _is_number(cell)), None)
-        if len(row) != width or width < 2 or bad is not None:
-            found = f"{len(row)} columns" if bad is None else f"'{bad}'"
-            if any(mark in "".join(row) for mark in ";\t"):
-                found += "; columns must be separated by commas, and this file seems to use another mark"
-            raise DataFileError(
-                f"Data row {number} of '{file}' must have {max(width, 2)} numbers, the last one the label. Got {found}."
-            )
-    table = np.array(rows, float)
+    width = len(rows[0][1])
+    for line, row in rows:
+        _check_row(file, line, row, width, header)
+    table = np.array([row for _, row in rows], float)
     return {"inputs": table[:, :-1], "labels": table[:, -1], "targets": table[:, -1]}
+
+
+def _csv_rows(file: Path) -> list[tuple[int, list[str]]]:
+    """The rows that are not empty, each with the number of its last line in the file."""
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.reader(stream, strict=True)
+            return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except UnicodeDecodeError as error:
+        raise DataFileError(f"'{file}' is not a text file ({error}).") from None
+    except csv.Error as error:
+        fix = "close the quote, or leave quotes out: numbers need none"
+        raise DataFileError(f"'{file}' is not a table of commas: {error}.\n  Fix: {fix}.") from None
+
+
+def _check_row(file: Path, line: int, row: list[str], width: int, header: list[str] | None) -> None:
+    """One number per column, the last of them the label."""
+    place = f"Line {line} of '{file}'"
+    if any(mark in "".join(row) for mark in ";\t"):
+        raise DataFileError(f"{place} must separate its columns by commas, and seems to use another mark: {row}.")
+    if len(row) != width or width < 2:
+        raise DataFileError(
+            f"{place} must have {max(width, 2)} numbers, the last one the label. Got {len(row)} columns."
+        )
+    for column, cell in enumerate(row, 1):
+        if not (_is_number(cell) and np.isfinite(float(cell))):
+            name = f" ('{header[column - 1].strip()}')" if header and column <= len(header) else ""
+            found = f"'{cell}'" if cell.strip() else "nothing"
+            fix = "leave such rows out, or fill them; a header has no number in any column"
+            raise DataFileError(
+                f"{place} must have a finite number in column {column}{name}. Got {found}.\n  Fix: {fix}."
+            )
+
+
+def _has_names(row: list[str]) -> bool:
+    """Whether a row without numbers names its columns, and does not only mark missing values."""
+    return any(cell.strip().lower() not in ("", "na", "n/a", "none", "null", "?", "-") for cell in row)
 
 
 def _is_number(cell: str) -> bool:

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 
-from ..files import write_bytes
+from ..files import mark, write_bytes
 from ..report.page import render
 from ..training.trajectory import settings_of
 from ..verdict import Outcome, Verdict
 
-FORMAT = "penchant study 1"
+FORMAT = mark("study")
 
 
 class Line(eqx.Module):
@@ -126,7 +127,7 @@ def plain(value: Any) -> Any:
         return {str(key): plain(field) for key, field in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    if isinstance(value, np.ndarray | np.generic) or hasattr(value, "__jax_array__"):
+    if isinstance(value, jax.Array | np.ndarray | np.generic):
         return plain(np.asarray(value).tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None

@@ -5,8 +5,8 @@ from typing import Any
 
 from ..errors import ArgumentError, kind
 from ..settings.attention_regression import AttentionRegression
-from ..settings.base import Setting, is_module
-from ..training.batch import as_array
+from ..settings.base import Parametrisation, Setting, is_module
+from ..training.batch import single_start
 from . import (
     attention_context_claims,
     attention_covariate_claims,
@@ -156,7 +156,7 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
         if theorem.applies(setting, optimiser):
             if start is None:
                 return replace(theorem.predict(setting, optimiser), optimiser=optimiser)
-            start = as_array(setting, start, "predict") if isinstance(setting, Setting) else start
+            start = single_start(setting, start, "predict") if _has_arrays(setting) else start
             found = theorem.predict(setting, optimiser, *((start,) if theorem.from_start else ()))
             asked = theorem.at_start(setting, optimiser, start)
             names = {one.name for one in asked}
@@ -164,6 +164,11 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
             return replace(found, hypotheses=kept + asked, optimiser=optimiser)
     found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
     raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", found)
+
+
+def _has_arrays(setting: Any) -> bool:
+    """Whether starts of a setting are trees of arrays; those of joint training and of layers are kinds of their own."""
+    return isinstance(setting, Setting) and isinstance(setting.parametrisation, Parametrisation)
 
 
 def _check(setting: Any, optimiser: Any) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, AssumptionError, DivergenceError, warn
+from ..files import mark
 from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent, safe_step, step_warning
 from ..settings.attention_balance import AbstractBalance, Balance
@@ -41,7 +42,7 @@ class AttentionRun(AbstractAttentionRun):
     `step_factor` is what the safeguard has made of the step of the rule: 1 unless it was too long for the sample.
     """
 
-    FORMAT = "penchant attention run 1"
+    FORMAT = mark("attention run")
     SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
 
     value: np.ndarray

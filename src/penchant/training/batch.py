@@ -64,6 +64,14 @@ def as_array(setting: Setting, start: PyTree, owner: str) -> PyTree:
         raise ArgumentError("start", owner, "an array", f"ragged rows ({error})") from None
 
 
+def single_start(setting: Setting, start: PyTree, owner: str) -> PyTree:
+    """One start of a setting, made of real, finite arrays of the right shapes."""
+    start = jax.tree.map(lambda leaf: _real(leaf, "start", owner), as_array(setting, start, owner))
+    if _is_batch(setting, start, owner):
+        raise ArgumentError("start", owner, "a single start", "a batch of them")
+    return start
+
+
 def _stack(settings: Sequence[Setting]) -> Setting:
     """Settings of one structure and shape as one setting with a leading axis on every array."""
     if not settings:
@@ -74,7 +82,7 @@ def _stack(settings: Sequence[Setting]) -> Setting:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *settings)
 
 
-def _is_batch(setting: Setting, start: PyTree) -> bool:
+def _is_batch(setting: Setting, start: PyTree, owner: str = "train") -> bool:
     """Whether every array of the start has one axis more than a single start has."""
     single = setting.parametrisation.zeros(setting.data)
     shapes = [np.shape(leaf) for leaf in jax.tree.leaves(start)]
@@ -90,7 +98,7 @@ def _is_batch(setting: Setting, start: PyTree) -> bool:
         found = f"W{k + 1} of shape {shapes[k]}"
     elif isinstance(setting.parametrisation, DeepLinear):
         found = f"{len(shapes)} layers instead of {len(wanted)}, of shape {shapes}"
-    raise ArgumentError("start", "train", f"of shape {wanted}, or a batch of such", found)
+    raise ArgumentError("start", owner, f"of shape {wanted}, or a batch of such", found)
 
 
 def _label(path: tuple, deep: bool) -> str:
@@ -98,18 +106,16 @@ def _label(path: tuple, deep: bool) -> str:
     return f"W{path[0].idx + 1}" if deep and path and hasattr(path[0], "idx") else f"start{keystr(path)}"
 
 
-def _real(leaf: Any, label: str) -> Any:
+def _real(leaf: Any, label: str, owner: str = "train") -> Any:
     """An array of a start in float64, if it is real and finite."""
     if isinstance(leaf, np.ma.MaskedArray) and np.ma.count_masked(leaf):
-        raise ArgumentError(
-            "start", "train", "without masked entries", f"{np.ma.count_masked(leaf)} of them in {label}"
-        )
+        raise ArgumentError("start", owner, "without masked entries", f"{np.ma.count_masked(leaf)} of them in {label}")
     found = np.asarray(leaf)
     if found.dtype.kind not in "biuf":
-        raise ArgumentError("start", "train", "made of real arrays", f"{label} = {leaf!r}")
+        raise ArgumentError("start", owner, "made of real arrays", f"{label} = {leaf!r}")
     bad = np.argwhere(~np.isfinite(found))
     if len(bad):
         where = f" at index {tuple(bad[0].tolist())}" if found.ndim else ""
         entries = f"{found[tuple(bad[0])]} in {label}{where} ({len(bad)} such entries)"
-        raise ArgumentError("start", "train", "finite", entries)
+        raise ArgumentError("start", owner, "finite", entries)
     return jnp.asarray(found, float)

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from ..errors import ArgumentError
+from ..files import mark
 from ..optimisers.joint import AbstractJointRule, JointMove
 from ..reading import RESOLUTION
 from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
@@ -20,7 +21,7 @@ from .recorders import LogSpaced
 from .status import Status
 from .trajectory import settings_of, write_npz
 
-FORMAT = "penchant joint trajectory 1"
+FORMAT = mark("joint trajectory")
 _LEAP = 1e6
 _FLAT = 1e-8  # |theta| |grad log L| below this at a step that rounding swallows: a minimum, not a gradient that has underflown
 _SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W", "scores", "logits", "outputs")

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, DivergenceError
+from ..files import mark
 from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
 from ..settings.attention_balance import AbstractBalance, limit_logits
 from ..settings.attention_geometry import AbstractGeometry
@@ -66,7 +67,7 @@ class AttentionTrajectory(AbstractAttentionRun):
     """A run in whitened coordinates: `regulariser`, `slope` (norm of the whitened gradient), `step_size` of the next step, and the
     iterates `whitened` (R x (m+d) x d)."""
 
-    FORMAT = "penchant attention trajectory 1"
+    FORMAT = mark("attention trajectory")
     SERIES = ("steps", "excess", "regulariser", "slope", "step_size", "whitened")
 
     regulariser: np.ndarray

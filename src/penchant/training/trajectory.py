@@ -17,12 +17,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import DataFileError
-from ..files import load_npz, write_bytes
+from ..files import load_npz, mark, write_bytes
 from ..settings.base import Setting
 from ..settings.regression import Regression
 from .status import Status
 
-FORMAT = "penchant trajectory 1"
+FORMAT = mark("trajectory")
 _SHORT = 16  # numbers; longer arrays are data, and the digest of the data covers them
 _SERIES = ("steps", "log_time", "log_excess", "log_slope", "norm", "margins", "weights", "dual")
 
@@ -126,13 +126,15 @@ def settings_of(module: Any) -> Any:
         return {"kind": type(module).__name__, **fields}
     if isinstance(module, jax.Array | np.ndarray | np.generic):
         return np.asarray(module).tolist()
+    if isinstance(module, list | tuple):
+        return [settings_of(part) for part in module]
     return module
 
 
 def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> Path:
     """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
     buffer = io.BytesIO()
-    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    text = np.frombuffer(json.dumps(header, default=lambda array: np.asarray(array).tolist()).encode(), np.uint8)
     contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
     np.savez_compressed(buffer, **contents)
     return write_bytes(path, buffer.getvalue())

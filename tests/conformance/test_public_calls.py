@@ -1,0 +1,118 @@
+"""One junk argument in a valid call of anything public: it works, or an error of penchant names the argument."""
+
+import inspect
+import warnings
+
+import numpy as np
+import pytest
+from public_calls import NOT_CALLED, heavy_calls, light_calls
+
+import penchant as pt
+from penchant.errors import ArgumentError
+
+
+class Thing:
+    """Nothing that penchant knows."""
+
+
+JUNK = {
+    "None": None,
+    "text": "x",
+    "minus one": -1,
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "huge": 10**30,
+    "empty": [],
+    "dict": {},
+    "object": object(),
+    "zeros": np.zeros(7),
+    "imaginary": 1j,
+    "true": True,
+    "bytes": b"",
+    "function": lambda *_: None,
+    "class": Thing,
+}
+
+
+def bare_errors(calls):
+    """A line for every call with junk that ends in an error which penchant did not mean."""
+    found = []
+    for name, arguments in calls.items():
+        for argument in arguments:
+            for label, junk in JUNK.items():
+                try:
+                    getattr(pt, name)(**{**arguments, argument: junk})
+                except pt.PenchantError:
+                    pass
+                except Exception as error:
+                    found.append(f"{name}({argument}={label}): {error!r:.200}")
+    return "\n".join(found)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Files that a call writes to a relative path go here."""
+    monkeypatch.chdir(tmp_path)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        yield str(tmp_path)
+
+
+def test_junk_is_refused_by_what_is_light(elsewhere):
+    calls = light_calls(elsewhere)
+    for name, arguments in calls.items():
+        getattr(pt, name)(**arguments)
+    assert bare_errors(calls) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_junk_is_refused_by_everything_else(elsewhere):
+    calls = heavy_calls(elsewhere)
+    assert {*light_calls(elsewhere), *calls, *NOT_CALLED} == set(pt.__all__)
+    for name, arguments in calls.items():
+        getattr(pt, name)(**arguments)
+    assert bare_errors(calls) == ""
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: pt.Adam(0.01), r"'eps' argument of Adam must be given.*\n.*Adam\(step, eps, b1=0.9, b2=0.999\)"),
+        (lambda: pt.separable(sed=1), "must be left out: there is none of that name.*'sed'"),
+        (lambda: pt.separable(seed=-1), r"'seed' argument of separable must be an integer in \[0, 2\^62\). Got -1"),
+        (lambda: pt.separable(1, 2, 3, 4), "too many positional arguments"),
+        (
+            lambda: pt.misalignment([1j, 1.0], [1.0, 1.0]),
+            "'weight' argument of misalignment must be made of real numbers",
+        ),
+    ],
+)
+def test_the_argument_is_named(call, words):
+    with pytest.raises(ArgumentError, match=words):
+        call()
+
+
+SETTING = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
+
+
+@pytest.mark.parametrize("start", [np.zeros(7), [1j, 0.0], "x", np.zeros((3, 2))])
+def test_predict_refuses_a_start_that_is_none(start):
+    with pytest.raises(ArgumentError, match="'start' argument of predict"):
+        pt.predict(SETTING, pt.gradient_descent(0.1), start)
+
+
+def test_judge_takes_runs_only():
+    with pytest.raises(ArgumentError, match="'run' argument of judge must be a run, as training returns it"):
+        pt.judge(pt.predict(SETTING, pt.GradientFlow()), np.ones(2))
+
+
+def test_a_number_may_be_a_large_integer():
+    assert pt.MarginAbove(10**30).level == 1e30
+
+
+def test_the_door_keeps_signatures_and_classes():
+    assert list(inspect.signature(pt.separable).parameters) == ["n", "d", "seed"]
+    assert list(inspect.signature(pt.Adam).parameters) == ["step", "eps", "b1", "b2"]
+    assert isinstance(SETTING.parametrisation, pt.Direct)
+    assert pt.separable.__doc__.startswith("Normal inputs")

@@ -1,0 +1,177 @@
+"""Pages of files that someone else wrote: nothing is written outside, links stay links, damage and other versions are named."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+
+from penchant.errors import DataFileError
+from penchant.files import load_npz, write_bytes
+from penchant.report.page import render
+
+FIGURE = {
+    "name": "curve",
+    "title": "Curve",
+    "x_label": "x",
+    "y_label": "y",
+    "x_scale": "linear",
+    "y_scale": "linear",
+    "caption": "",
+    "lines": [{"label": "run", "x": [0.0, 1.0], "y": [0.0, 2.0], "style": "line"}],
+}
+VERDICT = {"outcome": "confirmed", "inequality": "1 <= 2", "detail": ""}
+STUDY = {
+    "format": "penchant study 1",
+    "name": "tiny",
+    "title": "Tiny",
+    "findings": [{"statement": "It holds.", "verdict": VERDICT, "citation": ""}],
+    "figures": [FIGURE],
+    "tables": [{"title": "T", "columns": ["a"], "rows": [[1]], "caption": ""}],
+    "definitions": {"a": "b"},
+    "runs": {},
+}
+ROW = {
+    **dict.fromkeys(("claim", "statement", "citation", "inequality", "detail"), "text"),
+    "verdict": "confirmed",
+    "expected": "confirmed",
+    "twin": "refuted",
+    "seconds": 0.1,
+}
+LEDGER = {"format": "penchant ledger 1", "claims": [ROW]}
+
+
+def saved(root, study, folder="tiny"):
+    (root / folder).mkdir(parents=True, exist_ok=True)
+    (root / folder / "study.json").write_text(json.dumps(study))
+    return root
+
+
+def everything(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_whole_study_has_its_page(tmp_path):
+    assert "It holds." in render(saved(tmp_path, STUDY)).read_text()
+    assert everything(tmp_path) == ["index.html", "tiny", "tiny/curve.csv", "tiny/curve.svg", "tiny/study.json"]
+
+
+@pytest.mark.parametrize("name", ["../../x", "/{}/x", "..", ".hidden", "a/b", "a b", "x\n", "", "C:\\x"])
+@pytest.mark.parametrize("part", ["figure", "run"])
+def test_nothing_is_written_or_read_outside(tmp_path, name, part):
+    name = name.format(tmp_path)
+    study = STUDY | ({"figures": [FIGURE | {"name": name}]} if part == "figure" else {"runs": {"run": name}})
+    root = saved(tmp_path / "page", study)
+    with pytest.raises(DataFileError, match="names the file"):
+        render(root)
+    assert everything(tmp_path) == ["page", "page/tiny", "page/tiny/study.json"]
+
+
+def test_a_folder_that_is_a_link_is_left_alone(tmp_path):
+    saved(tmp_path / "elsewhere", STUDY)
+    root = saved(tmp_path / "page", STUDY, "own")
+    os.symlink(tmp_path / "elsewhere" / "tiny", root / "link")
+    assert render(root).read_text().count("<section") == 1
+    assert everything(tmp_path / "elsewhere") == ["tiny", "tiny/study.json"]
+
+
+def test_links_lead_to_files_whatever_the_folder_is_called(tmp_path):
+    page = render(saved(tmp_path, STUDY, "javascript:alert(1)#?")).read_text()
+    assert 'href="./javascript%3Aalert%281%29%23%3F/curve.csv"' in page
+    assert 'href="javascript' not in page
+
+
+def test_two_names_that_differ_after_a_dot_are_two_files(tmp_path):
+    render(saved(tmp_path, STUDY | {"figures": [FIGURE | {"name": "a.1"}, FIGURE | {"name": "a.2"}]}))
+    assert {"tiny/a.1.svg", "tiny/a.2.svg"} <= set(everything(tmp_path))
+
+
+def damaged(value, place, new):
+    """A copy of nested dictionaries and lists with one place replaced, or left out where the new value is `...`."""
+    copy = json.loads(json.dumps(value))
+    part = copy
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = new
+    if new is ...:
+        del part[place[-1]]
+    return copy
+
+
+PLACES = [
+    *[(STUDY, (key,)) for key in ("name", "title", "findings", "figures", "tables", "definitions")],
+    *[(STUDY, ("findings", 0)), (STUDY, ("findings", 0, "verdict")), (STUDY, ("findings", 0, "verdict", "outcome"))],
+    *[(STUDY, ("figures", 0)), (STUDY, ("figures", 0, "name")), (STUDY, ("figures", 0, "lines"))],
+    *[(STUDY, ("tables", 0)), (STUDY, ("tables", 0, "rows")), (STUDY, ("tables", 0, "columns"))],
+    *[(LEDGER, ("claims",)), (LEDGER, ("claims", 0)), (LEDGER, ("claims", 0, "citation"))],
+    *[
+        (LEDGER, ("claims", 0, "verdict")),
+        (LEDGER, ("claims", 0, "seconds")),
+        (LEDGER, ("format",)),
+        (STUDY, ("format",)),
+    ],
+]
+
+
+@pytest.mark.parametrize(
+    ("whole", "place"), PLACES, ids=lambda value: "-".join(map(str, value)) if isinstance(value, tuple) else ""
+)
+def test_damage_is_named(tmp_path, whole, place):
+    for new in (..., 3.5, [3], {"a": {}}, None):
+        content = damaged(whole, place, new)
+        if (place[-1] == "seconds" and new == 3.5) or (type(place[-1]) is int and new is ...):
+            continue  # still whole
+        saved(tmp_path, content if whole is STUDY else STUDY)
+        (tmp_path / "ledger.json").write_text(json.dumps(content if whole is LEDGER else LEDGER))
+        with pytest.raises(DataFileError, match=r"study\.json|ledger\.json"):
+            render(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[" * 100_000, '{"format": "penchant study 1"', "\x00", "3", '"penchant study 1"']
+)
+def test_what_is_no_json_object_is_named(tmp_path, text):
+    saved(tmp_path, STUDY)
+    (tmp_path / "tiny" / "study.json").write_text(text)
+    with pytest.raises(DataFileError, match=r"study\.json"):
+        render(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["study", "ledger"])
+def test_other_versions_are_refused(tmp_path, kind):
+    saved(tmp_path, STUDY | ({"format": "penchant study 99"} if kind == "study" else {}))
+    (tmp_path / "ledger.json").write_text(
+        json.dumps(LEDGER | ({"format": "penchant ledger 99"} if kind == "ledger" else {}))
+    )
+    with pytest.raises(DataFileError, match=f"'penchant {kind} 99', and this penchant reads penchant {kind} 1"):
+        render(tmp_path)
+
+
+def run_file(path, header):
+    np.savez(path, W=np.ones(2), header=np.frombuffer(json.dumps(header).encode(), np.uint8))
+    return path
+
+
+def test_a_run_of_another_version_is_refused(tmp_path):
+    assert set(load_npz(run_file(tmp_path / "now.npz", {"format": "penchant joint trajectory 1"}))) == {"W", "header"}
+    with pytest.raises(DataFileError, match="has the format 'penchant trajectory 7'"):
+        load_npz(run_file(tmp_path / "new.npz", {"format": "penchant trajectory 7"}))
+
+
+@pytest.mark.parametrize("header", [{"theorem": "flow"}, [1, 2], "text", {"format": "csv"}])
+def test_a_header_of_the_users_own_is_data(tmp_path, header):
+    assert "W" in load_npz(run_file(tmp_path / "own.npz", header))
+
+
+def test_what_a_killed_run_left_is_cleared_by_the_next_one(tmp_path):
+    old, new, other = (tmp_path / name for name in (".rate.csv.9788b587", ".rate.csv.9788b588", ".rate.csv.backup99"))
+    for file in (old, new, other):
+        file.write_text("half")
+    os.utime(old, (0, 0))
+    os.utime(other, (0, 0))
+    write_bytes(tmp_path / "rate.csv", b"1,2")
+    assert everything(tmp_path) == [
+        ".rate.csv.9788b588",
+        ".rate.csv.backup99",
+        "rate.csv",
+    ]  # one may have a writer, one is not ours
