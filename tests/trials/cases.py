@@ -4,7 +4,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-SHAPES = ((1, 1), (2, 2), (3, 1), (4, 2), (6, 3), (10, 2), (12, 5), (14, 8), (5, 7))  # few, so that code is compiled once
+SHAPES = (
+    (1, 1),
+    (2, 2),
+    (3, 1),
+    (4, 2),
+    (6, 3),
+    (10, 2),
+    (12, 5),
+    (14, 8),
+    (5, 7),
+)  # few, so that code is compiled once
 TOKEN_SHAPES = ((2, 2, 2), (3, 3, 2), (4, 2, 3), (2, 4, 3))
 REGRESSION_SHAPES = ((1, 2), (2, 3), (3, 3), (3, 6), (4, 3), (5, 8))
 FAMILIES = {  # with their shares of all cases
@@ -49,8 +59,6 @@ def linear(rng, shapes=SHAPES, tame=False):
     if kind in ("margin", "contradiction"):
         margins = decades(rng, -2 if tame else -12, 0) * (1 + rng.exponential(size=n))
         signed += np.outer(margins - signed @ toward, toward)
-    if kind == "contradiction" and n > 1:
-        signed[1] = -signed[0] * 2.0 ** rng.integers(-3, 4)
     if kind == "integers":
         signed = rng.integers(-2, 3, (n, d)).astype(float)
     chance = rng.random(5)
@@ -60,6 +68,8 @@ def linear(rng, shapes=SHAPES, tame=False):
         signed *= decades(rng, -60, 60) if chance[2] < 0.05 else 1.0
     if chance[3] < 0.2:
         signed[-1] = signed[0] * pick(rng, (1.0, 1.0, 4.0, 1e-7))
+    if kind == "contradiction" and n > 1:
+        signed[1] = -signed[0] * 2.0 ** rng.integers(-3, 4)
     if chance[4] < 0.05:
         signed[:, rng.integers(d)] = 0.0
     signed[0, 0] += 0.0 if signed.any() else 1.0
@@ -132,6 +142,7 @@ OPTIONS = {  # of the command line, with values from sensible to absurd
     "--normalise": ("",),
     "--joint": ("",),
 }
+STEPPING = ("gd", "ngd", "momentum", "polyak", "accelerated", "adam")
 BUDGETS = {
     "--steps": ("0", "7", "50", "-1", "99999999999999999999"),
     "--margin": ("1", "1e3", "1e13", "nan", "-1"),
@@ -165,9 +176,11 @@ def command(rng):
     names = set(rng.choice(fitting if rng.random() < 0.8 else list(OPTIONS), 2))
     sensible = rng.random() < 0.6
     chosen = [(name, pick(rng, OPTIONS[name][:2] if sensible else OPTIONS[name])) for name in sorted(names)]
+    if sensible and "--step-size" in names:
+        chosen = [*(pair for pair in chosen if pair[0] != "--optimiser"), ("--optimiser", pick(rng, STEPPING))]
     job = pick(rng, ("predict", "train"))
     if job == "train":
-        name = pick(rng, list(BUDGETS))
+        name = pick(rng, ("--steps", "--time") if sensible and kind == "regression" else list(BUDGETS))
         chosen.append((name, pick(rng, BUDGETS[name][:2] if sensible else BUDGETS[name])))
     words = [word for option in chosen for word in option if word]
     words += ["--json"] if rng.random() < 0.8 else []
@@ -201,33 +214,8 @@ def csv_text(rng, inputs, labels):
     return ("\ufeff" if kind == "bom" else "") + text, kind, kind not in BROKEN_CSV
 
 
-JUNK = (
-    None,
-    -1,
-    0,
-    3,
-    2.5,
-    True,
-    1e300,
-    2**70,
-    float("nan"),
-    float("inf"),
-    1j,
-    "junk",
-    b"junk",
-    (),
-    [],
-    {},
-    [1.0, 2.0],
-    [[1.0], [2.0, 3.0]],
-    [["a", "b"]],
-    object(),
-    int,
-    len,
-    np.zeros(7),
-    np.zeros((2, 2)),
-    np.full((2, 2), np.nan),
-    np.zeros((0, 2)),
-    np.ones((2, 2), complex),
-    np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[True, False], [False, False]]),
-)
+NUMBERS = (-1, 0, 3, 2.5, True, 1e300, 2**70, float("nan"), float("inf"), 1j)
+OBJECTS = (None, "junk", b"junk", (), [], {}, object(), int, len)
+LISTS = ([1.0, 2.0], [[1.0], [2.0, 3.0]], [["a", "b"]], np.zeros(7), np.zeros((2, 2)), np.full((2, 2), np.nan))
+ARRAYS = (np.zeros((0, 2)), np.ones((2, 2), complex), np.ma.masked_array([[1.0, 2.0], [3.0, 4.0]], [[True, False]] * 2))
+JUNK = (*NUMBERS, *OBJECTS, *LISTS, *ARRAYS)
