@@ -173,13 +173,13 @@ def potential(kind, alpha, depth):
 
 
 def least_potential(rows, right, kind, alpha, depth=2, rounds=400):
-    """(value, error) of the least potential subject to rows x = right, by damped Newton steps on the dual; None if they do not converge."""
+    """Bounds on the least potential subject to rows x = right, by damped Newton steps on the dual; None if they do not converge."""
     d, idle = len(rows[0]), 0
     if kind == "KL":  # what must vanish only adds its start
         zero = vanishing(rows, right)
         idle, rows = sum(zero), [[x for x, gone in zip(row, zero, strict=True) if not gone] for row in rows]
         if idle == d:
-            return mpmath.mpf(float(alpha)) ** 2 * d, mpmath.mpf(0)
+            return (_mpf(Fraction(float(alpha)) ** 2 * d, 60),) * 2
         rows, right, _ = solutions(rows, right)
     largest = max((abs(x) for x in least_l2(rows, right)), default=Fraction(0))
     decades = abs(mpmath.log10(mpmath.mpf(float(alpha))) * depth - (mpmath.log10(_mpf(largest)) if largest else 0))
@@ -199,14 +199,16 @@ def least_potential(rows, right, kind, alpha, depth=2, rounds=400):
             size = length(s, list(matrix.T * step))
             if max(size, mpmath.norm(rest, mpmath.inf) / (mpmath.norm(goal, mpmath.inf) or 1)) < mpmath.mpf(10) ** -25:
                 dual = (nu.T * goal)[0] - sum(value(v) for v in s)
-                return dual + idle * mpmath.mpf(float(alpha)) ** 2, 2 * abs((rest.T * step)[0])
+                dual, error = dual + idle * mpmath.mpf(float(alpha)) ** 2, 2 * abs((rest.T * step)[0])
+                return dual - error, dual + error
             short = mpmath.log1p(size) if power is None else 1 - (1 + power * size) ** (-1 / power)
             nu = nu + step * (short / size if size else 1)
     return None
 
 
-def _mpf(number):
-    return mpmath.mpf(number.numerator) / number.denominator
+def _mpf(number, digits=0):
+    with mpmath.workdps(digits or mpmath.mp.dps):
+        return mpmath.mpf(number.numerator) / number.denominator
 
 
 def nuclear_bounds(rows, shape):

@@ -151,8 +151,7 @@ def _least(kind, rows, right, size, depth):
         return (oracles.dot(weight, weight),) * 2
     if "l1" in kind:
         return (oracles.least_l1(rows, right, kind != "l1"),) * 2
-    found = oracles.least_potential(rows, right, kind, size, depth if kind == "power" else 2)
-    return (UNCHECKED, UNCHECKED) if found is None else (found[0] - found[1], found[0] + found[1])
+    return oracles.least_potential(rows, right, kind, size, depth if kind == "power" else 2) or (UNCHECKED, UNCHECKED)
 
 
 def _false_rival(prediction, rows, right, consistent):
