@@ -10,9 +10,17 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .errors import ArgumentError
+
 jax.config.update("jax_enable_x64", True)
 
 _SMALL = 1e-5  # below this the quadratic series is exact to rounding: the first term left out is of order 1e-15
+
+
+def check_float64() -> None:
+    """Raise where somebody has switched JAX back to float32 since."""
+    if jnp.result_type(float) != jnp.float64:
+        raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
 
 
 def softplus(x: Float[Array, "*s"]) -> Float[Array, "*s"]:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from penchant.flow.elapsed import _METHODS, Pace, advance
+from penchant.flow.elapsed import _METHODS, Pace, _radau, advance
 
 
 def test_the_collocation_is_radau_iia():
@@ -13,6 +13,15 @@ def test_the_collocation_is_radau_iia():
     root = np.sqrt(6)
     np.testing.assert_allclose(nodes, [(4 - root) / 10, (4 + root) / 10, 1], atol=1e-15)
     np.testing.assert_allclose(matrix[-1], [(16 - root) / 36, (16 + root) / 36, 1 / 9], atol=1e-14)
+
+
+def test_nodes_are_real_where_numpy_returns_complex_roots(monkeypatch):
+    roots = np.polynomial.legendre.legroots
+    monkeypatch.setattr(np.polynomial.legendre, "legroots", lambda series: roots(series).astype(complex))
+    for stages, kept in ((3, _METHODS[0]), (2, _METHODS[1])):
+        for found, known in zip(_radau(stages), kept, strict=True):
+            assert found.dtype == float
+            np.testing.assert_array_equal(found, known)
 
 
 @pytest.mark.parametrize("stiffness", [0.1, 3.0, 300.0, 3e6])

@@ -1,9 +1,12 @@
 """Flows that start on a plateau, and what is recorded when a run ends between levels."""
 
+import jax
 import numpy as np
 import pytest
+from scipy.special import expi
 
 import penchant as pt
+from penchant.flow import flow
 from penchant.training.status import Status
 
 
@@ -27,3 +30,45 @@ def test_the_last_point_is_recorded_also_between_levels():
     whole = pt.train(setting, pt.GradientFlow(), steps=7)
     assert run.steps.tolist() == [0, 7]
     assert np.array_equal(run.weight(), whole.weight())
+
+
+@pytest.mark.parametrize("until", [pt.LogTimeAbove(1e4), pt.MarginAbove(1e6)])
+def test_partly_separable_data_settle(until):
+    """Two samples contradict each other and the third can be separated: its pull falls below the rounding of theirs."""
+    data = pt.Classification([[1, 0], [1, 0], [0, 1]], [1, -1, 1])
+    run = pt.train(pt.Setting(data, pt.Direct(), pt.Exponential()), pt.GradientFlow(), until=until)
+    assert run.status is Status.settled
+    assert run.steps[-1] < 200
+    assert run.margins[-1, 2] == pytest.approx(-np.log(np.finfo(float).eps), abs=2)
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-8, 1e-30, 1e-100])
+def test_a_small_start_leaves_the_saddle_in_time(scale):
+    """w = ab from a = b on one sample: w' = 2w e^-w, so 2t = Ei(w) - Ei(w_0), which grows like the logarithm of the start."""
+    setting = pt.Setting(pt.Classification([[1.0]], [1]), pt.DeepLinear((1,)), pt.Exponential())
+    start = jax.tree.map(lambda leaf: leaf + scale, setting.start())
+    run = pt.train(setting, pt.GradientFlow(), start, until=pt.MarginAbove(1.0))
+    assert run.status is Status.reached_target
+    exact = (expi(1.0) - np.euler_gamma - 2 * np.log(scale)) / 2
+    assert np.exp(run.log_time[-1]) == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_flow_without_a_budget_has_one(monkeypatch):
+    monkeypatch.setattr(flow, "FLOW_STEPS", 5)
+    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    assert pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6)).status is Status.out_of_steps
+
+
+def test_records_beyond_their_memory_are_thinned(monkeypatch):
+    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    whole = pt.train(setting, pt.GradientFlow(), steps=30)
+    monkeypatch.setattr(
+        flow, "_KEPT", 10 * flow._bytes(flow._Record(0, whole.margins[0], whole.params[0], whole.dual[0]))
+    )
+    run = pt.train(setting, pt.GradientFlow(), steps=30)
+    stride = run.header["integrator"]["recorded_every"]
+    kept = np.append(np.arange(0, 30, stride), 30)
+    assert stride > 1
+    assert run.steps.tolist() == kept.tolist()
+    np.testing.assert_array_equal(run.margins, whole.margins[kept])
+    np.testing.assert_array_equal(run.params, whole.params[kept])

@@ -115,6 +115,20 @@ def test_a_loss_of_the_users_own_trains_like_the_built_in_one():
     np.testing.assert_array_equal(one.slope[0], other.slope[0])
 
 
+@pytest.mark.parametrize(
+    ("value", "slope"),
+    [
+        (lambda z: -z, lambda z: -3 * z),
+        (lambda z: -z, lambda z: -z + 1e-3),  # a factor, which only changes the clock, is no derivative either
+        (lambda z: z, lambda z: z),  # rising
+        (lambda z: -jnp.log(z), lambda z: -jnp.log(z)),  # no number at negative margins
+    ],
+)
+def test_a_loss_whose_derivative_is_wrong_is_refused(value, slope):
+    with pytest.raises(ArgumentError, match="difference quotient"):
+        UserLoss(value, slope)
+
+
 def test_polynomial_tails_are_their_formula():
     loss, z = PolynomialTail(2.0), np.array([-3.0, -0.5, 1e-9, 0.5, 40.0])
     plain = np.where(z >= 0, (1 + np.maximum(z, 0)) ** -2.0, 1 - 2 * z)

@@ -57,9 +57,9 @@ def test_losses_are_sampled():
     for power in (2.0, 80.0):  # -l'/l halves as the margin doubles, whatever the power
         assert loss_shape(PolynomialTail(power)).slack == pytest.approx(0.1 - 0.5, abs=2e-3)
     assert not loss_shape(
-        UserLoss(lambda z: -jnp.sqrt(z + 60), lambda z: -jnp.sqrt(z + 60) - jnp.log(z + 60) / 2)
+        UserLoss(lambda z: -jnp.sqrt(z + 60), lambda z: -jnp.sqrt(z + 60) - jnp.log(4 * (z + 60)) / 2)
     ).holds
-    rising = loss_shape(UserLoss(lambda z: z, lambda z: z))
+    rising = loss_shape(UserLoss(lambda z: -jnp.abs(z + 40), lambda z: -jnp.abs(z + 40)))
     assert not rising.holds
     assert "margin -50" in rising.offender
 

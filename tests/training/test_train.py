@@ -1,6 +1,7 @@
 """Runs: batches, compilation, endings, records."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.settings.generators import local_pair, random_tokens, signal_tokens
 from penchant.settings.tokens import TokenSelection
-from penchant.training import train as train_module
 from penchant.training.status import Status
 
 PAIR = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -283,10 +283,41 @@ def test_float32_data_are_refused():
         pt.train(setting, pt.gradient_descent(0.1), steps=5)
 
 
-def test_training_without_x64_is_refused(monkeypatch):
-    monkeypatch.setattr(train_module.jnp, "zeros", lambda shape: np.zeros(shape, np.float32))
-    with pytest.raises(ArgumentError, match="jax_enable_x64"):
-        pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(2), steps=1)
+def _trainings():
+    """Every way to train, by name, ready to be called."""
+    regression = pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])
+    layers, rule = pt.attention_experiment(n=10), pt.PreconditionedDescent("two_sided", 0.1)
+    sample = pt.AttentionSample(np.eye(2), np.eye(2))
+    noise = {"step": 0.01, "deviation": 0.1, "steps": [1]}
+    return {
+        "train": lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(2), steps=1),
+        "train_joint": lambda: pt.train_joint(pt.marked_tokens(), pt.BlockNormalised(0.05), steps=1),
+        "train_population": lambda: pt.train_population(layers.problem, rule, layers.start, steps=1),
+        "train_attention": lambda: pt.train_attention(pt.Population(layers.problem), rule, layers.start, steps=1),
+        "algorithm1": lambda: pt.algorithm1(sample, steps=1),
+        "label_noise": lambda: pt.label_noise(regression, np.ones(3), **noise),
+        "moment_descent": lambda: pt.moment_descent(regression, np.ones(3), **noise),
+        "quadratic_noise": lambda: pt.quadratic_noise(np.eye(2), np.eye(2), 0.1, 1, 1),
+        "sample_noise": lambda: pt.sample_noise(np.eye(2), np.ones(2), 0.1, 1, 1),
+    }
+
+
+def test_training_without_x64_is_refused():
+    trainings = _trainings()
+    jax.config.update("jax_enable_x64", False)
+    try:
+        refused = {name for name, call in trainings.items() if _refuses(call)}
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    assert refused == set(trainings)
+
+
+def _refuses(call):
+    try:
+        call()
+    except ArgumentError as error:
+        return "jax_enable_x64" in str(error)
+    return False
 
 
 @pytest.mark.parametrize("status", list(Status))

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DataFileError
 from ..flow.clocks import RelativeArc, RelativeDrop
-from ..flow.flow import GradientFlow
+from ..flow.flow import FLOW_STEPS, GradientFlow
 from ..optimisers.adam import Adam
 from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
 from ..optimisers.layerwise import (
@@ -43,7 +43,6 @@ LAYER_RULES = {
     "risk-scaled": lambda setting, bounds: RiskScaled(),
 }
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
-FLOW_STEPS = 20_000  # of the integrator, where the user sets no budget; a flow to margin 1e6 takes some hundreds
 
 
 def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:

@@ -43,10 +43,14 @@ def pace(setting: Setting, clock: Clock, start: Origin, params: PyTree, progress
 
 
 def _radau(stages: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and matrix of the Radau IIA collocation: the roots of P_s - P_{s-1} on [0, 1], integrated Lagrange polynomials."""
+    """Nodes and matrix of the Radau IIA collocation: the roots of P_s - P_{s-1} on [0, 1], integrated Lagrange polynomials.
+
+    All roots are real and simple, as of any sum of two neighbours in a family of orthogonal polynomials; NumPy from 2.5 on
+    returns them as complex numbers.
+    """
     series = np.zeros(stages + 1)
     series[-1], series[-2] = 1.0, -1.0
-    nodes = (np.sort(np.polynomial.legendre.legroots(series)) + 1) / 2
+    nodes = (np.sort(np.polynomial.legendre.legroots(series).real) + 1) / 2
     nodes[-1] = 1.0
     powers = np.arange(stages)
     integrals = nodes[:, None] ** (powers + 1) / (powers + 1)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,10 +22,13 @@ from .integrator import State, Tolerances, attempt
 
 _SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
 _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
-_STATIONARY = (
-    1e-6  # relative change of the excess over one length of the weights: below it the flow stands at a minimum
+_STATIONARY = 1e-6  # of the gradient over the sum of its terms: where no step succeeds, the flow stands at a minimum
+_SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
+_FIRST = (
+    1e4  # lengths of the start: a straight path would let a longer first step pass, over a time that nothing resolves
 )
-_SMALLEST = 1e-14  # a step below this fraction of the clock's unit cannot change a float64 state
+FLOW_STEPS = 20_000  # of the integrator, where the caller sets no budget; a flow to margin 1e6 takes some hundreds
+_KEPT = 2**30  # bytes of records, beyond which every second one is dropped
 
 
 Progress = Callable[[int, float, float], None]
@@ -112,22 +115,57 @@ def _try(
     return new, error, _view(setting, new)
 
 
-class _Path:
-    """The records of one flow as they come in, with the accumulated multipliers."""
+@eqx.filter_jit
+def _cancellation(setting: Setting, params: PyTree) -> Float[Array, ""]:
+    """The size of the gradient over the sum of the sizes of its terms, one per margin: whatever the scale of the parameters.
 
-    def __init__(self, setting: Setting):
-        self.setting, self.rows, self.params, self.duals, self.steps = setting, [], [], [], []
+    At a minimum the terms cancel; small factors or layers, which make every term small, do not look like one.
+    """
+    reading = read(setting, params)
+    lengths = jnp.sqrt(jnp.maximum(jnp.diag(setting.parametrisation.gram(params, setting.data)), 0.0))
+    return jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths)
+
+
+class _Record(NamedTuple):
+    steps: int
+    view: View
+    params: PyTree
+    dual: np.ndarray
+
+
+class _Path:
+    """The records of one flow as they come in, with the accumulated multipliers.
+
+    Copies, which let the larger buffers of the device go. `stride` is 1 until the steps fill their share of the memory; from
+    then on every second of those recorded is kept, and so on.
+    """
+
+    def __init__(self):
+        self.records: list[_Record] = []
+        self.stride = 1
 
     def add(self, steps: int, state: State, view: View) -> None:
-        self.steps.append(steps)
-        self.rows.append(jax.tree.map(np.asarray, view))
-        self.params.append(jax.tree.map(np.asarray, state.params))
-        self.duals.append(np.asarray(state.dual))
+        self.records.append(_Record(steps, *jax.tree.map(np.array, (view, state.params, state.dual))))
+
+    def step(self, steps: int, state: State, view: View) -> None:
+        """Record a step of the integrator, if it is one of those that are kept."""
+        if steps % self.stride == 0:
+            self.add(steps, state, view)
+        if len(self.records) * _bytes(self.records[0]) > _KEPT and len(self.records) > 2:
+            self.stride *= 2
+            self.records = [record for record in self.records if record.steps % self.stride == 0]
 
     def series(self) -> dict[str, np.ndarray]:
         names = ("log_time", "log_excess", "log_slope", "norm", "margins", "weights")
-        found = {name: np.stack([getattr(row, name) for row in self.rows]) for name in names}
-        return {"steps": np.asarray(self.steps), **found, "dual": np.stack(self.duals)}
+        found = {name: np.stack([getattr(record.view, name) for record in self.records]) for name in names}
+        return {"steps": np.asarray([record.steps for record in self.records]), **found, "dual": self.stacked("dual")}
+
+    def stacked(self, name: str) -> PyTree:
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(getattr(record, name) for record in self.records))
+
+
+def _bytes(record: _Record) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(record) if isinstance(leaf, np.ndarray))
 
 
 def _quantity(view: View, name: str) -> float:
@@ -172,7 +210,7 @@ def follow(
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
     first = read_once(setting, params)
     state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), jnp.zeros_like(first.weights))
-    path, view = _Path(setting), _view(setting, state)
+    path, view = _Path(), _view(setting, state)
     path.add(0, state, view)
     if not np.isfinite(first.log_slope_norm):
         return *_finish(path, Status.zero_gradient), {}
@@ -189,19 +227,25 @@ def follow(
     advance = lambda length: _try(
         setting, flow.clock, start, tolerances, state, jnp.asarray(clock), jnp.asarray(length)
     )
+    pace = lambda: flow.clock.speed(
+        read_once(setting, state.params), view.norm, state.progress, jnp.asarray(clock), start
+    )
+    most = FLOW_STEPS if max_steps is None else max_steps
     inaccuracy, bound = Accuracy(setting, flow.clock, params, first.log_excess), float(levels.inaccuracy)
     h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running
+    while h * float(pace()) > _FIRST * floor:
+        h *= _SHRINK
     while status is Status.running:
         new, error, after = advance(h)
         error = float(error)
         if not (error <= 1 and bool(after.finite)):
             rejected += 1
             h *= max(_SHRINK, _SAFETY * error ** (-1 / flow.order)) if math.isfinite(error) and error > 1 else _SHRINK
-            if h < _SMALLEST:
-                size = math.log(max(float(view.norm), floor))
-                # In units of its own multipliers: on a plateau they are tiny together, at a minimum they cancel.
-                flat = float(read_once(setting, state.params).log_slope_norm) + size < math.log(_STATIONARY)
-                status = Status.settled if flat else Status.step_failed
+            left = float(_cancellation(setting, state.params))
+            if left <= np.finfo(float).eps * len(view.margins):
+                status = Status.settled
+            elif h < _SMALLEST and h * float(pace()) < _SMALLEST * max(float(view.norm), floor):
+                status = Status.settled if left < _STATIONARY else Status.step_failed
             continue
         used = h
         hits = [name for name, level in stops.items() if _crossed(view, after, name, level)]
@@ -219,15 +263,20 @@ def follow(
         state, view = new, after
         if progress is not None:
             progress(steps, float(view.log_excess), float(view.margin))
-        status = _ending(view, levels, steps, max_steps) if status is Status.running else status
+        status = _ending(view, levels, steps, most) if status is Status.running else status
         if bound < np.inf and inaccuracy(state.params, view.log_excess, clock) > bound:
             status = Status.inaccurate
-        if recorder is None or status is not Status.running:
+        if recorder is None:
+            path.step(steps, state, view)
+        elif status is not Status.running:
             path.add(steps, state, view)
         h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / flow.order)))
-    if path.steps[-1] != steps:  # the next step failed: where the run stands is part of it
+    if (
+        path.records[-1].steps != steps
+    ):  # the next step failed, or none of the last was kept: where the run stands is part of it
         path.add(steps, state, view)
-    extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock}}
+    thinned = {} if path.stride == 1 else {"recorded_every": path.stride}
+    extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock, **thinned}}
     return *_finish(path, status), extra
 
 
@@ -244,12 +293,12 @@ def _turn(setting: Setting, before: PyTree, after: PyTree, view: View) -> float:
 
 
 def _finish(path: _Path, status: Status) -> tuple[dict, PyTree, Status]:
-    return path.series(), jax.tree.map(lambda *leaves: np.stack(leaves), *path.params), status
+    return path.series(), path.stacked("params"), status
 
 
-def _ending(view: View, levels: Limits, steps: int, max_steps: int | None) -> Status:
+def _ending(view: View, levels: Limits, steps: int, max_steps: int) -> Status:
     if np.finfo(float).eps * float(np.abs(view.margins).max()) > RESOLUTION:
         return Status.resolution_exhausted
     if float(view.margin) <= -float(levels.stall):
         return Status.stalled
-    return Status.out_of_steps if max_steps is not None and steps >= max_steps else Status.running
+    return Status.out_of_steps if steps >= max_steps else Status.running

@@ -4,14 +4,21 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array
 
 from ..errors import ArgumentError
 from .losses import AbstractLoss
 
+_MARGINS = np.array(
+    [-2.3, -0.7, 0.3, 1.1, 3.7, 17.3]
+)  # where a derivative is tried, off the corners that losses usually have
+_APART = 1e-5  # of the difference quotient, which is then good to 1e-9
+_WRONG = 1e-4  # relative error beyond which a derivative is not that of the loss
+
 
 class UserLoss(AbstractLoss):
-    """A decreasing positive loss given by log l(z) and log(-l'(z)) as functions of the margin.
+    """A decreasing positive loss given by log l(z) and log(-l'(z)) as functions of the margin, tried on each other at a few margins.
 
     >>> import jax
     >>> loss = UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)          # e^(-2z)
@@ -21,6 +28,19 @@ class UserLoss(AbstractLoss):
 
     log_of_value: Callable[[Array], Array] = eqx.field(static=True)
     log_of_slope: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __check_init__(self):
+        value, slope = (lambda z, f=f: np.asarray(f(jnp.asarray(z))) for f in (self.log_of_value, self.log_of_slope))
+        found = -np.exp(slope(_MARGINS) - value(_MARGINS))
+        exact = (value(_MARGINS + _APART) - value(_MARGINS - _APART)) / (2 * _APART)
+        bad = np.flatnonzero(~(np.abs(found - exact) <= _WRONG * np.abs(exact)))
+        if len(bad):
+            k = bad[0]
+            text = f"{found[k]:.6g} where the difference quotient of log l is {exact[k]:.6g}, at margin {_MARGINS[k]:g}"
+            fix = "for l = e^(-2z): UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
+            raise ArgumentError(
+                "log_of_slope", "UserLoss", "log(-l') of the loss l = e^log_of_value", f"l'/l = {text}", fix
+            )
 
     def value(self, z):
         return jnp.exp(self.log_of_value(z))

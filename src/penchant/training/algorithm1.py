@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ArgumentError, AssumptionError, DivergenceError, warn
 from ..files import mark
+from ..logspace import check_float64
 from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
 from ..optimisers.preconditioned import PreconditionedDescent, safe_step, step_warning
 from ..settings.attention_balance import AbstractBalance, Balance
@@ -99,6 +100,7 @@ def train_attention(
     >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
     '0.0571674 0.00294268'
     """
+    check_float64()
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ArgumentError("steps", "train_attention", "a nonnegative integer", repr(steps))
     problem = source.problem
@@ -216,6 +218,7 @@ def algorithm1(
     preconditioner that the paper's text describes. Hypotheses that the sample shows to fail are a warning, with `strict` an
     `AssumptionError`; `advise` has them all. `throw` is that of `train_attention`.
     """
+    check_float64()
     if keys not in KEYS:
         raise ArgumentError("keys", "algorithm1", f"one of {', '.join(KEYS)}", repr(keys))
     failures = visible_failures(sample)

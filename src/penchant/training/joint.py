@@ -12,6 +12,7 @@ from jaxtyping import Array, Int
 
 from ..errors import ArgumentError
 from ..files import mark
+from ..logspace import check_float64
 from ..optimisers.joint import AbstractJointRule, JointMove
 from ..reading import RESOLUTION
 from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
@@ -112,6 +113,7 @@ def train_joint(
     >>> [round(float(run.norm_u[-1]), 2) for run in runs]
     [0.99, 4.98]
     """
+    check_float64()
     loss = Exponential() if loss is None else loss
     if not isinstance(loss, AbstractLoss):
         raise ArgumentError("loss", "train_joint", "a loss such as Exponential() or Logistic()", repr(loss))

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, StepSizeError
+from ..logspace import check_float64
 from ..settings.check import real_array, symmetric_matrix
 from ..settings.regression import Regression
 
@@ -91,6 +92,7 @@ def check_noise(
     data: Regression, start: Any, step: Any, deviation: Any, steps: Any, batch: Any, owner: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The start and the steps to record, 0 first; raises on arguments that describe no noisy descent."""
+    check_float64()
     if not 0 < step < np.inf:
         raise ArgumentError("step", owner, "positive and finite", step)
     if not 0 <= deviation < np.inf:
@@ -187,6 +189,7 @@ def _chain(
 
 
 def _check_counts(owner: str, step: float, steps: int, chains: int) -> None:
+    check_float64()
     if not 0 < step < np.inf:
         raise ArgumentError("step", owner, "positive and finite", step)
     if steps < 0:

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, DivergenceError
 from ..files import mark
+from ..logspace import check_float64
 from ..optimisers.preconditioned import PreconditionedDescent, ResolvedStep, safe_step
 from ..settings.attention_balance import AbstractBalance, limit_logits
 from ..settings.attention_geometry import AbstractGeometry
@@ -101,6 +102,7 @@ def train_population(
     >>> run.status.name, bool(run.excess[-1] < 1e-4 < run.excess[0])
     ('out_of_steps', True)
     """
+    check_float64()
     many = not isinstance(start, AttentionLayer)
     starts = list(start) if not isinstance(start, AttentionLayer) else [start]
     if not starts:

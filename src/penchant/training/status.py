@@ -31,7 +31,7 @@ class Status(IntEnum):
 
 _MESSAGES = {
     Status.running: "The run has not ended.",
-    Status.out_of_steps: "All requested steps were taken.",
+    Status.out_of_steps: "All steps were taken: those asked for, or the 20 000 of the integrator that a flow allows itself (`steps=` asks for more).",
     Status.reached_target: "The requested margin, norm, time or excess was reached.",
     Status.diverging_step: (
         "The next step would have left the region its rule describes (longer than 1e6 times the weights, taken from a plateau, or with margins beyond float64 "
@@ -56,13 +56,14 @@ _MESSAGES = {
         "`LogExcessDrop` on a plateau, where log excess no longer drops. Fix: a larger `tolerance`, or the clock `RelativeArc()`."
     ),
     Status.settled: (
-        "The gradient has vanished to rounding at finite weights: the run stands at a minimum. "
-        "Usual cause: an infimum that is attained, in regression or on data that no direction separates."
+        "The gradient has vanished to the rounding of its terms at finite weights: the run stands at a minimum, and no larger margin can be reached. "
+        "Usual cause: data that no direction separates. Where a part of them can be separated, its margins go on growing like log t, "
+        "but their pull is now below the rounding of the rest."
     ),
     Status.stalled: (
         "Some samples attend to a token that is not their best one, and ever more firmly: the loss stands on a plateau above its infimum. "
         "Usual causes: (a) a large start; (b) a loss at the start above that of a single wrong token (`initial_loss` fails). "
-        "`detect_limit(run)` names the tokens. Fix: a smaller start."
+        "`detect_limit(run)` names the tokens. Fix: a smaller start, such as the default `--scale 1e-3`."
     ),
     Status.inaccurate: (
         "The integration has lost what the exact flow keeps (log R against the clock, or the conserved matrices of a deep linear network), so it was stopped; "

@@ -12,6 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from ..errors import ArgumentError, kind, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
+from ..logspace import check_float64
 from ..optimisers.base import Move, Optimiser
 from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
@@ -157,8 +158,7 @@ def _check(setting: Any, optimiser: Any) -> None:
     if isinstance(optimiser, type) or not isinstance(optimiser, GradientFlow | Optimiser):
         wanted = "GradientFlow() or an optimiser such as gradient_descent(0.1)"
         raise ArgumentError("optimiser", "train", wanted, kind(optimiser))
-    if jnp.zeros(()).dtype != jnp.float64:
-        raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
+    check_float64()
     for leaf in jax.tree.leaves(setting.data):
         if leaf.dtype == jnp.float32:
             raise ArgumentError(
