@@ -41,9 +41,9 @@ def prove(c, text=""):  # conditions, p, and bounds on the p-th power of the opt
         low = mass - sum(e(i + x, True) - e(i, False) for i, _, x, _ in rows)
         high = sum(z * (j - 1) + e(i, True) for i, j, _, z in rows)
     else:
-        V, W = [max(x, -x * (not plus)) * v for x in flat(V)], [abs(x) * w for x in flat(W)]
+        V, W = [max(x, -x * (not plus)) for x in flat(V)], [abs(x) for x in flat(W)]
         p, one, two = {"l2": (2, square, square), "l1": (1, max, sum), "linf": (1, sum, max)}[c["norm"]]
-        low, high = max(mass, 0) ** p / one(V), two(W)
+        low, high = max(mass / v, 0) ** p / one(V), two(W) * w**p
     lower, upper = (x * abs(x) ** (p - 1) for x in (F(*c["lower"]), F(*c["upper"])))
     return need | {"bounds": lower <= low and high <= upper}, p, low, high
 

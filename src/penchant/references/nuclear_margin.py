@@ -16,6 +16,7 @@ from .base import CERTIFIED, Solution
 from .bracket import bracket, margins
 from .euclidean_margin import infeasible, least_norm, max_margin
 from .nuclear_interior import Pairs, interior_point
+from .watched import watched
 
 _GAP = 1e-9  # certified relative width asked of every solution
 
@@ -32,6 +33,7 @@ class Nuclear(eqx.Module):
         return float(np.linalg.norm(weight, 2))
 
 
+@watched
 def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     """The maximum-margin matrix of token data in the nuclear norm, certified to a relative `gap` where float64 allows.
 

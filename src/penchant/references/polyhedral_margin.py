@@ -11,6 +11,7 @@ from .arguments import require_margins
 from .base import Solution
 from .bracket import bracket
 from .features import feature_rows
+from .watched import watched
 
 
 class L1(eqx.Module):
@@ -37,6 +38,7 @@ class Linf(eqx.Module):
         return float(np.abs(weight).sum())
 
 
+@watched
 def polyhedral_margin(data: Any, norm: Any) -> Solution:
     """The maximum-margin weight in the l1 or the linf norm.
 

@@ -18,6 +18,7 @@ from .arguments import require_tokens
 from .base import Solution
 from .bracket import bracket
 from .euclidean_margin import max_margin
+from .watched import watched
 
 LARGEST = 8  # of the shorter side: its signs are all tried, and beyond it the programs take minutes
 _ROUNDS, _CUTS = 500, 32
@@ -47,6 +48,7 @@ class SignProduct(eqx.Module):
         return float(_totals(np.asarray(weight, float)).max())
 
 
+@watched
 def sign_product_margin(data: Any) -> Solution:
     """The maximum-margin matrix of token data in the norm of sign products.
 
