@@ -33,7 +33,7 @@ def prove(c, text=""):  # conditions, p, and bounds on the p-th power of the opt
         for i, (x, z) in enumerate(zip(times(V, V), times(L, L), strict=True)):
             rest = [(i == j) * top * t - h * v**2 - q * l**2 for j, (h, q) in enumerate(zip(x, z, strict=True))]
             need[f"row {i}"] = 2 * rest[i] >= sum(map(abs, rest))
-        low, high = mass**2 / (top * t), (square(A) * w / 2) ** 2
+        low, high = max(mass, 0) ** 2 / (top * t), (square(A) * w / 2) ** 2
     elif c["norm"] == "entropy":  # the sum of w log w - (1 + l) w + e^l, where log w <= l + s
         (l, k), (s, t), e = get(c, "level"), get(c, "slope"), lambda x, up: exp(x, up, c["bits"])
         rows = [(i * k, j * t, x * v, z * w) for i, j, x, z in zip(l, s, flat(V), flat(W), strict=True)]

@@ -4,6 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import jax
 
 from ..errors import ArgumentError, MissingExtra
 from ..files import write_bytes
+from ..references.watched import watching
 from ..report.page import render
 from ..studies.base import Study, plain, save
 from ..studies.catalogue import STUDIES
 from ..theorems import catalogue
 from ..theorems.base import Claim
 from ..verdict import Outcome, Verdict
+from .exact import print_proofs, prove_all
 from .progress import progress
 
 _COMPILED = (
@@ -55,8 +58,13 @@ def print_study(content: dict) -> None:
     print(f"page: {content['page']}")
 
 
-def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tuple[list[dict], bool]:
-    """Check all claims and their twins; with `out`, also run the studies and write the page. False if a check cannot be trusted."""
+def verify(
+    papers: Sequence[str], out: str | None, seed: int, full: bool, exact: bool = False
+) -> tuple[list[dict], bool]:
+    """Check all claims and their twins; with `out`, also run the studies and write the page. False if a check cannot be trusted.
+
+    With `exact` every reference that a claim rests on is proved once more in rational arithmetic.
+    """
     unknown = [paper for paper in papers if paper not in catalogue.PAPERS]
     if unknown:
         raise ArgumentError("PAPER", "penchant verify", f"one of {', '.join(catalogue.PAPERS)}", repr(unknown[0]))
@@ -66,13 +74,16 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
     if not full:  # the first study of each paper shows its main figure; all of them take a quarter of an hour
         studies = list({study.paper: study for study in reversed(studies)}.values())[::-1]
     rows = []
-    with progress(len(claims) + len(studies)) as show:
+    with progress(len(claims) + len(studies)) as show, watching() if exact else nullcontext([]) as calls:
         for number, claim in enumerate(claims, 1):
             show(f"[{number}/{len(claims)}] {claim.name}", 0)
             rows.append(check(claim))
             show(f"[{number}/{len(claims)}] {claim.name}: {rows[-1]['verdict']}", 1)
             if number % _COMPILED == 0:
                 jax.clear_caches()
+        if exact:
+            print_proofs(prove_all(calls))
+            calls.clear()
         if out:  # before the studies: whatever becomes of them, the claims are checked
             ledger = {"format": "penchant ledger 1", "claims": plain(rows)}
             write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
