@@ -66,10 +66,10 @@ def concluded(content: dict) -> Certificate:
     content = {"format": "penchant certificate 1", "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
     content |= {"lower": [0, 1], "upper": [0, 1], "seal": 0}
     need, power, low, high = prove(content)
-    failed = [name for name, holds in need.items() if not holds and name not in ("seal", "bounds")]
+    failed = [name for name, holds in need.items() if not holds and name != "bounds"]
     if failed:
         raise Unproved(content["norm"], f"its {failed[0]} cannot be verified in exact arithmetic")
-    lower, upper = _outward(low, power, -math.inf), _outward(high, power, math.inf)
+    lower, upper = (_outward(Fraction(end), power, side) for end, side in ((low, -math.inf), (high, math.inf)))
     content |= {"lower": lower.as_integer_ratio(), "upper": upper.as_integer_ratio()}
     content["seal"] = int.from_bytes(json.dumps(content).encode(), "big") % (2**256 - 189)
     return Certificate(lower, upper, json.dumps(content))
@@ -77,7 +77,7 @@ def concluded(content: dict) -> Certificate:
 
 def _outward(power: Fraction, p: int, end: float) -> float:
     """The float next to the p-th root (p = 1 or 2) on the side of `end`."""
-    found = _root(Fraction(power)) if p == 2 else float(power)
+    found = _root(power) if p == 2 else float(power)
     inside = lambda x: (Fraction(x) ** p > power) if end < 0 else (Fraction(x) ** p < power)
     while inside(found):
         found = math.nextafter(found, end)
