@@ -171,7 +171,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.golden", description=__doc__.splitlines()[0])
     parser.add_argument("job", choices=("save", "compare"))
     parser.add_argument("file", type=Path, help="JSON lines, one row each")
-    parser.add_argument("--with", dest="other", type=Path, help="compare: rows saved already, instead of computing them")
+    parser.add_argument(
+        "--with", dest="other", type=Path, help="compare: rows saved already, instead of computing them"
+    )
     parser.add_argument("--only", default="commands,claims,studies", help="default: %(default)s")
     parser.add_argument("--paper", help="only the claims and studies of one paper")
     options = parser.parse_args()

@@ -113,6 +113,8 @@ def _complete(options: argparse.Namespace) -> None:
     if "joint" not in options:
         return
     _check_tolerance(options)
+    if options.exact and (options.joint or options.setting == _LAYERS):
+        _reject("--exact", f"left out with --joint and --setting {_LAYERS}, whose references have no exact proof", "it")
     if options.setting == _LAYERS:
         return
     for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit", "layer_scale"):
@@ -161,6 +163,7 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
     verify.add_argument("--out", metavar="DIR", help="also run the first study of each paper and write DIR/index.html")
     verify.add_argument("--full", action="store_true", help="with --out: every study, at the paper's size")
+    verify.add_argument("--exact", action="store_true", help="prove every reference in rational arithmetic as well")
     verify.add_argument("--seed", type=_seed, default=0, help="seed of the studies (default 0)")
     predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
     _data_options(predict)
@@ -168,6 +171,8 @@ def _parser() -> argparse.ArgumentParser:
     train = _add(commands, "train", "train on your data and judge the run", _train)
     _data_options(train)
     _train_options(train)
+    check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
+    check.add_argument("certificate", metavar="certificate.json")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
     return parser
@@ -251,6 +256,9 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
         choices=("raise", "keep"),
         default="raise",
         help="attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)",
+    )
+    parser.add_argument(
+        "--exact", action="store_true", help="prove the reference in rational arithmetic and write certificate.json"
     )
     parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
     parser.add_argument(
@@ -347,7 +355,7 @@ def _study(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from .commands.ledger import print_ledger, verify
 
-    rows, trusted = verify(options.papers, options.out, options.seed, options.full)
+    rows, trusted = verify(options.papers, options.out, options.seed, options.full, options.exact)
     _show(options, rows, print_ledger)
     return 0 if trusted else 1
 
@@ -377,6 +385,19 @@ def _train(options: argparse.Namespace) -> int:
     content = module.train(options)
     _show(options, content, module.print_run)
     return 1 if "page_error" in content else 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from .check import check
+
+    with open(options.certificate, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        _show(options, {"proved": check(text)}, lambda content: print(f"proved: {content['proved']}"))
+    except Exception as error:  # whatever is wrong with a certificate, it proves nothing
+        _show(options, {"refused": f"{type(error).__name__}: {error}"}, lambda content: print(content["refused"]))
+        return 1
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -63,6 +63,17 @@ class MissingExtra(PenchantError):
         )
 
 
+class Unproved(PenchantError):
+    """A reference that exact arithmetic could not prove; nothing is wrong with it in floats."""
+
+    def __init__(self, norm: str, why: str):
+        super().__init__(
+            f"The {norm} reference has no exact proof: {why}.\n"
+            "  Usual causes: (a) data that are degenerate only up to rounding; (b) a program of a kind that `--exact` does not cover.\n"
+            "  Fix: leave `--exact` out; the bracket in floats stands as printed."
+        )
+
+
 class DataFileError(PenchantError):
     """A file that cannot be read as what it should be."""
 

@@ -18,9 +18,10 @@ ALLOWED = {
     "logspace": set(),
     "verdict": set(),
     "kernels": set(),
+    "check": set(),
     "settings": {"logspace", "kernels"},
     "reading": {"logspace", "settings"},
-    "references": {"logspace", "settings"},
+    "references": {"logspace", "settings", "check"},
     "optimisers": {"logspace", "settings", "reading"},
     "diagnostics": {"logspace", "settings", "reading"},
     "flow": {"logspace", "settings", "reading", "training"},
@@ -28,7 +29,13 @@ ALLOWED = {
     "report": {"verdict"},
 }
 FLOW_MAY_USE = {"training.events", "training.status"}
-HEAVY = {"torch": "bridge/torch", "cvxpy": None, "optax": "bridge/optax", "sklearn": "bridge/sklearn"}
+HEAVY = {
+    "torch": "bridge/torch",
+    "cvxpy": None,
+    "optax": "bridge/optax",
+    "sklearn": "bridge/sklearn",
+    "flint": "references/exact",
+}
 
 
 def imports(file):

@@ -5,6 +5,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -14,12 +15,14 @@ import jax
 
 from ..errors import ArgumentError, MissingExtra
 from ..files import mark, write_bytes
+from ..references.watched import watching
 from ..report.page import read_saved, render
 from ..studies.base import Study, plain, save
 from ..studies.catalogue import STUDIES
 from ..theorems import catalogue
 from ..theorems.base import Claim
 from ..verdict import Outcome, Verdict
+from .exact import print_proofs, prove_all
 from .options import check_writable
 from .progress import progress
 
@@ -60,8 +63,13 @@ def print_study(content: dict) -> None:
     print(f"page: {content['page']}")
 
 
-def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tuple[list[dict], bool]:
-    """Check all claims and their twins; with `out`, also run the studies and write the page. False if a check cannot be trusted."""
+def verify(
+    papers: Sequence[str], out: str | None, seed: int, full: bool, exact: bool = False
+) -> tuple[list[dict], bool]:
+    """Check all claims and their twins; with `out`, also run the studies and write the page. False if a check cannot be trusted.
+
+    With `exact` every reference that a claim rests on is proved once more in rational arithmetic.
+    """
     unknown = [paper for paper in papers if paper not in catalogue.PAPERS]
     if unknown:
         raise ArgumentError("PAPER", "penchant verify", f"one of {', '.join(catalogue.PAPERS)}", repr(unknown[0]))
@@ -75,7 +83,7 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
     done = _unfinished(out, [claim.name for claim in claims])
     if out:
         _save_ledger(out, claims, done)
-    with progress(len(claims) + len(studies)) as show:
+    with progress(len(claims) + len(studies)) as show, watching() if exact else nullcontext([]) as calls:
         for number, claim in enumerate(claims, 1):
             show(f"[{number}/{len(claims)}] {claim.name}", 0)
             if claim.name not in done:
@@ -85,6 +93,9 @@ def verify(papers: Sequence[str], out: str | None, seed: int, full: bool) -> tup
             show(f"[{number}/{len(claims)}] {claim.name}: {done[claim.name]['verdict']}", 1)
             if number % _COMPILED == 0:
                 jax.clear_caches()
+        if exact:
+            print_proofs(prove_all(calls))
+            calls.clear()
         for study in studies:
             jax.clear_caches()
             try:

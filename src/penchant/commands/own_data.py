@@ -26,6 +26,7 @@ from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
 from ..training.trajectory import Trajectory, write_npz
 from ..verdict import Outcome, Verdict
+from .exact import print_proof, proving, save_proof
 from .networks import (
     describe_accuracy,
     describe_descent,
@@ -110,8 +111,10 @@ def _interpolant(prediction: Prediction) -> dict:
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
     setting, start = setting_and_start(options)
-    prediction = catalogue.predict(setting, optimiser_of(options, setting, start), start)
+    with proving(options) as calls:
+        prediction = catalogue.predict(setting, optimiser_of(options, setting, start), start)
     content = describe_prediction(prediction) | describe_network(prediction, start)
+    content |= save_proof(prediction.reference, calls, options)
     if options.save:
         content["saved"] = str(
             write_npz(
@@ -153,6 +156,7 @@ def print_prediction(content: dict) -> None:
         )
     if classified:
         print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
+    print_proof(content)
     print_network(content)
     print(f"rate       {content['rate']}")
     for note in content["notes"]:
@@ -174,11 +178,13 @@ def train(options: Namespace) -> dict:
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
     try:
-        prediction = catalogue.predict(setting, optimiser, start)
+        with proving(options) as calls:
+            prediction = catalogue.predict(setting, optimiser, start)
     except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason, separable = None, f"no prediction: {error}", isinstance(error, UndecidedMargin)
     else:
         reason, separable = "", True
+    proof = {} if prediction is None else save_proof(prediction.reference, calls, options)
     if not separable and options.margin is not None:
         raise DataFileError(f"No run can reach a smallest margin of {options.margin:g}: {reason}")
     if prediction is None and options.margin is None and isinstance(until, MarginAbove):
@@ -217,6 +223,7 @@ def train(options: Namespace) -> dict:
         "prediction": None
         if prediction is None
         else describe_prediction(prediction) | describe_network(prediction, start),
+        **proof,
     }
     if options.save:
         reached = None if limit is None or limit.reached is None else limit.reached.solution
@@ -311,6 +318,7 @@ def print_run(content: dict) -> None:
     print(f"bracket    {found['of']} {upper}, certified by the run itself")
     if "window" in found:
         print("           " + ", ".join(f"{kind} multipliers {found[kind]:.6g}" for kind in KINDS))
+    print_proof(content)
     if "limit" in content:
         _print_limit(content)
     print(

@@ -20,6 +20,7 @@ from .base import Solution
 from .bracket import Euclidean, adjoint, bracket, margins
 from .feature_margin import contradiction, shortest, vanishes, witness
 from .features import feature_rows, parts, row_blocks
+from .watched import watched
 
 _ROUNDS = 100
 _TALL, _LARGEST = 2000, 20_000  # margins
@@ -27,6 +28,7 @@ _ENTRIES = 20_000_000  # of the features, that are held in memory
 _GAP = 1e-12  # certified relative width asked of every solution
 
 
+@watched
 def max_margin(data: Any) -> Solution:
     """The maximum-margin weight of `data` in the l2 (Frobenius) norm.
 

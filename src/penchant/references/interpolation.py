@@ -21,6 +21,7 @@ from .bracket import Euclidean
 from .interpolation_bracket import interpolation_bracket, repaired
 from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_residual
 from .nonnegative_potential import nonnegative_path
+from .watched import watched
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
@@ -67,6 +68,7 @@ def check_consistent(data: Any) -> None:
         raise InterpolationError(rest, data.unexplained / float(np.linalg.norm(np.asarray(data.targets))))
 
 
+@watched
 def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     r"""The point of $\{X\theta = y\}$ nearest to `start` (0 by default): $\theta_0 + X^+(y - X\theta_0)$.
 
@@ -112,6 +114,7 @@ def shifted(inputs: np.ndarray, fitted: np.ndarray, start: np.ndarray) -> _Shift
     return _Shifted(inputs, fitted - inputs @ start)
 
 
+@watched
 def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) -> Interpolant:
     """min sum of c_j |theta_j| subject to X theta = y (c = 1 by default), a linear program solved by HiGHS.
 
@@ -170,6 +173,7 @@ def minimum_potential(data: Any, potential: Any) -> Interpolant:
     return potential_path(data, potential, (0.0,))[0]
 
 
+@watched
 def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.ndarray) -> list[Interpolant]:
     """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
     require_regression(data, "minimum_potential")

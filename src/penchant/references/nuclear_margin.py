@@ -17,6 +17,7 @@ from .bracket import bracket, margins
 from .euclidean_margin import infeasible, least_norm, max_margin, provable
 from .nuclear_interior import Pairs, interior_point
 from .rounding import gamma
+from .watched import watched
 
 _GAP = 1e-9  # certified relative width asked of every solution
 
@@ -41,6 +42,7 @@ class Nuclear(eqx.Module):
         return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
 
 
+@watched
 def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     """The maximum-margin matrix of token data in the nuclear norm, certified to a relative `gap` where float64 allows.
 

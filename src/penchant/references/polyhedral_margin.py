@@ -13,6 +13,7 @@ from .bracket import bracket
 from .euclidean_margin import provable
 from .features import feature_rows
 from .rounding import gamma
+from .watched import watched
 
 
 class L1(eqx.Module):
@@ -45,6 +46,7 @@ class Linf(eqx.Module):
         return gamma(float(np.prod(shape)))
 
 
+@watched
 def polyhedral_margin(data: Any, norm: Any) -> Solution:
     """The maximum-margin weight in the l1 or the linf norm.
 

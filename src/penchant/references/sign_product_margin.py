@@ -19,6 +19,7 @@ from .base import Solution
 from .bracket import bracket
 from .euclidean_margin import max_margin, provable
 from .rounding import gamma
+from .watched import watched
 
 LARGEST = 8  # of the shorter side: its signs are all tried, and beyond it the programs take minutes
 _ROUNDS, _CUTS = 500, 32
@@ -56,6 +57,7 @@ class SignProduct(eqx.Module):
         return gamma(float(np.sqrt(2 * min(shape))) * (sum(shape) + 2))
 
 
+@watched
 def sign_product_margin(data: Any) -> Solution:
     """The maximum-margin matrix of token data in the norm of sign products.
 

@@ -1,0 +1,88 @@
+"""`--exact`: references proved in rational arithmetic, and the file that `penchant check` proves again."""
+
+import sys
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ..errors import InfeasibleError, PenchantError, Unproved
+from ..files import write_bytes
+from ..references.exact import programs, proof_of
+from ..references.watched import Call, watching
+from .options import check_writable
+
+
+def certificate_path(options: Namespace) -> Path:
+    """Where `--out` or `--save` go, or here."""
+    folder = getattr(options, "out", None) or (Path(options.save).parent if options.save else ".")
+    return Path(folder) / "certificate.json"
+
+
+@contextmanager
+def proving(options: Namespace) -> Iterator[list[Call]]:
+    """Watch the solvers; with `--exact`, data on which they find a contradiction get its proof saved before the error goes on."""
+    if options.exact:
+        check_writable(str(certificate_path(options)))
+    with watching() as calls:
+        try:
+            yield calls
+        except InfeasibleError as error:
+            if options.exact:
+                _save_contradiction(error, calls, options)
+            raise
+
+
+def _save_contradiction(error: InfeasibleError, calls: list[Call], options: Namespace) -> None:
+    try:
+        path = write_bytes(certificate_path(options), proof_of(error, calls).text.encode())
+    except PenchantError as doubt:  # the message of the error that goes on is what the user asked for
+        print(f"exact: {doubt}", file=sys.stderr)
+    else:
+        print(f"exact: proved that no weight has positive margins; penchant check {path}", file=sys.stderr)
+
+
+def save_proof(reference: Any, calls: list[Call], options: Namespace) -> dict:
+    """The bounds proved, how long that took, and where the certificate is; nothing without `--exact`."""
+    if not options.exact:
+        return {}
+    started = time.perf_counter()
+    proof = proof_of(reference, calls)
+    seconds = round(time.perf_counter() - started, 3)
+    path = write_bytes(certificate_path(options), proof.text.encode())
+    return {"exact": {"lower": proof.lower, "upper": proof.upper, "seconds": seconds, "certificate": str(path)}}
+
+
+def print_proof(content: dict) -> None:
+    if "exact" in content:
+        found = content["exact"]
+        print(f"exact      proved in [{found['lower']!r}, {found['upper']!r}]; penchant check {found['certificate']}")
+
+
+def prove_all(calls: Iterable[Call]) -> dict:
+    """Every reference among the calls proved once: how many, in what time, and why not where there is no proof."""
+    started, reasons = time.perf_counter(), Counter()
+    distinct = {_key(found): prove for found, prove in programs(calls)}
+    for prove in distinct.values():
+        try:
+            prove()
+        except Unproved as error:
+            reasons[str(error).partition("\n")[0]] += 1
+    seconds = round(time.perf_counter() - started, 2)
+    return {"proved": len(distinct) - sum(reasons.values()), "seconds": seconds, "unproved": dict(reasons)}
+
+
+def _key(found: Any) -> tuple:
+    if isinstance(found, InfeasibleError):
+        return ("", found.weights.tobytes())
+    return (found.norm, found.weight.tobytes(), found.dual.tobytes())
+
+
+def print_proofs(found: dict) -> None:
+    """Beside the ledger, on standard error: its JSON is a list of claims."""
+    print(f"exact: {found['proved']} references proved in {found['seconds']} s", file=sys.stderr)
+    for reason, count in found["unproved"].items():
+        print(f"exact: {count} not proved. {reason}", file=sys.stderr)

@@ -1,0 +1,156 @@
+r"""Interpolants proved about the stored floats: a rational weight that meets every equation exactly, and a dual point.
+
+A potential is proved as an entropy. That of signed squares is one of twice as many nonnegative weights, $\theta = p - q$ with the levels
+$e^{\pm s}b$, because $2b\cosh(s + v) = be^{s}e^{v} + be^{-s}e^{-v}$: the least sum of both entropies over p - q = theta is the potential.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import qr
+
+from ..errors import MissingExtra, Unproved
+from ..settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy
+from .exact_numbers import Certificate, Whole, concluded, plus, whole
+
+_ROUNDS = 4  # of refinement, sixteen digits each
+_BITS = 160  # of an exponential, besides those that cancel
+_ROOM = 28  # bits of an exponential that its bound loses: twice those of the largest logarithm, and rounding
+
+
+def flint() -> Any:
+    """The package for exact matrices."""
+    try:
+        import flint
+    except ImportError:
+        raise MissingExtra("exact", "An exact proof of this reference") from None
+    return flint
+
+
+def prove_interpolant(
+    data: Any, weight: np.ndarray, dual: np.ndarray, start: np.ndarray | None, norm: str, nonnegative: bool = False
+) -> Certificate:
+    """Bounds on the least norm (l2, distance from `start`, or l1, perhaps of nonnegative weights) with X theta = y."""
+    inputs, rows = _independent(np.asarray(data.inputs), data.rank)
+    targets, theta = whole(np.asarray(data.fitted)[rows]), whole(weight)
+    if start is not None:
+        theta = plus(theta, whole(-start))
+        targets = plus(targets, _image(inputs, whole(-start)))
+    primal, over = _exact(inputs, targets, theta, np.ones(len(weight)) if norm == "l2" else np.abs(theta.floats()))
+    content = {"norm": norm, "plus": int(nonnegative), "primal": [primal.exponent, primal.digits[:, None].tolist()]}
+    return concluded({**content, "over": over, **_equations(inputs, targets, np.asarray(dual)[rows])})
+
+
+def prove_potential(data: Any, weight: np.ndarray, dual: np.ndarray, potential: AbstractPotential) -> Certificate:
+    """Bounds on the least entropy, plain (squares) or of two signs (signed squares), with X theta = y."""
+    if not isinstance(potential, Entropy | HyperbolicEntropy):
+        raise Unproved(potential.name, "its potential has no exact form here")
+    inputs, rows = _independent(np.asarray(data.inputs), data.rank)
+    targets = whole(np.asarray(data.fitted)[rows])
+    theta, over = _exact(inputs, targets, whole(weight), np.abs(weight))
+    levels = whole(potential.levels)
+    bits = _BITS + _cancelled(potential, weight)
+    if isinstance(potential, HyperbolicEntropy):
+        shift = whole(potential.shift)
+        theta = _both_signs(theta, over, potential.levels, bits)
+        inputs = np.hstack([inputs, -inputs])
+        up, down = plus(levels, shift), plus(levels, Whole(shift.exponent, -shift.digits))
+        levels = Whole(up.exponent, np.concatenate([up.digits, down.digits]))
+    content = {"norm": "entropy", "plus": 1, "bits": bits, "level": levels.listed(), "over": over}
+    content |= {"slope": _slopes(theta, over, levels, bits), "primal": [theta.exponent, theta.digits[:, None].tolist()]}
+    return concluded({**content, **_equations(inputs, targets, np.asarray(dual)[rows])})
+
+
+def _equations(inputs: np.ndarray, targets: Whole, dual: np.ndarray) -> dict:
+    matrix, lam = whole(inputs), whole(dual)
+    return {
+        "equal": 1,
+        "left": [matrix.exponent, [matrix.digits.tolist()]],
+        "right": [0, [[1]]],
+        "dual": [lam.exponent, [lam.digits.tolist()]],
+        "targets": targets.listed(),
+    }
+
+
+def _independent(inputs: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
+    """As many rows as the rank says: the equations that the others follow from, up to rounding."""
+    rows = np.sort(qr(inputs.T, mode="r", pivoting=True)[1][:rank]) if rank < len(inputs) else np.arange(len(inputs))
+    return inputs[rows], rows
+
+
+def _image(inputs: np.ndarray, theta: Whole) -> Whole:
+    matrix = whole(inputs)
+    return Whole(matrix.exponent + theta.exponent, matrix.digits @ theta.digits)
+
+
+def _exact(inputs: np.ndarray, targets: Whole, theta: Whole, scale: np.ndarray) -> tuple[Whole, int]:
+    """Integers over one denominator that solve the equations, close to `theta`; coordinates move in proportion to `scale`."""
+    for _ in range(_ROUNDS):
+        step = scale * np.linalg.lstsq(inputs * scale, _left(inputs, targets, theta).floats(), rcond=None)[0]
+        theta = plus(theta, whole(step))
+    left = _left(inputs, targets, theta)
+    if not left.digits.any():
+        return theta, 1
+    basis = qr(inputs * scale, mode="r", pivoting=True)[1][: len(inputs)]
+    exact, matrix = flint(), whole(inputs[:, basis])
+    try:
+        found = exact.fmpz_mat(matrix.digits.tolist()).solve(exact.fmpz_mat(left.digits[:, None].tolist()))
+    except ZeroDivisionError:
+        raise Unproved("interpolating", "its equations are dependent") from None
+    digits, over = found.numer_denom()
+    step = Whole(left.exponent - matrix.exponent, np.zeros(len(theta.digits), object))
+    step.digits[basis] = [int(row[0]) for row in digits.tolist()]
+    return plus(Whole(theta.exponent, theta.digits * int(over)), step), int(over)
+
+
+def _left(inputs: np.ndarray, targets: Whole, theta: Whole) -> Whole:
+    image = _image(inputs, theta)
+    return plus(targets, Whole(image.exponent, -image.digits))
+
+
+def _cancelled(potential: AbstractPotential, weight: np.ndarray) -> int:
+    """Bits that the potential of a weight has fewer than the start it is counted from."""
+    value = max(potential.value(weight), np.finfo(float).tiny)
+    return int(max(0.0, np.max(potential.levels) / np.log(2) + np.log2(len(weight)) - np.log2(value)))
+
+
+def _both_signs(theta: Whole, over: int, levels: np.ndarray, bits: int) -> Whole:
+    """(p, q) with p - q = theta: the smaller of the two is b^2 over the larger, where p q = b^2."""
+    exact, small = flint(), []
+    exact.ctx.prec = 2 * bits
+    for digit, level in zip(theta.digits, levels, strict=True):
+        half = _ratio(exact, abs(digit), theta.exponent, 2 * over)
+        square = (2 * exact.arb(float(level))).exp()
+        small.append((square / (half + (half * half + square).sqrt())).mid())
+    parts = _gathered(small, over, theta.exponent)
+    theta = Whole(parts.exponent, theta.at(parts.exponent))
+    larger = parts.digits + np.abs(theta.digits)
+    return Whole(
+        parts.exponent,
+        np.concatenate(
+            [np.where(theta.digits > 0, larger, parts.digits), np.where(theta.digits > 0, parts.digits, larger)]
+        ),
+    )
+
+
+def _ratio(exact: Any, digit: int, exponent: int, over: int) -> Any:
+    return exact.arb(digit) * exact.arb(2) ** exponent / over
+
+
+def _gathered(values: list[Any], over: int, exponent: int) -> Whole:
+    """Balls times a denominator, as integers in units of a power of two no larger than 2^exponent."""
+    pairs = [(value * over).mid().man_exp() for value in values]
+    least = min([exponent, *(int(power) for digits, power in pairs if digits)])
+    return Whole(least, np.array([int(digits) << (int(power) - least) for digits, power in pairs], object))
+
+
+def _slopes(theta: Whole, over: int, levels: Whole, bits: int) -> list:
+    """Numbers above log(weight) - level; any will do for a weight of 0."""
+    exact, found = flint(), []
+    exact.ctx.prec = 2 * bits
+    for digit, level in zip(theta.digits, levels.digits, strict=True):
+        ratio = _ratio(exact, digit, theta.exponent, over)
+        start = exact.arb(level) * exact.arb(2) ** levels.exponent
+        above = ratio.log() - start + exact.arb(2) ** (_ROOM - bits) if digit else exact.arb(0)
+        found.append(int((above * exact.arb(2) ** bits).ceil().upper().unique_fmpz()))
+    return [-bits, found]

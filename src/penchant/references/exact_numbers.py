@@ -1,0 +1,90 @@
+"""Floats as integers times powers of two, and certificates made of them: `certificate.json`, which `penchant check` proves."""
+
+import json
+import math
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..check import prove
+from ..errors import Unproved
+
+
+class Whole(NamedTuple):
+    """Python integers (an array of objects) times one power of two."""
+
+    exponent: int
+    digits: np.ndarray
+
+    def at(self, exponent: int) -> np.ndarray:
+        """The integers in units of another, smaller power of two."""
+        return self.digits * 2 ** (self.exponent - exponent)
+
+    def floats(self) -> np.ndarray:
+        """The nearest floats."""
+        scale = Fraction(2) ** self.exponent
+        return np.array([float(int(digit) * scale) for digit in self.digits.ravel()]).reshape(self.digits.shape)
+
+    def listed(self) -> list:
+        """As it stands in a certificate."""
+        return [self.exponent, self.digits.tolist()]
+
+
+def whole(values: Any) -> Whole:
+    """The floats themselves, every bit of them.
+
+    >>> exponent, digits = whole([0.75, -2.0])
+    >>> exponent, digits.tolist()
+    (-2, [3, -8])
+    """
+    mantissas, exponents = np.frexp(np.asarray(values, float))
+    digits = np.ldexp(mantissas, 53).astype(np.int64)
+    zeros = np.where(digits == 0, 0, np.frexp((digits & -digits).astype(float))[1] - 1)
+    digits, exponents = digits >> zeros, exponents.astype(np.int64) - 53 + zeros
+    least = int(exponents[digits != 0].min(initial=0 if not digits.any() else 10_000))
+    shifts = np.where(digits == 0, 0, exponents - least).astype(object)
+    return Whole(least, digits.astype(object) * 2**shifts)
+
+
+def plus(a: Whole, b: Whole) -> Whole:
+    """The exact sum."""
+    least = min(a.exponent, b.exponent)
+    return Whole(least, a.at(least) + b.at(least))
+
+
+class Certificate(NamedTuple):
+    """What was proved: lower <= optimum <= upper (0 and 0 where there is nothing to bound), and the text of `certificate.json`."""
+
+    lower: float
+    upper: float
+    text: str
+
+
+def concluded(content: dict) -> Certificate:
+    """The certificate with the best bounds that are floats, proved by the very lines that `penchant check` runs."""
+    content = {"format": "penchant certificate 1", "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
+    content |= {"lower": [0, 1], "upper": [0, 1], "seal": 0}
+    need, power, low, high = prove(content)
+    failed = [name for name, holds in need.items() if not holds and name != "bounds"]
+    if failed:
+        raise Unproved(content["norm"], f"its {failed[0]} cannot be verified in exact arithmetic")
+    lower, upper = (_outward(Fraction(end), power, side) for end, side in ((low, -math.inf), (high, math.inf)))
+    content |= {"lower": lower.as_integer_ratio(), "upper": upper.as_integer_ratio()}
+    content["seal"] = int.from_bytes(json.dumps(content).encode(), "big") % (2**256 - 189)
+    return Certificate(lower, upper, json.dumps(content))
+
+
+def _outward(power: Fraction, p: int, end: float) -> float:
+    """The float next to the p-th root (p = 1 or 2) on the side of `end`."""
+    found = _root(power) if p == 2 else float(power)
+    inside = lambda x: (Fraction(x) ** p > power) if end < 0 else (Fraction(x) ** p < power)
+    while inside(found):
+        found = math.nextafter(found, end)
+    return found
+
+
+def _root(square: Fraction) -> float:
+    """The square root to a rounding, also where the square is outside the range of floats."""
+    shift = (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    return math.ldexp(math.sqrt(square / Fraction(4) ** shift), shift)
