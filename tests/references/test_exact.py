@@ -24,6 +24,9 @@ from penchant.references.polyhedral_margin import L1, Linf, polyhedral_margin
 from penchant.references.sign_product_margin import sign_product_margin
 from penchant.references.watched import watching
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
+from penchant.theorems import catalogue
+from penchant.theorems.base import Claim
+from penchant.verdict import at_most
 
 RNG = np.random.default_rng(5)
 INPUTS = RNG.standard_normal((7, 3))
@@ -285,3 +288,16 @@ def test_data_without_a_margin_get_the_proof_of_that(files, capsys):
 def test_exact_is_refused_where_it_means_nothing(files, capsys):
     assert main(["predict", str(files / "linear.npz"), "--exact", "--joint"]) == 2
     assert "--exact" in capsys.readouterr().err
+
+
+def test_verify_proves_each_reference_of_a_claim_once(monkeypatch, capsys):
+    def lean(planted):
+        pt.max_margin(LINEAR), pt.max_margin(LINEAR), polyhedral_margin(LINEAR, L1()), sign_product_margin(TOKENS)
+        return at_most(float(planted), 0.5, "what was planted")
+
+    claim = Claim("one", "linear_models", "It holds.", "Nobody, 2024", lean)
+    monkeypatch.setattr(catalogue, "CLAIMS", (claim,))
+    assert main(["verify", "linear_models", "--exact"]) == 0
+    shown = capsys.readouterr().err
+    assert "exact: 3 references proved in " in shown  # the l2 norm of both data, and the l1 norm
+    assert "exact: 1 not proved. The sign product reference has no exact proof" in shown
