@@ -6,6 +6,7 @@ import json
 F, get = fractions.Fraction, lambda c, name: (c[name][1], F(2) ** c[name][0])  # integers, and the power of 2 they count
 flat, turned = lambda rows: [x for row in rows for x in row], lambda rows: list(zip(*rows, strict=True))
 dot, square = lambda a, b: sum([x * y for x, y in zip(a, b, strict=True)]), lambda a: dot(a, a)
+seal = lambda c: int.from_bytes(json.dumps({**c, "seal": 0}).encode(), "big") % (2**256 - 189)  # a prime
 times = lambda a, b: [[dot(x, y) for y in b] for x in a]  # a b', of matrices given by their rows
 
 
@@ -48,9 +49,8 @@ def prove(c):  # conditions, p, and bounds on the p-th power of the optimum, fro
 
 def check(text):
     c = json.loads(text, parse_float=int, parse_constant=int)
-    mark = int.from_bytes(json.dumps({**c, "seal": 0}).encode(), "big") % (2**256 - 189)  # a prime: every bit counts
-    sealed = c["seal"] == mark and text == json.dumps(c)
-    if failed := [name for name, holds in (prove(c)[0] if sealed else {"seal": False}).items() if not holds]:
+    need = prove(c)[0] if text == json.dumps({**c, "seal": seal(c)}) else {"seal": False}
+    if failed := [name for name, holds in need.items() if not holds]:
         raise ValueError(f"refused: {', '.join(failed)}")
     (low, high), such = (repr(float(F(*c[e]))) for e in ("lower", "upper")), f"<Z_k, W> {'>='[c['equal'] != 0 :]} y_k"
     return f"no W has {such}" if c["norm"] == "none" else f"{low} <= min {c['norm']}(W), {such}, <= {high}"

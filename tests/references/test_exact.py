@@ -11,10 +11,12 @@ import pytest
 
 import penchant as pt
 from penchant import check as verifier
-from penchant.check import check, exp
+from penchant.check import check, exp, seal
 from penchant.cli import main
 from penchant.errors import InfeasibleError, MissingExtra, Unproved
 from penchant.references.exact import programs, proof_of
+from penchant.references.exact_interpolation import prove_interpolant
+from penchant.references.exact_margin import prove_margin
 from penchant.references.exact_numbers import whole
 from penchant.references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from penchant.references.nuclear_margin import nuclear_margin
@@ -22,6 +24,9 @@ from penchant.references.polyhedral_margin import L1, Linf, polyhedral_margin
 from penchant.references.sign_product_margin import sign_product_margin
 from penchant.references.watched import watching
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
+from penchant.theorems import catalogue
+from penchant.theorems.base import Claim
+from penchant.verdict import at_most
 
 RNG = np.random.default_rng(5)
 INPUTS = RNG.standard_normal((7, 3))
@@ -86,9 +91,8 @@ def test_a_contradiction_is_proved(certificates):
 
 def resealed(text, **changes):
     """A certificate with other content and a seal that fits it: only the mathematics can refuse it."""
-    content = {**json.loads(text), **changes, "seal": 0}
-    content["seal"] = int.from_bytes(json.dumps(content).encode(), "big") % (2**256 - 189)
-    return json.dumps(content)
+    content = {**json.loads(text), **changes}
+    return json.dumps({**content, "seal": seal(content)})
 
 
 @pytest.mark.parametrize(("end", "factor"), [("lower", 1 + 1e-9), ("upper", 1 - 1e-9)])
@@ -204,6 +208,30 @@ def test_what_has_no_exact_form_says_so():
             prove()
 
 
+@pytest.mark.parametrize(
+    ("weight", "dual", "why"),
+    [
+        ([np.inf, 1.0], [1.0, 1.0], "not finite"),
+        ([1.0, 1.0], [0.0, 0.0], "not finite"),
+        ([1.0, -1.0], [1.0, 1.0], "not positive"),
+    ],
+)
+def test_points_that_bound_nothing_prove_nothing(weight, dual, why):
+    data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
+    with pytest.raises(Unproved, match=why):
+        prove_margin(data, "l2", np.array(weight), np.array(dual))
+
+
+def test_numbers_too_long_for_a_file_say_so():
+    inputs, limit = RNG.standard_normal((50, 51)), sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(640)
+    try:
+        with pytest.raises(Unproved, match="640 digits"):
+            prove_interpolant(pt.Regression(inputs, inputs[:, 0]), np.ones(51), np.ones(50), None, "l2")
+    finally:
+        sys.set_int_max_str_digits(limit)
+
+
 def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "flint", None)
     with pytest.raises(MissingExtra, match=r"pip install 'penchant\[exact\]'"):
@@ -260,3 +288,16 @@ def test_data_without_a_margin_get_the_proof_of_that(files, capsys):
 def test_exact_is_refused_where_it_means_nothing(files, capsys):
     assert main(["predict", str(files / "linear.npz"), "--exact", "--joint"]) == 2
     assert "--exact" in capsys.readouterr().err
+
+
+def test_verify_proves_each_reference_of_a_claim_once(monkeypatch, capsys):
+    def lean(planted):
+        pt.max_margin(LINEAR), pt.max_margin(LINEAR), polyhedral_margin(LINEAR, L1()), sign_product_margin(TOKENS)
+        return at_most(float(planted), 0.5, "what was planted")
+
+    claim = Claim("one", "linear_models", "It holds.", "Nobody, 2024", lean)
+    monkeypatch.setattr(catalogue, "CLAIMS", (claim,))
+    assert main(["verify", "linear_models", "--exact"]) == 0
+    shown = capsys.readouterr().err
+    assert "exact: 3 references proved in " in shown  # the l2 norm of both data, and the l1 norm
+    assert "exact: 1 not proved. The sign product reference has no exact proof" in shown

@@ -180,11 +180,12 @@ def train(options: Namespace) -> dict:
     try:
         with proving(options) as calls:
             prediction = catalogue.predict(setting, optimiser, start)
+        proof = save_proof(prediction.reference, calls, options)
     except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason, separable = None, f"no prediction: {error}", isinstance(error, UndecidedMargin)
+        proof = {}
     else:
         reason, separable = "", True
-    proof = {} if prediction is None else save_proof(prediction.reference, calls, options)
     if not separable and options.margin is not None:
         raise DataFileError(f"No run can reach a smallest margin of {options.margin:g}: {reason}")
     if prediction is None and options.margin is None and isinstance(until, MarginAbove):

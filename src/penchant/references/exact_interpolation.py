@@ -74,8 +74,13 @@ def _equations(inputs: np.ndarray, targets: Whole, dual: np.ndarray) -> dict:
 
 def _independent(inputs: np.ndarray, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """As many rows as the rank says: the equations that the others follow from, up to rounding."""
-    rows = np.sort(qr(inputs.T, mode="r", pivoting=True)[1][:rank]) if rank < len(inputs) else np.arange(len(inputs))
+    rows = np.sort(_pivots(inputs.T)[:rank]) if rank < len(inputs) else np.arange(len(inputs))
     return inputs[rows], rows
+
+
+def _pivots(matrix: np.ndarray) -> np.ndarray:
+    """The columns in the order in which they add most to those before."""
+    return qr(matrix, mode="r", pivoting=True)[1]  # pyright: ignore
 
 
 def _image(inputs: np.ndarray, theta: Whole) -> Whole:
@@ -91,7 +96,7 @@ def _exact(inputs: np.ndarray, targets: Whole, theta: Whole, scale: np.ndarray) 
     left = _left(inputs, targets, theta)
     if not left.digits.any():
         return theta, 1
-    basis = qr(inputs * scale, mode="r", pivoting=True)[1][: len(inputs)]
+    basis = _pivots(inputs * scale)[: len(inputs)]
     exact, matrix = flint(), whole(inputs[:, basis])
     try:
         found = exact.fmpz_mat(matrix.digits.tolist()).solve(exact.fmpz_mat(left.digits[:, None].tolist()))

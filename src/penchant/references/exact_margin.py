@@ -65,21 +65,18 @@ def prove_margin(data: Any, norm: str, weight: np.ndarray, dual: np.ndarray) -> 
     found = blocks(data)
     rows = np.asarray(weight, float).reshape(-1, found.right.digits.shape[1])
     content = {"norm": _NORMS[norm], **found.listed()}
-    digits = whole(rows).digits
+    primal = digits = whole(rows).digits
     multipliers = np.maximum(np.asarray(dual, float), 0.0)[data.constrained()]
     if norm == "nuclear":
-        left, right = _factors(rows)
-        digits, content["factor"] = left @ right.T, right.tolist()
+        primal, right = _factors(rows)
+        digits, content["factor"] = primal @ right.T, right.tolist()
         multipliers = _normalised(found, multipliers, content)
     lam = whole(multipliers)
     smallest = found.smallest(digits)
     if smallest <= 0:
         raise Unproved(norm, "its smallest margin is not positive in exact arithmetic")
     content["dual"] = [lam.exponent, [part.tolist() for part in found.split(lam.digits)]]
-    content["primal"] = [
-        -found.left[0].exponent - found.right.exponent,
-        (left if norm == "nuclear" else digits).tolist(),
-    ]
+    content["primal"] = [-found.left[0].exponent - found.right.exponent, primal.tolist()]
     return concluded({**content, "over": smallest, "targets": [0, [1] * len(multipliers)]})
 
 

@@ -2,12 +2,13 @@
 
 import json
 import math
+import sys
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..check import prove
+from ..check import prove, seal
 from ..errors import Unproved
 
 
@@ -38,6 +39,8 @@ def whole(values: Any) -> Whole:
     >>> exponent, digits.tolist()
     (-2, [3, -8])
     """
+    if not np.isfinite(values).all():
+        raise Unproved("wanted", "it holds numbers that are not finite")
     mantissas, exponents = np.frexp(np.asarray(values, float))
     digits = np.ldexp(mantissas, 53).astype(np.int64)
     zeros = np.where(digits == 0, 0, np.frexp((digits & -digits).astype(float))[1] - 1)
@@ -65,14 +68,22 @@ def concluded(content: dict) -> Certificate:
     """The certificate with the best bounds that are floats, proved by the very lines that `penchant check` runs."""
     content = {"format": "penchant certificate 1", "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
     content |= {"lower": [0, 1], "upper": [0, 1], "seal": 0}
-    need, power, low, high = prove(content)
+    try:
+        need, power, low, high = prove(content)
+        lower, upper = (_outward(Fraction(end), power, side) for end, side in ((low, -math.inf), (high, math.inf)))
+        content |= {"lower": lower.as_integer_ratio(), "upper": upper.as_integer_ratio()}
+        content["seal"] = seal(content)
+        text = json.dumps(content)
+    except (ZeroDivisionError, OverflowError):
+        raise Unproved(content["norm"], "one of its bounds is not finite") from None
+    except ValueError:  # of the conversion of integers to text
+        raise Unproved(
+            content["norm"], f"its exact numbers have more than {sys.get_int_max_str_digits()} digits"
+        ) from None
     failed = [name for name, holds in need.items() if not holds and name != "bounds"]
     if failed:
         raise Unproved(content["norm"], f"its {failed[0]} cannot be verified in exact arithmetic")
-    lower, upper = (_outward(Fraction(end), power, side) for end, side in ((low, -math.inf), (high, math.inf)))
-    content |= {"lower": lower.as_integer_ratio(), "upper": upper.as_integer_ratio()}
-    content["seal"] = int.from_bytes(json.dumps(content).encode(), "big") % (2**256 - 189)
-    return Certificate(lower, upper, json.dumps(content))
+    return Certificate(lower, upper, text)
 
 
 def _outward(power: Fraction, p: int, end: float) -> float:
