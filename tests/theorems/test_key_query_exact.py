@@ -6,29 +6,30 @@ import pytest
 import penchant as pt
 from penchant.references.bracket import Euclidean
 from penchant.references.polyhedral_margin import L1
-from penchant.theorems.certificates import certificates
+from penchant.theorems.certificates import brackets
 from penchant.theorems.key_query_hypotheses import moved
 from penchant.theorems.key_query_runs import diagonal_run, direct_run
 
 
 def test_the_gap_of_gathered_multipliers_decomposes_to_rounding():
     run, _ = diagonal_run()
-    features, bounds = np.asarray(run.setting.data.features()), certificates(run, L1())
+    features = np.asarray(run.setting.data.features())
     for record in range(1, len(run)):
         weight, phi, margins = run.weight(record), 2 * run.dual[record], run.margins[record]
         pull, margin = phi @ features, margins.min()
         assert phi @ margins == pytest.approx(weight @ pull, rel=1e-15)
         top = np.abs(pull).max()
         gap = (np.abs(weight).sum() - weight @ pull / top + phi @ (margins - margin) / top) / margin
-        assert bounds.upper[record] - bounds.accumulated[record] == pytest.approx(gap, abs=2e-15)
+        found = brackets(run, L1(), record)["accumulated"]
+        assert found.gap - found.rounding == pytest.approx(gap * top / phi.sum(), abs=2e-15)
 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_ratio_of_the_bounds_of_direct_training_is_a_mean_margin(seed):
     run, _ = direct_run(seed)
-    bounds = certificates(run, Euclidean())
+    found = [brackets(run, Euclidean(), record)["accumulated"] for record in range(1, len(run))]
     mean = (run.dual * run.margins).sum(axis=1)[1:] / run.dual.sum(axis=1)[1:]
-    ratio = bounds.upper[1:] / bounds.accumulated[1:]
+    ratio = np.array([1 + one.gap - one.rounding for one in found])
     assert np.abs(ratio / (mean / run.margins.min(axis=1)[1:]) - 1).max() <= 1e-15
 
 

@@ -6,7 +6,7 @@ from ..references.bracket import Euclidean
 from ..references.polyhedral_margin import L1
 from ..verdict import Verdict, all_of, at_most
 from .base import Claim
-from .certificates import certificates
+from .certificates import brackets, certificates
 from .key_query_runs import UNEVEN, direct_run, precise_diagonal_run, uneven_run
 
 PAPER = "kq_attention"
@@ -49,12 +49,12 @@ def direct_ratio(planted: bool) -> Verdict:
     checks = []
     for seed in (0, 1):
         run, _ = direct_run(seed)
-        bounds = certificates(run, Euclidean())
         for record in range(1, len(run)):
             phi = run.weights[record] if planted else run.dual[record]
             margin = float(run.margins[record].min())
             above = phi @ (run.margins[record] - margin) / (margin * phi.sum())
-            error = abs(bounds.upper[record] / bounds.accumulated[record] - 1 - above)
+            bounds = brackets(run, Euclidean(), record)["accumulated"]
+            error = abs(bounds.gap - bounds.rounding - above)
             checks.append(at_most(float(error), 1e-14, f"error of upper / accumulated, data {seed}, {margin:.0e}"))
     return all_of(*checks)
 
