@@ -127,14 +127,14 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     room = (
         np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8)) + _UNDERFLOW * (metric > 0) * rest.any()
     )
-    if not np.isfinite(room).all() or (nonnegative and (weight < up(room)).any() and (weight < room).any()):
+    if not np.isfinite(room).all() or (nonnegative and (weight < room).any()):
         return None
     return _Box(weight, room, misfit)
 
 
 def _bracket(given: _Constraints, weight: np.ndarray, dual: np.ndarray, objective: Any) -> Bracket:
     nonnegative = bool(getattr(objective, "nonnegative", False))
-    below = _potential_below if isinstance(objective, AbstractPotential) else _norm_below
+    below: Any = _potential_below if isinstance(objective, AbstractPotential) else _norm_below
     lower = below(given, dual, objective)
     upper, centre = _upper(given, weight, dual, objective, nonnegative, lower)
     pull = (given.units * dual) @ given.rows
@@ -176,7 +176,7 @@ def _upper(
         box = _box(given, sized if nonnegative else weight, metric, nonnegative)
         if box is None:
             continue
-        above = _potential_above if isinstance(objective, AbstractPotential) else _norm_above
+        above: Any = _potential_above if isinstance(objective, AbstractPotential) else _norm_above
         found = above(given, box, dual, objective)
         best, centre = (found, box.centre) if found < best else (best, centre)
     return best, centre
