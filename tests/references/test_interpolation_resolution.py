@@ -70,7 +70,7 @@ def test_a_flow_that_moves_late_is_not_at_rest():
     rng = np.random.default_rng(11)
     data = pt.Regression(rng.standard_normal((1, 2)), rng.standard_normal(1))
     run = pt.train(pt.Setting(data, pt.SignedSquares(1e-300), pt.Squared()), pt.GradientFlow())
-    assert float(abs(run.margins[-1] - data.targets)[0]) <= 1e-7 * float(abs(data.targets[0]))
+    assert float(abs(run.margins[-1] - data.targets)[0]) <= 1e-6 * float(abs(data.targets[0]))
 
 
 def test_a_flow_whose_dual_points_meet_their_bound_names_the_end_of_float64(data):

@@ -182,6 +182,11 @@ def _upper(
     return best, centre
 
 
+def _outward(found: float) -> float:
+    """Above a sum of nonnegative terms; exactly 0 is 0."""
+    return float(up(found)) if 0 < found < np.inf else 0.0 if found == 0 else float("inf")
+
+
 def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
     pull, lost, paired = given.pull(dual)
     if not (np.isfinite(pull).all() and np.isfinite(lost).all() and pull.any() and paired > 0):
@@ -193,7 +198,7 @@ def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
 def _norm_above(given: _Constraints, box: _Box, dual: np.ndarray, norm: Norm) -> float:
     """The norm of the centre and of the room; 0 has no power of two to measure it by."""
     found = sum(value_above(norm, part) for part in (box.centre, box.room) if part.any())
-    return float(up(found)) if np.isfinite(found) else float("inf")
+    return _outward(found)
 
 
 def _potential_below(given: _Constraints, dual: np.ndarray, potential: AbstractPotential) -> float:
@@ -224,4 +229,4 @@ def _potential_above(given: _Constraints, box: _Box, dual: np.ndarray, potential
     added = float(np.where(box.room > 0, slope, 0.0) @ box.room) + float(np.abs(nu) @ box.misfit)
     value = potential.value(box.centre) + potential.value_rounding(box.centre)
     found = value + added * (1 + gamma(len(pull) + 8)) + gamma(4) * abs(value)
-    return float(up(found)) if np.isfinite(found) else float("inf")
+    return _outward(found)
