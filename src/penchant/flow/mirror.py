@@ -29,7 +29,7 @@ _AUDIBLE = 1e-2  # rounding above this fraction of the tolerance is felt
 _TURN = 1.0  # in log t, between two choices of coordinates
 _FAST = 1e6  # relaxations per unit of log t above which a direction is at its equilibrium
 _FINER = 0.1  # tolerance of the dual variable, which stands in an exponent, over that of the flow
-_FITTED = 1e-8  # of the residual at the start, above which a flow is not at rest however fast it could be
+_FITTED = 1e-6  # of the residual at the start, above which a flow is not at rest however fast it could be
 _AT_REST = 1e3  # relaxation times of the slowest direction after which the flow has nowhere to go
 
 

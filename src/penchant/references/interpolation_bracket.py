@@ -127,14 +127,14 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     room = (
         np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8)) + _UNDERFLOW * (metric > 0) * rest.any()
     )
-    if not np.isfinite(room).all() or (nonnegative and (weight < up(room)).any() and (weight < room).any()):
+    if not np.isfinite(room).all() or (nonnegative and (weight < room).any()):
         return None
     return _Box(weight, room, misfit)
 
 
 def _bracket(given: _Constraints, weight: np.ndarray, dual: np.ndarray, objective: Any) -> Bracket:
     nonnegative = bool(getattr(objective, "nonnegative", False))
-    below = _potential_below if isinstance(objective, AbstractPotential) else _norm_below
+    below: Any = _potential_below if isinstance(objective, AbstractPotential) else _norm_below
     lower = below(given, dual, objective)
     upper, centre = _upper(given, weight, dual, objective, nonnegative, lower)
     pull = (given.units * dual) @ given.rows
@@ -176,10 +176,15 @@ def _upper(
         box = _box(given, sized if nonnegative else weight, metric, nonnegative)
         if box is None:
             continue
-        above = _potential_above if isinstance(objective, AbstractPotential) else _norm_above
+        above: Any = _potential_above if isinstance(objective, AbstractPotential) else _norm_above
         found = above(given, box, dual, objective)
         best, centre = (found, box.centre) if found < best else (best, centre)
     return best, centre
+
+
+def _outward(found: float) -> float:
+    """Above a sum of nonnegative terms; exactly 0 is 0."""
+    return float(up(found)) if 0 < found < np.inf else 0.0 if found == 0 else float("inf")
 
 
 def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
@@ -193,7 +198,7 @@ def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
 def _norm_above(given: _Constraints, box: _Box, dual: np.ndarray, norm: Norm) -> float:
     """The norm of the centre and of the room; 0 has no power of two to measure it by."""
     found = sum(value_above(norm, part) for part in (box.centre, box.room) if part.any())
-    return float(up(found)) if np.isfinite(found) else float("inf")
+    return _outward(found)
 
 
 def _potential_below(given: _Constraints, dual: np.ndarray, potential: AbstractPotential) -> float:
@@ -224,4 +229,4 @@ def _potential_above(given: _Constraints, box: _Box, dual: np.ndarray, potential
     added = float(np.where(box.room > 0, slope, 0.0) @ box.room) + float(np.abs(nu) @ box.misfit)
     value = potential.value(box.centre) + potential.value_rounding(box.centre)
     found = value + added * (1 + gamma(len(pull) + 8)) + gamma(4) * abs(value)
-    return float(up(found)) if np.isfinite(found) else float("inf")
+    return _outward(found)

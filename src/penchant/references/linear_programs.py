@@ -84,7 +84,7 @@ def against_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray |
     """mu of length 1 with X' mu >= 0 and <mu, y> < 0, which proves that no nonnegative weight interpolates; None if there is no proof.
 
     The inequalities hold exactly about the numbers as they are stored: a mu as far inside them as a linear program finds is tried,
-    then the residual of nonnegative least squares, which touches them.
+    then the residual of nonnegative least squares, which touches them; each also without its entries of rounding.
     """
     problem = Canonical(inputs, targets)
     touching, error = _nonnegative(problem)
@@ -92,9 +92,10 @@ def against_nonnegative(inputs: np.ndarray, targets: np.ndarray) -> np.ndarray |
         return None
     for across in (_inside(problem), touching):
         proof = problem.lift @ across
-        size = float(np.linalg.norm(proof))
-        if size > 0 and np.isfinite(size) and _proves(inputs, targets, proof / size):
-            return proof / size
+        for one in (proof, np.where(np.abs(proof) > _ZERO * np.abs(proof).max(), proof, 0.0)):
+            size = float(np.linalg.norm(one))
+            if size > 0 and np.isfinite(size) and _proves(inputs, targets, one / size):
+                return one / size
     return None
 
 

@@ -1,0 +1,110 @@
+"""What float64 does not resolve is said, without digits, and never raised as a bare exception."""
+
+import json
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.cli import main
+from penchant.errors import ArgumentError
+from penchant.references.linear_programs import against_nonnegative
+from penchant.theorems import interpolation
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((3, 6))
+    return pt.Regression(inputs, inputs @ np.abs(rng.standard_normal(6)))
+
+
+@pytest.fixture
+def file(data, tmp_path):
+    np.savez(tmp_path / "data.npz", inputs=data.inputs, targets=data.targets)
+    return str(tmp_path / "data.npz")
+
+
+def predicted(capsys, *arguments):
+    assert main(["predict", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)["reference"]
+
+
+@pytest.mark.parametrize("depth", ["20", "50"])
+def test_powers_below_the_resolution_of_their_dual_have_a_bracket_all_the_same(file, capsys, depth):
+    found = predicted(capsys, file, "--setting", "signed-powers", "--depth", depth)
+    assert not found["resolved"]
+    assert 0 < found["upper"] - found["lower"] < 1e-6 * found["lower"]
+
+
+def test_a_weight_that_does_not_interpolate_has_no_digits(file, capsys):
+    found = predicted(capsys, file, "--setting", "squares", "--alpha", "1e60")
+    assert [found[name] for name in ("value", "lower", "upper")] == [None] * 3
+    assert "relative residual" in found["reason"]
+
+
+def test_a_run_is_not_judged_by_a_reference_that_is_not_resolved(data):
+    setting = pt.Setting(data, pt.Squares(1e60), pt.Squared())
+    with pytest.warns(pt.PenchantWarning, match="not resolved"):
+        prediction = pt.predict(setting, pt.GradientFlow())
+    verdict = pt.judge(prediction, pt.train(setting, pt.GradientFlow()))
+    assert verdict.outcome is pt.Outcome.undecided
+
+
+def test_the_step_of_powers_from_tiny_starts_is_bounded(file, capsys):
+    assert predicted(capsys, file, "--setting", "signed-powers", "--alpha", "1e-30", "--optimiser", "gd")["value"] > 0
+
+
+def test_a_depth_of_zero_is_refused(file, capsys):
+    assert main(["predict", file, "--setting", "signed-powers", "--depth", "0"]) == 2
+    assert "'depth'" in capsys.readouterr().err
+
+
+def test_a_start_that_is_no_number_is_refused(data):
+    with pytest.raises(ArgumentError, match="'start'"):
+        pt.minimum_norm(data, np.full(6, np.nan))
+
+
+def test_a_flow_that_moves_late_is_not_at_rest():
+    """From alpha = 1e-300 it waits for some 700 units of time, in which any later relaxation fits a thousand times."""
+    rng = np.random.default_rng(11)
+    data = pt.Regression(rng.standard_normal((1, 2)), rng.standard_normal(1))
+    run = pt.train(pt.Setting(data, pt.SignedSquares(1e-300), pt.Squared()), pt.GradientFlow())
+    assert float(abs(run.margins[-1] - data.targets)[0]) <= 1e-6 * float(abs(data.targets[0]))
+
+
+def test_a_flow_whose_dual_points_meet_their_bound_names_the_end_of_float64(data):
+    run = pt.train(pt.Setting(data, pt.SignedPowers(0.01, 20), pt.Squared()), pt.GradientFlow())
+    assert run.status is pt.Status.resolution_exhausted
+
+
+def test_a_rival_that_cannot_be_had_is_left_out_with_its_reason(data, monkeypatch):
+    def fails(*_, **__):
+        raise pt.PenchantError("The l1 program was not solved: so it is.")
+
+    monkeypatch.setattr(interpolation, "basis_pursuit", fails)
+    found = pt.predict(pt.Setting(data, pt.SignedSquares(0.1), pt.Squared()), pt.GradientFlow())
+    assert [rival.name for rival in found.rivals] == ["l2"]
+    assert any("left out: The l1 program was not solved" in note for note in found.notes)
+
+
+def test_a_proof_against_nonnegative_weights_holds_exactly():
+    """Columns that touch the proof are decided in rational numbers; a target inside the cone by one part in 1e9 has no proof against it."""
+    inputs = np.array([[1.0, 1.0], [1.0, 1.0 + 1e-9]])
+    assert against_nonnegative(inputs, np.array([1.0, 1.0 + 0.5e-9])) is None
+    proof = against_nonnegative(np.array([[1.0, -1.0, 0.1], [0.0, 0.0, 1.0]]), np.array([0.3, -1.0]))
+    assert proof is not None
+    assert proof[1] > 0
+
+
+def test_rows_of_other_units_are_samples_all_the_same():
+    rng = np.random.default_rng(3)
+    inputs, targets = rng.standard_normal((4, 9)), rng.standard_normal(4)
+    units = np.array([1.0, 1e-14, 1e3, 1e-7])
+    data = pt.Regression(units[:, None] * inputs, units * targets)
+    assert data.rank == 4
+    plain = pt.Regression(inputs, targets)
+    for solve in (pt.minimum_norm, pt.basis_pursuit, lambda one: pt.minimum_potential(one, pt.q_alpha(0.1, 9))):
+        found = solve(data)
+        assert found.weight == pytest.approx(solve(plain).weight, abs=1e-9)
+        assert found.certified
