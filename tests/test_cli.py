@@ -567,3 +567,25 @@ def test_names_of_files_need_not_be_text(linear, tmp_path):
     assert found.returncode == 0
     assert os.fsencode(out) in found.stdout
     assert "Your data: caf\ufffd.npz" in (out / "index.html").read_text()
+def test_a_resumed_run_says_that_its_memory_is_lost(capsys, linear, tmp_path):
+    saved, options = tmp_path / "run.npz", ("train", linear, "--optimiser", "momentum", "--steps", "20")
+    assert "memory" not in call(capsys, *options, "--save", saved)[1].err
+    assert "not the memory of its optimiser" in call(capsys, *options, "--start", saved)[1].err
+    assert "memory" not in call(capsys, "train", linear, "--optimiser", "gd", "--steps", "20", "--start", saved)[1].err
+
+
+def test_layers_that_do_not_fit_are_an_error_with_their_size(capsys, linear):
+    status, printed = call(capsys, "predict", linear, "--setting", "deep-linear", "--widths", "1000000")
+    assert status == 2
+    assert "7.28 TiB" in printed.err
+    assert "--widths" in printed.err
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_long_descent(linear):
+    command = [sys.executable, "-m", "penchant.cli", "train", linear, "--optimiser", "gd", "--steps", "1000000000"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if line.startswith("step "))  # the compiled code is at work
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130

@@ -74,6 +74,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
     except BrokenPipeError:
         return 0
+    except MemoryError as error:
+        text = f"There is not enough memory: {error}.\n  Usual cause: wide layers; a width w makes matrices of w x w numbers.\n  Fix: a smaller --widths, or fewer samples."
+        return _refuse("MemoryError", text, options.json)
     except OSError as error:
         return _refuse("OSError", f"Cannot read or write: {error}", options.json)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError
+from ..errors import ArgumentError, DataFileError, warn
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
 from ..optimisers.adam import Adam
@@ -42,6 +42,7 @@ LAYER_RULES = {
     "sharp": lambda setting, bounds: SharpStep(*bounds),
     "risk-scaled": lambda setting, bounds: RiskScaled(),
 }
+_WITH_MEMORY = ("momentum", "accelerated", "adam")
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
 
@@ -151,6 +152,13 @@ def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
             "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
         )
     return setting_of(kind, arrays, request(weights))
+
+
+def warn_of_lost_memory(options: Namespace) -> None:
+    """A saved run holds its weights, not what its optimiser carried from step to step."""
+    if options.optimiser in _WITH_MEMORY and options.start.endswith(".npz") and "header" in read_arrays(options.start):
+        text = f"'{options.start}' holds the weights of a run, not the memory of its optimiser: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
+        warn(text)
 
 
 def _network_start(options: Namespace, kind: str) -> str | None:

@@ -35,7 +35,7 @@ from .networks import (
     print_descent,
     print_network,
 )
-from .options import budget, check_writable, npz_name, optimiser_of, setting_and_start, watched
+from .options import budget, check_writable, npz_name, optimiser_of, setting_and_start, warn_of_lost_memory, watched
 from .pages import print_files, write_page
 from .progress import progress, sparse
 
@@ -173,6 +173,7 @@ def train(options: Namespace) -> dict:
     setting, start = setting_and_start(options)
     optimiser = optimiser_of(options, setting, start)
     steps, until = budget(options, optimiser, setting)
+    warn_of_lost_memory(options)
     if options.save:
         check_writable(npz_name(options.save))
     if options.out:

@@ -1,6 +1,7 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -27,6 +28,7 @@ from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
 from .events import Limits, events, flow_only, limits
 from .network_checks import check_networks, raise_if_diverged
+from .pieces import REFRESH, in_pieces
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe, settings_of
@@ -35,7 +37,6 @@ _LEAP = 1e6  # a step this many times longer than the weights (or than the first
 _UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 _BLOWN = 1e12  # growth of a regression's residual beyond which a run diverges
 _FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
-_REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
 
 
 class _Carry(eqx.Module):
@@ -107,14 +108,13 @@ def train(
         wanted = "an event other than DirectionSettled, Stalled and Inaccurate"
         raise ArgumentError("until", "train without a flow", wanted, repr(until))
     recorder = recorder or LogSpaced()
-    schedule, asked = jnp.asarray(recorder.schedule(steps)), _asked(steps, until, recorder)
+    schedule, asked = recorder.schedule(steps), _asked(steps, until, recorder)
     if not batch.size:
-        found = _run(settings[0], optimiser, levels, schedule, batch.start, progress)
+        found = in_pieces(partial(_run, settings[0], optimiser, levels, batch.start, progress), schedule)
         run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), **asked})
         _raise_if(throw, batch, [run])
         return run
-    found = _run_batch(batch.axes, batch.setting, optimiser, levels, schedule, batch.start)
-    found = jax.tree.map(np.asarray, found)
+    found = in_pieces(partial(_run_batch, batch.axes, batch.setting, optimiser, levels, batch.start), schedule)
     members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
     headers = [{**describe(one, optimiser), **asked} for one in settings]
     pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
@@ -209,7 +209,8 @@ def _flow(
 
 
 def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
-    record, status, first_capped = found
+    carry, record = found
+    status, first_capped = carry.status, carry.first_capped
     trees = ("params", "account")
     series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name not in trees}
     ending = Status.out_of_steps if int(status) == Status.running else Status(int(status))
@@ -224,12 +225,34 @@ def _scan(
     setting: Setting,
     optimiser: Any,
     levels: Limits,
-    schedule: Int[Array, "R"],
     start: PyTree,
-    progress: Progress | None = None,
-) -> tuple:
+    progress: Progress | None,
+    schedule: Int[Array, "R"],
+    carry: _Carry | None,
+) -> tuple[_Carry, _Record]:
+    """From `carry`, or from the start, through the steps of the schedule, with a record at each."""
+    carry = _begin(setting, optimiser, start) if carry is None else carry
+
+    def stretch(carry: _Carry, target: Array) -> tuple[_Carry, _Record]:
+        go = lambda c, until: (c.count < until) & (c.status == Status.running)
+
+        def burst(c: _Carry) -> _Carry:
+            until = jnp.minimum(target, c.count + REFRESH)
+            c = jax.lax.while_loop(lambda c: go(c, until), lambda c: _step(setting, optimiser, levels, c), c)
+            return eqx.tree_at(lambda c: c.params, c, setting.parametrisation.refresh(c.params))
+
+        carry = jax.lax.while_loop(lambda c: go(c, target), burst, carry)
+        record = _record(setting, optimiser, carry)
+        if progress is not None:
+            jax.debug.callback(progress, record.steps, record.log_excess, smallest_margin(setting, record.margins))
+        return carry, record
+
+    return jax.lax.scan(stretch, carry, schedule)
+
+
+def _begin(setting: Setting, optimiser: Any, start: PyTree) -> _Carry:
     first = read(setting, start)
-    carry = _Carry(
+    return _Carry(
         start,
         optimiser.init((first.slope, first.weights)),
         jnp.zeros_like(first.weights),
@@ -241,32 +264,17 @@ def _scan(
         _ceiling(setting, first),
     )
 
-    def stretch(carry: _Carry, target: Array) -> tuple[_Carry, _Record]:
-        go = lambda c, until: (c.count < until) & (c.status == Status.running)
-
-        def burst(c: _Carry) -> _Carry:
-            until = jnp.minimum(target, c.count + _REFRESH)
-            c = jax.lax.while_loop(lambda c: go(c, until), lambda c: _step(setting, optimiser, levels, c), c)
-            return eqx.tree_at(lambda c: c.params, c, setting.parametrisation.refresh(c.params))
-
-        carry = jax.lax.while_loop(lambda c: go(c, target), burst, carry)
-        record = _record(setting, optimiser, carry)
-        if progress is not None:
-            jax.debug.callback(progress, record.steps, record.log_excess, smallest_margin(setting, record.margins))
-        return carry, record
-
-    carry, records = jax.lax.scan(stretch, carry, schedule)
-    return records, carry.status, carry.first_capped
-
 
 _run = eqx.filter_jit(_scan)
 
 
 @eqx.filter_jit
-def _run_batch(axes: tuple, setting: Setting, optimiser: Any, levels: Limits, schedule: Array, start: PyTree) -> tuple:
+def _run_batch(
+    axes: tuple, setting: Setting, optimiser: Any, levels: Limits, start: PyTree, schedule: Array, carry: Any
+) -> tuple:
     setting_axis, optimiser_axes, start_axis = axes
-    mapped = eqx.filter_vmap(_scan, in_axes=(setting_axis, optimiser_axes, None, None, start_axis))
-    return mapped(setting, optimiser, levels, schedule, start)
+    along = (setting_axis, optimiser_axes, None, start_axis, None, None, None if carry is None else 0)
+    return eqx.filter_vmap(_scan, in_axes=along)(setting, optimiser, levels, start, None, schedule, carry)
 
 
 def _ceiling(setting: Setting, first: Reading) -> Float[Array, ""]:
