@@ -49,7 +49,7 @@ def _number(value: Any) -> bool:
 
 def _integer(value: Any, low: int = -_LARGEST, high: int = _LARGEST) -> bool:
     whole = isinstance(value, numbers.Integral) or (np.ndim(value) == 0 and _letter(value) in "iu")
-    return whole and not isinstance(value, bool) and low <= value < high
+    return whole and not isinstance(value, bool) and low <= int(value) < high
 
 
 def _shaped(value: Any, rank: int) -> bool:
@@ -147,7 +147,7 @@ def _promise(hint: Any) -> Promise | None:
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         found = [_promise(part) for part in parts]
-        return None if None in found else _either(*found)
+        return None if None in found else _either(*filter(None, found))
     if hint in _PLAIN or origin in _ANYTHING or not isinstance(origin, type):
         return _PLAIN.get(hint)
     if issubclass(origin, AbstractArray):
