@@ -33,8 +33,9 @@ class Promise(NamedTuple):
 
 def _letter(value: Any) -> str:
     """The kind of numbers in an array, a tracer or nested lists, by NumPy's letter; '-' where there are none."""
+    found = getattr(getattr(value, "dtype", None), "kind", None)
     try:
-        return (value if hasattr(value, "dtype") else np.asarray(value)).dtype.kind
+        return found or np.asarray(value).dtype.kind
     except Exception:  # ragged rows, or an object that refuses to be an array
         return "-"
 
@@ -98,9 +99,12 @@ _PLAIN = {
 PROMISES = {
     "seed": SEED,
     "run": _has("a run, as training returns it", "status", "header"),
-    "recorder": _has("a recorder, such as Every(1)", "schedule"),
+    "prediction": _is("Prediction"),
+    "advise.trial_steps": Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)),
+    "Oracle.count": NUMBER,
+    "algorithm1.recorder": _has("a recorder, such as Every(1)", "schedule"),
     "potential": _is("AbstractPotential"),
-    **dict.fromkeys(("n", "d", "m", "count", "batches", "chains", "trial_steps"), COUNT),
+    **dict.fromkeys(("n", "d", "m", "count", "batches", "chains"), COUNT),
     **dict.fromkeys(
         ("primal", "dual", "weight", "weights", "offsets", "penalties", "hessian", "noise", "jacobian"), REAL
     ),
