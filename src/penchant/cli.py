@@ -1,6 +1,7 @@
 """The command line: parses and calls; every heavy import waits until a command needs it."""
 
 import argparse
+import io
 import json
 import os
 import signal
@@ -48,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="surrogateescape")  # names of files need not be text; they are printed as they are
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(
+                errors="surrogateescape"
+            )  # names of files need not be text; they are printed as they are
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being written is cleaned up
     try:

@@ -33,8 +33,9 @@ class Promise(NamedTuple):
 
 def _letter(value: Any) -> str:
     """The kind of numbers in an array, a tracer or nested lists, by NumPy's letter; '-' where there are none."""
+    found = getattr(getattr(value, "dtype", None), "kind", None)
     try:
-        return (value if hasattr(value, "dtype") else np.asarray(value)).dtype.kind
+        return found or np.asarray(value).dtype.kind
     except Exception:  # ragged rows, or an object that refuses to be an array
         return "-"
 
@@ -49,7 +50,7 @@ def _number(value: Any) -> bool:
 
 def _integer(value: Any, low: int = -_LARGEST, high: int = _LARGEST) -> bool:
     whole = isinstance(value, numbers.Integral) or (np.ndim(value) == 0 and _letter(value) in "iu")
-    return whole and not isinstance(value, bool) and low <= value < high
+    return whole and not isinstance(value, bool) and low <= int(value) < high
 
 
 def _shaped(value: Any, rank: int) -> bool:
@@ -98,9 +99,12 @@ _PLAIN = {
 PROMISES = {
     "seed": SEED,
     "run": _has("a run, as training returns it", "status", "header"),
-    "recorder": _has("a recorder, such as Every(1)", "schedule"),
+    "prediction": _is("Prediction"),
+    "advise.trial_steps": Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)),
+    "Oracle.count": NUMBER,
+    "algorithm1.recorder": _has("a recorder, such as Every(1)", "schedule"),
     "potential": _is("AbstractPotential"),
-    **dict.fromkeys(("n", "d", "m", "count", "batches", "chains", "trial_steps"), COUNT),
+    **dict.fromkeys(("n", "d", "m", "count", "batches", "chains"), COUNT),
     **dict.fromkeys(
         ("primal", "dual", "weight", "weights", "offsets", "penalties", "hessian", "noise", "jacobian"), REAL
     ),
@@ -147,7 +151,7 @@ def _promise(hint: Any) -> Promise | None:
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         found = [_promise(part) for part in parts]
-        return None if None in found else _either(*found)
+        return None if None in found else _either(*filter(None, found))
     if hint in _PLAIN or origin in _ANYTHING or not isinstance(origin, type):
         return _PLAIN.get(hint)
     if issubclass(origin, AbstractArray):

@@ -60,7 +60,9 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
         os.replace(temporary, target)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk, or a limit on the size of files
+        if (
+            isinstance(error, OSError) and error.errno and error.filename is None
+        ):  # a full disk, or a limit on the size of files
             error.filename = str(target)
         raise
     return target

@@ -4,6 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from .errors import ArgumentError, kind
@@ -45,9 +46,7 @@ class Reading(eqx.Module):
 def _check_point(setting: Setting, params: PyTree) -> None:
     """Parameters of other shapes than those of the setting are refused; inside compiled code they have been checked."""
     leaves = jax.tree.leaves(params)
-    if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves) or not isinstance(
-        setting.parametrisation, Parametrisation
-    ):
+    if any(isinstance(leaf, Tracer) for leaf in leaves) or not isinstance(setting.parametrisation, Parametrisation):
         return
     wanted = [leaf.shape for leaf in jax.tree.leaves(setting.parametrisation.zeros(setting.data))]
     if (
