@@ -25,7 +25,7 @@ from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from . import attention_hypotheses as conditions
 from . import key_query_hypotheses as assumptions
-from .base import COINCIDENT, Hypothesis, Prediction, Rival, Theorem, rivals
+from .base import COINCIDENT, Hypothesis, Prediction, Rival, Theorem, moved_away, rivals
 from .linear_models import covered
 from .selections import detect_limit
 from .uniqueness import certified_rank, dual_spectrum, uniqueness
@@ -43,7 +43,7 @@ class _ValueTheorem(Theorem):
     rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        verdict = judge_value(prediction, run.weight(), norm_of(prediction.reference))
+        verdict = moved_away(judge_value(prediction, run.weight(), norm_of(prediction.reference)), run)
         if not np.isfinite(verdict.measured):
             verdict = _without_margin(run, verdict)
         known = {found.name for found in prediction.hypotheses if found.holds is False}
