@@ -122,7 +122,8 @@ def test_a_loss_without_infimum_is_refused():
 def test_a_joint_setting_has_a_start_and_an_infimum_and_refuses_to_be_read_as_one_weight():
     setting = Setting(DATA, TokenGram(DATA), Exponential())
     zero, drawn, wanted = setting.start(), setting.start(seed=1, scale=0.5), normal_start(DATA, 1, 0.5)
-    assert not (zero.u.any() or zero.W.any())
+    assert not zero.u.any()
+    assert not zero.W.any()
     np.testing.assert_array_equal(drawn.W, wanted.W)
     assert setting.infimum().value == 0
     for look in (lambda: read(setting, drawn), lambda: setting.margins(drawn)):

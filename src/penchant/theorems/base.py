@@ -174,7 +174,9 @@ def moved_away(verdict: Verdict, run: Trajectory) -> Verdict:
 
 def _still_there(run: Trajectory) -> str:
     first, last = (float(np.linalg.norm(run.weight(record))) for record in (0, -1))
-    return f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start" * (last < 2 * first)
+    return f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start" * (
+        last < 2 * first
+    )
 
 
 def with_margin(verdict: Verdict, prediction: Prediction, weight: np.ndarray) -> Verdict:

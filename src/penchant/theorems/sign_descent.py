@@ -4,6 +4,7 @@ On linear data this is a theorem. W of attention is trained as directly, and wit
 h_1, h_2, ... columns is any weight with entries of at most s^L h_1 h_2 ...: the same norm is offered as a conjecture there.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,7 @@ from .key_query import judge_value
 from .linear_models import covered, divided, separable
 
 ZHANG = "Zhang, Zou, Cao, The implicit bias of Adam on separable data, NeurIPS 2024, arXiv 2406.10650"
-GUNASEKAR = (
-    "Gunasekar, Lee, Soudry, Srebro, Characterizing implicit bias in terms of optimization geometry, ICML 2018, Theorem 5"
-)
+GUNASEKAR = "Gunasekar, Lee, Soudry, Srebro, Characterizing implicit bias in terms of optimization geometry, ICML 2018, Theorem 5"
 _LARGEST = 1000  # entries of a weight, beyond which the linear program is too large
 
 
@@ -99,7 +98,9 @@ class LinearSignDescent(Theorem):
         reference = polyhedral_margin(setting.data, Linf())
         hypotheses = self.hypotheses(setting, optimiser, reference)
         notes = divided(setting.data, reference) if isinstance(setting.data, Classification) else ()
-        return Prediction(self, setting, hypotheses, reference, _rivals(setting, reference, euclidean), self.rate, notes)
+        return Prediction(
+            self, setting, hypotheses, reference, _rivals(setting, reference, euclidean), self.rate, notes
+        )
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         verdict = moved_away(judge_value(prediction, run.weight(), Linf()), run)
@@ -120,7 +121,9 @@ class DeepLinearSignConjecture(LinearSignDescent):
 
     name = "deep-linear-sign-conjecture"
     paper = "deep_linear"
-    statement = "Conjecture: steps of equal size in every entry of the layers turn the network to the linf maximum margin."
+    statement = (
+        "Conjecture: steps of equal size in every entry of the layers turn the network to the linf maximum margin."
+    )
     citation = "none"
     rate = "unknown"
 
@@ -137,13 +140,15 @@ class AttentionSignConjecture(LinearSignDescent):
 
     name = "token-selection-sign-conjecture"
     paper = "self_attention_rates"
-    statement = "Conjecture: steps of equal size in every entry of W converge to the linf maximum-margin token selection."
+    statement = (
+        "Conjecture: steps of equal size in every entry of W converge to the linf maximum-margin token selection."
+    )
     citation = "none"
     rate = "unknown"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
         direct = isinstance(setting.data, TokenSelection) and isinstance(setting.parametrisation, Direct)
-        return direct and is_sign_descent(optimiser) and np.prod(setting.data.weight_shape) <= _LARGEST
+        return direct and is_sign_descent(optimiser) and math.prod(setting.data.weight_shape) <= _LARGEST
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         data = setting.data
