@@ -567,6 +567,8 @@ def test_names_of_files_need_not_be_text(linear, tmp_path):
     assert found.returncode == 0
     assert os.fsencode(out) in found.stdout
     assert "Your data: caf\ufffd.npz" in (out / "index.html").read_text()
+
+
 def test_a_resumed_run_says_that_its_memory_is_lost(capsys, linear, tmp_path):
     saved, options = tmp_path / "run.npz", ("train", linear, "--optimiser", "momentum", "--steps", "20")
     assert "memory" not in call(capsys, *options, "--save", saved)[1].err
@@ -589,3 +591,50 @@ def test_ctrl_c_ends_a_long_descent(linear):
         next(line for line in process.stderr if line.startswith("step "))  # the compiled code is at work
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 130
+
+
+def test_an_undecided_run_says_what_would_decide_it_and_that_decides(capsys, linear):
+    _, told = call(capsys, "train", linear, "--optimiser", "gd", "--steps", "100", "--json")
+    content = json.loads(told.out)
+    assert content["verdict"] == "undecided"
+    assert "Constant(step=" in content["optimiser"]
+    assert "the default, from the data" in content["optimiser"]
+    flow, ngd = (line.split() for line in content["would_decide"].split(" (")[0].split(", or "))
+    for advice in (flow, ngd):
+        again = json.loads(call(capsys, "train", linear, *advice, "--json")[1].out)
+        assert (again["verdict"], again["would_decide"]) == ("confirmed", "")
+
+
+def test_adam_is_judged_by_the_linf_margin(capsys, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("2,1,1\n1,4,1\n3,0.5,1\n")
+    content = json.loads(call(capsys, "train", path, "--optimiser", "adam", "--json")[1].out)
+    assert content["prediction"]["reference"]["norm"] == "linf"
+    assert content["verdict"] == "confirmed"
+    assert call(capsys, "train", path, "--setting", "deep-linear", "--optimiser", "adam", "--steps", "9")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("1,0,1\n1,0,-1\n0,1,1\n", ("v + u log t: 1 of 3", "(margin 1 per unit", "loss of the other 2 at |v| = 0")),
+        ("1,0,1\n1,0,-1\n0,1,1\n0,1,-1\n", ("converges to the minimum v of the loss at |v| = 0, loss 0.693147",)),
+    ],
+)
+def test_data_that_nothing_separates_are_told_what_training_does_instead(capsys, tmp_path, rows, words):
+    path = tmp_path / "mixed.csv"
+    path.write_text(rows)
+    status, told = call(capsys, "predict", path, "--loss", "logistic")
+    assert status == 2
+    for word in words:
+        assert word in told.err
+    assert "--bias" in told.err
+    assert "--bias" not in call(capsys, "predict", path, "--bias")[1].err
+    assert words[0].split(":")[0].split(" at")[0] in call(capsys, "train", path, "--steps", "9")[1].out
+
+
+def test_the_default_queries_are_named(capsys, attention, tmp_path):
+    assert "queries: the first token" in call(capsys, "predict", attention)[1].out
+    arrays = dict(np.load(attention))
+    np.savez(tmp_path / "asked.npz", **arrays, queries=arrays["tokens"][:, 1])
+    assert "queries: the first token" not in call(capsys, "predict", tmp_path / "asked.npz")[1].out

@@ -151,17 +151,22 @@ def _cause(weights: Any, what: str) -> str:
 
 
 class NotSeparableError(InfeasibleError):
-    """Classification data that no direction classifies correctly; `pairs` names the largest weights where they are of pairs of tokens."""
+    """Classification data that no direction classifies correctly; `pairs` names the largest weights where they are of pairs of tokens,
+    and with a `bias` column among the inputs none is asked for."""
 
-    def __init__(self, weights: Any, norm: float, pairs: str = ""):
-        causes = "  Usual causes: (a) label noise; (b) no bias column; (c) labels in the wrong order; (d) an input of zeros.\n"
+    def __init__(self, weights: Any, norm: float, pairs: str = "", bias: bool = False):
+        causes = "(a) label noise; (b) labels in the wrong order; (c) an input of zeros" + "; (d) no bias column" * (
+            not bias
+        )
+        causes = f"  Usual causes: {causes}.\n"
+        add = "" if bias else "`Classification(add_bias(inputs), labels)` (`--bias` from a shell), or "
         found = f"  Largest weights: {pairs}.\n" if pairs else _largest(weights) + (_cause(weights, "input") or causes)
         InfeasibleError.__init__(
             self,
             f"`Classification` needs data that some direction classifies correctly, but no direction has margin above {norm:.1e}.\n"
             f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the signed inputs to a vector of norm {norm:.1e}.\n"
             f"{found}"
-            "  Fix: `Classification(add_bias(inputs), labels)` (`--bias` from a shell), or remove the samples with the largest weights.",
+            f"  Fix: {add}remove the samples with the largest weights.",
             weights,
             norm,
         )

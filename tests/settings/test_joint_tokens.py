@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError, DegenerateSample
-from penchant.settings.joint import JointTokens, TokenGram, marked_tokens
+from penchant.reading import read
+from penchant.settings.base import Setting
+from penchant.settings.joint import JointTokens, TokenGram, marked_tokens, normal_start
 from penchant.settings.losses import Correlation, Exponential, Logistic
 
 DATA = marked_tokens(4, 3, 6, 0.5, 2.0, seed=3)
@@ -115,3 +117,15 @@ def test_bad_data_is_named(change, error):
 def test_a_loss_without_infimum_is_refused():
     with pytest.raises(ArgumentError, match="loss"):
         DATA.check_loss(Correlation())
+
+
+def test_a_joint_setting_has_a_start_and_an_infimum_and_refuses_to_be_read_as_one_weight():
+    setting = Setting(DATA, TokenGram(DATA), Exponential())
+    zero, drawn, wanted = setting.start(), setting.start(seed=1, scale=0.5), normal_start(DATA, 1, 0.5)
+    assert not zero.u.any()
+    assert not zero.W.any()
+    np.testing.assert_array_equal(drawn.W, wanted.W)
+    assert setting.infimum().value == 0
+    for look in (lambda: read(setting, drawn), lambda: setting.margins(drawn)):
+        with pytest.raises(ArgumentError, match="JointTokens"):
+            look()

@@ -15,18 +15,25 @@ FLAT = pt.TokenSelection(
 )
 
 
-def verdict_at(column, data=FLAT):
-    """The verdict on a run that stands at this column of W."""
+def verdict_at(column, data=FLAT, rule=RULE, steps=1):
+    """The verdict on a run from this column of W, at which one tiny step leaves it."""
     setting, weight = pt.Setting(data, pt.Direct(), pt.Exponential()), np.zeros((3, 3))
     weight[:, 2] = column
-    run = pt.train(setting, RULE, jnp.asarray(weight), steps=1)
-    return pt.judge(pt.predict(setting, RULE), run), float(run.margins[-1].min())
+    run = pt.train(setting, rule, jnp.asarray(weight), steps=steps)
+    return pt.judge(pt.predict(setting, rule), run), float(run.margins[-1].min())
+
+
+def test_a_start_at_the_reference_confirms_nothing_before_training_has_outgrown_it():
+    still, margin = verdict_at([200.0, 10.0, 0.0])
+    assert margin > 0
+    assert still.measured < still.predicted
+    assert still.outcome is Outcome.undecided
+    assert "still that of the start" in still.inequality
+    moved, _ = verdict_at([200.0, 10.0, 0.0], rule=pt.normalised_descent(2.0), steps=150)
+    assert moved.outcome is Outcome.confirmed
 
 
 def test_a_wrong_token_is_refuted_however_near_the_direction_is():
-    right, margin = verdict_at([200.0, 10.0, 0.0])
-    assert margin > 0
-    assert right.outcome is Outcome.confirmed
     wrong, margin = verdict_at([200.0, -10.0, 0.0])
     assert margin < -9
     assert wrong.measured < wrong.predicted  # near enough, were it not for the tokens

@@ -11,7 +11,7 @@ from penchant.settings.deep_linear import DeepLinear, deep_linear
 from penchant.settings.generators import blobs, strips
 from penchant.settings.network_starts import balanced, ensure_assumption2, zero_first
 from penchant.settings.user_loss import PolynomialTail, UserLoss
-from penchant.theorems.base import judge_direction
+from penchant.theorems.base import judge_direction, with_margin
 from penchant.theorems.deep_linear_hypotheses import loss_shape, start_below_zero
 from penchant.verdict import Outcome
 
@@ -65,9 +65,14 @@ def test_losses_are_sampled():
 
 
 def test_optimisers_outside_the_theorem_get_a_conjecture():
-    prediction = pt.predict(setting_of(strips(0)), pt.Adam(0.01, 0.0))
-    assert prediction.theorem.name == "deep-linear-conjecture"
-    assert not prediction.holds
+    names = {
+        "deep-linear-conjecture": (pt.normalised_descent(0.01), "l2"),
+        "deep-linear-sign-conjecture": (pt.Adam(0.01, 0.0), "linf"),
+    }
+    for name, (rule, norm) in names.items():
+        prediction = pt.predict(setting_of(strips(0)), rule)
+        assert (prediction.theorem.name, prediction.reference.norm) == (name, norm)
+        assert not prediction.holds
 
 
 def test_no_prediction_for_data_that_cannot_be_separated():
@@ -148,14 +153,16 @@ def test_a_direction_without_its_margin_is_not_yet_confirmed():
     setting, rule = setting_of(strips(0)), LayerDescent(SharpStep(beta=40.0, slope=40.0))
     prediction = pt.predict(setting, rule)
     best = prediction.reference.weight / np.linalg.norm(prediction.reference.weight)
-    judged = {}
+    judged, turned = {}, {}
     for angle in (0.05, 1e-4):
-        turned = np.cos(angle) * best + np.sin(angle) * np.array([-best[1], best[0]])
-        judged[angle] = pt.judge(prediction, pt.train(setting, rule, balanced(setting, 0, 9 * turned), steps=1))
+        turned[angle] = np.cos(angle) * best + np.sin(angle) * np.array([-best[1], best[0]])
+        judged[angle] = with_margin(judge_direction(prediction, turned[angle]), prediction, turned[angle])
     assert all(verdict.measured <= verdict.predicted for verdict in judged.values())  # near enough in direction
     assert judged[1e-4].outcome is Outcome.confirmed
     assert judged[0.05].outcome is Outcome.undecided
     assert "of its maximum" in judged[0.05].inequality
+    one_step = pt.train(setting, rule, balanced(setting, 0, 9 * turned[1e-4]), steps=1)
+    assert "still that of the start" in pt.judge(prediction, one_step).inequality
 
 
 def test_support_vectors_that_span_the_data_but_not_the_space_hold_the_relaxed_assumption_only():

@@ -112,8 +112,8 @@ def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
     for name, data in {"lean": lean, "full": full}.items():
         run = at_the_reference(data, 10.0)
         verdicts[name] = pt.judge(pt.predict(setting_of(data), pt.BlockNormalised(1e-9)), run)
-    assert verdicts["full"].outcome is Outcome.confirmed
-    assert verdicts["lean"].outcome is Outcome.undecided
+    assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.undecided}
+    assert "still that of the start" in verdicts["full"].inequality
     assert "decoder_support fails" in verdicts["lean"].inequality
 
 

@@ -59,12 +59,32 @@ def test_a_run_that_has_just_begun_is_not_refuted_by_its_first_gradient(step, st
 
 def test_a_run_that_rests_on_a_rival_is_refuted_and_one_without_steps_says_nothing():
     setting = pt.Setting(pt.Classification([[3.0, 1.0]], [1]), pt.Direct(), pt.Exponential())
-    prediction = pt.predict(setting, pt.sign_descent(0.05))
+    prediction = pt.predict(setting, pt.gradient_descent(0.05))
     verdict = pt.judge(prediction, pt.train(setting, pt.sign_descent(0.05), steps=2000))
     assert verdict.outcome is Outcome.refuted
     assert "the rival 'linf'" in verdict.detail
     still = pt.train(setting, pt.sign_descent(0.05), prediction.reference.weight, steps=0)
     assert "no step was taken" in pt.judge(prediction, still).inequality
+
+
+def test_a_direction_is_not_confirmed_with_a_margin_well_below_the_best(prediction):
+    """1 - corr is quadratic in the angle: 1e-4 of it costs a quarter of the margin here."""
+    rule = pt.gradient_descent(1.0)
+    verdict, later = (pt.judge(prediction, pt.train(prediction.setting, rule, steps=n)) for n in (300, 3000))
+    assert 0 < verdict.measured < 1e-3 < verdict.predicted
+    assert verdict.outcome is Outcome.undecided
+    assert "margin/norm is 0.71" in verdict.inequality
+    assert later.outcome is Outcome.confirmed
+
+
+def test_one_step_from_a_start_at_the_reference_confirms_nothing():
+    setting = pt.Setting(pt.Classification([[3.0, 0.1], [0.1, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
+    rule = pt.gradient_descent(1e-3)
+    prediction = pt.predict(setting, rule)
+    verdict = pt.judge(prediction, pt.train(setting, rule, 3 * prediction.reference.weight, steps=1))
+    assert verdict.measured < verdict.predicted
+    assert verdict.outcome is Outcome.undecided
+    assert "still that of the start" in verdict.inequality
 
 
 def test_steps_are_long_or_short_for_the_loss_of_their_start():

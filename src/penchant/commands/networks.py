@@ -20,7 +20,8 @@ _SHOWN = 6  # entries of a vector on one line
 def describe_network(prediction: Prediction, start: Any) -> dict:
     """The constants under `network`; nothing for other settings. What theory does not know is null."""
     setting = prediction.setting
-    if not isinstance(getattr(setting, "parametrisation", None), DeepLinear):
+    deep = isinstance(getattr(setting, "parametrisation", None), DeepLinear)
+    if not deep or prediction.reference.norm != "l2":  # the laws are those of the l2 maximum margin
         return {}
     found = network_constants(setting, start, prediction.reference)
     geometry, radius = found.geometry, max(1.0, float(layer_norms(start).max()))

@@ -68,7 +68,8 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
-    longest, summed = _longest(setting.data), setting.reduction == "sum"
+    longest, summed = longest_feature(setting.data), setting.reduction == "sum"
+    regression = isinstance(setting.data, Regression)
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
     if name == "polyak":
@@ -78,7 +79,7 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
         "ngd": (lambda step: normalised_descent(step, limit), 0.5 / longest),
         "momentum": (lambda step: momentum(step, beta, limit), 0.5 * (1 - beta) / longest),
         "accelerated": (lambda step: Accelerated(step), 0.5 / longest**2),
-        "adam": (lambda step: Adam(step, eps=0.0), 0.01 / longest),
+        "adam": (lambda step: Adam(step, eps=0.0), (0.01 if regression else 0.001) / longest),
     }
     make, default = makers[name]
     return make(default if size is None else size)
@@ -113,7 +114,7 @@ def _layer_step(setting: Setting, start: Any) -> float:
     return step
 
 
-def _longest(data: Any) -> float:
+def longest_feature(data: Any) -> float:
     """The length of the longest feature; of many samples without the matrix of all their inner products."""
     rows = data.signed if isinstance(data, Classification) else data.inputs if isinstance(data, Regression) else None
     if rows is not None:
@@ -185,7 +186,10 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
 
 
 def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | None, Any]:
-    """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps."""
+    """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps.
+
+    Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
+    """
     for name in ("time", "log_time", "margin", "risk_level"):
         value = getattr(options, name, None)
         if value is not None and not np.isfinite(value):
@@ -212,7 +216,9 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
         return options.steps, None
     if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself
         return (None, None) if options.optimiser == "flow" else (10_000, None)
-    return (FLOW_STEPS, MarginAbove(1e6)) if options.optimiser == "flow" else (10_000, None)
+    if options.optimiser == "flow":
+        return FLOW_STEPS, MarginAbove(1e6)
+    return 300_000 if options.optimiser == "adam" else 10_000, None
 
 
 def npz_name(path: str) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataFileError, InfeasibleError, UndecidedMargin
+from ..errors import DataFileError, InfeasibleError, NotSeparableError, UndecidedMargin
 from ..references.base import Interpolant, Solution
+from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
@@ -26,6 +27,7 @@ from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
 from ..training.trajectory import Trajectory, write_npz
 from ..verdict import Outcome, Verdict
+from .advice import describe_steps, instead, would_decide
 from .exact import print_proof, proving, save_proof
 from .networks import (
     describe_accuracy,
@@ -55,7 +57,7 @@ def describe_prediction(prediction: Prediction) -> dict:
             **({"margin": found.margin} if isinstance(found, Solution) else _interpolant(prediction)),
         },
         "rate": prediction.rate,
-        "notes": list(prediction.notes),
+        "notes": [*prediction.notes, *_queries(prediction.setting)],
         "rivals": [{"name": rival.name, "separation": rival.separation} for rival in prediction.rivals],
     }
 
@@ -65,6 +67,15 @@ def _bounds(found: Any) -> dict:
     if isinstance(found, Interpolant) and not found.certified:
         return {"value": None, "lower": None, "upper": None, "reason": unresolved(found)}
     return {"value": found.value, "lower": found.bracket.lower, "upper": found.bracket.upper}
+
+
+def _queries(setting: Any) -> tuple[str, ...]:
+    """A note where the queries are the default ones, which a reader of the data cannot see."""
+    data = getattr(getattr(setting, "data", None), "tokens", None)
+    data = data if isinstance(data, TokenSelection) else getattr(setting, "data", None)
+    if not (isinstance(data, TokenSelection) and np.array_equal(data.queries, data.tokens[:, 0])):
+        return ()
+    return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 
 
 def describe_limit(limit: Limit) -> dict:
@@ -111,9 +122,11 @@ def _interpolant(prediction: Prediction) -> dict:
 def predict(options: Namespace) -> dict:
     """Theorem, hypotheses, certified reference and rivals for the user's data."""
     setting, start = setting_and_start(options)
+    optimiser = optimiser_of(options, setting, start)
     with proving(options) as calls:
-        prediction = catalogue.predict(setting, optimiser_of(options, setting, start), start)
+        prediction = _predict(setting, optimiser, start)
     content = describe_prediction(prediction) | describe_network(prediction, start)
+    content["optimiser"] = describe_steps(options, optimiser)
     content |= save_proof(prediction.reference, calls, options)
     if options.save:
         content["saved"] = str(
@@ -124,6 +137,15 @@ def predict(options: Namespace) -> dict:
             )
         )
     return content
+
+
+def _predict(setting: Setting, optimiser: Any, start: Any) -> Prediction:
+    """The prediction, or the proof that there is none with what training does instead."""
+    try:
+        return catalogue.predict(setting, optimiser, start)
+    except NotSeparableError as error:
+        error.args = (f"{error}{instead(setting)}",)
+        raise
 
 
 def number(value: float | None) -> str:
@@ -158,6 +180,8 @@ def print_prediction(content: dict) -> None:
         print(f"           maximum margin per unit of norm: {reference['margin']:.12g}")
     print_proof(content)
     print_network(content)
+    if "optimiser" in content:
+        print(f"optimiser  {content['optimiser']}")
     print(f"rate       {content['rate']}")
     for note in content["notes"]:
         print(f"note       {note}")
@@ -180,7 +204,7 @@ def train(options: Namespace) -> dict:
         check_writable(str(Path(options.out) / "index.html"))
     try:
         with proving(options) as calls:
-            prediction = catalogue.predict(setting, optimiser, start)
+            prediction = _predict(setting, optimiser, start)
         proof = save_proof(prediction.reference, calls, options)
     except (InfeasibleError, UndecidedMargin) as error:
         prediction, reason, separable = None, f"no prediction: {error}", isinstance(error, UndecidedMargin)
@@ -195,8 +219,9 @@ def train(options: Namespace) -> dict:
         until = (until, Stalled()) if options.optimiser == "flow" else until
     optimiser, until = watched(options, setting, optimiser, until, prediction is not None)
     with progress(1) as show:
-        show(f"training with {options.optimiser}")
-        run = run_training(setting, optimiser, start, steps=steps, until=until, progress=sparse(show))
+        show(f"training with {describe_steps(options, optimiser)}")
+        told = sparse(show, _name_of_loss(setting, prediction), not isinstance(setting.data, Regression))
+        run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told)
     verdict = catalogue.judge(prediction, run) if prediction is not None else Verdict(Outcome.undecided, reason)
     found = own_data.own_brackets(run, prediction=prediction)
     limit = detect_limit(run) if isinstance(setting.data, TokenSelection | DiagonalTokens) else None
@@ -204,7 +229,8 @@ def train(options: Namespace) -> dict:
         "status": run.status.name,
         "message": run.ending,
         "steps": int(run.steps[-1]),
-        **_loss(run, separable),
+        **_loss(run, prediction, separable),
+        "optimiser": describe_steps(options, optimiser),
         "log_time": float(run.log_time[-1]),
         "first_capped": run.header.get("first_capped"),
         **own_data.outcome(run),
@@ -221,6 +247,7 @@ def train(options: Namespace) -> dict:
         "verdict": verdict.outcome.value,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
+        "would_decide": would_decide(prediction, run, verdict, options),
         **describe_descent(run),
         "prediction": None
         if prediction is None
@@ -239,13 +266,23 @@ def train(options: Namespace) -> dict:
     return content
 
 
-def _loss(run: Trajectory, separable: bool) -> dict:
+def _name_of_loss(setting: Setting, prediction: Prediction | None) -> str:
+    """What `log_excess` is during a run: an infimum that may be out of reach is not subtracted by name."""
+    floor = setting.infimum()
+    if prediction is not None or floor.attained:
+        return "log(L - L*)"
+    return "log L" if floor.value == 0 else f"log(L - {floor.value:.6g})"
+
+
+def _loss(run: Trajectory, prediction: Prediction | None, separable: bool) -> dict:
     """The loss at the end, and above what it is counted: an infimum that the data keep out of reach is not that of the run."""
     floor, log_excess = run.setting.infimum(), float(run.log_excess[-1])
     if isinstance(run.setting.data, Regression):
         text = what_log_excess_is(run)
-    elif separable or floor.attained:
+    elif prediction is not None or floor.attained:
         text = "log(L - L*)"
+    elif separable:
+        text = f"{_name_of_loss(run.setting, None)}: whether all margins can be positive is not known, and so is L*"
     elif floor.value == 0:
         text = "log L: no weight has only positive margins, so L* > 0 is not known"
     else:
@@ -288,6 +325,7 @@ def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
 
 
 def print_run(content: dict) -> None:
+    print(f"optimiser  {content['optimiser']}")
     print(f"status     {content['status']}: {content['message']}")
     name, _, why = content["log_excess_is"].partition(":")
     loss = f", log L {content['log_loss']:.8g}" if why and name != "log L" else ""
@@ -327,4 +365,6 @@ def print_run(content: dict) -> None:
         f"verdict    {content['verdict']}: {content['inequality']}"
         + (f" ({content['detail']})" if content["detail"] else "")
     )
+    if content["would_decide"]:
+        print(f"to decide  {content['would_decide']}")
     print_files(content)

@@ -21,14 +21,20 @@ def progress(total: int) -> Iterator[Any]:
         yield lambda text, advance=0: bar.update(task, description=text, advance=advance)
 
 
-def sparse(show: Callable[..., None], seconds: float = 5.0) -> Callable[[Any, Any, Any], None]:
-    """A `progress` for `train` that says where the run is every few seconds, first after that time: short runs stay silent."""
+def sparse(
+    show: Callable[..., None], loss: str = "log(L - L*)", margins: bool = True, seconds: float = 5.0
+) -> Callable[[Any, Any, Any], None]:
+    """A `progress` for `train` that says where the run is every few seconds, first after that time: short runs stay silent.
+
+    `loss` names what is followed; a regression has no `margins`.
+    """
     last = time.monotonic()
 
     def tell(steps: Any, log_excess: Any, margin: Any) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()
-            show(f"step {int(steps)}: log(L - L*) {float(log_excess):.6g}, smallest margin {float(margin):.4g}")
+            reached = f", smallest margin {float(margin):.4g}" if margins else ""
+            show(f"step {int(steps)}: {loss} {float(log_excess):.6g}{reached}")
 
     return tell

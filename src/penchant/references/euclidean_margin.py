@@ -137,7 +137,7 @@ def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     if not vanishes(left.ravel(), np.asarray(size)):
         return _undecided(data, active, norm)
     return (
-        NotSeparableError(weights, norm, largest_pairs(data, weights))
+        NotSeparableError(weights, norm, largest_pairs(data, weights), _has_bias(data))
         if len(data.weight_shape) == 1
         else InfeasibleSVM(weights, norm, largest_pairs(data, weights))
     )
@@ -147,6 +147,12 @@ def _undecided(data: Any, active: np.ndarray, most: float) -> UndecidedMargin:
     """The doubt about a margin that is at most `most`."""
     longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
     return UndecidedMargin(most, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
+
+
+def _has_bias(data: Any) -> bool:
+    """Whether some input is the same in every sample, up to the sign that the labels give it."""
+    signed = np.abs(np.asarray(getattr(data, "signed", np.zeros((1, 1)))))
+    return bool(((signed == signed[0]).all(axis=0) & (signed[0] > 0)).any())
 
 
 def largest_pairs(data: Any, weights: np.ndarray) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from ..errors import warn
+from ..errors import PenchantError, warn
 from .arguments import require_tokens
 from .base import CERTIFIED, Solution
 from .bracket import bracket, margins
@@ -66,7 +66,7 @@ def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     rows, columns = _basis(left), _basis(right)
     scale = lengths.min()
     pairs = Pairs(left @ rows, right @ columns, scale / lengths)
-    start = _inside(pairs, lambda q: infeasible(data, active, q / lengths))
+    start = _inside(pairs, lambda q: _refusal(data, infeasible(data, active, q / lengths)))
     # Thirty times closer than asked: dropping the multipliers of idle margins costs about ten times the gap.
     weight, multipliers = _without_idle(pairs, *interior_point(pairs, start, gap / 30), gap)
     dual = np.zeros(len(active))
@@ -76,6 +76,15 @@ def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     weight = weight / smallest if smallest > 0 else weight
     found = Solution("nuclear", weight, dual, bracket(data, weight, dual, Nuclear()))
     return _certified(provable(data, active, found))
+
+
+def _refusal(data: Any, found: PenchantError) -> PenchantError:
+    """Whether a matrix selects the wanted tokens does not depend on its norm: the answer of `max_margin`, where it has one."""
+    try:
+        max_margin(data)
+    except PenchantError as error:
+        return error
+    return found
 
 
 def _certified(found: Solution) -> Solution:

@@ -1,6 +1,6 @@
 """Joint training of attention and decoder: both blocks of the gradient with a scale of their own, in token coefficients."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import equinox as eqx
 import jax
@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import ArgumentError, DegenerateSample
 from ..logspace import log_sum
+from .base import Infimum
 from .check import real_array, sign_labels, warn_of_rounded
 from .classification import Classification
 from .losses import AbstractLoss, Correlation, Squared
@@ -68,6 +69,10 @@ class JointTokens(eqx.Module):
             fix = "use Exponential() or Logistic()"
             raise ArgumentError("loss", "Setting or train_joint", required, f"{type(loss).__name__}()", fix)
 
+    def infimum(self, loss: AbstractLoss) -> Infimum:
+        why = "the loss tends to 0 as the decoder grows, which needs tokens that some decoder classifies"
+        return Infimum(0.0, attained=False, why=why)
+
 
 def _indices(selection: Any, n: int, length: int) -> np.ndarray:
     chosen = np.asarray(selection)
@@ -97,7 +102,11 @@ def normal_start(data: JointTokens, seed: int, scale: float) -> JointStart:
     """Independent normal entries of standard deviation `scale` in u and then in W."""
     if not 0 < scale < np.inf:
         raise ArgumentError("scale", "normal_start", "positive and finite", scale)
-    rng, d = np.random.default_rng(seed), data.tokens.shape[-1]
+    return _normal(data, np.random.default_rng(seed), scale)
+
+
+def _normal(data: JointTokens, rng: np.random.Generator, scale: float) -> JointStart:
+    d = data.tokens.shape[-1]
     return JointStart(scale * rng.standard_normal(d), scale * rng.standard_normal((d, d)))
 
 
@@ -167,6 +176,18 @@ class TokenGram(eqx.Module):
         self.first_scores = data.labels[:, None] * (data.tokens @ start.u)
         self.first_logits = jnp.einsum("ntd,de,ne->nt", data.tokens, start.W, data.queries)
         self.first_squares = jnp.array([jnp.sum(start.u**2), jnp.sum(start.W**2)])
+
+    def zeros(self, data: JointTokens) -> JointStart:
+        d = data.tokens.shape[-1]
+        return JointStart(np.zeros(d), np.zeros((d, d)))
+
+    def random(self, data: JointTokens, rng: np.random.Generator, scale: float) -> JointStart:
+        return _normal(data, rng, scale)
+
+    def linearise(self, params: Any, data: JointTokens) -> NoReturn:
+        """Refused: margins are linear in one weight, and here two move."""
+        fix = "`TokenGram(data, start).read(point, loss)` reads both blocks; `train_joint(data, rule, steps=1000)` trains them"
+        raise ArgumentError("setting", "read", "one with a fixed decoder", "`JointTokens` data", fix)
 
     def scores(self, u: Float[Array, "n T"]) -> Float[Array, "n T"]:
         """What token coefficients of u add to the scores."""

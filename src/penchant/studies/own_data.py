@@ -29,6 +29,7 @@ _SHOWN = 6  # singular values drawn
 _NORMS = {  # besides the l2 norm, which the common definitions have
     "nuclear": "sum of the singular values of the weight W",
     "l1": "sum of the absolute values of the weight",
+    "linf": "largest absolute value of the weight",
 }
 _EXCESS = {"excess of the norm": "norm / margin over the minimum of that norm with margins >= 1, minus 1"}
 _KINDS = {
@@ -88,10 +89,15 @@ def measured_rate(run: Trajectory, distance: np.ndarray, optimiser: Any) -> str:
         return "too few records to fit"
 
 
+def _is_deep(prediction: Prediction) -> bool:
+    """Whether the laws of deep linear networks speak here: they are about the l2 maximum margin."""
+    return isinstance(prediction.setting.parametrisation, DeepLinear) and prediction.reference.norm == "l2"
+
+
 def tables(prediction: Prediction, run: Trajectory, optimiser: Any) -> tuple[Table, ...]:
     found, own = prediction.reference.bracket, own_bracket(run, prediction=prediction)
     distance = misalignments(run, prediction.reference)
-    deep = isinstance(run.setting.parametrisation, DeepLinear)
+    deep = _is_deep(prediction)
     rate = own_deep_linear.measured_rate(run, prediction) if deep else measured_rate(run, distance, optimiser)
     rows = (
         ("measured rate", rate),
@@ -183,7 +189,7 @@ def page(prediction: Prediction, run: Trajectory, verdict: Verdict, optimiser: A
         *_singular_values(prediction, run, along, scale),
     )
     shown, words = tables(prediction, run, optimiser), definitions(prediction)
-    if isinstance(run.setting.parametrisation, DeepLinear):
+    if _is_deep(prediction):
         words = words | own_deep_linear.words(run)
         figures += own_deep_linear_figures.figures(run, prediction)
         shown += own_deep_linear.tables(run, prediction)

@@ -21,6 +21,7 @@ from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 
 _TAIL = 10.0  # margin from which on the multipliers are those of a limit; before, all directions stand still
+MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation
 COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these data
 
 
@@ -122,10 +123,11 @@ class Theorem(eqx.Module):
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
         """Compare the final direction of a run with the reference and its rivals.
 
-        Confirmed: 1 - corr to the reference is below a tenth of the distance to the nearest rival (and below 1e-2).
+        Confirmed: 1 - corr to the reference is below a tenth of the distance to the nearest rival (and below 1e-2), with 0.99 of the best
+        margin, and training has moved the weight farther than its start.
         Refuted: the run is that close to a rival instead, and stays there. Undecided: neither yet, or the rivals are too close together.
         """
-        return once_trained(judge_direction(prediction, run.weight()), run)
+        return with_margin(once_trained(judge_direction(prediction, run.weight()), run), prediction, run.weight())
 
 
 def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
@@ -152,14 +154,40 @@ def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
 
 def once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
     """Every run begins along its first gradient and passes near other directions: a rival counts where the run has come to rest."""
-    why = ""
     if run.steps[-1] == 0:
-        why = "no step was taken"
-    elif verdict.outcome is Outcome.refuted:
-        why = _still_turning(run, verdict.predicted)
-    return (
-        replace(verdict, outcome=Outcome.undecided, inequality=f"{verdict.inequality}, but {why}") if why else verdict
+        return doubted(verdict, "no step was taken")
+    turning = _still_turning(run, verdict.predicted) if verdict.outcome is Outcome.refuted else ""
+    return doubted(moved_away(verdict, run), turning)
+
+
+def doubted(verdict: Verdict, why: str) -> Verdict:
+    """The verdict, undecided if there is a reason why its inequality decides nothing."""
+    if not why:
+        return verdict
+    return replace(verdict, outcome=Outcome.undecided, inequality=f"{verdict.inequality}, but {why}")
+
+
+def moved_away(verdict: Verdict, run: Trajectory) -> Verdict:
+    """What a run confirms must be its own work: near its start the direction is that of the start."""
+    return doubted(verdict, _still_there(run)) if verdict.outcome is Outcome.confirmed else verdict
+
+
+def _still_there(run: Trajectory) -> str:
+    first, last = (float(np.linalg.norm(run.weight(record))) for record in (0, -1))
+    return f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start" * (
+        last < 2 * first
     )
+
+
+def with_margin(verdict: Verdict, prediction: Prediction, weight: np.ndarray) -> Verdict:
+    """1 - corr is quadratic in the angle and the margin linear: a run may be near in direction with a third of its margin to gain."""
+    data, reference = prediction.setting.data, prediction.reference
+    if verdict.outcome is not Outcome.confirmed:
+        return verdict
+    margin = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()].min()
+    share = float(margin / np.linalg.norm(weight) / reference.margin)
+    short = f"margin/norm is {share:.4g} of its maximum < {1 - MARGIN:g}"
+    return doubted(verdict, short * (share < 1 - MARGIN))
 
 
 def _still_turning(run: Trajectory, bound: float) -> str:

@@ -64,6 +64,7 @@ from . import (
     self_attention_loss_claims,
     self_attention_sharp_claims,
     self_attention_stability_claims,
+    sign_descent,
     sparse_face_claims,
     sparse_recovery_claims,
     time_window_claims,
@@ -74,11 +75,12 @@ from .matching import check_same_setting, other_optimiser
 # Attention regression comes first: its problems are not a `Setting`, and the others ask for one.
 _PAPERS = (
     attention_regression,
+    sign_descent,  # before the conjectures that would speak about every optimiser
     linear_models,
     interpolation,
     self_attention,
     joint_attention,
-    key_query_signs,  # before the conjectures that would speak about every optimiser
+    key_query_signs,
     key_query,
     deep_linear,
 )

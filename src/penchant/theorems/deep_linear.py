@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ..diagnostics.alignment import sandwich
 from ..errors import warn
 from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import LayerDescent
@@ -18,7 +17,7 @@ from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
 from ..settings.losses import Exponential
 from ..training.trajectory import Trajectory
-from ..verdict import Outcome, Verdict
+from ..verdict import Verdict
 from .base import Claim, Hypothesis, Prediction, Theorem
 from .deep_linear_hypotheses import (
     data_norm,
@@ -31,8 +30,6 @@ from .deep_linear_hypotheses import (
     start_below_zero,
 )
 from .linear_models import SLOW, covered, divided, linear_rivals, plain, separable
-
-_MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation
 
 JI = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
 
@@ -87,11 +84,8 @@ class DeepLinearMaxMargin(Theorem):
         )
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        """The direction, as for every theorem, but confirmed only together with its margin, which a direction that is still turning has not got.
-
-        A start above the risk of zero is named, because nothing is promised from there.
-        """
-        found = _with_margin(Theorem.judge(self, prediction, run), prediction, run)
+        """The direction, as for every theorem. A start above the risk of zero is named, because nothing is promised from there."""
+        found = Theorem.judge(self, prediction, run)
         start = start_below_zero(run.setting, run.at(0))
         if start.holds or any(one.name == start.name for one in prediction.hypotheses):
             return found
@@ -99,16 +93,6 @@ class DeepLinearMaxMargin(Theorem):
             part for part in (found.detail, "the start violates Assumption 2: nothing is promised") if part
         )
         return Verdict(found.outcome, found.inequality, found.predicted, found.measured, detail)
-
-
-def _with_margin(found: Verdict, prediction: Prediction, run: Trajectory) -> Verdict:
-    """1 - corr is quadratic in the angle and the margin linear: a run may be near in direction with a third of its margin to gain."""
-    lower, upper = (float(bound[-1]) for bound in sandwich(run))
-    ratio = lower / prediction.reference.margin
-    if found.outcome is not Outcome.confirmed or ratio >= 1 - _MARGIN:
-        return found
-    text = f"{found.inequality}, but margin/norm is {ratio:.4g} of its maximum < {1 - _MARGIN:g} (the run itself encloses that in [{lower:.6g}, {upper:.6g}])"
-    return Verdict(Outcome.undecided, text, found.predicted, found.measured, found.detail)
 
 
 def _warn_of_span(geometry: SupportGeometry) -> None:

@@ -65,6 +65,8 @@ def _doubt(prediction: Prediction, run: JointTrajectory, limit: JointLimit, verd
         return f"attention is on the tokens {list(limit.tokens)}, not on the optimal ones"
     if _apart(prediction):
         return f"decoder_support fails, so that W is on its way to another program: {' or '.join(_apart(prediction))}"
+    if run.norm_W[-1] < 2 * run.norm_W[0]:
+        return f"|W| has grown from {run.norm_W[0]:.3g} to {run.norm_W[-1]:.3g} only: it is still that of the start"
     distance = joint_misalignments(run, prediction.reference.weight)
     before = distance[np.flatnonzero((run.norm_W > 0) & (run.norm_W <= run.norm_W[-1] / 2))[-1:]]
     if before.size and distance[-1] > before[0] and distance[-1] > verdict.predicted / 10:

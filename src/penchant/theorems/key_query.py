@@ -25,7 +25,7 @@ from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from . import attention_hypotheses as conditions
 from . import key_query_hypotheses as assumptions
-from .base import COINCIDENT, Hypothesis, Prediction, Rival, Theorem, rivals
+from .base import COINCIDENT, Hypothesis, Prediction, Rival, Theorem, doubted, moved_away, rivals
 from .linear_models import covered
 from .selections import detect_limit
 from .uniqueness import certified_rank, dual_spectrum, uniqueness
@@ -45,7 +45,7 @@ class _ValueTheorem(Theorem):
     rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        verdict = judge_value(prediction, run.weight(), norm_of(prediction.reference))
+        verdict = moved_away(judge_value(prediction, run.weight(), norm_of(prediction.reference)), run)
         if not np.isfinite(verdict.measured):
             verdict = _without_margin(run, verdict)
         known = {found.name for found in prediction.hypotheses if found.holds is False}
@@ -79,7 +79,8 @@ def _without_margin(run: Trajectory, verdict: Verdict) -> Verdict:
     limit, margin = detect_limit(run), float(run.smallest_margin()[-1])
     stuck = run.status is Status.stalled and limit.reached is not None and limit.reached.locally_optimal
     if not (limit.kind == "local" and (stuck or limit.at_local_direction)):
-        return verdict
+        stalled = f"the run has stalled with a smallest margin of {margin:.6g}" * (run.status is Status.stalled)
+        return doubted(verdict, stalled)
     text = f"smallest margin = {margin:.6g} <= 0, with attention settled on tokens that are not optimal"
     return Verdict(Outcome.refuted, text, 0.0, margin, limit.describe_local())
 
@@ -97,7 +98,7 @@ def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdi
     measured = excess(data, np.asarray(weight), reference)
     text = f"{norm.name} norm at margin 1 over its minimum - 1 = {measured:.3g}"
     if not np.isfinite(measured):
-        return Verdict(Outcome.undecided, "the margin is not positive yet: not separating", None, measured)
+        return Verdict(Outcome.undecided, "the smallest margin is not positive: not separating", None, measured)
     if not reference.certified:
         known = f"the minimum is known only to a relative {reference.bracket.gap:.1e}"
         return Verdict(Outcome.undecided, f"{text}, but {known}", None, measured)

@@ -96,8 +96,12 @@ class SignDiagonalConjecture(DiagonalConjecture):
         return _conditions(setting.data.tokens, setting, optimiser, reference)
 
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
-        data, reference = setting.data, polyhedral_margin(setting.data, Linf())
-        others = {"l1": diagonal_margin(data).weight, "l2": max_margin(data).weight}
+        data = setting.data
+        others = {
+            "l1": diagonal_margin(data).weight,
+            "l2": max_margin(data).weight,
+        }  # with the proof where there is none
+        reference = polyhedral_margin(data, Linf())
         found = rivals(reference, {**others, "first gradient": _first_gradient(setting)})
         return Prediction(self, setting, self.hypotheses(setting, optimiser, reference), reference, found, self.rate)
 

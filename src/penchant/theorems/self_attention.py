@@ -17,7 +17,7 @@ from ..settings.tokens import TokenSelection
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from . import attention_hypotheses as conditions
-from .base import Hypothesis, Prediction, Theorem, judge_direction, once_trained, rivals
+from .base import Hypothesis, Prediction, Theorem, judge_direction, once_trained, rivals, with_margin
 from .linear_models import covered, plain
 from .selections import Limit, detect_limit, is_locally_optimal
 
@@ -54,7 +54,9 @@ class _AttentionTheorem(Theorem):
         if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
             text = f"{verdict.inequality}, but a sample gives no token an attention of 0.9: the selection is open"
             return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
-        return _elsewhere(prediction, limit, verdict) if limit.kind == "local" else once_trained(verdict, run)
+        if limit.kind == "local":
+            return _elsewhere(prediction, limit, verdict)
+        return with_margin(once_trained(verdict, run), prediction, run.weight())
 
 
 def _elsewhere(prediction: Prediction, limit: Limit, verdict: Verdict) -> Verdict:

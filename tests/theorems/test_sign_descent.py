@@ -1,0 +1,77 @@
+"""Sign descent and Adam with eps = 0 are predicted to the linf maximum margin, by a theorem on linear data and as a conjecture elsewhere."""
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.errors import InfeasibleSVM, NotSeparableError
+from penchant.verdict import Outcome
+
+LINEAR = pt.Setting(pt.Classification([[2.0, 1.0], [1.0, 4.0], [3.0, 0.5]], [1, 1, 1]), pt.Direct(), pt.Exponential())
+TOKENS = pt.Setting(pt.equal_score_tokens(3, 4, 5, 0), pt.Direct(), pt.Exponential())
+ADAM, SIGN = pt.Adam(1e-4, eps=0.0), pt.sign_descent(0.01)
+
+
+def by_name(prediction):
+    return {one.name: one for one in prediction.hypotheses}
+
+
+@pytest.mark.parametrize(
+    ("setting", "optimiser", "theorem", "norm"),
+    [
+        (LINEAR, SIGN, "max-margin-linf", "linf"),
+        (LINEAR, ADAM, "max-margin-linf", "linf"),
+        (LINEAR, pt.Adam(1e-4, eps=1e-8), "max-margin-conjecture", "l2"),  # gradient descent in the end
+        (LINEAR, pt.gradient_descent(0.01), "max-margin", "l2"),
+        (TOKENS, SIGN, "token-selection-sign-conjecture", "linf"),
+        (TOKENS, ADAM, "token-selection-sign-conjecture", "linf"),
+        (TOKENS, pt.momentum(0.01), "token-selection-conjecture", "frobenius"),
+    ],
+)
+def test_the_norm_that_is_predicted_and_whether_a_theorem_says_so(setting, optimiser, theorem, norm):
+    found = pt.predict(setting, optimiser)
+    assert (found.theorem.name, found.reference.norm) == (theorem, norm)
+    assert ("optimiser_covered" in by_name(found)) is theorem.endswith("conjecture")
+
+
+def test_sign_descent_is_confirmed_by_its_linf_margin_and_gradient_descent_refuted():
+    prediction = pt.predict(LINEAR, SIGN)
+    assert pt.judge(prediction, pt.train(LINEAR, SIGN, steps=3000)).outcome is Outcome.confirmed
+    flow = pt.train(LINEAR, pt.GradientFlow(), until=pt.MarginAbove(1e4))
+    assert pt.judge(prediction, flow).outcome is Outcome.refuted
+
+
+def test_the_loss_of_constant_signs_is_bounded_by_their_length():
+    signed, run = np.asarray(LINEAR.data.signed), pt.train(LINEAR, SIGN, steps=20_000)
+    prediction = pt.predict(LINEAR, SIGN)
+    share = run.smallest_margin()[-1] / np.abs(run.weight()).max() / prediction.reference.margin
+    bound = 0.01 * np.abs(signed).sum(axis=1).max() ** 2 / 2 / prediction.reference.margin
+    assert f"{bound:.3g}" in by_name(prediction)["vanishing_steps"].detail
+    assert share >= 1 - bound - 1e-2
+
+
+def test_adam_whose_memory_is_longer_than_its_steps_allow_is_named():
+    held = by_name(pt.predict(LINEAR, ADAM))
+    assert held["short_memory"].holds
+    assert held["memories"].holds
+    assert held["vanishing_steps"].holds is False
+    assert by_name(pt.predict(LINEAR, pt.Adam(0.1, eps=0.0)))["short_memory"].holds is False
+
+
+def test_one_answer_on_feasibility_for_every_optimiser_and_parametrisation():
+    opposed = pt.Setting(pt.Classification([[1.0, 0.0], [-1.0, 0.0]], [1, 1]), pt.Direct(), pt.Exponential())
+    with pytest.raises(NotSeparableError):
+        pt.predict(opposed, ADAM)
+    rng = np.random.default_rng(5)
+    tokens = rng.standard_normal((6, 3, 5))
+    tokens[1] = tokens[0]  # twice the same sample, with two best tokens
+    scores = rng.standard_normal((6, 3))
+    scores[:2] = [[1.0, 0.0, 0.5], [0.2, 1.0, 0.5]]
+    data, proofs = pt.TokenSelection(tokens, scores=scores), []
+    for parametrisation in (pt.Direct(), pt.KeyQuery()):
+        for optimiser in (pt.GradientFlow(), ADAM):
+            with pytest.raises(InfeasibleSVM) as error:
+                pt.predict(pt.Setting(data, parametrisation, pt.Exponential()), optimiser)
+            proofs.append(error.value.weights)
+    for proof in proofs:
+        np.testing.assert_array_equal(proof, proofs[0])
