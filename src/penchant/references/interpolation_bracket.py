@@ -198,7 +198,7 @@ def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
 def _norm_above(given: _Constraints, box: _Box, dual: np.ndarray, norm: Norm) -> float:
     """The norm of the centre and of the room; 0 has no power of two to measure it by."""
     found = sum(value_above(norm, part) for part in (box.centre, box.room) if part.any())
-    return _outward(found)
+    return _outward(float(found))
 
 
 def _potential_below(given: _Constraints, dual: np.ndarray, potential: AbstractPotential) -> float:
@@ -229,4 +229,4 @@ def _potential_above(given: _Constraints, box: _Box, dual: np.ndarray, potential
     added = float(np.where(box.room > 0, slope, 0.0) @ box.room) + float(np.abs(nu) @ box.misfit)
     value = potential.value(box.centre) + potential.value_rounding(box.centre)
     found = value + added * (1 + gamma(len(pull) + 8)) + gamma(4) * abs(value)
-    return _outward(found)
+    return _outward(float(found))
