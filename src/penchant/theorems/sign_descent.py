@@ -41,9 +41,11 @@ def is_sign_descent(optimiser: Any) -> bool:
     """Sign descent without a cap, or Adam whose epsilon never takes over."""
     if isinstance(optimiser, Adam):
         return bool(np.all(np.asarray(optimiser.eps) == 0))
-    plain = isinstance(optimiser, Descent) and isinstance(optimiser.memory, NoMemory)
-    signs = plain and isinstance(optimiser.geometry, SignGeometry) and isinstance(optimiser.rule, Normalised)
-    return bool(signs and np.isinf(np.asarray(optimiser.rule.cap)).all())
+    if not (isinstance(optimiser, Descent) and isinstance(optimiser.memory, NoMemory)):
+        return False
+    if not (isinstance(optimiser.geometry, SignGeometry) and isinstance(optimiser.rule, Normalised)):
+        return False
+    return bool(np.isinf(np.asarray(optimiser.rule.cap)).all())
 
 
 def _length(optimiser: Any) -> float:
