@@ -466,6 +466,7 @@ def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, li
     trained = []
     monkeypatch.setattr(own_data, "train", lambda options: trained.append(options) or {})
     (tmp_path / "page" / "own-data").mkdir(parents=True)
+    (tmp_path / "page" / "index.html").touch()
     command = ("train", linear, "--json", "--out", tmp_path / "page")
     status, printed = call(capsys, *command)
     assert (status, trained) == (2, [])

@@ -102,7 +102,7 @@ PROMISES = {
     "prediction": _is("Prediction"),
     "advise.trial_steps": Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)),
     "Oracle.count": NUMBER,
-    "algorithm1.recorder": _has("a recorder, such as Every(1)", "schedule"),
+    "recorder": _either(_has("a recorder, such as Every(1)", "schedule"), _is("Levels")),
     "potential": _is("AbstractPotential"),
     **dict.fromkeys(("n", "d", "m", "count", "batches", "chains"), COUNT),
     **dict.fromkeys(

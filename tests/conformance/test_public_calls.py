@@ -1,6 +1,8 @@
 """One junk argument in a valid call of anything public: it works, or an error of penchant names the argument."""
 
 import inspect
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -116,3 +118,14 @@ def test_the_door_keeps_signatures_and_classes():
     assert list(inspect.signature(pt.Adam).parameters) == ["step", "eps", "b1", "b2"]
     assert isinstance(SETTING.parametrisation, pt.Direct)
     assert pt.separable.__doc__.startswith("Normal inputs")
+
+
+def test_a_folder_does_not_hide_the_function_of_its_name(tmp_path):
+    code = "import penchant.report.page, penchant as pt; pt.report([], 3)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path)
+    assert "ArgumentError: The 'directory' argument of report must be a text or a path" in found.stderr
+
+
+def test_descent_does_not_stop_at_levels():
+    with pytest.raises(ArgumentError, match="'recorder' argument of train must be one of steps"):
+        pt.train(SETTING, pt.gradient_descent(0.1), steps=3, recorder=pt.Levels("margin", [1.0]))

@@ -15,8 +15,10 @@ NAME = "own-data"  # of the folder, and so one to a directory
 
 
 def check_new_page(options: Namespace) -> None:
-    """An earlier page is replaced only where that was asked for."""
-    if options.out and not options.overwrite and (Path(options.out) / NAME).exists():
+    """An earlier page is replaced only where that was asked for; one that could not be drawn is none."""
+    if options.overwrite or not options.out:
+        return
+    if all((Path(options.out) / part).exists() for part in (NAME, "index.html")):
         found = f"'{options.out}', which holds the page of an earlier run"
         raise ArgumentError("--out", "penchant train", "a new directory", found, "--overwrite, or another name")
 

@@ -103,6 +103,10 @@ def train(
         _raise_if(throw, batch, runs)
         return runs if batch.size else runs[0]
     steps = _steps(steps, until)
+    if isinstance(recorder, Levels):
+        raise ArgumentError(
+            "recorder", "train", "one of steps, such as Every(10): only a flow stops at levels", "Levels"
+        )
     levels = limits(until)
     if flow_only(levels):
         wanted = "an event other than DirectionSettled, Stalled and Inaccurate"
