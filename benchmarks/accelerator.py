@@ -21,7 +21,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 jax.config.update("jax_enable_x64", True)
 
 from penchant.files import write_bytes  # noqa: E402
-from penchant.settings.context_sums import context_sums  # noqa: E402
+from penchant.papers.attention_regression.setting.context_sums import context_sums  # noqa: E402
 
 WIDTH = 64
 SIZES = (16_384, 65_536, 131_072)

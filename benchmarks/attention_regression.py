@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
-from penchant.settings.attention_regression_generators import attention_experiment
-from penchant.settings.context_sums import DENSE_LIMIT, context_sums
+from penchant.papers.attention_regression.setting.context_sums import DENSE_LIMIT, context_sums
+from penchant.papers.attention_regression.setting.generators import attention_experiment
 
 from .machine import Limits
 from .section import Section, ratio, seconds

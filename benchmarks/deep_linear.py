@@ -14,7 +14,7 @@ from scipy.integrate import solve_ivp
 
 import penchant as pt
 from penchant.diagnostics.alignment import clock_error, conservation_drift
-from penchant.reading import read
+from penchant.problem import read
 from penchant.settings.generators import strips, teacher
 from penchant.settings.network_starts import ensure_assumption2
 

@@ -14,7 +14,7 @@ import numpy as np
 import penchant as pt
 from penchant.diagnostics.direction import misalignment
 from penchant.flow.clocks import RelativeArc, origin
-from penchant.reading import read
+from penchant.problem import read
 from penchant.settings.generators import random_tokens
 
 from .machine import Limits

@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,14 @@ import jax
 import numpy as np
 
 from penchant.cli import main as penchant
-from penchant.commands.ledger import check
-from penchant.studies.base import save as save_study
-from penchant.studies.catalogue import STUDIES
-from penchant.theorems.catalogue import CLAIMS
+from penchant.commands.claims import check
+from penchant.lab import Claim, Lab, Paper, Study
+from penchant.papers import find_papers, new_lab
+from penchant.report.save import save as save_study
 
 _COMPILED = 25  # rows between which compiled code is let go: the system allows a process only so many pieces of memory
-_UNSTABLE = {"seconds", "page", "saved", "folder"}  # wall-clock time and paths
+_UNSTABLE = {"seconds", "page", "saved", "folder", "paper"}  # wall-clock time, paths and names of folders
+_ROWS = {"claims": "claim", "studies": "study"}
 
 COMMANDS = (
     "predict linear.npz",
@@ -74,14 +76,14 @@ def _exact(value: Any) -> Any:
     return value.hex() if isinstance(value, float) else value
 
 
-def _claim(claim: Any) -> dict:
-    row = check(claim)
+def _claim(paper: Paper, claim: Claim, lab: Lab) -> dict:
+    row = check(claim, paper, lab)
     return {key: row[key] for key in ("verdict", "twin", "measured", "predicted", "inequality")}
 
 
-def _study(study: Any) -> dict:
+def _study(paper: Paper, study: Study, _: Lab) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        found = save_study(study, study.run(0, False, lambda _: None), folder, seed=0, full=False, seconds=0.0)
+        found = save_study(study, study.run(new_lab()), folder, paper=paper.name, seed=0, full=False, seconds=0.0)
         return json.loads((found / "study.json").read_text(encoding="utf-8"))
 
 
@@ -97,10 +99,11 @@ def _rows(only: list[str], paper: str | None, folder: Path) -> Iterator[tuple[st
     _data(folder)
     if "commands" in only:
         yield from ((f"command {words}", lambda words=words: _command(words, folder)) for words in COMMANDS)
-    for kind, compute, items in (("claim", _claim, CLAIMS), ("study", _study, STUDIES)):
-        if f"{kind}s".replace("studys", "studies") in only:
-            chosen = [item for item in items if paper in (None, item.paper)]
-            yield from ((f"{kind} {item.name}", lambda item=item, compute=compute: compute(item)) for item in chosen)
+    papers = find_papers((paper,) if paper else ())
+    for kind, compute in (("claims", _claim), ("studies", _study)):
+        for one in papers if kind in only else ():
+            lab = new_lab()
+            yield from ((f"{_ROWS[kind]} {item.name}", partial(compute, one, item, lab)) for item in getattr(one, kind))
 
 
 def _load(path: Path) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def _load(path: Path) -> dict[str, Any]:
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         with contextlib.suppress(ValueError):
             row = json.loads(line)
-            found[row["row"]] = row["found"]
+            found[row["row"].replace("/", "-")] = _exact(row["found"])  # without what is unstable today
     return found
 
 
@@ -119,6 +122,7 @@ def save(path: Path, only: list[str], paper: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, path.open("a", encoding="utf-8") as file:
         rows = list(_rows(only, paper, Path(folder)))
         for number, (name, compute) in enumerate(rows, 1):
+            name = name.replace("/", "-")
             if name not in found:
                 try:
                     found[name] = _exact(compute())
@@ -129,7 +133,7 @@ def save(path: Path, only: list[str], paper: str | None) -> dict[str, Any]:
                 print(f"[{number}/{len(rows)}] {time.monotonic() - started:.0f} s {name}", file=sys.stderr)
             if number % _COMPILED == 0:
                 jax.clear_caches()
-    return {name: found[name] for name, _ in rows}
+    return {name.replace("/", "-"): found[name.replace("/", "-")] for name, _ in rows}
 
 
 def _differences(before: Any, after: Any, where: str = "") -> Iterator[str]:

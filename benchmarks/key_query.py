@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import penchant as pt
-from penchant.theorems.key_query import excess
+from penchant.theory.least_norm import excess
 
 from .machine import Limits
 from .section import Section, ratio

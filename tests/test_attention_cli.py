@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import draw_sample
+from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.sample import draw_sample
 
 SETTING = ("--setting", "attention-regression")
 

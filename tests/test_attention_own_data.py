@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.settings.attention_curvature import balanced_point
-from penchant.settings.attention_regression import AttentionLayer
-from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
-from penchant.settings.context_bias import oracle_shift, sample_floor
-from penchant.theorems.attention_floor import layer_scale
+from penchant.papers.attention_regression.floor import layer_scale
+from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor
+from penchant.papers.attention_regression.setting.curvature import balanced_point
+from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.problem import AttentionLayer
+from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, spectral_layer
 
 SETTING = ("--setting", "attention-regression")
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)

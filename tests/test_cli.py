@@ -13,15 +13,13 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.commands import ledger, own_data
+from penchant.commands import own_data, study
 from penchant.diagnostics.rates import rate
-from penchant.errors import DataFileError, MissingExtra
-from penchant.report.page import render
+from penchant.exhibits import Figure, Finding, Line, Result, Shown, Table
+from penchant.lab import Study
+from penchant.papers import PAPERS
 from penchant.settings.files import load
 from penchant.settings.generators import local_pair, separable
-from penchant.studies.base import Figure, Finding, Line, Result, Shown, Study, Table
-from penchant.theorems import catalogue
-from penchant.theorems.base import Claim
 from penchant.training.trajectory import read_npz
 from penchant.verdict import at_most
 
@@ -277,19 +275,6 @@ def test_powers_are_trained_from_a_shell(capsys, tmp_path):
     assert "used with signed-powers" in printed.err
 
 
-def test_verify_keeps_the_ledger_where_a_study_fails(monkeypatch, tmp_path):
-    def fail(*_):
-        raise RuntimeError("no memory")
-
-    claim = next(one for one in catalogue.CLAIMS if one.name == "deep-linear/homogeneity")
-    monkeypatch.setattr(catalogue, "CLAIMS", (claim,))
-    monkeypatch.setattr(ledger, "_run_one", fail)
-    with pytest.raises(RuntimeError, match="no memory"):
-        ledger.verify([claim.paper], str(tmp_path), 0, False)
-    saved = json.loads((tmp_path / "ledger.json").read_text())["claims"]
-    assert [row["claim"] for row in saved] == ["deep-linear/homogeneity"]
-
-
 def test_a_terminated_command_cleans_up():
     handler = signal.getsignal(signal.SIGTERM)
     try:
@@ -320,8 +305,8 @@ def test_study_prints_what_it_saves_with_all_digits(capsys, tmp_path, monkeypatc
     figure = Figure("curve", "Curve", "x", "y", (Line("run", np.arange(3.0), np.arange(3.0) / 7),), "")
     slopes = rate([-2.0, -2.1])
     table = Table("shares", "Shares", ("name", "n", "share", "slope"), (("a", 3, Shown(2 / 3, ".3f"), slopes),), "")
-    study = Study("tiny", "Tiny", "none", lambda *_: Result((finding,), (figure,), (table,)))
-    monkeypatch.setattr(ledger, "STUDIES", (study,))
+    tiny = Study("tiny", "Tiny", lambda lab: Result((finding,), (figure,), (table,)))
+    monkeypatch.setattr(study, "find_study", lambda name: (PAPERS[0], tiny))
     status, printed = call(capsys, "study", "tiny", "--out", tmp_path, "--json")
     content = json.loads(printed.out)
     assert status == 0
@@ -405,61 +390,6 @@ def test_data_that_nothing_separates_report_the_loss_itself(capsys, tmp_path):
     weight = np.linspace(-2, 2, 400_001)
     loss = (np.exp(-weight) + np.exp(2 * weight) + np.exp(weight)) / 3
     assert content["log_excess"] == pytest.approx(np.log(loss.min()), abs=1e-8)
-
-
-@pytest.mark.parametrize(("error", "left_out"), [(MissingExtra("torch", "some"), True), (DataFileError("bad"), False)])
-def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_path, error, left_out):
-    def fail(seed, full, progress):
-        raise error
-
-    monkeypatch.setattr(ledger, "STUDIES", (Study("some", "Some", "linear_models", fail),))
-    monkeypatch.setattr(ledger.catalogue, "CLAIMS", ())
-    if left_out:
-        assert ledger.verify(["linear_models"], str(tmp_path), 0, True) == ([], True)
-    else:
-        with pytest.raises(DataFileError):
-            ledger.verify(["linear_models"], str(tmp_path), 0, True)
-
-
-def claim_named(name, order, calls):
-    def check(planted):
-        calls.append((name, planted))
-        if len(calls) > order:
-            raise KeyboardInterrupt
-        return at_most(2.0 if planted else 0.5, 1.0, name)
-
-    return Claim(name, "linear_models", "It holds.", "Someone", check)
-
-
-def test_an_interrupted_verify_is_continued_by_the_same_code(monkeypatch, tmp_path):
-    calls = []
-    monkeypatch.setattr(ledger, "STUDIES", ())
-    monkeypatch.setattr(catalogue, "CLAIMS", tuple(claim_named(name, 4, calls) for name in "abc"))
-    with pytest.raises(KeyboardInterrupt):
-        ledger.verify(["linear_models"], str(tmp_path), 0, False)
-    saved = json.loads((tmp_path / "ledger.json").read_text())
-    assert ([row["claim"] for row in saved["claims"]], saved["unfinished"]) == (["a", "b"], 1)
-    assert "1 more were not checked yet" in render(tmp_path).read_text()
-    calls.clear()
-    rows, trusted = ledger.verify(["linear_models"], str(tmp_path), 0, False)
-    assert ([row["claim"] for row in rows], trusted) == (["a", "b", "c"], True)
-    assert calls == [("c", False), ("c", True)]
-    for change in ({"unfinished": 0}, {"code": "another"}):  # a finished ledger, and one of other code, are made anew
-        (tmp_path / "ledger.json").write_text(json.dumps({**saved, **change}))
-        calls.clear()
-        monkeypatch.setattr(catalogue, "CLAIMS", tuple(claim_named(name, 6, calls) for name in "abc"))
-        ledger.verify(["linear_models"], str(tmp_path), 0, False)
-        assert len(calls) == 6
-
-
-@pytest.mark.parametrize("command", [("verify", "linear_models"), ("study", "min-norm")])
-def test_where_to_write_is_checked_before_the_work(capsys, monkeypatch, tmp_path, command):
-    monkeypatch.setattr(ledger, "check", lambda claim: pytest.fail("worked"))
-    monkeypatch.setattr(ledger, "_run_one", lambda *_: pytest.fail("worked"))
-    (tmp_path / "file").write_text("")
-    status, printed = call(capsys, *command, "--out", tmp_path / "file")
-    assert status == 2
-    assert "is not a directory one can write to" in printed.err
 
 
 def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, linear, tmp_path):

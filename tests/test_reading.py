@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from penchant.reading import read as read_eagerly
+from penchant.problem import read as read_eagerly
 from penchant.references.euclidean_margin import max_margin
 from penchant.settings.base import Setting
 from penchant.settings.generators import local_single, random_tokens, separable, signal_tokens

@@ -168,6 +168,9 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
+    verify.add_argument("--all", action="store_true", help="also what the papers do not say: ours and observed")
+    verify.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: all cores)")
+    verify.add_argument("--fresh", action="store_true", help="check again what was kept from before")
     verify.add_argument("--out", metavar="DIR", help="also run the first study of each paper and write DIR/index.html")
     verify.add_argument("--full", action="store_true", help="with --out: every study, at the paper's size")
     verify.add_argument("--exact", action="store_true", help="prove every reference in rational arithmetic as well")
@@ -333,7 +336,7 @@ def _train_options(parser: argparse.ArgumentParser) -> None:
 
 def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
     if options.json:
-        from .studies.base import plain
+        from .exhibits import plain
 
         print(json.dumps(plain(content), indent=2))
     else:
@@ -341,9 +344,11 @@ def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]
 
 
 def _studies(options: argparse.Namespace) -> int:
-    from .studies.catalogue import STUDIES
+    from .papers import PAPERS
 
-    rows = [{"name": study.name, "title": study.title, "paper": study.paper} for study in STUDIES]
+    rows = [
+        {"name": study.name, "title": study.title, "paper": paper.name} for paper in PAPERS for study in paper.studies
+    ]
     _show(
         options,
         rows,
@@ -353,16 +358,18 @@ def _studies(options: argparse.Namespace) -> int:
 
 
 def _study(options: argparse.Namespace) -> int:
-    from .commands.ledger import print_study, run_study
+    from .commands.study import print_study, run_study
 
     _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
-    from .commands.ledger import print_ledger, verify
+    from .commands.verify import print_ledger, verify
 
-    rows, trusted = verify(options.papers, options.out, options.seed, options.full, options.exact)
+    rows, trusted = verify(
+        options.papers, options.out, options.seed, options.full, options.all, options.jobs, options.fresh, options.exact
+    )
     _show(options, rows, print_ledger)
     return 0 if trusted else 1
 

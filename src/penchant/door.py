@@ -184,7 +184,11 @@ def _bind(signature: inspect.Signature, owner: str, values: tuple, named: dict) 
     except TypeError as error:
         named_one, missing = re.search(r"'(\w+)'", str(error)), "missing" in str(error)
         call = f"{owner}({', '.join(_written(one) for one in signature.parameters.values())})"
-        wanted, found = ("given", "nothing") if missing else ("left out: there is none of that name", str(error))
+        wanted, found = (
+            ("given", "nothing")
+            if missing
+            else ("left out: there is none of that name", str(error).removeprefix("got "))
+        )
         raise ArgumentError(named_one[1] if named_one else "last", owner, wanted, found, call) from None
 
 

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import penchant as pt
+from penchant.papers.attention_regression.setting.geometry import Left
 from penchant.references.polyhedral_margin import L1
-from penchant.settings.attention_geometry import Left
 
 NOT_CALLED = {  # constants, and errors and results that penchant makes and nobody else
     *("CLAIMS", "THEOREMS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),

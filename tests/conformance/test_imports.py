@@ -9,25 +9,32 @@ import penchant
 
 ROOT = Path(penchant.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
+PAPERS = sorted(folder.name for folder in (ROOT / "papers").iterdir() if (folder / "__init__.py").exists())
 
-# Each part of the package may import itself, `errors`, `files` and what is listed; `theorems` and above may import anything but `report`.
+# Each part of the package may import itself, `errors`, `files` and what is listed; commands, the command line and bridges may import anything.
 ALLOWED = {
     "errors": set(),
     "files": set(),
-    "door": set(),
     "logspace": set(),
     "verdict": set(),
-    "kernels": set(),
+    "cache": set(),
+    "door": set(),
     "check": set(),
+    "kernels": set(),
     "settings": {"logspace", "kernels"},
-    "reading": {"logspace", "settings"},
+    "problem": {"logspace", "settings"},
     "references": {"logspace", "settings", "check"},
-    "optimisers": {"logspace", "settings", "reading"},
-    "diagnostics": {"logspace", "settings", "reading"},
-    "flow": {"logspace", "settings", "reading", "training"},
-    "training": {"logspace", "settings", "reading", "optimisers", "flow"},
-    "report": {"verdict"},
+    "optimisers": {"logspace", "settings", "problem"},
+    "diagnostics": {"logspace", "settings", "problem"},
+    "flow": {"logspace", "settings", "problem", "training"},
+    "training": {"logspace", "settings", "problem", "optimisers", "flow"},
 }
+ENGINE = set(ALLOWED)
+ALLOWED["theory"] = ENGINE
+ALLOWED["exhibits"] = ENGINE | {"theory"}
+ALLOWED["lab"] = ENGINE | {"theory", "exhibits"}
+ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "lab", "bridge"}
+ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers"}
 FLOW_MAY_USE = {"training.events", "training.status"}
 HEAVY = {
     "torch": "bridge/torch",
@@ -88,11 +95,11 @@ def test_the_three_sides_of_the_argument_do_not_know_each_other(name):
     assert not used & others
 
 
-def test_theorems_are_imported_only_from_above():
-    below = {part(file) for file in FILES if any(module.split(".")[0] == "theorems" for module in inside(file))} - {
-        "theorems"
-    }
-    assert below <= {"studies", "cli", "commands", "bridge", "__init__"}
+@pytest.mark.parametrize("paper", PAPERS)
+def test_papers_never_import_one_another(paper):
+    files = [file for file in FILES if file.relative_to(ROOT).parts[:2] == ("papers", paper)]
+    used = {module.split(".")[1] for file in files for module in inside(file) if module.startswith("papers.")}
+    assert used <= {paper}, used
 
 
 @pytest.mark.parametrize("name", HEAVY)

@@ -49,7 +49,7 @@ def test_a_run_certifies_itself(make):
     run = pt.train(setting, pt.GradientFlow())
     prediction = pt.predict(setting, pt.GradientFlow())
     assert pt.judge(prediction, run).outcome is pt.Outcome.confirmed
-    from penchant.studies.own_data import own_bracket
+    from penchant.report.own.own_data import own_bracket
 
     found = own_bracket(run)
     assert found.lower == pytest.approx(prediction.reference.value, rel=1e-8)

@@ -8,7 +8,7 @@ import pytest
 import penchant as pt
 from penchant.diagnostics.alignment import clock_error, conservation_drift
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.reading import read
+from penchant.problem import read
 from penchant.settings.deep_linear import imbalance_constant
 from penchant.settings.network_starts import balanced, ensure_assumption2
 

@@ -6,10 +6,13 @@ from scipy.integrate import solve_ivp
 
 import penchant as pt
 from penchant.diagnostics.alignment import alignments, sine
+from penchant.papers import new_lab
+from penchant.papers.deep_linear.evidence import FINEST, few_supports, flow, flow_at, geometry, levels, problem
 from penchant.settings.deep_linear import imbalance_constant, imbalances
 from penchant.settings.generators import strips
 from penchant.settings.network_starts import balanced
-from penchant.theorems.deep_linear_problems import FINEST, few_supports, flow, flow_at, geometry, levels, problem
+
+LAB = new_lab()
 
 FINE = pt.GradientFlow(tolerance=1e-11, margin_tolerance=1e-9, order=6)
 
@@ -32,7 +35,7 @@ def test_balanced_starts_follow_the_flow_of_the_product_alone():
 
 
 def test_the_layers_follow_a_plain_integration_in_physical_time_and_conserve_what_it_conserves():
-    setting, start = problem(3, logistic=True, width=4)
+    setting, start = problem(LAB, 3, logistic=True, width=4)
     signed, shapes = np.asarray(setting.data.signed), [layer.shape for layer in start]
     cuts = np.cumsum([np.prod(shape) for shape in shapes])[:-1]
     unpack = lambda flat: [part.reshape(shape) for part, shape in zip(np.split(flat, cuts), shapes, strict=True)]
@@ -52,7 +55,7 @@ def test_the_layers_follow_a_plain_integration_in_physical_time_and_conserve_wha
 
 
 def test_rotating_hidden_units_commutes_with_the_flow(rng):
-    setting, start = problem(3, logistic=True, width=4)
+    setting, start = problem(LAB, 3, logistic=True, width=4)
     turn, other = (np.linalg.qr(rng.standard_normal((4, 4)))[0] for _ in range(2))
     turned = (turn @ start[0], other @ start[1] @ turn.T, start[2] @ other.T)
     until = pt.LogTimeAbove(float(np.log(100)))
@@ -61,9 +64,9 @@ def test_rotating_hidden_units_commutes_with_the_flow(rng):
 
 
 def test_one_layer_has_the_slope_of_the_maximum_margin_in_the_end():
-    setting, start = problem(1)
+    setting, start = problem(LAB, 1)
     run = pt.train(setting, FINE, start, until=pt.LogExcessBelow(-1e5), steps=9000)
-    assert np.exp(2 * run.log_slope[-1]) == pytest.approx(geometry().margin ** 2, rel=1e-10)
+    assert np.exp(2 * run.log_slope[-1]) == pytest.approx(geometry(LAB).margin ** 2, rel=1e-10)
 
 
 @pytest.mark.xdist_group("deep_linear")
@@ -84,7 +87,7 @@ def test_the_flow_passes_the_published_table():
         0.006,
         6e-5,
     )  # half a unit of the last digit, and what rounding of the levels adds
-    run, unit = flow_at(tuple(table)), geometry().direction
+    run, unit = flow_at(LAB, tuple(table)), geometry(LAB).direction
     found = alignments(run)
     for k, (level, row) in enumerate(table.items(), 1):
         assert levels(run)[k] == pytest.approx(level, rel=1e-9)
@@ -100,7 +103,7 @@ def test_the_flow_passes_the_published_table():
 @pytest.mark.xdist_group("deep_linear")
 @pytest.mark.parametrize("depth", [2, 4])
 def test_flows_behind_the_laws_keep_what_the_exact_flow_keeps(depth):
-    run = flow(depth)
+    run = flow(LAB, depth)
     assert run.status is pt.Status.reached_target
     assert pt.conservation_drift(run).max() < 1e-5 * (1 + imbalance_constant(run.at(0)))
     assert abs(pt.clock_error(run)) < 1e-3 * 1e3
@@ -109,7 +112,7 @@ def test_flows_behind_the_laws_keep_what_the_exact_flow_keeps(depth):
 @pytest.mark.slow
 @pytest.mark.xdist_group("deep_linear")
 def test_outside_the_span_of_the_support_vectors_the_flow_has_the_published_numbers():
-    found, run = few_supports(3)
+    found, run = few_supports(LAB, 3)
     assert len(found.support) == 6
     assert found.margin == pytest.approx(0.31175583, abs=5e-9)
     assert found.entropy == pytest.approx(1.45321679, abs=5e-9)

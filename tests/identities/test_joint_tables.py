@@ -7,7 +7,10 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.joint import joint_misalignments
-from penchant.theorems import joint_attention_evidence as evidence
+from penchant.papers import new_lab
+from penchant.papers.self_attention import joint_evidence as evidence
+
+LAB = new_lab()
 
 SEEDS = (0, 1, 2, 13, 15)
 
@@ -68,7 +71,7 @@ def test_eq_13_leaves_the_maximum_margin():
 @pytest.mark.slow
 def test_losses_of_samples_and_the_decoder_gradient_keep_their_bounds():
     """Figure 3, Eq. (13): largest log ratio of two losses over ten seeds, smallest |grad_u log L| |u_mm| of the first."""
-    runs = evidence.every_step("figure")
+    runs = evidence.every_step(LAB, "figure")
     ratio = max(float(np.ptp(run.outputs, axis=1).max()) for run in runs)
     assert ratio == pytest.approx(1.43, abs=5.5e-3)
     slope = float(np.exp(runs[0].log_slope_u).min()) * pt.joint_references(runs[0].data).decoder.value

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.reading import read
+from penchant.problem import read
 from penchant.settings.factored import Factors, Pair
 from problems import attention_loss
 

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 import penchant as pt
+from penchant.papers import new_lab
+from penchant.papers.key_query.evidence import diagonal_run, flow_to, matrix_run
 from penchant.references.bracket import adjoint
-from penchant.theorems.key_query import excess
-from penchant.theorems.key_query_runs import diagonal_run, flow_to, matrix_run
+from penchant.theory.least_norm import excess
+
+LAB = new_lab()
 
 
 def apart(run, record, target):
@@ -15,10 +18,10 @@ def apart(run, record, target):
 
 @pytest.mark.slow
 def test_the_slowest_data_of_the_diagonal_scan():
-    run, reference = diagonal_run(7, 0.1)
+    run, reference = diagonal_run(LAB, 7, 0.1)
     assert reference.value == pytest.approx(1.747388, abs=5e-7)
     assert [round(apart(run, record, reference.weight), 2) for record in (1, -1)] == [0.69, 0.33]
-    run, reference = diagonal_run(7, 0.01)
+    run, reference = diagonal_run(LAB, 7, 0.01)
     assert round(apart(run, -1, reference.weight), 2) == 0.77
 
 
@@ -54,6 +57,6 @@ def test_the_gradient_of_direct_training_read_as_a_solution(seed, printed):
 def test_where_heads_of_one_column_end(seed, printed):
     found = []
     for draw in range(3):
-        run, reference = matrix_run(seed, 0.1, 1, draw)
+        run, reference = matrix_run(LAB, seed, 0.1, 1, draw)
         found.append(excess(run.setting.data, run.weight(), reference))
     assert np.allclose(found, printed, rtol=0, atol=1e-4)

@@ -6,13 +6,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import penchant as pt
-from penchant.references.bracket import Euclidean, adjoint
-from penchant.references.nuclear_margin import Nuclear
-from penchant.references.polyhedral_margin import L1
-from penchant.settings.factored import Factors, Pair
-from penchant.theorems.certificates import certificates
-from penchant.theorems.key_query import excess
-from penchant.theorems.key_query_runs import (
+from penchant.papers import new_lab
+from penchant.papers.key_query.evidence import (
     PRECISE,
     aligned_run,
     diagonal_run,
@@ -22,7 +17,15 @@ from penchant.theorems.key_query_runs import (
     precise_aligned_run,
     scaled_run,
 )
+from penchant.references.bracket import Euclidean, adjoint
+from penchant.references.nuclear_margin import Nuclear
+from penchant.references.polyhedral_margin import L1
+from penchant.settings.factored import Factors, Pair
+from penchant.theory.certificates import certificates
+from penchant.theory.least_norm import excess
 from problems import attention_loss
+
+LAB = new_lab()
 
 PAST = 1.5  # units of the last printed digit: the printed runs were read at their first step past a margin, ours at it
 DIGIT = 0.55  # the same where that makes no difference
@@ -84,7 +87,7 @@ def test_the_optimum_of_the_diagonal_experiment():
 @pytest.mark.slow
 @pytest.mark.parametrize("margin", DIAGONAL)
 def test_the_diagonal_flow_by_decades(margin):
-    run, reference = diagonal_run()
+    run, reference = diagonal_run(LAB)
     k, bounds = record(run, margin), certificates(run, L1())
     finite = pt.finite_margin(run.setting.data, 1.0, margin).weight / margin
     found = (
@@ -100,7 +103,7 @@ def test_the_diagonal_flow_by_decades(margin):
 
 @pytest.mark.parametrize(("seed", "margin"), MATRIX)
 def test_the_flow_on_keys_and_queries_by_decades(seed, margin):
-    run, reference = matrix_run(seed)
+    run, reference = matrix_run(LAB, seed)
     k, bounds, value = record(run, margin), certificates(run, Nuclear()), reference.value
     length = np.linalg.norm(run.weight(k)) / margin / OPTIMA[seed][1] - 1
     found = (
@@ -114,7 +117,7 @@ def test_the_flow_on_keys_and_queries_by_decades(seed, margin):
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_optima_and_the_line_of_the_accumulated_gap(seed):
-    run, reference = matrix_run(seed)
+    run, reference = matrix_run(LAB, seed)
     optima = reference.value, pt.max_margin(run.setting.data).value
     assert np.allclose(optima, OPTIMA[seed], rtol=0, atol=5.5e-8)
     bounds = certificates(run, Nuclear())
@@ -129,13 +132,13 @@ def test_optima_and_the_line_of_the_accumulated_gap(seed):
     [(0, ("0.1525", "4.2e-7", "4.425", "0.186")), (1, ("0.5058", "3.7e-7", "1.522", "0.113"))],
 )
 def test_the_flow_on_the_product(seed, printed):
-    run, reference = direct_run(seed)
+    run, reference = direct_run(LAB, seed)
     bounds, data, margin = certificates(run, Euclidean()), run.setting.data, run.smallest_margin()
     found = (
         (bounds.upper[-1] - bounds.accumulated[-1]) * margin[-1],
         bounds.upper[-1] / reference.value - 1,
         apart(run.weight(), margin[-1], reference.weight) * margin[-1],
-        excess(data, run.weight(), nuclear(seed)),
+        excess(data, run.weight(), nuclear(LAB, seed)),
     )
     agree(found, printed, DIGIT)
     assert (1 - bounds.instant[2:] / reference.value <= 1e-12).all()  # from margin 1e3 on
@@ -143,8 +146,8 @@ def test_the_flow_on_the_product(seed, printed):
 
 @pytest.mark.parametrize(("scale", "printed"), [(100.0, "1.15e-2"), (10.0, "1.15e-2")])
 def test_from_the_kernel_to_the_rich_regime(scale, printed):
-    run = scaled_run(scale)
-    found = [excess(run.setting.data, run.weight(k), nuclear(1)) for k in range(1, 4)]
+    run = scaled_run(LAB, scale)
+    found = [excess(run.setting.data, run.weight(k), nuclear(LAB, 1)) for k in range(1, 4)]
     agree(found[2:], (printed,), DIGIT)
     if scale == 100.0:
         agree(found[:2], ("0.103", "0.044"), DIGIT)
@@ -172,7 +175,7 @@ def test_aligned_data():
 
 @pytest.mark.slow
 def test_the_aligned_flow():
-    run, aligned = precise_aligned_run()
+    run, aligned = precise_aligned_run(LAB)
     value = float((1 / aligned.strengths).sum())
     bounds = certificates(run, Nuclear())
     margins = run.margins[-1].reshape(3, 4)[:, 0] - 1e6
@@ -188,7 +191,7 @@ def test_the_aligned_flow():
 @pytest.mark.slow
 @pytest.mark.parametrize(("shift", "printed"), [(1e-3, "1.1e-7"), (0.1, "8.5e-7")])
 def test_the_flow_from_a_start_off_alignment(shift, printed):
-    run, aligned = aligned_run(shift)
+    run, aligned = aligned_run(LAB, shift)
     value = float((1 / aligned.strengths).sum())
     agree((np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1] / value - 1,), (printed,), DIGIT)
     if shift == 1e-3:

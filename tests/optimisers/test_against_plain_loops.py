@@ -176,7 +176,7 @@ def test_hyperparameters_that_are_not_numbers_are_named(make):
 
 
 def test_gradient_descent_takes_neither_momentum_nor_cap():
-    with pytest.raises(TypeError, match="cap"):
+    with pytest.raises(ArgumentError, match="'cap' argument of gradient_descent"):
         pt.gradient_descent(0.1, cap=1.0)
 
 

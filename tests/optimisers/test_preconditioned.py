@@ -7,8 +7,12 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.optimisers.layer_rules import LayerAdam, LayerShampoo, PlainDescent
-from penchant.optimisers.preconditioned import (
+from penchant.papers.attention_regression.setting.curvature import balanced_point, hessian
+from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Euclidean, Left, TwoSided
+from penchant.papers.attention_regression.setting.problem import AttentionRegression
+from penchant.papers.attention_regression.training.layer_rules import LayerAdam, LayerShampoo, PlainDescent
+from penchant.papers.attention_regression.training.preconditioned import (
     FixedStep,
     OptimalStep,
     PreconditionedDescent,
@@ -16,10 +20,6 @@ from penchant.optimisers.preconditioned import (
     step_of,
     step_warning,
 )
-from penchant.settings.attention_curvature import balanced_point, hessian
-from penchant.settings.attention_geometry import GEOMETRIES, Euclidean, Left, TwoSided
-from penchant.settings.attention_regression import AttentionRegression
-from penchant.settings.attention_regression_generators import prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 # The same sizes with a covariance of norm 3 and of norm 1/3: what a geometry stretches is not 1.

@@ -8,12 +8,16 @@ from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.references import weighted_procrustes
-from penchant.references.balanced_minima import BalancedMinima, component_distance, nearest_minimum
-from penchant.references.weighted_procrustes import Procrustes, descend, polar
-from penchant.settings.attention_curvature import balanced_point
-from penchant.settings.attention_geometry import Euclidean, Left, TwoSided
-from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
+from penchant.papers.attention_regression.setting import weighted_procrustes
+from penchant.papers.attention_regression.setting.balanced_minima import (
+    BalancedMinima,
+    component_distance,
+    nearest_minimum,
+)
+from penchant.papers.attention_regression.setting.curvature import balanced_point
+from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
+from penchant.papers.attention_regression.setting.geometry import Euclidean, Left, TwoSided
+from penchant.papers.attention_regression.setting.weighted_procrustes import Procrustes, descend, polar
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 

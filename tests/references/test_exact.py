@@ -14,6 +14,8 @@ from penchant import check as verifier
 from penchant.check import check, exp, seal
 from penchant.cli import main
 from penchant.errors import InfeasibleError, MissingExtra, Unproved
+from penchant.lab import Claim
+from penchant.papers import catalogue
 from penchant.references.exact import programs, proof_of
 from penchant.references.exact_interpolation import prove_interpolant
 from penchant.references.exact_margin import prove_margin
@@ -24,8 +26,6 @@ from penchant.references.polyhedral_margin import L1, Linf, polyhedral_margin
 from penchant.references.sign_product_margin import sign_product_margin
 from penchant.references.watched import watching
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
-from penchant.theorems import catalogue
-from penchant.theorems.base import Claim
 from penchant.verdict import at_most
 
 RNG = np.random.default_rng(5)

@@ -178,3 +178,11 @@ def test_the_bracket_of_a_regression_is_about_its_targets(rng):
     for name, point in (("primal", (np.ones(4), found.dual)), ("dual", (found.weight, np.ones(3)))):
         with pytest.raises(ArgumentError, match=f"'{name}'"):
             pt.bracket(data, *point)
+
+
+def test_nonnegative_weights_of_least_cost_are_certified_in_their_costs():
+    data = pt.Regression([[1.0, 2.0, 1.0]], [2.0])
+    found = basis_pursuit(data, [1.0, 9.0, 3.0], nonnegative=True)
+    assert found.weight.tolist() == [2.0, 0.0, 0.0]
+    assert found.bracket.lower == pytest.approx(2.0, rel=1e-14)
+    assert found.bracket.upper == pytest.approx(2.0, rel=1e-14)

@@ -9,7 +9,7 @@ from penchant.errors import InfeasibleDiagonal, InfeasibleSVM, PenchantWarning
 from penchant.references import nuclear_interior
 from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.generators import random_tokens
-from penchant.theorems.uniqueness import certified_rank
+from penchant.theory.uniqueness import certified_rank
 from problems import features
 
 

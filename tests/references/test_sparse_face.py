@@ -5,7 +5,10 @@ import pytest
 from scipy.optimize import linprog, minimize
 
 import penchant as pt
-from penchant.theorems.sparse_face_claims import face_problem
+from penchant.papers import new_lab
+from penchant.papers.notes.sparse_face import face_problem
+
+LAB = new_lab()
 
 
 def test_equal_columns_share_alike_and_opposite_ones_with_opposite_signs():
@@ -16,7 +19,7 @@ def test_equal_columns_share_alike_and_opposite_ones_with_opposite_signs():
 
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
-    data = face_problem(nonnegative)
+    data = face_problem(LAB, nonnegative)
     inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
     least, d = pt.basis_pursuit(data, nonnegative=nonnegative).value, inputs.shape[1]
     rows = np.vstack([np.hstack([inputs, -inputs]), np.ones(2 * d)])
@@ -26,7 +29,7 @@ def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
 
 
 def test_no_point_of_the_face_has_more_entropy(rng):
-    data = face_problem()
+    data = face_problem(LAB)
     found, face = pt.entropic_sparse(data), pt.sparse_face(data)
     columns = np.asarray(data.inputs)[:, face != 0]
     free = np.linalg.svd(columns)[2][4:]

@@ -5,11 +5,17 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.settings.attention_covariates import Covariates, NormalMixture, ThreePoint, Uniform, kurtosis_constants
-from penchant.settings.attention_regression import AttentionLayer
-from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.training.attention_sources import Population
-from penchant.training.covariate_source import CovariatePopulation
+from penchant.papers.attention_regression.setting.covariates import (
+    Covariates,
+    NormalMixture,
+    ThreePoint,
+    Uniform,
+    kurtosis_constants,
+)
+from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.problem import AttentionLayer
+from penchant.papers.attention_regression.training.covariate_source import CovariatePopulation
+from penchant.papers.attention_regression.training.sources import Population
 
 LAWS = [ThreePoint(-2.0), ThreePoint(0.0), ThreePoint(7.0), Uniform(), NormalMixture(0.0), NormalMixture(2.0)]
 PROBLEM = prescribed_spectrum(3, (0.3, 0.2), 3.0, 1, 1e-3)

@@ -7,8 +7,8 @@ import pytest
 import scipy.linalg as sl
 
 from penchant.errors import ArgumentError
-from penchant.settings.attention_balance import Balance, ScaleFreeBalance, Unregularised, limit_logits
-from penchant.settings.attention_curvature import (
+from penchant.papers.attention_regression.setting.balance import Balance, ScaleFreeBalance, Unregularised, limit_logits
+from penchant.papers.attention_regression.setting.curvature import (
     balanced_point,
     contraction,
     coupling,
@@ -18,9 +18,9 @@ from penchant.settings.attention_curvature import (
     minimum_spectrum,
     spectrum,
 )
-from penchant.settings.attention_geometry import GEOMETRIES, Euclidean, Left, TwoSided, geometry_of
-from penchant.settings.attention_regression import AttentionLayer, AttentionRegression
-from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
+from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
+from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Euclidean, Left, TwoSided, geometry_of
+from penchant.papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 7.0, 3, 1e-3)
 LAYER = AttentionLayer(*(np.random.default_rng(2).standard_normal(shape) for shape in ((4, 3), (3, 3))))

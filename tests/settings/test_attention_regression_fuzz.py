@@ -7,10 +7,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from penchant.errors import PenchantError
-from penchant.references.balanced_minima import nearest_minimum
-from penchant.settings.attention_curvature import balanced_point
-from penchant.settings.attention_geometry import Left, TwoSided
-from penchant.settings.attention_regression import AttentionRegression
+from penchant.papers.attention_regression.setting.balanced_minima import nearest_minimum
+from penchant.papers.attention_regression.setting.curvature import balanced_point
+from penchant.papers.attention_regression.setting.geometry import Left, TwoSided
+from penchant.papers.attention_regression.setting.problem import AttentionRegression
 
 ENTRIES = st.one_of(
     st.sampled_from([0.0, 1.0, -1.0, 1e-9, 1e9]),

@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from penchant.errors import ThresholdError
-from penchant.optimisers.preconditioned import PreconditionedDescent
-from penchant.settings.attention_curvature import balanced_point, eigenbasis, hessian
-from penchant.settings.attention_regression import AttentionLayer, AttentionRegression
-from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import gauge_rotation, spectral_layer
-from penchant.settings.context_bias import (
+from penchant.papers.attention_regression.setting.context_bias import (
     balance_bias,
     context_variance,
     loss_bias,
@@ -24,8 +19,13 @@ from penchant.settings.context_bias import (
     whitened_balance_bias,
     whitened_loss_bias,
 )
-from penchant.training.algorithm1 import train_attention
-from penchant.training.attention_sources import Oracle
+from penchant.papers.attention_regression.setting.curvature import balanced_point, eigenbasis, hessian
+from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from penchant.papers.attention_regression.setting.sample import gauge_rotation, spectral_layer
+from penchant.papers.attention_regression.training.algorithm1 import train_attention
+from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.sources import Oracle
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import softmax
 
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.settings.attention_weights import log_weights, rest_of_largest
-from penchant.settings.context_sums import _blocked, context_sums
+from penchant.papers.attention_regression.setting.context_sums import _blocked, context_sums
+from penchant.papers.attention_regression.setting.weights import log_weights, rest_of_largest
 
 FORMS = ("auto", "one_pass", "two_pass")
 
@@ -179,7 +179,7 @@ def test_bad_calls_name_the_argument(change, word):
 
 
 def test_a_dense_matrix_of_many_rows_is_warned_of_and_a_context_without_keys_refused(monkeypatch):
-    monkeypatch.setattr("penchant.settings.context_sums.DENSE_LIMIT", 5)
+    monkeypatch.setattr("penchant.papers.attention_regression.setting.context_sums.DENSE_LIMIT", 5)
     with pytest.warns(PenchantWarning, match="6 x 6 matrices"):
         context_sums(jnp.zeros((6, 1)), jnp.zeros((6, 1)), jnp.ones((1, 1)), jnp.ones((1, 1)), form="dense")
     with pytest.raises(ArgumentError, match="include_self"):

@@ -7,7 +7,7 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError, CriticalPointError, PenchantWarning
-from penchant.reading import read
+from penchant.problem import read
 from penchant.settings.deep_linear import DeepLinear, deep_linear, imbalance_constant
 from penchant.settings.generators import blobs, strips, teacher
 from penchant.settings.network_starts import (

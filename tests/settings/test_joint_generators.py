@@ -6,8 +6,13 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
-from penchant.theorems.joint_attention import decoder_support, long_optimal_tokens, near_orthogonal, short_joint_steps
-from penchant.theorems.joint_attention_findings import left_out_margin
+from penchant.papers.self_attention.joint_findings import left_out_margin
+from penchant.papers.self_attention.joint_theorems import (
+    decoder_support,
+    long_optimal_tokens,
+    near_orthogonal,
+    short_joint_steps,
+)
 
 
 def decoder_by_cvxpy(inputs):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError, DegenerateSample
-from penchant.reading import read
+from penchant.problem import read
 from penchant.settings.base import Setting
 from penchant.settings.joint import JointTokens, TokenGram, marked_tokens, normal_start
 from penchant.settings.losses import Correlation, Exponential, Logistic

@@ -10,14 +10,20 @@ from scipy.special import softmax
 
 from penchant.bridge.optax import Transformation, muon
 from penchant.errors import ArgumentError, AssumptionError, DivergenceError, PenchantWarning, ThresholdError
-from penchant.optimisers.layer_rules import LayerAdam, LayerShampoo, PlainDescent
-from penchant.optimisers.preconditioned import PreconditionedDescent
-from penchant.settings.attention_balance import Unregularised
-from penchant.settings.attention_regression import AttentionLayer
-from penchant.settings.attention_regression_generators import attention_experiment, prescribed_spectrum
-from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
-from penchant.training.algorithm1 import algorithm1, train_attention
-from penchant.training.attention_sources import FreshBatches, FullSample, Minibatch, Oracle, Population
+from penchant.papers.attention_regression.setting.balance import Unregularised
+from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
+from penchant.papers.attention_regression.setting.problem import AttentionLayer
+from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, spectral_layer
+from penchant.papers.attention_regression.training.algorithm1 import algorithm1, train_attention
+from penchant.papers.attention_regression.training.layer_rules import LayerAdam, LayerShampoo, PlainDescent
+from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.sources import (
+    FreshBatches,
+    FullSample,
+    Minibatch,
+    Oracle,
+    Population,
+)
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
 from penchant.training.trajectory import read_npz

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.optimisers.layer_rules import PlainDescent
-from penchant.optimisers.preconditioned import PreconditionedDescent
-from penchant.settings.attention_balance import Balance
-from penchant.settings.attention_regression_generators import prescribed_spectrum
-from penchant.settings.attention_sample import AttentionSample, draw_sample, spectral_layer
-from penchant.theorems.attention_advice import advise
-from penchant.training.algorithm1 import train_attention
-from penchant.training.attention_sources import FullSample, Minibatch
+from penchant.papers.attention_regression.advice import advise
+from penchant.papers.attention_regression.setting.balance import Balance
+from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, spectral_layer
+from penchant.papers.attention_regression.training.algorithm1 import train_attention
+from penchant.papers.attention_regression.training.layer_rules import PlainDescent
+from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.sources import FullSample, Minibatch
 from penchant.training.recorders import Every
 from penchant.training.status import Status
 

@@ -5,7 +5,7 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
-from penchant.theorems.joint_verdicts import OFFSET
+from penchant.theory.joint_verdicts import OFFSET
 
 DATA = pt.leaning_tokens()
 SETTING = pt.Setting(DATA, pt.TokenGram(DATA), pt.Exponential())

@@ -20,12 +20,15 @@ from penchant.optimisers.joint import (
     JointPolyak,
     scheduled_descent,
 )
+from penchant.papers import new_lab
+from penchant.papers.self_attention import joint_evidence as evidence
 from penchant.settings.joint import JointStart, JointTokens, marked_tokens, normal_start
 from penchant.settings.losses import Logistic
-from penchant.theorems import joint_attention_evidence as evidence
 from penchant.training.joint import train_joint
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
+
+LAB = new_lab()
 
 SMALL = marked_tokens(5, 3, 8, 0.4, 2.0, seed=1)
 START = normal_start(SMALL, seed=3, scale=0.3)
@@ -169,10 +172,10 @@ def test_lists_of_data_starts_and_lengths_line_up():
 def test_heavy_ball_has_the_norms_of_a_step_ten_times_as_long():
     """|W| and |u| grow by length/(1 - beta) per step, and 1 - corr falls by (1 - beta)^2: beta = 0.9."""
     runs = [
-        train_joint(evidence.figure_data()[0], rule, steps=2000, recorder=At((1999,)))
+        train_joint(evidence.figure_data(LAB)[0], rule, steps=2000, recorder=At((1999,)))
         for rule in (BlockNormalised(0.05), JointHeavyBall(BlockNormalised(0.05)))
     ]
-    found = evidence.references()[0].attention.weight
+    found = evidence.references(LAB)[0].attention.weight
     for run, length in zip(runs, (0.05, 0.5), strict=True):
         assert np.diff(run.norm_W)[-1] == pytest.approx(length, rel=1e-4)
         assert np.diff(run.norm_u)[-1] == pytest.approx(length, rel=1e-4)
@@ -234,7 +237,7 @@ FIGURE_3 = {
 
 @pytest.mark.parametrize("name", FIGURE_3)
 def test_figure_3_is_reproduced_to_every_printed_digit(name):
-    run, found = evidence.fleet(name)[0], evidence.references()[0]
+    run, found = evidence.fleet(LAB, name)[0], evidence.references(LAB)[0]
     directions, log_loss, norm_W, norm_u = FIGURE_3[name]
     at = np.searchsorted(run.steps, [10, 100, 1000, 10_000])
     measured = [*joint_misalignments(run, found.attention.weight)[at], run.log_loss[-1], run.norm_W[-1], run.norm_u[-1]]
@@ -253,11 +256,11 @@ def test_figure_3_exponents_lie_in_the_published_intervals():
     }
     published |= {"Polyak": (-0.245, 0.002), "Polyak, cap 100": (-0.060, 0.005)}
     for name, (centre, width) in published.items():
-        assert abs(evidence.attention_rate(name).slope - centre) <= width + 5e-4, name  # the last digit is rounded
+        assert abs(evidence.attention_rate(LAB, name).slope - centre) <= width + 5e-4, name  # the last digit is rounded
 
 
 def test_the_references_of_figure_3():
-    found = evidence.references()[0]
+    found = evidence.references(LAB)[0]
     assert found.attention.value == pytest.approx(0.3561831015, rel=1e-9)
     assert found.decoder.value == pytest.approx(0.7414161724, rel=1e-9)
     assert found.all_support
@@ -265,8 +268,8 @@ def test_the_references_of_figure_3():
 
 
 def test_block_normalisation_runs_where_the_attention_block_has_underflown():
-    runs = train_joint(evidence.figure_data(), BlockNormalised(0.5), steps=10_000, recorder=evidence.SCHEDULE)
-    for run, found in zip(runs, evidence.references(), strict=True):
+    runs = train_joint(evidence.figure_data(LAB), BlockNormalised(0.5), steps=10_000, recorder=evidence.SCHEDULE)
+    for run, found in zip(runs, evidence.references(LAB), strict=True):
         assert run.log_slope_W[-1] < -800  # relative to the u-block: exp of this is 0 in float64
         assert run.norm_W[-1] == pytest.approx(5000.0, rel=0.01)
         assert misalignment(run.weight(), found.attention.weight) < 1e-7

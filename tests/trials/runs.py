@@ -4,7 +4,7 @@ import numpy as np
 
 import penchant as pt
 from penchant.errors import PenchantError
-from penchant.theorems.key_query import norm_of
+from penchant.theory.least_norm import norm_of
 
 from . import cases, oracles
 from .holding import RIGHT, WRONG, held

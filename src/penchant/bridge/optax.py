@@ -1,7 +1,7 @@
 """Any optax transformation as a rule for attention layers (`pip install optax`).
 
 >>> import jax.numpy as jnp, optax
->>> from penchant.settings.attention_regression import AttentionLayer
+>>> from penchant.papers.attention_regression.setting.problem import AttentionLayer
 >>> layer = AttentionLayer([[1.0, 2.0]], [[3.0, 0.0], [0.0, 4.0]])
 >>> rule = Transformation(optax.sgd(0.5))
 >>> change, _ = rule.update(layer, rule.init(layer), layer)
@@ -13,7 +13,7 @@ from typing import Any
 
 import equinox as eqx
 
-from ..optimisers.layer_rules import AbstractAttentionRule
+from ..papers.attention_regression.training.layer_rules import AbstractAttentionRule
 
 
 class Transformation(AbstractAttentionRule):

@@ -12,8 +12,8 @@ from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.losses import Logistic
 from ..settings.parametrisations import Direct, Gram
-from ..theorems.base import MARGIN, Prediction
-from ..theorems.matching import optimiser_name
+from ..theory.base import MARGIN, Prediction
+from ..theory.matching import optimiser_name
 from ..training.status import Status
 from ..training.trajectory import Trajectory, settings_of
 from ..verdict import Outcome, Verdict

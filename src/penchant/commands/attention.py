@@ -7,17 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError, DataFileError, ThresholdError
-from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
-from ..optimisers.preconditioned import AdaptiveStep, DefaultStep, PreconditionedDescent, step_warning
-from ..settings.attention_balance import ScaleFreeBalance
-from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import AttentionSample, covariance_width, map_errors, spectral_layer
-from ..settings.context_bias import loss_bias
-from ..settings.context_sums import context_sums
-from ..settings.files import read_arrays
-from ..studies import own_attention
-from ..theorems.attention_advice import Advice, advise
-from ..theorems.attention_floor import (
+from ..papers.attention_regression.advice import Advice, advise
+from ..papers.attention_regression.floor import (
     Floor,
     judge_floor,
     layer_scale,
@@ -26,11 +17,25 @@ from ..theorems.attention_floor import (
     scaled_floor,
     start_gauge,
 )
-from ..theorems.attention_regression import PAPER, AttentionConvergence, expected_gradients, expected_rate
-from ..theorems.attention_trajectory import trajectory_moments
-from ..theorems.base import Hypothesis, all_hold
-from ..training.algorithm1 import AttentionRun, train_attention
-from ..training.attention_sources import AbstractSource, FullSample
+from ..papers.attention_regression.setting.balance import ScaleFreeBalance
+from ..papers.attention_regression.setting.context_bias import loss_bias
+from ..papers.attention_regression.setting.context_sums import context_sums
+from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
+from ..papers.attention_regression.theorems import PAPER, AttentionConvergence, expected_gradients, expected_rate
+from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
+from ..papers.attention_regression.training.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
+from ..papers.attention_regression.training.preconditioned import (
+    AdaptiveStep,
+    DefaultStep,
+    PreconditionedDescent,
+    step_warning,
+)
+from ..papers.attention_regression.training.sources import AbstractSource, FullSample
+from ..papers.attention_regression.trajectory import trajectory_moments
+from ..report.own import attention as own_attention
+from ..settings.files import read_arrays
+from ..theory.base import Hypothesis, all_hold
 from ..training.status import Status
 from ..training.trajectory import write_npz
 from .attention_options import NAME, key_norm_of, refuse, rule_of, run_settings, source_of, start_of

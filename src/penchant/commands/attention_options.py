@@ -5,12 +5,12 @@ from argparse import Namespace
 import numpy as np
 
 from ..errors import ArgumentError
-from ..optimisers.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
-from ..optimisers.preconditioned import PreconditionedDescent
-from ..settings.attention_regression import AttentionLayer, AttentionRegression
-from ..settings.attention_sample import AttentionSample, spectral_layer
+from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from ..papers.attention_regression.setting.sample import AttentionSample, spectral_layer
+from ..papers.attention_regression.training.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
+from ..papers.attention_regression.training.preconditioned import PreconditionedDescent
+from ..papers.attention_regression.training.sources import AbstractSource, FullSample, Minibatch
 from ..settings.files import read_arrays
-from ..training.attention_sources import AbstractSource, FullSample, Minibatch
 
 NAME = "attention-regression"
 _UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin", "risk_level")

@@ -81,8 +81,10 @@ def _key(found: Any) -> tuple:
     return (found.norm, found.weight.tobytes(), found.dual.tobytes())
 
 
-def print_proofs(found: dict) -> None:
+def print_proofs(found: list[dict]) -> None:
     """Beside the ledger, on standard error: its JSON is a list of claims."""
-    print(f"exact: {found['proved']} references proved in {found['seconds']} s", file=sys.stderr)
-    for reason, count in found["unproved"].items():
+    reasons = sum((Counter(one["unproved"]) for one in found), Counter())
+    proved, seconds = (sum(one[name] for one in found) for name in ("proved", "seconds"))
+    print(f"exact: {proved} references proved in {seconds:.1f} s", file=sys.stderr)
+    for reason, count in reasons.items():
         print(f"exact: {count} not proved. {reason}", file=sys.stderr)

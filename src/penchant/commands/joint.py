@@ -8,13 +8,14 @@ import numpy as np
 
 from ..errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMargin
 from ..optimisers.joint import AbstractJointRule
+from ..papers import predict as predicted
+from ..report.own import joint as own_joint
 from ..settings.base import Setting
 from ..settings.files import LOSSES, read_arrays
 from ..settings.joint import JointTokens, TokenGram
-from ..studies import own_joint
-from ..theorems import catalogue
-from ..theorems.base import Prediction
-from ..theorems.joint_limits import JointReferences, detect_joint_limit, joint_references
+from ..theory.base import Prediction
+from ..theory.joint_limits import JointReferences, detect_joint_limit, joint_references
+from ..theory.judge import judge
 from ..training.joint import train_joint
 from ..training.trajectory import write_npz
 from ..verdict import Outcome, Verdict
@@ -59,7 +60,7 @@ def predict(options: Namespace) -> dict:
     refuse(options)
     data = _data(options)
     setting = Setting(data, TokenGram(data, start_of(options, data)), LOSSES[options.loss]())
-    content = own_data.describe_prediction(catalogue.predict(setting, rule_of(options, data)))
+    content = own_data.describe_prediction(predicted(setting, rule_of(options, data)))
     found = joint_references(data)
     content["programs"] = _programs(found)
     if options.save:
@@ -81,7 +82,7 @@ def train(options: Namespace) -> dict:
     steps = 10_000 if options.steps is None else options.steps
     run = train_joint(data, rule, steps=steps, start=start, loss=setting.loss)
     prediction, reason = _predicted(setting, rule)
-    verdict = Verdict(Outcome.undecided, reason) if prediction is None else catalogue.judge(prediction, run)
+    verdict = Verdict(Outcome.undecided, reason) if prediction is None else judge(prediction, run)
     limit = detect_joint_limit(run)
     content: dict[str, Any] = {
         "status": run.status.name,
@@ -111,7 +112,7 @@ def train(options: Namespace) -> dict:
 
 def _predicted(setting: Setting, rule: AbstractJointRule) -> tuple[Prediction | None, str]:
     try:
-        return catalogue.predict(setting, rule), ""
+        return predicted(setting, rule), ""
     except (InfeasibleError, UndecidedMargin) as error:
         return None, f"no prediction: {error}"
 

@@ -16,9 +16,9 @@ from ..optimisers.joint import (
     JointNormalised,
     JointPolyak,
 )
+from ..papers.self_attention.joint_theorems import longest_token
 from ..settings.files import read_arrays
 from ..settings.joint import JointStart, JointTokens, normal_start
-from ..theorems.joint_attention import longest_token
 
 RULES = ("gd", "ngd", "momentum", "joint-ngd", "scheduled", "polyak", "accelerated")
 _CAPPED = ("ngd", "momentum", "joint-ngd", "polyak")

@@ -10,8 +10,8 @@ from ..diagnostics.alignment import clock_error, conservation_drift
 from ..flow.accuracy import clock_bound, drift_bound
 from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..settings.deep_linear import DeepLinear, layer_norms
-from ..theorems.base import Prediction
-from ..theorems.deep_linear_constants import network_constants
+from ..theory.base import Prediction
+from ..theory.layer_constants import network_constants
 from ..training.trajectory import Trajectory
 
 _SHOWN = 6  # entries of a vector on one line

@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 
 from ..errors import DataFileError, InfeasibleError, NotSeparableError, UndecidedMargin
+from ..papers import predict as predicted
 from ..references.base import Interpolant, Solution
+from ..report.own import own_data
+from ..report.own.regression import what_is_least, what_log_excess_is
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
-from ..studies import own_data
-from ..studies.own_regression import what_is_least, what_log_excess_is
-from ..theorems import catalogue
-from ..theorems.base import Prediction
-from ..theorems.certificates import KINDS, certified
-from ..theorems.interpolation_verdicts import unresolved, what_is_selected
-from ..theorems.key_query import norm_of
-from ..theorems.selections import Limit, detect_limit
+from ..theory.base import Prediction
+from ..theory.certificates import KINDS, certified
+from ..theory.interpolants import unresolved, what_is_selected
+from ..theory.judge import judge
+from ..theory.least_norm import norm_of
+from ..theory.selections import Limit, detect_limit
 from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
 from ..training.trajectory import Trajectory, write_npz
@@ -142,7 +143,7 @@ def predict(options: Namespace) -> dict:
 def _predict(setting: Setting, optimiser: Any, start: Any) -> Prediction:
     """The prediction, or the proof that there is none with what training does instead."""
     try:
-        return catalogue.predict(setting, optimiser, start)
+        return predicted(setting, optimiser, start)
     except NotSeparableError as error:
         error.args = (f"{error}{instead(setting)}",)
         raise
@@ -222,7 +223,7 @@ def train(options: Namespace) -> dict:
         show(f"training with {describe_steps(options, optimiser)}")
         told = sparse(show, _name_of_loss(setting, prediction), not isinstance(setting.data, Regression))
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told)
-    verdict = catalogue.judge(prediction, run) if prediction is not None else Verdict(Outcome.undecided, reason)
+    verdict = judge(prediction, run) if prediction is not None else Verdict(Outcome.undecided, reason)
     found = own_data.own_brackets(run, prediction=prediction)
     limit = detect_limit(run) if isinstance(setting.data, TokenSelection | DiagonalTokens) else None
     content = {

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..errors import ArgumentError, PenchantError
+from ..exhibits import Result
+from ..lab import Study
 from ..report.page import render
-from ..studies.base import Result, Study, save
+from ..report.save import save
 
 NAME = "own-data"  # of the folder, and so one to a directory
 
@@ -26,9 +28,9 @@ def check_new_page(options: Namespace) -> None:
 def write_page(content: dict, options: Namespace, paper: str, result: Callable[[], Result]) -> None:
     """Write the page and put its place into `content`; a failure is put there instead, so that the verdict is not lost with it."""
     name = os.fsencode(Path(options.data).name).decode(errors="replace")  # a name of a file need not be text
-    study = Study(NAME, f"Your data: {name}", paper, lambda *_: result())
+    study = Study(NAME, f"Your data: {name}", lambda lab: result())
     try:
-        save(study, result(), options.out, seed=options.seed, full=False, seconds=0.0)
+        save(study, result(), options.out, paper=paper, seed=options.seed, full=False, seconds=0.0)
         content["page"] = str(render(options.out))
     except Exception as error:
         if not isinstance(error, OSError | PenchantError):  # those two explain themselves

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..reading import Reading
+from ..problem import Reading
 
 _PLATEAU = 1e3  # lengths over which the leading margin would change by 1: far more than any start off a plateau needs
 

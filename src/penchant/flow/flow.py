@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..reading import RESOLUTION, read, read_once, smallest_margin
+from ..problem import RESOLUTION, read, read_once, smallest_margin
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status

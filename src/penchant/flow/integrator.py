@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..reading import Reading, read
+from ..problem import Reading, read
 from ..settings.base import Setting
 from .clocks import Clock, Origin
 from .elapsed import advance, pace

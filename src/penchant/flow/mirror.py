@@ -14,7 +14,7 @@ import numpy as np
 from scipy.integrate import Radau
 
 from ..errors import ArgumentError, warn
-from ..reading import read
+from ..problem import read
 from ..training.events import Limits, flow_only
 from ..training.status import Status
 from .clocks import LogTime

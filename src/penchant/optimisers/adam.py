@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
-from ..reading import Reading
+from ..problem import Reading
 from .base import Move
 
 

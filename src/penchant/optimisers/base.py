@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..errors import ArgumentError
-from ..reading import Reading
+from ..problem import Reading
 from ..settings.base import Setting
 from .geometry import L2, Linf
 from .memory import HeavyBall, NoMemory

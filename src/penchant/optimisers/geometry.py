@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..reading import Reading
+from ..problem import Reading
 
 
 class L2(eqx.Module):

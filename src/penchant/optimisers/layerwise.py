@@ -16,7 +16,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import warn
-from ..reading import Reading
+from ..problem import Reading
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
 from ..settings.losses import Exponential, Logistic

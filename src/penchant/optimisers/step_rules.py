@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
-from ..reading import Reading
+from ..problem import Reading
 
 _FLAT = (
     1e-6  # an uncapped Polyak step from a smaller |grad log(L - L*)| leaps out of the region its linear model describes

@@ -49,16 +49,17 @@ class WeightedL1(eqx.Module):
 
 
 class PositiveL1(eqx.Module):
-    """The sum of the coefficients, infinite unless all are nonnegative; the dual gauge is max(s_j, 0)."""
+    """The sum of the coefficients times their costs, infinite unless all are nonnegative; the dual gauge is max(s_j / c_j, 0)."""
 
+    costs: np.ndarray
     name: str = eqx.field(static=True, default="nonnegative l1")
     nonnegative: bool = eqx.field(static=True, default=True)
 
     def value(self, weight: np.ndarray) -> float:
-        return float(weight.sum()) if weight.min() >= -1e-12 * np.abs(weight).max() else float("inf")
+        return float(self.costs @ weight) if weight.min() >= -1e-12 * np.abs(weight).max() else float("inf")
 
     def dual(self, weight: np.ndarray) -> float:
-        return float(max(weight.max(), 0.0))
+        return float(max((weight / self.costs).max(), 0.0))
 
 
 def check_consistent(data: Any) -> None:
@@ -132,7 +133,7 @@ def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) 
     if nonnegative:
         check_nonnegative(data)
     weight, dual = least_l1(inputs, targets, costs, nonnegative)
-    norm = PositiveL1() if nonnegative else WeightedL1(costs)
+    norm = PositiveL1(costs) if nonnegative else WeightedL1(costs)
     found = interpolation_bracket(data, weight, dual, norm)
     if not pinned(found):
         raise PenchantError(

@@ -48,6 +48,6 @@ def entropic_sparse(data: Any, *, nonnegative: bool = False) -> Interpolant:
     level = np.log(found.value / np.count_nonzero(face))
     weight[face != 0] = minimum_potential(part, Entropy(np.full(np.count_nonzero(face), level))).weight
     weight = weight * face
-    norm = PositiveL1() if nonnegative else WeightedL1(np.ones(len(face)))
+    norm = (PositiveL1 if nonnegative else WeightedL1)(np.ones(len(face)))
     bracket = interpolation_bracket(data, weight, found.dual, norm)
     return Interpolant(norm.name, weight, found.dual, bracket, pinned(bracket))

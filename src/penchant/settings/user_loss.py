@@ -10,9 +10,8 @@ from jaxtyping import Array
 from ..errors import ArgumentError
 from .losses import AbstractLoss
 
-_MARGINS = np.array(
-    [-2.3, -0.7, 0.3, 1.1, 3.7, 17.3]
-)  # where a derivative is tried, off the corners that losses usually have
+# where a derivative is tried, off the corners that losses usually have
+_MARGINS = np.array([-2.3, -0.7, 0.3, 1.1, 3.7, 17.3])
 _APART = 1e-5  # of the difference quotient, which is then good to 1e-9
 _WRONG = 1e-4  # relative error beyond which a derivative is not that of the loss
 
@@ -30,9 +29,9 @@ class UserLoss(AbstractLoss):
     log_of_slope: Callable[[Array], Array] = eqx.field(static=True)
 
     def __check_init__(self):
-        value, slope = (lambda z, f=f: np.asarray(f(jnp.asarray(z))) for f in (self.log_of_value, self.log_of_slope))
-        found = -np.exp(slope(_MARGINS) - value(_MARGINS))
-        exact = (value(_MARGINS + _APART) - value(_MARGINS - _APART)) / (2 * _APART)
+        ratio = self._tried("log_of_slope", _MARGINS) - self._tried("log_of_value", _MARGINS)
+        ends = [self._tried("log_of_value", _MARGINS + sign * _APART) for sign in (1, -1)]
+        found, exact = -np.exp(ratio), (ends[0] - ends[1]) / (2 * _APART)
         bad = np.flatnonzero(~(np.abs(found - exact) <= _WRONG * np.abs(exact)))
         if len(bad):
             k = bad[0]
@@ -41,6 +40,12 @@ class UserLoss(AbstractLoss):
             raise ArgumentError(
                 "log_of_slope", "UserLoss", "log(-l') of the loss l = e^log_of_value", f"l'/l = {text}", fix
             )
+
+    def _tried(self, name: str, margins: np.ndarray) -> np.ndarray:
+        found = getattr(self, name)(jnp.asarray(margins))
+        if np.shape(found) != margins.shape:
+            raise ArgumentError(name, "UserLoss", "a function that returns one number for each margin", repr(found))
+        return np.asarray(found)
 
     def value(self, z):
         return jnp.exp(self.log_of_value(z))

@@ -14,7 +14,7 @@ from ..errors import ArgumentError
 from ..files import mark
 from ..logspace import check_float64
 from ..optimisers.joint import AbstractJointRule, JointMove
-from ..reading import RESOLUTION
+from ..problem import RESOLUTION
 from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
 from ..settings.losses import AbstractLoss, Exponential
 from .joint_batch import JointBatch, counterpart

@@ -11,7 +11,7 @@ from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeErr
 from ..flow.flow import GradientFlow
 from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, risk_bounds, safe_step
 from ..optimisers.step_rules import Constant
-from ..reading import Reading, read_once
+from ..problem import Reading, read_once
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear, layer_norms
 from ..settings.losses import Exponential

@@ -17,7 +17,7 @@ from ..logspace import check_float64
 from ..optimisers.base import Move, Optimiser
 from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
-from ..reading import RESOLUTION, Reading, read, smallest_margin
+from ..problem import RESOLUTION, Reading, read, smallest_margin
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.joint import JointTokens

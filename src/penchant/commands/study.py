@@ -1,0 +1,48 @@
+"""`study`: run one, save it, make its page."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import ArgumentError
+from ..lab import Paper, Study
+from ..papers import PAPERS, new_lab
+from ..report.page import render
+from ..report.save import save
+from .options import check_writable
+from .progress import progress
+
+
+def find_study(name: str) -> tuple[Paper, Study]:
+    listed = {study.name: (paper, study) for paper in PAPERS for study in paper.studies}
+    if name not in listed:
+        raise ArgumentError("NAME", "penchant study", f"one of {', '.join(listed)}", repr(name))
+    return listed[name]
+
+
+def run_one(paper: Paper, study: Study, seed: int, full: bool, out: str, show: Callable[..., None]) -> Path:
+    """Run a study in a lab of its own and save it."""
+    started = time.perf_counter()
+    result = study.run(new_lab(seed, full, lambda text: show(f"{study.name}: {text}")))
+    seconds = time.perf_counter() - started
+    return save(study, result, out, paper=paper.name, seed=seed, full=full, seconds=seconds)
+
+
+def run_study(name: str, seed: int, full: bool, out: str) -> dict:
+    """Run one study, save it and make the page; returns what was saved, and where."""
+    paper, study = find_study(name)
+    check_writable(f"{out}/{name}/study.json")
+    with progress(1) as show:
+        folder = run_one(paper, study, seed, full, out, show)
+    content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    return {"study": name, **content, "folder": str(folder), "page": str(render(out))}
+
+
+def print_study(content: dict) -> None:
+    """The findings with the inequalities that decided them, and the page."""
+    for finding in content["findings"]:
+        verdict = finding["verdict"]
+        detail = f" ({verdict['detail']})" if verdict["detail"] else ""
+        print(f"{verdict['outcome']:10} {finding['statement']}\n           {verdict['inequality']}{detail}")
+    print(f"page: {content['page']}")

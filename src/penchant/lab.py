@@ -1,0 +1,159 @@
+"""The laboratory: sentences with their checks, evidence that is computed once, and the papers that own both.
+
+A *claim* is its check with a decorator: `check(lab, planted)` is the evidence, and with `planted` the same check of a near falsehood,
+which must come out refuted. A *recipe* is a piece of evidence: a lab computes it once, however the call is spelled. A *paper* is its
+theorems, its files of claims and its studies; nothing is registered anywhere else.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from types import ModuleType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import equinox as eqx
+
+from .errors import ArgumentError
+from .exhibits import Result
+from .theory.base import Prediction, Theorem
+from .theory.predict import predict
+from .verdict import Outcome, Verdict
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+KINDS = {
+    "proved": "a sentence of a paper",
+    "sharpened": "a sentence of a paper with constants, exponents or cases that the paper leaves open",
+    "repaired": "a sentence of a paper that fails as printed, mended",
+    "ours": "derived for penchant",
+    "observed": "seen on data, not proved",
+}
+
+
+class Lab:
+    """Where evidence is computed, each piece once. Studies read their `seed` and whether they are `full`, and say what they do to `progress`.
+
+    Predictions of a lab come from its `theorems`.
+    """
+
+    def __init__(
+        self,
+        seed: int = 0,
+        full: bool = False,
+        progress: Callable[[str], None] = lambda text: None,
+        theorems: tuple[Theorem, ...] = (),
+    ):
+        self.seed, self.full, self.progress, self.theorems = seed, full, progress, theorems
+        self.kept: dict[tuple, Any] = {}
+
+    def predict(self, setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+        return predict(self.theorems, setting, optimiser, start)
+
+
+def recipe(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab, P], T]:
+    """Evidence that a lab computes once, keyed by what is asked and not by how the call is spelled.
+
+    >>> @recipe
+    ... def cube(lab, base, power=3):
+    ...     print("computing")
+    ...     return base**power
+    >>> lab = Lab()
+    >>> cube(lab, 2), cube(lab, base=2), cube(lab, 2, power=3)
+    computing
+    (8, 8, 8)
+    """
+    signature = inspect.signature(compute)
+
+    @wraps(compute)
+    def once(lab: Lab, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = signature.bind(lab, *args, **kwargs)
+        bound.apply_defaults()
+        key = (compute, *list(bound.arguments.values())[1:])
+        if key not in lab.kept:
+            lab.kept[key] = compute(lab, *args, **kwargs)
+        return lab.kept[key]
+
+    return once
+
+
+class Claim(eqx.Module):
+    """One sentence with its evidence. `expected` is the verdict it is known to get: "refuted" marks a finding, a sentence that does not hold.
+
+    `slow` claims take more than some one and a half seconds of one core; the tests check them with `--slow` only.
+    """
+
+    name: str
+    statement: str
+    citation: str
+    check: Callable[..., Verdict]
+    kind: str
+    expected: Outcome = Outcome.confirmed
+    slow: bool = False
+
+    def __call__(self, lab: Lab, planted: bool = False, *args: Any, **kwargs: Any) -> Verdict:
+        return self.check(lab, planted, *args, **kwargs)
+
+
+def claim(
+    name: str,
+    statement: str,
+    citation: str,
+    *,
+    kind: str,
+    expected: Outcome = Outcome.confirmed,
+    slow: bool = False,
+) -> Callable[[Callable[..., Verdict]], Claim]:
+    """Make a check a claim. Nothing global happens: the paper lists the file.
+
+    >>> from penchant.verdict import at_most
+    >>> @claim("toy/halves", "Two halves are at most one.", "arithmetic", kind="proved")
+    ... def halves(lab, planted):
+    ...     return at_most(0.5 + 0.5, 0.9 if planted else 1.0, "sum")
+    >>> str(halves(Lab())), halves(Lab(), planted=True).outcome.value
+    ('confirmed: sum = 1 <= 1', 'refuted')
+    """
+    if kind not in KINDS:
+        raise ArgumentError("kind", "claim", f"one of {', '.join(KINDS)}", repr(kind))
+    return lambda check: Claim(name, statement, citation, check, kind, expected, slow)
+
+
+def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
+    """Every claim of these files, in their order; a file may use the claims of another."""
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, Claim)]
+    return tuple({claim.name: claim for claim in found}.values())
+
+
+class Study(eqx.Module):
+    """A named experiment: `run` takes a lab and returns a `Result`. One that draws nothing is not `seeded`, and its page names no seed."""
+
+    name: str
+    title: str
+    run: Callable[[Lab], Result]
+    seeded: bool = True
+
+
+class Paper(eqx.Module):
+    """A folder of `papers`: theorems about the user's own data, files of claims, files of studies. Claims and studies are imported on demand."""
+
+    name: str
+    source: str
+    package: str
+    theorems: tuple
+    claim_files: tuple[str, ...]
+    study_files: tuple[str, ...]
+    aliases: tuple[str, ...] = ()
+
+    def module(self, file: str) -> ModuleType:
+        return import_module(f"{self.package}.{file}")
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """Every claim of the listed files, in their order."""
+        return claims_in(*map(self.module, self.claim_files))
+
+    @property
+    def studies(self) -> tuple[Study, ...]:
+        """Every study of the listed files, in their order."""
+        return tuple(study for file in self.study_files for study in self.module(file).STUDIES)

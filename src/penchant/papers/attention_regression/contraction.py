@@ -1,0 +1,282 @@
+"""Claims on the population side of attention regression: the loss, its minima, one-point convexity, moments."""
+
+import numpy as np
+
+from ...lab import Lab, claim
+from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
+from .convexity import worst_constants
+from .evidence import (
+    around,
+    layer_of,
+    plain_slope,
+    plane_problem,
+    quadrature,
+    random_runs,
+    regularised,
+    rotations,
+    small_problem,
+    tilted,
+)
+from .setting.balanced_minima import component_distance, nearest_minimum
+from .setting.curvature import attraction_radius, balanced_point, contraction, eigenbasis, hessian
+from .setting.generators import prescribed_spectrum
+from .setting.geometry import Left, TwoSided
+from .setting.moments import key_strength, log_cross_moment, log_self_moment, moment_threshold
+
+
+@claim(
+    "attention-regression/theorem-1.1",
+    "The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.1",
+    kind="proved",
+    slow=True,
+)
+def population_loss(lab: Lab, planted: bool) -> Verdict:
+    """The definition by quadrature against m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|^2; the planted mean is V x."""
+    problem, layer = plane_problem(lab)
+    grid, mass = quadrature(lab)
+    queries = grid @ np.asarray(problem.root)
+    value, key = np.asarray(layer.value), np.asarray(layer.key_query)
+    means = np.array([key @ x if planted else tilted(lab, problem, layer, x)[0] for x in queries[::7]])
+    errors = np.sum((means @ value.T - queries[::7] @ np.asarray(problem.planted).T) ** 2, axis=1)
+    closed = np.sum(
+        ((value @ np.asarray(problem.covariance) @ key - np.asarray(problem.planted)) @ queries.T) ** 2, axis=0
+    )
+    kept = np.linalg.norm(grid[::7], axis=1) < 4  # beyond, the quadrature no longer resolves the tilt
+    gap = np.abs(errors - closed[::7])[kept].max() / closed[::7][kept].max()
+    total = float(mass @ closed) + problem.outputs * float(problem.noise)
+    return all_of(
+        at_most(float(gap), 1e-12, "largest |error of the tilted mean - closed form| over queries, relative"),
+        close(float(problem.loss(layer)), total, 1e-12, "population loss against its quadrature"),
+    )
+
+
+@claim(
+    "attention-regression/theorem-1.2",
+    "Every balanced factorisation W = [P; Q] S^(1/2) R has zero excess, zero regulariser and zero gradient.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2",
+    kind="proved",
+)
+def balanced_minima(lab: Lab, planted: bool) -> Verdict:
+    """Excess, regulariser and gradient on random minima; planted: the scale (cU, V/c), which the regulariser sees."""
+    problem = small_problem(lab)
+    scale = np.concatenate([np.full((4, 1), 1.01), np.full((3, 1), 1 / 1.01)]) if planted else 1.0
+    points = [scale * balanced_point(problem, rotation) for rotation in rotations(50, 3)]
+    value = max(regularised(problem, point) for point in points)
+    gradient = max(float(np.linalg.norm(plain_slope(problem)(point))) for point in points)
+    return all_of(
+        at_most(value, 1e-32, "largest excess + regulariser over 50 gauges"),
+        at_most(gradient, 1e-16, "largest gradient over 50 gauges"),
+    )
+
+
+@claim(
+    "attention-regression/theorem-1.2-all",
+    "There are no other minima of the regularised loss.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2",
+    kind="proved",
+)
+def all_minima(lab: Lab, planted: bool) -> Verdict:
+    """Adaptive descent from 60 random starts ends on the manifold; the planted start is 0, a saddle."""
+    problem = small_problem(lab)
+    ends = [run.whitened[-1] for run in random_runs(lab)] + ([np.zeros((7, 3))] if planted else [])
+    far = max(nearest_minimum(problem, end, TwoSided()).distance for end in ends)
+    return at_most(far, 1e-12, "largest distance to the minima after 1000 steps, 60 starts")
+
+
+@claim(
+    "attention-regression/connected",
+    "The manifold of minima is connected.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2",
+    kind="proved",
+    expected=Outcome.refuted,
+)
+def connected(lab: Lab, planted: bool) -> Verdict:
+    """Points of the two components would have to come arbitrarily close."""
+    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11) if planted else small_problem(lab)
+    points = [balanced_point(problem, rotation) for rotation in rotations(50, 3)]
+    gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
+    return at_most(gap, 1e-6, "least distance from a minimum to the component of the other determinant")
+
+
+@claim(
+    "attention-regression/two-components",
+    "The minima have two components, det R = 1 and -1, sqrt(8 s_d) apart; descent stays with the one it starts with.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2, corrected by us",
+    kind="repaired",
+)
+def two_components(lab: Lab, planted: bool) -> Verdict:
+    """The gap is sqrt(8 s_d), and descent never changes the sign of det(E'W)."""
+    problem = small_problem(lab)
+    points = [balanced_point(problem, rotation) for rotation in rotations(50, 3)]
+    gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
+    plus = eigenbasis(problem).plus
+    signs = np.array([np.sign(np.linalg.det(plus.T @ run.whitened)) for run in random_runs(lab)])
+    changes = float(np.abs(np.diff(signs, axis=1)).sum())
+    predicted = component_distance(problem) / (np.sqrt(2) if planted else 1)
+    return all_of(
+        close(gap, predicted, 1e-9, "distance between the components against sqrt(8 s_d)"),
+        at_most(changes, 0.0, "changes of sign of det(E'W) along 60 runs"),
+    )
+
+
+@claim(
+    "attention-regression/theorem-1.3",
+    "One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2; both sharp.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.3, constants by us",
+    kind="sharpened",
+)
+def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
+    """Worst case over directions against alpha(r) and beta(r), which it attains; planted: alpha without its loss in r."""
+    problem, checks = small_problem(lab), []
+    radius = attraction_radius(problem, TwoSided())
+    for share in (0.5, 1.0):
+        found = contraction(problem, TwoSided(), share * radius)
+        alpha, beta = worst_constants(problem, TwoSided(), share * radius)
+        promised = 2 * float(problem.sizes[-1]) if planted else found.alpha
+        checks += [
+            at_least(alpha, promised * (1 - 1e-9), f"least <gradient, Delta>/r^2 at {share:g} r_0"),
+            at_most(beta, found.beta * (1 + 1e-9), f"largest |gradient|/r at {share:g} r_0"),
+            at_most(alpha, found.alpha * (1 + 1e-5), f"alpha is sharp at {share:g} r_0"),
+            at_least(beta, found.beta * (1 - 1e-5), f"beta is sharp at {share:g} r_0"),
+        ]
+    return all_of(*checks)
+
+
+@claim(
+    "attention-regression/theorem-1.3-left",
+    "The same in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.3, constants by us",
+    kind="sharpened",
+)
+def one_point_left(lab: Lab, planted: bool) -> Verdict:
+    """The same in the left norm, where the constants are not sharp; planted: the two-sided constants."""
+    problem, checks = small_problem(lab), []
+    radius = attraction_radius(problem, Left())
+    for share in (0.01, 0.5, 1.0):
+        found = contraction(problem, TwoSided() if planted else Left(), share * radius)
+        alpha, beta = worst_constants(problem, Left(), share * radius)
+        checks += [
+            at_least(alpha, found.alpha, f"least <gradient, Delta>/r^2 at {share:g} r_0"),
+            at_most(beta, found.beta, f"largest |gradient|/r at {share:g} r_0"),
+        ]
+    return all_of(*checks)
+
+
+@claim(
+    "attention-regression/convexity-identity",
+    "<grad g, Delta> = |K + 3/2 N|^2 - 5/4 |N|^2 + |W* Delta'|^2 + |W~*' Delta|^2 at a projection.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, proof of Theorem 1.3, by us",
+    kind="sharpened",
+)
+def convexity_identity(lab: Lab, planted: bool) -> Verdict:
+    """<grad g, Delta> as a sum of squares minus 5/4 |N|^2; planted: another coefficient in the square."""
+    problem = small_problem(lab)
+    basis, sizes = eigenbasis(problem), np.asarray(problem.sizes)
+    worst = 0.0
+    for whitened, nearest in around(problem, TwoSided(), 0.3, 30):
+        gap, point = whitened - nearest.whitened, nearest.whitened
+        other = np.sqrt(2) * (basis.minus * np.sqrt(sizes)) @ nearest.rotation
+        cross, square = gap.T @ point, gap.T @ gap
+        mixed = np.linalg.norm(cross + (1.0 if planted else 1.5) * square) ** 2 - 1.25 * np.linalg.norm(square) ** 2
+        total = mixed + np.linalg.norm(point @ gap.T) ** 2 + np.linalg.norm(other.T @ gap) ** 2
+        worst = max(worst, abs(float(np.sum(plain_slope(problem)(whitened) * gap)) - total))
+    return at_most(float(worst), 1e-15, "largest |<grad g, Delta> - its decomposition| over 30 points")
+
+
+@claim(
+    "attention-regression/lemma-1",
+    "At the projection of a point, Delta' Lambda Theta* (Sigma) is symmetric.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 1",
+    kind="proved",
+    slow=True,
+)
+def lemma1(lab: Lab, planted: bool) -> Verdict:
+    """K is symmetric at a projection; planted: the two-sided projection used for the left norm."""
+    problem, checks = small_problem(lab), []
+    inverse, root = np.asarray(problem.inverse_root), np.asarray(problem.root)
+    for geometry in (TwoSided(), Left()):
+        found = around(problem, geometry, attraction_radius(problem, geometry), 30)
+        worst = 0.0
+        for whitened, nearest in found:
+            point = nearest_minimum(problem, whitened, TwoSided()).whitened if planted else nearest.whitened
+            matrix = (whitened - point).T @ point
+            matrix = inverse @ matrix @ root if isinstance(geometry, Left) else matrix
+            worst = max(worst, float(np.linalg.norm(matrix - matrix.T) / np.linalg.norm(matrix)))
+        checks.append(at_most(worst, 1e-11, f"largest relative asymmetry of K, {geometry.name}, 30 points"))
+    return all_of(*checks)
+
+
+@claim(
+    "attention-regression/lemma-2",
+    "The regularised excess is at most beta/2 dist^2.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 2",
+    kind="proved",
+)
+def lemma2(lab: Lab, planted: bool) -> Verdict:
+    """g <= beta/2 dist^2 at random points and along the steepest curvature, where it is sharp; planted: beta smaller by 5 %."""
+    problem = small_problem(lab)
+    radius = attraction_radius(problem, TwoSided())
+    point = balanced_point(problem)
+    steep = np.linalg.eigh(hessian(problem, point))[1][:, -1].reshape(point.shape)
+    points = [one for one, _ in around(problem, TwoSided(), radius, 100)]
+    points += [point + share * radius * steep for share in (-1.0, -1e-3, 1e-3, 1.0)]
+    ratios = []
+    for whitened in points:
+        distance = nearest_minimum(problem, whitened, TwoSided()).distance
+        beta = contraction(problem, TwoSided(), distance).beta * (0.95 if planted else 1.0)
+        ratios.append(2 * regularised(problem, whitened) / (beta * distance**2))
+    return at_most(max(ratios), 1.0, "largest 2 g / (beta dist^2), 100 random and 4 steepest points")
+
+
+@claim(
+    "attention-regression/lemma-7",
+    "The p-th moments of the logits are finite on all minima if and only if s_1 < 1/(4 p^2).",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 7 and Assumption 3",
+    kind="proved",
+)
+def lemma7(lab: Lab, planted: bool) -> Verdict:
+    """The moments of the logits are the determinants, and 1/(4 p^2) is the sharp threshold of s_1; planted: 1/(2 p^2)."""
+    problem, layer = plane_problem(lab)
+    key = np.asarray(problem.whiten(layer))[problem.outputs :].T
+    grid, mass = quadrature(lab)
+    power = 0.5
+    self_logits = np.einsum("ni,ij,nj->n", grid, key, grid)
+    cross = float(
+        mass @ np.exp(power**2 / 2 * np.sum((grid @ key.T) ** 2, axis=1))
+    )  # one Gaussian integral done by hand
+    checks = [
+        close(float(mass @ np.exp(power * self_logits)), np.exp(log_self_moment(key, power)), 1e-10, "E exp(x'Vx/2)"),
+        close(cross, np.exp(log_cross_moment(key, power)), 1e-10, "E exp(x'Vy/2)"),
+    ]
+    threshold = moment_threshold(2.0) * (2.0 if planted else 1.0)
+    below = prescribed_spectrum(4, np.array([0.999, 0.5, 0.2]) * threshold, 5.0, 1)
+    worst = max(
+        2 * 2.0 * key_strength(balanced_point(below, rotation), 4)[0]
+        for rotation in [np.asarray(below.right).T, *rotations(200, 3)]
+    )
+    checks.append(at_most(worst, 1.0, "2p lambda_max(sym V) over gauges, s_1 just below the threshold, p = 2"))
+    above = prescribed_spectrum(4, np.array([1.001, 0.5, 0.2]) * threshold, 5.0, 1)
+    found = 2 * 2.0 * key_strength(balanced_point(above, np.asarray(above.right).T), 4)[0]
+    return all_of(*checks, at_least(found, 1.0, "the same at the worst gauge R = Q', s_1 just above"))
+
+
+@claim(
+    "attention-regression/scale",
+    "The scale (cU, V/c) keeps the population loss and shrinks the logits, so Assumption 3 is one of scale.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, after the discussion of Assumption 3",
+    kind="proved",
+)
+def scale_family(lab: Lab, planted: bool) -> Verdict:
+    """(cU, V/c) leaves the population loss and multiplies the logits by 1/c; planted: it leaves the regulariser, too."""
+    problem = small_problem(lab)
+    whitened = random_runs(lab)[30].whitened[0]
+    factor = np.concatenate([np.full((4, 1), 3.0), np.full((3, 1), 1 / 3.0)])
+    moved = layer_of(problem, factor * whitened)
+    ratio = float(problem.excess(moved) / problem.excess(layer_of(problem, whitened)))
+    logits = key_strength(factor * whitened, 4)[1] / key_strength(whitened, 4)[1]
+    checks = [close(ratio, 1.0, 1e-12, "excess of (3U, V/3)"), close(logits, 1 / 3, 1e-12, "norm of its logits")]
+    if planted:
+        kept = float(problem.regulariser(moved) / problem.regulariser(layer_of(problem, whitened)))
+        checks.append(close(kept, 1.0, 1e-12, "regulariser of (3U, V/3)"))
+    return all_of(*checks)

@@ -1,0 +1,146 @@
+"""Claims on the rates of attention regression: guarantees, exact factors, and steps with noise."""
+
+from typing import Any
+
+import numpy as np
+
+from ...lab import Lab, claim, recipe
+from ...training.recorders import Every
+from ...verdict import Verdict, all_of, at_most, close
+from .evidence import around, layer_of, plain_slope, small_problem, start_near
+from .setting.balanced_minima import nearest_minimum
+from .setting.curvature import attraction_radius, contraction
+from .setting.generators import prescribed_spectrum
+from .setting.geometry import AbstractGeometry, Euclidean, Left, TwoSided
+from .setting.problem import AttentionRegression
+from .theorems import asymptotic_factor
+from .training.population import AttentionTrajectory, train_population
+from .training.preconditioned import OptimalStep, PreconditionedDescent
+
+
+def distance_after(problem: AttentionRegression, geometry: AbstractGeometry, whitened: Any, step: float) -> float:
+    """Distance to the minima after one step of a geometry."""
+    turn = {"two_sided": np.eye(problem.inputs), "left": np.asarray(problem.covariance)}[geometry.name]
+    return nearest_minimum(problem, whitened - step * plain_slope(problem)(whitened) @ turn, geometry).distance
+
+
+@claim(
+    "attention-regression/guaranteed-rate",
+    "Within r_0 one step of alpha/beta^2 multiplies dist^2 by at most 1 - alpha^2/beta^2, in both geometries.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.3, constants by us",
+    kind="sharpened",
+    slow=True,
+)
+def guaranteed_step(lab: Lab, planted: bool) -> Verdict:
+    """dist^2 falls by 1 - alpha^2/beta^2 in one step of alpha/beta^2; planted: by the square of 1 - step * largest curvature."""
+    problem, checks = small_problem(lab), []
+    for geometry in (TwoSided(), Left()):
+        sure = contraction(problem, geometry)
+        points = around(problem, geometry, sure.radius, 60)
+        worst = max(distance_after(problem, geometry, one, sure.step) ** 2 / found.distance**2 for one, found in points)
+        promised = (1 - sure.step * 4 * float(problem.sizes[0])) ** 2 if planted else sure.factor
+        checks.append(at_most(worst, promised, f"largest dist^2 after / before, {geometry.name}, 60 points within r_0"))
+    return all_of(*checks)
+
+
+@claim(
+    "attention-regression/lemma-4",
+    "With gradients off by eps: dist^2 <= (1 - eta alpha + 2 eta^2 beta^2) dist^2 + (eta/alpha + 2 eta^2) eps^2.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 4, constants by us",
+    kind="sharpened",
+    slow=True,
+)
+def lemma4(lab: Lab, planted: bool) -> Verdict:
+    """Gradients off by eps away from the minima: the recursion at every step, and its limit; planted: no noise term."""
+    problem = small_problem(lab)
+    sure = contraction(problem, TwoSided())
+    step, size = sure.step / 4, 3e-4
+    gain = 1 - step * sure.alpha + 2 * step**2 * sure.beta**2
+    added = 0.0 if planted else (step / sure.alpha + 2 * step**2) * size**2
+    whitened, worst, slope = start_near(problem, 1e-3, 3), 0.0, plain_slope(problem)
+    found = nearest_minimum(problem, whitened, TwoSided())
+    for _ in range(1000):
+        away = (whitened - found.whitened) / found.distance
+        whitened = whitened - step * (slope(whitened) - size * away)
+        before, found = found.distance, nearest_minimum(problem, whitened, TwoSided())
+        worst = max(worst, found.distance**2 / (gain * before**2 + added))
+    limit = (1 / sure.alpha + 2 * step) / (sure.alpha - 2 * step * sure.beta**2) * size**2
+    return all_of(
+        at_most(worst, 1.0, "largest dist^2 / (right-hand side of the recursion), 1000 steps of outward noise"),
+        at_most(found.distance**2, limit, "dist^2 at the end against the limit of the recursion"),
+    )
+
+
+@recipe
+def tail_run(lab: Lab, name: str) -> AttentionTrajectory:
+    """A run at the default step from distance r_0 in a problem with condition number 10."""
+    problem = prescribed_spectrum(6, (0.05, 0.04, 0.03, 0.02), 10.0, 4)
+    start = layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 2))
+    return train_population(problem, PreconditionedDescent(name), start, steps=2000, recorder=Every(1))
+
+
+def measured_factor(run: AttentionTrajectory) -> float:
+    """Factor of the distance per step, fitted where the excess is between 1e-6 and 1e-12 of its first value."""
+    share = run.excess / run.excess[0]
+    inside = (share < 1e-6) & (share > 1e-12)
+    return float(np.exp(np.polyfit(run.steps[inside], np.log(run.excess[inside]), 1)[0] / 2))
+
+
+@claim(
+    "attention-regression/exact-rate",
+    "The distance falls by max |1 - step * curvature| per step, with the curvatures of the geometry in use.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    kind="ours",
+    slow=True,
+)
+def exact_factor(lab: Lab, planted: bool) -> Verdict:
+    """max |1 - step * curvature| at the gauge where the run ends; planted: the smallest curvature of a square problem, 4 s_d."""
+    checks = []
+    for geometry, tolerance in ((TwoSided(), 1e-4), (Left(), 1e-3), (Euclidean(), 1e-3)):
+        run = tail_run(lab, geometry.name)
+        problem, step = run.problem, float(run.step_size[0])
+        rotation = nearest_minimum(problem, run.whitened[-1], TwoSided()).rotation
+        predicted = asymptotic_factor(problem, geometry, step, rotation)
+        if planted:
+            predicted = 1 - 2 * (1 - predicted)
+        text = f"factor of the distance per step, {geometry.name}"
+        checks.append(close(1 - measured_factor(run), 1 - predicted, tolerance * predicted / (1 - predicted), text))
+    return all_of(*checks)
+
+
+@claim(
+    "attention-regression/covariance-free",
+    "Two-sided preconditioning removes the covariance: the number of steps does not depend on its condition number.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Figure 2, made exact by us",
+    kind="sharpened",
+)
+def covariance_free(lab: Lab, planted: bool) -> Verdict:
+    """Two-sided iterations to 1e-10 of the excess do not depend on the covariance; planted: neither do those of `left`."""
+    name, counts = "left" if planted else "two_sided", []
+    for condition in (1.0, 10.0, 100.0):
+        problem = prescribed_spectrum(6, (0.05, 0.04, 0.03, 0.02), condition, 4)
+        whitened = start_near(problem, 0.05, 2)
+        rule = PreconditionedDescent(name, OptimalStep())
+        begin = layer_of(problem, whitened)
+        run = train_population(problem, rule, begin, steps=3000, excess_below=1e-10 * float(problem.excess(begin)))
+        counts.append(int(run.steps[-1]))
+    return at_most(float(max(counts) - min(counts)), 0.0, f"spread of the step counts {counts}, {name}")
+
+
+@claim(
+    "attention-regression/monotone",
+    "Adaptive steps lower the regularised loss from any start.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    kind="ours",
+    slow=True,
+)
+def monotone(lab: Lab, planted: bool) -> Verdict:
+    """g falls in every adaptive step, from 30 starts; planted: in every step of size 0.1."""
+    problem, rng = small_problem(lab), np.random.default_rng(6)
+    starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.3, 3.0, 30)]
+    rule = PreconditionedDescent("two_sided", 0.1 if planted else "adaptive")
+    worst = -np.inf
+    for run in train_population(problem, rule, starts, steps=200, recorder=Every(1)):
+        total = run.excess + run.regulariser
+        worst = max(worst, float((total[1:] / total[:-1]).max(initial=-np.inf)))
+    return at_most(worst, 1.0, "largest ratio of successive values, 200 steps, 30 starts")

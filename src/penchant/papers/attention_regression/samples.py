@@ -1,0 +1,309 @@
+"""Claims on training attention from data: the spectral start, what training settles at (Theorem 2), and affine equivariance."""
+
+import numpy as np
+
+from ...diagnostics.paired import Paired, paired
+from ...diagnostics.rates import log_log_slope
+from ...diagnostics.scaling import Exponent, exponent
+from ...lab import Lab, claim, recipe
+from ...training.recorders import At
+from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close, covers
+from .context import agrees, scaling_problem
+from .oracle import mean_layer_excess, sampled_oracle_floors
+from .setting.balanced_minima import nearest_minimum
+from .setting.context_bias import noise_variance, oracle_shift, sample_floor, spectral_floor
+from .setting.curvature import attraction_radius
+from .setting.generators import prescribed_spectrum
+from .setting.geometry import TwoSided
+from .setting.measured_bias import Estimate
+from .setting.problem import AttentionLayer, AttentionRegression
+from .setting.sample import AttentionSample, draw_sample, spectral_layer
+from .training.algorithm1 import train_attention
+from .training.preconditioned import PreconditionedDescent
+from .training.sources import FullSample, Minibatch
+
+COUNTS = (200, 800, 3200)
+ORACLE_PLAN = {50: (16, 4), 100: (16, 4), 200: (8, 3)}  # n -> fresh samples per step, runs
+
+
+def _draw(problem: AttentionRegression, count: int, sets: int, seed: int | list[int]) -> list[AttentionSample]:
+    rng = np.random.default_rng(seed)
+    return [draw_sample(problem, count, rng) for _ in range(sets)]
+
+
+@recipe
+def start_distances(lab: Lab, count: int, sets: int = 80) -> np.ndarray:
+    """Two-sided distances of spectral starts to the minima, one per data set of `count` samples."""
+    problem = scaling_problem(lab, 1e-3)
+    layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, sets, 50 + count)]
+    return np.array([nearest_minimum(problem, problem.whiten(layer), TwoSided()).distance for layer in layers])
+
+
+@claim(
+    "attention-regression/start-rate",
+    "The spectral start is within O(n^-1/2) of the minima.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 5",
+    kind="proved",
+)
+def start_rate(lab: Lab, planted: bool) -> Verdict:
+    """Root mean square distance against n; planted: a rate of 1/n."""
+    sizes = [float(np.sqrt((start_distances(lab, n) ** 2).mean())) for n in COUNTS]
+    slope = log_log_slope(np.array(COUNTS, float), np.array(sizes), (float(COUNTS[0]), float(COUNTS[-1])))
+    return close(slope, -1.0 if planted else -0.5, 0.1, "slope of the distance of the spectral start against n")
+
+
+@claim(
+    "attention-regression/start-inside",
+    "The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5).",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemmas 3 and 6",
+    kind="proved",
+)
+def start_inside(lab: Lab, planted: bool) -> Verdict:
+    """Every one of 240 data sets starts within r_0; planted: also with 8 samples each."""
+    radius = attraction_radius(scaling_problem(lab, 1e-3), TwoSided())
+    farthest = max(start_distances(lab, n).max() for n in ((8,) if planted else COUNTS))
+    return at_most(float(farthest), radius, "largest distance of a spectral start to the minima, bound r_0")
+
+
+@claim(
+    "attention-regression/start-excess",
+    "The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def start_excess(lab: Lab, planted: bool) -> Verdict:
+    """Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
+    problem, count = scaling_problem(lab, 1e-3), 1600
+    layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, 300, 2)]
+    values = count * np.array([float(problem.excess(layer)) for layer in layers])
+    found = Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+    return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
+
+
+def oracle_exponent(lab: Lab) -> Exponent:
+    """The exponent in n of what training with the mean gradient of fresh samples settles at; no expansion in 1/n enters."""
+    return exponent({n: sampled_oracle_floors(lab, n, batches, runs) for n, (batches, runs) in ORACLE_PLAN.items()})
+
+
+@claim(
+    "attention-regression/oracle-bound",
+    "With the expected gradient over samples of size n, training settles at an excess O(1/n).",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 2",
+    kind="proved",
+    slow=True,
+)
+def oracle_bound(lab: Lab, planted: bool) -> Verdict:
+    """The floor falls at least like 1/n, by the whole 95 % interval of its exponent; planted: at least like n^-3."""
+    found = oracle_exponent(lab)
+    text = f"upper end of the exponent {found} of the oracle's floor, n = 50 to 200, fresh samples"
+    return at_most(found.high, -3.0 if planted else -1.0, text)
+
+
+@claim(
+    "attention-regression/oracle-bound-attained",
+    "The 1/n of Theorem 2 is the order of that excess.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 2, read as tight",
+    kind="proved",
+    expected=Outcome.refuted,
+    slow=True,
+)
+def oracle_attains_bound(lab: Lab, planted: bool) -> Verdict:
+    """If 1/n were the order of the floor its exponent would be -1; planted: -1/2."""
+    return covers(oracle_exponent(lab), -0.5 if planted else -1.0, "exponent of the oracle's floor", rival=-2.0)
+
+
+@claim(
+    "attention-regression/oracle-floor",
+    "That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def oracle_floor(lab: Lab, planted: bool) -> Verdict:
+    """b_2 and the slope -2 with gradients of fresh samples, not with their expansion; planted: b_2 of the other end of the manifold."""
+    problem, gauge = scaling_problem(lab), "plus" if planted else "minus"
+    predicted = oracle_shift(problem, gauge, sample_balance=False).excess
+    large = 100**2 * sampled_oracle_floors(lab, 100, *ORACLE_PLAN[100])
+    found = Estimate(float(large.mean()), float(large.std(ddof=1) / np.sqrt(len(large))))
+    return all_of(
+        close(found.mean, predicted, 0.1, "n^2 floor at n = 100 against b_2"),
+        agrees(found, predicted, "n^2 floor at n = 100"),
+        covers(oracle_exponent(lab), -2.0, "exponent of the oracle's floor, n = 50 to 200", rival=-1.0),
+    )
+
+
+@recipe
+def fixed_data_floor(lab: Lab, sizes: tuple[float, ...], count: int, sets: int, steps: int, seed: int = 0) -> Estimate:
+    """n times the excess after spectral start and `steps` default steps on all samples, noise-free targets."""
+    problem = prescribed_spectrum(4, sizes, 5.0, 11)
+    rule = PreconditionedDescent()
+    train = lambda sample: train_attention(  # Algorithm 1 without its warning: these sizes are beyond A3 on purpose
+        FullSample(sample), rule, spectral_layer(sample.estimated), steps=steps, recorder=At(()), truth=problem
+    )
+    runs = [train(sample) for sample in _draw(problem, count, sets, [1000 + count, seed])]
+    values = count * np.array([float(run.excess[-1]) for run in runs])
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(sets)))
+
+
+@claim(
+    "attention-regression/sample-floor",
+    "Training on one data set settles at an excess v/n + b_2/n^2, v = sigma^2 m d + v_ctx.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def sample_floor_law(lab: Lab, planted: bool) -> Verdict:
+    """Training on fixed data settles at v/n + b_2/n^2; planted: at the oracle's b_2/n^2."""
+    problem, count = prescribed_spectrum(4, (0.2, 0.17, 0.14), 5.0, 11), 200
+    second = oracle_shift(problem).excess / count
+    predicted = second if planted else sample_floor(problem) + second
+    return agrees(fixed_data_floor(lab, (0.2, 0.17, 0.14), count, 60, 25), predicted, "n excess after training")
+
+
+@recipe
+def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Paired:
+    """Change of the excess by 80 default steps after the spectral start, data set by data set; noise-free targets."""
+    problem, rule = scaling_problem(lab), PreconditionedDescent()
+    train = lambda sample: train_attention(
+        FullSample(sample), rule, spectral_layer(sample.estimated), steps=80, recorder=At(()), truth=problem
+    )
+    pairs = np.array([train(sample).excess[[0, -1]] for sample in _draw(problem, count, sets, [2000 + count, 0])])
+    return paired(*pairs.T)
+
+
+@claim(
+    "attention-regression/training-after-start",
+    "On one data set training changes the excess of the spectral start by (v - v_spec)/n + b_2/n^2: for small sizes it raises it.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def training_raises(lab: Lab, planted: bool) -> Verdict:
+    """The change of the excess against (v - v_spec)/n + b_2/n^2, n = 100; planted: its leading term alone, which is nearly 0."""
+    problem, count = scaling_problem(lab), 100
+    leading = (sample_floor(problem) - spectral_floor(problem)) / count
+    predicted = leading if planted else leading + oracle_shift(problem).excess / count**2
+    return covers(value_of_training(lab), predicted, "paired 95 % interval of the change of the excess", rival=0.0)
+
+
+@claim(
+    "attention-regression/training-lowers",
+    "The steps after the spectral start lower the population loss.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Algorithm 1, read as an improvement of its start; n = 100, normal covariates",
+    kind="proved",
+    expected=Outcome.refuted,
+    slow=True,
+)
+def training_lowers(lab: Lab, planted: bool) -> Verdict:
+    """The whole paired interval below 0; planted: below minus what the bias adds."""
+    bound = -oracle_shift(scaling_problem(lab)).excess / 100**2 if planted else 0.0
+    return at_most(
+        value_of_training(lab).high, bound, "upper end of the paired 95 % interval of the change of the excess"
+    )
+
+
+@recipe
+def minibatch_floor(
+    lab: Lab, batch: int, keys: str, gauge: str = "minus", count: int = 16_000, steps: int = 1500
+) -> float:
+    """Excess of the mean late layer of a minibatch run."""
+    problem = scaling_problem(lab, 1e-3)
+    sample = _draw(problem, count, 1, 4)[0]
+    source = Minibatch(sample, batch, keys=keys)
+    rule = PreconditionedDescent("two_sided", 0.5)
+    start = spectral_layer(sample.estimated, gauge)
+    return mean_layer_excess(problem, source, rule, start, steps)
+
+
+@claim(
+    "attention-regression/minibatch-floor",
+    "Minibatches of size B that attend within the batch settle at an excess b_2/B^2.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def minibatch_law(lab: Lab, planted: bool) -> Verdict:
+    """Keys from the batch: the floor is b_2/B^2 with the bias of the loss alone; planted: b_2/n^2 with n the sample."""
+    batch, count = 200, 16_000
+    predicted = oracle_shift(scaling_problem(lab, 1e-3), "minus", sample_balance=False).excess / batch**2
+    predicted = predicted * batch**2 / count**2 if planted else predicted
+    return close(minibatch_floor(lab, batch, "batch"), predicted, 0.2, "floor of in-batch training against b_2/B^2")
+
+
+@claim(
+    "attention-regression/minibatch-floor-gauges",
+    "That excess depends on the gauge of the start as b_2 does: it is least for minus and largest for plus.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def gauge_law(lab: Lab, planted: bool) -> Verdict:
+    """Floors in other gauges over that of minus, against the ratio of their b_2; planted: a floor that does not know the gauge."""
+    constant = lambda gauge: oracle_shift(scaling_problem(lab, 1e-3), gauge, sample_balance=False).excess
+    checks = []
+    for gauge in ("identity", "plus"):
+        found = minibatch_floor(lab, 200, "batch", gauge) / minibatch_floor(lab, 200, "batch")
+        predicted = 1.0 if planted else constant(gauge) / constant("minus")
+        checks.append(close(found, predicted, 0.2, f"floor in the gauge {gauge} over minus"))
+    return all_of(*checks)
+
+
+@claim(
+    "attention-regression/minibatch-full-keys",
+    "Keys from the whole sample remove that excess.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def full_keys(lab: Lab, planted: bool) -> Verdict:
+    """Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
+    bound = oracle_shift(scaling_problem(lab, 1e-3), "minus", sample_balance=False).excess / 50**2 / 4
+    found = minibatch_floor(lab, 50, "batch" if planted else "full", count=4000, steps=300)
+    return at_most(found, bound, "floor with keys from the whole sample")
+
+
+@recipe
+def _equivariance_gap(lab: Lab, geometry: str) -> float:
+    """Relative difference of the excess after 30 steps on data and on the same data after a linear change of covariates."""
+    problem = scaling_problem(lab)
+    rng = np.random.default_rng(8)
+    sample = draw_sample(problem, 80, rng)
+    change = rng.standard_normal((3, 3)) + 2 * np.eye(3)
+    back = np.linalg.inv(change)
+    start = spectral_layer(problem)
+    start = AttentionLayer(start.value * 1.3, start.key_query + 0.1 * rng.standard_normal((3, 3)))
+    moved = AttentionLayer(start.value @ back, back.T @ np.asarray(start.key_query) @ back)
+    turned = AttentionSample(np.asarray(sample.inputs) @ change.T, sample.targets)
+    other = AttentionRegression(
+        change @ np.asarray(problem.covariance) @ change.T, np.asarray(problem.planted) @ back, 0.0
+    )
+    rule = PreconditionedDescent(geometry, 0.2)
+    go = lambda data, begin, truth: train_attention(
+        FullSample(data), rule, begin, steps=30, recorder=At(()), truth=truth
+    )
+    first, second = go(sample, start, problem), go(turned, moved, other)
+    return float(abs(second.excess[-1] / first.excess[-1] - 1))
+
+
+@claim(
+    "attention-regression/equivariance",
+    "Two-sided training from data is affine equivariant.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+    slow=True,
+)
+def equivariance(lab: Lab, planted: bool) -> Verdict:
+    """Two-sided training gives the same predictions in any linear coordinates of x; planted: one-sided training."""
+    return at_most(_equivariance_gap(lab, "left" if planted else "two_sided"), 1e-11, "relative change of the excess")
+
+
+@claim(
+    "attention-regression/left-not-equivariant",
+    "One-sided training is not.",
+    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    kind="ours",
+)
+def one_sided_moves(lab: Lab, planted: bool) -> Verdict:
+    """One-sided training depends on the coordinates of x; planted: two-sided training."""
+    return at_least(_equivariance_gap(lab, "two_sided" if planted else "left"), 1e-3, "relative change of the excess")

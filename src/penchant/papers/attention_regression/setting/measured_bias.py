@@ -1,0 +1,157 @@
+"""The bias of a finite context, measured: Monte Carlo over fresh samples, with control variates and standard errors.
+
+Label noise adds exactly m sigma^2 to the expected loss and nothing to the expected gradient, so the samples here have none.
+"""
+
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ....errors import ArgumentError
+from .context_sums import context_sums
+from .problem import AttentionLayer, AttentionRegression
+from .weights import log_weights
+
+_ENTRIES = 2**18  # attention weights in flight: a few megabytes
+
+
+class Estimate(eqx.Module):
+    """A mean with its standard error."""
+
+    mean: float
+    error: float
+
+    def away(self, predicted: float) -> float:
+        """Distance to a prediction in standard errors."""
+        return abs(self.mean - predicted) / self.error
+
+
+def _estimate(values: Any) -> Estimate:
+    values = np.asarray(values)
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
+
+def _count(value: int, name: str, owner: str) -> None:
+    if value < 2:
+        raise ArgumentError(name, owner, "at least 2", value)
+
+
+def loss_bias_samples(
+    problem: AttentionRegression,
+    layer: AttentionLayer,
+    count: int,
+    draws: int,
+    *,
+    seed: int = 0,
+    include_self: bool = True,
+) -> np.ndarray:
+    """n (empirical loss - population loss) of `draws` fresh samples of size n = `count`, less a control variate of mean 0."""
+    _count(count, "count", "loss_bias_samples")
+    _count(draws, "draws", "loss_bias_samples")
+    keys = jax.random.split(jax.random.key(seed), draws)
+    size = max(1, min(draws, _ENTRIES // count**2))
+    return np.asarray(_loss_samples(problem, layer, keys, count, include_self, size))
+
+
+@partial(jax.jit, static_argnames=("count", "include_self", "size"))
+def _loss_samples(
+    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int, include_self: bool, size: int
+) -> Float[Array, "draws"]:
+    slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
+
+    def one(key: Array) -> Array:
+        inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
+        means = jnp.exp(log_weights(inputs, layer.key_query, include_self=include_self)) @ inputs
+        residual = means @ layer.value.T - inputs @ problem.planted.T
+        return jnp.sum(residual**2) - jnp.sum((inputs @ slip.T) ** 2)
+
+    return jax.lax.map(one, keys, batch_size=size)
+
+
+def measured_loss_bias(
+    problem: AttentionRegression,
+    layer: AttentionLayer,
+    count: int,
+    draws: int,
+    *,
+    seed: int = 0,
+    include_self: bool = True,
+) -> Estimate:
+    """n (E of the empirical loss - population loss): B_1 up to O(1/n)."""
+    return _estimate(loss_bias_samples(problem, layer, count, draws, seed=seed, include_self=include_self))
+
+
+def extrapolated_loss_bias(
+    problem: AttentionRegression,
+    layer: AttentionLayer,
+    count: int,
+    draws: int,
+    *,
+    seed: int = 0,
+    include_self: bool = True,
+) -> Estimate:
+    """The same from samples of size n and 2n, so that the O(1/n) term drops out."""
+    small = measured_loss_bias(problem, layer, count, draws, seed=seed, include_self=include_self)
+    large = measured_loss_bias(problem, layer, 2 * count, draws, seed=seed + 1, include_self=include_self)
+    return Estimate(2 * large.mean - small.mean, float(np.hypot(2 * large.error, small.error)))
+
+
+def gradient_bias_samples(
+    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
+) -> np.ndarray:
+    """n (empirical - population gradient) by W (whitened) of `draws` fresh samples: draws x (m + d) x d."""
+    _count(count, "count", "gradient_bias_samples")
+    keys = jax.random.split(jax.random.key(seed), draws)
+    return np.asarray(_gradient_samples(problem, layer, keys, count))
+
+
+@partial(jax.jit, static_argnames=("count",))
+def _gradient_samples(
+    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int
+) -> Float[Array, "draws rows d"]:
+    slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
+    back = problem.inverse_root
+
+    def one(key: Array) -> Array:
+        inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
+        sums = context_sums(inputs, inputs @ problem.planted.T, layer.value, layer.key_query)
+        # The gradient of the control variate tr(E Sigma_n E') has the population's as its mean.
+        seen = inputs.T @ inputs / count
+        value = sums.value - 2 * slip @ seen @ layer.key_query.T @ problem.covariance
+        key_query = sums.key_query - 2 * problem.covariance @ layer.value.T @ slip @ seen
+        return count * jnp.concatenate([value @ back, (back @ key_query @ back).T])
+
+    return jax.lax.map(one, keys)
+
+
+def measured_balance_bias(
+    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
+) -> Estimate:
+    """n (E of the regulariser with the sample's covariance - the regulariser): R_1 up to O(1/n)."""
+    _count(count, "count", "measured_balance_bias")
+    keys = jax.random.split(jax.random.key(seed), draws)
+    return _estimate(_balance_samples(problem, layer, keys, count))
+
+
+@partial(jax.jit, static_argnames=("count",))
+def _balance_samples(
+    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int
+) -> Float[Array, "draws"]:
+    gram = layer.value.T @ layer.value
+    exact = problem.regulariser(layer)
+    product = lambda seen: seen @ (gram - layer.key_query @ seen @ layer.key_query.T)
+    # The part that is linear in Sigma_n - Sigma has mean 0 and most of the variance.
+    linear = jax.grad(lambda seen: 0.25 * jnp.trace(product(seen) @ product(seen)))(problem.covariance)
+
+    def one(key: Array) -> Array:
+        inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
+        seen = inputs.T @ inputs / count
+        value = 0.25 * jnp.trace(product(seen) @ product(seen))
+        return count * (value - exact - jnp.sum(linear * (seen - problem.covariance)))
+
+    return jax.lax.map(one, keys, batch_size=256)

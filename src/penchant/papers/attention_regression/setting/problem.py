@@ -1,0 +1,233 @@
+r"""Softmax self-attention that learns a linear map in context: the population loss of Gaussian covariates, in closed form.
+
+A layer predicts $U h(x)$, where $h(x)$ averages the context with weights $\propto e^{x_j^\top V x}$. For covariates $N(0, \Sigma)$ the tilted
+mean is $\Sigma V x$, so the loss is $m\sigma^2 + \|(U\Sigma V - A)\Sigma^{1/2}\|_F^2$: a matrix factorisation. In *whitened coordinates*
+$\tilde U = U\Sigma^{1/2}$, $\tilde V = \Sigma^{1/2}V\Sigma^{1/2}$, stacked as $W = [\tilde U; \tilde V^\top]$, the covariance disappears.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ....errors import ArgumentError, SingularCovariance
+from ....settings.base import Infimum
+from ....settings.check import real_array
+from .balance import AbstractBalance, Balance
+
+_ASYMMETRY = 1e-10  # relative asymmetry of a covariance above which it is not rounding but a mistake
+_SINGULAR = 1e-14  # per dimension: eigenvalue ratio below which a covariance has no inverse in float64
+
+
+class AttentionLayer(eqx.Module):
+    """Value matrix U (m x d) and merged key-query matrix V (d x d), which is not symmetric in general."""
+
+    value: Float[Array, "m d"]
+    key_query: Float[Array, "d d"]
+
+    def __init__(self, value: Any, key_query: Any):
+        self.value, self.key_query = _matrix(value, "value"), _matrix(key_query, "key_query")
+        width = self.value.shape[1]
+        if self.key_query.shape != (width, width):
+            required = f"of shape {(width, width)}, as value has {width} columns"
+            raise ArgumentError("key_query", "AttentionLayer", required, f"shape {self.key_query.shape}")
+
+    @property
+    def stacked(self) -> Float[Array, "rows d"]:
+        """[U; V'], the gauge group acts on the right of both blocks."""
+        return jnp.concatenate([self.value, self.key_query.T])
+
+
+def _matrix(block: Any, name: str) -> Array:
+    """A block of a layer with two axes; its entries may be traced, so they are not looked at."""
+    try:
+        array = jnp.asarray(block, float)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(name, "AttentionLayer", "a real matrix", f"{type(block).__name__} ({error})") from None
+    if array.ndim != 2:
+        raise ArgumentError(name, "AttentionLayer", "a matrix", f"shape {array.shape}")
+    return array
+
+
+def symmetric_roots(covariance: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Symmetric root, its inverse and the eigenvalues (ascending) of a positive definite matrix."""
+    sizes, basis = np.linalg.eigh((covariance + covariance.T) / 2)
+    return (basis * np.sqrt(sizes)) @ basis.T, (basis / np.sqrt(sizes)) @ basis.T, sizes
+
+
+def signed_svd(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """P, s, Q of a thin SVD, signs fixed by the largest entry of each column of Q being positive."""
+    left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
+    top = np.abs(right).argmax(axis=1)
+    signs = np.sign(right[np.arange(len(right)), top])
+    return left * signs, sizes, right.T * signs
+
+
+def checked_covariance(value: Any, owner: str) -> np.ndarray:
+    """A symmetric positive definite matrix, or an error that names the eigenvector at fault."""
+    covariance = real_array(value, "covariance", owner, "(d, d)", 2)
+    if covariance.shape[0] != covariance.shape[1]:
+        raise ArgumentError("covariance", owner, "square", f"shape {covariance.shape}")
+    asymmetry = np.abs(covariance - covariance.T).max() / max(np.abs(covariance).max(), np.finfo(float).tiny)
+    if asymmetry > _ASYMMETRY:
+        raise ArgumentError("covariance", owner, "symmetric", f"relative asymmetry {asymmetry:.2g}")
+    sizes, basis = np.linalg.eigh((covariance + covariance.T) / 2)
+    if not sizes[0] > len(sizes) * _SINGULAR * sizes[-1]:
+        found = f"eigenvalues from {sizes[0]:.3g} to {sizes[-1]:.3g}; smallest along {basis[:, 0].round(3).tolist()}"
+        fix = "drop the dependent columns, or add a ridge: `covariance + ridge * np.eye(d)`, on the command line `--ridge`"
+        raise SingularCovariance(
+            "covariance", owner, f"positive definite (A1, ratio above {len(sizes)}e-14)", found, fix
+        )
+    return (covariance + covariance.T) / 2
+
+
+class AttentionRegression(eqx.Module):
+    r"""Targets $y = Ax + \varepsilon$ with $x \sim N(0, \Sigma)$ and noise of variance `noise` in each of the m outputs.
+
+    **Arguments:** `covariance` (d, d), symmetric positive definite; `planted` (m, d), the map A; `noise`, $\sigma^2 \ge 0$.
+
+    Derived: the root of the covariance and the SVD $A\Sigma^{1/2} = P\,\mathrm{diag}(s)\,Q^\top$ (`left`, `sizes`, `right`). Wide
+    ($m < d$) and rank-deficient maps are allowed here; the theorems report them.
+
+    >>> problem = AttentionRegression([[1.0, 0.2], [0.2, 0.5]], [[0.03, 0.0], [0.01, 0.02], [0.0, 0.01]], 1e-3)
+    >>> layer = AttentionLayer([[0.3, 0.0], [0.1, 0.2], [0.0, 0.1]], [[0.1, 0.0], [-0.1, 0.2]])
+    >>> f"{problem.excess(layer):.6f} {problem.regulariser(layer):.6f} {problem.loss(layer):.6f}"
+    '0.000147 0.002848 0.003147'
+    """
+
+    covariance: Float[Array, "d d"]
+    planted: Float[Array, "m d"]
+    noise: Float[Array, ""]
+    root: Float[Array, "d d"]
+    inverse_root: Float[Array, "d d"]
+    spread: Float[Array, "d"]
+    left: Float[Array, "m k"]
+    sizes: Float[Array, "k"]
+    right: Float[Array, "d k"]
+
+    def __init__(self, covariance: Any, planted: Any, noise: Any = 0.0):
+        owner = "AttentionRegression"
+        covariance = checked_covariance(covariance, owner)
+        planted = real_array(planted, "planted", owner, "(m, d)", 2)
+        if planted.shape[1] != len(covariance):
+            raise ArgumentError("planted", owner, f"of shape (m, {len(covariance)})", f"shape {planted.shape}")
+        if not planted.any():
+            raise ArgumentError("planted", owner, "a map that is not 0, as there is nothing to learn", "only zeros")
+        noise = real_array(noise, "noise", owner, "()", 0)
+        if noise < 0:
+            raise ArgumentError("noise", owner, "a variance, at least 0", float(noise))
+        root, inverse_root, spread = symmetric_roots(covariance)
+        left, sizes, right = signed_svd(planted @ root)
+        self.covariance, self.planted, self.noise = jnp.asarray(covariance), jnp.asarray(planted), jnp.asarray(noise)
+        self.root, self.inverse_root, self.spread = jnp.asarray(root), jnp.asarray(inverse_root), jnp.asarray(spread)
+        self.left, self.sizes, self.right = jnp.asarray(left), jnp.asarray(sizes), jnp.asarray(right)
+
+    @property
+    def outputs(self) -> int:
+        """m."""
+        return self.planted.shape[0]
+
+    @property
+    def inputs(self) -> int:
+        """d."""
+        return self.planted.shape[1]
+
+    @property
+    def rank(self) -> int:
+        """Rank of A: the number of sizes above their rounding."""
+        sizes = np.asarray(self.sizes)
+        return int(np.sum(sizes > 10 * np.finfo(float).eps * max(self.planted.shape) * sizes[0]))
+
+    @property
+    def target(self) -> Float[Array, "m d"]:
+        """M = A Sigma^(1/2), what the whitened factors must multiply to."""
+        return self.planted @ self.root
+
+    def infimum(self) -> Infimum:
+        value = float(self.outputs * self.noise)
+        return Infimum(value, attained=True, why="m sigma^2, attained on every factorisation U Sigma V = A")
+
+    def check_layer(self, layer: AttentionLayer, owner: str) -> AttentionLayer:
+        """The layer, or an error that names the block of wrong shape or with a value that is not finite."""
+        m, d = self.planted.shape
+        for name, block, shape in (("value", layer.value, (m, d)), ("key_query", layer.key_query, (d, d))):
+            if block.shape != shape:
+                raise ArgumentError(name, owner, f"of shape {shape}", f"shape {block.shape}")
+            if not bool(jnp.all(jnp.isfinite(block))):
+                raise ArgumentError(name, owner, "finite", "a value that is not")
+        return layer
+
+    def check_shape(self, truth: "AttentionRegression | None", owner: str) -> None:
+        """Raise where `truth` is not a problem with as many inputs and outputs as this one."""
+        if truth is None:
+            return
+        required = f"an AttentionRegression with a planted map of shape {self.planted.shape}"
+        if not isinstance(truth, AttentionRegression):
+            raise ArgumentError("truth", owner, required, type(truth).__name__)
+        if truth.planted.shape != self.planted.shape:
+            raise ArgumentError("truth", owner, required, f"one of shape {truth.planted.shape}")
+
+    def whiten(self, layer: AttentionLayer) -> Float[Array, "rows d"]:
+        """W = [U Sigma^(1/2); (Sigma^(1/2) V Sigma^(1/2))']."""
+        return jnp.concatenate([layer.value @ self.root, (self.root @ layer.key_query @ self.root).T])
+
+    def unwhiten(self, whitened: Float[Array, "rows d"]) -> AttentionLayer:
+        """The layer of a point in whitened coordinates."""
+        m, d = self.planted.shape
+        if whitened.shape != (m + d, d):
+            required = f"of shape {(m + d, d)}: U above the transpose of V"
+            raise ArgumentError("whitened", "AttentionRegression.unwhiten", required, f"shape {whitened.shape}")
+        upper, lower = whitened[: self.outputs], whitened[self.outputs :]
+        return AttentionLayer(upper @ self.inverse_root, self.inverse_root @ lower.T @ self.inverse_root)
+
+    def unstack(self, stacked: Any) -> AttentionLayer:
+        """The layer of a stacked matrix [U; V'] of shape (m + d, d)."""
+        m, d = self.planted.shape
+        stacked = real_array(stacked, "stacked", "AttentionRegression.unstack", f"({m + d}, {d})", 2)
+        if stacked.shape != (m + d, d):
+            fix = "`layer.stacked`, which puts U above the transpose of V"
+            raise ArgumentError(
+                "stacked", "AttentionRegression.unstack", f"of shape {(m + d, d)}", f"shape {stacked.shape}", fix
+            )
+        return AttentionLayer(stacked[:m], stacked[m:].T)
+
+    def residual(self, whitened: Float[Array, "rows d"]) -> Float[Array, "m d"]:
+        """(U Sigma V - A) Sigma^(1/2), formed before any square: its rounding is 1e-16 of the target."""
+        return whitened[: self.outputs] @ whitened[self.outputs :].T - self.target
+
+    def excess(self, layer: AttentionLayer) -> Float[Array, ""]:
+        """L - L*, never from L."""
+        return self.whitened_excess(self.whiten(layer))
+
+    def loss(self, layer: AttentionLayer) -> Float[Array, ""]:
+        return self.outputs * self.noise + self.excess(layer)
+
+    def regulariser(self, layer: AttentionLayer, balance: AbstractBalance | None = None) -> Float[Array, ""]:
+        return self.whitened_regulariser(self.whiten(layer), balance)
+
+    def gradient(self, layer: AttentionLayer, balance: AbstractBalance | None = None) -> AttentionLayer:
+        """Gradient of excess + regulariser by U and V."""
+        slope = self.whitened_gradient(self.whiten(layer), balance)
+        upper, lower = slope[: self.outputs], slope[self.outputs :]
+        return AttentionLayer(upper @ self.root, self.root @ lower.T @ self.root)
+
+    def whitened_excess(self, whitened: Float[Array, "rows d"]) -> Float[Array, ""]:
+        return jnp.sum(self.residual(whitened) ** 2)
+
+    def whitened_regulariser(
+        self, whitened: Float[Array, "rows d"], balance: AbstractBalance | None = None
+    ) -> Float[Array, ""]:
+        rule = Balance() if balance is None else balance
+        return rule.value(whitened[: self.outputs], whitened[self.outputs :])
+
+    def whitened_gradient(
+        self, whitened: Float[Array, "rows d"], balance: AbstractBalance | None = None
+    ) -> Float[Array, "rows d"]:
+        """Gradient by W of excess + regulariser; with `Balance()`, the default, it is W W'W - 2 J W."""
+        rule = Balance() if balance is None else balance
+        upper, lower = whitened[: self.outputs], whitened[self.outputs :]
+        residual = self.residual(whitened)
+        by_upper, by_lower = rule.gradient(upper, lower)
+        return jnp.concatenate([2 * residual @ lower + by_upper, 2 * residual.T @ upper + by_lower])

@@ -1,0 +1,145 @@
+"""The problems on which the claims on deep linear networks are checked, and their runs, each computed once."""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...diagnostics.alignment import Alignment, alignments
+from ...errors import quietly
+from ...flow.clocks import RelativeDrop
+from ...flow.flow import GradientFlow, Levels
+from ...lab import Lab, recipe
+from ...optimisers.layerwise import LayerDescent, LineSearch
+from ...references.euclidean_margin import max_margin
+from ...references.support_geometry import SupportGeometry, support_geometry
+from ...settings.base import Setting
+from ...settings.classification import Classification
+from ...settings.deep_linear import DeepLinear
+from ...settings.generators import blobs, strips
+from ...settings.losses import Exponential, Logistic
+from ...settings.network_starts import ensure_assumption2
+from ...settings.user_loss import PolynomialTail
+from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
+from ...training.recorders import Every
+from ...training.train import train
+from ...training.trajectory import Trajectory
+
+# For the laws: in this clock a risk of e^-1000000 is some five hundred steps away.
+FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
+# For what the flow conserves, and for two layers, which grow like sqrt(-log R) and drift most.
+TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-13, margin_tolerance=1e-6, order=6)
+# For identities: what is left is rounding, which a shorter step or a higher order would multiply. Its clock does not stop at a saddle.
+FINEST = GradientFlow(tolerance=1e-13, margin_tolerance=1e-9, order=5)
+BRIEF = 1e-4  # time between the records of `brief_flow`
+_STEPS = 20_000  # no flow here needs a fifth of this
+
+
+@recipe
+def geometry(lab: Lab) -> SupportGeometry:
+    """Two strips in the plane: two support vectors, margin 0.1305."""
+    data = strips(0)
+    return support_geometry(data, max_margin(data))
+
+
+@recipe
+def problem(
+    lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
+) -> tuple[Setting, Any]:
+    """The strips with a network of this depth, and a normal start that satisfies Assumption 2."""
+    setting = Setting(strips(0), DeepLinear((width,) * (depth - 1)), Logistic() if logistic else Exponential())
+    return setting, ensure_assumption2(setting, setting.start(seed, scale))
+
+
+def kept(level: float) -> tuple[Any, ...]:
+    """Until -log R is `level`, or until the integration has lost what the exact flow keeps."""
+    return LogExcessBelow(-level), Inaccurate()
+
+
+@recipe
+def flow(lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1) -> Trajectory:
+    """The flow until the risk is e^-1000000."""
+    setting, start = problem(lab, depth, logistic, seed)
+    return train(setting, TIGHT if depth == 2 else FAR, start, until=kept(1e6), steps=_STEPS)
+
+
+@recipe
+def tight_flow(lab: Lab, seed: int = 1) -> Trajectory:
+    """The same at depth 4, integrated as finely as what the flow conserves deserves."""
+    setting, start = problem(lab, 4, seed=seed)
+    return train(setting, TIGHT, start, until=kept(1e6), steps=_STEPS)
+
+
+@recipe
+def brief_flow(lab: Lab) -> Trajectory:
+    """The logistic flow at depth 4 for two short times, recorded after each: what a central difference needs."""
+    setting, start = problem(lab, 4, logistic=True)
+    ends = np.log([BRIEF, 2 * BRIEF])
+    recorder = Levels("log_time", ends[:1])
+    return train(setting, FINEST, start, until=LogTimeAbove(float(ends[1])), steps=_STEPS, recorder=recorder)
+
+
+@recipe
+def layers(lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1) -> Alignment:
+    return alignments(flow(lab, depth, logistic, seed))
+
+
+@recipe
+def descent(
+    lab: Lab, capped: bool = False, depth: int = 4, steps: int = 250, scale: float = 0.4, seed: int = 1
+) -> Trajectory:
+    """Logistic risk by line search, every step recorded."""
+    setting, start = problem(lab, depth, logistic=True, seed=seed, scale=scale)
+    return train(setting, LayerDescent(LineSearch(setting, capped)), start, steps=steps, recorder=Every())
+
+
+@recipe
+def few_supports(lab: Lab, depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajectory]:
+    """Blobs in ten dimensions, where the support vectors span less than the data, followed to risk e^-1000000."""
+    data = blobs(50, 10, seed)
+    setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
+    start = ensure_assumption2(setting, setting.start(0, 0.3))
+    run = train(setting, FAR, start, until=kept(1e6), steps=_STEPS)
+    return support_geometry(data, max_margin(data)), run
+
+
+@recipe
+def flow_at(lab: Lab, risks: tuple[float, ...], seed: int = 1) -> Trajectory:
+    """The flow at depth 4, recorded exactly where -log R has the given values."""
+    setting, start = problem(lab, 4, seed=seed)
+    recorder = Levels("log_excess", [-risk for risk in risks])
+    return train(setting, FAR, start, until=kept(max(risks)), steps=_STEPS, recorder=recorder)
+
+
+def eight_points() -> Classification:
+    """Eight points in the plane whose polynomial-tail direction is far from the maximum margin."""
+    return strips(2, n=8)
+
+
+@recipe
+def slow_tail(lab: Lab, depth: int = 3) -> Trajectory:
+    """The loss (1 + z)^-2, followed until the risk is e^-30 and the weight about 1e6."""
+    setting = Setting(eight_points(), DeepLinear((6,) * (depth - 1)), PolynomialTail(2.0))
+    start = ensure_assumption2(setting, setting.start(1, 0.5))
+    return train(setting, FAR, start, until=LogExcessBelow(-30.0), steps=_STEPS)
+
+
+def levels(run: Trajectory) -> np.ndarray:
+    """-log R at every record: the natural clock of the problem."""
+    return -run.log_excess
+
+
+@recipe
+def mirrored(lab: Lab, perturbation: float = 0.0) -> tuple[Setting, tuple]:
+    """One sample, risk e^-<w1, w2>, and the start w1 = -w2 with |w1|^2 = 1.3, moved by `perturbation` along (w1, w1)/|w1|."""
+    setting = Setting(Classification([[1.0]], [1]), DeepLinear((3,)), Exponential())
+    unit = np.array([2.0, -1.0, 0.5]) / np.linalg.norm([2.0, -1.0, 0.5])
+    first, second = np.sqrt(1.3) * unit + perturbation * unit, -np.sqrt(1.3) * unit + perturbation * unit
+    return setting, (jnp.asarray(first[:, None]), jnp.asarray(second[None]))
+
+
+@recipe
+def mirrored_flow(lab: Lab, log_time: float) -> Trajectory:
+    setting, start = mirrored(lab)
+    with quietly():
+        return train(setting, FINEST, start, until=LogTimeAbove(log_time), steps=20_000)

@@ -1,0 +1,162 @@
+"""The runs that the key-query claims are about, each made once and shared."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...flow.flow import GradientFlow, Levels
+from ...lab import Lab, recipe
+from ...references.base import Solution
+from ...references.diagonal_margin import diagonal_margin
+from ...references.euclidean_margin import max_margin
+from ...references.nuclear_margin import nuclear_margin
+from ...settings.base import Setting
+from ...settings.diagonal import DiagonalTokens
+from ...settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
+from ...settings.losses import Exponential
+from ...settings.parametrisations import Direct
+from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
+from ...settings.tokens import TokenSelection
+from ...training.events import LogTimeAbove, MarginAbove, Stalled
+from ...training.train import train
+from ...training.trajectory import Trajectory
+
+STEPS = 5000
+TOP = 1e6
+LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on a level costs a dozen steps
+UNEVEN = np.geomspace(0.3, 3.0, 12)
+W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
+
+
+DEFAULT = GradientFlow()
+PRECISE = GradientFlow(tolerance=1e-12, margin_tolerance=1e-7, order=6)  # for identities: what is left is rounding
+
+
+def flow_to(
+    setting: Setting,
+    start: object,
+    top: float = TOP,
+    levels: tuple[float, ...] = LEVELS,
+    flow: GradientFlow = DEFAULT,
+) -> Trajectory:
+    """Gradient flow to a margin, recorded at the levels on the way."""
+    recorder = Levels("margin", levels)
+    return train(setting, flow, start, until=MarginAbove(top), steps=STEPS, recorder=recorder)
+
+
+@recipe
+def matrix_run(
+    lab: Lab, seed: int = 1, scale: float = 0.1, width: int = 5, draw: int | None = None
+) -> tuple[Trajectory, Solution]:
+    """Gradient flow on (K, Q), 3 samples of 4 tokens in 5 dimensions, to margin 1e6, and the nuclear reference."""
+    data = equal_score_tokens(3, 4, 5, seed)
+    setting = Setting(data, KeyQuery(width), Exponential())
+    start = setting.start(100 + seed if draw is None else draw, scale / np.sqrt(width))
+    return flow_to(setting, start), nuclear(lab, seed)
+
+
+@recipe
+def nuclear(lab: Lab, seed: int) -> Solution:
+    """The nuclear reference of the data of `matrix_run`."""
+    return nuclear_margin(equal_score_tokens(3, 4, 5, seed))
+
+
+@recipe
+def far_run(lab: Lab, seed: int) -> Trajectory:
+    """The same flow from a start of scale 1, recorded between margins 1e7 and 1e8."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
+    return flow_to(setting, setting.start(100 + seed, 1 / np.sqrt(5)), 1e8, (1e7, 10**7.5))
+
+
+@recipe
+def direct_run(lab: Lab, seed: int = 1) -> tuple[Trajectory, Solution]:
+    """Gradient flow on W from 0 on the same data, and the Frobenius reference."""
+    data = equal_score_tokens(3, 4, 5, seed)
+    return flow_to(Setting(data, Direct(), Exponential()), None), max_margin(data)
+
+
+def _diagonal(seed: int, scale: float, rotated: bool) -> tuple[Setting, object]:
+    data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
+    start = Hadamard().one_sided(data, scale, np.random.default_rng(0))
+    setting = Setting(data, PlusMinus() if rotated else Hadamard(), Exponential())
+    return setting, Hadamard().twin(start) if rotated else start
+
+
+@recipe
+def diagonal_run(lab: Lab, seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
+    """Gradient flow on diagonal K and Q (or their rotation), 4 samples of 4 tokens in 12 dimensions, to margin 1e6."""
+    setting, start = _diagonal(seed, scale, rotated)
+    return flow_to(setting, start), diagonal_margin(setting.data)
+
+
+@recipe
+def precise_diagonal_run(lab: Lab, rotated: bool = False) -> Trajectory:
+    """`diagonal_run` to the tolerance of an identity."""
+    return flow_to(*_diagonal(5, 1.0, rotated), flow=PRECISE)
+
+
+@recipe
+def uneven_run(lab: Lab) -> Trajectory:
+    """The same from a start whose scales differ by coordinate, to margin 1e3."""
+    (setting, _), rng = _diagonal(5, 1.0, False), np.random.default_rng(0)
+    return flow_to(setting, Hadamard().one_sided(setting.data, UNEVEN, rng), 1e3, (1e2,), PRECISE)
+
+
+@recipe
+def precise_matrix_run(lab: Lab) -> Trajectory:
+    """`matrix_run` to the tolerance of an identity."""
+    run, _ = matrix_run(lab)
+    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE)
+
+
+@recipe
+def precise_aligned_run(lab: Lab) -> tuple[Trajectory, Aligned]:
+    """`aligned_run` to the tolerance of an identity."""
+    run, aligned = aligned_run(lab)
+    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE), aligned
+
+
+@recipe
+def drifting_run(lab: Lab) -> Trajectory:
+    """A diagonal run whose coordinates are still wrong at margin 1e6, recorded over its last decade."""
+    data = DiagonalTokens(equal_score_tokens(4, 4, 12, 10))
+    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    return flow_to(Setting(data, Hadamard(), Exponential()), start, levels=(1e5, 10**5.5))
+
+
+VARIANTS = {
+    "aligned": {},
+    "queries in a frame of their own": {"parallel": False},
+    "equal scores in pairs only": {"shares": ((0.05, -0.1), (0.0, 0.1), (-0.05, -0.2))},
+}
+
+
+@recipe
+def aligned_run(lab: Lab, shift: float = 0.0, variant: str = "aligned") -> tuple[Trajectory, Aligned]:
+    """Gradient flow on aligned data (or a variant of them) from an aligned start, moved off alignment by `shift`."""
+    aligned = aligned_tokens(**VARIANTS[variant])
+    start, rng = aligned.start(W0, 7, 5), np.random.default_rng(9)
+    moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
+    return flow_to(Setting(aligned.data, KeyQuery(7), Exponential()), moved), aligned
+
+
+@recipe
+def scaled_run(lab: Lab, scale: float, seed: int = 1) -> Trajectory:
+    """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
+    start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
+    return flow_to(setting, start, 100 * scale**2, (scale**2, 10 * scale**2))
+
+
+@recipe
+def large_run(lab: Lab, seed: int, draw: int, scale: float, log_time: float = 1e7) -> Trajectory:
+    """Gradient flow from a large random start to margin 1e4, or until it stalls or its time is up."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
+    start, events = setting.start(draw, scale / np.sqrt(5)), (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
+    return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
+
+
+def spread_scores(data: TokenSelection, most: float = 2.0) -> TokenSelection:
+    """The same tokens with the scores of the non-optimal ones lowered by random amounts of up to `most`."""
+    lower = np.random.default_rng(0).uniform(-most, 0.0, data.scores.shape)
+    scores = np.where(np.asarray(data.scores) > 1, data.scores, data.scores + lower)
+    return TokenSelection(data.tokens, queries=data.queries, scores=scores)

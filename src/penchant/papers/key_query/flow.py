@@ -1,0 +1,333 @@
+"""Every statement of the key-query paper as a check with a refutation twin."""
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...errors import InfeasibleDiagonal
+from ...flow.flow import GradientFlow
+from ...lab import Lab, claim
+from ...references.base import Solution
+from ...references.bracket import margins
+from ...references.diagonal_margin import diagonal_margin
+from ...references.euclidean_margin import max_margin
+from ...references.nuclear_margin import nuclear_margin
+from ...settings.base import Setting
+from ...settings.diagonal import DiagonalTokens
+from ...settings.factored import Hadamard
+from ...settings.losses import Exponential
+from ...settings.parametrisations import Direct
+from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
+from ...settings.tokens import TokenSelection
+from ...theory import token_hypotheses as conditions
+from ...theory.base import Hypothesis
+from ...theory.least_norm import excess
+from ...training.events import LogTimeAbove, MarginAbove
+from ...training.train import train
+from ...training.trajectory import Trajectory
+from ...verdict import Verdict, all_of, at_least, at_most, close
+from . import hypotheses as assumptions
+from .evidence import (
+    aligned_run,
+    diagonal_run,
+    direct_run,
+    matrix_run,
+    precise_diagonal_run,
+    precise_matrix_run,
+)
+from .theorems import SHEEN
+
+PAPER = "kq_attention"
+
+
+def _holds(*found: Hypothesis) -> Verdict:
+    return all_of(*(at_least(hypothesis.slack, 0.0, f"slack of '{hypothesis.name}'") for hypothesis in found))
+
+
+@claim(
+    "key-query/assumption-1",
+    "Generic data with few samples have a unique optimal token that a matrix can select.",
+    f"{SHEEN}, Assumption 1",
+    kind="proved",
+)
+def assumption1(lab: Lab, planted: bool) -> Verdict:
+    """One optimal token per sample, and a matrix that selects it. Planted: a diagonal matrix is asked to."""
+    data = equal_score_tokens(4, 4, 5, 9)
+    margin = max_margin(data).margin
+    try:
+        margin = diagonal_margin(DiagonalTokens(data)).margin if planted else margin
+    except InfeasibleDiagonal:
+        margin = -1.0  # the proof is in the error: no diagonal has a positive margin
+    return all_of(_holds(conditions.unique_optimal(data)), at_least(margin, 1e-9, "largest margin per unit of norm"))
+
+
+@claim(
+    "key-query/assumption-2",
+    "The non-optimal tokens of a sample score the same.",
+    f"{SHEEN}, Assumption 2",
+    kind="proved",
+)
+def assumption2(lab: Lab, planted: bool) -> Verdict:
+    data = equal_score_tokens(3, 4, 5, 0)
+    if planted:
+        scores = np.asarray(data.scores) + 0.01 * np.arange(4)
+        data = TokenSelection(data.tokens, queries=data.queries, scores=scores)
+    return _holds(conditions.equal_scores(data))
+
+
+@claim(
+    "key-query/assumption-3",
+    "With score gap 6 the loss at W = 0 is below every one-sample failure.",
+    f"{SHEEN}, Assumption 3",
+    kind="proved",
+    slow=True,
+)
+def assumption3(lab: Lab, planted: bool) -> Verdict:
+    """The loss at W = 0 with score gap 6; with gap 1 the assumption fails."""
+    checks = []
+    for n in (3, 4):
+        data = equal_score_tokens(n, 4, 5, 0, gap=1.0 if planted else 6.0)
+        setting = Setting(data, Direct(), Exponential())
+        found = assumptions.initial_loss(setting, data, setting.start())
+        formula = (1 + (n - 1) * np.exp(-6.0)) / (n * np.exp(-6.0 / 4))  # bound over loss, both in closed form
+        allowed = np.log(formula - n * np.exp(-6.0) / (n * np.exp(-1.5))) - np.log1p(-np.exp(-6.0 + 1.5))
+        checks += [_holds(found), close(found.slack, float(allowed), 1e-9, f"slack at W = 0, n = {n}")]
+    return all_of(*checks)
+
+
+@claim(
+    "key-query/assumption-4",
+    "Data with orthogonal optimal tokens, parallel queries and paired other tokens exist.",
+    f"{SHEEN}, Assumption 4",
+    kind="proved",
+)
+def assumption4(lab: Lab, planted: bool) -> Verdict:
+    data = equal_score_tokens(3, 5, 6, 1) if planted else aligned_tokens().data
+    return _holds(
+        assumptions.orthogonal_optimal(data), assumptions.parallel_queries(data), assumptions.paired_tokens(data)
+    )
+
+
+@claim(
+    "key-query/lemma-4.1",
+    "The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2.",
+    f"{SHEEN}, Lemma 4.1",
+    kind="proved",
+    slow=True,
+)
+def lemma41(lab: Lab, planted: bool) -> Verdict:
+    """The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
+    run = precise_diagonal_run(lab)
+    twin = diagonal_run(lab, scale=2.0)[0] if planted else precise_diagonal_run(lab, rotated=True)
+    worst = [float(np.abs(run.weight(k) / twin.weight(k) - 1).max()) for k in (1, 3, -1)]
+    return _ladder(worst, (1e-12, 1e-11, 5e-11), "largest relative difference of a weight")
+
+
+@claim(
+    "key-query/lemma-a.1",
+    "The diagonal weight is w_0^2 sinh of the gathered multipliers.",
+    f"{SHEEN}, Lemma A.1",
+    kind="proved",
+    slow=True,
+)
+def lemma_a1(lab: Lab, planted: bool) -> Verdict:
+    """w = w_0^2 sinh(2 B' phi) with phi the gathered multipliers."""
+    run = precise_diagonal_run(lab)
+    features = np.asarray(run.setting.data.features())
+    factor = 1.0 if planted else 2.0
+    errors = [
+        float(np.abs(run.weight(k) - np.sinh(factor * run.dual[k] @ features)).max() / np.abs(run.weight(k)).max())
+        for k in (1, 3, -1)
+    ]
+    # At margin 1e6 the rounding of the margins, 1e-10, is what remains.
+    return _ladder(
+        errors, (1e-12, 1e-12, 2e-10), "largest error of w_0^2 sinh(2 B'phi), relative to the largest weight"
+    )
+
+
+def _ladder(errors: list[float], bounds: tuple[float, ...], what: str) -> Verdict:
+    """Errors at margins 1e2, 1e4 and 1e6 against their bounds; the last decides first."""
+    rows = list(zip(errors, bounds, ("1e2", "1e4", "1e6"), strict=True))
+    return all_of(*(at_most(error, bound, f"{what} at margin {margin}") for error, bound, margin in reversed(rows)))
+
+
+@claim(
+    "key-query/conserved-diagonal",
+    "a^2 - b^2 and w+ w- are conserved.",
+    f"{SHEEN}, proof of Lemma 4.1",
+    kind="proved",
+    slow=True,
+)
+def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
+    checks = []
+    for rotated in (False, True):
+        run = precise_diagonal_run(lab, rotated)
+        kind = run.setting.parametrisation
+        first, last = (np.asarray(kind.conserved(run.at(k))) for k in (0, -1))
+        if planted:
+            last = np.asarray(run.at().first) ** 2 + np.asarray(run.at().second) ** 2
+        checks.append(
+            at_most(
+                float(np.abs(last - first).max() / run.norm[-1] ** 2),
+                1e-14,
+                f"drift of the conserved quantity, {type(kind).__name__}",
+            )
+        )
+    return all_of(*checks)
+
+
+@claim(
+    "key-query/conserved-matrix",
+    "K'K - Q'Q is conserved.",
+    "Arora, Cohen, Hazan 2018",
+    kind="proved",
+    slow=True,
+)
+def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
+    run = precise_matrix_run(lab)
+    kind = run.setting.parametrisation
+    drift = np.asarray(kind.conserved(run.at())) - np.asarray(kind.conserved(run.at(0)))
+    if planted:
+        drift = np.asarray(run.at().key.T @ run.at().key - run.at(0).key.T @ run.at(0).key)
+    return at_most(
+        float(np.linalg.norm(drift) / run.norm[-1] ** 2), 1e-13, "drift of K'K - Q'Q over |K|^2 + |Q|^2, to margin 1e6"
+    )
+
+
+@claim(
+    "key-query/lemma-4.2",
+    "On diagonally separable data the diagonal weight diverges.",
+    f"{SHEEN}, Lemma 4.2",
+    kind="proved",
+    slow=True,
+)
+def lemma42(lab: Lab, planted: bool) -> Verdict:
+    """The weight diverges and the loss falls to its infimum. Planted: data that only a full matrix separates."""
+    tokens = equal_score_tokens(4, 4, 12, 5)
+    data = DiagonalTokens(_against_diagonals(tokens) if planted else tokens)
+    setting = Setting(data, Hadamard(), Exponential())
+    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    run = train(setting, GradientFlow(), start, until=(MarginAbove(1e3), LogTimeAbove(30.0)), steps=2000)
+    return all_of(
+        at_least(max_margin(data.tokens).margin, 1e-3, "margin of a full matrix"),
+        at_most(float(run.log_excess[-1]), -20.0, "log(L - L*) at the end of the flow"),
+    )
+
+
+def _against_diagonals(data: TokenSelection) -> TokenSelection:
+    """The second sample asks of every diagonal the opposite of the first: tokens and query carry the same random signs."""
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], data.tokens.shape[-1])
+    tokens, queries, scores = (np.array(array) for array in (data.tokens, data.queries, data.scores))
+    tokens[1], queries[1], scores[1] = -signs * tokens[0], signs * queries[0], scores[0]
+    return TokenSelection(tokens, queries=queries, scores=scores)
+
+
+def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.ndarray) -> Verdict:
+    far = excess(run.setting.data, rival, reference)
+    return at_most(
+        excess(run.setting.data, weight, reference),
+        far / 10,
+        f"{reference.norm} norm at margin 1 over its minimum - 1",
+        f"rival at {far:.3g}",
+    )
+
+
+@claim(
+    "key-query/theorem-4.1",
+    "The flow of diagonal K and Q minimises the l1 norm.",
+    f"{SHEEN}, Theorem 4.1",
+    kind="proved",
+    slow=True,
+)
+def theorem41(lab: Lab, planted: bool) -> Verdict:
+    """The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
+    run, reference = diagonal_run(lab)
+    rival = max_margin(run.setting.data).weight
+    return _value(run, rival if planted else run.weight(), reference, rival)
+
+
+@claim(
+    "key-query/lemma-5.1",
+    "The flow preserves alignment.",
+    f"{SHEEN}, Lemma 5.1",
+    kind="proved",
+    slow=True,
+)
+def lemma51(lab: Lab, planted: bool) -> Verdict:
+    """Alignment is preserved. Planted: a start moved off it by 1e-3."""
+    run, aligned = aligned_run(lab, 1e-3 if planted else 0.0)
+    start = at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
+    later = at_most(
+        max(aligned.residual(run.at(k)) for k in range(len(run))),
+        1e-11,
+        "largest alignment residual to margin 1e6",
+    )
+    return all_of(later) if planted else all_of(start, later)
+
+
+@claim(
+    "key-query/theorem-5.1",
+    "On aligned data W / margin tends to the closed form.",
+    f"{SHEEN}, Theorem 5.1",
+    kind="proved",
+    slow=True,
+)
+def theorem51(lab: Lab, planted: bool) -> Verdict:
+    """W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
+    run, aligned = aligned_run(lab)
+    target = aligned.solution()
+    if planted:
+        best = jnp.take_along_axis(aligned.data.tokens, aligned.data.optimal[:, None, None], axis=1)[:, 0]
+        lengths = jnp.linalg.norm(best, axis=1) * jnp.linalg.norm(aligned.data.queries, axis=1)
+        target = Aligned(aligned.data, aligned.key_basis, aligned.query_basis, np.asarray(lengths)).solution()
+    error = np.linalg.norm(run.weight() / run.smallest_margin()[-1] - target) / np.linalg.norm(target)
+    return at_most(float(error), 2e-7, "|W/margin - W*| / |W*| at margin 1e6")
+
+
+@claim(
+    "key-query/aligned-closed-form",
+    "On aligned data the nuclear and the Frobenius solution coincide.",
+    "derived for penchant",
+    kind="ours",
+)
+def aligned_closed_form(lab: Lab, planted: bool) -> Verdict:
+    """On aligned data one matrix solves the nuclear and the Frobenius program. Planted: on generic data."""
+    if planted:
+        data = equal_score_tokens(3, 4, 5, 1)
+        return at_most(
+            excess(data, max_margin(data).weight, nuclear_margin(data)),
+            1e-6,
+            "nuclear excess of the Frobenius solution",
+        )
+    aligned = aligned_tokens()
+    nuclear, frobenius = nuclear_margin(aligned.data), max_margin(aligned.data)
+    return all_of(
+        at_most(excess(aligned.data, frobenius.weight, nuclear), 1e-9, "nuclear excess of the Frobenius solution"),
+        close(nuclear.value, float((1 / aligned.strengths).sum()), 1e-9, "sum of 1/b_i"),
+        close(frobenius.value, float(np.sqrt((1 / aligned.strengths**2).sum())), 1e-12, "root of the sum of 1/b_i^2"),
+    )
+
+
+@claim(
+    "key-query/contrast",
+    "Training (K, Q) minimises the nuclear norm, training W the Frobenius norm.",
+    f"{SHEEN}, section 4.2",
+    kind="proved",
+    slow=True,
+)
+def contrast(lab: Lab, planted: bool) -> Verdict:
+    """On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution. Planted: swapped."""
+    checks = []
+    for seed in (0, 1):
+        run, nuclear = matrix_run(lab, seed)
+        direct, frobenius = direct_run(lab, seed)
+        product_weight, direct_weight = (direct.weight(), run.weight()) if planted else (run.weight(), direct.weight())
+        checks.append(_value(run, product_weight, nuclear, frobenius.weight))
+        margin = np.asarray(margins(run.setting.data, direct_weight)).min()
+        checks.append(
+            at_most(
+                float(np.linalg.norm(direct_weight) / margin / frobenius.value - 1),
+                1e-6,
+                "Frobenius norm at margin 1 over its minimum - 1",
+            )
+        )
+    return all_of(*checks)

@@ -1,0 +1,231 @@
+"""Claims on the noise of SGD: where it settles on a quadratic, exactly."""
+
+import numpy as np
+
+from ...diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
+from ...diagnostics.relaxation import diffusion_transient, excess_loss, lag_correlation
+from ...lab import Lab, claim
+from ...training.noise import quadratic_noise, sample_noise
+from ...verdict import Outcome, Verdict, all_of, at_most
+from .evidence import DERIVED
+from .margin_theorems import NOTES
+
+
+def _within(
+    measured: float, predicted: float, error: float, what: str, detail: str = "", width: float = 4.0
+) -> Verdict:
+    """Confirmed if the measurement is within `width` standard errors of the prediction."""
+    return at_most(
+        abs(measured - predicted) / error,
+        width,
+        f"{what}: |{measured:.6g} - {predicted:.6g}| in standard errors",
+        detail,
+    )
+
+
+@claim(
+    "noise/variance",
+    "In one dimension SGD settles at variance step sigma^2 / (lambda (2 - step lambda)).",
+    f"{NOTES}, section 9.5; exact constant {DERIVED}",
+    kind="sharpened",
+)
+def one_dimension(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
+    """Variance of 40 000 chains; planted: the variance of the diffusion limit."""
+    chains, (step, curvature, noise) = 40_000, (0.1, 2.0, 0.49)
+    ends = quadratic_noise([[curvature]], [[noise]], step, 100, chains, seed)[:, 0]
+    exact = noisy_covariance([[curvature]], [[noise]], step)[0, 0]
+    predicted = diffusion_covariance([[curvature]], [[noise]], step)[0, 0] if planted else exact
+    return _within(float((ends**2).mean()), float(predicted), exact * np.sqrt(2 / chains), "stationary variance")
+
+
+def _pair() -> tuple[np.ndarray, np.ndarray]:
+    """A Hessian and a noise covariance that do not commute."""
+    rng = np.random.default_rng(7)
+    first, second = rng.standard_normal((2, 3, 3))
+    hessian = first @ first.T
+    return 1.5 * hessian / np.linalg.eigvalsh(hessian)[-1] + 0.3 * np.eye(3), second @ second.T
+
+
+@claim(
+    "noise/covariance",
+    "In any dimension the stationary covariance solves the discrete Lyapunov equation, in closed form in the eigenbasis.",
+    DERIVED,
+    kind="ours",
+    slow=True,
+)
+def many_dimensions(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
+    """All six entries of the covariance, Hessian and noise not commuting; planted: the Lyapunov equation of the diffusion limit."""
+    hessian, noise = _pair()
+    chains, step = 40_000, 0.3
+    ends = quadratic_noise(hessian, noise, step, 200, chains, seed)
+    exact = noisy_covariance(hessian, noise, step)
+    predicted = diffusion_covariance(hessian, noise, step) if planted else exact
+    error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / chains)
+    worst = float((np.abs(ends.T @ ends / chains - predicted) / error).max())
+    return at_most(worst, 4.0, "largest deviation of a covariance entry in standard errors")
+
+
+@claim(
+    "noise/lyapunov",
+    "Closed form and transient agree with the recursion to rounding.",
+    DERIVED,
+    kind="ours",
+)
+def lyapunov(lab: Lab, planted: bool) -> Verdict:
+    """The closed form solves S = (I - step A) S (I - step A) + step^2 Sigma, and its transient the iteration; planted: the diffusion limit."""
+    hessian, noise = _pair()
+    step, move = 0.3, np.eye(3) - 0.3 * hessian
+    found = diffusion_covariance(hessian, noise, step) if planted else noisy_covariance(hessian, noise, step)
+    stationary = float(np.abs(move @ found @ move + step**2 * noise - found).max() / np.abs(found).max())
+    iterate = np.zeros((3, 3))
+    for _ in range(7):
+        iterate = move @ iterate @ move + step**2 * noise
+    transient = float(np.abs(noisy_covariance(hessian, noise, step, 7) - iterate).max() / np.abs(iterate).max())
+    return all_of(
+        at_most(stationary, 1e-14, "relative residual of the discrete Lyapunov equation"),
+        at_most(transient, 1e-14, "relative error of the transient after 7 steps"),
+    )
+
+
+def _separate(commuting: bool, planted: bool) -> Verdict:
+    """Correlation of different eigendirections of the Hessian in the stationary covariance."""
+    hessian, noise = _pair()
+    basis = np.linalg.eigh(hessian)[1]
+    if commuting:
+        noise = basis @ np.diag([1.0, 2.0, 3.0]) @ basis.T + (0.5 * noise if planted else 0.0)
+    turned = basis.T @ noisy_covariance(hessian, noise, 0.3) @ basis
+    scale = np.sqrt(np.diag(turned))
+    return at_most(
+        float(np.abs(turned / np.outer(scale, scale) - np.eye(3)).max()),
+        1e-12,
+        "largest correlation between eigendirections of the Hessian",
+    )
+
+
+@claim(
+    "noise/separate-as-printed",
+    "In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes, for any noise.",
+    f"{NOTES}, section 9.5",
+    kind="proved",
+    expected=Outcome.refuted,
+)
+def separate_printed(lab: Lab, planted: bool) -> Verdict:
+    return _separate(False, planted)
+
+
+@claim(
+    "noise/separate",
+    "The same, if Hessian and noise covariance commute.",
+    f"repair of {NOTES}, section 9.5",
+    kind="repaired",
+)
+def separate_commuting(lab: Lab, planted: bool) -> Verdict:
+    return _separate(True, planted)
+
+
+@claim(
+    "noise/single-sample",
+    "Single-sample SGD on least squares has the covariance of a linear system of size d^2; freezing the noise underestimates it.",
+    DERIVED,
+    kind="ours",
+    slow=True,
+)
+def single_sample(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
+    """Trace of the covariance of single-sample SGD on least squares; planted: noise frozen at the solution."""
+    rng = np.random.default_rng(11)
+    inputs, targets = rng.standard_normal((12, 3)), rng.standard_normal(12)
+    step, chains = 0.15, 20_000
+    best = np.linalg.lstsq(inputs, targets, rcond=None)[0]
+    ends = sample_noise(inputs, targets, step, 400, chains, seed, start=best) - best
+    squares = (ends**2).sum(axis=1)
+    residual = targets - inputs @ best
+    frozen = noisy_covariance(inputs.T @ inputs / 12, (inputs * residual[:, None] ** 2).T @ inputs / 12, step)
+    exact = frozen if planted else sample_covariance(inputs, targets, step)
+    return _within(
+        float(squares.mean()), float(np.trace(exact)), float(squares.std() / np.sqrt(chains)), "trace of the covariance"
+    )
+
+
+@claim(
+    "noise/isotropic",
+    "Label noise gives an isotropic covariance on the range of the Hessian, and none off it.",
+    f"{NOTES}, section 9.5",
+    kind="proved",
+)
+def isotropic(lab: Lab, planted: bool) -> Verdict:
+    """Sigma = sigma^2 A gives S = step sigma^2 (2 - step A)^-1, and flat directions stay; planted: Sigma = I."""
+    rng = np.random.default_rng(3)
+    root = rng.standard_normal((3, 5))
+    hessian, step, variance = root.T @ root / 5, 0.1, 0.7
+    noise = variance * (np.eye(5) if planted else hessian)
+    sizes, basis = np.linalg.eigh(hessian)
+    live = basis[:, sizes > 1e-12]
+    predicted = live @ np.diag(step * variance / (2 - step * sizes[sizes > 1e-12])) @ live.T
+    found = noisy_covariance(hessian, noise, step, 1e5)
+    return at_most(
+        float(np.abs(found - predicted).max() / np.abs(predicted).max()),
+        1e-10,
+        "relative distance to step sigma^2 (2 - step A)^-1 on the range of A",
+    )
+
+
+@claim(
+    "noise/diffusion-limit",
+    "For small steps SGD is its diffusion, transients and all entries included, up to a relative error of order step.",
+    f"{NOTES}, section 9.5; order {DERIVED}",
+    kind="sharpened",
+)
+def diffusion_limit(lab: Lab, planted: bool) -> Verdict:
+    """SGD after k steps against the diffusion at time k * step, for small steps and all entries; planted: at twice the time."""
+    hessian, noise = _pair()
+    gaps = []
+    for step in (1e-3, 1e-4):
+        count = round(0.7 / step)
+        found = noisy_covariance(hessian, noise, step, count) / step
+        limit = diffusion_transient(hessian, noise, step, (2 if planted else 1) * count * step) / step
+        gaps.append(float(np.abs(found - limit).max() / np.abs(limit).max()))
+    return all_of(
+        at_most(gaps[1], 2e-4, "relative distance of SGD to the diffusion at t = 0.7, step 1e-4"),
+        at_most(abs(gaps[0] / gaps[1] / 10 - 1), 0.05, "|distance at step 1e-3 over ten times that at 1e-4 - 1|"),
+    )
+
+
+@claim(
+    "noise/memory",
+    "In one dimension SGD correlates with itself h steps later by (1 - step lambda)^h.",
+    f"{DERIVED}; exp(-lambda t) in {NOTES}, section 9.5",
+    kind="ours",
+)
+def memory(lab: Lab, planted: bool) -> Verdict:
+    """Correlation of one trajectory with itself five steps later, 40 000 chains; planted: exp(-lambda t) of the diffusion."""
+    chains, (step, curvature, noise, lag) = 40_000, (0.1, 2.0, 0.49, 5)
+    rng = np.random.default_rng(4)
+    first = np.sqrt(noisy_covariance([[curvature]], [[noise]], step)[0, 0]) * rng.standard_normal(chains)
+    later = first
+    for _ in range(lag):
+        later = later - step * (curvature * later + np.sqrt(noise) * rng.standard_normal(chains))
+    exact = lag_correlation([[curvature]], [[noise]], step, lag)[0, 0]
+    predicted = np.exp(-curvature * step * lag) if planted else exact
+    measured = float(np.corrcoef(first, later)[0, 1])
+    return _within(measured, float(predicted), float((1 - exact**2) / np.sqrt(chains)), "correlation at lag 5")
+
+
+@claim(
+    "noise/excess-loss",
+    "SGD settles at a mean loss of sum step Sigma_ii / (2 (2 - step lambda_i)) above the minimum, for any noise.",
+    DERIVED,
+    kind="ours",
+)
+def loss_above_minimum(lab: Lab, planted: bool) -> Verdict:
+    """The closed form against half the trace of A S and against 10 000 chains; planted: step/4 tr Sigma of the diffusion."""
+    hessian, noise = _pair()
+    chains, step = 10_000, 0.3
+    exact = excess_loss(hessian, noise, step)
+    ends = quadratic_noise(hessian, noise, step, 100, chains)
+    losses = ((ends @ hessian) * ends).sum(axis=1) / 2
+    predicted = step * float(np.trace(noise)) / 4 if planted else exact
+    algebra = abs(float(np.trace(hessian @ noisy_covariance(hessian, noise, step))) / 2 / exact - 1)
+    return all_of(
+        _within(float(losses.mean()), predicted, float(losses.std() / np.sqrt(chains)), "mean loss above the minimum"),
+        at_most(algebra, 1e-12, "relative error of the closed form against tr(AS)/2"),
+    )

@@ -1,0 +1,141 @@
+"""What the theorem on sparse recovery asks of data, start and step; and the rate of the flow at its limit, in numbers."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics.restricted_isometry import restricted_isometry
+from ...errors import ArgumentError, PenchantError
+from ...flow.mirror import loss_scale
+from ...references.interpolation import basis_pursuit
+from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness
+from ...references.sparse_face import sparse_face
+from ...settings.base import Setting
+from ...settings.power_models import PowerEntropy
+from ...settings.regression import Regression
+from ...theory.base import Hypothesis, Prediction
+from .time_window import time_window
+
+_SUPPORTS = 20_000  # tried for delta_2r; with more of them there is a bracket
+
+
+def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: int) -> tuple[Hypothesis, ...]:
+    """Theorem 9.4 on squares from alpha with the loss |r|^2 / 4n, for `sparsity` signals: its conditions with constants read as 1.
+
+    `holds` is None where the theorem leaves its constant open: the value is then all there is to say.
+    """
+    n, d = data.inputs.shape
+    if not 0 < alpha < np.inf:
+        raise ArgumentError("alpha", "recovery_hypotheses", "positive and finite", alpha)
+    if not 0 < step < np.inf:
+        raise ArgumentError("step", "recovery_hypotheses", "positive and finite", step)
+    if isinstance(sparsity, bool) or not isinstance(sparsity, int | np.integer) or not 1 <= sparsity <= d:
+        raise ArgumentError("sparsity", "recovery_hypotheses", f"an integer between 1 and {d}", repr(sparsity))
+    inputs = np.asarray(data.inputs)
+    samples = n / (sparsity**2 * max(np.log(d), 1.0) ** 2)
+    smallness = float(np.log(1 / alpha) / max(np.log(d), 1.0))
+    first, last = time_window(d, alpha, step)
+    first = first if first > 0 else 1.0  # starts above d
+    bounds = restricted_isometry(inputs, min(2 * int(sparsity), d), most=_SUPPORTS)
+    columns = (inputs**2).mean(axis=0)
+    scaled = inputs / np.sqrt(np.where(columns > 0, columns, 1.0))
+    return (
+        Hypothesis(
+            "sample_size",
+            None,
+            float(samples),
+            "",
+            f"c_n = n/(r^2 log^2 d) with r = {sparsity}; the theorem leaves open how large it must be",
+        ),
+        Hypothesis(
+            "small_start",
+            None,
+            smallness,
+            "",
+            "c_alpha = log(1/alpha)/log d; the theorem leaves open how large it must be",
+        ),
+        Hypothesis(
+            "time_window",
+            first < last,
+            float(np.log(last / first)),
+            f"[{first:.4g}, {last:.4g}]",
+            "log of end over begin of the steps (log(d/alpha)/step to 1/(step sqrt(d alpha))) at which training may stop",
+        ),
+        Hypothesis(
+            "restricted_isometry",
+            True if bounds.upper < 1 else False if bounds.lower >= 1 else None,
+            float(1 - bounds.upper),
+            f"delta_{min(2 * sparsity, d)} in [{bounds.lower:.4g}, {bounds.upper:.4g}]",
+            "1 minus the upper bound on delta_2r; sufficient for recovery, not necessary",
+        ),
+        Hypothesis(
+            "gaussian_inputs",
+            None,
+            float((scaled**4).mean() - 3),
+            f"columns of mean square {columns.min():.3g} to {columns.max():.3g}",
+            "fourth moment of the scaled inputs minus 3, which is 0 for normal ones",
+        ),
+    )
+
+
+def slowest_rate(setting: Setting, potential: Any, weight: np.ndarray) -> float:
+    """c kappa lambda_min(X C X') at the limit, on the range of the inputs: the rate at which the residual ends."""
+    inputs = np.asarray(setting.data.inputs)
+    scaled = inputs * np.sqrt(potential.curvature(potential.gradient(weight)))
+    sizes = np.linalg.svd(scaled, compute_uv=False)
+    return float(potential.rate * loss_scale(setting) * sizes[setting.data.rank - 1] ** 2)
+
+
+def _single_scale(alpha: Any) -> float | None:
+    """The start of squares as one number, if it is one."""
+    values = np.unique(np.asarray(alpha))
+    return float(values[0]) if len(values) == 1 else None
+
+
+def _sparsest(prediction: Prediction, nonnegative: bool) -> L1Uniqueness | None:
+    data = prediction.setting.data
+    if not data.consistent or not np.asarray(data.fitted).any():
+        return None
+    try:
+        return l1_uniqueness(data, basis_pursuit(data, nonnegative=nonnegative).weight, nonnegative=nonnegative)
+    except PenchantError:  # the rival that is left out says why
+        return None
+
+
+def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: Any) -> Prediction:
+    """The prediction with its rate as a number, what small starts tend to, and for squares the conditions of sparse recovery."""
+    setting, notes = prediction.setting, list(prediction.notes)
+    rate = prediction.rate
+    if rate == getattr(prediction.theorem, "rate", None) and prediction.reference.resolved:
+        rate = f"{rate}; the slowest is exp(-{slowest_rate(setting, potential, prediction.reference.weight):.4g} t)"
+    if potential.name != "l2":
+        found = _sparsest(prediction, potential.nonnegative)
+        notes += [] if found is None else [_towards_l1(setting.data, found, potential)]
+        alpha = _single_scale(start)
+        if found is not None and potential.nonnegative and alpha is not None:
+            step = getattr(getattr(optimiser, "rule", None), "step", 1.0)
+            pace = float(np.max(step)) * 2 * setting.samples * loss_scale(setting)  # in steps of the loss |r|^2 / 4n
+            conditions = recovery_hypotheses(setting.data, alpha, pace, len(found.support))
+            notes += [f"sparse recovery (Theorem 9.4), {describe(one)}" for one in conditions]
+    return replace(prediction, rate=rate, notes=tuple(notes))
+
+
+def _towards_l1(data: Regression, found: L1Uniqueness, potential: Any) -> str:
+    """What small starts tend to, and how: coefficients off the support are alpha^2 exp(s), or at depth D alpha^D times a bounded function of s."""
+    text = f"the {'nonnegative l1' if potential.nonnegative else 'l1'} solution is {found}"
+    if found.unique and np.isneginf(found.rho):
+        return f"{text}; off-support coefficients are 0 in every nonnegative interpolant, whatever the start"
+    if found.unique:
+        exponent = potential.depth if isinstance(potential, PowerEntropy) else 2 * (1 - found.rho)
+        return f"{text}; off-support coefficients vanish like alpha^{exponent:.4g}"
+    if found.unique is None:
+        return f"{text}; small starts select one of possibly several solutions"
+    chosen = f"sum of |theta|^(2/{potential.depth})" if isinstance(potential, PowerEntropy) else "entropy"
+    count = np.count_nonzero(sparse_face(data, nonnegative=potential.nonnegative))
+    return f"{text}; small starts select the one of largest {chosen}, with {count} coefficients"
+
+
+def describe(one: Hypothesis) -> str:
+    word = {True: "holds", False: "fails", None: "open"}[one.holds]
+    return f"{one.name} {word}: {one.slack:.4g}{f', {one.offender}' if one.offender else ''} ({one.detail})"

@@ -1,0 +1,161 @@
+"""The step rules of the theory on a real network: a small vision transformer on handwritten digits (after Figures 6 and 7 of the paper)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....errors import MissingExtra
+from ....exhibits import Figure, Finding, Line, Result, Table
+from ....lab import Lab, Study
+from ....verdict import all_of, at_least, at_most
+from ..theorems import VASUDEVA
+
+_SOURCE = VASUDEVA
+_EPOCHS, _BATCH = 12, 50
+_FACTORS = (0.1, 1.0, 10.0)
+WORDS = {
+    "SGD": "stochastic gradient descent, rate 0.1",
+    "SNGD": "stochastic normalised descent: steps of length 0.1 along the gradient of the batch",
+    "SPS": "stochastic Polyak steps: loss of the batch over the squared norm of its gradient, at most 0.5",
+    "Adam": "Adam, rate 1e-3",
+    "train loss": "mean cross-entropy over all training images",
+    "norm ratio": "Frobenius norm of a group of parameters over its norm before training",
+    "capped": "share of the steps on which the cap of the Polyak step was active",
+}
+
+
+def _bridge() -> tuple[Any, Any]:
+    try:
+        from ....bridge import torch_networks, torch_optimisers
+    except ImportError:
+        raise MissingExtra("torch", "The study real-networks") from None
+    return torch_networks, torch_optimisers
+
+
+def _rules(torch: Any, optimisers: Any, factor: float) -> dict[str, Callable[[Any], Any]]:
+    """The four rules with every rate (of SPS: the cap) multiplied by `factor`."""
+    return {
+        "SGD": lambda parameters: torch.optim.SGD(parameters, 0.1 * factor),
+        "SNGD": lambda parameters: optimisers.SNGD(parameters, 0.1 * factor),
+        "SPS": lambda parameters: optimisers.SPSmax(parameters, 0.5 * factor),
+        "Adam": lambda parameters: torch.optim.Adam(parameters, 1e-3 * factor),
+    }
+
+
+def run(lab: Lab) -> Result:
+    """Four rules from one start; with `full` three seeds, and every rate times 0.1, 1 and 10."""
+    seed, full, progress = lab.seed, lab.full, lab.progress
+    networks, optimisers = _bridge()
+    seeds, factors = (range(seed, seed + 3), _FACTORS) if full else (range(seed, seed + 1), (1.0,))
+    train, test = networks.digits(seed=seed)
+    runs = {}
+    for factor in factors:
+        for name, make in _rules(networks.torch, optimisers, factor).items():
+            for one in seeds:
+                progress(f"{name}, rate x {factor:g}, seed {one}")
+                network = networks.VisionTransformer(side=8, patch=2, width=32, depth=2, heads=2, seed=one)
+                rule = make(network.parameters())
+                runs[name, factor, one] = networks.train_network(
+                    network, train, test, rule, epochs=_EPOCHS, batch=_BATCH, seed=one
+                )
+    main = {
+        name: [found for (rule, factor, _), found in runs.items() if rule == name and factor == 1.0] for name in WORDS
+    }
+    main = {name: found for name, found in main.items() if found}
+    return Result(_findings(main), _figures(main), (_table(runs), _norms(main)), {}, WORDS)
+
+
+def _last(runs: list[Any]) -> float:
+    return float(np.mean([one.train_loss[-1] for one in runs]))
+
+
+def _findings(main: dict[str, list[Any]]) -> tuple[Finding, ...]:
+    ends = {name: _last(found) for name, found in main.items()}
+    heads = min(one.ratios()["head"][-1] for found in main.values() for one in found)
+    lengths = np.concatenate([np.asarray(one.displacement) for one in main["SNGD"]])
+    rest = min(value for name, value in ends.items() if name != "Adam")
+    return (
+        Finding(
+            "Every rule trains the network.",
+            all_of(
+                *(at_most(value, 1.5, f"train loss after {_EPOCHS} epochs, {name}") for name, value in ends.items())
+            ),
+            _SOURCE,
+        ),
+        Finding(
+            "Adam ends lowest.",
+            at_least(rest / ends["Adam"], 1.0, "best train loss of the others over Adam's"),
+            _SOURCE,
+        ),
+        Finding(
+            "On images normalised descent is slower than plain SGD.",
+            at_least(ends["SNGD"] / ends["SGD"], 1.0, "train loss of SNGD over that of SGD"),
+            _SOURCE,
+        ),
+        Finding(
+            "The head grows under every rule.", at_least(float(heads), 1.0, "smallest norm ratio of the head"), _SOURCE
+        ),
+        Finding(
+            "Uncapped normalised descent moves by its length in every step.",
+            at_most(
+                float(np.abs(lengths / 0.1 - 1).max()), 1e-3, "largest relative deviation of a displacement, float32"
+            ),
+            "definition",
+        ),
+    )
+
+
+def _figures(main: dict[str, list[Any]]) -> tuple[Figure, ...]:
+    epochs = np.arange(_EPOCHS + 1)
+    mean = lambda found, series: np.mean([getattr(one, series) for one in found], axis=0)
+    curves = lambda series: tuple(Line(name, epochs, mean(found, series)) for name, found in main.items())
+    caption = "Mean over the seeds. The first point is before training."
+    norms = tuple(
+        Line(f"{name}, {group}", epochs, np.mean([one.ratios()[group] for one in found], axis=0))
+        for name, found in main.items()
+        for group in ("query and key", "head")
+    )
+    return (
+        Figure("loss", "Train loss", "epoch", "train loss", curves("train_loss"), caption, "linear", "log"),
+        Figure(
+            "accuracy",
+            "Test accuracy",
+            "epoch",
+            "share of test images classified correctly",
+            curves("test_accuracy"),
+            caption,
+        ),
+        Figure("norms", "Growth of the norms", "epoch", "norm ratio", norms, caption),
+    )
+
+
+def _table(runs: dict[tuple[str, float, int], Any]) -> Table:
+    rows = []
+    for name, factor in dict.fromkeys((name, factor) for name, factor, _ in runs):
+        found = [one for (rule, rate, _), one in runs.items() if (rule, rate) == (name, factor)]
+        tests = np.mean([one.test_accuracy[-1] for one in found])
+        capped = np.mean([np.mean(one.capped) for one in found])
+        rows.append((name, f"{factor:g}", len(found), f"{_last(found):.4f}", f"{tests:.3f}", f"{capped:.2f}"))
+    columns = ("rule", "rate x", "seeds", "train loss", "test accuracy", "capped")
+    return Table(
+        "rules", f"After {_EPOCHS} epochs", columns, tuple(rows), "Batches of 50 of 1400 images; 397 test images."
+    )
+
+
+def _norms(main: dict[str, list[Any]]) -> Table:
+    groups = tuple(next(iter(main.values()))[0].norms)
+    rows = tuple(
+        (name, *(f"{np.mean([one.ratios()[group][-1] for one in found]):.3f}" for group in groups))
+        for name, found in main.items()
+    )
+    return Table("norms", "Norm ratios by group of parameters", ("rule", *groups), rows, "Mean over the seeds.")
+
+
+STUDIES = (
+    Study(
+        "real-networks",
+        "The same step rules on a vision transformer (after Figures 6 and 7)",
+        run,
+    ),
+)

@@ -1,0 +1,179 @@
+"""Joint training of attention and decoder: hypotheses, prediction and verdict for the user's own data."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...diagnostics.direction import misalignment
+from ...optimisers.joint import BlockNormalised
+from ...references.base import Solution
+from ...settings.base import Setting
+from ...settings.joint import JointTokens, TokenGram
+from ...settings.losses import Exponential
+from ...theory.base import Hypothesis, Prediction, Theorem, rivals
+from ...theory.families.linear import covered
+from ...theory.joint_limits import JointReferences, joint_references
+from ...theory.joint_verdicts import OFFSET, SUPPORT_ONLY, judge_joint
+from ...verdict import Verdict
+from .joint_hypotheses import open_hypotheses, run_hypotheses
+from .theorems import VASUDEVA
+
+_LONGER = 3.0  # optimal tokens are asked to be at least half of this times longer than the others
+_SAME = 1e-9  # references closer than this are one and the same direction
+
+
+def longest_token(data: JointTokens) -> float:
+    """B."""
+    return float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
+
+
+def _lengths(data: JointTokens) -> tuple[np.ndarray, np.ndarray]:
+    """Lengths of the optimal tokens and of the others."""
+    lengths = np.linalg.norm(np.asarray(data.tokens), axis=-1)
+    optimal = np.eye(lengths.shape[1], dtype=bool)[np.asarray(data.optimal)]
+    return lengths[optimal], lengths[~optimal]
+
+
+def zero_start(gram: TokenGram) -> Hypothesis:
+    """Condition C1: training starts at W = 0, u = 0."""
+    size = float(np.sqrt(np.asarray(gram.first_squares).sum()))
+    return Hypothesis("zero_start", size == 0, -size, "", "minus the norm of the start")
+
+
+def long_optimal_tokens(data: JointTokens) -> Hypothesis:
+    """Condition C2: optimal tokens are longer than the others by a factor 3/2."""
+    optimal, others = _lengths(data)
+    ratio = _LONGER / 2 * others.max() / optimal.min()
+    return Hypothesis(
+        "long_optimal_tokens", bool(ratio <= 1), float(1 - ratio), f"sample {int(optimal.argmin())}", "1 - ratio"
+    )
+
+
+def near_orthogonal(data: JointTokens) -> Hypothesis:
+    """Condition C3: lengths within a factor of their means, and 2n |<x, x'>| below the shortest optimal square."""
+    n, length, d = data.tokens.shape
+    tokens = np.asarray(data.tokens).reshape(n * length, d)
+    gram = np.abs(tokens @ tokens.T)
+    np.fill_diagonal(gram, 0.0)
+    a, b = np.unravel_index(gram.argmax(), gram.shape)
+    optimal, others = _lengths(data)
+    spread = max(float(np.abs(group / group.mean() - 1).max()) for group in (optimal, others))
+    ratio = max(float(2 * n * gram.max() / optimal.min() ** 2), 2 * spread)
+    offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
+    return Hypothesis("near_orthogonal", ratio <= 1, 1 - ratio, offender, "1 - ratio")
+
+
+def short_joint_steps(length: float, data: JointTokens) -> Hypothesis:
+    """Condition C4: step length at most 1/(4 B^2)."""
+    bound = 1 / (4 * longest_token(data) ** 2)
+    return Hypothesis("short_steps", length <= bound, bound - length, "", f"1/(4 B^2) = {bound:.4g}")
+
+
+def decoder_support(found: JointReferences) -> Hypothesis:
+    """Condition C5: every sample is a support vector of the decoder program.
+
+    Near-orthogonality (C3) implies it; where C3 fails, the conclusion on W stands or falls with it.
+    """
+    dual = found.decoder.dual / found.decoder.dual.max()
+    worst = int(dual.argmin())
+    detail = "smallest multiplier of the decoder program, relative to the largest; where it is 0, W tends elsewhere"
+    return Hypothesis("decoder_support", found.all_support, float(dual[worst] - _SAME), f"sample {worst}", detail)
+
+
+def first_attention_step(data: JointTokens) -> np.ndarray:
+    """-grad_W L (up to scale) after one infinitesimal step of u: the direction W starts with."""
+    gram = TokenGram(data)
+    zeros = jnp.zeros(data.tokens.shape[:2])
+    first = gram.read(gram.point(zeros, zeros), Exponential()).u.slope
+    slope = gram.read(gram.point(1e-6 * first, zeros), Exponential()).W.slope
+    return np.einsum("nt,ntd->nd", slope, data.tokens).T @ np.asarray(data.queries)
+
+
+class _JointTheorem(Theorem):
+    paper = "self_attention_rates"
+    rate = ""
+
+    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
+        ratio = float(np.max(getattr(optimiser, "growth_ratio", 1.0)))  # a rule for one weight has none
+        found = joint_references(setting.data, ratio=ratio)
+        others = {
+            OFFSET: found.offset.weight,
+            SUPPORT_ONLY: found.support_only.weight,
+            "first step": first_attention_step(setting.data),
+        }
+        others = {
+            name: weight for name, weight in others.items() if misalignment(weight, found.attention.weight) > _SAME
+        }
+        hypotheses = (
+            zero_start(setting.parametrisation),
+            *_shared(setting.data, found),
+            *self.hypotheses(setting, optimiser, found.attention),
+        )
+        return Prediction(self, setting, hypotheses, found.attention, rivals(found.attention, others), self.rate)
+
+    def judge(self, prediction: Prediction, run: Any) -> Verdict:
+        """The direction of W against the predicted one, and what the reached selection says instead.
+
+        W may pass by the reference on its way elsewhere, so `confirmed` also needs attention on the optimal tokens, programs that
+        do not lead apart, and a distance that has not grown.
+        """
+        verdict = judge_joint(prediction, run)
+        failed = [f"{one.name} ({one.offender})" for one in run_hypotheses(run) if one.holds is False]
+        along = f"along the run fails {', '.join(failed)}" if failed else ""
+        return replace(verdict, detail="; ".join(part for part in (verdict.detail, along) if part))
+
+
+def _shared(data: JointTokens, found: JointReferences) -> tuple[Hypothesis, ...]:
+    return long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
+
+
+def exponential_loss(name: str) -> Hypothesis:
+    """Joint training is analysed for the exponential loss alone."""
+    detail = "not applicable: the theorems on joint training are about the exponential loss"
+    return Hypothesis("exponential_loss", False, -1.0, name, detail)
+
+
+def _is_scheduled(optimiser: Any) -> bool:
+    """Whether these are the steps of Eq. (13), without a cap."""
+    if not isinstance(optimiser, BlockNormalised):
+        return False
+    decays = jnp.all(jnp.abs(optimiser.decay_u - 2 / 3) < 1e-12) & jnp.all(optimiser.decay_W == 1)
+    return bool(decays & jnp.all(jnp.isinf(optimiser.cap))) and optimiser.length_u is None
+
+
+class JointScheduled(_JointTheorem):
+    """Theorem 3: Eq. (13)."""
+
+    name = "theorem-3"
+    statement = "Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t)."
+    citation = f"{VASUDEVA}, Theorem 3"
+    rate = "proved 1 - corr = O(loglog(t)^2 / log t); observed (log t)^-2"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        if not isinstance(setting.data, JointTokens):
+            return False
+        return isinstance(setting.loss, Exponential) and _is_scheduled(optimiser)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        return (short_joint_steps(float(np.max(optimiser.length)), setting.data),)
+
+
+class JointConjecture(_JointTheorem):
+    """The paper trains with other rules as well, without a theorem."""
+
+    name = "joint-conjecture"
+    statement = "Conjecture: this rule turns W to the maximum-margin token selection when W and u are trained together."
+    citation = f"{VASUDEVA}, Figure 3 (experiment)"
+    rate = "observed: block normalisation t^-2; joint normalisation, Polyak and gradient descent only logarithmic"
+
+    def applies(self, setting: Setting, optimiser: Any) -> bool:
+        return isinstance(setting.data, JointTokens)
+
+    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
+        loss = () if isinstance(setting.loss, Exponential) else (exponential_loss(type(setting.loss).__name__),)
+        return (*loss, *(() if _is_scheduled(optimiser) else (covered(type(optimiser).__name__),)))
+
+
+THEOREMS = (JointScheduled(), JointConjecture())

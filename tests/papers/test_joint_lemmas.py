@@ -1,0 +1,52 @@
+"""What the claims on joint training compute, against plain formulas."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from penchant.optimisers.joint import BlockNormalised
+from penchant.papers import new_lab
+from penchant.papers.self_attention import joint_evidence as evidence
+from penchant.papers.self_attention.joint_lemmas import curvatures
+from penchant.papers.self_attention.joint_theorems import (
+    decoder_support,
+    long_optimal_tokens,
+    near_orthogonal,
+    short_joint_steps,
+)
+from penchant.settings.joint import marked_tokens
+from penchant.training.joint import train_joint
+from penchant.training.recorders import Every
+
+LAB = new_lab()
+
+
+@pytest.mark.slow
+def test_the_curvature_is_that_of_the_dense_hessian():
+    data = marked_tokens(3, 2, 7, 0.5, seed=4)
+    run = train_joint(data, BlockNormalised(0.2), steps=5, recorder=Every())
+
+    def loss(both):
+        u, W = both[:7], both[7:].reshape(7, 7)
+        share = jax.nn.softmax(jnp.einsum("ntd,de,ne->nt", data.tokens, W, data.queries), axis=1)
+        return jnp.mean(jnp.exp(-data.labels * (share * (data.tokens @ u)).sum(axis=1)))
+
+    for record, found in zip((0, 5), curvatures(run, np.array([0, 5])), strict=True):
+        both = jnp.concatenate([jnp.asarray(run.decoder(record)), jnp.asarray(run.weight(record)).ravel()])
+        dense = np.linalg.norm(np.asarray(jax.hessian(loss)(both)), 2) / float(loss(both))
+        assert found == pytest.approx(dense, rel=1e-10)
+
+
+def test_the_watched_data_meet_every_condition_and_those_of_the_figure_do_not():
+    data, length = evidence.watched(LAB, "inside")
+    for one, found in zip(data, evidence.watched_references(LAB, "inside"), strict=True):
+        checks = (
+            long_optimal_tokens(one),
+            near_orthogonal(one),
+            short_joint_steps(length, one),
+            decoder_support(found),
+        )
+        assert all(check.holds for check in checks)
+    assert evidence.circumstances(LAB, "inside").endswith("C3 holds, C4 holds")
+    assert evidence.circumstances(LAB, "figure").count("is missed by a factor") == 2

@@ -1,0 +1,80 @@
+"""The counts of runs that end globally, the critical score gap, and the long series of the joint rule."""
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.diagnostics.joint import decoder_margins, joint_misalignments
+from penchant.papers.self_attention.figures.phases import _feasible, _Group, _limits, global_findings, threshold
+from penchant.theory.selections import Limit
+
+
+def limits_of(d, equal):
+    sets = _feasible([pt.random_tokens(5, 4, d, seed, equal_scores=equal) for seed in range(16)])
+    return _limits(sets, 0.05, 20_000)
+
+
+# (global runs, feasible data sets, local runs on a locally optimal selection) of 16 seeds with random scores, as published.
+COUNTS = {3: (7, 15, 7), 4: (14, 16, 2), 6: (15, 16, 1), 12: (16, 16, 0)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", COUNTS)
+def test_random_scores_have_the_published_counts(d):
+    limits = limits_of(d, equal=False)
+    kinds = [limit.kind for limit in limits]
+    called = sum(limit.kind == "local" and limit.reached.locally_optimal for limit in limits)
+    assert (kinds.count("global"), len(limits), called) == COUNTS[d]
+    assert "undecided" not in kinds
+    assert np.median([limit.misalignment for limit in limits]) < 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("d", [4, 6, 12])
+def test_equal_scores_are_global_from_four_dimensions_on(d):
+    assert [limit.kind for limit in limits_of(d, equal=True)] == ["global"] * 16
+
+
+@pytest.mark.slow
+def test_the_critical_score_gap_of_the_pair():
+    low, high = threshold(3)
+    assert low <= 0.18021
+    assert high >= 0.18008
+    assert high - low < 2e-4
+
+
+@pytest.mark.slow
+def test_a_million_steps_of_the_scheduled_rule():
+    data = pt.marked_tokens()
+    found = pt.joint_references(data)
+    decades = tuple(10**k for k in range(2, 7))
+    run = pt.train_joint(data, pt.scheduled_descent(0.3), steps=decades[-1], recorder=pt.At(decades))
+    at = np.searchsorted(run.steps, decades)
+    distance = joint_misalignments(run, found.attention.weight)[at]
+    np.testing.assert_allclose(distance, [2.94e-2, 1.21e-2, 6.48e-3, 4.00e-3, 2.72e-3], rtol=3e-3)
+    slope = np.diff(run.log_loss[at]) / np.diff(np.cbrt(run.steps[at])) * found.decoder.value / 0.9
+    np.testing.assert_allclose(slope, [-1.0094, -1.0017, -1.0003, -1.00004], atol=5.5e-5)
+    np.testing.assert_allclose(
+        decoder_margins(run)[at] * found.decoder.value, [0.952, 0.984, 0.994, 0.997, 0.999], atol=5.5e-4
+    )
+    assert np.log(distance[-1] / distance[-3]) / np.log(6 / 4) == pytest.approx(-2.14, abs=0.006)
+
+
+def ended(kinds, shift):
+    nan = float("nan")
+    limits = tuple(Limit(kind, (0,), None, nan, nan, nan, nan) for kind in kinds)
+    return _Group(12, False, shift, limits)
+
+
+def test_every_group_of_the_largest_dimension_has_a_verdict_of_its_own():
+    groups = [ended(["global"] * 3, 0.0), ended(["global", "local", "undecided"], 1.0), ended([], 2.0)]
+    findings = global_findings(groups)
+    assert [one.verdict.outcome.value for one in findings] == ["confirmed", "refuted", "undecided"]
+    assert all(f"length {group.shift:g}" in one.statement for group, one in zip(groups, findings, strict=True))
+    assert "1 local, 1 open" in findings[1].verdict.detail
+
+
+def test_the_row_of_a_group_accounts_for_every_run():
+    row = ended(["global", "local", "undecided", "undecided"], 1.0).row()
+    assert row[3] == "1/4"
+    assert (row[4], row[6]) == (1, 2)

@@ -1,0 +1,69 @@
+"""Studies of noise and interpolation are functions of their seed: other data, other noise, findings on these data."""
+
+import numpy as np
+import pytest
+
+from penchant.papers import new_lab
+from penchant.papers.notes import label_noise_evidence as label_noise_problems
+from penchant.papers.notes import noise as noise_claims
+from penchant.papers.notes.figures import noise
+from penchant.papers.notes.figures.sparse_recovery import sparse_recovery
+from penchant.papers.notes.label_noise_evidence import agree, continued, limit_of, signals
+from penchant.verdict import Outcome, at_most
+
+LAB = new_lab()
+
+
+def small(monkeypatch):
+    """A few short chains: the seed is what is tested."""
+    monkeypatch.setattr(label_noise_problems, "CHECKPOINTS", (20, 60))
+    monkeypatch.setattr(label_noise_problems, "CONTINUED", ((0.05, 200),))
+    monkeypatch.setattr(noise, "CHAINS", 5)
+    monkeypatch.setattr(noise, "LIMITS", 3)
+    for name in ("determinant", "determinant_single"):
+        monkeypatch.setattr(noise, name, lambda planted, seed: at_most(float(seed), 10.0, "seed"))
+    for cached in ("noisy", "drift", "continuation", "predicted_norms"):
+        getattr(label_noise_problems, cached).cache_clear()
+
+
+@pytest.mark.slow
+def test_label_noise_uses_its_seed_everywhere(monkeypatch):
+    small(monkeypatch)
+    first, second = (noise.label_noise(new_lab(seed)) for seed in (0, 1))
+    for one, other in zip(first.figures, second.figures, strict=True):
+        moved = [not np.array_equal(a.y, b.y) for a, b in zip(one.lines, other.lines, strict=True)]
+        assert moved[0], one.name
+    for one, other in zip(first.findings, second.findings, strict=True):
+        assert str(one.verdict) != str(other.verdict) or "Control" in one.statement
+    for cached in ("noisy", "drift", "continuation", "predicted_norms"):
+        getattr(label_noise_problems, cached).cache_clear()
+
+
+@pytest.mark.slow
+def test_a_page_defines_the_words_of_sparse_recovery():
+    """Every short name on the page is in its list of definitions."""
+    result = sparse_recovery(new_lab())
+    for term in ("limit program", "time window", "c_n", "delta_s", "KL", "squared error"):
+        assert any(term in name for name in result.definitions), term
+
+
+def test_claims_on_covariances_draw_from_their_seed():
+    first, second = (noise_claims.one_dimension(LAB, False, seed) for seed in (0, 1))
+    assert first.measured != second.measured
+
+
+def test_a_continued_run_ends_at_the_program_of_its_last_parameters(rng):
+    data = signals(15, True)
+    for rows in (1, 2):
+        if rows == 1:
+            data = type(data)(data.inputs, np.asarray(data.inputs) @ rng.uniform(0.5, 1.0, 30))
+        logs = np.log(rng.uniform(0.6, 0.9, (3, rows, 30)))
+        for start, end in zip(logs, continued(data, logs), strict=True):
+            assert end == pytest.approx(limit_of(data, start), abs=0.02)
+
+
+@pytest.mark.parametrize(("shift", "outcome"), [(0.0, "confirmed"), (3.2, "undecided"), (8.0, "refuted")])
+def test_agreement_is_joint_over_records_and_leaves_room_for_chance(rng, shift, outcome):
+    values = rng.standard_normal((5, 400))
+    values = (values - values.mean(axis=1, keepdims=True)) / values.std(axis=1, ddof=1, keepdims=True)
+    assert agree(values, np.full(5, shift / 20), "mean").outcome is Outcome(outcome)

@@ -1,0 +1,95 @@
+"""`verify`: claims in processes of their own, kept when they are done; where to write is known before the work."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from penchant.cli import main
+from penchant.commands import claims, verify
+from penchant.errors import DataFileError, MissingExtra
+from penchant.lab import Lab, Study
+from penchant.papers import find_papers
+
+(PAPER,) = find_papers(("deep_linear",))
+NAME = "deep-linear/homogeneity"
+CLAIM = next(claim for claim in PAPER.claims if claim.name == NAME)
+
+
+@pytest.fixture
+def cached(monkeypatch, tmp_path):
+    monkeypatch.setenv("PENCHANT_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "claims"
+
+
+def test_a_row_has_verdict_twin_and_kind():
+    row = claims.check(CLAIM, PAPER, Lab())
+    assert (row["verdict"], row["twin"], row["paper"]) == ("confirmed", "refuted", "deep_linear")
+    assert row["kind"] == CLAIM.kind
+
+
+def test_a_finished_claim_is_kept_and_a_damaged_row_is_not_read(cached):
+    row = claims._work("deep_linear", NAME, False)
+    assert claims.kept(PAPER, CLAIM) == json.loads(json.dumps(row))
+    (file,) = cached.rglob("*.json")
+    file.write_text("{")
+    assert claims.kept(PAPER, CLAIM) is None
+
+
+def test_rows_are_those_of_the_code_that_made_them(cached, monkeypatch):
+    claims._work("deep_linear", NAME, False)
+    monkeypatch.setattr(claims.cache, "fingerprint", lambda paper: "another")
+    assert claims.kept(PAPER, CLAIM) is None
+
+
+def test_without_a_cache_nothing_is_kept(monkeypatch):
+    monkeypatch.setenv("PENCHANT_CACHE", "off")
+    claims._work("deep_linear", NAME, False)
+    assert claims.kept(PAPER, CLAIM) is None
+
+
+def test_a_check_that_breaks_decides_nothing():
+    broken = lambda lab, planted: 1 / 0
+    row = claims.check(type(CLAIM)("a/b", "It breaks.", "Someone", broken, "ours"), PAPER, Lab())
+    assert (row["verdict"], row["twin"]) == ("undecided", "undecided")
+    assert "ZeroDivisionError" in row["inequality"]
+
+
+@pytest.mark.parametrize(("error", "left_out"), [(MissingExtra("torch", "x"), True), (DataFileError("gone"), False)])
+def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_path, error, left_out):
+    def fail(lab):
+        raise error
+
+    paper = type(PAPER)("some", "", "", (), (), ())
+    monkeypatch.setattr(type(PAPER), "studies", property(lambda self: (Study("some", "Some", fail),)))
+    if left_out:
+        verify._studies((paper,), str(tmp_path), 0, True)
+    else:
+        with pytest.raises(DataFileError):
+            verify._studies((paper,), str(tmp_path), 0, True)
+
+
+@pytest.mark.parametrize("command", [("verify", "deep_linear"), ("study", "min-norm")])
+def test_where_to_write_is_checked_before_the_work(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.setattr(verify, "_rows", lambda *_: pytest.fail("worked"))
+    (tmp_path / "file").write_text("")
+    assert main([*command, "--out", str(tmp_path / "file")]) == 2
+    assert "is not a directory one can write to" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_killed_verify_repeats_only_what_was_in_flight(tmp_path):
+    environment = {**os.environ, "PENCHANT_CACHE": str(tmp_path)}
+    command = [sys.executable, "-m", "penchant.cli", "verify", "deep_linear", "--jobs", "1", "--json"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True) as process:
+        while len(list(tmp_path.rglob("claims/*/*.json"))) < 3:
+            assert process.poll() is None
+            time.sleep(0.2)
+        os.killpg(process.pid, signal.SIGKILL)
+    done = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("claims/*/*.json")}
+    assert subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert all(file.stat().st_mtime_ns == when for file, when in done.items())
