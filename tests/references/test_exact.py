@@ -13,9 +13,10 @@ import penchant as pt
 from penchant import check as verifier
 from penchant.check import check, exp, seal
 from penchant.cli import main
+from penchant.commands import claims
 from penchant.errors import InfeasibleError, MissingExtra, Unproved
 from penchant.lab import Claim
-from penchant.papers import catalogue
+from penchant.papers import PAPERS
 from penchant.references.exact import programs, proof_of
 from penchant.references.exact_interpolation import prove_interpolant
 from penchant.references.exact_margin import prove_margin
@@ -290,14 +291,14 @@ def test_exact_is_refused_where_it_means_nothing(files, capsys):
     assert "--exact" in capsys.readouterr().err
 
 
-def test_verify_proves_each_reference_of_a_claim_once(monkeypatch, capsys):
-    def lean(planted):
+def test_verify_proves_each_reference_of_a_claim_once(monkeypatch):
+    def lean(lab, planted):
         pt.max_margin(LINEAR), pt.max_margin(LINEAR), polyhedral_margin(LINEAR, L1()), sign_product_margin(TOKENS)
         return at_most(float(planted), 0.5, "what was planted")
 
-    claim = Claim("one", "linear_models", "It holds.", "Nobody, 2024", lean)
-    monkeypatch.setattr(catalogue, "CLAIMS", (claim,))
-    assert main(["verify", "linear_models", "--exact"]) == 0
-    shown = capsys.readouterr().err
-    assert "exact: 3 references proved in " in shown  # the l2 norm of both data, and the l1 norm
-    assert "exact: 1 not proved. The sign product reference has no exact proof" in shown
+    paper = type(PAPERS[0])("some", "", "", (), (), ())
+    monkeypatch.setattr(type(paper), "claims", (Claim("a/b", "It holds.", "Someone", lean, "ours"),))
+    monkeypatch.setattr(claims, "find_papers", lambda names: (paper,))
+    row = claims._work("some", "a/b", True)
+    assert (row["verdict"], row["twin"], row["proofs"]["proved"]) == ("confirmed", "refuted", 3)  # l2 of both data, l1
+    assert sum(row["proofs"]["unproved"].values()) == 1
