@@ -106,7 +106,7 @@ class Theorem(eqx.Module):
     statement = ""
     citation = ""
     from_start = False
-    problem: type = Setting  # what it speaks of
+    problem = Setting  # what it speaks of
 
     @abstractmethod
     def applies(self, setting: Setting, optimiser: Any) -> bool: ...
