@@ -35,8 +35,8 @@ from ...theory.interpolants import (
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
+from .hypotheses import with_numbers
 from .margin_theorems import NOTES
-from .recovery_hypotheses import with_numbers
 
 _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative interpolant need an infinite push"
 

@@ -1,4 +1,4 @@
-"""Claims on label noise: what stays exact in it, its time scale and what it selects."""
+"""Claims on label noise, for signed squares and for squares: what stays exact in it, its time scale and what it selects."""
 
 import jax
 import jax.numpy as jnp
@@ -8,21 +8,24 @@ from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential
 from ...settings.base import Setting
-from ...settings.generators import sparse_regression
 from ...settings.losses import Squared
-from ...settings.potentials import HyperbolicEntropy
+from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares
+from ...theory.interpolants import distance
+from ...training.noise import label_noise, row_signs
+from ...training.noise_law import moment_descent
 from ...training.train import train
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most
 from .evidence import DERIVED
 from .label_noise_evidence import (
     ALPHA,
-    CHAINS,
-    LIMITS,
+    DEVIATION,
     STEP,
     agree,
+    chains,
     continuation,
+    continued,
     drift,
     leading_levels,
     limit_of,
@@ -37,23 +40,42 @@ BLANC = "Blanc, Gupta, Valiant, Valiant, Implicit regularization for deep neural
 HAOCHEN = "HaoChen, Wei, Lee, Ma, Shape matters: understanding the implicit bias of the noise covariance, COLT 2021"
 
 
+@recipe
+def _unequal(lab: Lab) -> Regression:
+    """Six samples in twenty dimensions, columns of unequal size, and targets of a dense nonnegative weight."""
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((6, 20)) * np.geomspace(1.4, 0.7, 20)
+    return Regression(inputs, inputs @ rng.uniform(0, 1, 20))
+
+
+def _columns(data: Regression) -> np.ndarray:
+    return np.asarray((data.inputs**2).mean(axis=0))
+
+
+def _hessian_traces(data: Regression, rows: int, columns: np.ndarray) -> tuple[float, float]:
+    """Trace of the Hessian by automatic differentiation at a random point of one row (squares) or two (signed squares), and its formula."""
+    point, signs = jnp.asarray(np.random.default_rng(6).standard_normal((rows, 20))), row_signs(rows)
+    residuals = lambda params: data.inputs @ (signs @ params**2) - data.targets
+    hessian = jax.hessian(lambda params: jnp.sum(residuals(params) ** 2) / 12)
+    trace = jax.jit(lambda params: jnp.trace(hessian(params).reshape(params.size, params.size)))(point)
+    pull = float((residuals(point) @ data.inputs).sum()) / 6
+    return float(trace), 4 * float((columns * np.asarray(point) ** 2).sum()) + 2 * float(signs.sum()) * pull
+
+
 @claim(
     "label-noise/hessian-trace",
-    "For signed squares tr Hess L = 4 sum c_j (w+^2 + w-^2), everywhere.",
+    "Everywhere tr Hess L = 4 sum c_j (w+^2 + w-^2) for signed squares, and 4 sum c_j beta_j^2 + 2 sum (X'r/n)_j for squares.",
     DERIVED,
     kind="ours",
     slow=True,
 )
 def hessian_trace(lab: Lab, planted: bool) -> Verdict:
-    """Trace of the Hessian by automatic differentiation at a random point; planted: c_j left out."""
-    data, _ = sparse_regression(6, 9, 2, 5)
-    inputs, targets = data.inputs, data.targets
-    point = jnp.asarray(np.random.default_rng(6).standard_normal((2, 9)))
-    loss = lambda params: jnp.sum((inputs @ (params[0] ** 2 - params[1] ** 2) - targets) ** 2) / 12
-    trace = float(jnp.trace(jax.hessian(loss)(point).reshape(18, 18)))
-    weights = np.ones(9) if planted else np.asarray((inputs**2).mean(axis=0))
-    predicted = float(4 * (weights * np.asarray(point**2).sum(axis=0)).sum())
-    return at_most(abs(trace / predicted - 1), 1e-13, "relative error of tr Hess = 4 sum c_j (w+^2 + w-^2)")
+    """Both models at a random point; planted: c_j left out."""
+    data, checks = _unequal(lab), []
+    for name, rows in (("signed squares", 2), ("squares", 1)):
+        trace, predicted = _hessian_traces(data, rows, np.ones(20) if planted else _columns(data))
+        checks.append(at_most(abs(trace / predicted - 1), 1e-13, f"{name}: relative error of the trace"))
+    return all_of(*checks)
 
 
 @claim(
@@ -78,20 +100,21 @@ def product_identity(lab: Lab, planted: bool) -> Verdict:
     kind="ours",
     slow=True,
 )
-def time_scale(lab: Lab, planted: bool, chains: int = CHAINS, seed: int = 0) -> Verdict:
+def time_scale(lab: Lab, planted: bool) -> Verdict:
     """Mean fall of log w+ w- at every record against the law of second moments; planted: half of it."""
-    run, law = noisy(lab, chains, seed=seed), drift(lab, seed)
+    run, law = noisy(lab), drift(lab)
     fall = -run.log_product.mean(axis=2)[1:]  # columns have c_j = 1: average over coordinates
-    mean, error = mean_and_error(fall)
     predicted = (law.log_product[0] - law.log_product[1:]).mean(axis=1) * (0.5 if planted else 1.0)
     leading = (law.log_product[0] - np.stack([leading_levels(law.data, float(k)) for k in law.steps[1:]])).mean(axis=1)
-    return agree(
-        fall,
-        predicted,
-        "measured fall of log w+ w- against the law",
-        f"measured {np.round(mean, 4).tolist()} +- {np.round(1.96 * error, 4).tolist()} (95 %), law {np.round(predicted, 4).tolist()}; "
-        f"leading order alone is {np.round(100 * (mean / leading - 1), 1).tolist()} % short",
-    )
+    short = np.round(100 * (fall.mean(axis=-1) / leading - 1), 1).tolist()
+    detail = f"{_compared(fall, predicted)}; leading order alone is {short} % short"
+    return agree(fall, predicted, "measured fall of log w+ w- against the law", detail)
+
+
+def _compared(measured: np.ndarray, predicted: np.ndarray) -> str:
+    mean, error = mean_and_error(measured)
+    shown = [np.round(values, 4).tolist() for values in (mean, 1.96 * error, predicted)]
+    return "measured {} +- {} (95 %), law {}".format(*shown)
 
 
 @recipe
@@ -119,8 +142,7 @@ def noise_off(lab: Lab, planted: bool) -> Verdict:
         return minimum_potential(run.data, HyperbolicEntropy(start if planted else plus + minus, plus - minus)).weight
 
     for chain in range(2):
-        end = limit(run.log_params[2, chain])
-        worst = max(worst, float(np.linalg.norm(_continued(lab, chain) - end) / np.linalg.norm(end)))
+        worst = max(worst, distance(_continued(lab, chain), limit(run.log_params[2, chain])))
     weights, residual = continuation(lab)
     ends = np.array([[limit(one) for one in record[:4]] for record in run.log_params[1:]])
     apart = np.linalg.norm(weights[1:, :4] - ends, axis=-1) / np.linalg.norm(ends, axis=-1)
@@ -131,16 +153,11 @@ def noise_off(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-def _along(lab: Lab, predicted: np.ndarray, chains: int, used: int, seed: int) -> Verdict:
+def _along(lab: Lab, predicted: np.ndarray) -> Verdict:
     """Measured l1 norms of the noise-off limits against a law, at every record but the first."""
-    norms = measured_norms(lab, chains, used, seed=seed)[1:]
-    mean, error = mean_and_error(norms)
-    return agree(
-        norms,
-        predicted[1:],
-        "l1 norm at which training ends when the noise stops against the law",
-        f"measured {np.round(mean, 4).tolist()} +- {np.round(1.96 * error, 4).tolist()} (95 %), law {np.round(predicted[1:], 4).tolist()}",
-    )
+    norms = measured_norms(lab)[1:]
+    text = "l1 norm at which training ends when the noise stops against the law"
+    return agree(norms, predicted[1:], text, _compared(norms, predicted[1:]))
 
 
 @claim(
@@ -150,18 +167,15 @@ def _along(lab: Lab, predicted: np.ndarray, chains: int, used: int, seed: int) -
     kind="ours",
     slow=True,
 )
-def selection(lab: Lab, planted: bool, chains: int = CHAINS, used: int = LIMITS, seed: int = 0) -> Verdict:
+def selection(lab: Lab, planted: bool) -> Verdict:
     """l1 norm of the noise-off limit falls along the law of second moments to the l1 optimum; planted: the law without noise."""
-    predicted, norms = predicted_norms(lab, seed)[:, 0], measured_norms(lab, chains, used, seed=seed).mean(axis=1)
-    optimum = basis_pursuit(signals(15, True, seed)).value
+    predicted, norms = predicted_norms(lab)[:, 0], measured_norms(lab).mean(axis=1)
+    optimum = basis_pursuit(noisy(lab).data).value
+    share = float((norms[0] - norms[-1]) / (norms[0] - optimum))
     return all_of(
-        _along(lab, np.full_like(predicted, predicted[0]) if planted else predicted, chains, used, seed),
-        at_most(continuation(lab, chains, used, seed=seed)[1], 1e-4, "largest relative residual of the continued runs"),
-        at_least(
-            float((norms[0] - norms[-1]) / (norms[0] - optimum)),
-            0.8,
-            "share of the way to the l1 optimum travelled in 40 000 steps",
-        ),
+        _along(lab, np.full_like(predicted, predicted[0]) if planted else predicted),
+        at_most(continuation(lab)[1], 1e-4, "largest relative residual of the continued runs"),
+        at_least(share, 0.8, "share of the way to the l1 optimum travelled in 40 000 steps"),
     )
 
 
@@ -173,32 +187,31 @@ def selection(lab: Lab, planted: bool, chains: int = CHAINS, used: int = LIMITS,
     expected=Outcome.refuted,
     slow=True,
 )
-def selection_leading(lab: Lab, planted: bool, chains: int = CHAINS, used: int = LIMITS, seed: int = 0) -> Verdict:
+def selection_leading(lab: Lab, planted: bool) -> Verdict:
     """The same against the leading order alone; planted: the law without noise."""
-    predicted = predicted_norms(lab, seed)[:, 1]
-    return _along(lab, np.full_like(predicted, predicted[0]) if planted else predicted, chains, used, seed)
+    predicted = predicted_norms(lab)[:, 1]
+    return _along(lab, np.full_like(predicted, predicted[0]) if planted else predicted)
 
 
 @claim(
     "label-noise/control",
     "Without label noise SGD stops drifting once it interpolates.",
     HAOCHEN,
-    kind="proved",
+    kind="ours",
     slow=True,
 )
-def control(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
+def control(lab: Lab, planted: bool) -> Verdict:
     """Without label noise single-sample SGD interpolates and w+ w- stops shrinking; planted: with noise."""
-    run = noisy(lab, seed=seed) if planted else noisy(lab, 16, 0.0, seed)
+    run = noisy(lab, noise=planted)
     late = np.abs(run.log_product[-1] - run.log_product[-2]).max()
     return at_most(float(late), 1e-6, "change of log w+ w- between steps 20 000 and 40 000")
 
 
 @recipe
-def raw_columns(lab: Lab, seed: int = 0) -> np.ndarray:
+def raw_columns(lab: Lab) -> np.ndarray:
     """Columns as they come: plain and weighted l1 norms of the noise-off limit along the leading-order law."""
-    data = signals(12, False, seed)
-    columns = np.asarray((data.inputs**2).mean(axis=0))
-    rows = []
+    data = signals(12, False, lab.seed)
+    columns, rows = _columns(data), []
     for count in np.linspace(0, 160_000, 33):
         levels = leading_levels(data, float(count)) / 2
         weight = np.abs(limit_of(data, np.stack([levels, levels])))
@@ -206,11 +219,11 @@ def raw_columns(lab: Lab, seed: int = 0) -> np.ndarray:
     return np.array(rows)
 
 
-def _falls(lab: Lab, column: int, planted: bool, seed: int) -> Verdict:
-    norms = raw_columns(lab, seed)[:, column][:: -1 if planted else 1]
-    return at_most(
-        float(np.diff(norms).max()), 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law"
-    )
+def _falls(lab: Lab, column: int, planted: bool) -> Verdict:
+    """Planted: read backwards."""
+    norms = raw_columns(lab)[:, column][:: -1 if planted else 1]
+    text = "largest increase of the norm along 160 000 steps of the leading-order law"
+    return at_most(float(np.diff(norms).max()), 1e-9, text)
 
 
 @claim(
@@ -221,8 +234,8 @@ def _falls(lab: Lab, column: int, planted: bool, seed: int) -> Verdict:
     expected=Outcome.refuted,
     slow=True,
 )
-def plain_norm_falls(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
-    return _falls(lab, 1, planted, seed)
+def plain_norm_falls(lab: Lab, planted: bool) -> Verdict:
+    return _falls(lab, 1, planted)
 
 
 @claim(
@@ -232,8 +245,17 @@ def plain_norm_falls(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
     kind="ours",
     slow=True,
 )
-def weighted_norm_falls(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
-    return _falls(lab, 2, planted, seed)
+def weighted_norm_falls(lab: Lab, planted: bool) -> Verdict:
+    return _falls(lab, 2, planted)
+
+
+def _weighted_limit(data: Regression, potential: AbstractPotential, steps: str, planted: bool) -> Verdict:
+    """The law at late times against the weighted linear program; planted: against the program without weights."""
+    costs = _columns(data), np.ones(len(_columns(data)))
+    weighted, plain = (basis_pursuit(data, cost, nonnegative=potential.nonnegative).weight for cost in costs)
+    apart = distance(minimum_potential(data, potential).weight, plain if planted else weighted)
+    detail = f"the two programs are {np.linalg.norm(weighted - plain):.2g} apart"
+    return at_most(apart, 0.01, f"relative distance of the law at step {steps} to the linear program", detail)
 
 
 @claim(
@@ -244,19 +266,55 @@ def weighted_norm_falls(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
     slow=True,
 )
 def weighted_limit(lab: Lab, planted: bool) -> Verdict:
-    """The law at late times against the weighted linear program, on columns of unequal size; planted: the plain program."""
+    """On columns of unequal size; planted: the plain program."""
     inputs = np.random.default_rng(0).standard_normal((12, 30)) * np.geomspace(1.5, 0.75, 30)
     data = Regression(inputs, inputs[:, 0] - inputs[:, 1])
-    columns = (inputs**2).mean(axis=0)
-    scale = 2 * np.log(ALPHA) - 4 * STEP**2 * columns * 8e5
-    weight = minimum_potential(data, HyperbolicEntropy(scale, np.zeros(30))).weight
-    weighted, unweighted = basis_pursuit(data, columns).weight, basis_pursuit(data).weight
-    limit = unweighted if planted else weighted
-    return at_most(
-        float(np.linalg.norm(weight - limit) / np.linalg.norm(limit)),
-        0.01,
-        "relative distance of the law at step 800 000 to the linear program",
-        f"the two programs are {np.linalg.norm(weighted - unweighted):.2g} apart",
+    scale = 2 * np.log(ALPHA) - 4 * STEP**2 * _columns(data) * 8e5
+    return _weighted_limit(data, HyperbolicEntropy(scale, np.zeros(30)), "800 000", planted)
+
+
+@claim(
+    "label-noise/squares-limit",
+    "On squares the final object is the least l1 norm weighted by c_j among nonnegative solutions.",
+    DERIVED,
+    kind="ours",
+    slow=True,
+)
+def squares_limit(lab: Lab, planted: bool) -> Verdict:
+    """The same for squares; planted: the plain program."""
+    data = _unequal(lab)
+    scale = 2 * np.log(ALPHA) - 4 * STEP**2 * DEVIATION**2 * _columns(data) * 4e6
+    return _weighted_limit(data, Entropy(scale), "4 000 000", planted)
+
+
+_NOISE = {"step": STEP, "deviation": DEVIATION, "steps": (2_500, 10_000)}
+
+
+@recipe
+def _squares_norms(lab: Lab) -> np.ndarray:
+    """Weighted l1 norms (records x chains) at which chains of squares end when their noise stops."""
+    data, (count, used) = _unequal(lab), chains(lab)
+    run = label_noise(data, np.full(20, ALPHA), chains=count, seed=1, **_NOISE)
+    starts = run.log_params[:, :used]
+    return continued(data, starts.reshape(-1, 1, 20)).reshape(*starts.shape[:2], 20) @ _columns(data)
+
+
+@claim(
+    "label-noise/squares-selection",
+    "On squares the solution at which training ends when the noise stops moves along the law of second moments to a smaller l1 norm weighted by c_j.",
+    f"{HAOCHEN}; law {DERIVED}",
+    kind="ours",
+    slow=True,
+)
+def squares_selection(lab: Lab, planted: bool) -> Verdict:
+    """Weighted l1 norms at which training ends when the noise stops, against the law of second moments; planted: no noise."""
+    data, norms = _unequal(lab), _squares_norms(lab)
+    law = moment_descent(data, np.full(20, ALPHA), **_NOISE)
+    params = np.repeat(law.log_params[:1], len(law.steps), axis=0) if planted else law.log_params
+    predicted = np.array([_columns(data) @ limit_of(data, one) for one in params])
+    return all_of(
+        agree(norms[1:], predicted[1:], "weighted l1 norm at which training ends, against the law"),
+        at_least(float(norms[0].mean() - norms[-1].mean()), 1.0, "fall of the weighted norm in 10 000 steps"),
     )
 
 
