@@ -11,7 +11,6 @@ from ...optimisers.base import gradient_descent, normalised_descent
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...settings.base import Setting
-from ...settings.classification import Classification
 from ...settings.generators import separable
 from ...settings.losses import Exponential, Logistic
 from ...settings.parametrisations import Direct
@@ -116,12 +115,7 @@ def deficit_constant(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "max-margin/margin-constant",
-    "(best margin - margin) |w| tends to H(p) + log max p.",
-    _SHARP,
-    kind="sharpened",
-)
+@claim("max-margin/margin-constant", "(best margin - margin) |w| tends to H(p) + log max p.", _SHARP, kind="sharpened")
 def margin_constant(lab: Lab, planted: bool) -> Verdict:
     """Planted: H(p)."""
     reference, run = problem(lab)[1], flow_run(lab)
@@ -171,27 +165,7 @@ def same_path(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "max-margin/orthogonal",
-    "On orthogonal data the flow from 0 has the margins log(1 + |z|^2 t).",
-    "closed form",
-    kind="ours",
-    slow=True,
-)
-def orthogonal_closed_form(lab: Lab, planted: bool) -> Verdict:
-    """Planted: |z| for its square."""
-    lengths = np.array([2.0, 1.0, 0.5])
-    setting = Setting(Classification(np.diag(lengths), np.ones(3)), Direct(), Exponential(), "sum")
-    run = train(setting, GradientFlow(tolerance=1e-10, margin_tolerance=1e-9), until=LogExcessBelow(-50.0))
-    predicted = np.logaddexp(0.0, np.log(lengths if planted else lengths**2) + run.log_time[1:, None])
-    worst = float(np.abs(run.margins[1:] - predicted).max())
-    return at_most(worst, 1e-7, "largest |margin - log(1 + |z|^2 t)| along the flow")
-
-
-@claim(
-    "max-margin/loss-rate",
-    "L t tends to 1 / margin^2.",
-    f"{NOTES}, section 9.4; constant {DERIVED}",
-    kind="sharpened",
+    "max-margin/loss-rate", "L t tends to 1 / margin^2.", f"{NOTES}, section 9.4; constant {DERIVED}", kind="sharpened"
 )
 def loss_rate(lab: Lab, planted: bool) -> Verdict:
     """L = 1/(margin^2 t) up to a factor that tends to 1; planted: 1/(margin t)."""

@@ -209,24 +209,6 @@ def final_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "q-alpha/finite-steps",
-    "Descent with finite steps ends at the minimiser of the potential of its own shrunken product w+ w-.",
-    DERIVED,
-    kind="ours",
-)
-def finite_steps(lab: Lab, planted: bool) -> Verdict:
-    """Descent ends at the minimiser for the start shrunk by its own steps, nearer than to Q_alpha by far; planted: the start as it was."""
-    (data, _), alpha = sparse(lab), 0.3
-    step = 0.5 / (4 * float(np.linalg.norm(np.asarray(data.inputs), 2) ** 2))
-    run = train(signed(lab, alpha), gradient_descent(step), steps=20_000)
-    ends = run.at()
-    scale = np.full(100, 2 * np.log(alpha)) if planted else np.log(ends[0]) + np.log(ends[1])
-    limit = minimum_potential(data, HyperbolicEntropy(scale, np.zeros(100))).weight
-    text = "relative distance of descent to arg min of the potential of w+ w- at the end"
-    return at_most(distance(run.weight(), limit), 2e-4, text)
-
-
 _LOADS = np.array([0.4, 0.2, 0.1, 0.05])  # step size times 4 |X|^2
 
 

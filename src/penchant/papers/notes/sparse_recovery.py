@@ -94,12 +94,7 @@ def decomposition(lab: Lab, planted: bool) -> Verdict:
     return at_most(error, 1e-12, "largest relative error of the recursion for signal and noise")
 
 
-@claim(
-    "sparse/noise-growth",
-    "When the signal is learned the noise is alpha^(1 - A_j1/A_11).",
-    DERIVED,
-    kind="ours",
-)
+@claim("sparse/noise-growth", "When the signal is learned the noise is alpha^(1 - A_j1/A_11).", DERIVED, kind="ours")
 def noise_growth(lab: Lab, planted: bool) -> Verdict:
     """At the end of the fast phase zeta_j = alpha^(1 - A_j1/A_11); planted: zeta_j = alpha."""
     checks = []
@@ -116,10 +111,7 @@ def noise_growth(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "sparse/noise-horizon",
-    "The noise stays below 2 alpha up to the horizon.",
-    f"{NOTES}, Lemma 9.16",
-    kind="proved",
+    "sparse/noise-horizon", "The noise stays below 2 alpha up to the horizon.", f"{NOTES}, Lemma 9.16", kind="proved"
 )
 def noise_horizon(lab: Lab, planted: bool) -> Verdict:
     """|zeta| <= 2 alpha up to t = 1/(8 mu), mu the largest |rho| of the run; planted: up to the end of the run."""

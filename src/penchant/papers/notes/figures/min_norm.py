@@ -63,7 +63,7 @@ def single_samples(data: Regression, start: np.ndarray, seed: int) -> np.ndarray
     return sample_noise(inputs / lengths[:, None], targets / lengths, 0.5, _DRAWS, 1, seed, start)[0]
 
 
-def _ends(lab: Lab) -> tuple[Table, dict[str, Trajectory]]:
+def ends(lab: Lab) -> tuple[Table, dict[str, Trajectory]]:
     """Where each rule ends from each start, measured against the projection of that start on the solutions; and the runs."""
     data, _ = dense(lab)
     starts, rules, runs, setting = _starts(lab), _rules(lab), _runs(lab), summed(data, Direct())
@@ -120,7 +120,7 @@ STUDIES = (
         "min-norm",
         "Least-norm interpolation from zero and non-zero starts",
         claims=(claims.nearest_solution, claims.closed_form),
-        exhibits=(_ways, _ends),
+        exhibits=(_ways, ends),
         definitions={
             **DEFINITIONS,
             "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
