@@ -11,7 +11,7 @@ from ...settings.generators import sparse_regression
 from ...settings.losses import Squared
 from ...settings.potentials import q_alpha
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares, Squares
+from ...settings.square_models import Squares
 from ...training.trajectory import Trajectory
 
 DERIVED = "derived for penchant"
@@ -57,10 +57,6 @@ def summed(data: Regression, model: object) -> Setting:
 def square_setting(data: Regression, alpha: float) -> Setting:
     """beta * beta from alpha with the loss |r|^2 / (4n) of the notes."""
     return Setting(data, Squares(alpha), Squared(0.5), "mean")
-
-
-def signed(lab: Lab, alpha: float) -> Setting:
-    return summed(sparse(lab)[0], SignedSquares(alpha))
 
 
 def error_at(run: Trajectory, record: int, weight: np.ndarray) -> float:

@@ -26,7 +26,7 @@ from ...theory.interpolants import distance, relative_residual
 from ...training.noise import sample_noise
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_most, close
-from .evidence import ADAM, DERIVED, arrays, dense, recovery, signed, small, sparse, square_setting, summed
+from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, sparse, square_setting, summed
 from .hypotheses import slowest_rate
 from .margin_theorems import NOTES
 
@@ -271,7 +271,7 @@ def tiny_start(lab: Lab, planted: bool) -> Verdict:
         end = found.y[:100, -1] ** 2 - found.y[100:, -1] ** 2
         detail = f"scipy's Radau with its default tolerances reports success = {found.success}"
     else:
-        path = follow_dual(signed(lab, 1e-30))
+        path = follow_dual(summed(data, SignedSquares(1e-30)))
         end = q_alpha(1e-30, 100).link(path.dual[-1] @ inputs)
         detail = f"t = {np.exp(path.log_time[-1]):.2g}, {path.status.name}"
     return at_most(distance(end, weight), 1e-5, "relative distance to the l1 solution, start 1e-30", detail)
