@@ -4,12 +4,9 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from ...lab import Lab, recipe
-from ...references.base import Interpolant
-from ...references.interpolation import potential_path
 from ...settings.base import Setting
 from ...settings.generators import sparse_regression
 from ...settings.losses import Squared
-from ...settings.potentials import q_alpha
 from ...settings.regression import Regression
 from ...settings.square_models import Squares
 from ...training.trajectory import Trajectory
@@ -61,12 +58,6 @@ def square_setting(data: Regression, alpha: float) -> Setting:
 
 def error_at(run: Trajectory, record: int, weight: np.ndarray) -> float:
     return float(((run.weight(record) - weight) ** 2).sum())
-
-
-@recipe
-def path_at(lab: Lab, alphas: tuple[float, ...]) -> list[Interpolant]:
-    """Minimisers of Q_alpha on the sparse data."""
-    return potential_path(sparse(lab)[0], q_alpha(1.0, 100), tuple(np.log(alphas)))
 
 
 def parameter_flow(

@@ -5,15 +5,16 @@ import numpy as np
 from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
-from ...references.interpolation import basis_pursuit, minimum_potential
+from ...references.interpolation import basis_pursuit, minimum_potential, potential_path
 from ...references.interpolation_bracket import interpolation_bracket
 from ...references.l1_uniqueness import strict_dual
-from ...settings.potentials import AbstractPotential, HyperbolicEntropy, q_alpha
+from ...settings.generators import sparse_regression
+from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, q_alpha
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares
 from ...theory.interpolants import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import DERIVED, arrays, parameter_flow, path_at, small, sparse, summed
+from .evidence import DERIVED, arrays, parameter_flow, small, sparse, summed
 from .margin_theorems import NOTES
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
@@ -71,10 +72,10 @@ def certified_gap(data: Regression, weight: np.ndarray, dual: np.ndarray, potent
 )
 def certified(lab: Lab, planted: bool) -> Verdict:
     """The bracket of arg min Q_alpha from alpha = 1e3 to 1e-14; planted: multipliers 1 % too large."""
-    alphas, scale = (1e3, 1.0, 1e-1, 1e-3, 1e-6, 1e-10, 1e-14), 1.01 if planted else 1.0
+    (data, _), alphas, scale = sparse(lab), (1e3, 1.0, 1e-1, 1e-3, 1e-6, 1e-10, 1e-14), 1.01 if planted else 1.0
     gaps = [
-        certified_gap(sparse(lab)[0], found.weight, found.dual * scale, q_alpha(alpha, 100))
-        for alpha, found in zip(alphas, path_at(lab, alphas), strict=True)
+        certified_gap(data, found.weight, found.dual * scale, q_alpha(alpha, 100))
+        for alpha, found in zip(alphas, potential_path(data, q_alpha(1.0, 100), tuple(np.log(alphas))), strict=True)
     ]
     return at_most(max(gaps), 1e-12, "largest certified gap plus relative residual, alpha from 1e3 to 1e-14")
 
@@ -128,20 +129,27 @@ def kernel_limit(lab: Lab, planted: bool) -> Verdict:
 
 @claim(
     "q-alpha/sparse-rate",
-    "Off-support coefficients of arg min Q_alpha vanish like alpha^(2(1 - rho)), rho the strict dual certificate.",
+    "Off-support coefficients of arg min Q_alpha vanish like alpha^(2(1 - rho)), rho the strict dual certificate; those of arg min KL among nonnegative weights like alpha^(2(1 - rho+)).",
     DERIVED,
     kind="ours",
 )
 def sparse_rate(lab: Lab, planted: bool) -> Verdict:
-    """Off-support coefficients fall like alpha^(2(1 - rho)); planted: like alpha^2."""
-    data, weight = sparse(lab)
-    rho, alphas = 0.0 if planted else strict_dual(data, weight), np.geomspace(1e-12, 1e-8, 5)
-    path = path_at(lab, tuple(alphas))
-    known = np.array([found.resolved for found in path])  # below the resolution of float64 there is no rate to fit
-    off = np.array([np.abs(found.weight[weight == 0]).max() for found in path])
-    slope = log_log_slope(alphas[known], off[known], (1e-12, 1e-8))
-    text = "exponent of the largest off-support coefficient in alpha"
-    return close(slope, 2 * (1 - rho), 0.005, text, f"rho = {rho:.7f}")
+    """Signed squares, and squares on nonnegative signals; planted: like alpha^2."""
+    nonnegative = sparse_regression(40, 100, 5, lab.seed, signed=False)
+    cases = (
+        ("Q_alpha", *sparse(lab), q_alpha(1.0, 100), np.geomspace(1e-12, 1e-8, 5), 0.005),
+        ("KL", *nonnegative, Entropy(np.zeros(100)), np.geomspace(1e-6, 1e-4, 4), 0.01),
+    )
+    checks = []
+    for name, data, weight, potential, alphas, tolerance in cases:
+        rho = 0.0 if planted else strict_dual(data, weight, nonnegative=potential.nonnegative)
+        path = potential_path(data, potential, tuple(np.log(alphas)))
+        known = np.array([found.resolved for found in path])  # below the resolution of float64 there is no rate to fit
+        off = np.array([np.abs(found.weight[weight == 0]).max() for found in path])
+        slope = log_log_slope(alphas[known], off[known], (alphas[0], alphas[-1]))
+        text = f"{name}: exponent of the largest off-support coefficient in alpha"
+        checks.append(close(slope, 2 * (1 - rho), tolerance, text, f"rho = {rho:.7f}"))
+    return all_of(*checks)
 
 
 @claim(
