@@ -1,54 +1,41 @@
-"""Studies of noise and interpolation are functions of their seed: other data, other noise, findings on these data."""
+"""Studies of noise and interpolation are functions of the seed of their lab: other data, other noise, findings on these data."""
 
 import numpy as np
 import pytest
 
 from penchant.papers import new_lab
-from penchant.papers.notes import label_noise_evidence as label_noise_problems
+from penchant.papers.notes import label_noise_evidence, label_noise_law
 from penchant.papers.notes import noise as noise_claims
-from penchant.papers.notes.figures import noise
-from penchant.papers.notes.figures.sparse_recovery import sparse_recovery
+from penchant.papers.notes.figures import noise, sparse_recovery
 from penchant.papers.notes.label_noise_evidence import agree, continued, limit_of, signals
-from penchant.verdict import Outcome, at_most
-
-LAB = new_lab()
-
-
-def small(monkeypatch):
-    """A few short chains: the seed is what is tested."""
-    monkeypatch.setattr(label_noise_problems, "CHECKPOINTS", (20, 60))
-    monkeypatch.setattr(label_noise_problems, "CONTINUED", ((0.05, 200),))
-    monkeypatch.setattr(noise, "CHAINS", 5)
-    monkeypatch.setattr(noise, "LIMITS", 3)
-    for name in ("determinant", "determinant_single"):
-        monkeypatch.setattr(noise, name, lambda planted, seed: at_most(float(seed), 10.0, "seed"))
-    for cached in ("noisy", "drift", "continuation", "predicted_norms"):
-        getattr(label_noise_problems, cached).cache_clear()
+from penchant.verdict import Outcome
 
 
 @pytest.mark.slow
 def test_label_noise_uses_its_seed_everywhere(monkeypatch):
-    small(monkeypatch)
-    first, second = (noise.label_noise(new_lab(seed)) for seed in (0, 1))
+    """A few short chains: the seed is what is tested."""
+    monkeypatch.setattr(label_noise_evidence, "CHECKPOINTS", (20, 60))
+    monkeypatch.setattr(label_noise_evidence, "CONTINUED", ((0.05, 200),))
+    monkeypatch.setattr(label_noise_evidence, "chains", lambda lab: (5, 3))
+    monkeypatch.setattr(noise, "chains", lambda lab: (5, 3))
+    monkeypatch.setattr(label_noise_law, "_CHAINS", 8)
+    first, second = (noise.STUDIES[1].result(new_lab(seed)) for seed in (0, 1))
     for one, other in zip(first.figures, second.figures, strict=True):
         moved = [not np.array_equal(a.y, b.y) for a, b in zip(one.lines, other.lines, strict=True)]
         assert moved[0], one.name
     for one, other in zip(first.findings, second.findings, strict=True):
-        assert str(one.verdict) != str(other.verdict) or "Control" in one.statement
-    for cached in ("noisy", "drift", "continuation", "predicted_norms"):
-        getattr(label_noise_problems, cached).cache_clear()
+        assert str(one.verdict) != str(other.verdict) or "Without label noise" in one.statement
 
 
-@pytest.mark.slow
 def test_a_page_defines_the_words_of_sparse_recovery():
     """Every short name on the page is in its list of definitions."""
-    result = sparse_recovery(new_lab())
+    definitions = sparse_recovery.STUDIES[0].definitions
     for term in ("limit program", "time window", "c_n", "delta_s", "KL", "squared error"):
-        assert any(term in name for name in result.definitions), term
+        assert any(term in name for name in definitions), term
 
 
 def test_claims_on_covariances_draw_from_their_seed():
-    first, second = (noise_claims.one_dimension(LAB, False, seed) for seed in (0, 1))
+    first, second = (noise_claims.one_dimension(new_lab(seed)) for seed in (0, 1))
     assert first.measured != second.measured
 
 

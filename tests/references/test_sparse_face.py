@@ -6,7 +6,7 @@ from scipy.optimize import linprog, minimize
 
 import penchant as pt
 from penchant.papers import new_lab
-from penchant.papers.notes.sparse_face import face_problem
+from penchant.papers.notes.depth import face_problem
 
 LAB = new_lab()
 

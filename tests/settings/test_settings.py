@@ -91,6 +91,18 @@ def test_mean_and_sum_differ_by_log_n():
     assert np.array_equal(mean.weights, total.weights)
 
 
+def test_the_exponential_loss_at_zero_is_the_number_of_samples():
+    setting = pt.Setting(separable(), pt.Direct(), pt.Exponential(), "sum")
+    assert float(setting.weigh(setting.margins(setting.start())).log_excess) == pytest.approx(np.log(30), rel=1e-12)
+
+
+def test_signed_squares_predict_by_stacked_inputs(rng):
+    data, _ = pt.sparse_regression(5, 12, 2, 3)
+    point, inputs = rng.uniform(0.5, 1.5, (2, 12)), np.asarray(data.inputs)
+    found = pt.Setting(data, pt.SignedSquares(1.0), pt.Squared()).margins(jnp.asarray(point))
+    assert np.allclose(found, np.hstack([inputs, -inputs]) @ point.ravel() ** 2, rtol=1e-13, atol=1e-13)
+
+
 def test_starts_are_reproducible_and_scaled():
     setting = pt.Setting(DATA["tokens"], pt.Direct(), pt.Exponential())
     assert not np.asarray(setting.start()).any()

@@ -3,38 +3,14 @@
 from ...lab import Paper
 from . import interpolation_theorems, margin_theorems
 
+_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery errata noise label_noise label_noise_law lasso"
+_STUDIES = "max_margin min_norm sparse_recovery kernel_to_rich noise"
 PAPER = Paper(
     "notes",
     margin_theorems.NOTES,
     __name__,
     (*margin_theorems.THEOREMS, *interpolation_theorems.THEOREMS),
-    (
-        "max_margin",
-        "margin_steps",
-        "min_norm",
-        "mirror",
-        "min_norm_rates",
-        "q_alpha",
-        "depth",
-        "sparse_face",
-        "sparse_recovery",
-        "time_window",
-        "isometry",
-        "errata",
-        "noise",
-        "label_noise",
-        "label_noise_law",
-        "label_noise_squares",
-        "label_noise_time",
-        "lasso",
-    ),
-    (
-        "figures.max_margin",
-        "figures.min_norm",
-        "figures.sparse_recovery",
-        "figures.kernel_to_rich",
-        "figures.early_stopping",
-        "figures.noise",
-    ),
+    tuple(_CLAIMS.split()),
+    tuple(f"figures.{name}" for name in _STUDIES.split()),
     aliases=("linear_models",),
 )

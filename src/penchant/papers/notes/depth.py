@@ -1,49 +1,41 @@
-"""Claims on w+^D - w-^D, a diagonal network of depth D: its trajectory in closed form, its potential, and how fast small starts become sparse."""
+"""Claims on w+^D - w-^D, a diagonal network of depth D: its trajectory in closed form, its potential, how fast small starts become sparse.
+
+And on l1 solutions that are not unique: which point of their face small starts select, for squares and in depth.
+"""
 
 import numpy as np
 
 from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
-from ...references.base import Interpolant
 from ...references.interpolation import minimum_norm, minimum_potential, potential_path
-from ...references.interpolation_bracket import interpolation_bracket
 from ...references.l1_uniqueness import certificate, strict_dual
-from ...settings.base import Setting
-from ...settings.generators import sparse_regression
-from ...settings.losses import Squared
-from ...settings.potentials import q_alpha
+from ...references.sparse_face import entropic_sparse, sparse_face
+from ...settings.potentials import Entropy, q_alpha
 from ...settings.power_models import PowerEntropy, SignedPowers
 from ...settings.regression import Regression
 from ...theory.interpolants import distance
-from ...verdict import Verdict, all_of, at_most, close
-from .evidence import DERIVED, parameter_flow, sparse
-from .q_alpha import WOODWORTH
+from ...verdict import Verdict, all_of, at_least, at_most, close
+from .evidence import DERIVED, parameter_flow, small, sparse, summed
+from .q_alpha import WOODWORTH, certified_gap
 
-DEPTHS = (3, 4)
+_DEPTHS = (3, 4)
 _SMALL = {3: (1e-4, 3e-4, 1e-3), 4: (3e-3, 5e-3, 1e-2)}  # starts that float64 resolves, at each depth
 _D = 25
 
 
-@recipe
-def _problem(lab: Lab) -> tuple[Regression, np.ndarray]:
-    return sparse_regression(10, _D, 2, 3)
+def _potential(depth: int, alpha: float, d: int) -> PowerEntropy:
+    return PowerEntropy(np.full(d, depth * np.log(alpha)), depth)
 
 
 @recipe
-def _flow(lab: Lab, depth: int, alpha: float, relaxations: float) -> tuple[np.ndarray, np.ndarray]:
-    """w+ and w- after so many relaxation times of the slowest direction, and the integral of the residuals until then."""
-    data, potential = _problem(lab)[0], _potential(depth, alpha, _D)
+def _flow(lab: Lab, depth: int, relaxations: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The parameter flow from 0.5 after so many relaxation times of the slowest direction: weight, w+ and w-, integral of the residuals."""
+    data, potential = small(lab)[0], _potential(depth, 0.5, _D)
     inputs, limit = np.asarray(data.inputs), minimum_potential(data, potential).weight
     curvature = potential.rate * potential.curvature(potential.gradient(limit))
     slowest = np.linalg.eigvalsh((inputs * curvature) @ inputs.T)[0]
-    return parameter_flow(
-        inputs, np.asarray(data.targets), np.full((2, _D), alpha), float(relaxations / slowest), depth
-    )
-
-
-def _potential(depth: int, alpha: float, d: int) -> PowerEntropy:
-    return PowerEntropy(np.full(d, depth * np.log(alpha)), depth)
+    return parameter_flow(data, np.full((2, _D), 0.5), float(relaxations / slowest), depth)
 
 
 @claim(
@@ -55,11 +47,11 @@ def _potential(depth: int, alpha: float, d: int) -> PowerEntropy:
 def trajectory_form(lab: Lab, planted: bool) -> Verdict:
     """w+- = (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) from the residuals alone; planted: (D-1)(D-2) for D(D-2)."""
     worst = 0.0
-    for depth in DEPTHS:
+    for depth in _DEPTHS:
         for relaxations in (0.02, 0.2):
-            ends, accumulated = _flow(lab, depth, 0.5, relaxations)
+            _, ends, accumulated = _flow(lab, depth, relaxations)
             rate = (depth - 1 if planted else depth) * (depth - 2)
-            pull = rate * np.stack([-accumulated, accumulated]) @ np.asarray(_problem(lab)[0].inputs)
+            pull = rate * np.stack([-accumulated, accumulated]) @ np.asarray(small(lab)[0].inputs)
             predicted = (0.5 ** (2 - depth) - pull) ** (-1 / (depth - 2))
             worst = max(worst, float(np.abs(ends / predicted - 1).max()))
     return at_most(worst, 1e-9, "largest relative error of w+ and w- at depths 3 and 4, from the accumulated residuals")
@@ -67,8 +59,7 @@ def trajectory_form(lab: Lab, planted: bool) -> Verdict:
 
 @recipe
 def _dual_end(lab: Lab, depth: int) -> np.ndarray:
-    setting = Setting(_problem(lab)[0], SignedPowers(0.5, depth), Squared(), "sum")
-    return follow_dual(setting, tolerance=1e-7).dual[-1]
+    return follow_dual(summed(small(lab)[0], SignedPowers(0.5, depth)), tolerance=1e-7).dual[-1]
 
 
 @claim(
@@ -80,15 +71,14 @@ def _dual_end(lab: Lab, depth: int) -> np.ndarray:
 )
 def three_routes(lab: Lab, planted: bool) -> Verdict:
     """Parameter flow, dual flow and Newton's method at depth 3 and 4; planted: Q_alpha of squares with the same scale alpha^D."""
-    worst, gap = 0.0, 0.0
-    for depth in DEPTHS:
-        data, inputs = _problem(lab)[0], np.asarray(_problem(lab)[0].inputs)
-        ends, accumulated = _flow(lab, depth, 0.5, 30.0)
-        weight, potential = ends[0] ** depth - ends[1] ** depth, _potential(depth, 0.5, _D)
+    worst, gap, data = 0.0, 0.0, small(lab)[0]
+    for depth in _DEPTHS:
+        weight, _, accumulated = _flow(lab, depth, 30.0)
+        potential = _potential(depth, 0.5, _D)
         limit = minimum_potential(data, q_alpha(0.5 ** (depth / 2), _D) if planted else potential).weight
-        worst = max(worst, distance(weight, limit), distance(potential.link(_dual_end(lab, depth) @ inputs), limit))
-        found = interpolation_bracket(data, weight, -potential.rate * accumulated, potential)
-        gap = max(gap, abs(found.gap) + found.infeasibility)
+        dual_end = potential.link(_dual_end(lab, depth) @ np.asarray(data.inputs))
+        worst = max(worst, distance(weight, limit), distance(dual_end, limit))
+        gap = max(gap, certified_gap(data, weight, -potential.rate * accumulated, potential))
     return all_of(
         at_most(worst, 1e-9, "largest relative distance between the three limits at depths 3 and 4"),
         at_most(gap, 1e-9, "certified gap plus relative residual of the run on the parameters, from its own residuals"),
@@ -96,14 +86,11 @@ def three_routes(lab: Lab, planted: bool) -> Verdict:
 
 
 @recipe
-def small_starts(lab: Lab, depth: int) -> list[Interpolant]:
-    data, _ = sparse(lab)
-    return potential_path(data, _potential(depth, 1.0, 100), tuple(np.log(_SMALL[depth])))
-
-
 def _largest_off(lab: Lab, depth: int) -> np.ndarray:
-    zero = sparse(lab)[1] == 0
-    return np.array([np.abs(found.weight[zero]).max() for found in small_starts(lab, depth)])
+    """Largest off-support coefficients for small starts."""
+    data, weight = sparse(lab)
+    path = potential_path(data, _potential(depth, 1.0, 100), tuple(np.log(_SMALL[depth])))
+    return np.array([np.abs(found.weight[weight == 0]).max() for found in path])
 
 
 @claim(
@@ -115,17 +102,12 @@ def _largest_off(lab: Lab, depth: int) -> np.ndarray:
 def sparse_rate(lab: Lab, planted: bool) -> Verdict:
     """Off-support coefficients fall like alpha^D whatever rho; planted: like alpha^(D(1 - rho)), which is the law of squares for D = 2."""
     share = 1 - strict_dual(*sparse(lab)) if planted else 1.0
-    return all_of(
-        *(
-            close(
-                log_log_slope(np.array(_SMALL[depth]), _largest_off(lab, depth), (1e-4, 1.0)),
-                depth * share,
-                1e-3,
-                f"exponent of the largest off-support coefficient in alpha at depth {depth}",
-            )
-            for depth in DEPTHS
-        )
-    )
+    checks = []
+    for depth in _DEPTHS:
+        slope = log_log_slope(np.array(_SMALL[depth]), _largest_off(lab, depth), (1e-4, 1.0))
+        text = f"exponent of the largest off-support coefficient in alpha at depth {depth}"
+        checks.append(close(slope, depth * share, 1e-3, text))
+    return all_of(*checks)
 
 
 def _centre(lab: Lab, depth: int) -> np.ndarray:
@@ -159,19 +141,15 @@ def sparse_constant(lab: Lab, planted: bool) -> Verdict:
     """The largest off-support coefficient over alpha^D, extrapolated to alpha = 0; planted: at the strict dual certificate, as for squares."""
     data, weight = sparse(lab)
     checks = []
-    for depth in DEPTHS:
-        pull = (
-            _potential(depth, 1.0, 1).radius * certificate(data, weight)[1][weight == 0]
-            if planted
-            else _centre(lab, depth)
-        )
+    for depth in _DEPTHS:
+        edge = _potential(depth, 1.0, 1).radius * certificate(data, weight)[1][weight == 0]
+        pull = edge if planted else _centre(lab, depth)
         starts, off = np.array(_SMALL[depth]), _largest_off(lab, depth)
         gain = starts ** (depth - 2)  # the order of the correction, by which pins on the support miss the radius
         limit = np.polyfit(gain, off / starts**depth, 1)[1]
         predicted = float(np.abs(_potential(depth, 1.0, len(pull)).link(pull)).max())
-        checks.append(
-            close(float(limit), predicted, 1e-4, f"largest off-support coefficient over alpha^{depth} as alpha -> 0")
-        )
+        text = f"largest off-support coefficient over alpha^{depth} as alpha -> 0"
+        checks.append(close(float(limit), predicted, 1e-4, text))
     return all_of(*checks)
 
 
@@ -183,17 +161,79 @@ def sparse_constant(lab: Lab, planted: bool) -> Verdict:
 )
 def kernel_limit(lab: Lab, planted: bool) -> Verdict:
     """Large starts: relative distance to the least l2 norm ~ alpha^(-2D); planted: alpha^-4, as for squares."""
-    data, starts = _problem(lab)[0], np.array([2.0, 4.0, 8.0])
+    data, starts = small(lab)[0], np.array([2.0, 4.0, 8.0])
     least, checks = minimum_norm(data).weight, []
-    for depth in DEPTHS:
+    for depth in _DEPTHS:
         path = potential_path(data, _potential(depth, 1.0, _D), tuple(np.log(starts)))
         gaps = np.array([distance(found.weight, least) for found in path])
-        checks.append(
-            close(
-                log_log_slope(starts, gaps, (2.0, 8.0)),
-                -4.0 if planted else -2.0 * depth,
-                1e-3,
-                f"exponent in alpha of the distance to the least l2 norm at depth {depth}",
-            )
-        )
+        slope = log_log_slope(starts, gaps, (2.0, 8.0))
+        text = f"exponent in alpha of the distance to the least l2 norm at depth {depth}"
+        checks.append(close(slope, -4.0 if planted else -2.0 * depth, 1e-3, text))
+    return all_of(*checks)
+
+
+_FACE, _WIDE = 7, 14  # columns that touch the bound of the dual solution, and all of them
+
+
+@recipe
+def face_problem(lab: Lab, nonnegative: bool = False) -> Regression:
+    """Four samples whose first row is a dual solution: seven columns touch its bound, so that the l1 solutions have three dimensions."""
+    rng = np.random.default_rng(3)
+    inputs = rng.standard_normal((4, _WIDE))
+    signs = np.ones(_WIDE) if nonnegative else rng.choice([-1.0, 1.0], _WIDE)
+    inputs[0] = np.where(np.arange(_WIDE) < _FACE, signs, rng.uniform(-0.6, 0.6, _WIDE))
+    weight = np.where(np.arange(_WIDE) < _FACE, signs * rng.uniform(0.05, 1.5, _WIDE), 0.0)
+    return Regression(inputs, inputs @ weight)
+
+
+def _columns(data: Regression) -> tuple[np.ndarray, np.ndarray]:
+    face = sparse_face(data)
+    return np.asarray(data.inputs)[:, face != 0] * face[face != 0], face
+
+
+@claim(
+    "q-alpha/largest-entropy",
+    "Where the least l1 norm is attained on a face, vanishing starts of squares and signed squares select its point of largest entropy.",
+    DERIVED,
+    kind="ours",
+)
+def largest_entropy(lab: Lab, planted: bool) -> Verdict:
+    """Q_alpha and KL at alpha = 1e-6 against the point of largest entropy; planted: the point of least l2 norm on the face."""
+    checks = []
+    for name, nonnegative in (("Q_alpha", False), ("KL", True)):
+        data = face_problem(lab, nonnegative)
+        potential = Entropy(np.zeros(_WIDE)) if nonnegative else q_alpha(1.0, _WIDE)
+        found = potential_path(data, potential, (np.log(1e-6),))[0].weight
+        predicted = entropic_sparse(data, nonnegative=nonnegative)
+        columns, face = _columns(data)
+        short = np.zeros(_WIDE)
+        short[face != 0] = minimum_norm(Regression(columns, data.targets)).weight
+        target = short * face if planted else predicted.weight
+        checks += [
+            at_most(abs(predicted.bracket.gap), 1e-12, f"{name}: certified gap of that point as an l1 solution"),
+            at_least(distance(short * face, predicted.weight), 0.01, f"{name}: distance of the point of least l2 norm"),
+            at_most(distance(found, target), 1e-4, f"{name}: relative distance to the predicted point at alpha = 1e-6"),
+        ]
+    return all_of(*checks)
+
+
+@claim(
+    "depth/face",
+    "At depth D >= 3 vanishing starts select the point of that face with the largest sum of |theta|^(2/D).",
+    DERIVED,
+    kind="ours",
+)
+def deeper_face(lab: Lab, planted: bool) -> Verdict:
+    """Stationarity of sum |theta|^(2/D) on the face: its gradient lies in the span of the samples; planted: that of the entropy."""
+    data = face_problem(lab)
+    columns, face = _columns(data)
+    span = np.linalg.pinv(columns) @ columns
+    checks = []
+    for depth, alpha in ((3, 1e-3), (4, 1e-2)):  # starts that float64 resolves
+        found = potential_path(data, PowerEntropy(np.zeros(_WIDE), depth), (np.log(alpha),))[0].weight
+        sizes = np.abs(found[face != 0])
+        slope = np.log(sizes) if planted else sizes ** (2 / depth - 1)
+        text = f"depth {depth}, alpha = {alpha:g}: part of the gradient outside the span of the samples"
+        checks.append(at_most(distance(span @ slope, slope), 1e-6, text))
+        checks.append(at_most(float(np.abs(found[face == 0]).max()), 1e-5, "largest coefficient off the face"))
     return all_of(*checks)

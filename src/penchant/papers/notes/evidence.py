@@ -1,19 +1,16 @@
-"""Embedded data of the claims on interpolation, and routes to their answers that several claims share."""
+"""Data of the claims on interpolation, drawn from the seed of the lab, and routes to their answers that several claims share."""
 
 import numpy as np
 from scipy.integrate import solve_ivp
 
 from ...lab import Lab, recipe
-from ...references.base import Interpolant
-from ...references.interpolation import potential_path
 from ...settings.base import Setting
 from ...settings.generators import sparse_regression
 from ...settings.losses import Squared
-from ...settings.potentials import q_alpha
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares
+from ...settings.square_models import Squares
+from ...training.trajectory import Trajectory
 
-PAPER = "linear_models"
 DERIVED = "derived for penchant"
 # As published, epsilon included: it is part of the rule that must miss the least norm.
 ADAM = {"step": 1e-3, "eps": 1e-8}
@@ -21,32 +18,53 @@ ADAM = {"step": 1e-3, "eps": 1e-8}
 
 @recipe
 def dense(lab: Lab) -> tuple[Regression, np.ndarray]:
-    """Twenty normal samples in fifty dimensions, and a start."""
-    rng = np.random.default_rng(0)
-    data = Regression(rng.standard_normal((20, 50)), rng.standard_normal(20))
-    return data, rng.standard_normal(50)
+    """Normal samples (twenty in fifty dimensions, or a hundred in four hundred), and a start."""
+    rng, (n, d) = np.random.default_rng(lab.seed), (100, 400) if lab.full else (20, 50)
+    data = Regression(rng.standard_normal((n, d)), rng.standard_normal(n))
+    return data, rng.standard_normal(d)
 
 
 @recipe
-def sparse(lab: Lab, seed: int = 0) -> tuple[Regression, np.ndarray]:
-    return sparse_regression(seed=seed)
-
-
-def signed(lab: Lab, alpha: float) -> Setting:
-    return Setting(sparse(lab)[0], SignedSquares(alpha), Squared(), "sum")
+def sparse(lab: Lab) -> tuple[Regression, np.ndarray]:
+    """Forty samples in a hundred dimensions, five signals."""
+    return sparse_regression(seed=lab.seed)
 
 
 @recipe
-def path_at(lab: Lab, alphas: tuple[float, ...], seed: int = 0) -> list[Interpolant]:
-    """Minimisers of Q_alpha on the embedded sparse data."""
-    return potential_path(sparse(lab, seed)[0], q_alpha(1.0, 100), tuple(np.log(alphas)))
+def small(lab: Lab, signed: bool = True) -> tuple[Regression, np.ndarray]:
+    """Ten samples in twenty-five dimensions, two signals."""
+    return sparse_regression(10, 25, 2, 3 + lab.seed, signed=signed)
+
+
+@recipe
+def recovery(lab: Lab) -> tuple[Regression, np.ndarray]:
+    """Three signals in two hundred dimensions, eighty samples."""
+    return sparse_regression(80, 200, 3, 1 + lab.seed, signed=False)
+
+
+def arrays(data: Regression) -> tuple[np.ndarray, np.ndarray]:
+    return np.asarray(data.inputs), np.asarray(data.targets)
+
+
+def summed(data: Regression, model: object) -> Setting:
+    """A model with the loss |r|^2 / 2."""
+    return Setting(data, model, Squared(), "sum")
+
+
+def square_setting(data: Regression, alpha: float) -> Setting:
+    """beta * beta from alpha with the loss |r|^2 / (4n) of the notes."""
+    return Setting(data, Squares(alpha), Squared(0.5), "mean")
+
+
+def error_at(run: Trajectory, record: int, weight: np.ndarray) -> float:
+    return float(((run.weight(record) - weight) ** 2).sum())
 
 
 def parameter_flow(
-    inputs: np.ndarray, targets: np.ndarray, start: np.ndarray, time: float, depth: int = 2
-) -> tuple[np.ndarray, np.ndarray]:
-    """w+ and w- of w+^D - w-^D by a general integrator on the parameters themselves, an independent route, and the integral of the residuals."""
-    d = inputs.shape[1]
+    data: Regression, start: np.ndarray, time: float, depth: int = 2
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """w+^D - w-^D by a general integrator on the parameters themselves, an independent route; its w+ and w-, and the integral of the residuals."""
+    (inputs, targets), d = arrays(data), data.inputs.shape[1]
 
     def field(_: float, state: np.ndarray) -> np.ndarray:
         plus, minus = state[:d], state[d : 2 * d]
@@ -56,4 +74,5 @@ def parameter_flow(
 
     begin = np.concatenate([np.ravel(start), np.zeros(len(targets))])
     found = solve_ivp(field, (0, time), begin, method="LSODA", rtol=1e-11, atol=1e-13)
-    return found.y[: 2 * d, -1].reshape(2, d), found.y[2 * d :, -1]
+    ends = found.y[: 2 * d, -1].reshape(2, d)
+    return ends[0] ** depth - ends[1] ** depth, ends, found.y[2 * d :, -1]

@@ -35,8 +35,8 @@ from ...theory.interpolants import (
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
+from .hypotheses import with_numbers
 from .margin_theorems import NOTES
-from .recovery_hypotheses import with_numbers
 
 _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative interpolant need an infinite push"
 
@@ -44,15 +44,8 @@ _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative inte
 def interpolation_hypotheses(data: Regression) -> tuple[Hypothesis, ...]:
     """Conditions shared by all statements on interpolation."""
     share = data.unexplained / max(float(np.linalg.norm(np.asarray(data.targets))), np.finfo(float).tiny)
-    return (
-        Hypothesis(
-            "interpolable",
-            data.consistent,
-            1e-10 - share,
-            "",
-            "1e-10 minus the share of the targets no weight explains",
-        ),
-    )
+    detail = "1e-10 minus the share of the targets no weight explains"
+    return (Hypothesis("interpolable", data.consistent, 1e-10 - share, "", detail),)
 
 
 def _shape_notes(data: Regression) -> tuple[str, ...]:
@@ -148,16 +141,8 @@ class _Interpolation(Theorem):
         hypotheses = self.hypotheses(setting, optimiser, reference, start)
         rivals, missing = _rivals(setting, reference, potential)
         rate, notes = self._pace(setting, potential)
-        return Prediction(
-            self,
-            setting,
-            hypotheses,
-            reference,
-            rivals,
-            rate,
-            _unexplained(setting.data) + _shape_notes(setting.data) + notes + missing,
-            start,
-        )
+        notes = _unexplained(setting.data) + _shape_notes(setting.data) + notes + missing
+        return Prediction(self, setting, hypotheses, reference, rivals, rate, notes, start)
 
     def _pace(self, setting: Setting, potential: Any) -> tuple[str, tuple[str, ...]]:
         """The rate, and a note where coefficients that must vanish spoil it: nonnegative weights reach 0 only in the limit."""

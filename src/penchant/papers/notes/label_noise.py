@@ -1,4 +1,4 @@
-"""Claims on label noise: what stays exact in it, its time scale and what it selects."""
+"""Claims on label noise, for signed squares and for squares: what stays exact in it, its time scale and what it selects."""
 
 import jax
 import jax.numpy as jnp
@@ -8,60 +8,63 @@ from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential
 from ...settings.base import Setting
-from ...settings.generators import sparse_regression
 from ...settings.losses import Squared
-from ...settings.potentials import HyperbolicEntropy
+from ...settings.potentials import Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares
+from ...theory.interpolants import distance
+from ...training.noise import label_noise, row_signs
+from ...training.noise_law import moment_descent
 from ...training.train import train
-from ...verdict import Outcome, Verdict, all_of, at_least, at_most
+from ...verdict import Verdict, all_of, at_least, at_most
+from . import label_noise_evidence as evidence
 from .evidence import DERIVED
-from .label_noise_evidence import (
-    ALPHA,
-    CHAINS,
-    LIMITS,
-    STEP,
-    agree,
-    continuation,
-    drift,
-    leading_levels,
-    limit_of,
-    mean_and_error,
-    measured_norms,
-    noisy,
-    predicted_norms,
-    signals,
-)
+from .label_noise_evidence import ALPHA, DEVIATION, STEP, agree, mean_and_error, noisy
 
 BLANC = "Blanc, Gupta, Valiant, Valiant, Implicit regularization for deep neural networks driven by an Ornstein-Uhlenbeck like process, COLT 2020"
 HAOCHEN = "HaoChen, Wei, Lee, Ma, Shape matters: understanding the implicit bias of the noise covariance, COLT 2021"
 
 
+@recipe
+def _unequal(lab: Lab) -> Regression:
+    """Six samples in twenty dimensions, columns of unequal size, and targets of a dense nonnegative weight."""
+    rng = np.random.default_rng(0)
+    inputs = rng.standard_normal((6, 20)) * np.geomspace(1.4, 0.7, 20)
+    return Regression(inputs, inputs @ rng.uniform(0, 1, 20))
+
+
+def _columns(data: Regression) -> np.ndarray:
+    return np.asarray((data.inputs**2).mean(axis=0))
+
+
+def _hessian_traces(data: Regression, rows: int, columns: np.ndarray) -> tuple[float, float]:
+    """Trace of the Hessian by automatic differentiation at a random point of one row (squares) or two (signed squares), and its formula."""
+    point, signs = jnp.asarray(np.random.default_rng(6).standard_normal((rows, 20))), row_signs(rows)
+    residuals = lambda params: data.inputs @ (signs @ params**2) - data.targets
+    hessian = jax.hessian(lambda params: jnp.sum(residuals(params) ** 2) / 12)
+    trace = jax.jit(lambda params: jnp.trace(hessian(params).reshape(params.size, params.size)))(point)
+    pull = float((residuals(point) @ data.inputs).sum()) / 6
+    return float(trace), 4 * float((columns * np.asarray(point) ** 2).sum()) + 2 * float(signs.sum()) * pull
+
+
 @claim(
     "label-noise/hessian-trace",
-    "For signed squares tr Hess L = 4 sum c_j (w+^2 + w-^2), everywhere.",
+    "Everywhere tr Hess L = 4 sum c_j (w+^2 + w-^2) for signed squares, and 4 sum c_j beta_j^2 + 2 sum (X'r/n)_j for squares.",
     DERIVED,
     kind="ours",
     slow=True,
 )
 def hessian_trace(lab: Lab, planted: bool) -> Verdict:
-    """Trace of the Hessian by automatic differentiation at a random point; planted: c_j left out."""
-    data, _ = sparse_regression(6, 9, 2, 5)
-    inputs, targets = data.inputs, data.targets
-    point = jnp.asarray(np.random.default_rng(6).standard_normal((2, 9)))
-    loss = lambda params: jnp.sum((inputs @ (params[0] ** 2 - params[1] ** 2) - targets) ** 2) / 12
-    trace = float(jnp.trace(jax.hessian(loss)(point).reshape(18, 18)))
-    weights = np.ones(9) if planted else np.asarray((inputs**2).mean(axis=0))
-    predicted = float(4 * (weights * np.asarray(point**2).sum(axis=0)).sum())
-    return at_most(abs(trace / predicted - 1), 1e-13, "relative error of tr Hess = 4 sum c_j (w+^2 + w-^2)")
+    """Both models at a random point; planted: c_j left out."""
+    data, checks = _unequal(lab), []
+    for name, rows in (("signed squares", 2), ("squares", 1)):
+        trace, predicted = _hessian_traces(data, rows, np.ones(20) if planted else _columns(data))
+        checks.append(at_most(abs(trace / predicted - 1), 1e-13, f"{name}: relative error of the trace"))
+    return all_of(*checks)
 
 
 @claim(
-    "label-noise/product",
-    "Each step multiplies w+ w- by 1 - 4 step^2 g^2, exactly.",
-    DERIVED,
-    kind="ours",
-    slow=True,
+    "label-noise/product", "Each step multiplies w+ w- by 1 - 4 step^2 g^2, exactly.", DERIVED, kind="ours", slow=True
 )
 def product_identity(lab: Lab, planted: bool) -> Verdict:
     """log w+ + log w- against its own sum of log(1 - 4 step^2 g^2); planted: against the sum times 1.001."""
@@ -78,20 +81,22 @@ def product_identity(lab: Lab, planted: bool) -> Verdict:
     kind="ours",
     slow=True,
 )
-def time_scale(lab: Lab, planted: bool, chains: int = CHAINS, seed: int = 0) -> Verdict:
+def time_scale(lab: Lab, planted: bool) -> Verdict:
     """Mean fall of log w+ w- at every record against the law of second moments; planted: half of it."""
-    run, law = noisy(lab, chains, seed=seed), drift(lab, seed)
+    run, law = noisy(lab), evidence.drift(lab)
     fall = -run.log_product.mean(axis=2)[1:]  # columns have c_j = 1: average over coordinates
-    mean, error = mean_and_error(fall)
     predicted = (law.log_product[0] - law.log_product[1:]).mean(axis=1) * (0.5 if planted else 1.0)
-    leading = (law.log_product[0] - np.stack([leading_levels(law.data, float(k)) for k in law.steps[1:]])).mean(axis=1)
-    return agree(
-        fall,
-        predicted,
-        "measured fall of log w+ w- against the law",
-        f"measured {np.round(mean, 4).tolist()} +- {np.round(1.96 * error, 4).tolist()} (95 %), law {np.round(predicted, 4).tolist()}; "
-        f"leading order alone is {np.round(100 * (mean / leading - 1), 1).tolist()} % short",
-    )
+    levels = np.stack([evidence.leading_levels(law.data, float(k)) for k in law.steps[1:]])
+    leading = (law.log_product[0] - levels).mean(axis=1)
+    short = np.round(100 * (fall.mean(axis=-1) / leading - 1), 1).tolist()
+    detail = f"{_compared(fall, predicted)}; leading order alone is {short} % short"
+    return agree(fall, predicted, "measured fall of log w+ w- against the law", detail)
+
+
+def _compared(measured: np.ndarray, predicted: np.ndarray) -> str:
+    mean, error = mean_and_error(measured)
+    shown = [np.round(values, 4).tolist() for values in (mean, 1.96 * error, predicted)]
+    return "measured {} +- {} (95 %), law {}".format(*shown)
 
 
 @recipe
@@ -119,9 +124,8 @@ def noise_off(lab: Lab, planted: bool) -> Verdict:
         return minimum_potential(run.data, HyperbolicEntropy(start if planted else plus + minus, plus - minus)).weight
 
     for chain in range(2):
-        end = limit(run.log_params[2, chain])
-        worst = max(worst, float(np.linalg.norm(_continued(lab, chain) - end) / np.linalg.norm(end)))
-    weights, residual = continuation(lab)
+        worst = max(worst, distance(_continued(lab, chain), limit(run.log_params[2, chain])))
+    weights, residual = evidence.continuation(lab)
     ends = np.array([[limit(one) for one in record[:4]] for record in run.log_params[1:]])
     apart = np.linalg.norm(weights[1:, :4] - ends, axis=-1) / np.linalg.norm(ends, axis=-1)
     return all_of(
@@ -131,149 +135,120 @@ def noise_off(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-def _along(lab: Lab, predicted: np.ndarray, chains: int, used: int, seed: int) -> Verdict:
-    """Measured l1 norms of the noise-off limits against a law, at every record but the first."""
-    norms = measured_norms(lab, chains, used, seed=seed)[1:]
-    mean, error = mean_and_error(norms)
-    return agree(
-        norms,
-        predicted[1:],
-        "l1 norm at which training ends when the noise stops against the law",
-        f"measured {np.round(mean, 4).tolist()} +- {np.round(1.96 * error, 4).tolist()} (95 %), law {np.round(predicted[1:], 4).tolist()}",
-    )
-
-
 @claim(
     "label-noise/selection",
-    "On unit columns the solution at which training ends when the noise stops moves along the law of second moments from Q_alpha towards the least l1 norm.",
+    "On unit columns the solution at which training ends when the noise stops moves along the law of second moments from Q_alpha towards the least l1 norm; the leading order, w+ w- shrinking by 4 step^2 sigma^2 c_j / B per step, misses it by more than the error bars.",
     f"{HAOCHEN}; law {DERIVED}",
     kind="ours",
     slow=True,
 )
-def selection(lab: Lab, planted: bool, chains: int = CHAINS, used: int = LIMITS, seed: int = 0) -> Verdict:
-    """l1 norm of the noise-off limit falls along the law of second moments to the l1 optimum; planted: the law without noise."""
-    predicted, norms = predicted_norms(lab, seed)[:, 0], measured_norms(lab, chains, used, seed=seed).mean(axis=1)
-    optimum = basis_pursuit(signals(15, True, seed)).value
+def selection(lab: Lab, planted: bool) -> Verdict:
+    """l1 norms of the noise-off limits at every record but the first; planted: along the leading order."""
+    predicted, norms = evidence.predicted_norms(lab)[1:, int(planted)], evidence.measured_norms(lab)
+    text, mean = "l1 norm at which training ends when the noise stops against the law", norms.mean(axis=1)
+    share = float((mean[0] - mean[-1]) / (mean[0] - basis_pursuit(noisy(lab).data).value))
     return all_of(
-        _along(lab, np.full_like(predicted, predicted[0]) if planted else predicted, chains, used, seed),
-        at_most(continuation(lab, chains, used, seed=seed)[1], 1e-4, "largest relative residual of the continued runs"),
-        at_least(
-            float((norms[0] - norms[-1]) / (norms[0] - optimum)),
-            0.8,
-            "share of the way to the l1 optimum travelled in 40 000 steps",
-        ),
+        agree(norms[1:], predicted, text, _compared(norms[1:], predicted)),
+        at_most(evidence.continuation(lab)[1], 1e-4, "largest relative residual of the continued runs"),
+        at_least(share, 0.8, "share of the way to the l1 optimum travelled in 40 000 steps"),
     )
-
-
-@claim(
-    "label-noise/selection-leading-order",
-    "The leading order, w+ w- shrinking by 4 step^2 sigma^2 c_j / B per step, predicts the selected solution within the error bars.",
-    f"{DERIVED}: the flow of (step sigma^2 / 4B) tr Hess",
-    kind="ours",
-    expected=Outcome.refuted,
-    slow=True,
-)
-def selection_leading(lab: Lab, planted: bool, chains: int = CHAINS, used: int = LIMITS, seed: int = 0) -> Verdict:
-    """The same against the leading order alone; planted: the law without noise."""
-    predicted = predicted_norms(lab, seed)[:, 1]
-    return _along(lab, np.full_like(predicted, predicted[0]) if planted else predicted, chains, used, seed)
 
 
 @claim(
     "label-noise/control",
     "Without label noise SGD stops drifting once it interpolates.",
     HAOCHEN,
-    kind="proved",
+    kind="ours",
     slow=True,
 )
-def control(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
+def control(lab: Lab, planted: bool) -> Verdict:
     """Without label noise single-sample SGD interpolates and w+ w- stops shrinking; planted: with noise."""
-    run = noisy(lab, seed=seed) if planted else noisy(lab, 16, 0.0, seed)
+    run = noisy(lab, noise=planted)
     late = np.abs(run.log_product[-1] - run.log_product[-2]).max()
     return at_most(float(late), 1e-6, "change of log w+ w- between steps 20 000 and 40 000")
 
 
 @recipe
-def raw_columns(lab: Lab, seed: int = 0) -> np.ndarray:
+def raw_columns(lab: Lab) -> np.ndarray:
     """Columns as they come: plain and weighted l1 norms of the noise-off limit along the leading-order law."""
-    data = signals(12, False, seed)
-    columns = np.asarray((data.inputs**2).mean(axis=0))
-    rows = []
+    data = evidence.signals(12, False, lab.seed)
+    columns, rows = _columns(data), []
     for count in np.linspace(0, 160_000, 33):
-        levels = leading_levels(data, float(count)) / 2
-        weight = np.abs(limit_of(data, np.stack([levels, levels])))
+        levels = evidence.leading_levels(data, float(count)) / 2
+        weight = np.abs(evidence.limit_of(data, np.stack([levels, levels])))
         rows.append((count, weight.sum(), columns @ weight))
     return np.array(rows)
 
 
-def _falls(lab: Lab, column: int, planted: bool, seed: int) -> Verdict:
-    norms = raw_columns(lab, seed)[:, column][:: -1 if planted else 1]
-    return at_most(
-        float(np.diff(norms).max()), 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law"
-    )
-
-
-@claim(
-    "label-noise/plain-norm",
-    "Label noise lowers the l1 norm of the selected solution at all times.",
-    "a tempting reading of section 9.5 of the notes",
-    kind="ours",
-    expected=Outcome.refuted,
-    slow=True,
-)
-def plain_norm_falls(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
-    return _falls(lab, 1, planted, seed)
-
-
 @claim(
     "label-noise/weighted-norm",
-    "Label noise lowers the l1 norm weighted by the mean squares c_j of the columns at all times.",
+    "Label noise lowers the l1 norm weighted by the mean squares c_j of the columns at all times, but not the plain l1 norm, as one might read section 9.5 of the notes.",
     DERIVED,
     kind="ours",
     slow=True,
 )
-def weighted_norm_falls(lab: Lab, planted: bool, seed: int = 0) -> Verdict:
-    return _falls(lab, 2, planted, seed)
+def weighted_norm_falls(lab: Lab, planted: bool) -> Verdict:
+    """Planted: the plain norm."""
+    rise = float(np.diff(raw_columns(lab)[:, 1 if planted else 2]).max())
+    return at_most(rise, 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law")
+
+
+def _to_program(data: Regression, columns: np.ndarray, steps: float, planted: bool, *, squares: bool) -> Verdict:
+    """The law at late times against the linear program weighted by c_j; planted: against the program without weights."""
+    level = 2 * np.log(ALPHA) - 4 * STEP**2 * DEVIATION**2 * columns * steps
+    potential = Entropy(level) if squares else HyperbolicEntropy(level, np.zeros(len(level)))
+    costs = columns, np.ones(len(columns))
+    weighted, plain = (basis_pursuit(data, cost, nonnegative=squares).weight for cost in costs)
+    apart = distance(minimum_potential(data, potential).weight, plain if planted else weighted)
+    text = (
+        f"{'squares' if squares else 'signed squares'}: relative distance of the law at step {steps:g} to the program"
+    )
+    return at_most(apart, 0.01, text, f"the two programs are {np.linalg.norm(weighted - plain):.2g} apart")
 
 
 @claim(
     "label-noise/weighted-limit",
-    "The final object is the least l1 norm weighted by c_j.",
+    "The final object is the least l1 norm weighted by c_j; for squares, among nonnegative solutions.",
     DERIVED,
     kind="ours",
     slow=True,
 )
 def weighted_limit(lab: Lab, planted: bool) -> Verdict:
-    """The law at late times against the weighted linear program, on columns of unequal size; planted: the plain program."""
+    """Signed squares and squares on columns of unequal size; planted: the program without weights."""
     inputs = np.random.default_rng(0).standard_normal((12, 30)) * np.geomspace(1.5, 0.75, 30)
-    data = Regression(inputs, inputs[:, 0] - inputs[:, 1])
-    columns = (inputs**2).mean(axis=0)
-    scale = 2 * np.log(ALPHA) - 4 * STEP**2 * columns * 8e5
-    weight = minimum_potential(data, HyperbolicEntropy(scale, np.zeros(30))).weight
-    weighted, unweighted = basis_pursuit(data, columns).weight, basis_pursuit(data).weight
-    limit = unweighted if planted else weighted
-    return at_most(
-        float(np.linalg.norm(weight - limit) / np.linalg.norm(limit)),
-        0.01,
-        "relative distance of the law at step 800 000 to the linear program",
-        f"the two programs are {np.linalg.norm(weighted - unweighted):.2g} apart",
+    data, dense = Regression(inputs, inputs[:, 0] - inputs[:, 1]), _unequal(lab)
+    return all_of(
+        _to_program(data, (inputs**2).mean(axis=0), 8e5, planted, squares=False),
+        _to_program(dense, _columns(dense), 4e6, planted, squares=True),
     )
 
 
+_NOISE = {"step": STEP, "deviation": DEVIATION, "steps": (2_500, 10_000)}
+
+
+@recipe
+def _squares_norms(lab: Lab) -> np.ndarray:
+    """Weighted l1 norms (records x chains) at which chains of squares end when their noise stops."""
+    data, (count, used) = _unequal(lab), evidence.chains(lab)
+    run = label_noise(data, np.full(20, ALPHA), chains=count, seed=1, **_NOISE)
+    starts = run.log_params[:, :used]
+    return evidence.continued(data, starts.reshape(-1, 1, 20)).reshape(*starts.shape[:2], 20) @ _columns(data)
+
+
 @claim(
-    "label-noise/two-parameters",
-    "For f = ab each step multiplies a^2 - b^2 by 1 - step^2 r^2, exactly.",
-    DERIVED,
+    "label-noise/squares-selection",
+    "On squares the solution at which training ends when the noise stops moves along the law of second moments to a smaller l1 norm weighted by c_j.",
+    f"{HAOCHEN}; law {DERIVED}",
     kind="ours",
+    slow=True,
 )
-def two_parameters(lab: Lab, planted: bool) -> Verdict:
-    """f = ab, one datum: log|a^2 - b^2| against the sum of log(1 - step^2 r^2), and its rate; planted: 2 step^2 r^2."""
-    rng, step, deviation = np.random.default_rng(0), 0.05, 0.5
-    a, b = np.full(400, 2.0), np.full(400, 0.5)
-    total = np.zeros(400)
-    for _ in range(2_000):
-        r = a * b - 1 + deviation * rng.standard_normal(400)
-        a, b = a - step * r * b, b - step * r * a
-        total += np.log1p(-(2.0 if planted else 1.0) * step**2 * r**2)
-    change = np.log(np.abs(a**2 - b**2) / 3.75)
-    return at_most(float(np.abs(change - total).max()), 1e-10, "largest difference over 2000 steps and 400 chains")
+def squares_selection(lab: Lab, planted: bool) -> Verdict:
+    """Weighted l1 norms at which training ends when the noise stops, against the law of second moments; planted: no noise."""
+    data, norms = _unequal(lab), _squares_norms(lab)
+    law = moment_descent(data, np.full(20, ALPHA), **_NOISE)
+    params = np.repeat(law.log_params[:1], len(law.steps), axis=0) if planted else law.log_params
+    predicted = np.array([_columns(data) @ evidence.limit_of(data, one) for one in params])
+    return all_of(
+        agree(norms[1:], predicted[1:], "weighted l1 norm at which training ends, against the law"),
+        at_least(float(norms[0].mean() - norms[-1].mean()), 1.0, "fall of the weighted norm in 10 000 steps"),
+    )

@@ -1,4 +1,4 @@
-"""The embedded problem of the claims on label noise, its noisy runs, their continuations and the laws for them, each computed once."""
+"""The problem of the claims on label noise, its noisy runs, their continuations and the laws for them, each computed once per lab."""
 
 from typing import Any
 
@@ -15,11 +15,13 @@ from ...verdict import Outcome, Verdict, at_most
 
 STEP, DEVIATION, ALPHA = 0.005, 1.0, 0.5
 CHECKPOINTS = (2_500, 5_000, 10_000, 20_000, 40_000)
-CHAINS, LIMITS = 64, 16  # noisy chains, and how many of them are continued without noise
-CONTINUED = (
-    (STEP, 2_000),
-    (0.05, 6_000),
-)  # the step of the noisy run while residuals are large, a longer one after that
+# the step of the noisy run while residuals are large, a longer one after that
+CONTINUED = ((STEP, 2_000), (0.05, 6_000))
+
+
+def chains(lab: Lab) -> tuple[int, int]:
+    """Noisy chains, and how many of them are continued without noise."""
+    return (1024, 64) if lab.full else (64, 16)
 
 
 def signals(n: int, unit_columns: bool, seed: int = 0) -> Regression:
@@ -31,17 +33,18 @@ def signals(n: int, unit_columns: bool, seed: int = 0) -> Regression:
 
 
 @recipe
-def noisy(lab: Lab, chains: int = CHAINS, deviation: float = DEVIATION, seed: int = 0) -> NoisyRun:
-    """Label-noise SGD on signed squares: two signals in thirty dimensions, fifteen samples, columns of mean square 1."""
-    data, start = signals(15, True, seed), np.full((2, 30), ALPHA)
-    return label_noise(data, start, step=STEP, deviation=deviation, steps=CHECKPOINTS, chains=chains, seed=seed)
+def noisy(lab: Lab, noise: bool = True) -> NoisyRun:
+    """Label-noise SGD on signed squares: two signals in thirty dimensions, fifteen samples, columns of mean square 1; or sixteen chains without noise."""
+    data, start = signals(15, True, lab.seed), np.full((2, 30), ALPHA)
+    deviation, count = (DEVIATION, chains(lab)[0]) if noise else (0.0, 16)
+    return label_noise(data, start, step=STEP, deviation=deviation, steps=CHECKPOINTS, chains=count, seed=lab.seed)
 
 
 @recipe
-def drift(lab: Lab, seed: int = 0) -> Drift:
+def drift(lab: Lab) -> Drift:
     """The law of the same runs, to the order of the residuals' second moments."""
     start = np.full((2, 30), ALPHA)
-    return moment_descent(signals(15, True, seed), start, step=STEP, deviation=DEVIATION, steps=CHECKPOINTS)
+    return moment_descent(signals(15, True, lab.seed), start, step=STEP, deviation=DEVIATION, steps=CHECKPOINTS)
 
 
 def leading_levels(data: Regression, count: float) -> np.ndarray:
@@ -58,11 +61,6 @@ def limit_of(data: Regression, log_params: np.ndarray) -> np.ndarray:
     return minimum_potential(data, HyperbolicEntropy(plus + minus, plus - minus)).weight
 
 
-def leading_limit(data: Regression, count: float) -> np.ndarray:
-    """The noise-off limit after `count` steps, to leading order."""
-    return minimum_potential(data, HyperbolicEntropy(leading_levels(data, count), np.zeros(30))).weight
-
-
 def continued(data: Regression, log_params: np.ndarray) -> np.ndarray:
     """Weights at the end of descent without noise on all samples, from each of many starts (in logarithms, starts x rows x d)."""
     logs = log_params
@@ -74,33 +72,29 @@ def continued(data: Regression, log_params: np.ndarray) -> np.ndarray:
 
 
 @recipe
-def continuation(
-    lab: Lab, chains: int = CHAINS, used: int = LIMITS, deviation: float = DEVIATION, seed: int = 0
-) -> tuple[np.ndarray, float]:
+def continuation(lab: Lab, noise: bool = True) -> tuple[np.ndarray, float]:
     """Weights (records x used x d) at which the first chains end when their noise stops, and the largest relative residual there."""
-    run = noisy(lab, chains, deviation, seed)
-    starts = run.log_params[:, :used]
+    run = noisy(lab, noise)
+    starts = run.log_params[:, : chains(lab)[1] if noise else 4]
     weights = continued(run.data, starts.reshape(-1, 2, 30)).reshape(*starts.shape[:2], 30)
     targets = np.asarray(run.data.targets)
     residual = np.linalg.norm(weights @ np.asarray(run.data.inputs).T - targets, axis=-1) / np.linalg.norm(targets)
     return weights, float(residual.max())
 
 
-def measured_norms(
-    lab: Lab, chains: int = CHAINS, used: int = LIMITS, deviation: float = DEVIATION, seed: int = 0
-) -> np.ndarray:
+def measured_norms(lab: Lab, noise: bool = True) -> np.ndarray:
     """l1 norms at which the first chains end when their noise stops (records x used)."""
-    return np.abs(continuation(lab, chains, used, deviation, seed)[0]).sum(axis=-1)
+    return np.abs(continuation(lab, noise)[0]).sum(axis=-1)
 
 
 @recipe
-def predicted_norms(lab: Lab, seed: int = 0) -> np.ndarray:
+def predicted_norms(lab: Lab) -> np.ndarray:
     """l1 norm of the noise-off limit at every record: second moments, and leading order (two columns)."""
-    law = drift(lab, seed)
-    rows = [
-        (np.abs(limit_of(law.data, params)).sum(), np.abs(leading_limit(law.data, float(count))).sum())
-        for count, params in zip(law.steps, law.log_params, strict=True)
-    ]
+    law, rows = drift(lab), []
+    for count, params in zip(law.steps, law.log_params, strict=True):
+        leading = HyperbolicEntropy(leading_levels(law.data, float(count)), np.zeros(30))
+        limits = limit_of(law.data, params), minimum_potential(law.data, leading).weight
+        rows.append([np.abs(limit).sum() for limit in limits])
     return np.array(rows)
 
 

@@ -6,13 +6,11 @@ from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...references.lasso import Lasso, lasso_path
-from ...settings.base import Setting
 from ...settings.generators import sparse_regression
-from ...settings.losses import Squared
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares, Squares
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import DERIVED
+from .evidence import DERIVED, arrays, summed
 
 BERTHIER = "Berthier, Incremental learning in diagonal linear networks, JMLR 2023"
 _PENALTIES = np.geomspace(0.9, 0.1, 25)  # over the least one with solution 0
@@ -37,7 +35,8 @@ def penalty_of(alpha: float, time: np.ndarray, scale: float = 1.0) -> np.ndarray
 @recipe
 def _path(lab: Lab, seed: int, squares: bool) -> tuple[Regression, list[Lasso]]:
     data, _ = noisy_targets(30, 60, 3, 0.3, seed, signed=not squares)
-    pull = np.asarray(data.inputs).T @ np.asarray(data.targets)
+    inputs, targets = arrays(data)
+    pull = inputs.T @ targets
     largest = float((pull if squares else np.abs(pull)).max())
     return data, lasso_path(data, largest * _PENALTIES, nonnegative=squares)
 
@@ -47,7 +46,7 @@ def _distances(lab: Lab, alpha: float, seed: int, squares: bool, exponent: float
     """|mean residual until t - residual of the lasso| / |y| at the penalties exponent * log(1/alpha) / (4 t)."""
     data, path = _path(lab, seed, squares)
     times = -exponent * np.log(alpha) / (4 * np.array([one.penalty for one in path]))
-    setting = Setting(data, Squares(alpha) if squares else SignedSquares(alpha), Squared(), "sum")
+    setting = summed(data, Squares(alpha) if squares else SignedSquares(alpha))
     mean = follow_dual(setting, log_times=np.log(times), tolerance=1e-7).dual[1:] / (4 * times[:, None])
     apart = np.linalg.norm(mean - np.array([one.residual for one in path]), axis=1)
     return apart / np.linalg.norm(np.asarray(data.targets))
@@ -67,16 +66,12 @@ def time_average(lab: Lab, planted: bool) -> Verdict:
         path, name = _path(lab, seed, squares)[1], f"{'squares' if squares else 'signed squares'}, seed {seed}"
         sizes = np.abs([one.weight for one in path])
         worst = np.array([_distances(lab, alpha, seed, squares, exponent).max() for alpha in _STARTS])
+        slope = log_log_slope(-np.log(_STARTS), worst, (1.0, 1e3))
         text = f"{name}: largest distance of the mean residual to that of the lasso, over |y|,"
         checks += [
             at_least(float(np.diff(sizes, axis=0).min()), -1e-9, f"{name}: growth of lasso coefficients"),
             at_most(float(worst[-1]), 2e-3, f"{text} at alpha = {_STARTS[-1]:g}"),
-            close(
-                log_log_slope(-np.log(_STARTS), worst, (1.0, 1e3)),
-                -1.0,
-                0.1,
-                f"{name}: exponent of that distance in log(1/alpha)",
-            ),
+            close(slope, -1.0, 0.1, f"{name}: exponent of that distance in log(1/alpha)"),
             at_most(max(one.gap for one in path), 1e-10, f"{name}: largest duality gap of the lasso"),
         ]
     return all_of(*checks)

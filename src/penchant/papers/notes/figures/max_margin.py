@@ -1,139 +1,120 @@
 """Maximum margin on separable linear data: the 1/log t rate with its constants, far past underflow."""
 
+from typing import Any
+
 import numpy as np
 
 from ....diagnostics.direction import misalignments
 from ....diagnostics.margin import normalised_margins, smooth_margins
-from ....exhibits import DEFINITIONS, Figure, Finding, Line, Result
+from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....flow.flow import GradientFlow
-from ....lab import Lab, Study
+from ....lab import Lab, Study, recipe
 from ....optimisers.base import gradient_descent, normalised_descent, polyak
 from ....references.bracket import bracket
-from ....references.euclidean_margin import max_margin
 from ....settings.base import Setting
-from ....settings.generators import separable
-from ....settings.losses import Exponential, Logistic
-from ....settings.parametrisations import Direct
 from ....theory.judge import judge
-from ....training.events import LogExcessBelow
 from ....training.train import train
-from ..max_margin import entropy
+from ....training.trajectory import Trajectory
+from .. import max_margin as claims
+from ..max_margin import deficits, entropy, flow_run, problem
+
+_DESCENTS = {
+    "gradient descent": gradient_descent(0.005),
+    "normalised descent": normalised_descent(0.1),
+    "Polyak": polyak(),
+}
 
 
-def run(lab: Lab) -> Result:
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    data = separable(n=200 if full else 30, d=20 if full else 4, seed=5 + seed)
-    setting = Setting(data, Direct(), Exponential(), "sum")
-    rules = {
-        "gradient flow": GradientFlow(),
-        "gradient descent": gradient_descent(0.005),
-        "normalised descent": normalised_descent(0.1),
-        "Polyak": polyak(),
-    }
-    runs, findings, reference = {}, [], max_margin(data)
-    for name, rule in rules.items():
-        progress(f"training: {name}")
-        flow = isinstance(rule, GradientFlow)
-        runs[name] = (
-            train(setting, rule, until=LogExcessBelow(-1e5))
-            if flow
-            else train(setting, rule, steps=100_000 if full else 10_000)
-        )
-        prediction = lab.predict(setting, rule)
-        findings.append(
-            Finding(
-                f"{name}: {prediction.theorem.statement}", judge(prediction, runs[name]), prediction.theorem.citation
-            )
-        )
-    flow = runs["gradient flow"]
-    progress("training: gradient flow on the logistic loss")
-    logistic = Setting(data, Direct(), Logistic(), "sum")
-    twin = train(logistic, GradientFlow(), until=LogExcessBelow(-1e5))
-    prediction = lab.predict(logistic, GradientFlow())
-    findings.append(
-        Finding(
-            f"gradient flow, logistic loss: {prediction.theorem.statement}",
-            judge(prediction, twin),
-            prediction.theorem.citation,
-        )
+@recipe
+def _runs(lab: Lab) -> dict[str, Trajectory]:
+    runs = {"gradient flow": flow_run(lab)}
+    for name, rule in _DESCENTS.items():
+        lab.progress(f"training: {name}")
+        runs[name] = train(problem(lab)[0], rule, steps=100_000 if lab.full else 10_000)
+    return runs
+
+
+def _flows(lab: Lab) -> tuple[Figure, Figure]:
+    """Margin deficits of the flow, and its rate in time."""
+    flow, twin, reference = flow_run(lab), flow_run(lab, True), problem(lab)[1]
+    (mean, top), depth = entropy(reference), -flow.log_excess[1:]
+    curves = (
+        Line("smooth margin", depth, deficits(smooth_margins(flow), flow, reference)),
+        Line("margin", depth, deficits(normalised_margins(flow), flow, reference)),
+        Line("smooth margin, logistic loss", -twin.log_excess[1:], deficits(smooth_margins(twin), twin, reference)),
+        Line("H(p)", depth, np.full(len(depth), mean), "prediction"),
+        Line("H(p) + log max p", depth, np.full(len(depth), mean + np.log(top)), "prediction"),
     )
-    mean, top = entropy(reference)
-    depth = -flow.log_excess[1:]
-    deficit = lambda margins: (reference.margin - margins(flow)[1:]) * flow.norm[1:]
-    deficits = Figure(
-        "deficit",
-        "Margin deficit times norm tends to an entropy",
-        "-log L",
-        "(best margin - margin) |w|",
-        (
-            Line("smooth margin", depth, deficit(smooth_margins)),
-            Line("margin", depth, deficit(normalised_margins)),
-            Line(
-                "smooth margin, logistic loss",
-                -twin.log_excess[1:],
-                (reference.margin - smooth_margins(twin)[1:]) * twin.norm[1:],
-            ),
-            Line("H(p)", depth, np.full(len(depth), mean), "prediction"),
-            Line("H(p) + log max p", depth, np.full(len(depth), mean + np.log(top)), "prediction"),
+    late = flow.log_time[-40:]
+    tail = (
+        Line("gradient flow", flow.log_time[1:], reference.margin - smooth_margins(flow)[1:]),
+        Line("H(p) margin / log t", late, mean * reference.margin / late, "prediction"),
+    )
+    title, axes = "Margin deficit times norm tends to an entropy", ("-log L", "(best margin - margin) |w|")
+    caption = "Along the gradient flow, until the loss is e^-100000. Dashed: the predicted limits."
+    rate, rate_axes = "The 1/log t rate with its constant", ("log t", "best margin - smooth margin")
+    rate_caption = "Deficit of the smooth margin against physical time; dashed, the predicted tail."
+    return (
+        Figure("deficit", title, *axes, curves, caption, "log"),
+        Figure("rate", rate, *rate_axes, tail, rate_caption, "log", "log"),
+    )
+
+
+def _directions(lab: Lab) -> Figure:
+    caption = "All rules follow nearly the same path; they differ in how far along it a step takes them. t is the sum of the multipliers of the loss gradient."
+    reference = problem(lab)[1]
+    lines = tuple(Line(name, run.log_time[1:], misalignments(run, reference)[1:]) for name, run in _runs(lab).items())
+    axes = "log t", "1 - corr to the maximum margin"
+    return Figure("direction", "Direction against physical time", *axes, lines, caption, "log", "log")
+
+
+def _certificates(lab: Lab) -> Figure:
+    caption = "Relative width of the bracket on the best margin, from the weights and the multipliers the run accumulated; no solver is involved."
+    data, runs, lines = problem(lab)[0].data, _runs(lab), []
+    for name in _DESCENTS:
+        run = runs[name]
+        gaps = [bracket(data, run.weight(k), run.dual[k]).gap for k in range(1, len(run))]
+        lines.append(Line(name, run.steps[1:], np.array(gaps)))
+    title = "Each run certifies itself"
+    return Figure("certificate", title, "step", "certified gap", tuple(lines), caption, "log", "log")
+
+
+def judged(lab: Lab, setting: Setting, rule: Any, run: Trajectory, start: Any = None) -> tuple[str, str, str]:
+    """The theorem that speaks about a run, its verdict, and the inequality that decided it."""
+    prediction = lab.predict(setting, rule, start)
+    verdict = judge(prediction, run)
+    return prediction.theorem.name, verdict.outcome.value, verdict.inequality
+
+
+def _verdicts(lab: Lab) -> tuple[Table, dict[str, Trajectory]]:
+    """What the theorem of each rule says of its run; and the runs."""
+    runs, (setting, _) = _runs(lab), problem(lab)
+    rows = [(name, *judged(lab, setting, rule, runs[name])) for name, rule in _DESCENTS.items()]
+    for loss, logistic in claims.LOSSES.items():
+        found = judged(lab, problem(lab, logistic)[0], GradientFlow(), flow_run(lab, logistic))
+        rows.append((f"gradient flow, {loss} loss", *found))
+    columns, caption = ("run", "theorem", "verdict", "inequality"), "The exponential loss where none is named."
+    table = Table("verdicts", "What theory says of each run", columns, tuple(rows), caption)
+    return table, {name.replace(" ", "-"): run for name, run in runs.items()}
+
+
+STUDIES = (
+    Study(
+        "max-margin",
+        "Maximum margin on separable linear data",
+        claims=(
+            claims.direction,
+            claims.deficit_constant,
+            claims.margin_constant,
+            claims.logarithmic_time,
+            claims.loss_rate,
+            claims.same_path,
         ),
-        "Along the gradient flow, until the loss is e^-100000. Dashed: the predicted limits.",
-        x_scale="log",
-    )
-    rate = Figure(
-        "rate",
-        "The 1/log t rate with its constant",
-        "log t",
-        "best margin - smooth margin",
-        (
-            Line("gradient flow", flow.log_time[1:], reference.margin - smooth_margins(flow)[1:]),
-            Line(
-                "H(p) margin / log t", flow.log_time[-40:], mean * reference.margin / flow.log_time[-40:], "prediction"
-            ),
-        ),
-        "Deficit of the smooth margin against physical time; dashed, the predicted tail.",
-        x_scale="log",
-        y_scale="log",
-    )
-    turn = Figure(
-        "direction",
-        "Direction against physical time",
-        "log t",
-        "1 - corr to the maximum margin",
-        tuple(Line(name, run.log_time[1:], misalignments(run, reference)[1:]) for name, run in runs.items()),
-        "All rules follow nearly the same path; they differ in how far along it a step takes them. t is the sum of the multipliers of the loss gradient.",
-        x_scale="log",
-        y_scale="log",
-    )
-    gaps = Figure(
-        "certificate",
-        "Each run certifies itself",
-        "step",
-        "certified gap",
-        tuple(
-            Line(
-                name,
-                run.steps[1:],
-                np.array([bracket(data, run.weight(k), run.dual[k]).gap for k in range(1, len(run))]),
-            )
-            for name, run in runs.items()
-            if name != "gradient flow"
-        ),
-        "Relative width of the bracket on the best margin, from the weights and the multipliers the run accumulated; no solver is involved.",
-        x_scale="log",
-        y_scale="log",
-    )
-    definitions = {
-        **DEFINITIONS,
-        "H(p)": "entropy of the normalised dual weights of the maximum-margin program",
-        "smooth margin": "-log L / |w|",
-    }
-    return Result(
-        tuple(findings),
-        (deficits, rate, turn, gaps),
-        (),
-        {name.replace(" ", "-"): run for name, run in runs.items()},
-        definitions,
-    )
-
-
-STUDIES = (Study("max-margin", "Maximum margin on separable linear data", run),)
+        exhibits=(_flows, _directions, _certificates, _verdicts),
+        definitions={
+            **DEFINITIONS,
+            "H(p)": "entropy of the normalised dual weights of the maximum-margin program",
+            "smooth margin": "-log L / |w|",
+        },
+    ),
+)

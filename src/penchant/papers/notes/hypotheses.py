@@ -1,10 +1,11 @@
-"""What the theorem on sparse recovery asks of data, start and step; and the rate of the flow at its limit, in numbers."""
+"""What the statements of the notes assume, with slack: sparse recovery and noise; and the rate of the flow at its limit, in numbers."""
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ...diagnostics.relaxation import commutator
 from ...diagnostics.restricted_isometry import restricted_isometry
 from ...errors import ArgumentError, PenchantError
 from ...flow.mirror import loss_scale
@@ -12,12 +13,20 @@ from ...references.interpolation import basis_pursuit
 from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness
 from ...references.sparse_face import sparse_face
 from ...settings.base import Setting
+from ...settings.check import symmetric_matrix
 from ...settings.power_models import PowerEntropy
 from ...settings.regression import Regression
 from ...theory.base import Hypothesis, Prediction
-from .time_window import time_window
+from ...training.noise import check_noise
 
 _SUPPORTS = 20_000  # tried for delta_2r; with more of them there is a bracket
+_COMMUTING = 1e-12
+_SMALL = 0.2  # share of the noise that the residuals it keeps alive may have
+
+
+def time_window(d: int, alpha: float, step: float) -> tuple[float, float]:
+    """Iterations between which Theorem 9.4 speaks, log(d/alpha)/step to 1/(step sqrt(d alpha)); empty if the first is larger."""
+    return float(np.log(d / alpha) / step), float(1 / (step * np.sqrt(d * alpha)))
 
 
 def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: int) -> tuple[Hypothesis, ...]:
@@ -33,50 +42,30 @@ def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: i
     if isinstance(sparsity, bool) or not isinstance(sparsity, int | np.integer) or not 1 <= sparsity <= d:
         raise ArgumentError("sparsity", "recovery_hypotheses", f"an integer between 1 and {d}", repr(sparsity))
     inputs = np.asarray(data.inputs)
-    samples = n / (sparsity**2 * max(np.log(d), 1.0) ** 2)
+    samples = float(n / (sparsity**2 * max(np.log(d), 1.0) ** 2))
     smallness = float(np.log(1 / alpha) / max(np.log(d), 1.0))
     first, last = time_window(d, alpha, step)
     first = first if first > 0 else 1.0  # starts above d
     bounds = restricted_isometry(inputs, min(2 * int(sparsity), d), most=_SUPPORTS)
+    isometric = True if bounds.upper < 1 else False if bounds.lower >= 1 else None
+    delta = f"delta_{min(2 * sparsity, d)} in [{bounds.lower:.4g}, {bounds.upper:.4g}]"
     columns = (inputs**2).mean(axis=0)
     scaled = inputs / np.sqrt(np.where(columns > 0, columns, 1.0))
-    return (
-        Hypothesis(
-            "sample_size",
-            None,
-            float(samples),
-            "",
-            f"c_n = n/(r^2 log^2 d) with r = {sparsity}; the theorem leaves open how large it must be",
-        ),
-        Hypothesis(
-            "small_start",
-            None,
-            smallness,
-            "",
-            "c_alpha = log(1/alpha)/log d; the theorem leaves open how large it must be",
-        ),
-        Hypothesis(
-            "time_window",
-            first < last,
-            float(np.log(last / first)),
-            f"[{first:.4g}, {last:.4g}]",
-            "log of end over begin of the steps (log(d/alpha)/step to 1/(step sqrt(d alpha))) at which training may stop",
-        ),
-        Hypothesis(
-            "restricted_isometry",
-            True if bounds.upper < 1 else False if bounds.lower >= 1 else None,
-            float(1 - bounds.upper),
-            f"delta_{min(2 * sparsity, d)} in [{bounds.lower:.4g}, {bounds.upper:.4g}]",
-            "1 minus the upper bound on delta_2r; sufficient for recovery, not necessary",
-        ),
-        Hypothesis(
-            "gaussian_inputs",
-            None,
-            float((scaled**4).mean() - 3),
-            f"columns of mean square {columns.min():.3g} to {columns.max():.3g}",
-            "fourth moment of the scaled inputs minus 3, which is 0 for normal ones",
-        ),
+    spread = f"columns of mean square {columns.min():.3g} to {columns.max():.3g}"
+    open_constant = "the theorem leaves open how large it must be"
+    window = (
+        "log of end over begin of the steps (log(d/alpha)/step to 1/(step sqrt(d alpha))) at which training may stop"
     )
+    enough = "1 minus the upper bound on delta_2r; sufficient for recovery, not necessary"
+    moment = "fourth moment of the scaled inputs minus 3, which is 0 for normal ones"
+    rows = (
+        ("sample_size", None, samples, "", f"c_n = n/(r^2 log^2 d) with r = {sparsity}; {open_constant}"),
+        ("small_start", None, smallness, "", f"c_alpha = log(1/alpha)/log d; {open_constant}"),
+        ("time_window", first < last, float(np.log(last / first)), f"[{first:.4g}, {last:.4g}]", window),
+        ("restricted_isometry", isometric, float(1 - bounds.upper), delta, enough),
+        ("gaussian_inputs", None, float((scaled**4).mean() - 3), spread, moment),
+    )
+    return tuple(Hypothesis(*row) for row in rows)
 
 
 def slowest_rate(setting: Setting, potential: Any, weight: np.ndarray) -> float:
@@ -139,3 +128,38 @@ def _towards_l1(data: Regression, found: L1Uniqueness, potential: Any) -> str:
 def describe(one: Hypothesis) -> str:
     word = {True: "holds", False: "fails", None: "open"}[one.holds]
     return f"{one.name} {word}: {one.slack:.4g}{f', {one.offender}' if one.offender else ''} ({one.detail})"
+
+
+def noise_hypotheses(hessian: Any, noise: Any, step: float) -> tuple[Hypothesis, ...]:
+    """Of noisy descent on a quadratic: `stable`, and `commuting`, without which eigendirections are not separate processes."""
+    top = float(np.linalg.eigvalsh(symmetric_matrix(hessian, "hessian", "noise_hypotheses"))[-1])
+    if not 0 < step < np.inf:
+        raise ArgumentError("step", "noise_hypotheses", "positive and finite", step)
+    correlated = "1e-12 minus |A Sigma - Sigma A| / (|A| |Sigma|); where it fails eigendirections are correlated"
+    apart, load = commutator(hessian, noise), float(step) * top
+    return (
+        Hypothesis("stable", load < 2, 2 - load, "", "2 minus step * largest curvature"),
+        Hypothesis("commuting", apart <= _COMMUTING, _COMMUTING - apart, "", correlated),
+    )
+
+
+def label_noise_hypotheses(
+    data: Regression, params: Any, *, step: float, deviation: float, batch: int | None = 1
+) -> tuple[Hypothesis, ...]:
+    """Of label noise at w+, w- (or beta): `stable`, and `small_residuals`, which the leading order needs and second moments correct for.
+
+    epsilon = step / (2 batch) * mean |gradient of a prediction|^2 is the mean square of the residuals that the noise keeps
+    alive, over that of the noise.
+    """
+    first, _ = check_noise(data, params, step, deviation, 0, batch, "label_noise_hypotheses")
+    if first.ndim != 2:
+        raise ArgumentError("params", "label_noise_hypotheses", "one point", f"shape {first.shape}")
+    inputs, n = np.asarray(data.inputs), len(data.targets)
+    features = 2 * inputs * np.sqrt((first**2).sum(axis=0))
+    load = float(step) * float(np.linalg.norm(features, 2) ** 2) / n
+    alive = "0.2 minus the mean square of the residuals kept alive over that of the noise"
+    share = float(step) / (2 * (n if batch is None else batch)) * float((features**2).sum(axis=1).mean())
+    return (
+        Hypothesis("stable", load < 2, 2 - load, "", "2 minus step * largest curvature of the mean loss on its zeros"),
+        Hypothesis("small_residuals", share < _SMALL, _SMALL - share, f"epsilon = {share:.3g}", alive),
+    )
