@@ -3,12 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import InfeasibleDiagonal
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim
 from ...references.base import Solution
 from ...references.bracket import margins
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
 from ...settings.base import Setting
@@ -18,7 +16,6 @@ from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
 from ...theory.base import Hypothesis
 from ...theory.least_norm import excess
 from ...training.events import LogTimeAbove, MarginAbove
@@ -44,37 +41,6 @@ def _holds(*found: Hypothesis) -> Verdict:
 
 
 @claim(
-    "key-query/assumption-1",
-    "Generic data with few samples have a unique optimal token that a matrix can select.",
-    f"{SHEEN}, Assumption 1",
-    kind="proved",
-)
-def assumption1(lab: Lab, planted: bool) -> Verdict:
-    """One optimal token per sample, and a matrix that selects it. Planted: a diagonal matrix is asked to."""
-    data = equal_score_tokens(4, 4, 5, 9)
-    margin = max_margin(data).margin
-    try:
-        margin = diagonal_margin(DiagonalTokens(data)).margin if planted else margin
-    except InfeasibleDiagonal:
-        margin = -1.0  # the proof is in the error: no diagonal has a positive margin
-    return all_of(_holds(conditions.unique_optimal(data)), at_least(margin, 1e-9, "largest margin per unit of norm"))
-
-
-@claim(
-    "key-query/assumption-2",
-    "The non-optimal tokens of a sample score the same.",
-    f"{SHEEN}, Assumption 2",
-    kind="proved",
-)
-def assumption2(lab: Lab, planted: bool) -> Verdict:
-    data = equal_score_tokens(3, 4, 5, 0)
-    if planted:
-        scores = np.asarray(data.scores) + 0.01 * np.arange(4)
-        data = TokenSelection(data.tokens, queries=data.queries, scores=scores)
-    return _holds(conditions.equal_scores(data))
-
-
-@claim(
     "key-query/assumption-3",
     "With score gap 6 the loss at W = 0 is below every one-sample failure.",
     f"{SHEEN}, Assumption 3",
@@ -92,19 +58,6 @@ def assumption3(lab: Lab, planted: bool) -> Verdict:
         allowed = np.log(formula - n * np.exp(-6.0) / (n * np.exp(-1.5))) - np.log1p(-np.exp(-6.0 + 1.5))
         checks += [_holds(found), close(found.slack, float(allowed), 1e-9, f"slack at W = 0, n = {n}")]
     return all_of(*checks)
-
-
-@claim(
-    "key-query/assumption-4",
-    "Data with orthogonal optimal tokens, parallel queries and paired other tokens exist.",
-    f"{SHEEN}, Assumption 4",
-    kind="proved",
-)
-def assumption4(lab: Lab, planted: bool) -> Verdict:
-    data = equal_score_tokens(3, 5, 6, 1) if planted else aligned_tokens().data
-    return _holds(
-        assumptions.orthogonal_optimal(data), assumptions.parallel_queries(data), assumptions.paired_tokens(data)
-    )
 
 
 @claim(

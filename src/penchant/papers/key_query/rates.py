@@ -134,25 +134,6 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "key-query/gradient-direction",
-    "Training W, the gradient solves the program long before W does.",
-    "derived for penchant",
-    kind="ours",
-)
-def gradient_direction(lab: Lab, planted: bool) -> Verdict:
-    """Direct weights: the gradient is a solution long before the weight is. Planted: the weight itself is offered."""
-    checks = []
-    for seed in (0, 1):
-        run, reference = direct_run(lab, seed)
-        record = 2  # margin 1e3
-        offered = run.weight(record) if planted else np.asarray(adjoint(run.setting.data, run.weights[record]))
-        margin = np.asarray(margins(run.setting.data, offered)).min()
-        excess = float(np.linalg.norm(offered) / margin / reference.value - 1)
-        checks.append(at_most(excess, 1e-6, f"Frobenius excess of the gradient at margin 1e3, data {seed}"))
-    return all_of(*checks)
-
-
-@claim(
     "key-query/late-clock",
     "Late physical time is N / (2 margin (L - L*)).",
     "derived for penchant",

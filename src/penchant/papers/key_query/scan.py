@@ -4,27 +4,24 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...errors import InfeasibleDiagonal
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim
 from ...references.base import Solution
 from ...references.bracket import Euclidean, adjoint, margins
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.polyhedral_margin import L1
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard
 from ...settings.losses import Exponential
-from ...settings.parametrisations import Direct
-from ...settings.token_generators import contrary_pair, equal_score_tokens
+from ...settings.token_generators import equal_score_tokens
 from ...theory.certificates import certificates
 from ...theory.least_norm import excess
-from ...training.events import LogTimeAbove, MarginAbove
+from ...training.events import LogTimeAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from .evidence import diagonal_run, direct_run, matrix_run, spread_scores
+from ...verdict import Verdict, all_of, at_least, at_most, close
+from .evidence import direct_run, matrix_run
 
 PAPER = "kq_attention"
 SCALES = (10.0, 1.0, 0.1, 0.01)
@@ -41,43 +38,6 @@ def gap_constant(run: Trajectory, reference: Solution, scale: float) -> float:
     idle = 2 * run.dual[-1] @ np.where(reference.support, 0.0, slack)
     measured = (bounds.upper[-1] - bounds.accumulated[-1]) * np.log(2 * np.abs(run.weight()).max() / scale**2)
     return float(measured / ((size * np.log(size.max() / size)).sum() + idle))
-
-
-@claim(
-    "key-query/constant-from-above",
-    "The diagonal gap has its constant from above, and at margin 1e6 may still be at 2.6 times it.",
-    "observed",
-    kind="observed",
-    slow=True,
-)
-def constant_from_above(lab: Lab, planted: bool) -> Verdict:
-    """The constant of the gap is met from above, late: within 2.6 at margin 1e6 on the worst of 12 data sets. Planted: within 1.05."""
-    checks = []
-    for seed in (7, 10):
-        for scale in SCALES:
-            found = gap_constant(*diagonal_run(lab, seed, scale), scale)
-            what = f"gap constant at margin 1e6 over its limit, data {seed}, start {scale:g}"
-            checks += [at_most(found, 1.05 if planted else 2.6, what), at_least(found, 1.0, what)]
-    return all_of(*checks)
-
-
-@claim(
-    "key-query/smaller-start",
-    "A smaller start need not be nearer to the optimum at a given margin.",
-    "observed",
-    kind="observed",
-    slow=True,
-)
-def smaller_start(lab: Lab, planted: bool) -> Verdict:
-    """At equal margin a smaller start can be farther from the optimum. Planted: on data where the smallest is nearest."""
-    number = 1 if planted else 7
-    found = [
-        excess(run.setting.data, run.weight(), reference)
-        for run, reference in (diagonal_run(lab, number, one) for one in SCALES)
-    ]
-    return at_least(
-        found[-1] / min(found), 10.0, f"l1 excess of start 0.01 over the least of four starts, data {number}"
-    )
 
 
 @claim(
@@ -101,25 +61,6 @@ def finite_limit(lab: Lab, planted: bool) -> Verdict:
         checks.append(at_least(float(run.log_excess[-1]), -5.0, f"log(L - L*) at the end, data {seed}"))
         checks.append(at_most(gradient, np.log(1e-6), f"log |gradient| there, data {seed}", f"|w|_1 = {size:.3g}"))
     return all_of(*checks)
-
-
-@claim(
-    "key-query/diagonal-separability",
-    "Separability does not imply that a diagonal separates: 6 of 40 generic data sets.",
-    "observed",
-    kind="observed",
-)
-def diagonal_separability(lab: Lab, planted: bool) -> Verdict:
-    """Of the first 40 generic data sets (4 samples, 4 tokens, 5 dimensions) all are separable, six by no diagonal. Planted: none."""
-    without = []
-    for seed in range(40):
-        try:
-            diagonal_margin(DiagonalTokens(equal_score_tokens(4, 4, 5, seed)))
-        except InfeasibleDiagonal:
-            without.append(seed)
-    wanted = 0.0 if planted else 6.0
-    names = ", ".join(map(str, without))
-    return close(float(len(without)), wanted, 0.0, "data sets that no diagonal separates", names)
 
 
 @claim(
@@ -158,59 +99,12 @@ def error_exponent(lab: Lab, seed: int) -> float:
     slow=True,
 )
 def excess_by_error(lab: Lab, planted: bool) -> Verdict:
-    """On three data sets of rank two the excess falls like the square of the error of the direction. Planted: like the error."""
-    wanted = 1.0 if planted else 2.0
-    return all_of(*(close(error_exponent(lab, seed), wanted, 0.1, f"exponent, data {seed}") for seed in (1, 3, 4)))
+    """On three data sets of rank two the excess falls like the square of the error of the direction.
 
-
-@claim(
-    "key-query/excess-by-error-everywhere",
-    "On all data of rank two the nuclear excess falls like the square of the error of the direction, by margin 1e6.",
-    "observed",
-    kind="observed",
-    expected=Outcome.refuted,
-    slow=True,
-)
-def excess_by_error_everywhere(lab: Lab, planted: bool) -> Verdict:
-    """The same on the other two of the first eight, where a part off the optimal face still counts linearly. Planted: exponent 1."""
-    wanted = 1.0 if planted else 2.0
-    return all_of(*(close(error_exponent(lab, seed), wanted, 0.1, f"exponent, data {seed}") for seed in (2, 7)))
-
-
-@claim(
-    "key-query/direct-is-global",
-    "Where the diagonal flow ends on a plateau, training W need not.",
-    "observed",
-    kind="observed",
-    slow=True,
-)
-def direct_is_global(lab: Lab, planted: bool) -> Verdict:
-    """Where the diagonal flow ends on a plateau, training W from 0 does not. Planted: the diagonal flow."""
-    tokens = contrary_pair((6.0, 1.0), (-3.0, 0.0))
-    data, start = DiagonalTokens(tokens), None
-    setting = Setting(data, Hadamard(), Exponential()) if planted else Setting(tokens, Direct(), Exponential())
-    if planted:
-        start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
-    run = train(setting, GradientFlow(), start, until=(MarginAbove(1e2), LogTimeAbove(40.0)), steps=2000)
-    return at_most(float(run.log_excess[-1]), -20.0, "log(L - L*) at the end of the flow")
-
-
-@claim(
-    "key-query/multipliers-gather",
-    "Unequal scores of the other tokens leave all gathered multipliers increasing.",
-    "observed",
-    kind="observed",
-    slow=True,
-)
-def multipliers_gather(lab: Lab, planted: bool) -> Verdict:
-    """With other scores spread over 2 no gathered multiplier ever decreases. Planted: spread over 5."""
-    checks = []
-    for seed in (0, 5):
-        data = DiagonalTokens(spread_scores(equal_score_tokens(4, 4, 12, seed), 5.0 if planted else 2.0))
-        start = Hadamard().one_sided(data, 1.0, np.random.default_rng(0))
-        run = train(Setting(data, Hadamard(), Exponential()), GradientFlow(), start, until=MarginAbove(1e3), steps=5000)
-        checks.append(at_least(float(np.diff(run.dual, axis=0).min()), 0.0, f"least step of a multiplier, data {seed}"))
-    return all_of(*checks)
+    Planted: on the other two of the first eight as well, where a part off the optimal face still counts linearly at margin 1e6.
+    """
+    seeds = (2, 7) if planted else (1, 3, 4)
+    return all_of(*(close(error_exponent(lab, seed), 2.0, 0.1, f"exponent, data {seed}") for seed in seeds))
 
 
 @claim(
