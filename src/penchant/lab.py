@@ -139,6 +139,7 @@ class Study(eqx.Module):
     claims: tuple[Claim, ...] = ()
     exhibits: tuple[Callable[[Lab], Any], ...] = ()
     definitions: dict[str, str] = eqx.field(default_factory=dict)
+    aliases: tuple[str, ...] = ()  # names of studies that this one has taken in
 
     def result(self, lab: Lab) -> Result:
         """One finding per claim, then figures, tables and runs of the exhibits, in their order."""

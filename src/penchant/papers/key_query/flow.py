@@ -28,12 +28,11 @@ from .evidence import (
     diagonal_run,
     direct_run,
     matrix_run,
+    one_sided,
     precise_diagonal_run,
     precise_matrix_run,
 )
 from .theorems import SHEEN
-
-PAPER = "kq_attention"
 
 
 def _holds(*found: Hypothesis) -> Verdict:
@@ -44,7 +43,7 @@ def _holds(*found: Hypothesis) -> Verdict:
     "key-query/assumption-3",
     "With score gap 6 the loss at W = 0 is below every one-sample failure.",
     f"{SHEEN}, Assumption 3",
-    kind="proved",
+    kind="ours",
     slow=True,
 )
 def assumption3(lab: Lab, planted: bool) -> Verdict:
@@ -128,13 +127,7 @@ def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/conserved-matrix",
-    "K'K - Q'Q is conserved.",
-    "Arora, Cohen, Hazan 2018",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/conserved-matrix", "K'K - Q'Q is conserved.", "Arora, Cohen, Hazan 2018", kind="proved", slow=True)
 def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
     run = precise_matrix_run(lab)
     kind = run.setting.parametrisation
@@ -158,7 +151,7 @@ def lemma42(lab: Lab, planted: bool) -> Verdict:
     tokens = equal_score_tokens(4, 4, 12, 5)
     data = DiagonalTokens(_against_diagonals(tokens) if planted else tokens)
     setting = Setting(data, Hadamard(), Exponential())
-    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    start = one_sided(data, 0.1)
     run = train(setting, GradientFlow(), start, until=(MarginAbove(1e3), LogTimeAbove(30.0)), steps=2000)
     return all_of(
         at_least(max_margin(data.tokens).margin, 1e-3, "margin of a full matrix"),
@@ -198,21 +191,13 @@ def theorem41(lab: Lab, planted: bool) -> Verdict:
     return _value(run, rival if planted else run.weight(), reference, rival)
 
 
-@claim(
-    "key-query/lemma-5.1",
-    "The flow preserves alignment.",
-    f"{SHEEN}, Lemma 5.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/lemma-5.1", "The flow preserves alignment.", f"{SHEEN}, Lemma 5.1", kind="proved", slow=True)
 def lemma51(lab: Lab, planted: bool) -> Verdict:
     """Alignment is preserved. Planted: a start moved off it by 1e-3."""
     run, aligned = aligned_run(lab, 1e-3 if planted else 0.0)
     start = at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
     later = at_most(
-        max(aligned.residual(run.at(k)) for k in range(len(run))),
-        1e-11,
-        "largest alignment residual to margin 1e6",
+        max(aligned.residual(run.at(k)) for k in range(len(run))), 1e-11, "largest alignment residual to margin 1e6"
     )
     return all_of(later) if planted else all_of(start, later)
 

@@ -5,18 +5,28 @@ import numpy as np
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim
+from ...references.base import Solution
 from ...references.bracket import Euclidean, adjoint, bracket, margins
 from ...references.euclidean_margin import max_margin
 from ...references.finite_margin import finite_margin, potential
 from ...references.nuclear_margin import Nuclear
 from ...references.polyhedral_margin import L1
 from ...theory.certificate_mix import mixture
-from ...theory.certificates import certificates
+from ...theory.certificates import brackets, certificates
 from ...theory.uniqueness import certified_rank
+from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import diagonal_run, direct_run, drifting_run, far_run, matrix_run, nuclear
-
-PAPER = "kq_attention"
+from .evidence import (
+    UNEVEN,
+    diagonal_run,
+    direct_run,
+    drifting_run,
+    far_run,
+    matrix_run,
+    nuclear,
+    precise_diagonal_run,
+    uneven_run,
+)
 
 
 @claim(
@@ -115,11 +125,7 @@ def rank_one_rate(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "key-query/direct-rate",
-    "Training W, the gap closes like 1/margin.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
+    "key-query/direct-rate", "Training W, the gap closes like 1/margin.", "derived for penchant", kind="ours", slow=True
 )
 def direct_rate(lab: Lab, planted: bool) -> Verdict:
     """Direct weights: the certified gap times the margin settles. Planted: times log margin, the rate of the products."""
@@ -133,12 +139,7 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/late-clock",
-    "Late physical time is N / (2 margin (L - L*)).",
-    "derived for penchant",
-    kind="ours",
-)
+@claim("key-query/late-clock", "Late physical time is N / (2 margin (L - L*)).", "derived for penchant", kind="ours")
 def late_clock(lab: Lab, planted: bool) -> Verdict:
     """log t = -log(L - L*) - log(2 margin / N), with N the optimum. Planted: the clock of direct weights, 1/N^2."""
     checks = []
@@ -147,6 +148,25 @@ def late_clock(lab: Lab, planted: bool) -> Verdict:
         error = abs(float(run.log_time[-1] + run.log_excess[-1] + np.log(rate)))
         checks.append(at_most(error, 5e-3, "|log t + log(L - L*) + log r| at margin 1e6"))
     return all_of(*checks)
+
+
+def _gap_parts(run: Trajectory, reference: Solution, scale: float = 1.0) -> tuple[float, float, float]:
+    """gap * log(2 max|w| / scale^2) at the end of a diagonal run, and the two parts of the constant that it should tend to.
+
+    These are sum |w*| log(max|w*| / |w*|), and the slack that the solution leaves to the multipliers gathered off its support.
+    """
+    bounds = certificates(run, L1())
+    size = np.abs(reference.weight[np.abs(reference.weight) > 1e-9])
+    slack = np.asarray(margins(run.setting.data, reference.weight)) - 1
+    idle = 2 * run.dual[-1] @ np.where(reference.support, 0.0, slack)
+    measured = (bounds.upper[-1] - bounds.accumulated[-1]) * np.log(2 * np.abs(run.weight()).max() / scale**2)
+    return float(measured), (size * np.log(size.max() / size)).sum(), idle
+
+
+def gap_constant(run: Trajectory, reference: Solution, scale: float) -> float:
+    """The constant of the gap at the end of a diagonal run over its limit."""
+    measured, solution, idle = _gap_parts(run, reference, scale)
+    return float(measured / (solution + idle))
 
 
 @claim(
@@ -161,14 +181,9 @@ def diagonal_constant(lab: Lab, planted: bool) -> Verdict:
     Planted: C without those multipliers.
     """
     run, reference = diagonal_run(lab)
-    bounds, margin = certificates(run, L1()), run.smallest_margin()
-    size = np.abs(reference.weight[np.abs(reference.weight) > 1e-9])
-    slack = np.asarray(margins(run.setting.data, reference.weight)) - 1
-    inactive = 2 * run.dual[-1] @ np.where(reference.support, 0.0, slack)
-    predicted = float((size * np.log(size.max() / size)).sum() + (0.0 if planted else inactive))
-    length = np.log(2 * np.abs(run.weight()).max())  # w_0 = 1
-    measured = float((bounds.upper[-1] - bounds.accumulated[-1]) * length)
-    return close(measured, predicted, 0.05, f"gap * log(2 max|w|) at margin {margin[-1]:.0e}")
+    measured, solution, idle = _gap_parts(run, reference)
+    predicted = float(solution + (0.0 if planted else idle))
+    return close(measured, predicted, 0.05, f"gap * log(2 max|w|) at margin {run.smallest_margin()[-1]:.0e}")
 
 
 @claim(
@@ -218,4 +233,72 @@ def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
     checks.append(
         at_most(misalignment(run.weight(), offered), 1e-6, "1 - corr to the finite-margin solution at margin 1e6")
     )
+    return all_of(*checks)
+
+
+@claim(
+    "key-query/gap-decomposition",
+    "The gap of the diagonal flow is (|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, u = arcsinh(w/w_0^2).",
+    "derived for penchant",
+    kind="ours",
+    slow=True,
+)
+def gap_decomposition(lab: Lab, planted: bool) -> Verdict:
+    """The accumulated gap is a part of the weight's spread and a part of the slack. Planted: the slack left out."""
+    checks = []
+    for run, scales in ((precise_diagonal_run(lab), np.ones(12)), (uneven_run(lab), UNEVEN)):
+        bounds = certificates(run, L1())
+        for record in range(1, len(run)):
+            weight, margin = run.weight(record), float(run.margins[record].min())
+            pull = np.arcsinh(weight / scales**2)  # of the weight alone: that it is B phi is Lemma A.1
+            top = np.abs(pull).max()
+            slack = 2 * run.dual[record] @ (run.margins[record] - margin)
+            predicted = np.abs(weight).sum() - weight @ pull / top + (0.0 if planted else slack / top)
+            error = abs(bounds.upper[record] - bounds.accumulated[record] - predicted / margin) / bounds.upper[record]
+            checks.append(
+                at_most(float(error), 1e-11, f"error of the gap relative to the upper bound, margin {margin:.0e}")
+            )
+    return all_of(*checks)
+
+
+@claim(
+    "key-query/largest-pull",
+    "The gathered multipliers of the diagonal flow pull at most max arcsinh(|w|/w_0^2).",
+    "derived for penchant",
+    kind="ours",
+    slow=True,
+)
+def largest_pull(lab: Lab, planted: bool) -> Verdict:
+    """|B phi|_inf = max arcsinh(|w| / w_0^2). Planted: its leading order log(2 |w| / w_0^2)."""
+    checks = []
+    for run, scales in ((precise_diagonal_run(lab), np.ones(12)), (uneven_run(lab), UNEVEN)):
+        features = np.asarray(run.setting.data.features())
+        for record in range(1, len(run)):
+            ratio = np.abs(run.weight(record)) / scales**2
+            gathered = np.abs(2 * run.dual[record] @ features).max()
+            predicted = (np.log(2 * ratio) if planted else np.arcsinh(ratio)).max()
+            what = f"relative error of |B phi|_inf, margin {run.margins[record].min():.0e}"
+            checks.append(at_most(float(abs(gathered / predicted - 1)), 1e-11, what))
+    return all_of(*checks)
+
+
+@claim(
+    "key-query/direct-ratio",
+    "Training W from 0, upper over accumulated bound is the mean margin under the gathered multipliers over the smallest.",
+    "derived for penchant",
+    kind="ours",
+    slow=True,
+)
+def direct_ratio(lab: Lab, planted: bool) -> Verdict:
+    """Trained from W = 0, upper / accumulated is sum phi m / (margin sum phi). Planted: the multipliers of the moment for phi."""
+    checks = []
+    for seed in (0, 1):
+        run, _ = direct_run(lab, seed)
+        for record in range(1, len(run)):
+            phi = run.weights[record] if planted else run.dual[record]
+            margin = float(run.margins[record].min())
+            above = phi @ (run.margins[record] - margin) / (margin * phi.sum())
+            bounds = brackets(run, Euclidean(), record)["accumulated"]
+            error = abs(bounds.gap - bounds.rounding - above)
+            checks.append(at_most(float(error), 1e-14, f"error of upper / accumulated, data {seed}, {margin:.0e}"))
     return all_of(*checks)

@@ -13,7 +13,6 @@ from ...training.joint import JointTrajectory, train_joint
 from ...training.recorders import At, Every, LogSpaced
 from .joint_theorems import longest_token, near_orthogonal
 
-PAPER = "self_attention_rates"
 SEEDS = range(10)
 RULES = {
     "GD": JointDescent(0.1),

@@ -14,16 +14,9 @@ from ...theory.joint_limits import JointReferences
 from ...training.joint import JointTrajectory, train_joint
 from ...training.recorders import Every
 from ...verdict import Verdict, all_of, at_least, at_most
-from .joint_evidence import (
-    LENGTH,
-    SEEDS,
-    circumstances,
-    crowded,
-    every_step,
-    watched,
-    watched_references,
-)
+from .joint_evidence import LENGTH, SEEDS, circumstances, crowded, every_step, watched, watched_references
 from .joint_theorems import longest_token, near_orthogonal
+from .theorems import VASUDEVA
 
 _GROUPS = ("figure", "inside")
 
@@ -40,7 +33,7 @@ def _runs(lab: Lab) -> list[tuple[JointTrajectory, float, JointReferences]]:
 @claim(
     "self-attention-joint/lemma-3",
     "|grad_u L| >= L / (4 |u_mm|), and log L is Lipschitz along steps.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 3",
+    f"{VASUDEVA}, Lemma 3",
     kind="proved",
     slow=True,
 )
@@ -90,7 +83,7 @@ def _hessians(roots: jax.Array, labels: jax.Array, scores: jax.Array, logits: ja
 @claim(
     "self-attention-joint/lemma-3-hessian",
     "|Hess L| <= C (1 + |u|^2) L: explicitly (B^2 + B^3 + 2 B^5 |u| + B^6 |u|^2) L.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 3, constants by us",
+    f"{VASUDEVA}, Lemma 3, constants by us",
     kind="sharpened",
     slow=True,
 )
@@ -115,7 +108,7 @@ def lemma3_hessian(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "self-attention-joint/lemma-11",
     "Tokens of the data model are nearly orthogonal (C3) once d >= n^2 factor^4 log(10 n^2 / delta).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 11, constants by us",
+    f"{VASUDEVA}, Lemma 11, constants by us",
     kind="sharpened",
 )
 def lemma11(lab: Lab, planted: bool) -> Verdict:
@@ -133,7 +126,7 @@ def lemma11(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "self-attention-joint/lemma-12",
     "|u_t| <= 3 length t^(1/3) and |W_t| <= length log t.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 12",
+    f"{VASUDEVA}, Lemma 12",
     kind="proved",
     slow=True,
 )
@@ -152,7 +145,7 @@ def lemma12(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "self-attention-joint/lemma-13",
     "Score gaps and optimal attention grow at every step, and losses stay comparable.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 13",
+    f"{VASUDEVA}, Lemma 13",
     kind="proved",
     slow=True,
 )
@@ -178,7 +171,7 @@ def lemma13(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "self-attention-joint/lemma-14",
     "u_mm separates the attended tokens with a quarter of its margin, at every step.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 14, constant by us",
+    f"{VASUDEVA}, Lemma 14, constant by us",
     kind="sharpened",
 )
 def lemma14(lab: Lab, planted: bool) -> Verdict:

@@ -15,15 +15,7 @@ from ...settings.base import Setting
 from ...settings.parametrisations import Direct, Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...theory.base import (
-    Hypothesis,
-    Prediction,
-    Theorem,
-    judge_direction,
-    once_trained,
-    rivals,
-    with_margin,
-)
+from ...theory.base import Hypothesis, Prediction, Theorem, judge_direction, once_trained, rivals, with_margin
 from ...theory.families.linear import covered, plain
 from ...theory.selections import Limit, detect_limit, is_locally_optimal
 from ...training.trajectory import Trajectory

@@ -152,10 +152,4 @@ def _norms(main: dict[str, list[Any]]) -> Table:
     return Table("norms", "Norm ratios by group of parameters", ("rule", *groups), rows, "Mean over the seeds.")
 
 
-STUDIES = (
-    Study(
-        "real-networks",
-        "The same step rules on a vision transformer (after Figures 6 and 7)",
-        run,
-    ),
-)
+STUDIES = (Study("real-networks", "The same step rules on a vision transformer (after Figures 6 and 7)", run),)
