@@ -7,7 +7,7 @@ theorems, its files of claims and its studies; nothing is registered anywhere el
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -117,6 +117,11 @@ def claim(
     if kind not in KINDS:
         raise ArgumentError("kind", "claim", f"one of {', '.join(KINDS)}", repr(kind))
     return lambda check: Claim(name, statement, citation, check, kind, expected, slow)
+
+
+derived = partial(claim, citation="derived for penchant", kind="ours")
+conjectured = partial(claim, citation="conjecture, not in the paper", kind="observed")
+observed = partial(claim, citation="observed", kind="observed")
 
 
 def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:

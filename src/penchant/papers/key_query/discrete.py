@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ...lab import Lab, claim, recipe
+from ...lab import Lab, conjectured, recipe
 from ...optimisers.adam import Adam
 from ...optimisers.base import gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
@@ -23,7 +23,6 @@ from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import flow_to, keys_and_queries, nuclear, one_sided
 
-_OURS = "conjecture, not in the paper"
 SEEDS = range(4)
 SHORT = 0.9  # the b2 of an Adam whose memory of ten steps is short against the fall of the loss
 
@@ -64,12 +63,8 @@ def best_bound(run: Trajectory, norm: Norm) -> float:
     return max(float(point.sum()) / norm.dual(np.asarray(adjoint(run.setting.data, point))) for point in points)
 
 
-@claim(
-    "key-query/descent",
-    "Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.",
-    _OURS,
-    kind="observed",
-    slow=True,
+@conjectured(
+    "key-query/descent", "Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.", slow=True
 )
 def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
     """At margin 6 gradient descent stands where the flow does. Planted: where the flow is at margin 12."""
@@ -85,13 +80,7 @@ def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/normalised-descent",
-    "Normalised descent on (K, Q) minimises the nuclear norm.",
-    _OURS,
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/normalised-descent", "Normalised descent on (K, Q) minimises the nuclear norm.", slow=True)
 def normalised_nuclear(lab: Lab, planted: bool) -> Verdict:
     """Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
     checks = []
@@ -118,11 +107,9 @@ def _in_signs(lab: Lab, kind: str, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@conjectured(
     "key-query/sign-descent",
     "Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.",
-    _OURS,
-    kind="observed",
     slow=True,
 )
 def sign_norm(lab: Lab, planted: bool) -> Verdict:
@@ -130,13 +117,7 @@ def sign_norm(lab: Lab, planted: bool) -> Verdict:
     return _in_signs(lab, "sign descent", planted)
 
 
-@claim(
-    "key-query/adam",
-    "Adam with a short memory on (K, Q) minimises the norm of sign products.",
-    _OURS,
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/adam", "Adam with a short memory on (K, Q) minimises the norm of sign products.", slow=True)
 def adam_norm(lab: Lab, planted: bool) -> Verdict:
     """So does Adam with a short memory. Planted: with b2 = 0.99."""
     if not planted:
@@ -146,13 +127,7 @@ def adam_norm(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "key-query/sign-descent-diagonal",
-    "Sign descent on diagonal K and Q minimises the linf norm.",
-    _OURS,
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/sign-descent-diagonal", "Sign descent on diagonal K and Q minimises the linf norm.", slow=True)
 def sign_diagonal(lab: Lab, planted: bool) -> Verdict:
     """Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
     checks = []

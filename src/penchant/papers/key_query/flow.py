@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...flow.flow import GradientFlow
-from ...lab import Lab, claim
+from ...lab import Lab, claim, derived
 from ...references.base import Solution
 from ...references.bracket import margins
 from ...references.euclidean_margin import max_margin
@@ -22,16 +22,8 @@ from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
+from . import evidence
 from . import hypotheses as assumptions
-from .evidence import (
-    aligned_run,
-    diagonal_run,
-    direct_run,
-    matrix_run,
-    one_sided,
-    precise_diagonal_run,
-    precise_matrix_run,
-)
 from .theorems import SHEEN
 
 
@@ -68,8 +60,8 @@ def assumption3(lab: Lab, planted: bool) -> Verdict:
 )
 def lemma41(lab: Lab, planted: bool) -> Verdict:
     """The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
-    run = precise_diagonal_run(lab)
-    twin = diagonal_run(lab, scale=2.0)[0] if planted else precise_diagonal_run(lab, rotated=True)
+    run = evidence.precise_diagonal_run(lab)
+    twin = evidence.diagonal_run(lab, scale=2.0)[0] if planted else evidence.precise_diagonal_run(lab, rotated=True)
     worst = [float(np.abs(run.weight(k) / twin.weight(k) - 1).max()) for k in (1, 3, -1)]
     return _ladder(worst, (1e-12, 1e-11, 5e-11), "largest relative difference of a weight")
 
@@ -83,7 +75,7 @@ def lemma41(lab: Lab, planted: bool) -> Verdict:
 )
 def lemma_a1(lab: Lab, planted: bool) -> Verdict:
     """w = w_0^2 sinh(2 B' phi) with phi the gathered multipliers."""
-    run = precise_diagonal_run(lab)
+    run = evidence.precise_diagonal_run(lab)
     features = np.asarray(run.setting.data.features())
     factor = 1.0 if planted else 2.0
     errors = [
@@ -112,7 +104,7 @@ def _ladder(errors: list[float], bounds: tuple[float, ...], what: str) -> Verdic
 def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
     checks = []
     for rotated in (False, True):
-        run = precise_diagonal_run(lab, rotated)
+        run = evidence.precise_diagonal_run(lab, rotated)
         kind = run.setting.parametrisation
         first, last = (np.asarray(kind.conserved(run.at(k))) for k in (0, -1))
         if planted:
@@ -129,7 +121,7 @@ def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
 
 @claim("key-query/conserved-matrix", "K'K - Q'Q is conserved.", "Arora, Cohen, Hazan 2018", kind="proved", slow=True)
 def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
-    run = precise_matrix_run(lab)
+    run = evidence.precise_matrix_run(lab)
     kind = run.setting.parametrisation
     drift = np.asarray(kind.conserved(run.at())) - np.asarray(kind.conserved(run.at(0)))
     if planted:
@@ -151,7 +143,7 @@ def lemma42(lab: Lab, planted: bool) -> Verdict:
     tokens = equal_score_tokens(4, 4, 12, 5)
     data = DiagonalTokens(_against_diagonals(tokens) if planted else tokens)
     setting = Setting(data, Hadamard(), Exponential())
-    start = one_sided(data, 0.1)
+    start = evidence.one_sided(data, 0.1)
     run = train(setting, GradientFlow(), start, until=(MarginAbove(1e3), LogTimeAbove(30.0)), steps=2000)
     return all_of(
         at_least(max_margin(data.tokens).margin, 1e-3, "margin of a full matrix"),
@@ -186,7 +178,7 @@ def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.n
 )
 def theorem41(lab: Lab, planted: bool) -> Verdict:
     """The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
-    run, reference = diagonal_run(lab)
+    run, reference = evidence.diagonal_run(lab)
     rival = max_margin(run.setting.data).weight
     return _value(run, rival if planted else run.weight(), reference, rival)
 
@@ -194,7 +186,7 @@ def theorem41(lab: Lab, planted: bool) -> Verdict:
 @claim("key-query/lemma-5.1", "The flow preserves alignment.", f"{SHEEN}, Lemma 5.1", kind="proved", slow=True)
 def lemma51(lab: Lab, planted: bool) -> Verdict:
     """Alignment is preserved. Planted: a start moved off it by 1e-3."""
-    run, aligned = aligned_run(lab, 1e-3 if planted else 0.0)
+    run, aligned = evidence.aligned_run(lab, 1e-3 if planted else 0.0)
     start = at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
     later = at_most(
         max(aligned.residual(run.at(k)) for k in range(len(run))), 1e-11, "largest alignment residual to margin 1e6"
@@ -211,7 +203,7 @@ def lemma51(lab: Lab, planted: bool) -> Verdict:
 )
 def theorem51(lab: Lab, planted: bool) -> Verdict:
     """W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
-    run, aligned = aligned_run(lab)
+    run, aligned = evidence.aligned_run(lab)
     target = aligned.solution()
     if planted:
         best = jnp.take_along_axis(aligned.data.tokens, aligned.data.optimal[:, None, None], axis=1)[:, 0]
@@ -221,12 +213,7 @@ def theorem51(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(error), 2e-7, "|W/margin - W*| / |W*| at margin 1e6")
 
 
-@claim(
-    "key-query/aligned-closed-form",
-    "On aligned data the nuclear and the Frobenius solution coincide.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/aligned-closed-form", "On aligned data the nuclear and the Frobenius solution coincide.")
 def aligned_closed_form(lab: Lab, planted: bool) -> Verdict:
     """On aligned data one matrix solves the nuclear and the Frobenius program. Planted: on generic data."""
     if planted:
@@ -256,8 +243,8 @@ def contrast(lab: Lab, planted: bool) -> Verdict:
     """On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution. Planted: swapped."""
     checks = []
     for seed in (0, 1):
-        run, nuclear = matrix_run(lab, seed)
-        direct, frobenius = direct_run(lab, seed)
+        run, nuclear = evidence.matrix_run(lab, seed)
+        direct, frobenius = evidence.direct_run(lab, seed)
         product_weight, direct_weight = (direct.weight(), run.weight()) if planted else (run.weight(), direct.weight())
         checks.append(_value(run, product_weight, nuclear, frobenius.weight))
         margin = np.asarray(margins(run.setting.data, direct_weight)).min()

@@ -4,7 +4,7 @@ import numpy as np
 
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import log_log_slope
-from ...lab import Lab, claim
+from ...lab import Lab, claim, derived
 from ...references.base import Solution
 from ...references.bracket import Euclidean, adjoint, bracket, margins
 from ...references.euclidean_margin import max_margin
@@ -16,17 +16,7 @@ from ...theory.certificates import brackets, certificates
 from ...theory.uniqueness import certified_rank
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import (
-    UNEVEN,
-    diagonal_run,
-    direct_run,
-    drifting_run,
-    far_run,
-    matrix_run,
-    nuclear,
-    precise_diagonal_run,
-    uneven_run,
-)
+from . import evidence
 
 
 @claim(
@@ -39,7 +29,7 @@ from .evidence import (
 def weak_duality(lab: Lab, planted: bool) -> Verdict:
     """The run's own bounds enclose the optimum at every record. Planted: the optimum of queries twice as long."""
     checks = []
-    for run, reference, norm in ((*matrix_run(lab), Nuclear()), (*diagonal_run(lab), L1())):
+    for run, reference, norm in ((*evidence.matrix_run(lab), Nuclear()), (*evidence.diagonal_run(lab), L1())):
         bounds, value = certificates(run, norm), reference.value * (0.5 if planted else 1.0)
         late = bounds.margin > 0
         checks.append(
@@ -57,17 +47,12 @@ def weak_duality(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/accumulated-rate",
-    "The gap certified by accumulated multipliers closes like 1/log margin.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/accumulated-rate", "The gap certified by accumulated multipliers closes like 1/log margin.")
 def accumulated_rate(lab: Lab, planted: bool) -> Verdict:
     """1 / (certified relative gap) is linear in log margin for accumulated multipliers. Planted: linear in the margin."""
     checks = []
     for seed in (0, 1):
-        run, reference = matrix_run(lab, seed)
+        run, reference = evidence.matrix_run(lab, seed)
         bounds = certificates(run, Nuclear())
         late = bounds.margin >= 99
         inverse = reference.value / (bounds.upper - bounds.accumulated)[late]
@@ -80,18 +65,16 @@ def accumulated_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@derived(
     "key-query/mixed-certificate",
     "Mixing the dual points of a diagonal run proves at least twice as much as the best of them.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def mixed_certificate(lab: Lab, planted: bool) -> Verdict:
     """A mixture of all dual points of a run halves the error of its best single one. Planted: of the gathered ones only."""
     checks = []
     for number in (5, 6):
-        run, reference = diagonal_run(lab, number)
+        run, reference = evidence.diagonal_run(lab, number)
         data, single = run.setting.data, certificates(run, L1()).best_lower[-1]
         offered = run.dual[-1] if planted else mixture(run, L1())
         found = bracket(data, run.weight(), offered, L1()).lower
@@ -101,18 +84,14 @@ def mixed_certificate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/rank-one-rate",
-    "On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
+@derived(
+    "key-query/rank-one-rate", "On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).", slow=True
 )
 def rank_one_rate(lab: Lab, planted: bool) -> Verdict:
     """With one unit singular value in the dual, s_2(W)/margin falls like margin^-(1 - s_2(dual)). Planted: like 1/margin."""
     checks = []
     for seed in (0, 5, 6):
-        run, reference = far_run(lab, seed), nuclear(lab, seed)
+        run, reference = evidence.far_run(lab, seed), evidence.nuclear(lab, seed)
         data = run.setting.data
         sizes = np.linalg.svd(np.asarray(adjoint(data, reference.dual)), compute_uv=False)
         second = np.array([np.linalg.svd(run.weight(k), compute_uv=False)[1] for k in range(1, len(run))])
@@ -131,7 +110,7 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
     """Direct weights: the certified gap times the margin settles. Planted: times log margin, the rate of the products."""
     checks = []
     for seed in (0, 1):
-        run, _ = direct_run(lab, seed)
+        run, _ = evidence.direct_run(lab, seed)
         found = certificates(run, Euclidean())
         scale = np.log(found.margin[3:]) if planted else found.margin[3:]
         products = (found.upper - found.accumulated)[3:] * scale
@@ -143,7 +122,7 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
 def late_clock(lab: Lab, planted: bool) -> Verdict:
     """log t = -log(L - L*) - log(2 margin / N), with N the optimum. Planted: the clock of direct weights, 1/N^2."""
     checks = []
-    for run, reference in (matrix_run(lab, 0), matrix_run(lab, 1), diagonal_run(lab)):
+    for run, reference in (evidence.matrix_run(lab, 0), evidence.matrix_run(lab, 1), evidence.diagonal_run(lab)):
         rate = 1 / reference.value**2 if planted else 2 * run.smallest_margin()[-1] / reference.value
         error = abs(float(run.log_time[-1] + run.log_excess[-1] + np.log(rate)))
         checks.append(at_most(error, 5e-3, "|log t + log(L - L*) + log r| at margin 1e6"))
@@ -169,32 +148,22 @@ def gap_constant(run: Trajectory, reference: Solution, scale: float) -> float:
     return float(measured / (solution + idle))
 
 
-@claim(
-    "key-query/diagonal-constant",
-    "The diagonal gap has the constant of its decomposition.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/diagonal-constant", "The diagonal gap has the constant of its decomposition.")
 def diagonal_constant(lab: Lab, planted: bool) -> Verdict:
     """The diagonal gap is C / log(2 margin max|w| / w_0^2), C from the solution and the multipliers of inactive margins.
 
     Planted: C without those multipliers.
     """
-    run, reference = diagonal_run(lab)
+    run, reference = evidence.diagonal_run(lab)
     measured, solution, idle = _gap_parts(run, reference)
     predicted = float(solution + (0.0 if planted else idle))
     return close(measured, predicted, 0.05, f"gap * log(2 max|w|) at margin {run.smallest_margin()[-1]:.0e}")
 
 
-@claim(
-    "key-query/drift",
-    "Wrong coordinates leave at the exponent that the multipliers give.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/drift", "Wrong coordinates leave at the exponent that the multipliers give.")
 def drift(lab: Lab, planted: bool) -> Verdict:
     """Coordinate j grows like margin^(N |B'weights|_j) however wrong it is. Planted: every one in proportion to the margin."""
-    run = drifting_run(lab)
+    run = evidence.drifting_run(lab)
     first, middle, last = range(1, 4)
     total = run.weights[middle].sum()
     pull = np.abs(np.asarray(adjoint(run.setting.data, run.weights[middle] / total)))
@@ -205,16 +174,10 @@ def drift(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(np.abs(measured - predicted).max()), 2e-2, "largest error of an exponent, margins 1e5 to 1e6")
 
 
-@claim(
-    "key-query/finite-margin",
-    "The diagonal flow minimises a potential at every margin.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
-)
+@derived("key-query/finite-margin", "The diagonal flow minimises a potential at every margin.", slow=True)
 def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
     """From a large start the diagonal flow follows the weight of least potential at its margin. Planted: the l2 solution."""
-    run, _ = diagonal_run(lab, scale=10.0)
+    run, _ = evidence.diagonal_run(lab, scale=10.0)
     checks, data = [], run.setting.data
     for record in range(1, len(run)):
         margin = float(run.smallest_margin()[record])
@@ -236,17 +199,15 @@ def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@derived(
     "key-query/gap-decomposition",
     "The gap of the diagonal flow is (|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, u = arcsinh(w/w_0^2).",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def gap_decomposition(lab: Lab, planted: bool) -> Verdict:
     """The accumulated gap is a part of the weight's spread and a part of the slack. Planted: the slack left out."""
     checks = []
-    for run, scales in ((precise_diagonal_run(lab), np.ones(12)), (uneven_run(lab), UNEVEN)):
+    for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
         bounds = certificates(run, L1())
         for record in range(1, len(run)):
             weight, margin = run.weight(record), float(run.margins[record].min())
@@ -261,17 +222,15 @@ def gap_decomposition(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@derived(
     "key-query/largest-pull",
     "The gathered multipliers of the diagonal flow pull at most max arcsinh(|w|/w_0^2).",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def largest_pull(lab: Lab, planted: bool) -> Verdict:
     """|B phi|_inf = max arcsinh(|w| / w_0^2). Planted: its leading order log(2 |w| / w_0^2)."""
     checks = []
-    for run, scales in ((precise_diagonal_run(lab), np.ones(12)), (uneven_run(lab), UNEVEN)):
+    for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
         features = np.asarray(run.setting.data.features())
         for record in range(1, len(run)):
             ratio = np.abs(run.weight(record)) / scales**2
@@ -282,18 +241,16 @@ def largest_pull(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@derived(
     "key-query/direct-ratio",
     "Training W from 0, upper over accumulated bound is the mean margin under the gathered multipliers over the smallest.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def direct_ratio(lab: Lab, planted: bool) -> Verdict:
     """Trained from W = 0, upper / accumulated is sum phi m / (margin sum phi). Planted: the multipliers of the moment for phi."""
     checks = []
     for seed in (0, 1):
-        run, _ = direct_run(lab, seed)
+        run, _ = evidence.direct_run(lab, seed)
         for record in range(1, len(run)):
             phi = run.weights[record] if planted else run.dual[record]
             margin = float(run.margins[record].min())

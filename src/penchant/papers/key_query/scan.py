@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...flow.flow import GradientFlow, Levels
-from ...lab import Lab, claim, recipe
+from ...lab import Lab, conjectured, derived, observed, recipe
 from ...references.base import Solution
 from ...references.bracket import Euclidean, adjoint, margins
 from ...references.euclidean_margin import max_margin
@@ -29,11 +29,9 @@ _SCALE = 100.0  # K = scale I, Q = 0: so large a start that the margins are bala
 _MARGIN, _LOG_TIME = 20.0, 100.0  # a global run has this margin by then: its log t is near the margin
 
 
-@claim(
+@derived(
     "key-query/finite-limit",
     "Without a diagonal that separates, the diagonal flow converges to a finite weight.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def finite_limit(lab: Lab, planted: bool) -> Verdict:
@@ -52,11 +50,9 @@ def finite_limit(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@conjectured(
     "key-query/every-run-nears",
     "In every run on generic data the nuclear excess falls over 1e2, 1e4 and 1e6.",
-    "conjecture, not in the paper",
-    kind="observed",
     slow=True,
 )
 def every_run_nears(lab: Lab, planted: bool) -> Verdict:
@@ -80,11 +76,9 @@ def error_exponent(lab: Lab, seed: int) -> float:
     return float(np.log(found[1] / found[0]) / np.log(error[1] / error[0]))
 
 
-@claim(
+@observed(
     "key-query/excess-by-error",
     "On data of rank two the nuclear excess can fall like the square of the error of the direction.",
-    "observed",
-    kind="observed",
     slow=True,
 )
 def excess_by_error(lab: Lab, planted: bool) -> Verdict:
@@ -96,11 +90,9 @@ def excess_by_error(lab: Lab, planted: bool) -> Verdict:
     return all_of(*(close(error_exponent(lab, seed), 2.0, 0.1, f"exponent, data {seed}") for seed in seeds))
 
 
-@claim(
+@observed(
     "key-query/gradient-readout",
     "Training W, the direction of the gradient converges faster than any power of the margin.",
-    "observed",
-    kind="observed",
     slow=True,
 )
 def gradient_readout(lab: Lab, planted: bool) -> Verdict:
@@ -153,11 +145,9 @@ def all_starts(lab: Lab, seed: int = 0, full: bool = False) -> list[Started]:
     return [started(lab, *case) for case in cases]
 
 
-@claim(
+@observed(
     "key-query/basin",
     "Where Assumption 3 holds every start is global; most starts that fail it are global too, not all.",
-    "observed",
-    kind="observed",
     slow=True,
 )
 def basin(lab: Lab, planted: bool) -> Verdict:
@@ -175,11 +165,9 @@ def _least(lab: Lab, seed: int, scale: float, margin: float) -> FiniteMargin:
     return spectral_finite_margin(scaled_run(lab, _SCALE, seed).setting.data, scale, margin)
 
 
-@claim(
+@observed(
     "key-query/spectral-prediction",
     "From K = a I, Q = 0 the matrix of least spectral potential predicts the flow at finite margins better than either limit.",
-    "observed",
-    kind="observed",
     slow=True,
 )
 def spectral_prediction(lab: Lab, planted: bool) -> Verdict:
@@ -197,11 +185,9 @@ def spectral_prediction(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@conjectured(
     "key-query/spectral-potential",
     "The flow on (K, Q) minimises the spectral potential at every margin, up to the slack of its multipliers.",
-    "conjecture, not in the paper",
-    kind="observed",
     expected=Outcome.refuted,
     slow=True,
 )

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ...lab import Lab, claim, recipe
+from ...lab import Lab, claim, observed, recipe
 from ...optimisers.base import normalised_descent
 from ...settings.base import Setting
 from ...settings.generators import local_pair, local_single, signal_tokens
@@ -185,11 +185,9 @@ def threshold(rounds: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@claim(
+@observed(
     "self-attention/critical-gap",
     "Two samples of two tokens, first score gap 1: below a second gap of 0.18 training ends locally, above it globally.",
-    "observed",
-    kind="observed",
     slow=True,
 )
 def critical_gap(lab: Lab, planted: bool) -> Verdict:

@@ -5,7 +5,7 @@ import numpy as np
 from ...diagnostics.direction import misalignment
 from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...lab import Lab, claim, recipe
+from ...lab import Lab, claim, conjectured, recipe
 from ...optimisers.joint import BlockNormalised, JointAccelerated, JointHeavyBall
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
@@ -307,11 +307,9 @@ def memory_runs(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
     return tuple(train_joint(evidence.figure_data(lab), memory[name], steps=10_000, recorder=evidence.SCHEDULE))
 
 
-@claim(
+@conjectured(
     "self-attention-joint/acceleration",
     "With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.",
-    "conjecture, not in the paper",
-    kind="observed",
     expected=Outcome.refuted,
     slow=True,
 )

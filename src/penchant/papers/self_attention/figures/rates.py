@@ -11,52 +11,10 @@ from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study
 from .. import fixed, joint_evidence, joint_findings, sharp
 from ..evidence import alignments, fleet, sharp_constant
-from .directions import seeds
+from .directions import values_table
 
 _WINDOW = (1e3, 1e4)
 _BETAS = (0.0, 0.5, 0.9, 0.99)
-# Exponents of 1 - corr: proved by the paper, and ours, sharp in the limit.
-_KNOWN = {
-    "GD": ("none", "logarithmic"),
-    "NGD": (-1.0, -2.0),
-    "NGD, momentum 0.9": ("none", -2.0),
-    "Polyak": (-1.0, -2.0),
-    "dual acceleration": ("none", -4.0),
-}
-
-
-def exponents_table(lab: Lab, name: str) -> Table:
-    rows = []
-    for rule, known in _KNOWN.items():
-        lab.progress(f"preset {name}: {rule}")
-        runs = fleet(lab, rule, name, seeds(lab))
-        slopes = rate([log_log_slope(*one, _WINDOW) for one in alignments(runs)])
-        rows.append((rule, *known, slopes, rate([log_log_slope(run.steps, run.norm, _WINDOW) for run, _ in runs])))
-    columns = {
-        "rule": "",
-        "proved exponent of 1 - corr": "g",
-        "sharp": "g",
-        "measured": "",
-        "measured exponent of the norm": "",
-    }
-    caption = (
-        "Least squares of logarithms over steps 1e3 to 1e4; mean and 95 % Student interval over "
-        f"{len(seeds(lab))} seeds. On preset H normalised descent is not in the regime of powers yet."
-    )
-    return table(f"rates-{name}", f"Preset {name}: proved, sharp and measured", columns, rows, caption)
-
-
-def rates_figure(lab: Lab, name: str) -> Figure:
-    lines = []
-    for rule in _KNOWN:
-        found = alignments(fleet(lab, rule, name, seeds(lab)))
-        mean = np.mean([np.log(distance[1:]) for _, distance in found], axis=0)
-        lines.append(Line(rule, found[0][0][1:], np.exp(mean)))
-    title, caption = (
-        f"Preset {name}: geometric mean over seeds",
-        "Slopes over steps 1e3 to 1e4 are the exponents of the table.",
-    )
-    return log_figure(f"rates-{name}", title, "step", "1 - corr to W_mm", lines, caption)
 
 
 def memory_table(lab: Lab) -> Table:
@@ -133,7 +91,8 @@ STUDIES = (
         "Proved, sharp and measured exponents of token selection, and two ways to be faster",
         claims=(fixed.theorem1_rate, sharp.heavy_ball, sharp.acceleration, joint_findings.joint_acceleration),
         exhibits=(
-            *(partial(exhibit, name=name) for name in ("E", "H") for exhibit in (exponents_table, rates_figure)),
+            partial(values_table, name="E"),
+            partial(values_table, name="H"),
             memory_table,
             memory_figure,
             joint_memory_table,
