@@ -6,7 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from ...lab import Lab, claim, observed, recipe
+from ...lab import Lab, observed, recipe
 from ...optimisers.base import normalised_descent
 from ...settings.base import Setting
 from ...settings.generators import local_pair, local_single, signal_tokens
@@ -19,13 +19,13 @@ from ...training.recorders import At, LogSpaced
 from ...training.train import train
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most
 from .evidence import preset
-from .theorems import VASUDEVA
+from .theorems import stated
 
 
-@claim(
+@stated(
     "self-attention/assumption-1-pairs",
     "Assumption 1 in pairwise form holds on Example 1 with d = 300.",
-    f"{VASUDEVA}, Assumption 1",
+    "Assumption 1",
     kind="sharpened",
 )
 def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
@@ -38,10 +38,10 @@ def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, "largest ratio of pull to push, seeds 0-9")
 
 
-@claim(
+@stated(
     "self-attention/assumption-1-tokens",
     "Assumption 1 token by token, with constant 4nT, holds on Example 1 with d = 300.",
-    f"{VASUDEVA}, Assumption 1",
+    "Assumption 1",
     kind="sharpened",
     expected=Outcome.refuted,
 )
@@ -59,10 +59,10 @@ def orthogonality_tokenwise(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@stated(
     "self-attention/lemma-8",
     "Example 1 in enough dimensions satisfies Assumptions 1 (token by token, constant 4nT) and 2.",
-    f"{VASUDEVA}, Lemma 8, constant by us",
+    "Lemma 8, constant by us",
     kind="sharpened",
 )
 def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
@@ -78,10 +78,10 @@ def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@stated(
     "self-attention/without-assumption-1",
     "Global convergence holds without Assumption 1.",
-    f"{VASUDEVA}, discussion of Assumption 1",
+    "discussion of Assumption 1",
     kind="observed",
     expected=Outcome.refuted,
     slow=True,
@@ -152,10 +152,10 @@ def basins(lab: Lab, case: str, rings: int = 8, directions: int = 32) -> Basins:
     )
 
 
-@claim(
+@stated(
     "self-attention/locally-optimal",
     "From any start, runs settle on a locally optimal selection.",
-    f"{VASUDEVA}, discussion of Assumption 1, observed by us",
+    "discussion of Assumption 1, observed by us",
     kind="observed",
     slow=True,
 )

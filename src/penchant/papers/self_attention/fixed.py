@@ -1,5 +1,6 @@
 """Claims on token selection with a fixed decoder: the theorems and lemmas, with the constants of their proofs."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -9,8 +10,9 @@ import numpy as np
 from ...diagnostics.direction import misalignments
 from ...diagnostics.rates import settling
 from ...diagnostics.softmax import log_attention_loss, optimal_attention
-from ...lab import Lab, claim, recipe
+from ...lab import Lab, recipe
 from ...optimisers.base import gradient_descent, normalised_descent, polyak
+from ...references.base import Solution
 from ...settings.base import Setting
 from ...settings.generators import local_pair
 from ...settings.losses import Correlation, Exponential, Logistic
@@ -23,15 +25,21 @@ from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, covers
 from .evidence import LENGTH, SEEDS, alignments, every_step, lemma2_excess, measured_rate, preset, run_of
-from .theorems import VASUDEVA, AttentionGradientDescent, AttentionNormalisedDescent, AttentionPolyak
+from .theorems import AttentionGradientDescent, AttentionNormalisedDescent, AttentionPolyak, stated
 
 _LATE = (1e3, 1e4)  # the steps over which exponents are measured
 
 
-@claim(
+def _watched(lab: Lab) -> Iterator[tuple[str, Setting, Solution, Trajectory]]:
+    """Both presets with their reference and normalised descent, recorded at every step."""
+    for name in ("E", "H"):
+        yield name, *preset(lab, name), every_step(lab, name)
+
+
+@stated(
     "self-attention/theorem-1-bound",
     "The proof's bound on 1 - corr holds at every step, with explicit constants, and says something from some step on.",
-    f"{VASUDEVA}, Theorem 5 (appendix form of Theorem 1)",
+    "Theorem 5 (appendix form of Theorem 1)",
     kind="sharpened",
     slow=True,
 )
@@ -41,9 +49,8 @@ def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
     Planted: the steps add nothing to it.
     """
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run, length = every_step(lab, name), LENGTH[name]
+    for name, setting, reference, run in _watched(lab):
+        length = LENGTH[name]
         xi = conditions.attention_floor(setting, setting.start(), length)
         norm, distance = run.norm[1:], misalignments(run, reference)[1:]
         growth = length * lemma2_excess(setting, reference, xi, norm) + length**2 / (2 * norm)
@@ -58,41 +65,28 @@ def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@stated(
     "self-attention/lemma-2",
     "Far out, the gradient correlates with W_mm at least as well as with W_t, up to 1 + pi.",
-    f"{VASUDEVA}, Lemma 2",
-    kind="proved",
+    "Lemma 2",
     slow=True,
 )
 def lemma2(lab: Lab, planted: bool) -> Verdict:
     """Far out, <-grad L, W/|W|> <= (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>. Planted: without the pi."""
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run = every_step(lab, name)
+    for name, setting, reference, run in _watched(lab):
         xi = conditions.attention_floor(setting, setting.start(), LENGTH[name])
         target = np.asarray(setting.data.margins(jnp.asarray(reference.weight)))
         along = (run.weights * run.margins).sum(axis=1)[1:] / run.norm[1:]
         ideal = (run.weights @ target)[1:] / reference.value
         allowed = lemma2_excess(setting, reference, xi, run.norm[1:]) * (0 if planted else 1)
         worst = float((along / ideal - 1 - allowed).max())
-        checks.append(
-            at_most(
-                worst,
-                0.0,
-                f"preset {name}: largest excess of <-grad L, W/|W|> over (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>",
-            )
-        )
+        text = f"preset {name}: largest excess of <-grad L, W/|W|> over (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>"
+        checks.append(at_most(worst, 0.0, text))
     return all_of(*checks)
 
 
-@claim(
-    "self-attention/lemma-1",
-    "Attention loss on non-optimal tokens is exponentially small in t.",
-    f"{VASUDEVA}, Lemma 1",
-    kind="proved",
-)
+@stated("self-attention/lemma-1", "Attention loss on non-optimal tokens is exponentially small in t.", "Lemma 1")
 def lemma1(lab: Lab, planted: bool) -> Verdict:
     """Attention loss below (T-1) exp(-|W| / (2 |W_mm|)) once the direction is close enough."""
     setting, reference = preset(lab, "E")
@@ -106,12 +100,7 @@ def lemma1(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 0.0, "largest log(1 - s_opt) - [log(T-1) - |W|/(2|W_mm|)] after the direction is close")
 
 
-@claim(
-    "self-attention/lemma-4",
-    "A small Gaussian start leaves attention nearly uniform.",
-    f"{VASUDEVA}, Lemma 4",
-    kind="proved",
-)
+@stated("self-attention/lemma-4", "A small Gaussian start leaves attention nearly uniform.", "Lemma 4")
 def lemma4(lab: Lab, planted: bool) -> Verdict:
     """A Gaussian start of scale sigma has softmax weights within exp(+-2 B^2 |W_0|_2) / T, and |W_0|_2 obeys the Gaussian bound."""
     setting, _ = preset(lab, "H")
@@ -120,10 +109,8 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
     bound = sigma * (2 * np.sqrt(d) + np.sqrt(2 * np.log(2 / failure))) / (4 if planted else 1)
     starts = [np.random.default_rng(seed).standard_normal((d, d)) * sigma for seed in range(20)]
     zeta = bound * conditions.token_bound(data) ** 2
-    deviation = max(
-        float(np.abs(np.asarray(jax.nn.log_softmax(data.logits(jnp.asarray(start)), axis=1)) + np.log(5)).max())
-        for start in starts
-    )
+    shares = (np.asarray(jax.nn.log_softmax(data.logits(jnp.asarray(start)), axis=1)) for start in starts)
+    deviation = max(float(np.abs(share + np.log(5)).max()) for share in shares)
     size = max(float(np.linalg.norm(start, 2)) for start in starts)
     return all_of(
         at_most(size, bound, "largest spectral norm of 20 Gaussian starts"),
@@ -131,13 +118,7 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "self-attention/lemma-5",
-    "Attention on the optimal tokens never falls below its floor.",
-    f"{VASUDEVA}, Lemma 5",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention/lemma-5", "Attention on the optimal tokens never falls below its floor.", "Lemma 5", slow=True)
 def lemma5(lab: Lab, planted: bool) -> Verdict:
     """Attention on the optimal tokens never falls below its floor, and never decreases while below one half."""
     setting, _ = preset(lab, "E")
@@ -148,64 +129,39 @@ def lemma5(lab: Lab, planted: bool) -> Verdict:
     share = optimal_attention(run)
     change = np.where(share[:-1] < 0.5, np.diff(share, axis=0), np.inf)
     floor = conditions.attention_floor(setting, setting.start(), 0.05)
+    least = float(change.min())  # infinite, and so undecided, where attention is never below 1/2
     return all_of(
-        at_least(
-            float(change.min()),  # infinite, and so undecided, where attention is never below 1/2
-            -1e-15,
-            "smallest change of s_opt while below 1/2",
-        ),
+        at_least(least, -1e-15, "smallest change of s_opt while below 1/2"),
         at_least(float(share.min()), floor * (1 - 1e-12), "smallest s_opt along 4000 steps"),
     )
 
 
-@claim(
-    "self-attention/lemma-6",
-    "The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.",
-    f"{VASUDEVA}, Lemma 6",
-    kind="proved",
-)
+@stated("self-attention/lemma-6", "The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.", "Lemma 6")
 def lemma6(lab: Lab, planted: bool) -> Verdict:
     """<-grad L, W_mm>/(|grad L| |W_mm|) >= 1 / (2 B^2 |W_mm|) at every step. Planted: the two are nearly parallel."""
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run = every_step(lab, name)
+    for name, setting, reference, run in _watched(lab):
         target = np.asarray(setting.data.margins(jnp.asarray(reference.weight)))
         matrix = np.asarray(setting.parametrisation.matrix)
         size = np.sqrt(np.einsum("rk,kl,rl->r", run.weights, matrix, run.weights, optimize=True))
         cosine = (run.weights @ target) / (size * reference.value)
         bound = 1 / (2 * conditions.token_bound(setting.data) ** 2 * reference.value)
-        checks.append(
-            at_least(
-                float(cosine.min()),
-                0.995 if planted else float(bound),
-                f"preset {name}: smallest cosine of -grad L and W_mm",
-            )
-        )
+        text = f"preset {name}: smallest cosine of -grad L and W_mm"
+        checks.append(at_least(float(cosine.min()), 0.995 if planted else float(bound), text))
     return all_of(*checks)
 
 
-@claim(
-    "self-attention/lemma-7",
-    "The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.",
-    f"{VASUDEVA}, Lemma 7",
-    kind="proved",
-)
+@stated("self-attention/lemma-7", "The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.", "Lemma 7")
 def lemma7(lab: Lab, planted: bool) -> Verdict:
     """length t / (2 B^2 |W_mm|) <= |W_t| <= length t."""
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run = every_step(lab, name)
+    for name, setting, reference, run in _watched(lab):
         walked = LENGTH[name] * run.steps[1:]
         bound = 1 / (2 * conditions.token_bound(setting.data) ** 2 * reference.value)
         ratio = run.norm[1:] / walked
-        checks.append(
-            at_least(
-                float(ratio.min()), 1.0 if planted else float(bound), f"preset {name}: smallest |W_t| / (length t)"
-            )
-        )
-        checks.append(at_most(float(ratio.max()), 1 + 1e-12, f"preset {name}: largest |W_t| / (length t)"))
+        text = f"preset {name}: {{}} |W_t| / (length t)"
+        checks.append(at_least(float(ratio.min()), 1.0 if planted else float(bound), text.format("smallest")))
+        checks.append(at_most(float(ratio.max()), 1 + 1e-12, text.format("largest")))
     return all_of(*checks)
 
 
@@ -246,10 +202,10 @@ def _fast(lab: Lab, rule: str) -> list[Verdict]:
     return checks
 
 
-@claim(
+@stated(
     "self-attention/theorem-1",
     "Normalised descent on W converges to the maximum-margin token selection: |W/|W| - W_mm/|W_mm|| = O~(t^-1/2), 1 - corr = O~(1/t). So it does with the logistic loss and the correlation.",
-    f"{VASUDEVA}, Theorem 1; other losses by us",
+    "Theorem 1; other losses by us",
     kind="sharpened",
     slow=True,
 )
@@ -257,13 +213,7 @@ def theorem1(lab: Lab, planted: bool) -> Verdict:
     return all_of(_direction("NGD", run_of(lab, "NGD"), planted), *_fast(lab, "NGD"))
 
 
-@claim(
-    "self-attention/theorem-1-rate",
-    "1 - corr falls at least like log(t)^2/t.",
-    f"{VASUDEVA}, Theorem 1",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention/theorem-1-rate", "1 - corr falls at least like log(t)^2/t.", "Theorem 1", slow=True)
 def theorem1_rate(lab: Lab, planted: bool) -> Verdict:
     """1 - corr falls at least like 1/t (proved): the whole interval of its exponent lies below -1; a claim of t^-3 must fail."""
     found = measured_rate(lab, "NGD")
@@ -271,10 +221,10 @@ def theorem1_rate(lab: Lab, planted: bool) -> Verdict:
     return at_most(found.high, -3.0 if planted else -1.0, text)
 
 
-@claim(
+@stated(
     "self-attention/theorem-6",
     "Gradient descent on W converges in direction to the maximum-margin token selection. So it does with the logistic loss and the correlation, L - L* falling like 1/t.",
-    f"{VASUDEVA}, Theorem 6; other losses by us",
+    "Theorem 6; other losses by us",
     kind="sharpened",
     slow=True,
 )
@@ -287,10 +237,10 @@ def theorem6(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@stated(
     "self-attention/theorem-7",
     "Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent. So they do with the logistic loss and the correlation.",
-    f"{VASUDEVA}, Theorem 7; other losses by us",
+    "Theorem 7; other losses by us",
     kind="sharpened",
     slow=True,
 )
@@ -311,11 +261,10 @@ def theorem7(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@stated(
     "self-attention/figure-5",
     "On antipodal classes too gradient descent, normalised descent and Polyak steps turn W to the maximum-margin token selection.",
-    f"{VASUDEVA}, Figure 5",
-    kind="proved",
+    "Figure 5",
     slow=True,
 )
 def figure5(lab: Lab, planted: bool) -> Verdict:

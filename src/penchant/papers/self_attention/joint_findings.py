@@ -1,28 +1,38 @@
 """Claims on joint training that look past the theorem: decoders without full support, other tokens, and the rules of Figure 3."""
 
+from functools import partial
+
 import numpy as np
 
 from ...diagnostics.direction import misalignment
 from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...lab import Lab, claim, conjectured, recipe
-from ...optimisers.joint import BlockNormalised, JointAccelerated, JointHeavyBall
+from ...lab import Lab, conjectured
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
 from ...settings.joint import JointTokens
 from ...settings.joint_generators import leaning_tokens
 from ...theory.joint_limits import detect_joint_limit, joint_references
-from ...training.joint import JointTrajectory, train_joint
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
-from .joint_theorems import longest_token, near_orthogonal
-from .theorems import VASUDEVA
+from .joint_theorems import near_orthogonal
+from .theorems import stated
+
+_repaired = partial(stated, place="Theorem 3 without its C3, by us", kind="repaired", slow=True)
 
 
-@claim(
+def _supporting(lab: Lab, rule: str, planted: bool) -> Verdict:
+    """1 - corr of W to the program of the supporting samples has the rate of Theorem 3. Planted: to that of all samples."""
+    found = evidence.leaning_rate(lab, rule, "attention" if planted else "support_only")
+    program = "all" if planted else "the supporting"
+    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
+    return at_most(found.high, -1.0, text)
+
+
+@stated(
     "self-attention-joint/theorem-3-without-support",
     "Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.",
-    f"{VASUDEVA}, Theorem 3 without its C3 (as stated, with C3, it is not refuted)",
+    "Theorem 3 without its C3 (as stated, with C3, it is not refuted)",
     kind="observed",
     expected=Outcome.refuted,
     slow=True,
@@ -44,30 +54,17 @@ def without_support(lab: Lab, planted: bool) -> Verdict:
     return at_most(found.high, -1.0, text, detail)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired-scheduled",
     "Eq. (13) without full support: W turns to the maximum margin of the samples that support the decoder.",
-    f"{VASUDEVA}, Theorem 3 without its C3, by us",
-    kind="repaired",
-    slow=True,
 )
 def repaired_scheduled(lab: Lab, planted: bool) -> Verdict:
-    """On the same runs of Eq. (13), 1 - corr to the program of the supporting samples has the rate of Theorem 3.
-
-    Planted: 1 - corr to the program of all samples does.
-    """
-    found = evidence.leaning_rate(lab, "Eq. (13)", "attention" if planted else "support_only")
-    program = "all" if planted else "the supporting"
-    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
-    return at_most(found.high, -1.0, text)
+    return _supporting(lab, "Eq. (13)", planted)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired-block",
     "Block-normalised descent without full support: 1 - corr of W to the offset program falls like t^-2.",
-    f"{VASUDEVA}, Theorem 3 without its C3, by us",
-    kind="repaired",
-    slow=True,
 )
 def repaired_block(lab: Lab, planted: bool) -> Verdict:
     """Block-normalised descent on the same data: 1 - corr to the offset program (planted: to W_mm) falls like t^-2."""
@@ -81,10 +78,10 @@ def repaired_block(lab: Lab, planted: bool) -> Verdict:
     return covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0)
 
 
-@claim(
+@stated(
     "self-attention-joint/support-from-orthogonality",
     "Near-orthogonality (C3, with constant 2n) implies that every sample supports the decoder (C5).",
-    f"{VASUDEVA}, Condition 2, shown by us",
+    "Condition 2, shown by us",
     kind="ours",
     slow=True,
 )
@@ -125,12 +122,9 @@ def left_out_margin(data: JointTokens) -> float:
     return max(found)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired",
     "Block-normalised descent: u tends to the decoder program and W to the offset program of the reached selection.",
-    f"{VASUDEVA}, Theorem 3 without its C3, by us",
-    kind="repaired",
-    slow=True,
 )
 def reached_selection(lab: Lab, planted: bool) -> Verdict:
     """The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
@@ -156,10 +150,10 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@stated(
     "self-attention-joint/optimal-tokens",
     "Joint training from zero selects the optimal tokens.",
-    f"{VASUDEVA}, Section 4.2, without its Condition 2",
+    "Section 4.2, without its Condition 2",
     kind="observed",
     expected=Outcome.refuted,
     slow=True,
@@ -167,12 +161,9 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
 def other_tokens(lab: Lab, planted: bool) -> Verdict:
     """'Joint training selects the optimal tokens': not on crowded data, where it may even find a larger decoder margin."""
     if planted:
-        limit = detect_joint_limit(evidence.fleet(lab, "NGD")[0])
-        return at_least(
-            float(np.sum(np.asarray(limit.tokens) != evidence.figure_data(lab)[0].optimal)),
-            1.0,
-            "samples on another token, Figure 3 data",
-        )
+        run = evidence.fleet(lab, "NGD")[0]
+        count = float(np.sum(np.asarray(detect_joint_limit(run).tokens) != run.data.optimal))
+        return at_least(count, 1.0, "samples on another token, Figure 3 data")
     counts, margins = [], []
     for seed, run in evidence.crowded_runs(lab, "NGD").items():
         limit = detect_joint_limit(run)
@@ -180,34 +171,24 @@ def other_tokens(lab: Lab, planted: bool) -> Verdict:
         if limit.kind == "local" and limit.references is not None:
             best = joint_references(run.data).decoder.margin
             margins.append(f"seed {seed}: decoder margin {limit.references.decoder.margin:.4f} against {best:.4f}")
-    return at_most(
-        float(max(counts)), 0.0, "samples on another token, worst of 12 crowded data sets", "; ".join(margins)
-    )
+    text = "samples on another token, worst of 12 crowded data sets"
+    return at_most(float(max(counts)), 0.0, text, "; ".join(margins))
 
 
-@claim(
-    "self-attention-joint/polyak-loss",
-    "Polyak steps lower the joint loss fastest.",
-    f"{VASUDEVA}, Figure 3",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention-joint/polyak-loss", "Polyak steps lower the joint loss fastest.", "Figure 3", slow=True)
 def polyak_loss(lab: Lab, planted: bool) -> Verdict:
     """Polyak's loss after 1e4 steps is below that of every other rule, on every seed."""
     lead = "GD" if planted else "Polyak"
     others = [name for name in evidence.RULES if name != lead]
-    worst = max(
-        float(run.log_loss[-1] - min(evidence.fleet(lab, name)[k].log_loss[-1] for name in others))
-        for k, run in enumerate(evidence.fleet(lab, lead))
-    )
+    ends = lambda name: np.array([run.log_loss[-1] for run in evidence.fleet(lab, name)])
+    worst = float(np.max(ends(lead) - np.min([ends(name) for name in others], axis=0)))
     return at_most(worst, 0.0, f"log L of {lead} minus the smallest of the other rules, worst seed")
 
 
-@claim(
+@stated(
     "self-attention-joint/polyak-alignment",
     "Polyak steps align W fastest.",
-    f"{VASUDEVA}, Figure 3",
-    kind="proved",
+    "Figure 3",
     expected=Outcome.refuted,
     slow=True,
 )
@@ -216,33 +197,27 @@ def polyak_alignment(lab: Lab, planted: bool) -> Verdict:
     lead = "GD" if planted else "Polyak"
     exponents = f"exponents of 1 - corr: {lead} {evidence.attention_rate(lab, lead)}, block-normalised {evidence.attention_rate(lab, 'NGD')}"
     ratios = []
-    for k, found in enumerate(evidence.references(lab)):
-        mine, other = (
-            misalignment(evidence.fleet(lab, name)[k].weight(), found.attention.weight) for name in (lead, "NGD")
-        )
+    for found, *runs in zip(
+        evidence.references(lab), evidence.fleet(lab, lead), evidence.fleet(lab, "NGD"), strict=True
+    ):
+        mine, other = (misalignment(run.weight(), found.attention.weight) for run in runs)
         ratios.append(mine / other)
     return at_most(min(ratios), 1.0, f"1 - corr of {lead} over that of block-normalised descent, best seed", exponents)
 
 
-@claim(
+@stated(
     "self-attention-joint/block-alignment",
     "Block and joint normalisation have the same loss, but only the former aligns W like t^-2.",
-    f"{VASUDEVA}, Figure 3",
+    "Figure 3",
     kind="observed",
     slow=True,
 )
 def block_alignment(lab: Lab, planted: bool) -> Verdict:
     """Block normalisation aligns W like t^-2; joint normalisation has the same loss but aligns far more slowly."""
     joint = evidence.attention_rate(lab, "joint NGD")
-    series = [
-        (run.steps, joint_misalignments(run, found.attention.weight))
-        for run, found in zip(evidence.fleet(lab, "NGD"), evidence.references(lab), strict=True)
-    ]
-    losses = max(
-        abs(a.log_loss[-1] / b.log_loss[-1] - 1)
-        for a, b in zip(evidence.fleet(lab, "NGD"), evidence.fleet(lab, "joint NGD"), strict=True)
-    )
-    block = settling(series, (1e3, 1e4))
+    pairs = zip(evidence.fleet(lab, "NGD"), evidence.fleet(lab, "joint NGD"), strict=True)
+    losses = max(abs(a.log_loss[-1] / b.log_loss[-1] - 1) for a, b in pairs)
+    block = settling(evidence.alignments(lab, "NGD"), (1e3, 1e4))
     return all_of(
         covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9", rival=-1.5),
         at_least(joint.low, -0.5, f"lower end of the exponent of 1 - corr, jointly normalised, {joint},"),
@@ -250,33 +225,20 @@ def block_alignment(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired-joint",
     "Joint normalisation without full support: W turns to the maximum margin of the samples that support the decoder.",
-    f"{VASUDEVA}, Theorem 3 without its C3, by us",
-    kind="repaired",
-    slow=True,
 )
 def repaired_joint(lab: Lab, planted: bool) -> Verdict:
-    """Joint normalisation, under which |u| outgrows |W|: 1 - corr to the program of the supporting samples.
-
-    Its exponent in log t is that of Theorem 3 or better. Planted: the program of all samples, which W leaves.
-    """
-    found = evidence.leaning_rate(lab, "joint NGD", "attention" if planted else "support_only")
+    """Under joint normalisation |u| outgrows |W|."""
     growth = min(float(run.norm_u[-1] / run.norm_W[-1]) for run in evidence.leaning_runs(lab, "joint NGD"))
-    program = "all" if planted else "the supporting"
-    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
-    return all_of(
-        at_most(found.high, -1.0, text), at_least(growth, 100.0, "|u| / |W| after 1e5 steps, smallest of the seeds")
-    )
+    grown = at_least(growth, 100.0, "|u| / |W| after 1e5 steps, smallest of the seeds")
+    return all_of(_supporting(lab, "joint NGD", planted), grown)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired-ratio",
     "Block-normalised descent with lengths in the ratio r, without full support: 1 - corr of W to the offset program of r falls like t^-2.",
-    f"{VASUDEVA}, Theorem 3 without its C3, by us",
-    kind="repaired",
-    slow=True,
 )
 def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
     """Blocks with lengths in the ratio r: 1 - corr of W to the offset program of r falls like t^-2, for r = 0.1 to 0.5.
@@ -296,17 +258,6 @@ def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@recipe
-def memory_runs(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
-    """Rules with a memory on the data of Figure 3, both blocks trained."""
-    longest = max(longest_token(data) for data in evidence.figure_data(lab))
-    memory = {
-        "block-normalised, heavy ball 0.9": JointHeavyBall(BlockNormalised(evidence.LENGTH)),
-        "dual acceleration of log L": JointAccelerated(0.5 / longest**2),
-    }
-    return tuple(train_joint(evidence.figure_data(lab), memory[name], steps=10_000, recorder=evidence.SCHEDULE))
-
-
 @conjectured(
     "self-attention-joint/acceleration",
     "With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.",
@@ -315,7 +266,6 @@ def memory_runs(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
 )
 def joint_acceleration(lab: Lab, planted: bool) -> Verdict:
     """|W| grows only like log t under it, and its direction stands still. Planted: so does heavy ball, which falls like t^-2."""
-    name = "block-normalised, heavy ball 0.9" if planted else "dual acceleration of log L"
-    pairs = zip(memory_runs(lab, name), evidence.references(lab), strict=True)
-    found = settling([(run.steps, joint_misalignments(run, one.attention.weight)) for run, one in pairs], (1e3, 1e4))
+    name = evidence.HEAVY if planted else evidence.DUAL
+    found = settling(evidence.alignments(lab, name), (1e3, 1e4))
     return covers(found, -4.0, f"exponent of 1 - corr of W, {name}, seeds 0-9", rival=-2.0)

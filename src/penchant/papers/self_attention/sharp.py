@@ -84,9 +84,8 @@ def attention_slope(lab: Lab, planted: bool) -> Verdict:
     measured = settling(series, (1e3, 1e4), linear_slope)
     guaranteed = 1 / (8 * conditions.token_bound(evidence.preset(lab, "E")[0].data) ** 2)
     text = "decrease of log(1 - s_opt) per step over length / |W_mm|, steps 1e3 to 1e4, seeds 0-9"
-    return covers(
-        measured, guaranteed if planted else 1.0, text, rival=0.5
-    )  # a half is what Lemma 1 guarantees per |W|
+    lemma = 0.5  # is what Lemma 1 guarantees per |W|
+    return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
 
 
 @claim("self-attention/flow-time", "Along the flow t (L - L*) tends to |W_mm|^2.", "derived for penchant", kind="ours")
@@ -105,9 +104,8 @@ def polyak_drop(lab: Lab, planted: bool) -> Verdict:
     chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round.
     """
     settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
-    chi = np.array(
-        [conditions.stability_number(one.data, found) for one, found in zip(settings, references, strict=True)]
-    )
+    pairs = zip(settings, references, strict=True)
+    chi = np.array([conditions.stability_number(one.data, found) for one, found in pairs])
     checks = []
     for c in (1.0, 1.5, 2.0):
         runs = train(list(settings), polyak(c), steps=10_000, recorder=_LATE)

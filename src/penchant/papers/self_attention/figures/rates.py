@@ -5,7 +5,6 @@ from functools import partial
 import numpy as np
 
 from ....diagnostics.direction import misalignments
-from ....diagnostics.joint import joint_misalignments
 from ....diagnostics.rates import log_log_slope, rate
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study
@@ -49,15 +48,12 @@ def memory_figure(lab: Lab) -> Figure:
 def joint_memory_table(lab: Lab) -> Table:
     """The same rules where the decoder is trained as well."""
     lab.progress("both blocks trained: heavy ball and acceleration")
-    rows, named = [], {"block-normalised": joint_evidence.fleet(lab, "NGD")}
-    for name in ("block-normalised, heavy ball 0.9", "dual acceleration of log L"):
-        named[name] = joint_findings.memory_runs(lab, name)
-    for name, runs in named.items():
-        pairs = zip(runs, joint_evidence.references(lab), strict=True)
-        distances = [joint_misalignments(run, found.attention.weight) for run, found in pairs]
-        series = ([run.norm_W for run in runs], [run.norm_u for run in runs], distances)
-        fits = ((log_log_slope(run.steps, y, _WINDOW) for run, y in zip(runs, one, strict=True)) for one in series)
-        rows.append((name, *(rate(list(one)) for one in fits), distances[0][-1], runs[0].log_loss[-1]))
+    rows = []
+    for name in ("NGD", joint_evidence.HEAVY, joint_evidence.DUAL):
+        runs, found = joint_evidence.fleet(lab, name), joint_evidence.alignments(lab, name)
+        norms = (joint_evidence.norm_rate(lab, name, block) for block in ("W", "u"))
+        ends = found[0][1][-1], runs[0].log_loss[-1]
+        rows.append((name, *norms, joint_evidence.attention_rate(lab, name), *ends))
     columns = {
         "rule": "",
         "exponent of |W|": "",
@@ -83,7 +79,7 @@ _WORDS = {
     "dual acceleration": "weighted average of all gradients of log(L - L*), by which W moves; step size half of 1 over the largest squared feature",
     "proved, sharp": "exponent p of 1 - corr ~ t^p: what the paper proves (up to powers of log t), and what theory beyond the paper predicts",
     "predicted": "the constant to which norm^2 (1 - corr) tends, from the data alone",
-    "block-normalised": "W and u each move by a step of length 0.05 along their own normalised gradient",
+    "NGD, block-normalised": "W and u each move by a step of length 0.05 along their own normalised gradient",
 }
 STUDIES = (
     Study(
