@@ -8,7 +8,7 @@ import penchant as pt
 from penchant.papers import new_lab
 from penchant.papers.self_attention.assumptions import Basins, basins
 from penchant.papers.self_attention.figures.phases import gap_map
-from penchant.papers.self_attention.figures.stability import swing_figure
+from penchant.papers.self_attention.figures.rates import swing_figure
 from penchant.settings.generators import local_pair
 from penchant.theory.token_hypotheses import stability_number, unstable_direction
 from problems import features

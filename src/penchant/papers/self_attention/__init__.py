@@ -9,13 +9,6 @@ PAPER = Paper(
     __name__,
     (*theorems.THEOREMS, *joint_theorems.THEOREMS),
     ("fixed", "sharp", "assumptions", "joint", "joint_lemmas", "joint_findings"),
-    (
-        "figures.directions",
-        "figures.joint",
-        "figures.rates",
-        "figures.phases",
-        "figures.stability",
-        "figures.real_networks",
-    ),
+    ("figures.directions", "figures.joint", "figures.rates", "figures.phases", "figures.real_networks"),
     aliases=("self_attention_rates",),
 )

@@ -51,9 +51,8 @@ def long_optimal_tokens(data: JointTokens) -> Hypothesis:
     """Condition C2: optimal tokens are longer than the others by a factor 3/2."""
     optimal, others = _lengths(data)
     ratio = _LONGER / 2 * others.max() / optimal.min()
-    return Hypothesis(
-        "long_optimal_tokens", bool(ratio <= 1), float(1 - ratio), f"sample {int(optimal.argmin())}", "1 - ratio"
-    )
+    offender = f"sample {int(optimal.argmin())}"
+    return Hypothesis("long_optimal_tokens", bool(ratio <= 1), float(1 - ratio), offender, "1 - ratio")
 
 
 def near_orthogonal(data: JointTokens) -> Hypothesis:
@@ -92,15 +91,11 @@ def open_hypotheses(data: JointTokens) -> tuple[Hypothesis, ...]:
     n, length, _ = data.tokens.shape
     others = np.asarray(data.tokens)[~np.eye(length, dtype=bool)[np.asarray(data.optimal)]].reshape(n, length - 1, -1)
     spread = np.abs(others - others[:, :1]).max(axis=(1, 2), initial=0.0)
-    same, nan = not spread.any(), float("nan")
-    equal = Hypothesis(
-        "equal_scores",
-        True if same else None,
-        _EQUAL if same else nan,
-        "" if same else f"sample {int(spread.argmax())}",
-        "Assumption 2 along the run: one other token per sample, or equal ones" if same else _SPREAD,
-        "exact" if same else _ALONG,
-    )
+    nan, worst = float("nan"), f"sample {int(spread.argmax())}"
+    known = "Assumption 2 along the run: one other token per sample, or equal ones"
+    equal = Hypothesis("equal_scores", None, nan, worst, _SPREAD, _ALONG)
+    if not spread.any():
+        equal = Hypothesis("equal_scores", True, _EQUAL, "", known, "exact")
     order = Hypothesis("score_order", None, nan, "", _ORDER, _ALONG)
     return equal, order, Hypothesis("loss_ratio", None, nan, "", _RATIO, _ALONG)
 

@@ -88,7 +88,7 @@ def attention_slope(lab: Lab, planted: bool) -> Verdict:
     return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
 
 
-@claim("self-attention/flow-time", "Along the flow t (L - L*) tends to |W_mm|^2.", "derived for penchant", kind="ours")
+@derived("self-attention/flow-time", "Along the flow t (L - L*) tends to |W_mm|^2.")
 def flow_time(lab: Lab, planted: bool) -> Verdict:
     """t (L - L*) tends to |W_mm|^2 along the flow."""
     _, reference = evidence.preset(lab, "E")

@@ -166,8 +166,9 @@ def naive_figure(lab: Lab) -> Figure:
     return log_figure("why-logarithms", title, "margin", "error of the gradient direction", lines, caption)
 
 
-_WORDS = {
+WORDS = {
     **DEFINITIONS,
+    "W_mm": "shortest W that gives the optimal token of every sample a logit larger by 1 than all others; 1 - corr is to its direction",
     "s_opt": "attention (softmax weight) on the optimal token",
     "preset E": "n=10, T=6, d=300: nearly orthogonal tokens; antipodal: the same with classes in opposite directions",
     "preset H": "n=20, T=5, d=50: hard",
@@ -195,7 +196,7 @@ STUDIES = (
             *(partial(exhibit, name=name) for name in ("E", "H") for exhibit in _EXHIBITS),
             *(partial(exhibit, name="antipodal") for exhibit in _EXHIBITS[:2]),
         ),
-        definitions=_WORDS,
+        definitions=WORDS,
         aliases=("self-attention-antipodal",),
     ),
 )
