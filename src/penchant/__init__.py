@@ -162,7 +162,7 @@ _PLACES = {
     "references.sign_product_margin": ("SignProduct", "sign_product_margin"),
     "references.spectral_finite_margin": ("spectral_finite_margin",),
     "theory.joint_limits": ("detect_joint_limit", "joint_references"),
-    "papers.self_attention.joint_hypotheses": ("run_hypotheses",),
+    "papers.self_attention.joint_theorems": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),
     "report.save": ("report",),
     "errors": (

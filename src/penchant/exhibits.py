@@ -1,6 +1,7 @@
 """Studies: one readable page per figure of the papers: setting -> theorem -> train -> judge -> save."""
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -62,6 +63,22 @@ class Table(eqx.Module):
     columns: tuple[str, ...]
     rows: tuple[tuple, ...]
     caption: str
+
+
+def table(name: str, title: str, columns: dict[str, str], rows: Iterable[Sequence], caption: str) -> Table:
+    """A table of plain values: every column says in which form it shows numbers; words stay as they are.
+
+    >>> table("runs", "Runs", {"rule": "", "gap": ".1e"}, [("descent", 0.25), ("flow", "-")], "").rows
+    (('descent', '2.5e-01'), ('flow', '-'))
+    """
+    cell = lambda value, form: Shown(value, form) if form and not isinstance(value, str) else value
+    shown = (tuple(cell(*pair) for pair in zip(row, columns.values(), strict=True)) for row in rows)
+    return Table(name, title, tuple(columns), tuple(shown), caption)
+
+
+def log_figure(name: str, title: str, x_label: str, y_label: str, lines: Iterable[Line], caption: str) -> Figure:
+    """A figure with two logarithmic axes."""
+    return Figure(name, title, x_label, y_label, tuple(lines), caption, "log", "log")
 
 
 class Finding(eqx.Module):

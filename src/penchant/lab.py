@@ -7,7 +7,7 @@ theorems, its files of claims and its studies; nothing is registered anywhere el
 
 import inspect
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -119,6 +119,11 @@ def claim(
     return lambda check: Claim(name, statement, citation, check, kind, expected, slow)
 
 
+derived = partial(claim, citation="derived for penchant", kind="ours")
+conjectured = partial(claim, citation="conjecture, not in the paper", kind="observed")
+observed = partial(claim, citation="observed", kind="observed")
+
+
 def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
     """Every claim of these files, in their order; a file may use the claims of another."""
     found = [one for module in modules for one in vars(module).values() if isinstance(one, Claim)]
@@ -139,6 +144,7 @@ class Study(eqx.Module):
     claims: tuple[Claim, ...] = ()
     exhibits: tuple[Callable[[Lab], Any], ...] = ()
     definitions: dict[str, str] = eqx.field(default_factory=dict)
+    aliases: tuple[str, ...] = ()  # names of studies that this one has taken in
 
     def result(self, lab: Lab) -> Result:
         """One finding per claim, then figures, tables and runs of the exhibits, in their order."""

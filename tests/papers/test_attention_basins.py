@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.papers.self_attention.figures.basins import Basins, basins, gap_map
-from penchant.papers.self_attention.figures.bifurcations import swing_figure
+from penchant.papers import new_lab
+from penchant.papers.self_attention.assumptions import Basins, basins
+from penchant.papers.self_attention.figures.phases import gap_map
+from penchant.papers.self_attention.figures.rates import swing_figure
 from penchant.settings.generators import local_pair
 from penchant.theory.token_hypotheses import stability_number, unstable_direction
 from problems import features
@@ -28,7 +30,7 @@ def plain_descent(data, start, length, steps):
 
 def test_starts_end_where_a_plain_loop_takes_them():
     data = local_pair(1.0, 0.1)
-    found = basins(data, 2, 4)
+    found = basins(new_lab(), "pair, gaps 1 and 0.1", 2, 4)
     assert found.selections() == [(1, 0), (1, 1)]
     for ring, starts in zip(found.reached, found.starts, strict=True):
         for tokens, start in zip(ring, starts, strict=True):
@@ -47,7 +49,7 @@ def test_a_disc_weighs_its_rings_by_their_radius():
 @pytest.mark.slow
 def test_the_border_of_the_pair_crosses_the_published_threshold():
     """With a first gap of 1 it lies between 0.18008 and 0.18021."""
-    figure, table = gap_map(full=False)
+    figure, table = gap_map(new_lab())
     (row,) = (row for row in table.rows if float(row[0]) == 1.0)
     assert float(row[1]) < 0.18008 < 0.18021 < float(row[3])
     assert {line.label for line in figure.lines} == {"global", "local"}
@@ -69,9 +71,7 @@ def test_the_unstable_direction_is_a_unit_vector_across_the_limit():
 
 @pytest.mark.slow
 def test_one_point_below_the_limit_and_two_beyond():
-    data = pt.signal_tokens(20, 5, 50, 1.0, 0.1, 0)
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
-    line = swing_figure(setting, pt.max_margin(data), full=False).lines[0]
+    line = swing_figure(new_lab()).lines[0]
     for ratio, count in ((1.6, 1), (1.9, 1), (2.4, 2), (3.0, 2)):
         found = line.y[np.abs(line.x - ratio) < 1e-9]
         assert len(found) == 16

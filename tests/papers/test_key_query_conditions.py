@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 
 import penchant as pt
+from penchant.errors import InfeasibleDiagonal
 from penchant.papers.key_query import hypotheses as assumptions
 from penchant.papers.key_query.theorems import dual_spectrum
 from penchant.settings.factored import Factors
+from penchant.theory.token_hypotheses import equal_scores, unique_optimal
 
 RNG = np.random.default_rng(0)
 TOKENS, QUERIES = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((3, 5))
@@ -131,3 +133,25 @@ def test_aligned_starts_with_zero_factors_do_not_divide_by_zero():
     start = Factors(jnp.zeros((5, 5)), jnp.zeros((5, 5)))
     run = pt.train(setting_of(TOKENS, np.where(SCORES == 6.0, 6.0, 0.0)), pt.GradientFlow(), start, steps=1)
     assert "aligned_start" in pt.judge(pt.predict(run.setting, pt.GradientFlow()), run).detail
+
+
+@pytest.mark.parametrize("size", [(3, 4, 5, 0), (4, 4, 5, 9), (4, 4, 12, 5)])
+def test_generic_data_meet_assumptions_1_and_2(size):
+    data = pt.equal_score_tokens(*size)
+    assert unique_optimal(data).holds
+    assert pt.max_margin(data).margin > 1e-3  # a matrix selects the optimal tokens
+    assert equal_scores(data).holds
+    uneven = np.asarray(data.scores) + 0.01 * np.arange(size[1])
+    assert not equal_scores(pt.TokenSelection(data.tokens, queries=data.queries, scores=uneven)).holds
+
+
+def test_a_matrix_may_select_what_no_diagonal_does():
+    with pytest.raises(InfeasibleDiagonal):
+        pt.diagonal_margin(pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 5, 9)))
+
+
+@pytest.mark.parametrize("condition", ["orthogonal_optimal", "parallel_queries", "paired_tokens"])
+def test_aligned_data_meet_assumption_4_and_generic_data_do_not(condition):
+    holds = getattr(assumptions, condition)
+    assert holds(pt.aligned_tokens().data).slack >= 0
+    assert not holds(pt.equal_score_tokens(3, 5, 6, 1)).holds

@@ -5,7 +5,7 @@ import pytest
 
 import penchant as pt
 from penchant.papers import new_lab
-from penchant.papers.key_query.discrete import factor_excess, sign_bound, signs, stepped
+from penchant.papers.key_query.discrete import best_bound, factor_excess, signs, stepped
 from penchant.verdict import Outcome
 
 LAB = new_lab()
@@ -50,7 +50,7 @@ def test_a_run_of_sign_descent_is_judged_in_the_norm_of_sign_products():
 
 def test_the_bound_of_the_multipliers_is_a_bound():
     run, reference = stepped(LAB, "sign descent", 0), signs(LAB, 0)
-    assert 0.9 * reference.value <= sign_bound(run) <= reference.value * (1 + 1e-12)
+    assert 0.9 * reference.value <= best_bound(run, pt.SignProduct()) <= reference.value * (1 + 1e-12)
 
 
 def test_no_matrix_of_bounded_factors_has_a_larger_norm_than_width_times_the_bound(rng):

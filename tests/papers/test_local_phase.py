@@ -5,14 +5,9 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.joint import decoder_margins, joint_misalignments
-from penchant.papers.self_attention.figures.phases import _feasible, _Group, _limits, global_findings, threshold
+from penchant.papers.self_attention.assumptions import threshold
+from penchant.papers.self_attention.figures.phases import Group, group
 from penchant.theory.selections import Limit
-
-
-def limits_of(d, equal):
-    sets = _feasible([pt.random_tokens(5, 4, d, seed, equal_scores=equal) for seed in range(16)])
-    return _limits(sets, 0.05, 20_000)
-
 
 # (global runs, feasible data sets, local runs on a locally optimal selection) of 16 seeds with random scores, as published.
 COUNTS = {3: (7, 15, 7), 4: (14, 16, 2), 6: (15, 16, 1), 12: (16, 16, 0)}
@@ -21,7 +16,7 @@ COUNTS = {3: (7, 15, 7), 4: (14, 16, 2), 6: (15, 16, 1), 12: (16, 16, 0)}
 @pytest.mark.slow
 @pytest.mark.parametrize("d", COUNTS)
 def test_random_scores_have_the_published_counts(d):
-    limits = limits_of(d, equal=False)
+    limits = group(d, False, 0.0, range(16)).limits
     kinds = [limit.kind for limit in limits]
     called = sum(limit.kind == "local" and limit.reached.locally_optimal for limit in limits)
     assert (kinds.count("global"), len(limits), called) == COUNTS[d]
@@ -32,7 +27,7 @@ def test_random_scores_have_the_published_counts(d):
 @pytest.mark.slow
 @pytest.mark.parametrize("d", [4, 6, 12])
 def test_equal_scores_are_global_from_four_dimensions_on(d):
-    assert [limit.kind for limit in limits_of(d, equal=True)] == ["global"] * 16
+    assert [limit.kind for limit in group(d, True, 0.0, range(16)).limits] == ["global"] * 16
 
 
 @pytest.mark.slow
@@ -63,15 +58,12 @@ def test_a_million_steps_of_the_scheduled_rule():
 def ended(kinds, shift):
     nan = float("nan")
     limits = tuple(Limit(kind, (0,), None, nan, nan, nan, nan) for kind in kinds)
-    return _Group(12, False, shift, limits)
+    return Group(12, False, shift, limits)
 
 
-def test_every_group_of_the_largest_dimension_has_a_verdict_of_its_own():
-    groups = [ended(["global"] * 3, 0.0), ended(["global", "local", "undecided"], 1.0), ended([], 2.0)]
-    findings = global_findings(groups)
-    assert [one.verdict.outcome.value for one in findings] == ["confirmed", "refuted", "undecided"]
-    assert all(f"length {group.shift:g}" in one.statement for group, one in zip(groups, findings, strict=True))
-    assert "1 local, 1 open" in findings[1].verdict.detail
+def test_a_group_without_data_sets_has_no_share():
+    assert ended(["global", "local", "undecided", "global"], 0.0).share() == 0.5
+    assert np.isnan(ended([], 2.0).share())
 
 
 def test_the_row_of_a_group_accounts_for_every_run():

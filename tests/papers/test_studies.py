@@ -13,7 +13,7 @@ from penchant.report.save import report, save
 from penchant.settings.generators import separable
 from penchant.verdict import Outcome, Verdict, at_most
 
-QUICK = ("max-margin", pytest.param("self-attention-antipodal", marks=pytest.mark.slow))
+QUICK = ("max-margin", pytest.param("key-query-aligned", marks=pytest.mark.slow))
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -15,10 +15,12 @@ from .progress import progress
 
 
 def find_study(name: str) -> tuple[Paper, Study]:
-    listed = {study.name: (paper, study) for paper in PAPERS for study in paper.studies}
-    if name not in listed:
-        raise ArgumentError("NAME", "penchant study", f"one of {', '.join(listed)}", repr(name))
-    return listed[name]
+    """The study of this name, an old one included."""
+    known = {name: (paper, one) for paper in PAPERS for one in paper.studies for name in (one.name, *one.aliases)}
+    if name not in known:
+        listed = ", ".join(dict.fromkeys(study.name for _, study in known.values()))
+        raise ArgumentError("NAME", "penchant study", f"one of {listed}", repr(name))
+    return known[name]
 
 
 def run_one(paper: Paper, study: Study, seed: int, full: bool, out: str, show: Callable[..., None]) -> Path:
@@ -32,11 +34,11 @@ def run_one(paper: Paper, study: Study, seed: int, full: bool, out: str, show: C
 def run_study(name: str, seed: int, full: bool, out: str) -> dict:
     """Run one study, save it and make the page; returns what was saved, and where."""
     paper, study = find_study(name)
-    check_writable(f"{out}/{name}/study.json")
+    check_writable(f"{out}/{study.name}/study.json")
     with progress(1) as show:
         folder = run_one(paper, study, seed, full, out, show)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    return {"study": name, **content, "folder": str(folder), "page": str(render(out))}
+    return {"study": study.name, **content, "folder": str(folder), "page": str(render(out))}
 
 
 def print_study(content: dict) -> None:

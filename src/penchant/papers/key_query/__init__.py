@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.SHEEN,
     __name__,
     (*sign_theorems.THEOREMS, *theorems.THEOREMS),  # signs before the conjecture that would speak about every optimiser
-    ("flow", "identities", "rates", "limits", "scan", "spectral", "discrete"),
-    ("figures.selection", "figures.diagonal", "figures.starts", "figures.steps", "figures.basin"),
+    ("flow", "rates", "limits", "scan", "discrete"),
+    ("figures.selection", "figures.diagonal", "figures.starts", "figures.steps"),
     aliases=("kq_attention",),
 )

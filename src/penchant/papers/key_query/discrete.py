@@ -4,16 +4,16 @@ from typing import Any
 
 import numpy as np
 
-from ...lab import Lab, claim, recipe
+from ...lab import Lab, conjectured, recipe
 from ...optimisers.adam import Adam
 from ...optimisers.base import gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
-from ...references.bracket import adjoint
+from ...references.bracket import Norm, adjoint
 from ...references.polyhedral_margin import Linf, polyhedral_margin
 from ...references.sign_product_margin import SignProduct, sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
-from ...settings.factored import Hadamard, KeyQuery
+from ...settings.factored import Hadamard
 from ...settings.losses import Exponential
 from ...settings.token_generators import equal_score_tokens
 from ...theory.least_norm import excess
@@ -21,9 +21,8 @@ from ...training.events import MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import flow_to, nuclear
+from .evidence import flow_to, keys_and_queries, nuclear, one_sided
 
-PAPER = "kq_attention"
 SEEDS = range(4)
 SHORT = 0.9  # the b2 of an Adam whose memory of ten steps is short against the fall of the loss
 
@@ -37,16 +36,17 @@ def signs(lab: Lab, seed: int) -> Solution:
 @recipe
 def stepped(lab: Lab, kind: str, seed: int, width: int = 5) -> Trajectory:
     """K and Q trained in steps on the data and from the start of `matrix_run`; `kind` is one of `RULES`."""
-    optimiser, steps = RULES[kind]
-    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(width), Exponential())
-    return train(setting, optimiser, setting.start(100 + seed, 0.1 / np.sqrt(width)), steps=steps)
+    (optimiser, steps), (setting, start) = RULES[kind], keys_and_queries(seed, width=width)
+    return train(setting, optimiser, start, steps=steps)
 
 
 RULES: dict[str, tuple[Any, int]] = {
+    "gradient descent": (gradient_descent(1.0), 20_000),
     "normalised descent": (normalised_descent(0.02), 20_000),
     "sign descent": (sign_descent(0.002), 40_000),  # both end before, where the slope of an entry underflows
     f"Adam, b2 = {SHORT}": (Adam(0.002, 0.0, 0.0, SHORT), 40_000),
     "Adam, b2 = 0.99": (Adam(0.002, 0.0, 0.0, 0.99), 40_000),
+    "Adam, b2 = 0.999": (Adam(0.002, 0.0, 0.9, 0.999), 40_000),
 }
 
 
@@ -57,27 +57,20 @@ def factor_excess(run: Trajectory, reference: Solution) -> float:
     return np.shape(params.key)[1] * size / margin / reference.value - 1
 
 
-def sign_bound(run: Trajectory) -> float:
-    """The largest lower bound on the norm of sign products that the multipliers of any record prove."""
-    pulls = [
-        (point.sum(), adjoint(run.setting.data, point)) for point in np.maximum([*run.dual[1:], *run.weights], 0.0)
-    ]
-    return max(float(mass) / SignProduct().dual(np.asarray(pull)) for mass, pull in pulls)
+def best_bound(run: Trajectory, norm: Norm) -> float:
+    """The largest lower bound on a norm that the multipliers of any record prove, gathered or of the moment."""
+    points = np.maximum([*run.dual[1:], *run.weights], 0.0)
+    return max(float(point.sum()) / norm.dual(np.asarray(adjoint(run.setting.data, point))) for point in points)
 
 
-@claim(
-    "key-query/descent",
-    "Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.",
-    "conjecture, not in the paper",
-    kind="observed",
-    slow=True,
+@conjectured(
+    "key-query/descent", "Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.", slow=True
 )
 def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
     """At margin 6 gradient descent stands where the flow does. Planted: where the flow is at margin 12."""
     checks = []
     for seed in (1, 3):
-        setting, reference = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential()), nuclear(lab, seed)
-        start = setting.start(100 + seed, 0.1 / np.sqrt(5))
+        (setting, start), reference = keys_and_queries(seed), nuclear(lab, seed)
         run = train(setting, gradient_descent(0.05), start, until=MarginAbove(6.0), steps=100_000)
         flow = flow_to(setting, start, 12.0, (6.0,))
         found = [excess(setting.data, one.weight(k), reference) for one, k in ((run, -1), (flow, 2 if planted else 1))]
@@ -87,13 +80,7 @@ def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/normalised-descent",
-    "Normalised descent on (K, Q) minimises the nuclear norm.",
-    "conjecture, not in the paper",
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/normalised-descent", "Normalised descent on (K, Q) minimises the nuclear norm.", slow=True)
 def normalised_nuclear(lab: Lab, planted: bool) -> Verdict:
     """Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
     checks = []
@@ -112,15 +99,17 @@ def _in_signs(lab: Lab, kind: str, planted: bool) -> Verdict:
         checks.append(at_most(far if planted else factor_excess(run, reference), 0.1, f"{kind}: excess, data {seed}"))
         if not planted:
             checks.append(at_least(far, 0.15, f"{kind}: nuclear excess, data {seed}"))
-            checks.append(at_most(sign_bound(run) / reference.value, 1 + 1e-9, "largest lower bound over the optimum"))
+            checks.append(
+                at_most(
+                    best_bound(run, SignProduct()) / reference.value, 1 + 1e-9, "largest lower bound over the optimum"
+                )
+            )
     return all_of(*checks)
 
 
-@claim(
+@conjectured(
     "key-query/sign-descent",
     "Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.",
-    "conjecture, not in the paper",
-    kind="observed",
     slow=True,
 )
 def sign_norm(lab: Lab, planted: bool) -> Verdict:
@@ -128,13 +117,7 @@ def sign_norm(lab: Lab, planted: bool) -> Verdict:
     return _in_signs(lab, "sign descent", planted)
 
 
-@claim(
-    "key-query/adam",
-    "Adam with a short memory on (K, Q) minimises the norm of sign products.",
-    "conjecture, not in the paper",
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/adam", "Adam with a short memory on (K, Q) minimises the norm of sign products.", slow=True)
 def adam_norm(lab: Lab, planted: bool) -> Verdict:
     """So does Adam with a short memory. Planted: with b2 = 0.99."""
     if not planted:
@@ -144,20 +127,14 @@ def adam_norm(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "key-query/sign-descent-diagonal",
-    "Sign descent on diagonal K and Q minimises the linf norm.",
-    "conjecture, not in the paper",
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/sign-descent-diagonal", "Sign descent on diagonal K and Q minimises the linf norm.", slow=True)
 def sign_diagonal(lab: Lab, planted: bool) -> Verdict:
     """Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
     checks = []
     for seed in (5, 6, 7):
         data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
         setting, reference = Setting(data, Hadamard(), Exponential()), polyhedral_margin(data, Linf())
-        start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+        start = one_sided(data, 0.1)
         optimiser, steps = RULES["normalised descent" if planted else "sign descent"]
         run = train(setting, optimiser, start, steps=steps)
         checks.append(at_most(excess(data, run.weight(), reference), 1e-2, f"linf excess, data {seed}"))

@@ -1,5 +1,7 @@
 """The runs that the key-query claims are about, each made once and shared."""
 
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 
@@ -11,7 +13,7 @@ from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
-from ...settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
+from ...settings.factored import Factors, Hadamard, KeyQuery, Pair, PlusMinus
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
@@ -32,26 +34,25 @@ PRECISE = GradientFlow(tolerance=1e-12, margin_tolerance=1e-7, order=6)  # for i
 
 
 def flow_to(
-    setting: Setting,
-    start: object,
-    top: float = TOP,
-    levels: tuple[float, ...] = LEVELS,
-    flow: GradientFlow = DEFAULT,
+    setting: Setting, start: object, top: float = TOP, levels: tuple[float, ...] = LEVELS, flow: GradientFlow = DEFAULT
 ) -> Trajectory:
     """Gradient flow to a margin, recorded at the levels on the way."""
     recorder = Levels("margin", levels)
     return train(setting, flow, start, until=MarginAbove(top), steps=STEPS, recorder=recorder)
 
 
+def keys_and_queries(seed: int, scale: float = 0.1, width: int = 5, draw: int | None = None) -> tuple[Setting, Factors]:
+    """K and Q on 3 samples of 4 tokens in 5 dimensions, with a random start."""
+    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(width), Exponential())
+    return setting, setting.start(100 + seed if draw is None else draw, scale / np.sqrt(width))
+
+
 @recipe
 def matrix_run(
     lab: Lab, seed: int = 1, scale: float = 0.1, width: int = 5, draw: int | None = None
 ) -> tuple[Trajectory, Solution]:
-    """Gradient flow on (K, Q), 3 samples of 4 tokens in 5 dimensions, to margin 1e6, and the nuclear reference."""
-    data = equal_score_tokens(3, 4, 5, seed)
-    setting = Setting(data, KeyQuery(width), Exponential())
-    start = setting.start(100 + seed if draw is None else draw, scale / np.sqrt(width))
-    return flow_to(setting, start), nuclear(lab, seed)
+    """Gradient flow on the data of `keys_and_queries` to margin 1e6, and the nuclear reference."""
+    return flow_to(*keys_and_queries(seed, scale, width, draw)), nuclear(lab, seed)
 
 
 @recipe
@@ -63,8 +64,7 @@ def nuclear(lab: Lab, seed: int) -> Solution:
 @recipe
 def far_run(lab: Lab, seed: int) -> Trajectory:
     """The same flow from a start of scale 1, recorded between margins 1e7 and 1e8."""
-    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
-    return flow_to(setting, setting.start(100 + seed, 1 / np.sqrt(5)), 1e8, (1e7, 10**7.5))
+    return flow_to(*keys_and_queries(seed, 1.0), 1e8, (1e7, 10**7.5))
 
 
 @recipe
@@ -74,31 +74,36 @@ def direct_run(lab: Lab, seed: int = 1) -> tuple[Trajectory, Solution]:
     return flow_to(Setting(data, Direct(), Exponential()), None), max_margin(data)
 
 
-def _diagonal(seed: int, scale: float, rotated: bool) -> tuple[Setting, object]:
+def one_sided(data: DiagonalTokens, scale: Any) -> Pair:
+    """A start in which every coordinate has one factor of this scale and one that is 0."""
+    return Hadamard().one_sided(data, scale, np.random.default_rng(0))
+
+
+def diagonal(seed: int, scale: Any, rotated: bool = False) -> tuple[Setting, Pair]:
+    """Diagonal K and Q (or their rotation) on 4 samples of 4 tokens in 12 dimensions, with a one-sided start."""
     data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
-    start = Hadamard().one_sided(data, scale, np.random.default_rng(0))
+    start = one_sided(data, scale)
     setting = Setting(data, PlusMinus() if rotated else Hadamard(), Exponential())
     return setting, Hadamard().twin(start) if rotated else start
 
 
 @recipe
 def diagonal_run(lab: Lab, seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
-    """Gradient flow on diagonal K and Q (or their rotation), 4 samples of 4 tokens in 12 dimensions, to margin 1e6."""
-    setting, start = _diagonal(seed, scale, rotated)
+    """Gradient flow on the data of `diagonal` to margin 1e6, and the l1 reference."""
+    setting, start = diagonal(seed, scale, rotated)
     return flow_to(setting, start), diagonal_margin(setting.data)
 
 
 @recipe
 def precise_diagonal_run(lab: Lab, rotated: bool = False) -> Trajectory:
     """`diagonal_run` to the tolerance of an identity."""
-    return flow_to(*_diagonal(5, 1.0, rotated), flow=PRECISE)
+    return flow_to(*diagonal(5, 1.0, rotated), flow=PRECISE)
 
 
 @recipe
 def uneven_run(lab: Lab) -> Trajectory:
     """The same from a start whose scales differ by coordinate, to margin 1e3."""
-    (setting, _), rng = _diagonal(5, 1.0, False), np.random.default_rng(0)
-    return flow_to(setting, Hadamard().one_sided(setting.data, UNEVEN, rng), 1e3, (1e2,), PRECISE)
+    return flow_to(*diagonal(5, UNEVEN), 1e3, (1e2,), PRECISE)
 
 
 @recipe
@@ -118,9 +123,7 @@ def precise_aligned_run(lab: Lab) -> tuple[Trajectory, Aligned]:
 @recipe
 def drifting_run(lab: Lab) -> Trajectory:
     """A diagonal run whose coordinates are still wrong at margin 1e6, recorded over its last decade."""
-    data = DiagonalTokens(equal_score_tokens(4, 4, 12, 10))
-    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
-    return flow_to(Setting(data, Hadamard(), Exponential()), start, levels=(1e5, 10**5.5))
+    return flow_to(*diagonal(10, 0.1), levels=(1e5, 10**5.5))
 
 
 VARIANTS = {
@@ -142,16 +145,15 @@ def aligned_run(lab: Lab, shift: float = 0.0, variant: str = "aligned") -> tuple
 @recipe
 def scaled_run(lab: Lab, scale: float, seed: int = 1) -> Trajectory:
     """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
-    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
     start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
-    return flow_to(setting, start, 100 * scale**2, (scale**2, 10 * scale**2))
+    return flow_to(keys_and_queries(seed)[0], start, 100 * scale**2, (scale**2, 10 * scale**2))
 
 
 @recipe
 def large_run(lab: Lab, seed: int, draw: int, scale: float, log_time: float = 1e7) -> Trajectory:
     """Gradient flow from a large random start to margin 1e4, or until it stalls or its time is up."""
-    setting = Setting(equal_score_tokens(3, 4, 5, seed), KeyQuery(5), Exponential())
-    start, events = setting.start(draw, scale / np.sqrt(5)), (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
+    events = (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
+    setting, start = keys_and_queries(seed, scale, draw=draw)
     return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
 
 

@@ -3,12 +3,10 @@
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import InfeasibleDiagonal
 from ...flow.flow import GradientFlow
-from ...lab import Lab, claim
+from ...lab import Lab, claim, derived
 from ...references.base import Solution
 from ...references.bracket import margins
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
 from ...settings.base import Setting
@@ -18,25 +16,15 @@ from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
 from ...theory.base import Hypothesis
 from ...theory.least_norm import excess
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
+from . import evidence
 from . import hypotheses as assumptions
-from .evidence import (
-    aligned_run,
-    diagonal_run,
-    direct_run,
-    matrix_run,
-    precise_diagonal_run,
-    precise_matrix_run,
-)
 from .theorems import SHEEN
-
-PAPER = "kq_attention"
 
 
 def _holds(*found: Hypothesis) -> Verdict:
@@ -44,41 +32,10 @@ def _holds(*found: Hypothesis) -> Verdict:
 
 
 @claim(
-    "key-query/assumption-1",
-    "Generic data with few samples have a unique optimal token that a matrix can select.",
-    f"{SHEEN}, Assumption 1",
-    kind="proved",
-)
-def assumption1(lab: Lab, planted: bool) -> Verdict:
-    """One optimal token per sample, and a matrix that selects it. Planted: a diagonal matrix is asked to."""
-    data = equal_score_tokens(4, 4, 5, 9)
-    margin = max_margin(data).margin
-    try:
-        margin = diagonal_margin(DiagonalTokens(data)).margin if planted else margin
-    except InfeasibleDiagonal:
-        margin = -1.0  # the proof is in the error: no diagonal has a positive margin
-    return all_of(_holds(conditions.unique_optimal(data)), at_least(margin, 1e-9, "largest margin per unit of norm"))
-
-
-@claim(
-    "key-query/assumption-2",
-    "The non-optimal tokens of a sample score the same.",
-    f"{SHEEN}, Assumption 2",
-    kind="proved",
-)
-def assumption2(lab: Lab, planted: bool) -> Verdict:
-    data = equal_score_tokens(3, 4, 5, 0)
-    if planted:
-        scores = np.asarray(data.scores) + 0.01 * np.arange(4)
-        data = TokenSelection(data.tokens, queries=data.queries, scores=scores)
-    return _holds(conditions.equal_scores(data))
-
-
-@claim(
     "key-query/assumption-3",
     "With score gap 6 the loss at W = 0 is below every one-sample failure.",
     f"{SHEEN}, Assumption 3",
-    kind="proved",
+    kind="ours",
     slow=True,
 )
 def assumption3(lab: Lab, planted: bool) -> Verdict:
@@ -95,19 +52,6 @@ def assumption3(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "key-query/assumption-4",
-    "Data with orthogonal optimal tokens, parallel queries and paired other tokens exist.",
-    f"{SHEEN}, Assumption 4",
-    kind="proved",
-)
-def assumption4(lab: Lab, planted: bool) -> Verdict:
-    data = equal_score_tokens(3, 5, 6, 1) if planted else aligned_tokens().data
-    return _holds(
-        assumptions.orthogonal_optimal(data), assumptions.parallel_queries(data), assumptions.paired_tokens(data)
-    )
-
-
-@claim(
     "key-query/lemma-4.1",
     "The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2.",
     f"{SHEEN}, Lemma 4.1",
@@ -116,8 +60,8 @@ def assumption4(lab: Lab, planted: bool) -> Verdict:
 )
 def lemma41(lab: Lab, planted: bool) -> Verdict:
     """The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
-    run = precise_diagonal_run(lab)
-    twin = diagonal_run(lab, scale=2.0)[0] if planted else precise_diagonal_run(lab, rotated=True)
+    run = evidence.precise_diagonal_run(lab)
+    twin = evidence.diagonal_run(lab, scale=2.0)[0] if planted else evidence.precise_diagonal_run(lab, rotated=True)
     worst = [float(np.abs(run.weight(k) / twin.weight(k) - 1).max()) for k in (1, 3, -1)]
     return _ladder(worst, (1e-12, 1e-11, 5e-11), "largest relative difference of a weight")
 
@@ -131,7 +75,7 @@ def lemma41(lab: Lab, planted: bool) -> Verdict:
 )
 def lemma_a1(lab: Lab, planted: bool) -> Verdict:
     """w = w_0^2 sinh(2 B' phi) with phi the gathered multipliers."""
-    run = precise_diagonal_run(lab)
+    run = evidence.precise_diagonal_run(lab)
     features = np.asarray(run.setting.data.features())
     factor = 1.0 if planted else 2.0
     errors = [
@@ -160,7 +104,7 @@ def _ladder(errors: list[float], bounds: tuple[float, ...], what: str) -> Verdic
 def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
     checks = []
     for rotated in (False, True):
-        run = precise_diagonal_run(lab, rotated)
+        run = evidence.precise_diagonal_run(lab, rotated)
         kind = run.setting.parametrisation
         first, last = (np.asarray(kind.conserved(run.at(k))) for k in (0, -1))
         if planted:
@@ -175,15 +119,9 @@ def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/conserved-matrix",
-    "K'K - Q'Q is conserved.",
-    "Arora, Cohen, Hazan 2018",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/conserved-matrix", "K'K - Q'Q is conserved.", "Arora, Cohen, Hazan 2018", kind="proved", slow=True)
 def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
-    run = precise_matrix_run(lab)
+    run = evidence.precise_matrix_run(lab)
     kind = run.setting.parametrisation
     drift = np.asarray(kind.conserved(run.at())) - np.asarray(kind.conserved(run.at(0)))
     if planted:
@@ -205,7 +143,7 @@ def lemma42(lab: Lab, planted: bool) -> Verdict:
     tokens = equal_score_tokens(4, 4, 12, 5)
     data = DiagonalTokens(_against_diagonals(tokens) if planted else tokens)
     setting = Setting(data, Hadamard(), Exponential())
-    start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+    start = evidence.one_sided(data, 0.1)
     run = train(setting, GradientFlow(), start, until=(MarginAbove(1e3), LogTimeAbove(30.0)), steps=2000)
     return all_of(
         at_least(max_margin(data.tokens).margin, 1e-3, "margin of a full matrix"),
@@ -240,26 +178,18 @@ def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.n
 )
 def theorem41(lab: Lab, planted: bool) -> Verdict:
     """The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
-    run, reference = diagonal_run(lab)
+    run, reference = evidence.diagonal_run(lab)
     rival = max_margin(run.setting.data).weight
     return _value(run, rival if planted else run.weight(), reference, rival)
 
 
-@claim(
-    "key-query/lemma-5.1",
-    "The flow preserves alignment.",
-    f"{SHEEN}, Lemma 5.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/lemma-5.1", "The flow preserves alignment.", f"{SHEEN}, Lemma 5.1", kind="proved", slow=True)
 def lemma51(lab: Lab, planted: bool) -> Verdict:
     """Alignment is preserved. Planted: a start moved off it by 1e-3."""
-    run, aligned = aligned_run(lab, 1e-3 if planted else 0.0)
+    run, aligned = evidence.aligned_run(lab, 1e-3 if planted else 0.0)
     start = at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
     later = at_most(
-        max(aligned.residual(run.at(k)) for k in range(len(run))),
-        1e-11,
-        "largest alignment residual to margin 1e6",
+        max(aligned.residual(run.at(k)) for k in range(len(run))), 1e-11, "largest alignment residual to margin 1e6"
     )
     return all_of(later) if planted else all_of(start, later)
 
@@ -273,7 +203,7 @@ def lemma51(lab: Lab, planted: bool) -> Verdict:
 )
 def theorem51(lab: Lab, planted: bool) -> Verdict:
     """W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
-    run, aligned = aligned_run(lab)
+    run, aligned = evidence.aligned_run(lab)
     target = aligned.solution()
     if planted:
         best = jnp.take_along_axis(aligned.data.tokens, aligned.data.optimal[:, None, None], axis=1)[:, 0]
@@ -283,12 +213,7 @@ def theorem51(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(error), 2e-7, "|W/margin - W*| / |W*| at margin 1e6")
 
 
-@claim(
-    "key-query/aligned-closed-form",
-    "On aligned data the nuclear and the Frobenius solution coincide.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/aligned-closed-form", "On aligned data the nuclear and the Frobenius solution coincide.")
 def aligned_closed_form(lab: Lab, planted: bool) -> Verdict:
     """On aligned data one matrix solves the nuclear and the Frobenius program. Planted: on generic data."""
     if planted:
@@ -318,8 +243,8 @@ def contrast(lab: Lab, planted: bool) -> Verdict:
     """On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution. Planted: swapped."""
     checks = []
     for seed in (0, 1):
-        run, nuclear = matrix_run(lab, seed)
-        direct, frobenius = direct_run(lab, seed)
+        run, nuclear = evidence.matrix_run(lab, seed)
+        direct, frobenius = evidence.direct_run(lab, seed)
         product_weight, direct_weight = (direct.weight(), run.weight()) if planted else (run.weight(), direct.weight())
         checks.append(_value(run, product_weight, nuclear, frobenius.weight))
         margin = np.asarray(margins(run.setting.data, direct_weight)).min()

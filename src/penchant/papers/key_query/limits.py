@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...flow.flow import GradientFlow
-from ...lab import Lab, claim
+from ...lab import Lab, claim, conjectured, derived, observed
 from ...references.bracket import adjoint
 from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
@@ -19,29 +19,12 @@ from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
+from . import evidence
 from . import hypotheses as assumptions
-from .evidence import (
-    VARIANTS,
-    aligned_run,
-    flow_to,
-    large_run,
-    matrix_run,
-    nuclear,
-    scaled_run,
-    spread_scores,
-)
 from .theorems import SHEEN
 
-PAPER = "kq_attention"
 
-
-@claim(
-    "key-query/generic",
-    "The nuclear norm is minimised without alignment of data or start.",
-    "conjecture, not in the paper",
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/generic", "The nuclear norm is minimised without alignment of data or start.", slow=True)
 def generic_data(lab: Lab, planted: bool) -> Verdict:
     """Without alignment of data or start the flow still minimises the nuclear norm (8 data sets). Planted: width 1."""
     if planted:
@@ -50,7 +33,7 @@ def generic_data(lab: Lab, planted: bool) -> Verdict:
 
 
 def _generic(lab: Lab, seed: int, width: int = 5) -> Verdict:
-    run, reference = matrix_run(lab, seed, 0.1, width, 0 if width == 1 else None)
+    run, reference = evidence.matrix_run(lab, seed, 0.1, width, 0 if width == 1 else None)
     return at_most(
         excess(run.setting.data, run.weight(), reference),
         1e-2,
@@ -62,7 +45,7 @@ def _generic(lab: Lab, seed: int, width: int = 5) -> Verdict:
     "key-query/without-assumption-3",
     "Without Assumption 3 the flow may end on a plateau, and may not.",
     f"{SHEEN}, Assumption 3",
-    kind="proved",
+    kind="observed",
     slow=True,
 )
 def without_assumption3(lab: Lab, planted: bool) -> Verdict:
@@ -74,7 +57,7 @@ def without_assumption3(lab: Lab, planted: bool) -> Verdict:
         ((6.0, 1.0), (-3.0, 0.0), True),
     ):
         data = DiagonalTokens(contrary_pair(gaps, others))
-        start = Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
+        start = evidence.one_sided(data, 0.1)
         run = train(
             Setting(data, Hadamard(), Exponential()),
             GradientFlow(),
@@ -91,58 +74,42 @@ def without_assumption3(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/without-assumption-2",
-    "Unequal non-optimal scores do not change the limit.",
-    "observed",
-    kind="observed",
-    slow=True,
-)
+@observed("key-query/without-assumption-2", "Unequal non-optimal scores do not change the limit.", slow=True)
 def without_equal_scores(lab: Lab, planted: bool) -> Verdict:
     """Unequal non-optimal scores leave the limits unchanged. Planted: other tokens, other optima."""
-    data = DiagonalTokens(spread_scores(equal_score_tokens(4, 4, 12, 5)))
-    start = Hadamard().one_sided(data, 1.0, np.random.default_rng(0))
-    run = flow_to(Setting(data, Hadamard(), Exponential()), start, levels=())
+    data = DiagonalTokens(evidence.spread_scores(equal_score_tokens(4, 4, 12, 5)))
+    start = evidence.one_sided(data, 1.0)
+    run = evidence.flow_to(Setting(data, Hadamard(), Exponential()), start, levels=())
     reference = diagonal_margin(DiagonalTokens(equal_score_tokens(4, 4, 12, 6)) if planted else data)
     measured = float(np.abs(run.weight()).sum() / run.smallest_margin()[-1])
-    setting = Setting(spread_scores(equal_score_tokens(3, 4, 5, 1)), KeyQuery(5), Exponential())
-    product = flow_to(setting, setting.start(101, 0.1 / np.sqrt(5)), levels=())
+    setting = Setting(evidence.spread_scores(equal_score_tokens(3, 4, 5, 1)), KeyQuery(5), Exponential())
+    product = evidence.flow_to(setting, setting.start(101, 0.1 / np.sqrt(5)), levels=())
     return all_of(
         close(measured, reference.value, 1e-3, "l1 norm at margin 1 against its minimum, other scores spread over 2"),
         close(
             float(np.linalg.norm(product.weight(), "nuc") / product.smallest_margin()[-1]),
-            nuclear(lab, 2 if planted else 1).value,
+            evidence.nuclear(lab, 2 if planted else 1).value,
             1e-3,
             "nuclear norm at margin 1 against its minimum, other scores spread over 2",
         ),
     )
 
 
-@claim(
-    "key-query/large-start",
-    "Generic data leave every plateau of a large start, at times like e^1000.",
-    "observed",
-    kind="observed",
-    slow=True,
+@observed(
+    "key-query/large-start", "Generic data leave every plateau of a large start, at times like e^1000.", slow=True
 )
 def large_start(lab: Lab, planted: bool) -> Verdict:
     """From large starts Assumption 3 fails and the loss sits on plateaus, but not for ever. Planted: looked at too early."""
     checks = []
     for draw in (0, 4):
-        run = large_run(lab, 1, draw, 8.0, 40.0 if planted else 1e7)
+        run = evidence.large_run(lab, 1, draw, 8.0, 40.0 if planted else 1e7)
         slack = assumptions.initial_loss(run.setting, run.setting.data, run.at(0)).slack
         checks.append(at_most(slack, 0.0, f"slack of Assumption 3 at the start, draw {draw}"))
         checks.append(at_most(float(run.log_excess[-1]), -1e3, f"log(L - L*) at the end, draw {draw}"))
     return all_of(*checks)
 
 
-@claim(
-    "key-query/narrow",
-    "One column of keys and queries may end off the optimum.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
-)
+@derived("key-query/narrow", "One column of keys and queries may end off the optimum.", slow=True)
 def narrow(lab: Lab, planted: bool) -> Verdict:
     """Keys and queries of one column end at stationary points that need not be optimal. Planted: that they are.
 
@@ -150,7 +117,7 @@ def narrow(lab: Lab, planted: bool) -> Verdict:
     """
     checks = []
     for seed, draw in ((1, 0), (4, 0), (4, 2)):
-        run, reference = matrix_run(lab, seed, 0.1, 1, draw)
+        run, reference = evidence.matrix_run(lab, seed, 0.1, 1, draw)
         sizes = dual_spectrum(run)
         checks.append(
             at_most(float(np.abs(sizes - 1).min()), 1e-4, f"distance of a singular value from 1, data {seed}")
@@ -171,35 +138,23 @@ def dual_spectrum(run: Trajectory) -> np.ndarray:
     return np.linalg.svd(pull, compute_uv=False) * np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1]
 
 
-@claim(
-    "key-query/wide-as-the-rank",
-    "A width equal to the rank suffices.",
-    "conjecture, not in the paper",
-    kind="observed",
-    slow=True,
-)
+@conjectured("key-query/wide-as-the-rank", "A width equal to the rank suffices.", slow=True)
 def wide_as_the_rank(lab: Lab, planted: bool) -> Verdict:
     """A width equal to the rank of the solution is enough. Planted: a width below it."""
     checks = []
     for seed in (1, 4):
-        run, reference = matrix_run(lab, seed, 0.1, 1 if planted else 2, 0)
+        run, reference = evidence.matrix_run(lab, seed, 0.1, 1 if planted else 2, 0)
         rank = certified_rank(run.setting.data, reference)
         checks.append(close(float(rank), 2.0, 0.0, f"certified rank of data {seed}"))
         checks.append(at_most(excess(run.setting.data, run.weight(), reference), 1e-2, f"nuclear excess, data {seed}"))
     return all_of(*checks)
 
 
-@claim(
-    "key-query/kernel-to-rich",
-    "The bias turns from Frobenius to nuclear as margin / scale^2 grows.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
-)
+@derived("key-query/kernel-to-rich", "The bias turns from Frobenius to nuclear as margin / scale^2 grows.", slow=True)
 def kernel_to_rich(lab: Lab, planted: bool) -> Verdict:
     """Large starts pass from the Frobenius to the nuclear solution as margin / scale^2 grows. Planted: at equal margins."""
-    reference, scales = nuclear(lab, 1), (100.0, 10.0)
-    runs = [scaled_run(lab, scale) for scale in scales]
+    reference, scales = evidence.nuclear(lab, 1), (100.0, 10.0)
+    runs = [evidence.scaled_run(lab, scale) for scale in scales]
     data = runs[0].setting.data
     values = [[excess(data, run.weight(k), reference) for k in range(1, 4)] for run in runs]
     if planted:  # margin 1e4 of the one is 1 scale^2, of the other 100 scale^2
@@ -214,11 +169,8 @@ def kernel_to_rich(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "key-query/unique",
-    "Aligned data have one nuclear solution if the head leaves the span of the optimal tokens.",
-    "derived for penchant",
-    kind="ours",
+@derived(
+    "key-query/unique", "Aligned data have one nuclear solution if the head leaves the span of the optimal tokens."
 )
 def unique_solution(lab: Lab, planted: bool) -> Verdict:
     """The nuclear solution of aligned data is unique if the head leaves the span of the optimal tokens. Planted: it does not."""
@@ -227,12 +179,7 @@ def unique_solution(lab: Lab, planted: bool) -> Verdict:
     return at_least(found.smallest, 1e-3, "smallest singular value of the active margins on the optimal face")
 
 
-@claim(
-    "key-query/line-of-solutions",
-    "With the head in that span aligned data have a line of nuclear solutions.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/line-of-solutions", "With the head in that span aligned data have a line of nuclear solutions.")
 def line_of_solutions(lab: Lab, planted: bool) -> Verdict:
     """With the head inside that span a whole line of matrices is optimal. Planted: with the head outside."""
     aligned = aligned_tokens(outside=1.0 if planted else 0.0)
@@ -250,11 +197,9 @@ def line_of_solutions(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@observed(
     "key-query/off-alignment",
     "Parallel queries and scores equal beyond pairs are not needed; alignment not for the value.",
-    "observed",
-    kind="observed",
     slow=True,
 )
 def off_alignment(lab: Lab, planted: bool) -> Verdict:
@@ -263,16 +208,16 @@ def off_alignment(lab: Lab, planted: bool) -> Verdict:
     Planted: the closed form with the mean share of a sample instead of the largest.
     """
     checks = []
-    for variant in list(VARIANTS)[1:]:
-        run, aligned = aligned_run(lab, variant=variant)
+    for variant in list(evidence.VARIANTS)[1:]:
+        run, aligned = evidence.aligned_run(lab, variant=variant)
         strengths = np.asarray(aligned.strengths)
         if planted:
-            shares = np.asarray(VARIANTS["equal scores in pairs only"]["shares"])
+            shares = np.asarray(evidence.VARIANTS["equal scores in pairs only"]["shares"])
             strengths = strengths * (1 - shares.mean(axis=1)) / (1 - shares.max(axis=1))
         reached = float(np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1])
         checks.append(at_most(aligned.residual(run.at()), 1e-11, f"alignment residual, {variant}"))
         checks.append(close(reached, float((1 / strengths).sum()), 1e-5, f"nuclear norm at margin 1, {variant}"))
-    run, aligned = aligned_run(lab, 0.1)
+    run, aligned = evidence.aligned_run(lab, 0.1)
     checks.append(at_least(aligned.residual(run.at(0)), 0.05, "alignment residual of a start off alignment"))
     checks.append(at_least(aligned.residual(run.at()), 1e-3, "alignment residual at the end from there"))
     reached = float(np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1])

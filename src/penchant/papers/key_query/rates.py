@@ -4,19 +4,19 @@ import numpy as np
 
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import log_log_slope
-from ...lab import Lab, claim
+from ...lab import Lab, claim, derived
+from ...references.base import Solution
 from ...references.bracket import Euclidean, adjoint, bracket, margins
 from ...references.euclidean_margin import max_margin
 from ...references.finite_margin import finite_margin, potential
 from ...references.nuclear_margin import Nuclear
 from ...references.polyhedral_margin import L1
 from ...theory.certificate_mix import mixture
-from ...theory.certificates import certificates
+from ...theory.certificates import brackets, certificates
 from ...theory.uniqueness import certified_rank
+from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import diagonal_run, direct_run, drifting_run, far_run, matrix_run, nuclear
-
-PAPER = "kq_attention"
+from . import evidence
 
 
 @claim(
@@ -29,7 +29,7 @@ PAPER = "kq_attention"
 def weak_duality(lab: Lab, planted: bool) -> Verdict:
     """The run's own bounds enclose the optimum at every record. Planted: the optimum of queries twice as long."""
     checks = []
-    for run, reference, norm in ((*matrix_run(lab), Nuclear()), (*diagonal_run(lab), L1())):
+    for run, reference, norm in ((*evidence.matrix_run(lab), Nuclear()), (*evidence.diagonal_run(lab), L1())):
         bounds, value = certificates(run, norm), reference.value * (0.5 if planted else 1.0)
         late = bounds.margin > 0
         checks.append(
@@ -47,17 +47,12 @@ def weak_duality(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/accumulated-rate",
-    "The gap certified by accumulated multipliers closes like 1/log margin.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/accumulated-rate", "The gap certified by accumulated multipliers closes like 1/log margin.")
 def accumulated_rate(lab: Lab, planted: bool) -> Verdict:
     """1 / (certified relative gap) is linear in log margin for accumulated multipliers. Planted: linear in the margin."""
     checks = []
     for seed in (0, 1):
-        run, reference = matrix_run(lab, seed)
+        run, reference = evidence.matrix_run(lab, seed)
         bounds = certificates(run, Nuclear())
         late = bounds.margin >= 99
         inverse = reference.value / (bounds.upper - bounds.accumulated)[late]
@@ -70,18 +65,16 @@ def accumulated_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@derived(
     "key-query/mixed-certificate",
     "Mixing the dual points of a diagonal run proves at least twice as much as the best of them.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def mixed_certificate(lab: Lab, planted: bool) -> Verdict:
     """A mixture of all dual points of a run halves the error of its best single one. Planted: of the gathered ones only."""
     checks = []
     for number in (5, 6):
-        run, reference = diagonal_run(lab, number)
+        run, reference = evidence.diagonal_run(lab, number)
         data, single = run.setting.data, certificates(run, L1()).best_lower[-1]
         offered = run.dual[-1] if planted else mixture(run, L1())
         found = bracket(data, run.weight(), offered, L1()).lower
@@ -91,18 +84,14 @@ def mixed_certificate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/rank-one-rate",
-    "On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
+@derived(
+    "key-query/rank-one-rate", "On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).", slow=True
 )
 def rank_one_rate(lab: Lab, planted: bool) -> Verdict:
     """With one unit singular value in the dual, s_2(W)/margin falls like margin^-(1 - s_2(dual)). Planted: like 1/margin."""
     checks = []
     for seed in (0, 5, 6):
-        run, reference = far_run(lab, seed), nuclear(lab, seed)
+        run, reference = evidence.far_run(lab, seed), evidence.nuclear(lab, seed)
         data = run.setting.data
         sizes = np.linalg.svd(np.asarray(adjoint(data, reference.dual)), compute_uv=False)
         second = np.array([np.linalg.svd(run.weight(k), compute_uv=False)[1] for k in range(1, len(run))])
@@ -115,17 +104,13 @@ def rank_one_rate(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "key-query/direct-rate",
-    "Training W, the gap closes like 1/margin.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
+    "key-query/direct-rate", "Training W, the gap closes like 1/margin.", "derived for penchant", kind="ours", slow=True
 )
 def direct_rate(lab: Lab, planted: bool) -> Verdict:
     """Direct weights: the certified gap times the margin settles. Planted: times log margin, the rate of the products."""
     checks = []
     for seed in (0, 1):
-        run, _ = direct_run(lab, seed)
+        run, _ = evidence.direct_run(lab, seed)
         found = certificates(run, Euclidean())
         scale = np.log(found.margin[3:]) if planted else found.margin[3:]
         products = (found.upper - found.accumulated)[3:] * scale
@@ -133,72 +118,52 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/gradient-direction",
-    "Training W, the gradient solves the program long before W does.",
-    "derived for penchant",
-    kind="ours",
-)
-def gradient_direction(lab: Lab, planted: bool) -> Verdict:
-    """Direct weights: the gradient is a solution long before the weight is. Planted: the weight itself is offered."""
-    checks = []
-    for seed in (0, 1):
-        run, reference = direct_run(lab, seed)
-        record = 2  # margin 1e3
-        offered = run.weight(record) if planted else np.asarray(adjoint(run.setting.data, run.weights[record]))
-        margin = np.asarray(margins(run.setting.data, offered)).min()
-        excess = float(np.linalg.norm(offered) / margin / reference.value - 1)
-        checks.append(at_most(excess, 1e-6, f"Frobenius excess of the gradient at margin 1e3, data {seed}"))
-    return all_of(*checks)
-
-
-@claim(
-    "key-query/late-clock",
-    "Late physical time is N / (2 margin (L - L*)).",
-    "derived for penchant",
-    kind="ours",
-)
+@claim("key-query/late-clock", "Late physical time is N / (2 margin (L - L*)).", "derived for penchant", kind="ours")
 def late_clock(lab: Lab, planted: bool) -> Verdict:
     """log t = -log(L - L*) - log(2 margin / N), with N the optimum. Planted: the clock of direct weights, 1/N^2."""
     checks = []
-    for run, reference in (matrix_run(lab, 0), matrix_run(lab, 1), diagonal_run(lab)):
+    for run, reference in (evidence.matrix_run(lab, 0), evidence.matrix_run(lab, 1), evidence.diagonal_run(lab)):
         rate = 1 / reference.value**2 if planted else 2 * run.smallest_margin()[-1] / reference.value
         error = abs(float(run.log_time[-1] + run.log_excess[-1] + np.log(rate)))
         checks.append(at_most(error, 5e-3, "|log t + log(L - L*) + log r| at margin 1e6"))
     return all_of(*checks)
 
 
-@claim(
-    "key-query/diagonal-constant",
-    "The diagonal gap has the constant of its decomposition.",
-    "derived for penchant",
-    kind="ours",
-)
+def _gap_parts(run: Trajectory, reference: Solution, scale: float = 1.0) -> tuple[float, float, float]:
+    """gap * log(2 max|w| / scale^2) at the end of a diagonal run, and the two parts of the constant that it should tend to.
+
+    These are sum |w*| log(max|w*| / |w*|), and the slack that the solution leaves to the multipliers gathered off its support.
+    """
+    bounds = certificates(run, L1())
+    size = np.abs(reference.weight[np.abs(reference.weight) > 1e-9])
+    slack = np.asarray(margins(run.setting.data, reference.weight)) - 1
+    idle = 2 * run.dual[-1] @ np.where(reference.support, 0.0, slack)
+    measured = (bounds.upper[-1] - bounds.accumulated[-1]) * np.log(2 * np.abs(run.weight()).max() / scale**2)
+    return float(measured), (size * np.log(size.max() / size)).sum(), idle
+
+
+def gap_constant(run: Trajectory, reference: Solution, scale: float) -> float:
+    """The constant of the gap at the end of a diagonal run over its limit."""
+    measured, solution, idle = _gap_parts(run, reference, scale)
+    return float(measured / (solution + idle))
+
+
+@derived("key-query/diagonal-constant", "The diagonal gap has the constant of its decomposition.")
 def diagonal_constant(lab: Lab, planted: bool) -> Verdict:
     """The diagonal gap is C / log(2 margin max|w| / w_0^2), C from the solution and the multipliers of inactive margins.
 
     Planted: C without those multipliers.
     """
-    run, reference = diagonal_run(lab)
-    bounds, margin = certificates(run, L1()), run.smallest_margin()
-    size = np.abs(reference.weight[np.abs(reference.weight) > 1e-9])
-    slack = np.asarray(margins(run.setting.data, reference.weight)) - 1
-    inactive = 2 * run.dual[-1] @ np.where(reference.support, 0.0, slack)
-    predicted = float((size * np.log(size.max() / size)).sum() + (0.0 if planted else inactive))
-    length = np.log(2 * np.abs(run.weight()).max())  # w_0 = 1
-    measured = float((bounds.upper[-1] - bounds.accumulated[-1]) * length)
-    return close(measured, predicted, 0.05, f"gap * log(2 max|w|) at margin {margin[-1]:.0e}")
+    run, reference = evidence.diagonal_run(lab)
+    measured, solution, idle = _gap_parts(run, reference)
+    predicted = float(solution + (0.0 if planted else idle))
+    return close(measured, predicted, 0.05, f"gap * log(2 max|w|) at margin {run.smallest_margin()[-1]:.0e}")
 
 
-@claim(
-    "key-query/drift",
-    "Wrong coordinates leave at the exponent that the multipliers give.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("key-query/drift", "Wrong coordinates leave at the exponent that the multipliers give.")
 def drift(lab: Lab, planted: bool) -> Verdict:
     """Coordinate j grows like margin^(N |B'weights|_j) however wrong it is. Planted: every one in proportion to the margin."""
-    run = drifting_run(lab)
+    run = evidence.drifting_run(lab)
     first, middle, last = range(1, 4)
     total = run.weights[middle].sum()
     pull = np.abs(np.asarray(adjoint(run.setting.data, run.weights[middle] / total)))
@@ -209,16 +174,10 @@ def drift(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(np.abs(measured - predicted).max()), 2e-2, "largest error of an exponent, margins 1e5 to 1e6")
 
 
-@claim(
-    "key-query/finite-margin",
-    "The diagonal flow minimises a potential at every margin.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
-)
+@derived("key-query/finite-margin", "The diagonal flow minimises a potential at every margin.", slow=True)
 def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
     """From a large start the diagonal flow follows the weight of least potential at its margin. Planted: the l2 solution."""
-    run, _ = diagonal_run(lab, scale=10.0)
+    run, _ = evidence.diagonal_run(lab, scale=10.0)
     checks, data = [], run.setting.data
     for record in range(1, len(run)):
         margin = float(run.smallest_margin()[record])
@@ -237,4 +196,66 @@ def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
     checks.append(
         at_most(misalignment(run.weight(), offered), 1e-6, "1 - corr to the finite-margin solution at margin 1e6")
     )
+    return all_of(*checks)
+
+
+@derived(
+    "key-query/gap-decomposition",
+    "The gap of the diagonal flow is (|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, u = arcsinh(w/w_0^2).",
+    slow=True,
+)
+def gap_decomposition(lab: Lab, planted: bool) -> Verdict:
+    """The accumulated gap is a part of the weight's spread and a part of the slack. Planted: the slack left out."""
+    checks = []
+    for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
+        bounds = certificates(run, L1())
+        for record in range(1, len(run)):
+            weight, margin = run.weight(record), float(run.margins[record].min())
+            pull = np.arcsinh(weight / scales**2)  # of the weight alone: that it is B phi is Lemma A.1
+            top = np.abs(pull).max()
+            slack = 2 * run.dual[record] @ (run.margins[record] - margin)
+            predicted = np.abs(weight).sum() - weight @ pull / top + (0.0 if planted else slack / top)
+            error = abs(bounds.upper[record] - bounds.accumulated[record] - predicted / margin) / bounds.upper[record]
+            checks.append(
+                at_most(float(error), 1e-11, f"error of the gap relative to the upper bound, margin {margin:.0e}")
+            )
+    return all_of(*checks)
+
+
+@derived(
+    "key-query/largest-pull",
+    "The gathered multipliers of the diagonal flow pull at most max arcsinh(|w|/w_0^2).",
+    slow=True,
+)
+def largest_pull(lab: Lab, planted: bool) -> Verdict:
+    """|B phi|_inf = max arcsinh(|w| / w_0^2). Planted: its leading order log(2 |w| / w_0^2)."""
+    checks = []
+    for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
+        features = np.asarray(run.setting.data.features())
+        for record in range(1, len(run)):
+            ratio = np.abs(run.weight(record)) / scales**2
+            gathered = np.abs(2 * run.dual[record] @ features).max()
+            predicted = (np.log(2 * ratio) if planted else np.arcsinh(ratio)).max()
+            what = f"relative error of |B phi|_inf, margin {run.margins[record].min():.0e}"
+            checks.append(at_most(float(abs(gathered / predicted - 1)), 1e-11, what))
+    return all_of(*checks)
+
+
+@derived(
+    "key-query/direct-ratio",
+    "Training W from 0, upper over accumulated bound is the mean margin under the gathered multipliers over the smallest.",
+    slow=True,
+)
+def direct_ratio(lab: Lab, planted: bool) -> Verdict:
+    """Trained from W = 0, upper / accumulated is sum phi m / (margin sum phi). Planted: the multipliers of the moment for phi."""
+    checks = []
+    for seed in (0, 1):
+        run, _ = evidence.direct_run(lab, seed)
+        for record in range(1, len(run)):
+            phi = run.weights[record] if planted else run.dual[record]
+            margin = float(run.margins[record].min())
+            above = phi @ (run.margins[record] - margin) / (margin * phi.sum())
+            bounds = brackets(run, Euclidean(), record)["accumulated"]
+            error = abs(bounds.gap - bounds.rounding - above)
+            checks.append(at_most(float(error), 1e-14, f"error of upper / accumulated, data {seed}, {margin:.0e}"))
     return all_of(*checks)

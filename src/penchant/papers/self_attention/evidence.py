@@ -1,7 +1,9 @@
-"""Embedded evidence on token selection with a fixed decoder: the two presets of the paper's Figure 2, and cached runs on them."""
+"""Embedded evidence on token selection with a fixed decoder: the presets of the paper's Figures 2 and 5, and cached runs on them."""
 
-import jax
-import jax.numpy as jnp
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
 import numpy as np
 from scipy.special import lambertw
 
@@ -10,13 +12,12 @@ from ...diagnostics.rates import Settling, settling
 from ...flow.flow import GradientFlow
 from ...lab import Lab, recipe
 from ...optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
-from ...problem import read
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...settings.base import Setting
 from ...settings.generators import signal_tokens
 from ...settings.losses import Exponential
-from ...settings.parametrisations import Direct, Gram
+from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
 from ...training.events import LogExcessBelow, NormAbove
@@ -24,16 +25,34 @@ from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 
-PAPER = "self_attention_rates"
 SEEDS = range(10)
-LENGTH = {"E": 0.05, "H": 0.1}
+LENGTH = {"E": 0.05, "H": 0.1, "antipodal": 0.05}  # of normalised steps, by preset
+_DATA = {
+    "E": signal_tokens,
+    "H": partial(signal_tokens, 20, 5, 50, 1.0, 0.1),
+    "antipodal": partial(signal_tokens, antipodal=True),
+}
 
 
 @recipe
 def preset(lab: Lab, name: str, seed: int = 0) -> tuple[Setting, Solution]:
-    """Preset E (nearly orthogonal tokens) or H (hard), in Gram form, with the maximum-margin reference."""
-    data = signal_tokens(seed=seed) if name == "E" else signal_tokens(20, 5, 50, 1.0, 0.1, seed)
+    """Preset E (nearly orthogonal tokens), H (hard) or antipodal classes, in Gram form, with the maximum-margin reference."""
+    data = _DATA[name](seed=seed)
     return Setting(data, Gram(data), Exponential()), max_margin(data)
+
+
+def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
+    """The rules of the paper's figures; the step of the accelerated one is half of 1 over the largest squared feature."""
+    longest = np.array([float(np.diag(np.asarray(one.parametrisation.matrix)).max()) for one in settings])
+    return {
+        "GD": gradient_descent(1.0),
+        "NGD": normalised_descent(length),
+        "NGD, momentum 0.9": momentum(length),
+        "Polyak": polyak(),
+        "Polyak, cap 100": polyak(cap=100.0),
+        "NGD, cap 100": normalised_descent(length, 100.0),
+        "dual acceleration": Accelerated(0.5 / longest),
+    }
 
 
 @recipe
@@ -44,13 +63,21 @@ def every_step(lab: Lab, name: str) -> Trajectory:
 
 
 @recipe
-def run_of(lab: Lab, rule: str) -> Trajectory:
-    """10 000 steps on preset E; normalised descent and Polyak are recorded at every step."""
-    if rule == "ngd":
-        return every_step(lab, "E")
-    setting, _ = preset(lab, "E")
-    rules = {"gd": gradient_descent(1.0), "momentum": momentum(LENGTH["E"]), "polyak": polyak()}
-    return train(setting, rules[rule], steps=10_000, recorder=Every() if rule == "polyak" else LogSpaced(120))
+def run_of(lab: Lab, rule: str, name: str = "E") -> Trajectory:
+    """10 000 steps on the first data set of a preset; normalised descent on E and Polyak are recorded at every step."""
+    if (rule, name) == ("NGD", "E"):
+        return every_step(lab, name)
+    setting, _ = preset(lab, name)
+    recorder = Every() if rule == "Polyak" else LogSpaced(120)
+    return train(setting, rules(LENGTH[name], [setting])[rule], steps=10_000, recorder=recorder)
+
+
+@recipe
+def fleet(lab: Lab, rule: str, name: str = "E", seeds: range = SEEDS) -> tuple[tuple[Trajectory, Solution], ...]:
+    """10 000 steps on data sets of a preset in one vectorised run, with their references."""
+    settings, references = zip(*(preset(lab, name, seed) for seed in seeds), strict=True)
+    runs = train(list(settings), rules(LENGTH[name], settings)[rule], steps=10_000, recorder=LogSpaced(120))
+    return tuple(zip(runs, references, strict=True))
 
 
 @recipe
@@ -69,24 +96,14 @@ def partial_flows(lab: Lab) -> tuple[tuple[Trajectory, Solution], ...]:
     return tuple((train(setting, GradientFlow(), until=NormAbove(1e7)), found) for setting, found in pairs)
 
 
-@recipe
-def ten_runs(lab: Lab, rule: str) -> tuple[tuple[Trajectory, Solution], ...]:
-    """10 000 steps on ten data sets of preset E in one vectorised run, with their references."""
-    settings, references = zip(*(preset(lab, "E", seed) for seed in SEEDS), strict=True)
-    longest = np.array([float(np.diag(np.asarray(one.parametrisation.matrix)).max()) for one in settings])
-    rules = {
-        "ngd": normalised_descent(LENGTH["E"]),
-        "ngd, cap 100": normalised_descent(LENGTH["E"], 100.0),
-        "accelerated": Accelerated(0.5 / longest),
-    }
-    return tuple(
-        zip(train(list(settings), rules[rule], steps=10_000, recorder=LogSpaced(120)), references, strict=True)
-    )
+def alignments(runs: Iterable[tuple[Trajectory, Solution]]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Steps and 1 - corr of every run."""
+    return [(run.steps, misalignments(run, found)) for run, found in runs]
 
 
 def measured_rate(lab: Lab, rule: str) -> Settling:
     """Exponent of 1 - corr over steps 1e3 to 1e4."""
-    return settling([(run.steps, misalignments(run, found)) for run, found in ten_runs(lab, rule)], (1e3, 1e4))
+    return settling(alignments(fleet(lab, rule)), (1e3, 1e4))
 
 
 def sharp_constant(setting: Setting, reference: Solution, outside: float = 0.0) -> float:
@@ -116,62 +133,12 @@ def outside_support(run: Trajectory, reference: Solution) -> np.ndarray:
     return np.einsum("rk,kl,rl->r", others, schur, others)
 
 
-def _bound_constants(setting: Setting, xi: float) -> tuple[float, float]:
-    """B^2, and the argument of the logarithm in Lemma 2 before division by pi."""
+def lemma2_excess(setting: Setting, reference: Solution, xi: float, norm: np.ndarray) -> np.ndarray:
+    """pi(R): by how much <-grad L, W/|W|> may exceed <-grad L, W_mm/|W_mm|> once |W| = R (inverse of R = |W_mm| log(A/pi)/pi)."""
     data: TokenSelection = setting.data
     n, others = data.others.shape
     deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
     strongest, weakest = (deficit * np.exp(-best + deficit)).max(), (deficit * np.exp(-best)).min()
-    square = conditions.token_bound(data) ** 2
-    return square, 2 * n * others * square * strongest / (xi**2 * weakest)
-
-
-def lemma2_excess(setting: Setting, reference: Solution, xi: float, norm: np.ndarray) -> np.ndarray:
-    """pi(R): by how much <-grad L, W/|W|> may exceed <-grad L, W_mm/|W_mm|> once |W| = R (inverse of R = |W_mm| log(A/pi)/pi)."""
-    _, scale = _bound_constants(setting, xi)
+    scale = 2 * n * others * conditions.token_bound(data) ** 2 * strongest / (xi**2 * weakest)
     argument = scale * reference.value
     return argument * np.exp(-np.real(lambertw(argument * norm / reference.value)))
-
-
-def naive_gradient_error(setting: Setting, reference: Solution, scale: float) -> tuple[float, float]:
-    """Direction error at scale * W_mm of the plain float64 gradient, and of the log-space slope, against 60-digit arithmetic."""
-    data: TokenSelection = setting.data
-    weight = jnp.asarray(scale * reference.weight)
-
-    def loss(weight: jax.Array) -> jax.Array:
-        share = jax.nn.softmax(data.logits(weight), axis=1)
-        return jnp.mean(setting.loss.value((share * data.scores).sum(axis=1)))
-
-    naive = np.asarray(jax.grad(loss)(weight)).ravel()
-    ours = np.asarray(read(Setting(data, Direct(), setting.loss), weight).slope).ravel()
-    exact = exact_slope(data, np.asarray(weight)).ravel()
-    unit = exact / np.linalg.norm(exact)
-
-    def error(vector: np.ndarray) -> float:
-        size = np.linalg.norm(vector)
-        return float(np.linalg.norm(vector / size - unit)) if size > 0 else 1.0
-
-    return error(naive), error(ours)
-
-
-def exact_slope(data: TokenSelection, weight: np.ndarray) -> np.ndarray:
-    """Direction of the exponential loss gradient in 60-digit decimal arithmetic, rounded at the very end."""
-    from decimal import Decimal, localcontext
-
-    tokens, queries, scores = (np.asarray(array) for array in (data.tokens, data.queries, data.scores))
-    number = np.vectorize(Decimal, otypes=[object])
-    with localcontext() as context:
-        context.prec, context.Emax, context.Emin = 60, 10**15, -(10**15)
-        rows = []
-        for token, query, score in zip(number(tokens), number(queries), number(scores), strict=True):
-            logits = token @ (number(weight) @ query)
-            share = np.array([(logit - max(logits)).exp() for logit in logits], dtype=object)
-            share = share / share.sum()
-            reached = (share * score).sum()
-            deficit = np.array(
-                [(share * (score - own)).sum() for own in score], dtype=object
-            )  # reached - score, uncancelled
-            rows.append((-reached).exp() * share * deficit)
-        top = max(abs(value) for row in rows for value in row)
-        pull = np.array([[float(value / top) for value in row] for row in rows])
-    return np.einsum("nt,ntd,ne->de", pull, tokens, queries)

@@ -1,32 +1,46 @@
 """Claims on token selection with a fixed decoder: the theorems and lemmas, with the constants of their proofs."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...diagnostics.direction import misalignments
+from ...diagnostics.rates import settling
 from ...diagnostics.softmax import log_attention_loss, optimal_attention
-from ...lab import Lab, claim
+from ...lab import Lab, recipe
 from ...optimisers.base import gradient_descent, normalised_descent, polyak
+from ...references.base import Solution
 from ...settings.base import Setting
 from ...settings.generators import local_pair
-from ...settings.losses import Exponential
+from ...settings.losses import Correlation, Exponential, Logistic
 from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...theory.base import judge_direction
-from ...training.recorders import Every
+from ...theory.base import Theorem, judge_direction
+from ...training.recorders import Every, LogSpaced
 from ...training.train import train
-from ...verdict import Verdict, all_of, at_least, at_most
-from .evidence import LENGTH, every_step, lemma2_excess, measured_rate, preset, run_of
-from .theorems import VASUDEVA, AttentionGradientDescent, AttentionNormalisedDescent, AttentionPolyak
+from ...training.trajectory import Trajectory
+from ...verdict import Verdict, all_of, at_least, at_most, covers
+from .evidence import LENGTH, SEEDS, alignments, every_step, lemma2_excess, measured_rate, preset, run_of
+from .theorems import AttentionGradientDescent, AttentionNormalisedDescent, AttentionPolyak, stated
+
+_LATE = (1e3, 1e4)  # the steps over which exponents are measured
 
 
-@claim(
+def _watched(lab: Lab) -> Iterator[tuple[str, Setting, Solution, Trajectory]]:
+    """Both presets with their reference and normalised descent, recorded at every step."""
+    for name in ("E", "H"):
+        yield name, *preset(lab, name), every_step(lab, name)
+
+
+@stated(
     "self-attention/theorem-1-bound",
     "The proof's bound on 1 - corr holds at every step, with explicit constants, and says something from some step on.",
-    f"{VASUDEVA}, Theorem 5 (appendix form of Theorem 1)",
-    kind="proved",
+    "Theorem 5 (appendix form of Theorem 1)",
+    kind="sharpened",
     slow=True,
 )
 def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
@@ -35,9 +49,8 @@ def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
     Planted: the steps add nothing to it.
     """
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run, length = every_step(lab, name), LENGTH[name]
+    for name, setting, reference, run in _watched(lab):
+        length = LENGTH[name]
         xi = conditions.attention_floor(setting, setting.start(), length)
         norm, distance = run.norm[1:], misalignments(run, reference)[1:]
         growth = length * lemma2_excess(setting, reference, xi, norm) + length**2 / (2 * norm)
@@ -52,41 +65,28 @@ def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@stated(
     "self-attention/lemma-2",
     "Far out, the gradient correlates with W_mm at least as well as with W_t, up to 1 + pi.",
-    f"{VASUDEVA}, Lemma 2",
-    kind="proved",
+    "Lemma 2",
     slow=True,
 )
 def lemma2(lab: Lab, planted: bool) -> Verdict:
     """Far out, <-grad L, W/|W|> <= (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>. Planted: without the pi."""
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run = every_step(lab, name)
+    for name, setting, reference, run in _watched(lab):
         xi = conditions.attention_floor(setting, setting.start(), LENGTH[name])
         target = np.asarray(setting.data.margins(jnp.asarray(reference.weight)))
         along = (run.weights * run.margins).sum(axis=1)[1:] / run.norm[1:]
         ideal = (run.weights @ target)[1:] / reference.value
         allowed = lemma2_excess(setting, reference, xi, run.norm[1:]) * (0 if planted else 1)
         worst = float((along / ideal - 1 - allowed).max())
-        checks.append(
-            at_most(
-                worst,
-                0.0,
-                f"preset {name}: largest excess of <-grad L, W/|W|> over (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>",
-            )
-        )
+        text = f"preset {name}: largest excess of <-grad L, W/|W|> over (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>"
+        checks.append(at_most(worst, 0.0, text))
     return all_of(*checks)
 
 
-@claim(
-    "self-attention/lemma-1",
-    "Attention loss on non-optimal tokens is exponentially small in t.",
-    f"{VASUDEVA}, Lemma 1",
-    kind="proved",
-)
+@stated("self-attention/lemma-1", "Attention loss on non-optimal tokens is exponentially small in t.", "Lemma 1")
 def lemma1(lab: Lab, planted: bool) -> Verdict:
     """Attention loss below (T-1) exp(-|W| / (2 |W_mm|)) once the direction is close enough."""
     setting, reference = preset(lab, "E")
@@ -100,12 +100,7 @@ def lemma1(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 0.0, "largest log(1 - s_opt) - [log(T-1) - |W|/(2|W_mm|)] after the direction is close")
 
 
-@claim(
-    "self-attention/lemma-4",
-    "A small Gaussian start leaves attention nearly uniform.",
-    f"{VASUDEVA}, Lemma 4",
-    kind="proved",
-)
+@stated("self-attention/lemma-4", "A small Gaussian start leaves attention nearly uniform.", "Lemma 4")
 def lemma4(lab: Lab, planted: bool) -> Verdict:
     """A Gaussian start of scale sigma has softmax weights within exp(+-2 B^2 |W_0|_2) / T, and |W_0|_2 obeys the Gaussian bound."""
     setting, _ = preset(lab, "H")
@@ -114,10 +109,8 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
     bound = sigma * (2 * np.sqrt(d) + np.sqrt(2 * np.log(2 / failure))) / (4 if planted else 1)
     starts = [np.random.default_rng(seed).standard_normal((d, d)) * sigma for seed in range(20)]
     zeta = bound * conditions.token_bound(data) ** 2
-    deviation = max(
-        float(np.abs(np.asarray(jax.nn.log_softmax(data.logits(jnp.asarray(start)), axis=1)) + np.log(5)).max())
-        for start in starts
-    )
+    shares = (np.asarray(jax.nn.log_softmax(data.logits(jnp.asarray(start)), axis=1)) for start in starts)
+    deviation = max(float(np.abs(share + np.log(5)).max()) for share in shares)
     size = max(float(np.linalg.norm(start, 2)) for start in starts)
     return all_of(
         at_most(size, bound, "largest spectral norm of 20 Gaussian starts"),
@@ -125,13 +118,7 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "self-attention/lemma-5",
-    "Attention on the optimal tokens never falls below its floor.",
-    f"{VASUDEVA}, Lemma 5",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention/lemma-5", "Attention on the optimal tokens never falls below its floor.", "Lemma 5", slow=True)
 def lemma5(lab: Lab, planted: bool) -> Verdict:
     """Attention on the optimal tokens never falls below its floor, and never decreases while below one half."""
     setting, _ = preset(lab, "E")
@@ -142,127 +129,144 @@ def lemma5(lab: Lab, planted: bool) -> Verdict:
     share = optimal_attention(run)
     change = np.where(share[:-1] < 0.5, np.diff(share, axis=0), np.inf)
     floor = conditions.attention_floor(setting, setting.start(), 0.05)
+    least = float(change.min())  # infinite, and so undecided, where attention is never below 1/2
     return all_of(
-        at_least(
-            float(change.min()),  # infinite, and so undecided, where attention is never below 1/2
-            -1e-15,
-            "smallest change of s_opt while below 1/2",
-        ),
+        at_least(least, -1e-15, "smallest change of s_opt while below 1/2"),
         at_least(float(share.min()), floor * (1 - 1e-12), "smallest s_opt along 4000 steps"),
     )
 
 
-@claim(
-    "self-attention/lemma-6",
-    "The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.",
-    f"{VASUDEVA}, Lemma 6",
-    kind="proved",
-)
+@stated("self-attention/lemma-6", "The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.", "Lemma 6")
 def lemma6(lab: Lab, planted: bool) -> Verdict:
     """<-grad L, W_mm>/(|grad L| |W_mm|) >= 1 / (2 B^2 |W_mm|) at every step. Planted: the two are nearly parallel."""
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run = every_step(lab, name)
+    for name, setting, reference, run in _watched(lab):
         target = np.asarray(setting.data.margins(jnp.asarray(reference.weight)))
         matrix = np.asarray(setting.parametrisation.matrix)
         size = np.sqrt(np.einsum("rk,kl,rl->r", run.weights, matrix, run.weights, optimize=True))
         cosine = (run.weights @ target) / (size * reference.value)
         bound = 1 / (2 * conditions.token_bound(setting.data) ** 2 * reference.value)
-        checks.append(
-            at_least(
-                float(cosine.min()),
-                0.995 if planted else float(bound),
-                f"preset {name}: smallest cosine of -grad L and W_mm",
-            )
-        )
+        text = f"preset {name}: smallest cosine of -grad L and W_mm"
+        checks.append(at_least(float(cosine.min()), 0.995 if planted else float(bound), text))
     return all_of(*checks)
 
 
-@claim(
-    "self-attention/lemma-7",
-    "The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.",
-    f"{VASUDEVA}, Lemma 7",
-    kind="proved",
-)
+@stated("self-attention/lemma-7", "The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.", "Lemma 7")
 def lemma7(lab: Lab, planted: bool) -> Verdict:
     """length t / (2 B^2 |W_mm|) <= |W_t| <= length t."""
     checks = []
-    for name in ("E", "H"):
-        setting, reference = preset(lab, name)
-        run = every_step(lab, name)
+    for name, setting, reference, run in _watched(lab):
         walked = LENGTH[name] * run.steps[1:]
         bound = 1 / (2 * conditions.token_bound(setting.data) ** 2 * reference.value)
         ratio = run.norm[1:] / walked
-        checks.append(
-            at_least(
-                float(ratio.min()), 1.0 if planted else float(bound), f"preset {name}: smallest |W_t| / (length t)"
-            )
-        )
-        checks.append(at_most(float(ratio.max()), 1 + 1e-12, f"preset {name}: largest |W_t| / (length t)"))
+        text = f"preset {name}: {{}} |W_t| / (length t)"
+        checks.append(at_least(float(ratio.min()), 1.0 if planted else float(bound), text.format("smallest")))
+        checks.append(at_most(float(ratio.max()), 1 + 1e-12, text.format("largest")))
     return all_of(*checks)
 
 
-def _direction(lab: Lab, theorem: object, rule: str, planted: bool) -> Verdict:
-    setting, _ = preset(lab, "E")
-    optimisers = {"gd": gradient_descent(1.0), "ngd": normalised_descent(0.05), "polyak": polyak()}
-    prediction = theorem.predict(setting, optimisers[rule])  # pyright: ignore[reportAttributeAccessIssue]
-    weight = prediction.rivals[0].weight if planted else run_of(lab, rule).weight()
-    return judge_direction(prediction, weight)
+_LOSSES = {"logistic loss": Logistic(), "correlation": Correlation()}
+_RULES: dict[str, tuple[Theorem, Any]] = {
+    "GD": (AttentionGradientDescent(), gradient_descent(1.0)),
+    "NGD": (AttentionNormalisedDescent(), normalised_descent(LENGTH["E"])),
+    "Polyak": (AttentionPolyak(), polyak()),
+}
 
 
-@claim(
+def _direction(rule: str, run: Trajectory, planted: bool) -> Verdict:
+    """The verdict of the rule's theorem. Planted: on its nearest rival, the first gradient."""
+    theorem, optimiser = _RULES[rule]
+    prediction = theorem.predict(run.setting, optimiser)
+    return judge_direction(prediction, prediction.rivals[0].weight if planted else run.weight())
+
+
+@recipe
+def _other_losses(lab: Lab, rule: str) -> dict[str, list[Trajectory]]:
+    """10 000 steps on ten data sets of preset E in one vectorised run per loss."""
+    pairs, found = [preset(lab, "E", seed)[0] for seed in SEEDS], {}
+    for name, loss in _LOSSES.items():
+        settings = [Setting(one.data, one.parametrisation, loss) for one in pairs]
+        found[name] = train(settings, _RULES[rule][1], steps=10_000, recorder=LogSpaced(60))
+    return found
+
+
+def _fast(lab: Lab, rule: str) -> list[Verdict]:
+    """Other losses: the direction, and an exponent of 1 - corr below the proved -1 with its whole interval."""
+    checks = []
+    for loss, runs in _other_losses(lab, rule).items():
+        found = settling(
+            alignments((run, preset(lab, "E", seed)[1]) for run, seed in zip(runs, SEEDS, strict=True)), _LATE
+        )
+        text = f"{loss}: upper end of the exponent {found} of 1 - corr, steps 1e3 to 1e4, seeds 0-9,"
+        checks += [_direction(rule, runs[0], False), at_most(found.high, -1.0, text)]
+    return checks
+
+
+@stated(
     "self-attention/theorem-1",
-    "Normalised descent on W converges to the maximum-margin token selection: |W/|W| - W_mm/|W_mm|| = O~(t^-1/2), 1 - corr = O~(1/t).",
-    f"{VASUDEVA}, Theorem 1",
-    kind="proved",
+    "Normalised descent on W converges to the maximum-margin token selection: |W/|W| - W_mm/|W_mm|| = O~(t^-1/2), 1 - corr = O~(1/t). So it does with the logistic loss and the correlation.",
+    "Theorem 1; other losses by us",
+    kind="sharpened",
     slow=True,
 )
-def theorem1_direction(lab: Lab, planted: bool) -> Verdict:
-    return _direction(lab, AttentionNormalisedDescent(), "ngd", planted)
+def theorem1(lab: Lab, planted: bool) -> Verdict:
+    return all_of(_direction("NGD", run_of(lab, "NGD"), planted), *_fast(lab, "NGD"))
 
 
-@claim(
-    "self-attention/theorem-1-rate",
-    "1 - corr falls at least like log(t)^2/t.",
-    f"{VASUDEVA}, Theorem 1",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention/theorem-1-rate", "1 - corr falls at least like log(t)^2/t.", "Theorem 1", slow=True)
 def theorem1_rate(lab: Lab, planted: bool) -> Verdict:
     """1 - corr falls at least like 1/t (proved): the whole interval of its exponent lies below -1; a claim of t^-3 must fail."""
-    found = measured_rate(lab, "ngd")
+    found = measured_rate(lab, "NGD")
     text = f"upper end of the exponent {found} of 1 - corr, steps 1e3 to 1e4, seeds 0-9,"
     return at_most(found.high, -3.0 if planted else -1.0, text)
 
 
-@claim(
+@stated(
     "self-attention/theorem-6",
-    "Gradient descent on W converges in direction to the maximum-margin token selection.",
-    f"{VASUDEVA}, Theorem 6",
-    kind="proved",
+    "Gradient descent on W converges in direction to the maximum-margin token selection. So it does with the logistic loss and the correlation, L - L* falling like 1/t.",
+    "Theorem 6; other losses by us",
+    kind="sharpened",
+    slow=True,
 )
 def theorem6(lab: Lab, planted: bool) -> Verdict:
-    return _direction(lab, AttentionGradientDescent(), "gd", planted)
+    checks = [_direction("GD", run_of(lab, "GD"), planted)]
+    for loss, runs in _other_losses(lab, "GD").items():
+        found = settling([(run.steps, np.exp(run.log_excess)) for run in runs], _LATE)
+        text = f"{loss}: exponent of L - L*, steps 1e3 to 1e4, seeds 0-9"
+        checks += [_direction("GD", runs[0], False), covers(found, -1.0, text, rival=-0.9)]
+    return all_of(*checks)
 
 
-@claim(
+@stated(
     "self-attention/theorem-7",
-    "Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent.",
-    f"{VASUDEVA}, Theorem 7",
-    kind="proved",
+    "Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent. So they do with the logistic loss and the correlation.",
+    "Theorem 7; other losses by us",
+    kind="sharpened",
+    slow=True,
 )
 def theorem7(lab: Lab, planted: bool) -> Verdict:
     """Polyak's direction, and step lengths inside the interval of the proof."""
     setting, reference = preset(lab, "E")
-    run = run_of(lab, "polyak")
+    run = run_of(lab, "Polyak")
     xi = conditions.attention_floor(setting, setting.start(), 0.0)
     deficit = float(np.asarray(setting.data.deficits()).max())
     stretch = deficit / -np.expm1(-deficit)
     slope = np.exp(run.log_slope)
     upper = 2 * conditions.token_bound(setting.data) ** 2 * stretch
     return all_of(
-        _direction(lab, AttentionPolyak(), "polyak", planted),
+        _direction("Polyak", run, planted),
         at_least(float(slope.min()), xi / reference.value, "smallest |grad log(L - L*)|"),
         at_most(float(slope.max()), float(upper), "largest |grad log(L - L*)|"),
+        *_fast(lab, "Polyak"),
     )
+
+
+@stated(
+    "self-attention/figure-5",
+    "On antipodal classes too gradient descent, normalised descent and Polyak steps turn W to the maximum-margin token selection.",
+    "Figure 5",
+    slow=True,
+)
+def figure5(lab: Lab, planted: bool) -> Verdict:
+    """Each rule after 10 000 steps. Planted: the first gradient in place of where they end."""
+    return all_of(*(_direction(rule, run_of(lab, rule, "antipodal"), planted) for rule in _RULES))

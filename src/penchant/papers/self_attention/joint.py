@@ -12,7 +12,7 @@ from ...diagnostics.joint import (
     score_gaps,
 )
 from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
-from ...lab import Lab, claim
+from ...lab import Lab
 from ...optimisers.joint import scheduled_descent
 from ...settings.base import Setting
 from ...settings.joint import TokenGram
@@ -21,107 +21,91 @@ from ...theory.base import judge_direction
 from ...theory.joint_limits import JointReferences
 from ...training.joint import JointTrajectory
 from ...verdict import Verdict, all_of, at_least, at_most, covers
-from .joint_evidence import (
-    LONG,
-    circumstances,
-    every_step,
-    far_circumstances,
-    far_runs,
-    figure_data,
-    references,
-    watched,
-    watched_references,
-)
+from . import joint_evidence as evidence
 from .joint_theorems import JointScheduled, first_attention_step, longest_token
+from .theorems import stated
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-2",
     "The joint loss falls like exp(-c t^(1/3)) under Eq. (13); sharp constant 3 length / |u_mm|.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 2",
-    kind="proved",
+    "Theorem 2",
+    kind="sharpened",
     slow=True,
 )
 def theorem2(lab: Lab, planted: bool) -> Verdict:
     """-log L grows like 3 length t^(1/3) / |u_mm|: the limit of the slope in t^(1/3), with the drift it still has."""
     power = 1 / 2 if planted else 1 / 3
-    series = [
-        (run.steps**power, -run.log_loss * found.decoder.value * power / LONG)
-        for run, found in zip(far_runs(lab), references(lab), strict=True)
-    ]
+    speed = lambda run, found: -run.log_loss * found.decoder.value * power / evidence.LONG
+    series = [(run.steps**power, speed(run, found)) for run, found in evidence.far_pairs(lab)]
     measured = settling(series, (1e3**power, 1e5**power), linear_slope)
     text = "-d log L / d t^(1/3) over 3 length / |u_mm|, steps 1e3 to 1e5, seeds 0-9"
-    return covers(measured, 1.0, text, far_circumstances(lab), rival=0.25)  # a quarter is what the proof guarantees
+    proof = 0.25  # is what the proof guarantees
+    return covers(measured, 1.0, text, evidence.far_circumstances(lab), rival=proof)
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-8",
     "Loss bound with explicit constant, at every step.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 8 (appendix form of Theorem 2)",
-    kind="proved",
+    "Theorem 8 (appendix form of Theorem 2)",
+    kind="sharpened",
     slow=True,
 )
 def theorem8(lab: Lab, planted: bool) -> Verdict:
     """log L_t <= log L_0 - (1 / (4 |u_mm|)) * sum of the lengths of the u-steps, at every one of 4000 steps."""
     speeds = []
-    for group in ("figure", "inside"):
-        walked = watched(lab, group)[1] * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
-        for run, found in zip(every_step(lab, group), watched_references(lab, group), strict=True):
-            speeds.append(np.min((run.log_loss[0] - run.log_loss[1:]) / walked) * found.decoder.value)
+    for run, length, found in evidence.watched_runs(lab, "figure", "inside"):
+        walked = length * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
+        speeds.append(np.min((run.log_loss[0] - run.log_loss[1:]) / walked) * found.decoder.value)
     text = "smallest (log L_0 - log L_t) |u_mm| / (path of u), 4000 steps"
-    return at_least(float(min(speeds)), 1.0 if planted else 0.25, text, circumstances(lab, "figure", "inside"))
+    return at_least(float(min(speeds)), 1.0 if planted else 0.25, text, evidence.circumstances(lab, "figure", "inside"))
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-3",
     "Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3",
-    kind="proved",
+    "Theorem 3",
     slow=True,
 )
 def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
-    data = figure_data(lab)[0]
-    prediction = JointScheduled().predict(Setting(data, TokenGram(data), Exponential()), scheduled_descent(LONG))
-    weight = prediction.rivals[0].weight if planted else far_runs(lab)[0].weight()
+    data = evidence.figure_data(lab)[0]
+    setting = Setting(data, TokenGram(data), Exponential())
+    prediction = JointScheduled().predict(setting, scheduled_descent(evidence.LONG))
+    weight = prediction.rivals[0].weight if planted else evidence.far_runs(lab)[0].weight()
     return judge_direction(prediction, weight)
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-3-rate",
     "1 - corr of W falls at least like 1/log t under Eq. (13).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3",
-    kind="proved",
+    "Theorem 3",
     slow=True,
 )
 def theorem3_rate(lab: Lab, planted: bool) -> Verdict:
     """1 - corr falls at least like 1/log t: the interval of its exponent in log t lies below -1."""
     slopes = []
-    for run, found in zip(far_runs(lab), references(lab), strict=True):
+    for run, found in evidence.far_pairs(lab):
         distance = joint_misalignments(run, found.attention.weight)
         slopes.append(log_log_slope(np.log(np.maximum(run.steps, 1)), distance, (np.log(1e3), np.log(1e5))))
     found = rate(slopes)
     text = f"upper end of the exponent {found} of 1 - corr in log t, steps 1e3 to 1e5, seeds 0-9,"
-    return at_most(found.high, -3.0 if planted else -1.0, text, far_circumstances(lab))
+    return at_most(found.high, -3.0 if planted else -1.0, text, evidence.far_circumstances(lab))
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-3-softmax",
     "Attention lost on non-optimal tokens falls like a power of t under Eq. (13).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3 and Section 4.2",
-    kind="proved",
+    "Theorem 3 and Section 4.2",
     slow=True,
 )
 def theorem3_softmax(lab: Lab, planted: bool) -> Verdict:
     """1 - s_opt falls like a power of t: its exponent is length / |W_mm| (Eq. 13 has |W| = length log t)."""
-    series = [
-        (np.log(np.maximum(run.steps, 1)), -log_joint_attention_loss(run).max(axis=1) * found.attention.value / LONG)
-        for run, found in zip(far_runs(lab), references(lab), strict=True)
-    ]
+    lost = lambda run, found: -log_joint_attention_loss(run).max(axis=1) * found.attention.value / evidence.LONG
+    series = [(np.log(np.maximum(run.steps, 1)), lost(run, found)) for run, found in evidence.far_pairs(lab)]
     measured = settling(series, (np.log(1e3), np.log(1e5)), linear_slope)
     text = "exponent of 1/(1 - s_opt) in t times |W_mm| / length, steps 1e3 to 1e5, seeds 0-9"
-    return covers(
-        measured, 1.5 if planted else 1.0, text, far_circumstances(lab), rival=0.5
-    )  # a half is what Lemma 1 guarantees
+    lemma = 0.5  # is what Lemma 1 guarantees
+    return covers(measured, 1.5 if planted else 1.0, text, evidence.far_circumstances(lab), rival=lemma)
 
 
 def lemma2_excess(run: JointTrajectory, found: JointReferences) -> np.ndarray:
@@ -148,11 +132,11 @@ def _steps_bound(run: JointTrajectory, length: float, found: JointReferences) ->
     return (first + np.append(0.0, np.cumsum(growth[:-1]))) / norm
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-9",
     "The proof's bound on 1 - corr of W holds with explicit constants: vacuous under C4, below 1/2 with steps a thousand times as long.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 9 (appendix form of Theorem 3)",
-    kind="proved",
+    "Theorem 9 (appendix form of Theorem 3)",
+    kind="sharpened",
     slow=True,
 )
 def theorem9(lab: Lab, planted: bool) -> Verdict:
@@ -163,39 +147,32 @@ def theorem9(lab: Lab, planted: bool) -> Verdict:
     Planted: the direction that W starts with, in place of W_mm.
     """
     shown = np.unique(np.geomspace(1, 3998, 25).astype(int))  # the bound is an equality at its first step
-    worst, last, loose = 0.0, 0.0, np.inf
-    for group in ("inside", "long"):
-        for run, found in zip(every_step(lab, group), watched_references(lab, group), strict=True):
-            bound = _steps_bound(run, watched(lab, group)[1], found)
+    worst, ends = 0.0, {"inside": [], "long": []}
+    for group, last in ends.items():
+        for run, length, found in evidence.watched_runs(lab, group):
+            bound = _steps_bound(run, length, found)
             target = first_attention_step(run.data) if planted else found.attention.weight
-            ratios = [misalignment(run.weight(int(k) + 2), target) / bound[k] for k in shown]
-            worst = max(worst, *ratios)
-            last, loose = (max(last, bound[-1]), loose) if group == "long" else (last, min(loose, bound[-1]))
+            worst = max(worst, *(misalignment(run.weight(int(k) + 2), target) / bound[k] for k in shown))
+            last.append(float(bound[-1]))
+    text, where = "largest (1 - corr) / (bound of the proof), 4000 steps", evidence.circumstances(lab, *ends)
+    loose = "bound at the last step under C4, smallest of the seeds (nothing above 2 says anything)"
     return all_of(
-        at_most(
-            float(worst),
-            1.0,
-            "largest (1 - corr) / (bound of the proof), 4000 steps",
-            circumstances(lab, "inside", "long"),
-        ),
-        at_most(float(last), 0.5, "bound at the last step with long steps, largest of the seeds"),
-        at_least(
-            float(loose), 2.0, "bound at the last step under C4, smallest of the seeds (nothing above 2 says anything)"
-        ),
+        at_most(float(worst), 1.0, text, where),
+        at_most(max(ends["long"]), 0.5, "bound at the last step with long steps, largest of the seeds"),
+        at_least(min(ends["inside"]), 2.0, loose),
     )
 
 
 def _margin_errors(lab: Lab) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps and relative margin error of u of the long runs."""
-    pairs = zip(far_runs(lab), references(lab), strict=True)
-    return [(run.steps, 1 - decoder_margins(run) * found.decoder.value) for run, found in pairs]
+    return [(run.steps, 1 - decoder_margins(run) * found.decoder.value) for run, found in evidence.far_pairs(lab)]
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-4",
     "The margin of u is at least a constant fraction of the best one; in the end it is the best one.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 4",
-    kind="proved",
+    "Theorem 4",
+    kind="sharpened",
     slow=True,
 )
 def theorem4(lab: Lab, planted: bool) -> Verdict:
@@ -205,31 +182,23 @@ def theorem4(lab: Lab, planted: bool) -> Verdict:
     """
     worst = min(
         float(np.nanmin(decoder_margins(run)) * found.decoder.value)
-        for group in ("figure", "inside")
-        for run, found in zip(every_step(lab, group), watched_references(lab, group), strict=True)
+        for run, _, found in evidence.watched_runs(lab, "figure", "inside")
     )
     exponent = settling(_margin_errors(lab), (1e3, 1e5))
     text = f"upper end of the exponent {exponent} of the margin error of u, steps 1e3 to 1e5, seeds 0-9,"
-    return all_of(
-        at_least(
-            worst,
-            0.9 if planted else 0.25,
-            "smallest margin of u_t over the best margin, 4000 steps",
-            f"{circumstances(lab, 'figure', 'inside')}; exponent: {far_circumstances(lab)}",
-        ),
-        at_most(exponent.high, 0.0, text),
-    )
+    fraction = "smallest margin of u_t over the best margin, 4000 steps"
+    where = f"{evidence.circumstances(lab, 'figure', 'inside')}; exponent: {evidence.far_circumstances(lab)}"
+    return all_of(at_least(worst, 0.9 if planted else 0.25, fraction, where), at_most(exponent.high, 0.0, text))
 
 
-@claim(
+@stated(
     "self-attention-joint/theorem-10",
     "The margin error of u falls at least like t^(-1/3).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 10 (appendix form of Theorem 4)",
-    kind="proved",
+    "Theorem 10 (appendix form of Theorem 4)",
     slow=True,
 )
 def theorem10(lab: Lab, planted: bool) -> Verdict:
     """The relative margin error of u falls at least like t^(-1/3), over 1e3 to 1e5 steps: it falls somewhat faster."""
     found = rate([log_log_slope(steps, error, (1e3, 1e5)) for steps, error in _margin_errors(lab)])
     text = f"upper end of the exponent {found} of the margin error of u, seeds 0-9,"
-    return at_most(found.high, -2 / 3 if planted else -1 / 3, text, far_circumstances(lab))
+    return at_most(found.high, -2 / 3 if planted else -1 / 3, text, evidence.far_circumstances(lab))

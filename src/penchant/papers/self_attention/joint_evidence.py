@@ -5,7 +5,15 @@ import numpy as np
 from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import Rate, log_log_slope, rate
 from ...lab import Lab, recipe
-from ...optimisers.joint import BlockNormalised, JointDescent, JointNormalised, JointPolyak, scheduled_descent
+from ...optimisers.joint import (
+    BlockNormalised,
+    JointAccelerated,
+    JointDescent,
+    JointHeavyBall,
+    JointNormalised,
+    JointPolyak,
+    scheduled_descent,
+)
 from ...settings.joint import JointTokens, marked_tokens
 from ...settings.joint_generators import leaning_tokens
 from ...theory.joint_limits import JointReferences, joint_references
@@ -13,7 +21,6 @@ from ...training.joint import JointTrajectory, train_joint
 from ...training.recorders import At, Every, LogSpaced
 from .joint_theorems import longest_token, near_orthogonal
 
-PAPER = "self_attention_rates"
 SEEDS = range(10)
 RULES = {
     "GD": JointDescent(0.1),
@@ -24,6 +31,7 @@ RULES = {
     "Polyak, cap 100": JointPolyak(cap=100.0),
 }
 SCHEDULE = At(tuple(np.unique(np.append([10, 100], np.geomspace(1e3, 1e4, 60).round()).astype(int)).tolist()))
+HEAVY, DUAL = "block-normalised, heavy ball 0.9", "dual acceleration of log L"
 LENGTH, LONG = 0.05, 0.3  # step lengths of the paper's figure, and of the runs that look far ahead
 
 
@@ -40,8 +48,10 @@ def references(lab: Lab) -> tuple[JointReferences, ...]:
 
 @recipe
 def fleet(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
-    """Ten seeds of 1e4 steps in one vectorised run."""
-    return tuple(train_joint(figure_data(lab), RULES[name], steps=10_000, recorder=SCHEDULE))
+    """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3 or one with a memory."""
+    longest = max(longest_token(data) for data in figure_data(lab))
+    memory = {HEAVY: JointHeavyBall(BlockNormalised(LENGTH)), DUAL: JointAccelerated(0.5 / longest**2)}
+    return tuple(train_joint(figure_data(lab), (RULES | memory)[name], steps=10_000, recorder=SCHEDULE))
 
 
 @recipe
@@ -82,6 +92,19 @@ def watched_references(lab: Lab, group: str) -> tuple[JointReferences, ...]:
     return references(lab) if group == "figure" else tuple(joint_references(data) for data in orthogonal_data(lab))
 
 
+def watched_runs(lab: Lab, *groups: str) -> list[tuple[JointTrajectory, float, JointReferences]]:
+    """All watched runs of these groups with the length of their steps and their programs."""
+    return [
+        (run, watched(lab, group)[1], found)
+        for group in groups
+        for run, found in zip(every_step(lab, group), watched_references(lab, group), strict=True)
+    ]
+
+
+def far_pairs(lab: Lab) -> list[tuple[JointTrajectory, JointReferences]]:
+    return list(zip(far_runs(lab), references(lab), strict=True))
+
+
 def circumstances(lab: Lab, *groups: str) -> str:
     """Which conditions of the theorem the watched runs meet."""
     return "; ".join(_conditions_met(*watched(lab, group)) for group in groups)
@@ -117,12 +140,15 @@ def crowded_runs(lab: Lab, name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15))
     return dict(zip(seeds, runs, strict=True))
 
 
+def alignments(lab: Lab, name: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Steps and 1 - corr of W of a fleet."""
+    pairs = zip(fleet(lab, name), references(lab), strict=True)
+    return [(run.steps, joint_misalignments(run, found.attention.weight)) for run, found in pairs]
+
+
 def attention_rate(lab: Lab, name: str) -> Rate:
     """Exponent of 1 - corr of W over steps 1e3 to 1e4, with its interval over the seeds."""
-    pairs = zip(fleet(lab, name), references(lab), strict=True)
-    return rate(
-        [log_log_slope(run.steps, joint_misalignments(run, found.attention.weight), (1e3, 1e4)) for run, found in pairs]
-    )
+    return rate([log_log_slope(*one, (1e3, 1e4)) for one in alignments(lab, name)])
 
 
 def norm_rate(lab: Lab, name: str, block: str) -> Rate:

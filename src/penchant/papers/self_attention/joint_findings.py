@@ -1,36 +1,39 @@
 """Claims on joint training that look past the theorem: decoders without full support, other tokens, and the rules of Figure 3."""
 
+from functools import partial
+
 import numpy as np
 
 from ...diagnostics.direction import misalignment
 from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...lab import Lab, claim
+from ...lab import Lab, conjectured
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
 from ...settings.joint import JointTokens
 from ...settings.joint_generators import leaning_tokens
 from ...theory.joint_limits import detect_joint_limit, joint_references
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
-from .joint_evidence import (
-    RULES,
-    attention_rate,
-    crowded_runs,
-    figure_data,
-    fleet,
-    leaning_data,
-    leaning_rate,
-    leaning_runs,
-    references,
-)
+from . import joint_evidence as evidence
 from .joint_theorems import near_orthogonal
+from .theorems import stated
+
+_repaired = partial(stated, place="Theorem 3 without its C3, by us", kind="repaired", slow=True)
 
 
-@claim(
+def _supporting(lab: Lab, rule: str, planted: bool) -> Verdict:
+    """1 - corr of W to the program of the supporting samples has the rate of Theorem 3. Planted: to that of all samples."""
+    found = evidence.leaning_rate(lab, rule, "attention" if planted else "support_only")
+    program = "all" if planted else "the supporting"
+    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
+    return at_most(found.high, -1.0, text)
+
+
+@stated(
     "self-attention-joint/theorem-3-without-support",
     "Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3 without its C3 (as stated, with C3, it is not refuted)",
-    kind="proved",
+    "Theorem 3 without its C3 (as stated, with C3, it is not refuted)",
+    kind="observed",
     expected=Outcome.refuted,
     slow=True,
 )
@@ -41,45 +44,32 @@ def without_support(lab: Lab, planted: bool) -> Verdict:
 
     The planted twin says the same of what W does turn to, the program of the supporting samples: that it stays away.
     """
-    found = leaning_rate(lab, "Eq. (13)", "support_only" if planted else "attention")
+    found = evidence.leaning_rate(lab, "Eq. (13)", "support_only" if planted else "attention")
     if planted:
         text = f"lower end of the exponent {found} in log t of 1 - corr to the program of the supporting samples"
         return at_least(found.low, -1.0, text)
-    orthogonality = max(1 - near_orthogonal(data).slack for data in leaning_data(lab))
+    orthogonality = max(1 - near_orthogonal(data).slack for data in evidence.leaning_data(lab))
     detail = f"seeds 0-9; C3 is missed by a factor {orthogonality:.3g}: where it holds every sample supports the decoder, so the theorem as stated is not touched"
     text = f"upper end of the exponent {found} in log t of 1 - corr to W_mm, steps 1e3 to 1e5,"
     return at_most(found.high, -1.0, text, detail)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired-scheduled",
     "Eq. (13) without full support: W turns to the maximum margin of the samples that support the decoder.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3 without its C3, by us",
-    kind="sharpened",
-    slow=True,
 )
 def repaired_scheduled(lab: Lab, planted: bool) -> Verdict:
-    """On the same runs of Eq. (13), 1 - corr to the program of the supporting samples has the rate of Theorem 3.
-
-    Planted: 1 - corr to the program of all samples does.
-    """
-    found = leaning_rate(lab, "Eq. (13)", "attention" if planted else "support_only")
-    program = "all" if planted else "the supporting"
-    text = f"upper end of the exponent {found} in log t of 1 - corr to the program of {program} samples, seeds 0-9,"
-    return at_most(found.high, -1.0, text)
+    return _supporting(lab, "Eq. (13)", planted)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired-block",
     "Block-normalised descent without full support: 1 - corr of W to the offset program falls like t^-2.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3 without its C3, by us",
-    kind="sharpened",
-    slow=True,
 )
 def repaired_block(lab: Lab, planted: bool) -> Verdict:
     """Block-normalised descent on the same data: 1 - corr to the offset program (planted: to W_mm) falls like t^-2."""
     series = []
-    for run in leaning_runs(lab, "NGD"):
+    for run in evidence.leaning_runs(lab, "NGD"):
         found = joint_references(run.data)
         weight = found.attention.weight if planted else found.offset.weight
         series.append((run.steps, joint_misalignments(run, weight)))
@@ -88,11 +78,11 @@ def repaired_block(lab: Lab, planted: bool) -> Verdict:
     return covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0)
 
 
-@claim(
+@stated(
     "self-attention-joint/support-from-orthogonality",
     "Near-orthogonality (C3, with constant 2n) implies that every sample supports the decoder (C5).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Condition 2, shown by us",
-    kind="sharpened",
+    "Condition 2, shown by us",
+    kind="ours",
     slow=True,
 )
 def support_from_orthogonality(lab: Lab, planted: bool) -> Verdict:
@@ -132,12 +122,9 @@ def left_out_margin(data: JointTokens) -> float:
     return max(found)
 
 
-@claim(
+@_repaired(
     "self-attention-joint/theorem-3-repaired",
     "Block-normalised descent: u tends to the decoder program and W to the offset program of the reached selection.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Theorem 3 without its C3, by us",
-    kind="sharpened",
-    slow=True,
 )
 def reached_selection(lab: Lab, planted: bool) -> Verdict:
     """The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
@@ -146,7 +133,7 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
     ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one.
     """
     slopes, apart = {"u": [], "W": []}, []
-    for seed, run in crowded_runs(lab, "NGD").items():
+    for seed, run in evidence.crowded_runs(lab, "NGD").items():
         limit = detect_joint_limit(run)
         if limit.kind == "undecided" or limit.references is None:
             return Verdict(Outcome.undecided, f"seed {seed}: attention is not concentrated")
@@ -163,95 +150,122 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@stated(
     "self-attention-joint/optimal-tokens",
     "Joint training from zero selects the optimal tokens.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Section 4.2, without its Condition 2",
-    kind="proved",
+    "Section 4.2, without its Condition 2",
+    kind="observed",
     expected=Outcome.refuted,
     slow=True,
 )
 def other_tokens(lab: Lab, planted: bool) -> Verdict:
     """'Joint training selects the optimal tokens': not on crowded data, where it may even find a larger decoder margin."""
     if planted:
-        limit = detect_joint_limit(fleet(lab, "NGD")[0])
-        return at_least(
-            float(np.sum(np.asarray(limit.tokens) != figure_data(lab)[0].optimal)),
-            1.0,
-            "samples on another token, Figure 3 data",
-        )
+        run = evidence.fleet(lab, "NGD")[0]
+        count = float(np.sum(np.asarray(detect_joint_limit(run).tokens) != run.data.optimal))
+        return at_least(count, 1.0, "samples on another token, Figure 3 data")
     counts, margins = [], []
-    for seed, run in crowded_runs(lab, "NGD").items():
+    for seed, run in evidence.crowded_runs(lab, "NGD").items():
         limit = detect_joint_limit(run)
         counts.append(int(np.sum(np.asarray(limit.tokens) != np.asarray(run.data.optimal))))
         if limit.kind == "local" and limit.references is not None:
             best = joint_references(run.data).decoder.margin
             margins.append(f"seed {seed}: decoder margin {limit.references.decoder.margin:.4f} against {best:.4f}")
-    return at_most(
-        float(max(counts)), 0.0, "samples on another token, worst of 12 crowded data sets", "; ".join(margins)
-    )
+    text = "samples on another token, worst of 12 crowded data sets"
+    return at_most(float(max(counts)), 0.0, text, "; ".join(margins))
 
 
-@claim(
-    "self-attention-joint/polyak-loss",
-    "Polyak steps lower the joint loss fastest.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Figure 3",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention-joint/polyak-loss", "Polyak steps lower the joint loss fastest.", "Figure 3", slow=True)
 def polyak_loss(lab: Lab, planted: bool) -> Verdict:
     """Polyak's loss after 1e4 steps is below that of every other rule, on every seed."""
     lead = "GD" if planted else "Polyak"
-    others = [name for name in RULES if name != lead]
-    worst = max(
-        float(run.log_loss[-1] - min(fleet(lab, name)[k].log_loss[-1] for name in others))
-        for k, run in enumerate(fleet(lab, lead))
-    )
+    others = [name for name in evidence.RULES if name != lead]
+    ends = lambda name: np.array([run.log_loss[-1] for run in evidence.fleet(lab, name)])
+    worst = float(np.max(ends(lead) - np.min([ends(name) for name in others], axis=0)))
     return at_most(worst, 0.0, f"log L of {lead} minus the smallest of the other rules, worst seed")
 
 
-@claim(
+@stated(
     "self-attention-joint/polyak-alignment",
     "Polyak steps align W fastest.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Figure 3",
-    kind="proved",
+    "Figure 3",
     expected=Outcome.refuted,
     slow=True,
 )
 def polyak_alignment(lab: Lab, planted: bool) -> Verdict:
     """'Polyak is the fastest' for the direction of W, at 1e4 steps (planted: gradient descent is)."""
     lead = "GD" if planted else "Polyak"
-    exponents = (
-        f"exponents of 1 - corr: {lead} {attention_rate(lab, lead)}, block-normalised {attention_rate(lab, 'NGD')}"
-    )
+    exponents = f"exponents of 1 - corr: {lead} {evidence.attention_rate(lab, lead)}, block-normalised {evidence.attention_rate(lab, 'NGD')}"
     ratios = []
-    for k, found in enumerate(references(lab)):
-        mine, other = (misalignment(fleet(lab, name)[k].weight(), found.attention.weight) for name in (lead, "NGD"))
+    for found, *runs in zip(
+        evidence.references(lab), evidence.fleet(lab, lead), evidence.fleet(lab, "NGD"), strict=True
+    ):
+        mine, other = (misalignment(run.weight(), found.attention.weight) for run in runs)
         ratios.append(mine / other)
     return at_most(min(ratios), 1.0, f"1 - corr of {lead} over that of block-normalised descent, best seed", exponents)
 
 
-@claim(
+@stated(
     "self-attention-joint/block-alignment",
     "Block and joint normalisation have the same loss, but only the former aligns W like t^-2.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Figure 3",
-    kind="proved",
+    "Figure 3",
+    kind="observed",
     slow=True,
 )
 def block_alignment(lab: Lab, planted: bool) -> Verdict:
     """Block normalisation aligns W like t^-2; joint normalisation has the same loss but aligns far more slowly."""
-    joint = attention_rate(lab, "joint NGD")
-    series = [
-        (run.steps, joint_misalignments(run, found.attention.weight))
-        for run, found in zip(fleet(lab, "NGD"), references(lab), strict=True)
-    ]
-    losses = max(
-        abs(a.log_loss[-1] / b.log_loss[-1] - 1)
-        for a, b in zip(fleet(lab, "NGD"), fleet(lab, "joint NGD"), strict=True)
-    )
-    block = settling(series, (1e3, 1e4))
+    joint = evidence.attention_rate(lab, "joint NGD")
+    pairs = zip(evidence.fleet(lab, "NGD"), evidence.fleet(lab, "joint NGD"), strict=True)
+    losses = max(abs(a.log_loss[-1] / b.log_loss[-1] - 1) for a, b in pairs)
+    block = settling(evidence.alignments(lab, "NGD"), (1e3, 1e4))
     return all_of(
         covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9", rival=-1.5),
         at_least(joint.low, -0.5, f"lower end of the exponent of 1 - corr, jointly normalised, {joint},"),
         at_most(float(losses), 0.01, "relative difference of their log losses at 1e4 steps, worst seed"),
     )
+
+
+@_repaired(
+    "self-attention-joint/theorem-3-repaired-joint",
+    "Joint normalisation without full support: W turns to the maximum margin of the samples that support the decoder.",
+)
+def repaired_joint(lab: Lab, planted: bool) -> Verdict:
+    """Under joint normalisation |u| outgrows |W|."""
+    growth = min(float(run.norm_u[-1] / run.norm_W[-1]) for run in evidence.leaning_runs(lab, "joint NGD"))
+    grown = at_least(growth, 100.0, "|u| / |W| after 1e5 steps, smallest of the seeds")
+    return all_of(_supporting(lab, "joint NGD", planted), grown)
+
+
+@_repaired(
+    "self-attention-joint/theorem-3-repaired-ratio",
+    "Block-normalised descent with lengths in the ratio r, without full support: 1 - corr of W to the offset program of r falls like t^-2.",
+)
+def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
+    """Blocks with lengths in the ratio r: 1 - corr of W to the offset program of r falls like t^-2, for r = 0.1 to 0.5.
+
+    Planted: the program of a ratio one tenth larger.
+    """
+    series, apart = [], []
+    for run, ratio in zip(evidence.leaning_runs(lab, "ratios"), evidence.RATIOS, strict=True):
+        own = joint_references(run.data, ratio=ratio * (1.1 if planted else 1.0)).offset.weight
+        distance = joint_misalignments(run, own)
+        series.append((run.steps, distance))
+        apart.append(distance[-1] / misalignment(own, joint_references(run.data).offset.weight))
+    text = "exponent of 1 - corr of W to the offset program of |u|/|W|, ratios 0.1 to 0.5, seeds 0-9"
+    return all_of(
+        covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0),
+        at_most(float(np.max(apart)), 1e-3, "1 - corr of W over the distance of that program from the one of ratio 1"),
+    )
+
+
+@conjectured(
+    "self-attention-joint/acceleration",
+    "With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.",
+    expected=Outcome.refuted,
+    slow=True,
+)
+def joint_acceleration(lab: Lab, planted: bool) -> Verdict:
+    """|W| grows only like log t under it, and its direction stands still. Planted: so does heavy ball, which falls like t^-2."""
+    name = evidence.HEAVY if planted else evidence.DUAL
+    found = settling(evidence.alignments(lab, name), (1e3, 1e4))
+    return covers(found, -4.0, f"exponent of 1 - corr of W, {name}, seeds 0-9", rival=-2.0)

@@ -7,59 +7,37 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...diagnostics.joint import optimal_entries, score_gaps
-from ...lab import Lab, claim
+from ...lab import Lab
 from ...optimisers.joint import BlockNormalised
 from ...settings.joint import TokenGram, marked_tokens
-from ...theory.joint_limits import JointReferences
 from ...training.joint import JointTrajectory, train_joint
 from ...training.recorders import Every
 from ...verdict import Verdict, all_of, at_least, at_most
-from .joint_evidence import (
-    LENGTH,
-    SEEDS,
-    circumstances,
-    crowded,
-    every_step,
-    watched,
-    watched_references,
-)
+from .joint_evidence import LENGTH, SEEDS, circumstances, crowded, watched_runs
 from .joint_theorems import longest_token, near_orthogonal
+from .theorems import stated
 
 _GROUPS = ("figure", "inside")
 
 
-def _runs(lab: Lab) -> list[tuple[JointTrajectory, float, JointReferences]]:
-    """All watched runs with the length of their steps and their programs."""
-    return [
-        (run, watched(lab, group)[1], found)
-        for group in _GROUPS
-        for run, found in zip(every_step(lab, group), watched_references(lab, group), strict=True)
-    ]
-
-
-@claim(
+@stated(
     "self-attention-joint/lemma-3",
     "|grad_u L| >= L / (4 |u_mm|), and log L is Lipschitz along steps.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 3",
-    kind="proved",
+    "Lemma 3",
     slow=True,
 )
 def lemma3_gradient(lab: Lab, planted: bool) -> Verdict:
     """|grad_u log L| >= 1/(4 |u_mm|) at every step, and log L changes by at most B |du| + B^3 |u| |dW|."""
     slopes, changes = [], []
-    for run, length, found in _runs(lab):
+    for run, length, found in watched_runs(lab, *_GROUPS):
         slopes.append(np.exp(run.log_slope_u.min()) * found.decoder.value)
         bound, step = longest_token(run.data), np.arange(4000) + 1.0
         du, dW = length * step ** (-2 / 3), np.append(0.0, length / step[1:])
         allowed = bound * du + bound**3 * np.maximum(run.norm_u[:-1], run.norm_u[1:]) * dW
         changes.append((np.abs(np.diff(run.log_loss)) / allowed).max())
+    text, where = "smallest |grad_u log L| |u_mm|, 4000 steps", circumstances(lab, *_GROUPS)
     return all_of(
-        at_least(
-            float(min(slopes)),
-            1.0 if planted else 0.25,
-            "smallest |grad_u log L| |u_mm|, 4000 steps",
-            circumstances(lab, *_GROUPS),
-        ),
+        at_least(float(min(slopes)), 1.0 if planted else 0.25, text, where),
         at_most(float(max(changes)), 1.0, "largest |change of log L| / (B |du| + B^3 |u| |dW|)"),
     )
 
@@ -87,10 +65,10 @@ def _hessians(roots: jax.Array, labels: jax.Array, scores: jax.Array, logits: ja
     return jax.hessian(log_loss)(here) + jnp.outer(slope, slope)
 
 
-@claim(
+@stated(
     "self-attention-joint/lemma-3-hessian",
     "|Hess L| <= C (1 + |u|^2) L: explicitly (B^2 + B^3 + 2 B^5 |u| + B^6 |u|^2) L.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 3, constants by us",
+    "Lemma 3, constants by us",
     kind="sharpened",
     slow=True,
 )
@@ -101,7 +79,7 @@ def lemma3_hessian(lab: Lab, planted: bool) -> Verdict:
     2 B^5 |u|. Planted: without the terms in |u|, and with the longest token replaced by the shortest.
     """
     ratios, records = [], np.array([0, 1, 3, 30, 300, 1000, 4000])
-    for run, _, _ in _runs(lab):
+    for run, _, _ in watched_runs(lab, *_GROUPS):
         longest = longest_token(run.data)
         if planted:
             longest = float(np.linalg.norm(np.asarray(run.data.tokens), axis=-1).min())
@@ -112,10 +90,10 @@ def lemma3_hessian(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, text, circumstances(lab, *_GROUPS))
 
 
-@claim(
+@stated(
     "self-attention-joint/lemma-11",
     "Tokens of the data model are nearly orthogonal (C3) once d >= n^2 factor^4 log(10 n^2 / delta).",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 11, constants by us",
+    "Lemma 11, constants by us",
     kind="sharpened",
 )
 def lemma11(lab: Lab, planted: bool) -> Verdict:
@@ -130,30 +108,21 @@ def lemma11(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, "largest 2n |<x, x'>| / (shortest optimal square), n = 3 and 4, seeds 0-9")
 
 
-@claim(
-    "self-attention-joint/lemma-12",
-    "|u_t| <= 3 length t^(1/3) and |W_t| <= length log t.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 12",
-    kind="proved",
-    slow=True,
-)
+@stated("self-attention-joint/lemma-12", "|u_t| <= 3 length t^(1/3) and |W_t| <= length log t.", "Lemma 12", slow=True)
 def lemma12(lab: Lab, planted: bool) -> Verdict:
-    scale = 0.5 if planted else 1.0
-    decoder = max(
-        float((run.norm_u[1:] / (3 * length * np.cbrt(run.steps[1:]))).max()) for run, length, _ in _runs(lab)
-    )
-    weight = max(float((run.norm_W[2:] / (length * np.log(run.steps[2:]))).max()) for run, length, _ in _runs(lab))
+    scale, runs = 0.5 if planted else 1.0, [found[:2] for found in watched_runs(lab, *_GROUPS)]
+    decoder = max(float((run.norm_u[1:] / (3 * length * np.cbrt(run.steps[1:]))).max()) for run, length in runs)
+    weight = max(float((run.norm_W[2:] / (length * np.log(run.steps[2:]))).max()) for run, length in runs)
     return all_of(
         at_most(decoder, scale, "largest |u_t| / (3 length t^(1/3))", circumstances(lab, *_GROUPS)),
         at_most(weight, scale, "largest |W_t| / (length log t)"),
     )
 
 
-@claim(
+@stated(
     "self-attention-joint/lemma-13",
     "Score gaps and optimal attention grow at every step, and losses stay comparable.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 13",
-    kind="proved",
+    "Lemma 13",
     slow=True,
 )
 def lemma13(lab: Lab, planted: bool) -> Verdict:
@@ -161,7 +130,7 @@ def lemma13(lab: Lab, planted: bool) -> Verdict:
 
     The planted run is on crowded data, where one sample ends on its other token.
     """
-    runs = [run for run, _, _ in _runs(lab)]
+    runs = [run for run, _, _ in watched_runs(lab, *_GROUPS)]
     if planted:
         runs = [train_joint(crowded(lab, 1), BlockNormalised(LENGTH), steps=4000, recorder=Every())]
     shares = [optimal_entries(run, run.log_attention()) for run in runs]
@@ -175,10 +144,10 @@ def lemma13(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@stated(
     "self-attention-joint/lemma-14",
     "u_mm separates the attended tokens with a quarter of its margin, at every step.",
-    "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738, Lemma 14, constant by us",
+    "Lemma 14, constant by us",
     kind="sharpened",
 )
 def lemma14(lab: Lab, planted: bool) -> Verdict:
@@ -187,7 +156,7 @@ def lemma14(lab: Lab, planted: bool) -> Verdict:
     Planted: at least 1, its margin on the optimal tokens themselves.
     """
     margins = []
-    for run, _, found in _runs(lab):
+    for run, _, found in watched_runs(lab, *_GROUPS):
         scores = np.asarray(run.data.labels)[:, None] * (np.asarray(run.data.tokens) @ found.decoder.weight)
         margins.append(float((np.exp(run.log_attention()) * scores).sum(axis=2).min()))
     text = "smallest margin of u_mm on the attended tokens, 4000 steps"

@@ -1,71 +1,50 @@
 """Claims on token selection that go beyond the paper: sharp constants and rates, the stability number, acceleration."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...diagnostics.direction import misalignments
 from ...diagnostics.rates import linear_slope, settling
 from ...diagnostics.softmax import log_attention_loss
-from ...flow.flow import GradientFlow
-from ...lab import Lab, claim
-from ...optimisers.base import normalised_descent, polyak
+from ...lab import Lab, claim, derived, recipe
+from ...optimisers.base import momentum, normalised_descent, polyak
+from ...references.base import Solution
+from ...settings.base import Setting
 from ...theory import token_hypotheses as conditions
-from ...training.events import MarginAbove
-from ...training.recorders import At
+from ...training.recorders import At, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
-from .evidence import (
-    LENGTH,
-    SEEDS,
-    flow_run,
-    measured_rate,
-    outside_support,
-    partial_flows,
-    preset,
-    run_of,
-    sharp_constant,
-    ten_runs,
-)
+from . import evidence
 
+_BEYOND = np.geomspace(0.04, 0.0025, 6)  # chi/c - 2
 _LATE = At(tuple(range(2500, 10_000, 125)))
 
 
 def _constant(lab: Lab, run: Trajectory, planted: bool, name: str) -> Verdict:
     """|W|^2 (1 - corr) against its limit, at |W| above 499."""
-    setting, reference = preset(lab, "E")
-    predicted = sharp_constant(setting, reference) * (1.01 if planted else 1.0)
+    setting, reference = evidence.preset(lab, "E")
+    predicted = evidence.sharp_constant(setting, reference) * (1.01 if planted else 1.0)
     measured = float(run.norm[-1] ** 2 * misalignments(run, reference)[-1])
     return close(measured, predicted, 1e-4, f"|W|^2 (1 - corr), {name}")
 
 
-@claim(
-    "self-attention/sharp-constant",
-    "|W|^2 (1 - corr) tends to one constant for descent, momentum and Polyak.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("self-attention/sharp-constant", "|W|^2 (1 - corr) tends to one constant for descent, momentum and Polyak.")
 def constants_agree(lab: Lab, planted: bool) -> Verdict:
     """One constant for normalised descent, momentum and Polyak."""
-    names = {"ngd": "normalised descent", "momentum": "momentum", "polyak": "Polyak"}
-    return all_of(*(_constant(lab, run_of(lab, rule), planted, name) for rule, name in names.items()))
+    names = {"NGD": "normalised descent", "NGD, momentum 0.9": "momentum", "Polyak": "Polyak"}
+    return all_of(*(_constant(lab, evidence.run_of(lab, rule), planted, name) for rule, name in names.items()))
 
 
-@claim(
-    "self-attention/sharp-constant-flow",
-    "Along the flow |W|^2 (1 - corr) tends to the same constant.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
-)
+@derived("self-attention/sharp-constant-flow", "Along the flow |W|^2 (1 - corr) tends to the same constant.", slow=True)
 def flow_constant(lab: Lab, planted: bool) -> Verdict:
-    return _constant(lab, flow_run(lab), planted, "flow")
+    return _constant(lab, evidence.flow_run(lab), planted, "flow")
 
 
-@claim(
+@derived(
     "self-attention/sharp-constant-partial",
     "Where some pairs do not support, |W|^2 (1 - corr) tends to the constant of the others plus half the square of what the flow leaves outside their span.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def partial_support(lab: Lab, planted: bool) -> Verdict:
@@ -74,16 +53,16 @@ def partial_support(lab: Lab, planted: bool) -> Verdict:
     The flow has the sum at |W| = 1e7, and normalised descent leaves the same part outside at equal norms, up to its step.
     Planted: the support pairs alone.
     """
-    flows = partial_flows(lab)
+    flows = evidence.partial_flows(lab)
     errors, deviations = [], []
-    runs = train([run.setting for run, _ in flows], normalised_descent(LENGTH["H"]), steps=10_000)
+    runs = train([run.setting for run, _ in flows], normalised_descent(evidence.LENGTH["H"]), steps=10_000)
     for (flow, found), run in zip(flows, runs, strict=True):
-        outside = outside_support(flow, found)
-        predicted = sharp_constant(flow.setting, found, 0.0 if planted else float(outside[-1]))
+        outside = evidence.outside_support(flow, found)
+        predicted = evidence.sharp_constant(flow.setting, found, 0.0 if planted else float(outside[-1]))
         errors.append(abs(flow.norm[-1] ** 2 * misalignments(flow, found)[-1] / predicted - 1))
         far = run.norm > 10
         same = np.interp(np.log(run.norm[far]), np.log(flow.norm[1:]), outside[1:])
-        deviations.append(np.abs(outside_support(run, found)[far] / same - 1).max())
+        deviations.append(np.abs(evidence.outside_support(run, found)[far] / same - 1).max())
     counts = f"{min(int(f.support.sum()) for _, f in flows)} to {max(int(f.support.sum()) for _, f in flows)} of 80 pairs support"
     return all_of(
         at_most(float(max(errors)), 1e-8, "relative error of |W|^2 (1 - corr) of the flow, worst of six seeds", counts),
@@ -91,70 +70,42 @@ def partial_support(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
+@derived(
     "self-attention/attention-slope",
     "Under normalised descent log(1 - s_opt) falls by length/|W_mm| per step.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def attention_slope(lab: Lab, planted: bool) -> Verdict:
     """log(1 - s_opt) falls by exactly length / |W_mm| per step in the end; the theorem guarantees 8 B^2 times less."""
     series = [
-        (run.steps, -log_attention_loss(run).mean(axis=1) * found.value / LENGTH["E"])
-        for run, found in ten_runs(lab, "ngd")
+        (run.steps, -log_attention_loss(run).mean(axis=1) * found.value / evidence.LENGTH["E"])
+        for run, found in evidence.fleet(lab, "NGD")
     ]
     measured = settling(series, (1e3, 1e4), linear_slope)
-    guaranteed = 1 / (8 * conditions.token_bound(preset(lab, "E")[0].data) ** 2)
+    guaranteed = 1 / (8 * conditions.token_bound(evidence.preset(lab, "E")[0].data) ** 2)
     text = "decrease of log(1 - s_opt) per step over length / |W_mm|, steps 1e3 to 1e4, seeds 0-9"
-    return covers(
-        measured, guaranteed if planted else 1.0, text, rival=0.5
-    )  # a half is what Lemma 1 guarantees per |W|
+    lemma = 0.5  # is what Lemma 1 guarantees per |W|
+    return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
 
 
-@claim(
-    "self-attention/flow-time",
-    "Along the flow t (L - L*) tends to |W_mm|^2.",
-    "derived for penchant",
-    kind="ours",
-)
+@derived("self-attention/flow-time", "Along the flow t (L - L*) tends to |W_mm|^2.")
 def flow_time(lab: Lab, planted: bool) -> Verdict:
     """t (L - L*) tends to |W_mm|^2 along the flow."""
-    _, reference = preset(lab, "E")
-    run = flow_run(lab)
+    _, reference = evidence.preset(lab, "E")
+    run = evidence.flow_run(lab)
     measured = float(np.exp(run.log_time[-1] + run.log_excess[-1]))
     return close(measured, reference.value if planted else reference.value**2, 1e-9, "t (L - L*) at log excess -1e4")
 
 
-@claim(
-    "self-attention/flow-far",
-    "At margin 1e6 the flow has 1 - corr <= 1e-9.",
-    "numerical",
-    kind="observed",
-)
-def flow_far(lab: Lab, planted: bool) -> Verdict:
-    """The flow at margin 1e6: 1 - corr below 1e-9. The planted run stops at margin 10."""
-    setting, reference = preset(lab, "E")
-    run = train(setting, GradientFlow(), until=MarginAbove(10.0 if planted else 1e6))
-    return at_most(float(misalignments(run, reference)[-1]), 1e-9, "1 - corr of the flow at margin 1e6")
-
-
-@claim(
-    "self-attention/polyak-drop",
-    "A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.",
-    "derived for penchant",
-    kind="ours",
-    slow=True,
-)
+@derived("self-attention/polyak-drop", "A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.", slow=True)
 def polyak_drop(lab: Lab, planted: bool) -> Verdict:
     """A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise: preset H, seeds 0-9.
 
     chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round.
     """
-    settings, references = zip(*(preset(lab, "H", seed) for seed in SEEDS), strict=True)
-    chi = np.array(
-        [conditions.stability_number(one.data, found) for one, found in zip(settings, references, strict=True)]
-    )
+    settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
+    pairs = zip(settings, references, strict=True)
+    chi = np.array([conditions.stability_number(one.data, found) for one, found in pairs])
     checks = []
     for c in (1.0, 1.5, 2.0):
         runs = train(list(settings), polyak(c), steps=10_000, recorder=_LATE)
@@ -174,11 +125,9 @@ def polyak_drop(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
+@derived(
     "self-attention/critical-length",
     "Normalised descent does not oscillate across W_mm if and only if its length is below 2 |W_mm| / chi.",
-    "derived for penchant",
-    kind="ours",
     slow=True,
 )
 def critical_steps(lab: Lab, planted: bool) -> Verdict:
@@ -186,7 +135,7 @@ def critical_steps(lab: Lab, planted: bool) -> Verdict:
 
     Planted: up to twice that length.
     """
-    settings, references = zip(*(preset(lab, "H", seed) for seed in SEEDS), strict=True)
+    settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
     pairs = zip(settings, references, strict=True)
     critical = np.array([conditions.critical_length(one.data, found) for one, found in pairs]) * (2 if planted else 1)
     growth = []
@@ -210,9 +159,39 @@ def critical_steps(lab: Lab, planted: bool) -> Verdict:
 )
 def acceleration(lab: Lab, planted: bool) -> Verdict:
     """The dual-accelerated rule: 1 - corr like t^-4."""
-    found = measured_rate(lab, "accelerated")
+    found = evidence.measured_rate(lab, "dual acceleration")
     text = "exponent of 1 - corr, steps 1e3 to 1e4, seeds 0-9"
     return covers(found, -2.0 if planted else -4.0, text, rival=-3.0)
+
+
+@recipe
+def heavy_balls(lab: Lab, beta: float) -> tuple[tuple[Trajectory, Solution], ...]:
+    """Normalised descent with momentum, 10 000 steps on ten data sets of preset E."""
+    if beta == 0:
+        return evidence.fleet(lab, "NGD")
+    settings, references = zip(*(evidence.preset(lab, "E", seed) for seed in evidence.SEEDS), strict=True)
+    runs = train(list(settings), momentum(evidence.LENGTH["E"], beta), steps=10_000, recorder=LogSpaced(120))
+    return tuple(zip(runs, references, strict=True))
+
+
+@derived(
+    "self-attention/heavy-ball",
+    "Heavy ball keeps the exponent of 1 - corr and lowers its constant by (1 - beta)^2.",
+    slow=True,
+)
+def heavy_ball(lab: Lab, planted: bool) -> Verdict:
+    """t times the ratio to no momentum: the lag of the velocity, beta/(1-beta) steps, shows as a correction of that size over t.
+
+    Planted: by 1 - beta.
+    """
+    checks, plain = [], [distance for _, distance in evidence.alignments(heavy_balls(lab, 0.0))]
+    for beta in (0.5, 0.9, 0.99):
+        pairs = zip(evidence.alignments(heavy_balls(lab, beta)), plain, strict=True)
+        found = settling([(t[1:], t[1:] * d[1:] / p[1:]) for (t, d), p in pairs], (1e3, 1e4), linear_slope)
+        wanted = (1 - beta) ** (1 if planted else 2)
+        text = f"d (t times ratio to no momentum) / dt, beta = {beta:g}, steps 1e3 to 1e4, seeds 0-9"
+        checks.append(covers(found, wanted, text, rival=(1 - beta) ** (2 if planted else 1)))
+    return all_of(*checks)
 
 
 @claim(
@@ -224,7 +203,47 @@ def acceleration(lab: Lab, planted: bool) -> Verdict:
 )
 def capped_rate(lab: Lab, planted: bool) -> Verdict:
     """The planted falsehood is that the cap, which binds within 10 000 steps, changes nothing."""
-    found = measured_rate(lab, "ngd" if planted else "ngd, cap 100")
-    bound = max(int(run.header["first_capped"]) for run, _ in ten_runs(lab, "ngd, cap 100"))
+    found = evidence.measured_rate(lab, "NGD" if planted else "NGD, cap 100")
+    bound = max(int(run.header["first_capped"]) for run, _ in evidence.fleet(lab, "NGD, cap 100"))
     text = "exponent of 1 - corr with cap 100, steps 1e3 to 1e4, seeds 0-9, lower end"
     return at_least(found.low, -0.5, text, f"the cap binds by step {bound} on every data set")
+
+
+def late_swings(
+    settings: Sequence[Setting], references: Sequence[Solution], ratios: np.ndarray, steps: int, kept: int
+) -> np.ndarray:
+    """<V, W> at the last `kept` Polyak steps with c = chi / ratio, V the direction of largest curvature: settings x ratios x steps."""
+    pairs = list(zip(settings, references, strict=True))
+    c = np.array([conditions.stability_number(one.data, found) / ratio for one, found in pairs for ratio in ratios])
+    repeated = [one for one, _ in pairs for _ in ratios]
+    runs = train(repeated, polyak(c), steps=steps, recorder=At(tuple(range(steps - kept + 1, steps))))
+    directions = [conditions.unstable_direction(one.data, found) for one, found in pairs for _ in ratios]
+    swings = [run.margins[-kept:] @ one for run, one in zip(runs, directions, strict=True)]
+    return np.array(swings).reshape(len(pairs), len(ratios), kept)
+
+
+@recipe
+def _swings_beyond(lab: Lab) -> np.ndarray:
+    settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
+    return late_swings(settings, references, 2 + _BEYOND, 6000, 20)
+
+
+@derived(
+    "self-attention/polyak-bifurcation",
+    "Just beyond chi/c = 2 Polyak steps alternate between two points across W_mm, at a distance that grows like (chi/c - 2)^(1/2).",
+    slow=True,
+)
+def bifurcation(lab: Lab, planted: bool) -> Verdict:
+    """Beyond chi/c = 2 the steps alternate between two points across W_mm, whose distance grows like (chi/c - 2)^(1/2): preset H.
+
+    Planted: like chi/c - 2.
+    """
+    swings = _swings_beyond(lab)
+    apart = np.abs(np.diff(swings, axis=2)).mean(axis=2)
+    repeat = np.abs(swings[:, :, 2:] - swings[:, :, :-2]).max(axis=2) / apart
+    measured = settling([(1 / _BEYOND, one) for one in apart], (24.0, 410.0))  # towards the limit, where theory speaks
+    text = "exponent in 1/(chi/c - 2) of the distance of the two points, chi/c = 2.04 to 2.0025, seeds 0-9"
+    return all_of(
+        at_most(float(repeat.max()), 1e-5, "what two steps change over what one does, worst of 60 runs"),
+        covers(measured, -1.0 if planted else -0.5, text, rival=-0.6),
+    )

@@ -1,5 +1,6 @@
 """Token selection with direct weights and a fixed decoder: theorems for the user's own data."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -7,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...flow.flow import GradientFlow
+from ...lab import Claim, claim
 from ...optimisers.step_rules import Constant, Normalised, Polyak
 from ...problem import read
 from ...references.base import Solution
@@ -15,15 +17,7 @@ from ...settings.base import Setting
 from ...settings.parametrisations import Direct, Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...theory.base import (
-    Hypothesis,
-    Prediction,
-    Theorem,
-    judge_direction,
-    once_trained,
-    rivals,
-    with_margin,
-)
+from ...theory.base import Hypothesis, Prediction, Theorem, judge_direction, once_trained, rivals, with_margin
 from ...theory.families.linear import covered, plain
 from ...theory.selections import Limit, detect_limit, is_locally_optimal
 from ...training.trajectory import Trajectory
@@ -31,6 +25,11 @@ from ...verdict import Outcome, Verdict
 
 VASUDEVA = "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence rates for self-attention, 2024, arXiv 2402.05738"
 _FLIPS = 12  # so many single-sample changes of the selection are tried as rivals: each costs a program
+
+
+def stated(name: str, statement: str, place: str, *, kind: str = "proved", **more: Any) -> Callable[..., Claim]:
+    """A claim of a sentence that stands at a place of the paper."""
+    return claim(name, statement, f"{VASUDEVA}, {place}", kind=kind, **more)
 
 
 class _AttentionTheorem(Theorem):

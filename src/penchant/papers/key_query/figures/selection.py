@@ -1,16 +1,15 @@
 """Separately trained keys and queries: which norm is minimised, seen in the singular values over astronomical times."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 
 import numpy as np
 
 from ....diagnostics.rates import log_log_slope
 from ....errors import InfeasibleDiagonal
-from ....exhibits import Figure, Finding, Line, Result, Shown, Table
-from ....flow.flow import GradientFlow
-from ....lab import Lab, Study
+from ....exhibits import Figure, Line, Table, log_figure, table
+from ....lab import Lab, Study, recipe
 from ....references.base import Solution
-from ....references.bracket import Euclidean
+from ....references.bracket import Euclidean, Norm
 from ....references.diagonal_margin import diagonal_margin
 from ....references.euclidean_margin import max_margin
 from ....references.nuclear_margin import Nuclear, nuclear_margin
@@ -22,93 +21,129 @@ from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
 from ....settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ....settings.tokens import TokenSelection
-from ....theory.certificates import certificates, certified
-from ....theory.judge import judge
+from ....theory.certificate_mix import race
+from ....theory.certificates import KINDS, certificates, certified
 from ....theory.uniqueness import certified_rank, uniqueness
 from ....training.trajectory import Trajectory
-from ....verdict import ROUNDING, all_of, at_least, at_most
-from ..theorems import SHEEN
-from .curves import (
-    DEFINED,
-    Programs,
-    certificate_figure,
-    clock_figure,
-    distance_figure,
-    excesses,
-    flow_to,
-    inverse_gap_figure,
-    late,
-    paths_figure,
-    shown,
-)
-from .race import race_parts
-from .target import target_parts
+from .. import flow, limits, rates, scan
+from ..evidence import W0, diagonal
+from . import curves
 
-ENTRIES = "l1 of the entries"
+_GAPS = (1e-1, 1e-2, 1e-3, 1e-4)
 
 
-def run_contrast(lab: Lab) -> Result:
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    n, length, d, top = (20, 8, 32, 1e6) if full else (6, 5, 10, 1e8)
-    data = equal_score_tokens(n, length, d, seed, gap=1.0)
-    progress("references: nuclear, Frobenius, l1 of the entries")
-    product, direct = Setting(data, KeyQuery(), Exponential()), Setting(data, Direct(), Exponential())
-    programs = {
+@recipe
+def programs(lab: Lab) -> dict[str, tuple[Solution, Norm]]:
+    """The data of the contrast are those of these programs; the l1 norm of the entries is a rival that neither training minimises."""
+    data = contrast_data(lab)
+    lab.progress("references: nuclear, Frobenius, l1 of the entries")
+    return {
         "nuclear": (nuclear_margin(data), Nuclear()),
         "Frobenius": (max_margin(data), Euclidean()),
-        ENTRIES: (polyhedral_margin(data, L1()), L1()),
+        "l1 of the entries": (polyhedral_margin(data, L1()), L1()),
     }
-    progress(f"gradient flow on K and Q to margin {top:g}")
-    runs = {"K Q": flow_to(product, product.start(seed + 1, 1e-3), top)}
-    progress("gradient flow on W")
-    runs["W"] = flow_to(direct, None, min(top, 1e6))
-    prediction, matrix = lab.predict(product, GradientFlow()), lab.predict(direct, GradientFlow())
-    bounds, optimum = certificates(runs["K Q"], Nuclear()), programs["nuclear"][0]
-    finding, target = target_parts(range(12) if full else (seed,), progress)
-    raced, table = race_parts(seed, full, progress)
-    findings = (
-        Finding(prediction.theorem.statement, judge(prediction, runs["K Q"]), prediction.theorem.citation),
-        Finding(matrix.theorem.statement, judge(matrix, runs["W"]), matrix.theorem.citation),
-        Finding(
-            "The run's own bounds enclose the optimum at every record.",
-            all_of(
-                at_most(float(bounds.lower.max()), optimum.bracket.upper * (1 + ROUNDING), "largest lower bound"),
-                at_least(float(bounds.upper.min()), optimum.bracket.lower * (1 - ROUNDING), "smallest upper bound"),
-            ),
-            "weak duality",
-        ),
-        _rival_finding(runs, programs),
-        finding,
-        raced,
+
+
+@recipe
+def contrast_data(lab: Lab) -> TokenSelection:
+    return equal_score_tokens(*((20, 8, 32) if lab.full else (6, 5, 10)), lab.seed, gap=1.0)
+
+
+@recipe
+def contrast(lab: Lab) -> dict[str, Trajectory]:
+    """The flows on K and Q and on W, from the same data."""
+    data, top = contrast_data(lab), 1e6 if lab.full else 1e8
+    product, direct = Setting(data, KeyQuery(), Exponential()), Setting(data, Direct(), Exponential())
+    lab.progress(f"gradient flow on K and Q to margin {top:g}")
+    keys = curves.path_to(product, product.start(lab.seed + 1, 1e-3), top)
+    lab.progress("gradient flow on W")
+    return {"K Q": keys, "W": curves.path_to(direct, None, 1e6)}
+
+
+def excess_figure(lab: Lab) -> Figure:
+    lines = (
+        curves.excess_line(f"{label} excess, flow on {name}", run, found.value, norm)
+        for label, (found, norm) in programs(lab).items()
+        for name, run in contrast(lab).items()
     )
-    named = {"K Q": runs["K Q"], "W": runs["W"]}
-    figures = (
-        _excess_figure(named, programs),
-        paths_figure("key-query", runs["K Q"], "Singular values when K and Q are trained"),
-        paths_figure("direct", runs["W"], "Singular values when W is trained"),
-        _norms_figure(named, programs),
-        certificate_figure("key-query", runs["K Q"], Nuclear(), programs["nuclear"][0]),
-        _loss_figure(named),
-        inverse_gap_figure(runs["K Q"], Nuclear(), programs["nuclear"][0]),
-        clock_figure(named, _late_rates(programs)),
-        distance_figure(named, programs),
+    caption = (
+        "The same data and loss; only what is trained differs. The l1 norm of the entries is a rival that neither training minimises; "
+        "the l1 norm of a trained diagonal is the study `key-query-diagonal`."
     )
-    kept = {"key-query": certified(runs["K Q"], Nuclear(), programs["nuclear"][0])}
-    kept["direct"] = certified(runs["W"], Euclidean(), programs["Frobenius"][0])
-    return Result(findings, figures, (_excess_table(data, named, programs), target, table), kept, DEFINED)
+    return log_figure("excess", "Each training minimises its own norm", "margin", "excess", lines, caption)
 
 
-def _late_rates(programs: Programs) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
-    nuclear, frobenius = programs["nuclear"][0].value, programs["Frobenius"][0].value
-    return {"K Q": lambda margin: 2 * margin / nuclear, "W": lambda margin: np.full(len(margin), 1 / frobenius**2)}
+def norms_figure(lab: Lab) -> Figure:
+    lines, longest = [], contrast(lab)["K Q"]
+    span = longest.log_time[curves.late(longest)]
+    for label, (found, norm) in programs(lab).items():
+        for name, run in contrast(lab).items():
+            values = found.value * (1 + curves.excesses(run, found.value, norm))
+            lines.append(Line(f"{label}, flow on {name}", run.log_time[curves.late(run)], values))
+        lines.append(Line(f"{label}, its minimum", span, np.full(len(span), found.value), "prediction"))
+    return log_figure("norms", "Norms at margin 1", "log t", "norm / margin", lines, "Dashed: optima.")
 
 
-def _rival_finding(runs: dict[str, Trajectory], programs: Programs) -> Finding:
-    """The l1 norm of all entries is a rival that neither flow minimises."""
-    found, norm = programs[ENTRIES]
-    least = min(float(excesses(run, found.value, norm)[-1]) for run in runs.values())
-    verdict = at_least(least, 0.05, "smallest l1 excess at the end of the two flows")
-    return Finding("Neither flow minimises the l1 norm of the entries of W.", verdict, "observed")
+def own_figures(lab: Lab) -> tuple:
+    """Singular values of both flows, what the flow on K and Q certifies, and both runs with their bounds."""
+    runs, (nuclear, frobenius, _) = contrast(lab), (found for found, _ in programs(lab).values())
+    return (
+        curves.paths_figure("key-query", runs["K Q"], "Singular values when K and Q are trained"),
+        curves.paths_figure("direct", runs["W"], "Singular values when W is trained"),
+        curves.certificate_figure("key-query", runs["K Q"], Nuclear(), nuclear),
+        {
+            "key-query": certified(runs["K Q"], Nuclear(), nuclear),
+            "direct": certified(runs["W"], Euclidean(), frobenius),
+        },
+    )
+
+
+def loss_figure(lab: Lab) -> Figure:
+    runs = contrast(lab).items()
+    lines = (
+        Line(f"flow on {name}", run.log_time[curves.late(run)], -run.log_excess[curves.late(run)]) for name, run in runs
+    )
+    return log_figure("loss", "Loss above its infimum", "log t", "-log(L - L*)", lines, "Both losses fall like 1/t.")
+
+
+def inverse_gap_figure(lab: Lab) -> Figure:
+    """A straight line against log margin: the gap of gathered multipliers closes like its inverse."""
+    run, value = contrast(lab)["K Q"], programs(lab)["nuclear"][0].value
+    found, records = certificates(run, Nuclear()), curves.late(run)
+    x = np.log(found.margin[records])
+    gap = value / (found.upper - found.accumulated)[records]
+    decades = x >= np.log(99.0)
+    line = np.polyfit(x[decades], gap[decades], 1)
+    fitted = Line(f"{line[1]:.3f} + {line[0]:.3f} log margin", x, np.polyval(line, x), "prediction")
+    caption = "Optimum over (upper - accumulated bound); the line is fitted from margin 1e2 on."
+    title = "The gap of gathered multipliers closes like 1/log margin"
+    return Figure("inverse-gap", title, "log margin", "optimum / gap", (Line("run", x, gap), fitted), caption)
+
+
+def clock_figure(lab: Lab) -> Figure:
+    """log t against the margin, and -log(L - L*) - log r, which it tends to."""
+    nuclear, frobenius, _ = (found.value for found, _ in programs(lab).values())
+    lines = []
+    for name, run in contrast(lab).items():
+        margin, time = run.smallest_margin()[curves.late(run)], run.log_time[curves.late(run)]
+        rate = 2 * margin / nuclear if name == "K Q" else 1 / frobenius**2
+        clock = -run.log_excess[curves.late(run)] - np.log(rate)
+        lines.append(Line(f"flow on {name}", margin[time > 0], time[time > 0]))
+        lines.append(Line(f"flow on {name}, late clock", margin[clock > 0], clock[clock > 0], "prediction"))
+    caption = "Time grows like e^margin; dashed: 1/(r (L - L*)) with r = 2 margin / N for K and Q and 1/N^2 for W."
+    return log_figure("clock", "The clock", "margin", "log t", lines, caption)
+
+
+def distance_figure(lab: Lab) -> Figure:
+    lines = (
+        curves.curve(
+            f"flow on {name} to {label}", run.smallest_margin()[curves.late(run)], curves.distances(run, found.weight)
+        )
+        for name, run in contrast(lab).items()
+        for label, (found, _) in programs(lab).items()
+    )
+    caption = "|W/margin - W*| / |W*| for the solution W* of each norm. Values close long before directions where a solution is flat."
+    return log_figure("distances", "Distance to each solution", "margin", "distance", lines, caption)
 
 
 def _diagonal_program(data: TokenSelection) -> str:
@@ -120,148 +155,155 @@ def _diagonal_program(data: TokenSelection) -> str:
     return f"the best diagonal matrix has l1 norm {value:.6g}"
 
 
-def _excess_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
-    lines = tuple(
-        Line(
-            f"{label} excess, flow on {name}",
-            run.smallest_margin()[late(run)],
-            shown(excesses(run, found.value, norm)),
-        )
-        for label, (found, norm) in programs.items()
-        for name, run in runs.items()
-    )
-    caption = (
-        "The same data and loss; only what is trained differs. The l1 norm of the entries is a rival that neither training minimises; "
-        "the l1 norm of a trained diagonal is the study `key-query-diagonal`."
-    )
-    return Figure("excess", "Each training minimises its own norm", "margin", "excess", lines, caption, "log", "log")
-
-
-def _norms_figure(runs: dict[str, Trajectory], programs: Programs) -> Figure:
-    lines, longest = [], runs["K Q"]
-    span = longest.log_time[late(longest)]
-    for label, (found, norm) in programs.items():
-        for name, run in runs.items():
-            values = found.value * (1 + excesses(run, found.value, norm))
-            lines.append(Line(f"{label}, flow on {name}", run.log_time[late(run)], values))
-        lines.append(Line(f"{label}, its minimum", span, np.full(len(span), found.value), "prediction"))
-    return Figure("norms", "Norms at margin 1", "log t", "norm / margin", tuple(lines), "Dashed: optima.", "log", "log")
-
-
-def _loss_figure(runs: dict[str, Trajectory]) -> Figure:
-    lines = tuple(
-        Line(f"flow on {name}", run.log_time[late(run)], -run.log_excess[late(run)]) for name, run in runs.items()
-    )
-    return Figure(
-        "loss", "Loss above its infimum", "log t", "-log(L - L*)", lines, "Both losses fall like 1/t.", "log", "log"
-    )
-
-
-def _excess_table(data: TokenSelection, runs: dict[str, Trajectory], programs: Programs) -> Table:
-    rows = []
-    for name, run in runs.items():
-        margin = run.smallest_margin()[late(run)]
-        for label, (found, norm) in programs.items():
-            values = excesses(run, found.value, norm)
+def excess_table(lab: Lab) -> Table:
+    rows, data = [], contrast_data(lab)
+    for name, run in contrast(lab).items():
+        margin = run.smallest_margin()[curves.late(run)]
+        for label, (found, norm) in programs(lab).items():
+            values = curves.excesses(run, found.value, norm)
             slope = log_log_slope(margin, values, (margin[-1] / 100, margin[-1]))
-            rows.append((f"flow on {name}", label, Shown(values[-1], ".3e"), Shown(slope, ".3f")))
-    nuclear, frobenius, entries = (found for found, _ in programs.values())
-    sizes = np.linalg.svd(nuclear.weight, compute_uv=False)
-    rank = certified_rank(data, nuclear)
+            rows.append((f"flow on {name}", label, values[-1], slope))
+    nuclear, frobenius, entries = (found for found, _ in programs(lab).values())
+    sizes, rank = np.linalg.svd(nuclear.weight, compute_uv=False), certified_rank(data, nuclear)
     caption = (
         f"Optima: nuclear {nuclear.value:.9f} (certified gap {nuclear.bracket.gap:.1e}; rank {rank} certified by the dual, singular values "
         f"{', '.join(f'{size:.4f}' for size in sizes[:rank])}; {uniqueness(data, nuclear)}), Frobenius {frobenius.value:.9f}, l1 of the entries {entries.value:.9f}; {_diagonal_program(data)}. "
         "The exponent is the slope of log excess against log margin over the last two decades."
     )
-    return Table(
-        "excess", "Excess of each norm at the end", ("run", "norm", "excess", "exponent"), tuple(rows), caption
+    columns = {"run": "", "norm": "", "excess": ".3e", "exponent": ".3f"}
+    return table("excess", "Excess of each norm at the end", columns, rows, caption)
+
+
+def _entries(lab: Lab) -> Iterator[tuple[str, Trajectory, Norm]]:
+    """What runs in the race: K and Q on generic data, the same on aligned data, their diagonals, and W."""
+    seed = lab.seed
+    for number in range(seed, seed + (4 if lab.full else 2)):
+        data = equal_score_tokens(3, 4, 5, number)
+        rank = certified_rank(data, nuclear_margin(data))
+        setting = Setting(data, KeyQuery(), Exponential())
+        run = curves.path_to(setting, setting.start(100 + number, 0.1 / np.sqrt(5)))
+        yield f"K Q, data {number}, rank {rank}", run, Nuclear()
+    yield "K Q, aligned", aligned_path(lab)[0], Nuclear()
+    for number in (5 + seed, 6 + seed) if lab.full else (5 + seed,):
+        yield f"diagonal, data {number}", curves.path_to(*diagonal(number, 1.0)), L1()
+    direct = Setting(equal_score_tokens(3, 4, 5, 1 + seed), Direct(), Exponential())
+    yield f"W, data {1 + seed}", curves.path_to(direct, None), Euclidean()
+
+
+def race_table(lab: Lab) -> Table:
+    """Which of a run's certificates is first to prove a gap: gathered, window, momentary multipliers, or a mixture of all."""
+    rows, kinds = [], (*KINDS, "mixed")
+    for name, run, norm in _entries(lab):
+        lab.progress(f"race of certificates: {name}")
+        found = race(run, norm, _GAPS)
+        for k, level in enumerate(_GAPS):
+            margins = (float(found.margins[kind][k]) for kind in kinds)
+            rows.append((name, level, *(one if np.isfinite(one) else "-" for one in margins), found.first(k)))
+    caption = (
+        "The margin at which the best bounds so far first enclose the optimum to the relative gap, to margin 1e6 with four records a decade; `mixed` is the best convex "
+        "combination of all dual points up to there, so it is never later. Where K and Q are trained, gathered multipliers are never the first to certify a gap of 1e-2."
+    )
+    columns = {"run": "", "gap": ".0e", **dict.fromkeys(kinds, ".1e"), "first": ""}
+    return table("race", "Which certificate is first", columns, rows, caption)
+
+
+@recipe
+def aligned_path(lab: Lab) -> tuple[Trajectory, Aligned]:
+    lab.progress("gradient flow on aligned data to margin 1e6")
+    aligned = aligned_tokens(seed=1 + lab.seed)
+    return curves.path_to(
+        Setting(aligned.data, KeyQuery(7), Exponential()), aligned.start(W0, 7, 5 + lab.seed)
+    ), aligned
+
+
+def aligned_figures(lab: Lab) -> tuple:
+    run, aligned = aligned_path(lab)
+    reference, margin = nuclear_margin(aligned.data), run.smallest_margin()[curves.late(run)]
+    error = curves.distances(run, aligned.solution())
+    lines = (
+        Line("measured", margin, error),
+        Line("error at the end * (last margin / margin)", margin, error[-1] * margin[-1] / margin, "prediction"),
+    )
+    caption = "On aligned data the nuclear and the Frobenius solution are the same matrix: this theorem cannot tell the two biases apart."
+    axes = "margin", "|W/margin - W*| / |W*|"
+    return (
+        log_figure("closed-form", "Distance to the closed form", *axes, lines, caption),
+        curves.paths_figure("aligned", run, "Singular values on aligned data"),
+        curves.certificate_figure("aligned", run, Nuclear(), reference),
+        {"aligned": certified(run, Nuclear(), reference)},
     )
 
 
-def run_aligned(lab: Lab) -> Result:
-    seed, progress = lab.seed, lab.progress
-    aligned = aligned_tokens(seed=1 + seed)
-    setting = Setting(aligned.data, KeyQuery(7), Exponential())
-    start = aligned.start((0.1, 0.2, 0.15, 0.1, 0.3, 0.2), 7, 5 + seed)
-    progress("gradient flow on aligned data to margin 1e6")
-    run, reference = flow_to(setting, start, 1e6), nuclear_margin(aligned.data)
-    target, records = aligned.solution(), late(run)
-    margin = run.smallest_margin()[records]
-    error = np.array(
-        [
-            np.linalg.norm(run.weight(k) / m - target) / np.linalg.norm(target)
-            for k, m in zip(records, margin, strict=True)
-        ]
-    )
-    residual = np.array([aligned.residual(run.at(int(k))) for k in records])
-    findings = (
-        Finding(
-            "The flow preserves alignment.",
-            at_most(float(residual.max()), 1e-11, "largest alignment residual"),
-            f"{SHEEN}, Lemma 5.1",
-        ),
-        Finding(
-            "W / margin tends to the closed form.",
-            at_most(float(error[-1]), 1e-6, "|W/margin - W*| / |W*|"),
-            f"{SHEEN}, Theorem 5.1",
-        ),
-    )
-    distance = Figure(
-        "closed-form",
-        "Distance to the closed form",
-        "margin",
-        "|W/margin - W*| / |W*|",
-        (
-            Line("measured", margin, error),
-            Line("error at the end * (last margin / margin)", margin, error[-1] * margin[-1] / margin, "prediction"),
-        ),
-        "On aligned data the nuclear and the Frobenius solution are the same matrix: this theorem cannot tell the two biases apart.",
-        "log",
-        "log",
-    )
-    figures = (
-        distance,
-        paths_figure("aligned", run, "Singular values on aligned data"),
-        certificate_figure("aligned", run, Nuclear(), reference),
-    )
-    table = _aligned_table(aligned, run, reference, float(residual.max()), float(error[-1]))
-    words = {
-        **DEFINED,
-        "aligned": "data whose optimal tokens and queries are orthogonal frames with the other tokens in pairs around them; K and Q diagonal in those frames",
-        "alignment residual": "how far K and Q are from diagonal in those frames, relative to |K|^2 + |Q|^2",
-        "W*": "the closed form of the solution, sum_i u_i v_i' / b_i with the frames u, v and b_i = (1 - c_i) |optimal token| |query|",
-        "N_*, N_F": "least nuclear and least Frobenius norm with all margins at least 1",
-    }
-    return Result(findings, figures, (table,), {"aligned": certified(run, Nuclear(), reference)}, words)
-
-
-def _aligned_table(aligned: Aligned, run: Trajectory, reference: Solution, residual: float, error: float) -> Table:
+def aligned_table(lab: Lab) -> Table:
     """The two optima in closed form and by the solvers, and where the run stands at its end."""
-    frobenius, inverse = max_margin(aligned.data), 1 / aligned.strengths
+    run, aligned = aligned_path(lab)
+    reference, frobenius, inverse = nuclear_margin(aligned.data), max_margin(aligned.data), 1 / aligned.strengths
     target, bounds = aligned.solution(), certificates(run, Nuclear())
     margins = run.margins[-1].reshape(len(inverse), -1).min(axis=1)
     rows = (
-        ("N_*, closed form sum 1/b_i", Shown(inverse.sum(), ".10g")),
-        ("N_*, solver", Shown(reference.value, ".10g")),
-        ("N_F, closed form", Shown(np.sqrt((inverse**2).sum()), ".10g")),
-        ("N_F, solver", Shown(frobenius.value, ".10g")),
-        ("|Frobenius solution - W*| / |W*|", Shown(_apart(frobenius.weight, target), ".3g")),
-        ("|nuclear solution - W*| / |W*|", Shown(_apart(reference.weight, target), ".3g")),
-        ("smallest margin of the run", Shown(margins.min(), ".10g")),
-        *((f"margin of sample {i} above it", Shown(m - margins.min(), ".5f")) for i, m in enumerate(margins)),
-        ("largest alignment residual", Shown(residual, ".3g")),
-        ("|W/margin - W*| / |W*|", Shown(error, ".4g")),
-        ("1 - accumulated bound / N_*", Shown(1 - bounds.accumulated[-1] / reference.value, ".4g")),
-        ("1 - instant bound / N_*", Shown(1 - bounds.instant[-1] / reference.value, ".4g")),
+        ("N_*, closed form sum 1/b_i", inverse.sum()),
+        ("N_*, solver", reference.value),
+        ("N_F, closed form", np.sqrt((inverse**2).sum())),
+        ("N_F, solver", frobenius.value),
+        ("|Frobenius solution - W*| / |W*|", curves.apart(frobenius.weight, target)),
+        ("|nuclear solution - W*| / |W*|", curves.apart(reference.weight, target)),
+        ("smallest margin of the run", margins.min()),
+        *((f"margin of sample {i} above it", m - margins.min()) for i, m in enumerate(margins)),
+        ("largest alignment residual", max(aligned.residual(run.at(k)) for k in curves.late(run))),
+        ("|W/margin - W*| / |W*|", curves.distances(run, target)[-1]),
+        ("1 - accumulated bound / N_*", 1 - bounds.accumulated[-1] / reference.value),
+        ("1 - instant bound / N_*", 1 - bounds.instant[-1] / reference.value),
     )
-    return Table("aligned", "Closed forms, solvers and the run", ("what", "value"), rows, "At the end of the flow.")
+    title = "Closed forms, solvers and the run"
+    return table("aligned", title, {"what": "", "value": ".10g"}, rows, "At the end of the flow.")
 
 
-def _apart(weight: np.ndarray, target: np.ndarray) -> float:
-    return float(np.linalg.norm(weight - target) / np.linalg.norm(target))
-
-
+_ALIGNED = {
+    "aligned": "data whose optimal tokens and queries are orthogonal frames with the other tokens in pairs around them; K and Q diagonal in those frames",
+    "alignment residual": "how far K and Q are from diagonal in those frames, relative to |K|^2 + |Q|^2",
+    "W*": "the closed form of the solution, sum_i u_i v_i' / b_i with the frames u, v and b_i = (1 - c_i) |optimal token| |query|",
+    "N_*, N_F": "least nuclear and least Frobenius norm with all margins at least 1",
+}
 STUDIES = (
-    Study("key-query", "Keys and queries: nuclear against Frobenius against l1 norm", run_contrast),
-    Study("key-query-aligned", "Keys and queries on aligned data (Theorem 5.1)", run_aligned),
+    Study(
+        "key-query",
+        "Keys and queries: nuclear against Frobenius against l1 norm",
+        claims=(
+            flow.contrast,
+            limits.generic_data,
+            rates.weak_duality,
+            rates.accumulated_rate,
+            rates.direct_rate,
+            scan.gradient_readout,
+            rates.late_clock,
+            rates.rank_one_rate,
+            scan.excess_by_error,
+        ),
+        exhibits=(
+            excess_figure,
+            norms_figure,
+            own_figures,
+            loss_figure,
+            inverse_gap_figure,
+            clock_figure,
+            distance_figure,
+            excess_table,
+            race_table,
+        ),
+        definitions=curves.DEFINED,
+    ),
+    Study(
+        "key-query-aligned",
+        "Keys and queries on aligned data (Theorem 5.1)",
+        claims=(
+            flow.lemma51,
+            flow.theorem51,
+            flow.aligned_closed_form,
+            limits.off_alignment,
+            limits.unique_solution,
+            limits.line_of_solutions,
+        ),
+        exhibits=(aligned_figures, aligned_table),
+        definitions={**curves.DEFINED, **_ALIGNED},
+    ),
 )

@@ -1,158 +1,95 @@
-"""Keys and queries from starts the theorem does not cover: their scale, plateaus of large ones, narrow heads."""
+"""Keys and queries from starts and in widths the theorem does not cover: small and large starts, plateaus, the basin, narrow heads."""
+
+from itertools import product
 
 import jax.numpy as jnp
 import numpy as np
 
-from ....exhibits import Figure, Finding, Line, Result, Shown, Table
-from ....flow.flow import GradientFlow, Levels
-from ....lab import Lab, Study
+from ....exhibits import Figure, Line, Table, log_figure, table
+from ....flow.flow import GradientFlow
+from ....lab import Lab, Study, recipe
 from ....references.bracket import Euclidean
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear, nuclear_margin
-from ....settings.base import Setting
-from ....settings.factored import Factors, KeyQuery
-from ....settings.losses import Exponential
-from ....settings.token_generators import equal_score_tokens
+from ....references.nuclear_margin import Nuclear
+from ....settings.factored import Factors
 from ....theory.least_norm import excess
 from ....theory.selections import detect_limit
 from ....theory.uniqueness import certified_rank
 from ....training.events import LogTimeAbove, MarginAbove, Stalled
-from ....training.status import Status
 from ....training.train import train
 from ....training.trajectory import Trajectory
-from ....verdict import at_least, at_most
+from .. import limits, scan
+from ..evidence import keys_and_queries, matrix_run, nuclear
 from ..hypotheses import initial_loss
-from ..limits import dual_spectrum
-from .curves import DEFINED, Progress, excesses, flow_to, late
-from .decades import decade_rows, decades_table, falling
+from .curves import DEFINED, excess_line, path_to
 
-_SMALL, _LARGE = (1.0, 0.1, 0.01), (2.0, 4.0, 8.0)
+_BINS = np.array([-np.inf, -1.0, -0.75, -0.5, 0.0, np.inf])  # of the slack of Assumption 3
 
 
-def _excess_line(label: str, run: Trajectory, value: float) -> Line:
-    return Line(label, run.smallest_margin()[late(run)], np.maximum(excesses(run, value, Nuclear()), 1e-16))
-
-
-def run_scales(lab: Lab) -> Result:
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    lines, rows, kept, decades = [], [], {}, []
-    for number in range(8) if full else range(seed, seed + 4):
-        data = equal_score_tokens(3, 4, 5, number)
-        setting, reference = Setting(data, KeyQuery(), Exponential()), nuclear_margin(data)
-        found = []
-        for scale in _SMALL:
-            progress(f"data {number}, start {scale:g}")
-            run = flow_to(setting, setting.start(100 + number, scale / np.sqrt(5)), 1e6)
-            lines.append(_excess_line(f"data {number}, start {scale:g}", run, reference.value))
-            found.append(excess(data, run.weight(), reference))
-            decades += decade_rows(f"{number}", scale, run, reference)
-            kept[f"data-{number}-start-{scale:g}"] = run
-        far = excess(data, max_margin(data).weight, reference)
-        rows.append(
-            (
-                number,
-                *(Shown(value, ".3e") for value in found),
-                Shown(far, ".3f"),
-                Shown(_SMALL[int(np.argmin(found))], "g"),
-            )
-        )
-    worst = max(cell.value for row in rows for cell in row[1:4])
-    findings = (
-        Finding(
-            f"From starts of scale {', '.join(f'{scale:g}' for scale in _SMALL)} the flow minimises the nuclear norm, on all of {len(rows)} data sets.",
-            at_most(worst, 1e-2, "largest nuclear excess at margin 1e6"),
-            "conjecture",
-        ),
-        Finding("In every run the nuclear excess falls over margins 1e2, 1e4 and 1e6.", falling(decades), "conjecture"),
-    )
-    caption = "A smaller start is not always better at a given margin."
-    title = "Nuclear excess for three scales of the start"
-    figures = (
-        Figure("scales", title, "margin", "excess", tuple(lines), caption, "log", "log"),
-        _kernel_figure(progress),
-    )
-    columns = (
-        "data",
-        *(f"excess, start {scale:g}" for scale in _SMALL),
-        "excess of the Frobenius solution",
-        "best start",
-    )
-    note = "Three samples of four tokens in five dimensions; K and Q start with normal entries of deviation scale / sqrt(5)."
-    table = Table("scales", "Nuclear excess at margin 1e6", columns, tuple(rows), note)
-    return Result(findings, figures, (table, decades_table(decades)), kept if full else {}, DEFINED)
-
-
-def _kernel_figure(progress: Progress) -> Figure:
+def kernel_figure(lab: Lab) -> Figure:
     """Starts K = scale I, Q = 0 from large to small, against margin / scale^2."""
-    data = equal_score_tokens(3, 4, 5, 1)
-    setting, lines = Setting(data, KeyQuery(), Exponential()), []
-    programs = (("nuclear", nuclear_margin(data).value, Nuclear()), ("Frobenius", max_margin(data).value, Euclidean()))
+    setting, lines = keys_and_queries(1)[0], []
+    programs = {"nuclear": (nuclear(lab, 1), Nuclear()), "Frobenius": (max_margin(setting.data), Euclidean())}
     for scale in (100.0, 10.0, 3.0, 1.0):
-        progress(f"start {scale:g} I")
-        run = flow_to(setting, Factors(scale * jnp.eye(5), jnp.zeros((5, 5))), max(1e3 * scale**2, 1e3))
-        time = run.smallest_margin()[late(run)] / scale**2
-        for label, value, norm in programs:
-            lines.append(Line(f"{label} excess, start {scale:g}", time, np.maximum(excesses(run, value, norm), 1e-16)))
+        lab.progress(f"start {scale:g} I")
+        run = path_to(setting, Factors(scale * jnp.eye(5), jnp.zeros((5, 5))), max(1e3 * scale**2, 1e3))
+        for label, (found, norm) in programs.items():
+            lines.append(excess_line(f"{label} excess, start {scale:g}", run, found.value, norm, scale**2))
     caption = "From K = scale I, Q = 0: below margin = scale^2 the flow is at the Frobenius solution, far above it at the nuclear one."
     title = "From the Frobenius to the nuclear solution"
-    return Figure("kernel-to-rich", title, "margin / scale^2", "excess", tuple(lines), caption, "log", "log")
+    return log_figure("kernel-to-rich", title, "margin / scale^2", "excess", lines, caption)
 
 
-def run_large(lab: Lab) -> Result:
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    rows, lines, reached, left = [], [], [], []
-    for scale in _LARGE:
-        for number in (seed, seed + 1):
-            for draw in range(5 if full else 2):
-                progress(f"start {scale:g}, data {number}, draw {draw}")
-                run = _large_run(number, draw, scale)
-                slack = initial_loss(run.setting, run.setting.data, run.at(0)).slack
-                reached.append(run.status is Status.reached_target)
-                left.append(_leaving(run))
-                ending = f"{run.status.name}, {detect_limit(run).kind}, log t = {run.log_time[-1]:.4g}"
-                rows.append(
-                    (
-                        scale,
-                        number,
-                        draw,
-                        Shown(slack, ".2f"),
-                        Shown(run.log_excess[0], ".4f"),
-                        Shown(left[-1], ".4g"),
-                        ending,
-                    )
-                )
-                shown = np.isfinite(run.log_time) & (run.log_time > 0)
-                if draw == 0:
-                    lines.append(Line(f"start {scale:g}, data {number}", run.log_time[shown], -run.log_excess[shown]))
-    findings = (
-        Finding(
-            "From large starts, where Assumption 3 fails, the flow reaches the infimum all the same.",
-            at_least(float(np.mean(reached)), 1.0, "share of runs that reach margin 1e4"),
-            "observed",
-        ),
-        Finding(
-            "It stands on plateaus first, for longer than a run in plain physical time can last.",
-            at_least(max(left), 100.0, "largest log t at which a run leaves the plateau of its start"),
-            "observed",
-        ),
+def scales_table(lab: Lab) -> Table:
+    rows = []
+    for number in range(8) if lab.full else range(lab.seed, lab.seed + 4):
+        data, scales = keys_and_queries(number)[0].data, (1.0, 0.1, 0.01)
+        lab.progress(f"data {number} from {len(scales)} starts")
+        runs = [matrix_run(lab, number, scale) for scale in scales]
+        found = [[excess(data, run.weight(k), reference) for k in (1, 3, -1)] for run, reference in runs]
+        far, best = excess(data, max_margin(data).weight, runs[0][1]), min(values[-1] for values in found)
+        rows += [
+            (number, scale, *values, far, "best" if values[-1] == best else "")
+            for scale, values in zip(scales, found, strict=True)
+        ]
+    columns = {
+        "data": "",
+        "start": "g",
+        "excess at 1e2": ".2e",
+        "at 1e4": ".2e",
+        "at margin 1e6": ".2e",
+        "excess of the Frobenius solution": ".3f",
+        "least": "",
+    }
+    caption = (
+        "Three samples of four tokens in five dimensions; K and Q start with normal entries of deviation scale / sqrt(5). "
+        "A smaller start is not always better at a given margin."
     )
+    return table("scales", "Nuclear excess for three scales of the start", columns, rows, caption)
+
+
+@recipe
+def large_starts(lab: Lab) -> tuple[tuple[float, int, int, Trajectory], ...]:
+    """Flows from starts at which Assumption 3 fails, to margin 1e4: scale, data, draw and run."""
+    found = []
+    until = (MarginAbove(1e4), Stalled(1e4), LogTimeAbove(1e7))
+    for scale, number, draw in product((2.0, 4.0, 8.0), (lab.seed, lab.seed + 1), range(5 if lab.full else 2)):
+        lab.progress(f"start {scale:g}, data {number}, draw {draw}")
+        setting, start = keys_and_queries(number, scale, draw=draw)
+        found.append((scale, number, draw, train(setting, GradientFlow(), start, until=until, steps=5000)))
+    return tuple(found)
+
+
+def plateaus_figure(lab: Lab) -> Figure:
+    lines = []
+    for scale, number, draw, run in large_starts(lab):
+        shown = np.isfinite(run.log_time) & (run.log_time > 0)
+        if draw == 0:
+            lines.append(Line(f"start {scale:g}, data {number}", run.log_time[shown], -run.log_excess[shown]))
     caption = (
         "Each step is a plateau: some samples attend to a wrong token, and only their own e^-margin pull turns them."
     )
-    figure = Figure("plateaus", "Large starts", "log t", "-log(L - L*)", tuple(lines), caption, "log", "log")
-    columns = (
-        "start",
-        "data",
-        "draw",
-        "slack of Assumption 3",
-        "log(L - L*) at the start",
-        "log t of leaving it",
-        "end",
-    )
-    note = "Normal entries of deviation start / sqrt(5). A run leaves its start when log(L - L*) has fallen by 1."
-    return Result(
-        findings, (figure,), (Table("large", "Where large starts end", columns, tuple(rows), note),), {}, DEFINED
-    )
+    return log_figure("plateaus", "Large starts", "log t", "-log(L - L*)", lines, caption)
 
 
 def _leaving(run: Trajectory) -> float:
@@ -161,56 +98,112 @@ def _leaving(run: Trajectory) -> float:
     return float(run.log_time[fallen[0]]) if len(fallen) else float("inf")
 
 
-def _large_run(number: int, draw: int, scale: float) -> Trajectory:
-    setting = Setting(equal_score_tokens(3, 4, 5, number), KeyQuery(), Exponential())
-    until = (MarginAbove(1e4), Stalled(1e4), LogTimeAbove(1e7))
-    return train(setting, GradientFlow(), setting.start(draw, scale / np.sqrt(5)), until=until, steps=5000)
-
-
-def run_widths(lab: Lab) -> Result:
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    rows, lines, fitting, narrow = [], [], [], []
-    for number in (1 + seed, 3 + seed, 4 + seed):
-        data = equal_score_tokens(3, 4, 5, number)
-        reference = nuclear_margin(data)
-        rank = certified_rank(data, reference)
-        for width in (1, 2, 3, 5, 8) if full else (1, 2, 5):
-            for draw in range(3):
-                progress(f"data {number}, width {width}, draw {draw}")
-                setting = Setting(data, KeyQuery(width), Exponential())
-                start = setting.start(draw, 0.1 / np.sqrt(width))
-                levels = Levels("margin", 10.0 ** np.arange(6))
-                run = train(setting, GradientFlow(), start, until=MarginAbove(1e6), steps=5000, recorder=levels)
-                value, sizes = excess(data, run.weight(), reference), dual_spectrum(run)
-                (fitting if width >= rank else narrow).append(value)
-                nearest = float(sizes[np.abs(sizes - 1).argmin()])
-                rows.append(
-                    (number, rank, width, draw, Shown(value, ".3e"), Shown(nearest, ".5f"), Shown(sizes[0], ".4f"))
-                )
-                if draw == 0:
-                    lines.append(_excess_line(f"data {number}, width {width}", run, reference.value))
-    findings = (
-        Finding(
-            "A width of at least the rank of the solution reaches it.",
-            at_most(max(fitting), 1e-2, "largest nuclear excess at margin 1e6, width at least the rank"),
-            "conjecture",
-        ),
-        Finding(
-            "A narrower head ends at stationary points above the relaxation, several on the same data.",
-            at_least(min(narrow), 1e-2, "smallest nuclear excess at margin 1e6, width below the rank"),
-            "derived for penchant",
-        ),
+def large_table(lab: Lab) -> Table:
+    rows = []
+    for scale, number, draw, run in large_starts(lab):
+        slack = initial_loss(run.setting, run.setting.data, run.at(0)).slack
+        ending = f"{run.status.name}, {detect_limit(run).kind}, log t = {run.log_time[-1]:.4g}"
+        rows.append((scale, number, draw, slack, run.log_excess[0], _leaving(run), ending))
+    columns = {
+        "start": "g",
+        "data": "",
+        "draw": "",
+        "slack of Assumption 3": ".2f",
+        "log(L - L*) at the start": ".4f",
+        "log t of leaving it": ".4g",
+        "end": "",
+    }
+    caption = (
+        "Normal entries of deviation start / sqrt(5). A run leaves its start when log(L - L*) has fallen by 1: "
+        "often later than a run in plain physical time can last."
     )
-    caption = "Keys and queries with few columns: rank W <= width makes the program non-convex."
-    figure = Figure("widths", "Nuclear excess by width", "margin", "excess", tuple(lines), caption, "log", "log")
-    columns = ("data", "rank", "width", "draw", "excess", "singular value nearest 1", "largest singular value")
-    note = "Singular values of the multipliers' matrix, scaled so that a stationary point of the factors has one equal to 1; it is optimal if none is larger."
-    table = Table("widths", "Where heads of each width end", columns, tuple(rows), note)
-    return Result(findings, (figure,), (table,), {}, DEFINED)
+    return table("large", "Where large starts end", columns, rows, caption)
+
+
+def basin_figure(lab: Lab) -> Figure:
+    found = scan.all_starts(lab, lab.seed, lab.full)
+    slack, reached = np.array([one.slack for one in found]), np.array([one.reached for one in found])
+    places = np.digitize(slack, _BINS) - 1
+    full = [k for k in range(len(_BINS) - 1) if (places == k).any()]
+    middle, share = (np.array([one[places == k].mean() for k in full]) for one in (slack, reached))
+    order = np.argsort(slack)
+    points = Line("starts", slack[order], reached[order].astype(float), "points")
+    caption = "1: margin 20 by log t = 100. At a slack of 0 or more the assumption holds."
+    lines = (Line("share of the starts in a bin", middle, share), points)
+    return Figure("basin", "Global starts", "slack of Assumption 3", "share that is global", lines, caption)
+
+
+def basin_table(found: list[scan.Started]) -> Table:
+    rows = []
+    for size, gap, scale in dict.fromkeys(one[:3] for one in found):
+        cell = [one for one in found if one[:3] == (size, gap, scale)]
+        slacks, wrong = [one.slack for one in cell], sorted(one.wrong for one in cell if not one.reached)
+        counts = ", ".join(f"{wrong.count(k)} with {k} of {size[0]}" for k in dict.fromkeys(wrong)) or "-"
+        share, span = np.mean([one.reached for one in cell]), f"{min(slacks):.2f} to {max(slacks):.2f}"
+        rows.append((f"{size[0]}, {size[1]}", gap, scale, span, share, counts))
+    columns = {
+        "n, L": "",
+        "score gap": "g",
+        "start": "g",
+        "slack of Assumption 3": "",
+        "share global": ".2f",
+        "others: samples on a wrong token": "",
+    }
+    caption = (
+        "Random data and starts, followed to margin 20 or log t = 100: what is not global by then may still become so."
+    )
+    return table("basin", "Which starts are global", columns, rows, caption)
+
+
+def widths_table(lab: Lab) -> Table:
+    rows = []
+    for number, width in product((1, 3, 4), (1, 2, 3, 5, 8) if lab.full else (1, 2, 5)):
+        lab.progress(f"data {number + lab.seed}, width {width}")
+        for draw in range(3):
+            run, reference = matrix_run(lab, number + lab.seed, 0.1, width, draw)
+            sizes, data = limits.dual_spectrum(run), run.setting.data
+            head = number + lab.seed, certified_rank(data, reference), width, draw
+            nearest = sizes[np.abs(sizes - 1).argmin()]
+            rows.append((*head, excess(data, run.weight(), reference), nearest, sizes[0]))
+    columns = {
+        "data": "",
+        "rank": "",
+        "width": "",
+        "draw": "",
+        "excess": ".3e",
+        "singular value nearest 1": ".5f",
+        "largest singular value": ".4f",
+    }
+    caption = (
+        "At margin 1e6. Rank W <= width makes the program non-convex. Singular values of the multipliers' matrix, scaled so that a "
+        "stationary point of the factors has one equal to 1; it is optimal if none is larger."
+    )
+    return table("widths", "Where heads of each width end", columns, rows, caption)
 
 
 STUDIES = (
-    Study("key-query-init-scale", "Keys and queries: the scale of the start", run_scales),
-    Study("key-query-large-start", "Keys and queries: plateaus of large starts", run_large),
-    Study("key-query-width", "Keys and queries with few columns", run_widths),
+    Study(
+        "key-query-starts",
+        "Keys and queries: scale of the start, plateaus, the basin, few columns",
+        claims=(
+            limits.kernel_to_rich,
+            scan.every_run_nears,
+            scan.spectral_prediction,
+            limits.large_start,
+            scan.basin,
+            limits.wide_as_the_rank,
+            limits.narrow,
+        ),
+        exhibits=(
+            kernel_figure,
+            plateaus_figure,
+            basin_figure,
+            scales_table,
+            large_table,
+            lambda lab: basin_table(scan.all_starts(lab, lab.seed, lab.full)),
+            widths_table,
+        ),
+        definitions=DEFINED,
+        aliases=("key-query-init-scale", "key-query-large-start", "key-query-width", "key-query-basin"),
+    ),
 )

@@ -1,145 +1,76 @@
 """Keys and queries trained in steps: which norm each optimiser minimises, and what its own multipliers certify in that norm."""
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from ....exhibits import Figure, Finding, Line, Result, Shown, Table
+from ....exhibits import Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study
-from ....optimisers.adam import Adam
-from ....optimisers.base import gradient_descent, normalised_descent, sign_descent
 from ....references.base import Solution
-from ....references.bracket import Euclidean, Norm, adjoint
+from ....references.bracket import Euclidean, Norm
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear, nuclear_margin
-from ....references.sign_product_margin import SignProduct, sign_product_margin
-from ....settings.base import Setting
-from ....settings.factored import KeyQuery
-from ....settings.losses import Exponential
-from ....settings.token_generators import equal_score_tokens
-from ....training.train import train
+from ....references.nuclear_margin import Nuclear
+from ....references.sign_product_margin import SignProduct
 from ....training.trajectory import Trajectory
-from ....verdict import Verdict, all_of, at_least, at_most
+from .. import discrete
+from ..evidence import nuclear
 from .curves import DEFINED
 
-_RULES: dict[str, tuple[Any, int, bool]] = {  # optimiser, steps, whether its steps have equal size in every entry
-    "gradient descent": (gradient_descent(1.0), 20_000, False),
-    "normalised descent": (normalised_descent(0.02), 20_000, False),
-    "sign descent": (sign_descent(0.002), 40_000, True),
-    "Adam, b2 = 0.9": (Adam(0.002, 0.0, 0.0, 0.9), 40_000, True),
-    "Adam, b2 = 0.99": (Adam(0.002, 0.0, 0.0, 0.99), 40_000, True),
-    "Adam, b2 = 0.999": (Adam(0.002, 0.0, 0.9, 0.999), 40_000, True),
-}
-_SHORT = ("sign descent", "Adam, b2 = 0.9")
+_GRADIENTS = ("gradient descent", "normalised descent")  # all other rules have steps of equal size in every entry
 
 
-class Ended(NamedTuple):
-    """A run at its end: the excess of each norm, and the certified gap of the norm that its steps should minimise."""
-
-    data: int
-    rule: str
-    margin: float
-    nuclear: float
-    frobenius: float
-    signs: float
-    gap: float
+def _programs(lab: Lab, number: int) -> tuple[tuple[Solution, Norm], ...]:
+    data = discrete.stepped(lab, _GRADIENTS[0], number).setting.data
+    least = nuclear(lab, number), max_margin(data), discrete.signs(lab, number)
+    return tuple(zip(least, (Nuclear(), Euclidean(), SignProduct()), strict=True))
 
 
 def _excess(run: Trajectory, record: int, reference: Solution, norm: Norm) -> float:
     return norm.value(run.weight(record)) / float(run.smallest_margin()[record]) / reference.value - 1
 
 
-def _gap(run: Trajectory, norm: Norm) -> float:
-    """upper/lower - 1 at the end, with the best lower bound of all multipliers gathered or met on the way."""
-    points = np.maximum([*run.dual[1:], *run.weights], 0.0)
-    lower = max(float(point.sum()) / norm.dual(np.asarray(adjoint(run.setting.data, point))) for point in points)
-    return norm.value(run.weight()) / float(run.smallest_margin()[-1]) / lower - 1
-
-
-def run_steps(lab: Lab) -> Result:
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    ended, lines = [], []
-    for number in range(seed, seed + (8 if full else 3)):
-        data = equal_score_tokens(3, 4, 5, number)
-        programs = (
-            (nuclear_margin(data), Nuclear()),
-            (max_margin(data), Euclidean()),
-            (sign_product_margin(data), SignProduct()),
-        )
-        setting = Setting(data, KeyQuery(), Exponential())
-        start = setting.start(100 + number, 0.1 / np.sqrt(5))
-        for rule, (optimiser, steps, signed) in _RULES.items():
-            progress(f"data {number}, {rule}")
-            run = train(setting, optimiser, start, steps=steps)
-            nuclear, frobenius, signs = (_excess(run, -1, *program) for program in programs)
-            gap = _gap(run, SignProduct() if signed else Nuclear())
-            ended.append(Ended(number, rule, float(run.smallest_margin()[-1]), nuclear, frobenius, signs, gap))
-            if number == seed:
-                lines += _lines(rule, run, programs)
-    findings = (
-        Finding(
-            "Normalised descent on K and Q minimises the nuclear norm, as the flow does.",
-            _nearest(ended, ("normalised descent",), 1e-2, "nuclear"),
-            "conjecture",
-        ),
-        Finding(
-            "Sign descent and Adam with a short memory minimise the norm of sign products instead.",
-            all_of(
-                _nearest(ended, _SHORT, 0.1, "signs"),
-                at_least(min(one.nuclear for one in ended if one.rule in _SHORT), 0.1, "their least nuclear excess"),
-            ),
-            "conjecture",
-        ),
-    )
-    caption = "Excess of the nuclear norm and of the norm of sign products over their minima, first data set."
-    figure = Figure("steps", "Two norms", "margin", "excess", tuple(lines), caption, "log", "log")
-    words = {
-        **DEFINED,
-        "norm of sign products": "least sum of coefficients of products of sign vectors that make up W; width times the largest |entry| of K and of Q bounds it",
-    }
-    return Result(findings, (figure,), (_table(ended),), {}, words)
-
-
-def _nearest(ended: list[Ended], rules: tuple[str, ...], bound: float, norm: str) -> Verdict:
-    worst = max(getattr(one, norm) for one in ended if one.rule in rules)
-    return at_most(worst, bound, f"largest excess of {', '.join(rules)}")
-
-
-def _lines(rule: str, run: Trajectory, programs: tuple[tuple[Solution, Norm], ...]) -> list[Line]:
-    margin = run.smallest_margin()
-    rising = [k for k in range(len(run)) if margin[k] > max(0.5, margin[:k].max(initial=0.0))][::4]
-    return [
-        Line(f"{norm.name}, {rule}", margin[rising], np.array([_excess(run, k, found, norm) for k in rising]))
-        for found, norm in (programs[0], programs[2])
-        if len(rising) > 1
-    ]
-
-
-def _table(ended: list[Ended]) -> Table:
-    rows = tuple(
-        (
-            one.data,
-            one.rule,
-            Shown(one.margin, ".3g"),
-            *(Shown(value, ".2e") for value in (one.nuclear, one.frobenius, one.signs)),
-            Shown(one.gap, ".2e"),
-        )
-        for one in ended
-    )
-    columns = (
-        "data",
-        "optimiser",
-        "margin",
-        "nuclear excess",
-        "Frobenius excess",
-        "sign-product excess",
-        "certified gap",
-    )
+def steps_table(lab: Lab) -> Table:
+    rows = []
+    for number in range(lab.seed, lab.seed + (8 if lab.full else 3)):
+        for rule in discrete.RULES:
+            lab.progress(f"data {number}, {rule}")
+            run, norm = discrete.stepped(lab, rule, number), Nuclear() if rule in _GRADIENTS else SignProduct()
+            margin = float(run.smallest_margin()[-1])
+            gap = norm.value(run.weight()) / margin / discrete.best_bound(run, norm) - 1
+            rows.append((number, rule, margin, *(_excess(run, -1, *one) for one in _programs(lab, number)), gap))
+    norms = dict.fromkeys(("nuclear excess", "Frobenius excess", "sign-product excess", "certified gap"), ".2e")
     caption = (
         "The gap is in the nuclear norm for gradient steps and in the norm of sign products for steps of equal size in every entry. Adam with a memory of 100 or 1000 "
         "steps stands between the norms: its steps shrink with the gradients that it remembers."
     )
-    return Table("steps", "Where each optimiser ends", columns, rows, caption)
+    columns = {"data": "", "optimiser": "", "margin": ".3g", **norms}
+    return table("steps", "Where each optimiser ends", columns, rows, caption)
 
 
-STUDIES = (Study("key-query-steps", "Keys and queries trained in steps: which norm?", run_steps),)
+def steps_figure(lab: Lab) -> Figure:
+    lines = []
+    for rule in discrete.RULES:
+        run = discrete.stepped(lab, rule, lab.seed)
+        margin = run.smallest_margin()
+        rising = [k for k in range(len(run)) if margin[k] > max(0.5, margin[:k].max(initial=0.0))][::4]
+        for found, norm in _programs(lab, lab.seed)[::2] if len(rising) > 1 else ():
+            excesses = np.array([_excess(run, k, found, norm) for k in rising])
+            lines.append(Line(f"{norm.name}, {rule}", margin[rising], excesses))
+    caption = "Excess of the nuclear norm and of the norm of sign products over their minima, first data set."
+    return log_figure("steps", "Two norms", "margin", "excess", lines, caption)
+
+
+_SIGNS = "least sum of coefficients of products of sign vectors that make up W; width times the largest |entry| of K and of Q bounds it"
+STUDIES = (
+    Study(
+        "key-query-steps",
+        "Keys and queries trained in steps: which norm?",
+        claims=(
+            discrete.descent_follows_flow,
+            discrete.normalised_nuclear,
+            discrete.sign_norm,
+            discrete.adam_norm,
+            discrete.sign_diagonal,
+        ),
+        exhibits=(steps_figure, steps_table),
+        definitions={**DEFINED, "norm of sign products": _SIGNS},
+    ),
+)

@@ -1,17 +1,17 @@
 """The step rules of the theory on a real network: a small vision transformer on handwritten digits (after Figures 6 and 7 of the paper)."""
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from ....errors import MissingExtra
-from ....exhibits import Figure, Finding, Line, Result, Table
+from ....exhibits import Figure, Finding, Line, Result, Table, table
 from ....lab import Lab, Study
 from ....verdict import all_of, at_least, at_most
 from ..theorems import VASUDEVA
 
-_SOURCE = VASUDEVA
 _EPOCHS, _BATCH = 12, 50
 _FACTORS = (0.1, 1.0, 10.0)
 WORDS = {
@@ -59,10 +59,10 @@ def run(lab: Lab) -> Result:
                 runs[name, factor, one] = networks.train_network(
                     network, train, test, rule, epochs=_EPOCHS, batch=_BATCH, seed=one
                 )
-    main = {
-        name: [found for (rule, factor, _), found in runs.items() if rule == name and factor == 1.0] for name in WORDS
-    }
-    main = {name: found for name, found in main.items() if found}
+    main: dict[str, list[Any]] = {}
+    for (name, factor, _), found in runs.items():
+        if factor == 1.0:
+            main.setdefault(name, []).append(found)
     return Result(_findings(main), _figures(main), (_table(runs), _norms(main)), {}, WORDS)
 
 
@@ -75,58 +75,33 @@ def _findings(main: dict[str, list[Any]]) -> tuple[Finding, ...]:
     heads = min(one.ratios()["head"][-1] for found in main.values() for one in found)
     lengths = np.concatenate([np.asarray(one.displacement) for one in main["SNGD"]])
     rest = min(value for name, value in ends.items() if name != "Adam")
+    trained = (at_most(value, 1.5, f"train loss after {_EPOCHS} epochs, {name}") for name, value in ends.items())
+    slower = at_least(ends["SNGD"] / ends["SGD"], 1.0, "train loss of SNGD over that of SGD")
+    moved = float(np.abs(lengths / 0.1 - 1).max())
+    length = at_most(moved, 1e-3, "largest relative deviation of a displacement, float32")
+    lowest = at_least(rest / ends["Adam"], 1.0, "best train loss of the others over Adam's")
+    grown = at_least(float(heads), 1.0, "smallest norm ratio of the head")
     return (
-        Finding(
-            "Every rule trains the network.",
-            all_of(
-                *(at_most(value, 1.5, f"train loss after {_EPOCHS} epochs, {name}") for name, value in ends.items())
-            ),
-            _SOURCE,
-        ),
-        Finding(
-            "Adam ends lowest.",
-            at_least(rest / ends["Adam"], 1.0, "best train loss of the others over Adam's"),
-            _SOURCE,
-        ),
-        Finding(
-            "On images normalised descent is slower than plain SGD.",
-            at_least(ends["SNGD"] / ends["SGD"], 1.0, "train loss of SNGD over that of SGD"),
-            _SOURCE,
-        ),
-        Finding(
-            "The head grows under every rule.", at_least(float(heads), 1.0, "smallest norm ratio of the head"), _SOURCE
-        ),
-        Finding(
-            "Uncapped normalised descent moves by its length in every step.",
-            at_most(
-                float(np.abs(lengths / 0.1 - 1).max()), 1e-3, "largest relative deviation of a displacement, float32"
-            ),
-            "definition",
-        ),
+        Finding("Every rule trains the network.", all_of(*trained), VASUDEVA),
+        Finding("Adam ends lowest.", lowest, VASUDEVA),
+        Finding("On images normalised descent is slower than plain SGD.", slower, VASUDEVA),
+        Finding("The head grows under every rule.", grown, VASUDEVA),
+        Finding("Uncapped normalised descent moves by its length in every step.", length, "definition"),
     )
 
 
 def _figures(main: dict[str, list[Any]]) -> tuple[Figure, ...]:
-    epochs = np.arange(_EPOCHS + 1)
-    mean = lambda found, series: np.mean([getattr(one, series) for one in found], axis=0)
-    curves = lambda series: tuple(Line(name, epochs, mean(found, series)) for name, found in main.items())
-    caption = "Mean over the seeds. The first point is before training."
-    norms = tuple(
-        Line(f"{name}, {group}", epochs, np.mean([one.ratios()[group] for one in found], axis=0))
-        for name, found in main.items()
-        for group in ("query and key", "head")
+    epochs, caption = np.arange(_EPOCHS + 1), "Mean over the seeds. The first point is before training."
+    curves = lambda read, name="": tuple(
+        Line(rule + name, epochs, np.mean([read(one) for one in found], axis=0)) for rule, found in main.items()
     )
+    norms = (curves(lambda one, group=group: one.ratios()[group], f", {group}") for group in ("query and key", "head"))
+    loss, accuracy = curves(lambda one: one.train_loss), curves(lambda one: one.test_accuracy)
+    share = "share of test images classified correctly"
     return (
-        Figure("loss", "Train loss", "epoch", "train loss", curves("train_loss"), caption, "linear", "log"),
-        Figure(
-            "accuracy",
-            "Test accuracy",
-            "epoch",
-            "share of test images classified correctly",
-            curves("test_accuracy"),
-            caption,
-        ),
-        Figure("norms", "Growth of the norms", "epoch", "norm ratio", norms, caption),
+        Figure("loss", "Train loss", "epoch", "train loss", loss, caption, "linear", "log"),
+        Figure("accuracy", "Test accuracy", "epoch", share, accuracy, caption),
+        Figure("norms", "Growth of the norms", "epoch", "norm ratio", tuple(chain(*norms)), caption),
     )
 
 
@@ -134,28 +109,19 @@ def _table(runs: dict[tuple[str, float, int], Any]) -> Table:
     rows = []
     for name, factor in dict.fromkeys((name, factor) for name, factor, _ in runs):
         found = [one for (rule, rate, _), one in runs.items() if (rule, rate) == (name, factor)]
-        tests = np.mean([one.test_accuracy[-1] for one in found])
-        capped = np.mean([np.mean(one.capped) for one in found])
-        rows.append((name, f"{factor:g}", len(found), f"{_last(found):.4f}", f"{tests:.3f}", f"{capped:.2f}"))
-    columns = ("rule", "rate x", "seeds", "train loss", "test accuracy", "capped")
-    return Table(
-        "rules", f"After {_EPOCHS} epochs", columns, tuple(rows), "Batches of 50 of 1400 images; 397 test images."
-    )
+        tests, capped = np.mean([(one.test_accuracy[-1], np.mean(one.capped)) for one in found], axis=0)
+        rows.append((name, factor, len(found), _last(found), tests, capped))
+    columns = {"rule": "", "rate x": "g", "seeds": "", "train loss": ".4f", "test accuracy": ".3f", "capped": ".2f"}
+    return table("rules", f"After {_EPOCHS} epochs", columns, rows, "Batches of 50 of 1400 images; 397 test images.")
 
 
 def _norms(main: dict[str, list[Any]]) -> Table:
     groups = tuple(next(iter(main.values()))[0].norms)
-    rows = tuple(
-        (name, *(f"{np.mean([one.ratios()[group][-1] for one in found]):.3f}" for group in groups))
-        for name, found in main.items()
-    )
-    return Table("norms", "Norm ratios by group of parameters", ("rule", *groups), rows, "Mean over the seeds.")
+    mean = lambda found, group: np.mean([one.ratios()[group][-1] for one in found])
+    rows = [(name, *(mean(found, group) for group in groups)) for name, found in main.items()]
+    columns = {"rule": "", **dict.fromkeys(groups, ".3f")}
+    return table("norms", "Norm ratios by group of parameters", columns, rows, "Mean over the seeds.")
 
 
-STUDIES = (
-    Study(
-        "real-networks",
-        "The same step rules on a vision transformer (after Figures 6 and 7)",
-        run,
-    ),
-)
+_TITLE = "The same step rules on a vision transformer (after Figures 6 and 7)"
+STUDIES = (Study("real-networks", _TITLE, run),)
