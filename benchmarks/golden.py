@@ -83,7 +83,7 @@ def _claim(paper: Paper, claim: Claim, lab: Lab) -> dict:
 
 def _study(paper: Paper, study: Study, _: Lab) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        found = save_study(study, study.run(new_lab()), folder, paper=paper.name, seed=0, full=False, seconds=0.0)
+        found = save_study(study, study.result(new_lab()), folder, paper=paper.name, seed=0, full=False, seconds=0.0)
         return json.loads((found / "study.json").read_text(encoding="utf-8"))
 
 

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import equinox as eqx
 
 from .errors import ArgumentError
-from .exhibits import Result
+from .exhibits import Figure, Finding, Result, Table
 from .theory.base import Prediction, Theorem
 from .theory.predict import predict
 from .verdict import Outcome, Verdict
@@ -33,7 +33,7 @@ KINDS = {
 
 
 class Lab:
-    """Where evidence is computed, each piece once. Studies read their `seed` and whether they are `full`, and say what they do to `progress`.
+    """Where evidence is computed, each piece once. Studies and claims may read its `seed` and whether it is `full`, and say what they do to `progress`.
 
     Predictions of a lab come from its `theorems`.
     """
@@ -126,12 +126,34 @@ def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
 
 
 class Study(eqx.Module):
-    """A named experiment: `run` takes a lab and returns a `Result`. One that draws nothing is not `seeded`, and its page names no seed."""
+    """A named experiment as data: claims, whose verdicts are its findings, and exhibits, which draw what a lab found.
+
+    An exhibit returns a figure, a table, a dict of runs to save, or a tuple of these. In place of both, `run` may make the
+    whole `Result`. A study that draws nothing at random is not `seeded`, and its page names no seed.
+    """
 
     name: str
     title: str
-    run: Callable[[Lab], Result]
+    run: Callable[[Lab], Result] | None = None
     seeded: bool = True
+    claims: tuple[Claim, ...] = ()
+    exhibits: tuple[Callable[[Lab], Any], ...] = ()
+    definitions: dict[str, str] = eqx.field(default_factory=dict)
+
+    def result(self, lab: Lab) -> Result:
+        """One finding per claim, then figures, tables and runs of the exhibits, in their order."""
+        if self.run is not None:
+            return self.run(lab)
+        findings = []
+        for one in self.claims:
+            lab.progress(f"claim {one.name}")
+            findings.append(Finding(one.statement, one(lab), one.citation))
+        returned = [exhibit(lab) for exhibit in self.exhibits]
+        shown = [part for found in returned for part in (found if isinstance(found, tuple) else (found,))]
+        figures = tuple(part for part in shown if isinstance(part, Figure))
+        tables = tuple(part for part in shown if isinstance(part, Table))
+        runs = {name: run for part in shown if isinstance(part, dict) for name, run in part.items()}
+        return Result(tuple(findings), figures, tables, runs, self.definitions)
 
 
 class Paper(eqx.Module):

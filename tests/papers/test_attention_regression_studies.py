@@ -61,7 +61,7 @@ TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, g
     ids=lambda one: one.name,
 )
 def test_every_finding_holds_and_becomes_a_page(study, tmp_path):
-    result = study.run(new_lab())
+    result = study.result(new_lab())
     assert [one.verdict.outcome for one in result.findings] == [Outcome.confirmed] * len(result.findings)
     save(study, result, tmp_path, paper="", seed=0, full=False, seconds=1.0)
     assert render(tmp_path).read_text().count("<svg") == len(result.figures)

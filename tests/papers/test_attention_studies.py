@@ -56,7 +56,7 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_study_says_what_is_known(tmp_path, name):
     study = next(study for study in studies() if study.name == name)
-    result = study.run(new_lab())
+    result = study.result(new_lab())
     save(study, result, tmp_path, paper="", seed=0, full=False, seconds=1.0)
     assert [finding.verdict.outcome.value for finding in result.findings] == KNOWN[name]
     assert render(tmp_path).read_text().count("<svg") == len(result.figures)

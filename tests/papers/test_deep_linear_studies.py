@@ -37,7 +37,7 @@ def named(name):
 
 
 def confirmed(name, seed=0):
-    result = named(name).run(new_lab(seed))
+    result = named(name).result(new_lab(seed))
     assert result.figures
     for finding in result.findings:
         assert finding.verdict.outcome is Outcome.confirmed, finding

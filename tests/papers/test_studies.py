@@ -20,7 +20,7 @@ QUICK = ("max-margin", pytest.param("self-attention-antipodal", marks=pytest.mar
 def test_a_study_becomes_a_page_with_its_data_next_to_it(tmp_path, name):
     study = next(study for study in studies() if study.name == name)
     messages = []
-    result = study.run(new_lab(progress=messages.append))
+    result = study.result(new_lab(progress=messages.append))
     save(study, result, tmp_path, paper="", seed=0, full=False, seconds=1.0)
     page = render(tmp_path).read_text()
     assert messages

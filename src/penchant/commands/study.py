@@ -24,7 +24,7 @@ def find_study(name: str) -> tuple[Paper, Study]:
 def run_one(paper: Paper, study: Study, seed: int, full: bool, out: str, show: Callable[..., None]) -> Path:
     """Run a study in a lab of its own and save it."""
     started = time.perf_counter()
-    result = study.run(new_lab(seed, full, lambda text: show(f"{study.name}: {text}")))
+    result = study.result(new_lab(seed, full, lambda text: show(f"{study.name}: {text}")))
     seconds = time.perf_counter() - started
     return save(study, result, out, paper=paper.name, seed=seed, full=full, seconds=seconds)
 
