@@ -21,13 +21,13 @@ from penchant.papers.attention_regression.figures import (
 from penchant.papers.attention_regression.figures import (
     rates as attention_regression_rates,
 )
-from penchant.papers.attention_regression.figures.floors import value_table
 from penchant.papers.attention_regression.figures.rates import GAUGE, SEED, SIZES, steps_needed
-from penchant.papers.attention_regression.setting.balance import Balance, Unregularised
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.figures.scaling_law import value_table
 from penchant.papers.attention_regression.setting.geometry import GEOMETRIES
+from penchant.papers.attention_regression.setting.problem import Balance, Unregularised
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.theorems import asymptotic_factor
-from penchant.papers.attention_regression.training.preconditioned import OptimalStep
+from penchant.papers.attention_regression.training.rules import OptimalStep
 from penchant.report.page import render
 from penchant.report.save import save
 from penchant.verdict import Outcome

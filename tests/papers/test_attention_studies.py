@@ -4,38 +4,41 @@ import json
 
 import numpy as np
 import pytest
+from penchant.papers.attention_regression.figures.time_scales import OTHER, split_gradient
 
 from penchant.diagnostics.scaling import Exponent
 from penchant.exhibits import Figure, Line, plain
 from penchant.papers import new_lab, studies
 from penchant.papers.attention_regression.context import bias_along
-from penchant.papers.attention_regression.figures.contraction import _sign_choices
-from penchant.papers.attention_regression.figures.floors import (
+from penchant.papers.attention_regression.diagnostics import start_excesses
+from penchant.papers.attention_regression.evidence import sampled_oracle_floors
+from penchant.papers.attention_regression.figures.experiment import _sign_choices
+from penchant.papers.attention_regression.figures.scaling_law import (
+    WORDS,
+    _Floors,
     controlled,
     fixed_data_law,
-    has_exponent,
-    minibatch_law,
-    near_law,
-    within,
-)
-from penchant.papers.attention_regression.figures.grid import (
     flipped,
     grid,
     grid_figure,
     grid_table,
+    has_exponent,
+    minibatch_law,
+    near_law,
     perturbed_start,
     two_terms,
+    within,
 )
-from penchant.papers.attention_regression.figures.scaling_law import WORDS, _Floors
-from penchant.papers.attention_regression.figures.time_scales import OTHER, split_gradient
-from penchant.papers.attention_regression.oracle import sampled_oracle_floors
 from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor, spectral_floor
-from penchant.papers.attention_regression.setting.curvature import balanced_point
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.sample import draw_sample, spectral_layer
-from penchant.papers.attention_regression.starts import start_excesses
+from penchant.papers.attention_regression.setting.geometry import balanced_point
+from penchant.papers.attention_regression.setting.sample import (
+    attention_experiment,
+    draw_sample,
+    prescribed_spectrum,
+    spectral_layer,
+)
 from penchant.papers.attention_regression.training.population import train_population
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.report.figures import draw
 from penchant.report.page import render
 from penchant.report.save import save

@@ -11,13 +11,14 @@ from penchant.errors import ArgumentError, PenchantWarning
 from penchant.papers.attention_regression.setting import weighted_procrustes
 from penchant.papers.attention_regression.setting.balanced_minima import (
     BalancedMinima,
+    Procrustes,
     component_distance,
+    descend,
     nearest_minimum,
+    polar,
 )
-from penchant.papers.attention_regression.setting.curvature import balanced_point
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.geometry import Euclidean, Left, TwoSided
-from penchant.papers.attention_regression.setting.weighted_procrustes import Procrustes, descend, polar
+from penchant.papers.attention_regression.setting.geometry import Euclidean, Left, TwoSided, balanced_point
+from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 
