@@ -8,7 +8,7 @@ from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.papers.attention_regression.setting import weighted_procrustes
+from penchant.papers.attention_regression.setting import balanced_minima
 from penchant.papers.attention_regression.setting.balanced_minima import (
     BalancedMinima,
     Procrustes,
@@ -122,7 +122,7 @@ def test_wide_rotations_are_turned_by_conjugate_gradients(rng):
 
 
 def test_an_iteration_that_has_not_settled_says_so(rng, monkeypatch):
-    monkeypatch.setattr(weighted_procrustes, "_NEWTON", 1)
+    monkeypatch.setattr(balanced_minima, "_NEWTON", 1)
     with pytest.warns(PenchantWarning, match="has not settled"):
         nearest_minimum(PROBLEM, perturbed(PROBLEM, rng, 0.3), Left())
 

@@ -104,7 +104,7 @@ def separators(lab: Lab) -> Figure:
     across = lambda w: np.outer([-w[1], w[0]], reach) / np.linalg.norm(w)
     for name, weight in (("1 layer", single.weight()), ("4 layers", deep.weight())):
         lines.append(Line(name, *across(weight)))
-    lines.append(Line("maximum margin", *across(geometry(lab).direction), "prediction"))
+    lines.append(Line("maximum margin", *across(geometry(lab).direction), style="prediction"))
     title, caption = "Separators of one and of four layers", "After the last step; all three lines coincide to the eye."
     return Figure("separators", title, "x1", "x2", tuple(lines), caption)
 

@@ -78,7 +78,7 @@ def outside(lab: Lab) -> tuple[Table, Figure]:
 def shares(lab: Lab) -> Table:
     """How many data sets satisfy Assumption 3: in five dimensions and more the support vectors of two blobs seldom span."""
     lab.progress("draws of data")
-    share = lambda *which: span.spanning(lab, *which, lab.seed * span.DRAWS) / span.DRAWS
+    share = lambda kind, d, n: span.spanning(lab, kind, d, n, lab.seed * span.DRAWS) / span.DRAWS
     rows = tuple((kind, d, n, Shown(share(kind, d, n), ".3f")) for kind in span.KINDS for d, n in span.SIZES)
     columns = ("data", "dimension", "samples", "share of draws whose support vectors span")
     text = f"{span.DRAWS} draws each. Where it fails the direction turns like (-log R)^(-1/L) instead of (-log R)^-1."
