@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from penchant.papers.attention_regression.setting.context_sums import DENSE_LIMIT, context_sums
-from penchant.papers.attention_regression.setting.generators import attention_experiment
+from penchant.papers.attention_regression.setting.sample import attention_experiment
 
 from .machine import Limits
 from .section import Section, ratio, seconds

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
-from penchant.papers.attention_regression.setting.sample import draw_sample
+from penchant.papers.attention_regression.setting.sample import draw_sample, prescribed_spectrum
 
 SETTING = ("--setting", "attention-regression")
 

@@ -8,10 +8,14 @@ import pytest
 from penchant.cli import main
 from penchant.papers.attention_regression.floor import layer_scale
 from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor
-from penchant.papers.attention_regression.setting.curvature import balanced_point
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.geometry import balanced_point
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
-from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, spectral_layer
+from penchant.papers.attention_regression.setting.sample import (
+    AttentionSample,
+    draw_sample,
+    prescribed_spectrum,
+    spectral_layer,
+)
 
 SETTING = ("--setting", "attention-regression")
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)

@@ -7,13 +7,13 @@ import pytest
 from penchant.diagnostics.scaling import exponent
 from penchant.errors import ArgumentError
 from penchant.papers.attention_regression.setting.context_sums import context_sums
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
 from penchant.papers.attention_regression.setting.measured_bias import (
     gradient_bias_samples,
     loss_bias_samples,
     measured_loss_bias,
 )
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(3, (0.05, 0.03), 2.0, 1)
 LAYER = AttentionLayer([[0.3, 0.1], [0.0, 0.2], [0.1, -0.2]], [[0.2, 0.1], [-0.1, 0.3]])

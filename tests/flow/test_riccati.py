@@ -7,8 +7,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from penchant.errors import ArgumentError
-from penchant.papers.attention_regression.setting.curvature import coupling, eigenbasis
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.geometry import coupling, eigenbasis
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.training.riccati import RiccatiFlow, aligned_modes, half_height_times
 
 SIZES = (0.05, 0.04, 0.02)

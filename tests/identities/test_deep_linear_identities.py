@@ -7,7 +7,16 @@ from scipy.integrate import solve_ivp
 import penchant as pt
 from penchant.diagnostics.alignment import alignments, sine
 from penchant.papers import new_lab
-from penchant.papers.deep_linear.evidence import FINEST, few_supports, flow, flow_at, geometry, levels, problem
+from penchant.papers.deep_linear.evidence import (
+    FINEST,
+    few_supports,
+    flow,
+    flow_at,
+    geometry,
+    levels,
+    problem,
+    tight_flow,
+)
 from penchant.settings.deep_linear import imbalance_constant, imbalances
 from penchant.settings.generators import strips
 from penchant.settings.network_starts import balanced
@@ -61,6 +70,21 @@ def test_rotating_hidden_units_commutes_with_the_flow(rng):
     until = pt.LogTimeAbove(float(np.log(100)))
     one, two = (pt.train(setting, FINEST, point, until=until, steps=9000) for point in (start, turned))
     assert np.abs(one.weight() - two.weight()).max() < 2e-13 * np.linalg.norm(one.weight())
+
+
+def test_one_layer_is_the_plain_linear_model():
+    setting, start = problem(LAB, 1)
+    plain = pt.Setting(setting.data, pt.Direct(), setting.loss)
+    pairs, until = ((setting, start), (plain, setting.weight(start))), pt.LogExcessBelow(-5.0)
+    deep, linear = (pt.train(one, FINEST, begin, until=until, steps=20_000) for one, begin in pairs)
+    np.testing.assert_allclose(deep.weight(), linear.weight(), rtol=7e-16)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("deep_linear")
+def test_the_risk_falls_as_the_clock_of_the_flow_says():
+    """dR/dt = -|grad R|^2: in the clock x = log(1 + drop of log R) the drop is e^x - 1, to risk e^-1000000."""
+    assert abs(pt.clock_error(tight_flow(LAB))) <= 3e-6
 
 
 def test_one_layer_has_the_slope_of_the_maximum_margin_in_the_end():

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from penchant.kernels import float64
-from penchant.kernels.contexts import contexts
+from penchant.papers.attention_regression.kernels import contexts, float64
 
 
 def problem(queries, keys, width, scale, dtype):

@@ -7,14 +7,22 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.papers.attention_regression.setting.curvature import balanced_point, hessian
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
-from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Euclidean, Left, TwoSided
+from penchant.papers.attention_regression.setting.geometry import (
+    GEOMETRIES,
+    Euclidean,
+    Left,
+    TwoSided,
+    balanced_point,
+    hessian,
+)
 from penchant.papers.attention_regression.setting.problem import AttentionRegression
-from penchant.papers.attention_regression.training.layer_rules import LayerAdam, LayerShampoo, PlainDescent
-from penchant.papers.attention_regression.training.preconditioned import (
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
+from penchant.papers.attention_regression.training.rules import (
     FixedStep,
+    LayerAdam,
+    LayerShampoo,
     OptimalStep,
+    PlainDescent,
     PreconditionedDescent,
     safe_step,
     step_of,

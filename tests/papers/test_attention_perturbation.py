@@ -5,13 +5,12 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.papers.attention_regression.perturbation import Perturbation, covariance_error, perturbation
+from penchant.papers.attention_regression.diagnostics import Perturbation, covariance_error, perturbation
 from penchant.papers.attention_regression.setting.context_sums import context_sums
-from penchant.papers.attention_regression.setting.curvature import Contraction, balanced_point
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
-from penchant.papers.attention_regression.setting.sample import draw_sample, spectral_layer
+from penchant.papers.attention_regression.setting.geometry import Contraction, balanced_point
+from penchant.papers.attention_regression.setting.sample import draw_sample, prescribed_spectrum, spectral_layer
 from penchant.papers.attention_regression.training.algorithm1 import train_attention
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import FullSample, Population
 from penchant.training.recorders import At, Every
 

@@ -8,20 +8,20 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError, AssumptionError
-from penchant.papers.attention_regression.setting.balance import Unregularised
-from penchant.papers.attention_regression.setting.curvature import balanced_point, eigenbasis
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Left, TwoSided
-from penchant.papers.attention_regression.setting.moments import (
+from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Left, TwoSided, balanced_point, eigenbasis
+from penchant.papers.attention_regression.setting.problem import AttentionRegression, Unregularised
+from penchant.papers.attention_regression.setting.sample import (
+    attention_experiment,
+    draw_sample,
     first_violation,
     integrable_radius,
     key_strength,
     log_cross_moment,
     log_self_moment,
     moment_threshold,
+    prescribed_spectrum,
+    spectral_layer,
 )
-from penchant.papers.attention_regression.setting.problem import AttentionRegression
-from penchant.papers.attention_regression.setting.sample import draw_sample, spectral_layer
 from penchant.papers.attention_regression.theorems import (
     centred_inputs,
     check_assumptions,
@@ -35,7 +35,7 @@ from penchant.papers.attention_regression.theorems import (
 )
 from penchant.papers.attention_regression.training.algorithm1 import train_attention
 from penchant.papers.attention_regression.training.population import train_population
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import FullSample, Population
 from penchant.verdict import Outcome
 

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 from penchant.papers.attention_regression.advice import advise
+from penchant.papers.attention_regression.diagnostics import near_estimated_minima, start_errors
 from penchant.papers.attention_regression.setting.balanced_minima import nearest_minimum
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
 from penchant.papers.attention_regression.setting.geometry import TwoSided
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
-from penchant.papers.attention_regression.setting.sample import draw_sample, spectral_layer
-from penchant.papers.attention_regression.starts import near_estimated_minima, start_errors
+from penchant.papers.attention_regression.setting.sample import draw_sample, prescribed_spectrum, spectral_layer
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
 

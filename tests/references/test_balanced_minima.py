@@ -8,16 +8,17 @@ from scipy.optimize import minimize
 from scipy.spatial.transform import Rotation
 
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.papers.attention_regression.setting import weighted_procrustes
+from penchant.papers.attention_regression.setting import balanced_minima
 from penchant.papers.attention_regression.setting.balanced_minima import (
     BalancedMinima,
+    Procrustes,
     component_distance,
+    descend,
     nearest_minimum,
+    polar,
 )
-from penchant.papers.attention_regression.setting.curvature import balanced_point
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.geometry import Euclidean, Left, TwoSided
-from penchant.papers.attention_regression.setting.weighted_procrustes import Procrustes, descend, polar
+from penchant.papers.attention_regression.setting.geometry import Euclidean, Left, TwoSided, balanced_point
+from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 
@@ -121,7 +122,7 @@ def test_wide_rotations_are_turned_by_conjugate_gradients(rng):
 
 
 def test_an_iteration_that_has_not_settled_says_so(rng, monkeypatch):
-    monkeypatch.setattr(weighted_procrustes, "_NEWTON", 1)
+    monkeypatch.setattr(balanced_minima, "_NEWTON", 1)
     with pytest.warns(PenchantWarning, match="has not settled"):
         nearest_minimum(PROBLEM, perturbed(PROBLEM, rng, 0.3), Left())
 

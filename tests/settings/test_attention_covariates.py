@@ -12,10 +12,9 @@ from penchant.papers.attention_regression.setting.covariates import (
     Uniform,
     kurtosis_constants,
 )
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
-from penchant.papers.attention_regression.training.covariate_source import CovariatePopulation
-from penchant.papers.attention_regression.training.sources import Population
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
+from penchant.papers.attention_regression.training.sources import CovariatePopulation, Population
 
 LAWS = [ThreePoint(-2.0), ThreePoint(0.0), ThreePoint(7.0), Uniform(), NormalMixture(0.0), NormalMixture(2.0)]
 PROBLEM = prescribed_spectrum(3, (0.3, 0.2), 3.0, 1, 1e-3)

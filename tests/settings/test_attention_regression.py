@@ -7,20 +7,30 @@ import pytest
 import scipy.linalg as sl
 
 from penchant.errors import ArgumentError
-from penchant.papers.attention_regression.setting.balance import Balance, ScaleFreeBalance, Unregularised, limit_logits
-from penchant.papers.attention_regression.setting.curvature import (
+from penchant.papers.attention_regression.setting.geometry import (
+    GEOMETRIES,
+    Euclidean,
+    Left,
+    TwoSided,
     balanced_point,
     contraction,
     coupling,
     curvature_range,
     eigenbasis,
+    geometry_of,
     hessian,
     minimum_spectrum,
     spectrum,
 )
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Euclidean, Left, TwoSided, geometry_of
-from penchant.papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from penchant.papers.attention_regression.setting.problem import (
+    AttentionLayer,
+    AttentionRegression,
+    Balance,
+    ScaleFreeBalance,
+    Unregularised,
+    limit_logits,
+)
+from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 7.0, 3, 1e-3)
 LAYER = AttentionLayer(*(np.random.default_rng(2).standard_normal(shape) for shape in ((4, 3), (3, 3))))

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from penchant.errors import PenchantError
 from penchant.papers.attention_regression.setting.balanced_minima import nearest_minimum
-from penchant.papers.attention_regression.setting.curvature import balanced_point
-from penchant.papers.attention_regression.setting.geometry import Left, TwoSided
+from penchant.papers.attention_regression.setting.geometry import Left, TwoSided, balanced_point
 from penchant.papers.attention_regression.setting.problem import AttentionRegression
 
 ENTRIES = st.one_of(

@@ -6,8 +6,13 @@ import pytest
 from scipy.linalg import sqrtm
 
 from penchant.errors import ArgumentError, AssumptionError
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
-from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, map_errors, spectral_layer
+from penchant.papers.attention_regression.setting.sample import (
+    AttentionSample,
+    draw_sample,
+    map_errors,
+    prescribed_spectrum,
+    spectral_layer,
+)
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
 

@@ -19,12 +19,11 @@ from penchant.papers.attention_regression.setting.context_bias import (
     whitened_balance_bias,
     whitened_loss_bias,
 )
-from penchant.papers.attention_regression.setting.curvature import balanced_point, eigenbasis, hessian
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.geometry import balanced_point, eigenbasis, hessian
 from penchant.papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
-from penchant.papers.attention_regression.setting.sample import gauge_rotation, spectral_layer
+from penchant.papers.attention_regression.setting.sample import gauge_rotation, prescribed_spectrum, spectral_layer
 from penchant.papers.attention_regression.training.algorithm1 import train_attention
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import Oracle
 
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)

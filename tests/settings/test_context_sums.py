@@ -8,8 +8,8 @@ import pytest
 from scipy.special import softmax
 
 from penchant.errors import ArgumentError, PenchantWarning
+from penchant.papers.attention_regression.setting.context_blocks import log_weights, rest_of_largest
 from penchant.papers.attention_regression.setting.context_sums import _blocked, context_sums
-from penchant.papers.attention_regression.setting.weights import log_weights, rest_of_largest
 
 FORMS = ("auto", "one_pass", "two_pass")
 

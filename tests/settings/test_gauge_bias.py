@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError, ThresholdError
-from penchant.papers.attention_regression.setting.context_bias import oracle_shift
-from penchant.papers.attention_regression.setting.gauge_bias import best_gauge
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+from penchant.papers.attention_regression.setting.context_bias import best_gauge, oracle_shift
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 
 
 def test_no_gauge_has_a_smaller_bias(rng):

@@ -7,11 +7,10 @@ import pytest
 
 from penchant.errors import ArgumentError, ThresholdError
 from penchant.papers.attention_regression.setting.context_sums import context_sums
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
 from penchant.papers.attention_regression.setting.gradient_noise import gradient_covariance
-from penchant.papers.attention_regression.setting.gradient_scatter import gradient_draws, scatter
+from penchant.papers.attention_regression.setting.measured_bias import gradient_draws, scatter
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
-from penchant.papers.attention_regression.setting.sample import spectral_layer
+from penchant.papers.attention_regression.setting.sample import prescribed_spectrum, spectral_layer
 
 PROBLEM = prescribed_spectrum(3, (0.06, 0.04), 3.0, 5, 2e-3)
 AWAY = AttentionLayer([[0.4, 0.1], [-0.2, 0.3], [0.1, -0.5]], [[0.3, -0.2], [0.1, 0.25]])

@@ -10,13 +10,21 @@ from scipy.special import softmax
 
 from penchant.bridge.optax import Transformation, muon
 from penchant.errors import ArgumentError, AssumptionError, DivergenceError, PenchantWarning, ThresholdError
-from penchant.papers.attention_regression.setting.balance import Unregularised
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.problem import AttentionLayer
-from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, spectral_layer
+from penchant.papers.attention_regression.setting.problem import AttentionLayer, Unregularised
+from penchant.papers.attention_regression.setting.sample import (
+    AttentionSample,
+    attention_experiment,
+    draw_sample,
+    prescribed_spectrum,
+    spectral_layer,
+)
 from penchant.papers.attention_regression.training.algorithm1 import algorithm1, train_attention
-from penchant.papers.attention_regression.training.layer_rules import LayerAdam, LayerShampoo, PlainDescent
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import (
+    LayerAdam,
+    LayerShampoo,
+    PlainDescent,
+    PreconditionedDescent,
+)
 from penchant.papers.attention_regression.training.sources import (
     FreshBatches,
     FullSample,

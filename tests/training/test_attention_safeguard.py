@@ -5,12 +5,15 @@ import pytest
 
 from penchant.errors import ArgumentError
 from penchant.papers.attention_regression.advice import advise
-from penchant.papers.attention_regression.setting.balance import Balance
-from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
-from penchant.papers.attention_regression.setting.sample import AttentionSample, draw_sample, spectral_layer
+from penchant.papers.attention_regression.setting.problem import Balance
+from penchant.papers.attention_regression.setting.sample import (
+    AttentionSample,
+    draw_sample,
+    prescribed_spectrum,
+    spectral_layer,
+)
 from penchant.papers.attention_regression.training.algorithm1 import train_attention
-from penchant.papers.attention_regression.training.layer_rules import PlainDescent
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import PlainDescent, PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import FullSample, Minibatch
 from penchant.training.recorders import Every
 from penchant.training.status import Status

@@ -7,18 +7,18 @@ import pytest
 import scipy.linalg as sl
 
 from penchant.errors import ArgumentError, DivergenceError
-from penchant.papers.attention_regression.setting.balance import (
+from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, balanced_point
+from penchant.papers.attention_regression.setting.problem import (
     AbstractBalance,
+    AttentionLayer,
+    AttentionRegression,
     Balance,
     ScaleFreeBalance,
     Unregularised,
 )
-from penchant.papers.attention_regression.setting.curvature import balanced_point
-from penchant.papers.attention_regression.setting.generators import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.setting.geometry import GEOMETRIES
-from penchant.papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
 from penchant.papers.attention_regression.training.population import train_population
-from penchant.papers.attention_regression.training.preconditioned import PreconditionedDescent
+from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
 from penchant.training.trajectory import read_npz

@@ -13,7 +13,7 @@ from typing import Any
 
 import equinox as eqx
 
-from ..papers.attention_regression.training.layer_rules import AbstractAttentionRule
+from ..papers.attention_regression.training.rules import AbstractAttentionRule
 
 
 class Transformation(AbstractAttentionRule):

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..errors import ArgumentError, DataFileError, ThresholdError
 from ..papers.attention_regression.advice import Advice, advise
+from ..papers.attention_regression.diagnostics import trajectory_moments
 from ..papers.attention_regression.floor import (
     Floor,
     judge_floor,
@@ -17,22 +18,22 @@ from ..papers.attention_regression.floor import (
     scaled_floor,
     start_gauge,
 )
-from ..papers.attention_regression.setting.balance import ScaleFreeBalance
 from ..papers.attention_regression.setting.context_bias import loss_bias
 from ..papers.attention_regression.setting.context_sums import context_sums
-from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
 from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
 from ..papers.attention_regression.theorems import PAPER, AttentionConvergence, expected_gradients, expected_rate
 from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
-from ..papers.attention_regression.training.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
-from ..papers.attention_regression.training.preconditioned import (
+from ..papers.attention_regression.training.rules import (
+    AbstractAttentionRule,
     AdaptiveStep,
     DefaultStep,
+    LayerAdam,
+    PlainDescent,
     PreconditionedDescent,
     step_warning,
 )
 from ..papers.attention_regression.training.sources import AbstractSource, FullSample
-from ..papers.attention_regression.trajectory import trajectory_moments
 from ..report.own import attention as own_attention
 from ..settings.files import read_arrays
 from ..theory.base import Hypothesis, all_hold

@@ -7,8 +7,12 @@ import numpy as np
 from ..errors import ArgumentError
 from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
 from ..papers.attention_regression.setting.sample import AttentionSample, spectral_layer
-from ..papers.attention_regression.training.layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
-from ..papers.attention_regression.training.preconditioned import PreconditionedDescent
+from ..papers.attention_regression.training.rules import (
+    AbstractAttentionRule,
+    LayerAdam,
+    PlainDescent,
+    PreconditionedDescent,
+)
 from ..papers.attention_regression.training.sources import AbstractSource, FullSample, Minibatch
 from ..settings.files import read_arrays
 

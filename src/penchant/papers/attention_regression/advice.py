@@ -5,13 +5,12 @@ import numpy as np
 
 from ...errors import ThresholdError
 from ...theory.base import Hypothesis
+from .diagnostics import near_estimated_minima
 from .floor import predicted_floor, regular, start_gauge
 from .setting.context_bias import Scale, minimum_bias, optimal_scale, sample_floor, spectral_floor
 from .setting.geometry import GEOMETRIES
-from .setting.moments import moment_threshold
 from .setting.problem import AttentionLayer, AttentionRegression
-from .setting.sample import AttentionSample, noise_level, spectral_layer, unreliable
-from .starts import near_estimated_minima
+from .setting.sample import AttentionSample, moment_threshold, noise_level, spectral_layer, unreliable
 from .theorems import (
     asymptotic_factor,
     centred_inputs,
@@ -20,7 +19,7 @@ from .theorems import (
     near_minima,
 )
 from .training.algorithm1 import train_attention
-from .training.preconditioned import DefaultStep, PreconditionedDescent
+from .training.rules import DefaultStep, PreconditionedDescent
 from .training.sources import FullSample
 
 _INSIDE = 1.01  # A3 is a strict inequality
@@ -85,7 +84,7 @@ def advise(
     the population that it estimates. `key_norm` is |V| of the whitened minima where training takes place at another scale than the
     balanced one.
 
-    >>> from penchant.papers.attention_regression.setting.generators import attention_experiment
+    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
     >>> found = attention_experiment(n=2000)
     >>> advice = advise(AttentionSample(found.inputs, found.targets))
     >>> advice.recommended.geometry, [hypothesis.holds for hypothesis in advice.hypotheses][:3]

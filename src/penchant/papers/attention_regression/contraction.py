@@ -4,7 +4,6 @@ import numpy as np
 
 from ...lab import Lab, claim
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from .convexity import worst_constants
 from .evidence import (
     around,
     layer_of,
@@ -16,18 +15,18 @@ from .evidence import (
     rotations,
     small_problem,
     tilted,
+    worst_constants,
 )
 from .setting.balanced_minima import component_distance, nearest_minimum
-from .setting.curvature import attraction_radius, balanced_point, contraction, eigenbasis, hessian
-from .setting.generators import prescribed_spectrum
-from .setting.geometry import Left, TwoSided
-from .setting.moments import key_strength, log_cross_moment, log_self_moment, moment_threshold
+from .setting.geometry import Left, TwoSided, attraction_radius, balanced_point, contraction, eigenbasis, hessian
+from .setting.sample import key_strength, log_cross_moment, log_self_moment, moment_threshold, prescribed_spectrum
+from .theorems import GOEL
 
 
 @claim(
     "attention-regression/theorem-1.1",
     "The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.1",
+    f"{GOEL}, Theorem 1.1",
     kind="proved",
     slow=True,
 )
@@ -54,7 +53,7 @@ def population_loss(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/theorem-1.2",
     "Every balanced factorisation W = [P; Q] S^(1/2) R has zero excess, zero regulariser and zero gradient.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2",
+    f"{GOEL}, Theorem 1.2",
     kind="proved",
 )
 def balanced_minima(lab: Lab, planted: bool) -> Verdict:
@@ -73,7 +72,7 @@ def balanced_minima(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/theorem-1.2-all",
     "There are no other minima of the regularised loss.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2",
+    f"{GOEL}, Theorem 1.2",
     kind="proved",
 )
 def all_minima(lab: Lab, planted: bool) -> Verdict:
@@ -87,7 +86,7 @@ def all_minima(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/connected",
     "The manifold of minima is connected.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2",
+    f"{GOEL}, Theorem 1.2",
     kind="proved",
     expected=Outcome.refuted,
 )
@@ -102,7 +101,7 @@ def connected(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/two-components",
     "The minima have two components, det R = 1 and -1, sqrt(8 s_d) apart; descent stays with the one it starts with.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.2, corrected by us",
+    f"{GOEL}, Theorem 1.2, corrected by us",
     kind="repaired",
 )
 def two_components(lab: Lab, planted: bool) -> Verdict:
@@ -123,7 +122,7 @@ def two_components(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/theorem-1.3",
     "One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2; both sharp.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.3, constants by us",
+    f"{GOEL}, Theorem 1.3, constants by us",
     kind="sharpened",
 )
 def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
@@ -146,7 +145,7 @@ def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/theorem-1.3-left",
     "The same in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Theorem 1.3, constants by us",
+    f"{GOEL}, Theorem 1.3, constants by us",
     kind="sharpened",
 )
 def one_point_left(lab: Lab, planted: bool) -> Verdict:
@@ -166,8 +165,8 @@ def one_point_left(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/convexity-identity",
     "<grad g, Delta> = |K + 3/2 N|^2 - 5/4 |N|^2 + |W* Delta'|^2 + |W~*' Delta|^2 at a projection.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, proof of Theorem 1.3, by us",
-    kind="sharpened",
+    f"{GOEL}, proof of Theorem 1.3, by us",
+    kind="ours",
 )
 def convexity_identity(lab: Lab, planted: bool) -> Verdict:
     """<grad g, Delta> as a sum of squares minus 5/4 |N|^2; planted: another coefficient in the square."""
@@ -187,7 +186,7 @@ def convexity_identity(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/lemma-1",
     "At the projection of a point, Delta' Lambda Theta* (Sigma) is symmetric.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 1",
+    f"{GOEL}, Lemma 1",
     kind="proved",
     slow=True,
 )
@@ -210,7 +209,7 @@ def lemma1(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/lemma-2",
     "The regularised excess is at most beta/2 dist^2.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 2",
+    f"{GOEL}, Lemma 2",
     kind="proved",
 )
 def lemma2(lab: Lab, planted: bool) -> Verdict:
@@ -232,8 +231,8 @@ def lemma2(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/lemma-7",
     "The p-th moments of the logits are finite on all minima if and only if s_1 < 1/(4 p^2).",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, Lemma 7 and Assumption 3",
-    kind="proved",
+    f"{GOEL}, Lemma 7 and Assumption 3",
+    kind="sharpened",
 )
 def lemma7(lab: Lab, planted: bool) -> Verdict:
     """The moments of the logits are the determinants, and 1/(4 p^2) is the sharp threshold of s_1; planted: 1/(2 p^2)."""
@@ -264,7 +263,7 @@ def lemma7(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/scale",
     "The scale (cU, V/c) keeps the population loss and shrinks the logits, so Assumption 3 is one of scale.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, after the discussion of Assumption 3",
+    f"{GOEL}, after the discussion of Assumption 3",
     kind="proved",
 )
 def scale_family(lab: Lab, planted: bool) -> Verdict:

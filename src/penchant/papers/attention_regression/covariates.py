@@ -7,8 +7,7 @@ from scipy.integrate import quad
 from ...lab import Lab, claim, recipe
 from ...training.recorders import At, Every
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from .context import scaling_problem
-from .evidence import layer_of
+from .evidence import BY_US, layer_of, scaling_problem, start_near
 from .setting.covariates import (
     AbstractCoordinate,
     Covariates,
@@ -17,13 +16,11 @@ from .setting.covariates import (
     Uniform,
     kurtosis_constants,
 )
-from .setting.curvature import attraction_radius, balanced_point
-from .setting.generators import prescribed_spectrum
-from .setting.geometry import TwoSided
-from .setting.sample import spectral_layer
+from .setting.geometry import TwoSided, attraction_radius, balanced_point
+from .setting.sample import prescribed_spectrum, spectral_layer
 from .training.algorithm1 import AttentionRun, train_attention
-from .training.covariate_source import CovariatePopulation
-from .training.preconditioned import PreconditionedDescent
+from .training.rules import PreconditionedDescent
+from .training.sources import CovariatePopulation
 
 NARROW = 0.01  # a kurtosis at which the square of the kurtosis is all there is
 PLAIN = 4000  # steps of plain descent
@@ -33,7 +30,7 @@ SHARE = 0.01  # of what can be learned: the rest is called learned
 @claim(
     "attention-regression/covariates-mean",
     "With independent coordinates the mean under the weights of a query is the gradient of the log moment generating function.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    BY_US,
     kind="ours",
 )
 def tilted_means(lab: Lab, planted: bool) -> Verdict:
@@ -81,7 +78,7 @@ def _narrow(lab: Lab) -> tuple[float, float]:
 @claim(
     "attention-regression/covariates-kurtosis",
     "Excess kurtosis costs an excess proportional to its square, with one constant at the minima for normal covariates and a smaller one after fitting.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    BY_US,
     kind="ours",
     slow=True,
 )
@@ -98,8 +95,8 @@ def square_of_kurtosis(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/covariates-kurtosis-alone",
     "That excess is a function of the kurtosis alone, within 10 %.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
-    kind="ours",
+    BY_US,
+    kind="observed",
     expected=Outcome.refuted,
 )
 def kurtosis_is_all(lab: Lab, planted: bool) -> Verdict:
@@ -115,9 +112,7 @@ def kurtosis_is_all(lab: Lab, planted: bool) -> Verdict:
 def learning(lab: Lab, kurtosis: float, geometry: str, steps: int, condition: float = 100.0) -> AttentionRun:
     """Default steps from distance r_0 with the population gradient of a three-valued law."""
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), condition, 11)
-    direction = np.random.default_rng(21).standard_normal((7, 3))
-    radius = attraction_radius(problem, TwoSided())
-    start = layer_of(problem, balanced_point(problem) + radius * direction / np.linalg.norm(direction))
+    start = layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 21))
     source, rule = CovariatePopulation(problem, ThreePoint(kurtosis)), PreconditionedDescent(geometry)
     return train_attention(source, rule, start, steps=steps, recorder=Every(1))
 
@@ -133,8 +128,8 @@ def steps_to_learn(lab: Lab, kurtosis: float, geometry: str, steps: int, conditi
 @claim(
     "attention-regression/covariates-preconditioner",
     "Two-sided preconditioning still learns at least 100 times sooner than plain descent at condition number 100, whatever the kurtosis.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
-    kind="ours",
+    BY_US,
+    kind="observed",
     slow=True,
 )
 def preconditioning_helps(lab: Lab, planted: bool) -> Verdict:
@@ -161,7 +156,7 @@ def _laplace_part(rest: float, key: float = 0.5) -> float:
 @claim(
     "attention-regression/covariates-laplace",
     "With Laplace covariates the population loss is infinite wherever V is not 0.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, derived here",
+    BY_US,
     kind="ours",
 )
 def laplace(lab: Lab, planted: bool) -> Verdict:

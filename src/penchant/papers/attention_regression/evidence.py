@@ -1,21 +1,30 @@
 """Problems, starts and runs that the claims on attention regression share."""
 
 from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.integrate import solve_ivp
+from scipy.optimize import minimize
 
 from ...lab import Lab, recipe
 from ...training.recorders import Every
 from .setting.balanced_minima import NearestMinimum, nearest_minimum
-from .setting.curvature import balanced_point, coupling
-from .setting.generators import prescribed_spectrum
-from .setting.geometry import AbstractGeometry
-from .setting.problem import AttentionLayer, AttentionRegression
+from .setting.geometry import AbstractGeometry, Left, balanced_point, coupling
+from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
+from .setting.sample import AttentionSample, attention_experiment, prescribed_spectrum, spectral_layer
+from .theorems import GOEL
+from .training.algorithm1 import AttentionRun, train_attention
 from .training.population import AttentionTrajectory, train_population
-from .training.preconditioned import PreconditionedDescent
+from .training.rules import LayerAdam, LayerShampoo, PlainDescent, PreconditionedDescent
+from .training.sources import AbstractSource, FreshBatches, Minibatch
+
+BY_US = f"{GOEL}, by us"  # the citation of what we derived for it
+BATCH, STEP, STEPS = 200, 0.1, 2000  # of the experiment of the paper
 
 
 @recipe
@@ -24,11 +33,22 @@ def small_problem(lab: Lab) -> AttentionRegression:
     return prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 
 
+@recipe
+def scaling_problem(lab: Lab, noise: float = 0.0) -> AttentionRegression:
+    """Sizes (.05, .04, .03), m = 4, condition 5: inside all assumptions."""
+    return prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, noise)
+
+
 def rotations(count: int, d: int, seed: int = 0) -> list[np.ndarray]:
     """Random orthogonal matrices, of both determinants."""
     rng = np.random.default_rng(seed)
     found = [np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(count)]
     return [np.diag([(-1.0) ** k] + [1.0] * (d - 1)) @ one for k, one in enumerate(found)]
+
+
+def random_point(problem: AttentionRegression, seed: int, size: float = 0.3) -> np.ndarray:
+    """A normal W."""
+    return size * np.random.default_rng(seed).standard_normal((problem.outputs + problem.inputs, problem.inputs))
 
 
 def layer_of(problem: AttentionRegression, whitened: Any) -> AttentionLayer:
@@ -126,3 +146,124 @@ def tilted(
     weights = weights / weights.sum()
     mean = weights @ points
     return mean, (points - mean).T @ (weights[:, None] * (points - mean))
+
+
+def metric_root(problem: AttentionRegression, geometry: AbstractGeometry) -> np.ndarray:
+    """T with |W T^-1|_F the norm of the geometry: the identity for `two_sided`, the root of the covariance for `left`."""
+    return np.asarray(problem.root) if isinstance(geometry, Left) else np.eye(problem.inputs)
+
+
+def normal_directions(problem: AttentionRegression, geometry: AbstractGeometry) -> np.ndarray:
+    """An orthonormal basis (k x rows x d) of the directions normal to the minima at gauge R = I, in the coordinates W T^-1."""
+    point, d = balanced_point(problem), problem.inputs
+    inverse = np.linalg.inv(metric_root(problem, geometry))
+    tangents = []
+    for i, j in zip(*np.triu_indices(d, 1), strict=True):
+        skew = np.zeros((d, d))
+        skew[i, j], skew[j, i] = 1.0, -1.0
+        tangents.append((point @ skew @ inverse).ravel())
+    whole = np.linalg.svd(np.array(tangents).reshape(-1, point.size))[2]
+    return whole[len(tangents) :].reshape(-1, *point.shape)
+
+
+def _pulled(problem: AttentionRegression, root: Any, point: Any, basis: Any, radius: Any, weights: Any) -> tuple:
+    """Direction of length 1 and the gradient at distance `radius` along it, both in the coordinates W T^-1."""
+    direction = jnp.tensordot(weights / jnp.linalg.norm(weights), basis, 1)
+    return direction, problem.whitened_gradient(point + radius * direction @ root) @ root
+
+
+def _convexity(problem: Any, root: Any, point: Any, basis: Any, radius: Any, weights: Any) -> Any:
+    direction, slope = _pulled(problem, root, point, basis, radius, weights)
+    return jnp.sum(slope * direction) / radius
+
+
+def _steepness(problem: Any, root: Any, point: Any, basis: Any, radius: Any, weights: Any) -> Any:
+    _, slope = _pulled(problem, root, point, basis, radius, weights)
+    return -jnp.linalg.norm(slope) / radius
+
+
+@partial(jax.jit, static_argnums=0)
+def _values(function: Any, tries: Any, *rest: Any) -> Any:
+    return jax.vmap(lambda weights: function(*rest, weights))(tries)
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_slope(function: Any, weights: Any, *rest: Any) -> Any:
+    return jax.value_and_grad(lambda w: function(*rest, w))(weights)
+
+
+def worst_constants(
+    problem: AttentionRegression, geometry: AbstractGeometry, radius: float, *, tries: int = 400, seed: int = 0
+) -> tuple[float, float]:
+    """Least <gradient, Delta>/r^2 and largest |gradient|/r over normal directions: random ones, the best six polished."""
+    root = jnp.asarray(metric_root(problem, geometry))
+    basis = jnp.asarray(normal_directions(problem, geometry))
+    point = jnp.asarray(balanced_point(problem))
+    rest = (problem, root, point, basis, jnp.asarray(float(radius)))
+    draws = jnp.asarray(np.random.default_rng(seed).standard_normal((tries, len(basis))))
+    found = []
+    for function in (_convexity, _steepness):
+        values = np.asarray(_values(function, draws, *rest))
+        best = np.inf
+        for k in np.argsort(values)[:6]:
+            objective = lambda w, function=function: tuple(
+                np.asarray(part) for part in _value_and_slope(function, jnp.asarray(w), *rest)
+            )
+            polished = minimize(objective, np.asarray(draws[k]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15})
+            best = min(best, float(polished.fun))
+        found.append(best)
+    return found[0], -found[1]
+
+
+def mean_layer_excess(
+    problem: AttentionRegression, source: AbstractSource, rule: Any, start: AttentionLayer, steps: int
+) -> float:
+    """Excess of the mean layer over the second half of a run: the noise of single batches averages out, the bias stays."""
+    run = train_attention(source, rule, start, steps=steps, recorder=Every(5), truth=problem)
+    late = run.steps >= steps // 2
+    return float(problem.excess(AttentionLayer(run.value[late].mean(axis=0), run.key_query[late].mean(axis=0))))
+
+
+@recipe
+def sampled_oracle_floors(
+    lab: Lab, count: int, batches: int, runs: int, gauge: str = "minus", seed: int = 0
+) -> np.ndarray:
+    """Floors with the mean gradient of `batches` fresh samples of size `count` per step, one per run; noise-free targets.
+
+    The regulariser is the population's, so b_2 is that of `oracle_shift(..., sample_balance=False)`.
+    """
+    problem, rule = scaling_problem(lab), PreconditionedDescent("two_sided", 2.0)
+    start = spectral_layer(problem, gauge)
+    sources = (FreshBatches(problem, count, batches, 1000 * seed + k) for k in range(runs))
+    return np.array([mean_layer_excess(problem, source, rule, start, 200) for source in sources])
+
+
+def experiment_rules() -> dict[str, Any]:
+    """Everything that is compared from the random start of the experiment."""
+    plain = Unregularised()
+    rules = {
+        "two_sided + reg": PreconditionedDescent("two_sided", STEP),
+        "two_sided, no reg": PreconditionedDescent("two_sided", STEP, plain),
+        "left + reg": PreconditionedDescent("left", STEP),
+        "left, no reg": PreconditionedDescent("left", STEP, plain),
+        "euclidean + reg": PreconditionedDescent("euclidean", STEP),
+        "SGD": PlainDescent(STEP),
+        "SGD, step 0.3": PlainDescent(0.3),
+        "Adam, 0.03": LayerAdam(0.03, epsilon=1e-8),
+        "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
+        "Shampoo, 3": LayerShampoo(3.0, epsilon=1e-4),
+    }
+    if find_spec("optax") is not None:
+        from ...bridge.optax import muon
+
+        rules["Muon, 0.02 (optax)"] = muon(0.02)
+    return rules
+
+
+@recipe
+def experiment_run(lab: Lab, name: str, seed: int) -> AttentionRun:
+    """Minibatch training of the experiment of a seed from its random start."""
+    found = attention_experiment(seed=seed)
+    source = Minibatch(AttentionSample(found.inputs, found.targets), BATCH)
+    rule = experiment_rules()[name]
+    return train_attention(source, rule, found.start, steps=STEPS, recorder=Every(2), truth=found.problem)

@@ -8,17 +8,14 @@ import numpy as np
 from ...errors import ThresholdError
 from ...training.status import Status
 from ...verdict import Outcome, Verdict
-from .setting.balance import ScaleFreeBalance, Unregularised
 from .setting.balanced_minima import nearest_minimum
 from .setting.context_bias import oracle_shift, sample_floor, scaled
-from .setting.curvature import split_gradient
-from .setting.geometry import TwoSided
-from .setting.problem import AttentionLayer, AttentionRegression
+from .setting.geometry import TwoSided, split_gradient
+from .setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance, Unregularised
 from .setting.sample import UNRELIABLE
 from .theorems import asymptotic_factor
 from .training.algorithm1 import AttentionRun, total_gradient
-from .training.layer_rules import AbstractAttentionRule
-from .training.preconditioned import AdaptiveStep, PreconditionedDescent, safe_step
+from .training.rules import AbstractAttentionRule, AdaptiveStep, PreconditionedDescent, safe_step
 from .training.sources import AbstractSource, FullSample
 
 FACTOR = 4.0  # one data set scatters about the mean that the law is about

@@ -9,25 +9,28 @@ from ...lab import Lab, claim
 from ...training.recorders import At, Every, LogSpaced
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import (
+    BY_US,
     layer_of,
     plain_slope,
+    random_point,
     random_runs,
     regularised,
     rotations,
     small_problem,
 )
-from .setting.curvature import balanced_point, eigenbasis, hessian, minimum_spectrum
-from .setting.generators import attention_experiment, prescribed_spectrum
+from .setting.geometry import balanced_point, eigenbasis, hessian, minimum_spectrum
 from .setting.problem import AttentionRegression
+from .setting.sample import attention_experiment, prescribed_spectrum
+from .theorems import GOEL
 from .training.population import AttentionTrajectory, train_population
-from .training.preconditioned import FixedStep, PreconditionedDescent
 from .training.riccati import RiccatiFlow, half_height_times
+from .training.rules import PreconditionedDescent
 
 
 @claim(
     "attention-regression/landscape",
     "Critical points are subsets of modes with value sum of s_i^2 over the missing ones; all but the minima are strict saddles.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    BY_US,
     kind="ours",
 )
 def landscape(lab: Lab, planted: bool) -> Verdict:
@@ -58,7 +61,7 @@ def landscape(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/hessian",
     "Hessian eigenvalues at the minima: 0, 2(s_i + s_j), 4 s_i, 2(s_i + s_j) again for all pairs, and 2 s_j m - d times.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    BY_US,
     kind="ours",
 )
 def minimum_curvature(lab: Lab, planted: bool) -> Verdict:
@@ -78,7 +81,7 @@ def minimum_curvature(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/saddle-start",
     "A start without overlap with a mode goes to the saddle that lacks it.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    BY_US,
     kind="ours",
 )
 def saddle_start(lab: Lab, planted: bool) -> Verdict:
@@ -96,7 +99,7 @@ def saddle_start(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/tails",
     "The two-sided flow's excess falls like exp(-4 s_d t), and like exp(-8 s_d t) from starts without a kernel part.",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    BY_US,
     kind="ours",
 )
 def tails(lab: Lab, planted: bool) -> Verdict:
@@ -111,24 +114,22 @@ def tails(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-def _late(problem: AttentionRegression, steps: int = 20_000) -> AttentionTrajectory:
-    start = layer_of(
-        problem, 0.3 * np.random.default_rng(8).standard_normal((problem.outputs + problem.inputs, problem.inputs))
-    )
-    rule = PreconditionedDescent("two_sided", "adaptive")
+def late_run(problem: AttentionRegression, steps: int = 20_000, seed: int = 8) -> AttentionTrajectory:
+    """Adaptive steps from a random start."""
+    start, rule = layer_of(problem, random_point(problem, seed)), PreconditionedDescent("two_sided", "adaptive")
     return train_population(problem, rule, start, steps=steps, recorder=LogSpaced(60))
 
 
 @claim(
     "attention-regression/rank-deficient",
     "For rank A = d - 1 the excess falls only like t^-2, and with the regulariser like 1/(16 t^2).",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, outside Assumption 2, by us",
+    f"{GOEL}, outside Assumption 2, by us",
     kind="ours",
 )
 def deficient(lab: Lab, planted: bool) -> Verdict:
     """rank A = d - 1: excess + regulariser tend to 1/(16 t^2), the excess is a fixed share of it; planted: full rank."""
     sizes = (0.05, 0.03, 0.01) if planted else (0.05, 0.03, 0.0)
-    run = _late(prescribed_spectrum(4, sizes, 5.0, 11))
+    run = late_run(prescribed_spectrum(4, sizes, 5.0, 11))
     kept = (run.steps >= (100 if planted else 2000)) & (run.excess > 1e-28)
     growth = np.polyfit(run.steps[kept] * run.step_size[kept], (run.excess[kept] + run.regulariser[kept]) ** -0.5, 1)[0]
     exponent = log_log_slope(run.steps[kept], run.excess[kept], (float(run.steps[kept][0]), 2e4))
@@ -141,12 +142,12 @@ def deficient(lab: Lab, planted: bool) -> Verdict:
 @claim(
     "attention-regression/wide",
     "For m = d - 1 the excess still falls exponentially, and the regulariser like 1/(16 t^2).",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, outside Assumption 2, by us",
+    f"{GOEL}, outside Assumption 2, by us",
     kind="ours",
 )
 def wide(lab: Lab, planted: bool) -> Verdict:
     """m < d: the excess falls exponentially, the regulariser like 1/(16 t^2) for one missing output; planted: like 1/(4 t^2)."""
-    run = _late(prescribed_spectrum(2, (0.05, 0.03, 0.01), 5.0, 11))
+    run = late_run(prescribed_spectrum(2, (0.05, 0.03, 0.01), 5.0, 11))
     late = run.steps >= 2000
     time = run.steps[late] * run.step_size[late]
     growth = np.polyfit(time, run.regulariser[late] ** -0.5, 1)[0]
@@ -156,23 +157,31 @@ def wide(lab: Lab, planted: bool) -> Verdict:
     )
 
 
+RISING = 0.05  # step of descent from a small balanced start
+
+
+def rising_modes(lab: Lab, start: float, steps: int, interval: int) -> tuple[np.ndarray, np.ndarray]:
+    """Recorded steps of two-sided descent from a small balanced start, and the modes at each."""
+    problem = small_problem(lab)
+    left, right = np.asarray(problem.left), np.asarray(problem.right)
+    begin, rule = layer_of(problem, start * np.concatenate([left, right])), PreconditionedDescent("two_sided", RISING)
+    run = train_population(problem, rule, begin, steps=steps, recorder=Every(interval))
+    return run.steps, np.einsum("mi,rmd,rjd,ji->ri", left, run.whitened[:, :4], run.whitened[:, 4:], right)
+
+
 @claim(
     "attention-regression/saddle-to-saddle",
     "From a small balanced start the modes rise one by one, mode k at log(s_k/eps^2 - 1)/(4 s_k).",
-    "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026, by us",
+    BY_US,
     kind="ours",
 )
 def saddle_to_saddle(lab: Lab, planted: bool) -> Verdict:
     """Modes of a small balanced start rise one after the other, at log(s/eps^2 - 1)/(4 s); planted: at log(s/eps - 1)/(4 s)."""
-    problem, step, start = small_problem(lab), 0.05, 1e-6
-    left, right, sizes = (np.asarray(part) for part in (problem.left, problem.right, problem.sizes))
-    begin = layer_of(problem, start * np.concatenate([left, right]))
-    rule = PreconditionedDescent("two_sided", FixedStep(step))
-    run = train_population(problem, rule, begin, steps=13_000, recorder=Every(10))
-    modes = np.einsum("mi,rmd,rjd,ji->ri", left, run.whitened[:, :4], run.whitened[:, 4:], right)
+    sizes, start = np.asarray(small_problem(lab).sizes), 1e-6
+    steps, modes = rising_modes(lab, start, 13_000, 10)
     predicted = half_height_times(sizes, np.sqrt(start) if planted else start)
     checks = []
     for k, size in enumerate(sizes):
-        time = step * float(np.interp(size / 2, modes[:, k], run.steps))
+        time = RISING * float(np.interp(size / 2, modes[:, k], steps))
         checks.append(close(time, float(predicted[k]), 5e-3, f"half-height time of mode {k}"))
     return all_of(*checks, at_least(float(modes[-1].min() / sizes[-1]), 0.5, "every mode has risen"))

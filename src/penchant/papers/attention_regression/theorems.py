@@ -9,17 +9,21 @@ from ...errors import ArgumentError, AssumptionError
 from ...theory.base import Hypothesis, Prediction, Rival, Theorem
 from ...theory.families.linear import covered
 from ...verdict import Outcome, Verdict
-from .setting.balance import Balance
 from .setting.balanced_minima import BalancedMinima, nearest_minimum
-from .setting.curvature import attraction_radius, contraction, curvature_range
-from .setting.geometry import AbstractGeometry, Euclidean, Left, TwoSided
-from .setting.moments import moment_threshold
-from .setting.problem import AttentionLayer, AttentionRegression
-from .setting.sample import DEVIATIONS, mean_scores, noise_level
+from .setting.geometry import (
+    AbstractGeometry,
+    Euclidean,
+    Left,
+    TwoSided,
+    attraction_radius,
+    contraction,
+    curvature_range,
+)
+from .setting.problem import AttentionLayer, AttentionRegression, Balance
+from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
 from .training.algorithm1 import AttentionRun
-from .training.population import AttentionTrajectory
-from .training.preconditioned import AdaptiveStep, PreconditionedDescent
-from .training.run import AbstractAttentionRun
+from .training.population import AbstractAttentionRun, AttentionTrajectory
+from .training.rules import AdaptiveStep, PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
 PAPER = "attention_regression"

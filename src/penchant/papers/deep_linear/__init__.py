@@ -8,14 +8,6 @@ PAPER = Paper(
     theorems.JI,
     __name__,
     theorems.THEOREMS,
-    ("basin", "flow", "descent", "lemmas", "pull", "span", "steps", "exact", "laws", "idle", "tails"),
-    (
-        "figures.alignment",
-        "figures.laws",
-        "figures.span",
-        "figures.starts",
-        "figures.saddle",
-        "figures.steps",
-        "figures.nonlinear_layers",
-    ),
+    ("saddle", "flow", "descent", "lemmas", "pull", "span", "steps", "laws"),
+    tuple(f"figures.{file}" for file in ("alignment", "laws", "span", "starts", "steps", "nonlinear_layers")),
 )

@@ -25,6 +25,7 @@ from ...training.recorders import Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 
+DERIVED = "derived for penchant; the paper lists rates as open"  # the citation of our own laws
 # For the laws: in this clock a risk of e^-1000000 is some five hundred steps away.
 FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
 # For what the flow conserves, and for two layers, which grow like sqrt(-log R) and drift most.
@@ -127,6 +128,16 @@ def slow_tail(lab: Lab, depth: int = 3) -> Trajectory:
 def levels(run: Trajectory) -> np.ndarray:
     """-log R at every record: the natural clock of the problem."""
     return -run.log_excess
+
+
+def across(weight: np.ndarray, found: SupportGeometry) -> np.ndarray:
+    """The part of a weight orthogonal to the maximum margin."""
+    return weight - (weight @ found.direction) * found.direction
+
+
+def size_law(found: SupportGeometry, run: Trajectory, samples: int) -> float:
+    """margin <w, u> + log R + log n at the end, which tends to the entropy of the dual weights."""
+    return found.margin * float(run.weight() @ found.direction) - levels(run)[-1] + np.log(samples)
 
 
 @recipe

@@ -8,10 +8,8 @@ from ...diagnostics.alignment import alignment_limits, sine
 from ...diagnostics.rates import Settling, settling
 from ...lab import Lab, claim, recipe
 from ...verdict import Verdict, all_of, at_most, close, covers
-from .evidence import few_supports, flow, geometry, layers, levels
+from .evidence import DERIVED, across, few_supports, flow, geometry, layers, levels, size_law
 
-PAPER = "deep_linear"
-DERIVED = "derived for penchant; the paper lists rates as open"
 DEPTHS = (2, 3, 4, 6)
 STARTS = range(1, 7)
 # Two decades: at depth 6 corrections fall like (-log R)^(-1/3), and only over a whole decade to less than half.
@@ -27,9 +25,9 @@ FIRST_LAYER = (1e2, 1e6)
     kind="ours",
     slow=True,
 )
-def offset(lab: Lab, planted: bool, start: int = 1) -> Verdict:
+def offset(lab: Lab, planted: bool) -> Verdict:
     """The part of the weight orthogonal to the maximum margin, for two depths, both losses and another start."""
-    found = geometry(lab)
+    start, found = 1 + lab.seed, geometry(lab)
     wanted = 0 * found.offset if planted else found.offset
     runs = {
         "depth 4": flow(lab, 4, seed=start),
@@ -39,9 +37,7 @@ def offset(lab: Lab, planted: bool, start: int = 1) -> Verdict:
     }
     checks = []
     for name, run in runs.items():
-        weight = run.weight()
-        across = weight - (weight @ found.direction) * found.direction
-        miss = float(np.linalg.norm(across - wanted) / np.linalg.norm(found.offset))
+        miss = float(np.linalg.norm(across(run.weight(), found) - wanted) / np.linalg.norm(found.offset))
         checks.append(at_most(miss, 1e-4, f"{name}: |offset - predicted| / |predicted| at risk e^-1e6"))
     return all_of(*checks)
 
@@ -53,13 +49,11 @@ def offset(lab: Lab, planted: bool, start: int = 1) -> Verdict:
     kind="ours",
     slow=True,
 )
-def size(lab: Lab, planted: bool, start: int = 1) -> Verdict:
+def size(lab: Lab, planted: bool) -> Verdict:
     found, checks = geometry(lab), []
     for depth, logistic in ((4, False), (4, True), (2, False)):
-        run = flow(lab, depth, logistic, start)
-        samples = 1 if planted else run.setting.samples
-        measured = found.margin * float(run.weight() @ found.direction) - levels(run)[-1] + np.log(samples)
-        miss = abs(measured - found.entropy)
+        run = flow(lab, depth, logistic, 1 + lab.seed)
+        miss = abs(size_law(found, run, 1 if planted else run.setting.samples) - found.entropy)
         checks.append(at_most(miss, 1e-6, f"depth {depth}: |margin <w, u> + log R + log n - H(p)|"))
     return all_of(*checks)
 
@@ -71,16 +65,14 @@ def size(lab: Lab, planted: bool, start: int = 1) -> Verdict:
     kind="ours",
     slow=True,
 )
-def gradient(lab: Lab, planted: bool, start: int = 1) -> Verdict:
+def gradient(lab: Lab, planted: bool) -> Verdict:
     found, checks = geometry(lab), []
     for depth in DEPTHS:
-        run = flow(lab, depth, seed=start)
+        run = flow(lab, depth, seed=1 + lab.seed)
         exponent = 2.0 if planted else 2 - 2 / depth
         predicted = depth * found.margin ** (2 / depth) * levels(run)[-1] ** exponent
-        measured = float(np.exp(2 * run.log_slope[-1]))
-        checks.append(
-            close(measured, predicted, 1e-3, f"depth {depth}: |grad log R|^2 against L g^(2/L) (-log R)^{exponent:.3g}")
-        )
+        what = f"depth {depth}: |grad log R|^2 against L g^(2/L) (-log R)^{exponent:.3g}"
+        checks.append(close(float(np.exp(2 * run.log_slope[-1])), predicted, 1e-3, what))
     return all_of(*checks)
 
 
@@ -91,22 +83,16 @@ def gradient(lab: Lab, planted: bool, start: int = 1) -> Verdict:
     kind="ours",
     slow=True,
 )
-def time(lab: Lab, planted: bool, start: int = 1) -> Verdict:
+def time(lab: Lab, planted: bool) -> Verdict:
     """log t = Lambda - log N + log(1 + dlog N/dLambda), Lambda = -log R: the risk falls like 1/(t log^(2-2/L) t)."""
     checks = []
     for depth in DEPTHS:
-        run = flow(lab, depth, seed=start)
+        run = flow(lab, depth, seed=1 + lab.seed)
         level = levels(run)
         late = (level > 1e3) & (level < 1e6)
         power = 2.0 if planted else 2 - 2 / depth
-        predicted = level - 2 * run.log_slope + np.log1p(power / level)
-        checks.append(
-            at_most(
-                float(np.abs(run.log_time - predicted)[late].max()),
-                1e-5,
-                f"depth {depth}: |log t - predicted| past risk e^-1000",
-            )
-        )
+        worst = np.abs(run.log_time - (level - 2 * run.log_slope + np.log1p(power / level)))[late].max()
+        checks.append(at_most(float(worst), 1e-5, f"depth {depth}: |log t - predicted| past risk e^-1000"))
     return all_of(*checks)
 
 
@@ -142,12 +128,8 @@ def misfit_limit(lab: Lab, planted: bool) -> Verdict:
     predicted = alignment_limits(run.at(0), run.at()).misfit
     power = 2 if planted else 4
     measured = found.spectral[-1, 1:] ** power * found.misfit[-1] * (2 - found.misfit[-1])
-    return all_of(
-        *(
-            close(float(m), float(p), 1e-2, f"spectral^{power} (1 - <v, u>^2) between layers {k} and {k + 1}")
-            for k, (m, p) in enumerate(zip(measured, predicted, strict=True), 1)
-        )
-    )
+    what, pairs = f"spectral^{power} (1 - <v, u>^2) between layers", enumerate(zip(measured, predicted, strict=True), 1)
+    return all_of(*(close(float(m), float(p), 1e-2, f"{what} {k} and {k + 1}") for k, (m, p) in pairs))
 
 
 @recipe
@@ -183,8 +165,8 @@ def measured_exponents(lab: Lab, depth: int, logistic: bool = False, starts: ran
 
 
 def _exponent(name: str, rival: Callable[[int], float]) -> Callable[..., Verdict]:
-    def check(lab: Lab, planted: bool, start: int = 1) -> Verdict:
-        checks, starts = [], range(start, start + len(STARTS))
+    def check(lab: Lab, planted: bool) -> Verdict:
+        checks, starts = [], range(1 + lab.seed, 1 + lab.seed + len(STARTS))
         for depth, logistic in (*((depth, False) for depth in DEPTHS), (4, True), (6, True)):
             values = exponents(depth)[name], rival(depth)
             wanted, other = values[::-1] if planted else values
@@ -204,12 +186,12 @@ def _exponent(name: str, rival: Callable[[int], float]) -> Callable[..., Verdict
     kind="ours",
     slow=True,
 )
-def no_span(lab: Lab, planted: bool, start: int = 1) -> Verdict:
+def no_span(lab: Lab, planted: bool) -> Verdict:
     """Without Assumption 3 the direction turns like (-log R)^(-1/L)."""
     checks = []
     for depth in (2, 3, 4):
         drawn = []
-        for seed in range(start + 2, start + 5):
+        for seed in range(3 + lab.seed, 6 + lab.seed):
             found, run = few_supports(lab, depth, seed)
             drawn.append((levels(run), np.array([sine(run.weight(k), found.direction) for k in range(len(run))])))
         values = (-1.0, -1 / depth) if planted else (-1 / depth, -1.0)
@@ -224,14 +206,13 @@ def no_span(lab: Lab, planted: bool, start: int = 1) -> Verdict:
     kind="ours",
     slow=True,
 )
-def no_span_inside(lab: Lab, planted: bool, start: int = 1) -> Verdict:
+def no_span_inside(lab: Lab, planted: bool) -> Verdict:
     """Inside the span of the support vectors the offset and the size law hold all the same."""
-    found, run = few_supports(lab, 3, start + 2)
-    weight, outside = run.weight(), found.outside()
-    across = weight - (weight @ found.direction) * found.direction
-    inside = across if planted else across - outside.T @ (outside @ across)
+    found, run = few_supports(lab, 3, 3 + lab.seed)
+    part, outside = across(run.weight(), found), found.outside()
+    inside = part if planted else part - outside.T @ (outside @ part)
     miss = float(np.linalg.norm(inside - found.offset) / np.linalg.norm(found.offset))
-    law = found.margin * float(weight @ found.direction) - levels(run)[-1] + np.log(run.setting.samples)
+    law = size_law(found, run, run.setting.samples)
     return all_of(
         at_most(miss, 1e-3, "|offset inside the span - predicted| / |predicted|"),
         at_most(abs(law - found.entropy), 1e-5, "|margin <w, u> + log R + log n - H(p)|"),

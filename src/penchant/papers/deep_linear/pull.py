@@ -1,6 +1,7 @@
 """Lemma 4 of the deep linear paper: where the orthogonal part of the weight is long the gradient shortens it, and how much of the constant is needed."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +15,7 @@ from ...settings.classification import Classification
 from ...settings.generators import teacher
 from ...settings.losses import AbstractLoss, Exponential, Logistic
 from ...verdict import Verdict, all_of, at_least, close
+from .theorems import JI
 
 _SAMPLED = 4000  # weights per data set
 _DRAWS = 3  # data sets per dimension, for the gap
@@ -65,20 +67,15 @@ def _pulls_back(loss: AbstractLoss, name: str, factor: float) -> Callable[[Lab, 
     """Lemma 4 sampled: beyond K the gradient never pushes the orthogonal part outwards. The twin divides K by `factor`."""
 
     def check(lab: Lab, planted: bool) -> Verdict:
-        worst = -np.inf
-        for d, (data, found) in [(d, _spanned(lab, d)[0]) for d in _DIMENSIONS] + [
-            (2, _one_against_many(lab, *_WORST[name]))
-        ]:
+        worst, sets = -np.inf, [(d, _spanned(lab, d)[0]) for d in _DIMENSIONS]
+        for d, (data, found) in [*sets, (2, _one_against_many(lab, *_WORST[name]))]:
             rng, threshold = np.random.default_rng(d), found.thresholds(len(data.signed))[name]
             lengths = threshold / (factor if planted else 1) * rng.uniform(1, 3, _SAMPLED)
             _, across, along = _sampled(found, lengths, rng)
             worst = max(worst, float(_push(loss, np.asarray(data.signed), across, along).max()))
-        return at_least(
-            -worst,
-            0.0,
-            "smallest <w_perp, grad R> / |w_perp| beyond the threshold, in units of the sum of -l'",
-            f"threshold divided by {factor:g}" if planted else f"{_SAMPLED} weights on each of five data sets",
-        )
+        what = "smallest <w_perp, grad R> / |w_perp| beyond the threshold, in units of the sum of -l'"
+        where = f"threshold divided by {factor:g}" if planted else f"{_SAMPLED} weights on each of five data sets"
+        return at_least(-worst, 0.0, what, where)
 
     return check
 
@@ -86,7 +83,7 @@ def _pulls_back(loss: AbstractLoss, name: str, factor: float) -> Callable[[Lab, 
 @claim(
     "deep-linear/pull-back-attained",
     "K cannot be smaller than W((n - 1)/e)/alpha: up to n = 8, one support vector against n - 1 attains it.",
-    "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019, Lemma 4; derived for penchant",
+    f"{JI}, Lemma 4; derived for penchant",
     kind="sharpened",
 )
 def attained(lab: Lab, planted: bool) -> Verdict:
@@ -97,9 +94,8 @@ def attained(lab: Lab, planted: bool) -> Verdict:
         data, found = _one_against_many(lab, n, 1 / float(lambertw((n - 1) / np.e).real))
         unit = np.array([-found.direction[1], found.direction[0]])
         unit *= -np.sign(unit @ np.asarray(data.signed)[0])
-        turning = lambda length, data=data, unit=unit: float(
-            _push(Exponential(), np.asarray(data.signed), length * unit[None], np.zeros((1, 2)))[0]
-        )
+        push = partial(_push, Exponential(), np.asarray(data.signed), along=np.zeros((1, 2)))
+        turning = lambda length, push=push, unit=unit: float(push(length * unit[None])[0])
         predicted = reach / found.radius
         measured = root_scalar(turning, bracket=(predicted / 2, 2 * predicted), xtol=1e-15, rtol=1e-14).root
         checks.append(close(float(measured), predicted, 1e-12, f"{n} samples: length at which the gradient turns"))
@@ -117,32 +113,16 @@ def violations(lab: Lab, loss: AbstractLoss, name: str, samples: int = 20_000) -
             yield d, float(lengths[pushed].max(initial=0.0)), threshold
 
 
-@claim(
-    "deep-linear/pull-back-gap",
-    "On random data the gradient lengthens the orthogonal part only more than ten times below K.",
-    "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019, Lemma 4, measured",
-    kind="proved",
-)
-def gap(lab: Lab, planted: bool) -> Verdict:
-    """How far below the paper's K violations end on random data; the twin asks for twice as far."""
-    factor, checks = 20.0 if planted else 10.0, []
-    for name, loss in (("exponential", Exponential()), ("logistic", Logistic())):
-        found = [(threshold / longest, d) for d, longest, threshold in violations(lab, loss, name) if longest > 0]
-        least, d = min(found)
-        checks.append(at_least(least, factor, f"{name} loss: smallest K over the longest violation, in dimension {d}"))
-    return all_of(*checks)
-
-
 pull_back = claim(
     "deep-linear/pull-back",
     "Where the orthogonal part is longer than K the gradient shortens it.",
-    "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019, Lemma 4, with the sharper K = W(n/e)/alpha",
-    kind="proved",
+    f"{JI}, Lemma 4, with the sharper K = W(n/e)/alpha",
+    kind="sharpened",
     slow=True,
 )(_pulls_back(Exponential(), "sharp", 1.2))
 pull_back_logistic = claim(
     "deep-linear/pull-back-logistic",
     "Where the orthogonal part is longer than K = 2n/(e alpha) the gradient of the logistic risk shortens it.",
-    "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019, Lemma 4",
+    f"{JI}, Lemma 4",
     kind="proved",
 )(_pulls_back(Logistic(), "logistic", 3.0))

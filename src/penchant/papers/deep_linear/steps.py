@@ -28,8 +28,7 @@ from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most
-from .evidence import geometry, problem
-from .laws import DERIVED
+from .evidence import DERIVED, across, geometry, problem
 
 LEVEL = 2000.0  # of -log R, where corrections to the critical step have fallen below its two per cent
 _STEPS = 200_000
@@ -47,8 +46,14 @@ def relative_descent(lab: Lab, share: float, depth: int, momentum: float = 0.0, 
 
 def offset_error(weight: np.ndarray, found: SupportGeometry) -> float:
     """Distance of the offset of a weight from the one the flow tends to, relative to that."""
-    across = weight - (weight @ found.direction) * found.direction
-    return float(np.linalg.norm(across - found.offset) / np.linalg.norm(found.offset))
+    return float(np.linalg.norm(across(weight, found) - found.offset) / np.linalg.norm(found.offset))
+
+
+def _around(lab: Lab, depth: int, scale: float, beta: float = 0.0) -> list[Verdict]:
+    """The offset settles two per cent below `scale` times the critical step, and not two per cent above."""
+    error = lambda share: offset_error(relative_descent(lab, scale * share, depth, beta).weight(), geometry(lab))
+    what = f"depth {depth}: relative error of the offset, step"
+    return [at_most(error(0.98), 1e-3, f"{what} 0.98"), at_least(error(1.02), 0.1, f"{what} 1.02")]
 
 
 @claim(
@@ -63,15 +68,7 @@ def critical(lab: Lab, planted: bool) -> Verdict:
     checks = []
     for depth in (1, 2, 3, 4):
         scale = 1 / depth if planted else 1.0
-        below, above = (relative_descent(lab, scale * share, depth).weight() for share in (0.98, 1.02))
-        checks += [
-            at_most(
-                offset_error(below, geometry(lab)), 1e-3, f"depth {depth}: relative error of the offset, step 0.98"
-            ),
-            at_least(
-                offset_error(above, geometry(lab)), 0.1, f"depth {depth}: relative error of the offset, step 1.02"
-            ),
-        ]
+        checks += _around(lab, depth, scale)
     return all_of(*checks)
 
 
@@ -142,15 +139,7 @@ def momentum(lab: Lab, planted: bool) -> Verdict:
     beta, checks = 0.5, []
     scale = 1 / (1 - beta) / (1 + beta) if planted else 1.0
     for depth in (2, 3):
-        below, above = (relative_descent(lab, scale * share, depth, beta).weight() for share in (0.98, 1.02))
-        checks += [
-            at_most(
-                offset_error(below, geometry(lab)), 1e-3, f"depth {depth}: relative error of the offset, step 0.98"
-            ),
-            at_least(
-                offset_error(above, geometry(lab)), 0.1, f"depth {depth}: relative error of the offset, step 1.02"
-            ),
-        ]
+        checks += _around(lab, depth, scale, beta)
     return all_of(*checks)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from ...exhibits import DEFINITIONS, Figure, Finding, Line, Result, Table
 from ...papers.attention_regression.advice import Advice
-from ...papers.attention_regression.figures.words import GAUGE
 from ...papers.attention_regression.floor import Floor
+from ...papers.attention_regression.setting.sample import GAUGE
 from ...papers.attention_regression.theorems import GOEL
 from ...papers.attention_regression.training.algorithm1 import AttentionRun
 from ...theory.base import Hypothesis

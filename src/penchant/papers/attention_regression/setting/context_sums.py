@@ -22,8 +22,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float
 
 from ....errors import ArgumentError, warn
-from .context_blocks import BLOCKS, Keys, Queries, find_peaks, in_blocks, others
-from .weights import log_weights
+from .context_blocks import BLOCKS, Keys, Queries, find_peaks, in_blocks, log_weights, others
 
 FORMS = ("auto", "one_pass", "two_pass", "fused", "dense")
 WIDEST_ONE_PASS = 16  # features grow like d^2/2; from here on a second exponential per pair is cheaper
@@ -127,7 +126,7 @@ def _dense(x: Array, y: Array, u: Array, v: Array, rows: Array, include_self: bo
 @partial(jax.jit, static_argnames=("slices", "interpret"))
 def _fused(x: Array, y: Array, u: Array, v: Array, rows: Array, slices: int, interpret: bool) -> Sums:
     """All queries through the kernels at once; only arrays of n rows are ever stored."""
-    from ....kernels.contexts import contexts  # Pallas is a second of import that a processor never needs
+    from ..kernels import contexts  # Pallas is a second of import that a processor never needs
 
     queries, targets, count = x[rows], y[rows], rows.shape[0]
     residuals = lambda means, targets: means @ u.T - targets

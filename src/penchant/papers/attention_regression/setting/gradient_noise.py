@@ -96,7 +96,7 @@ def gradient_covariance(
 
     `keys=False` leaves out what rows do as keys: the covariance that independent losses would have.
 
-    >>> from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
     >>> from penchant.papers.attention_regression.setting.sample import spectral_layer
     >>> problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
     >>> layer = spectral_layer(problem)

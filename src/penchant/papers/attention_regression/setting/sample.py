@@ -1,4 +1,8 @@
-r"""A sample of an attention regression: what it says of the covariance, the planted map and the noise, and the start it suggests."""
+r"""Problems with random or prescribed spectra, moments of their logits, and samples: what these say of covariance, planted map and noise.
+
+With the whitened key-query matrix $\tilde V$ the self-logit has $E e^{p x^\top Vx} = \det(I - 2p\,\mathrm{sym}\tilde V)^{-1/2}$, the logit of an independent key
+$E e^{p x'^\top Vx} = \det(I - p^2\tilde V^\top\tilde V)^{-1/2}$. Both are infinite where the matrix inside is not positive definite: finite-sample theory ends there.
+"""
 
 from typing import Any
 
@@ -9,11 +13,133 @@ from jaxtyping import Array, Float
 
 from ....errors import ArgumentError, SingularCovariance
 from ....settings.check import real_array
-from .curvature import balanced_point
-from .moments import moment_threshold
-from .problem import AttentionLayer, AttentionRegression
+from .geometry import balanced_point
+from .problem import AttentionLayer, AttentionRegression, symmetric_roots
+
+
+class AttentionExperiment(eqx.Module):
+    """A problem, a sample of it (`inputs` n x d, `targets` n x m) and a random start."""
+
+    problem: AttentionRegression
+    inputs: np.ndarray
+    targets: np.ndarray
+    start: AttentionLayer
+
+
+def _counts(owner: str, **values: Any) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise ArgumentError(name, owner, "a positive integer", repr(value))
+
+
+def attention_experiment(
+    m: int = 10, d: int = 5, *, n: int = 10_000, seed: int = 0, largest: float = 0.05, noise: float = 1e-3
+) -> AttentionExperiment:
+    """The experiments' data: a Wishart covariance of norm 1, a normal map scaled to `largest` singular value of A Sigma^(1/2), a normal start.
+
+    >>> found = attention_experiment()
+    >>> np.asarray(found.problem.sizes).round(4).tolist(), round(float(found.problem.excess(found.start)), 4)
+    ([0.05, 0.0367, 0.0267, 0.007, 0.0026], 35.2732)
+    """
+    _counts("attention_experiment", m=m, d=d, n=n)
+    for name, value in {"largest": largest, "noise": noise}.items():
+        if not 0 < value < np.inf and not (name == "noise" and value == 0):
+            raise ArgumentError(name, "attention_experiment", "positive and finite", value)
+    rng = np.random.default_rng(seed)
+    factor, planted = rng.standard_normal((d, d)), rng.standard_normal((m, d))
+    covariance = factor @ factor.T
+    covariance /= np.linalg.norm(covariance, 2)
+    root, _, _ = symmetric_roots(covariance)
+    planted *= largest / np.linalg.norm(planted @ root, 2)
+    inputs = rng.standard_normal((n, d)) @ root
+    targets = inputs @ planted.T + np.sqrt(noise) * rng.standard_normal((n, m))
+    start = AttentionLayer(rng.standard_normal((m, d)), rng.standard_normal((d, d)))
+    return AttentionExperiment(AttentionRegression(covariance, planted, noise), inputs, targets, start)
+
+
+def prescribed_spectrum(
+    m: int, sizes: Any, condition: float = 1.0, seed: int = 0, noise: float = 0.0
+) -> AttentionRegression:
+    """A problem with the given singular values of A Sigma^(1/2) and a covariance of norm 1 with the given condition number.
+
+    There are d = len(sizes) inputs; with m < d only the first m sizes have room.
+
+    >>> problem = prescribed_spectrum(4, (0.05, 0.03, 0.01), condition=5.0)
+    >>> np.asarray(problem.sizes).round(12).tolist(), np.asarray(problem.spread).round(12).tolist()
+    ([0.05, 0.03, 0.01], [0.2, 0.4472135955, 1.0])
+    """
+    owner = "prescribed_spectrum"
+    sizes = real_array(sizes, "sizes", owner, "(d,)", 1)
+    d = len(sizes)
+    _counts(owner, m=m)
+    if (sizes < 0).any() or (np.diff(sizes) > 0).any():
+        raise ArgumentError("sizes", owner, "nonnegative and in decreasing order", sizes.tolist())
+    if not 1 <= condition < 1e12:
+        raise ArgumentError("condition", owner, "between 1 and 1e12", condition)
+    rng = np.random.default_rng(seed)
+    axes = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    left = np.linalg.qr(rng.standard_normal((m, d)))[0]
+    right = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    covariance = (axes * np.geomspace(1, 1 / condition, d)) @ axes.T
+    _, inverse_root, _ = symmetric_roots(covariance)
+    width = left.shape[1]
+    return AttentionRegression(covariance, (left * sizes[:width]) @ right[:, :width].T @ inverse_root, noise)
+
+
+def _log_inverse_root(matrix: np.ndarray) -> float:
+    """log det(matrix)^(-1/2), infinite where the matrix is not positive definite."""
+    values = np.linalg.eigvalsh(matrix)
+    return float(-0.5 * np.sum(np.log(values))) if values[0] > 0 else np.inf
+
+
+def log_self_moment(whitened_key: Any, power: float) -> float:
+    """log E exp(power x'Vx).
+
+    >>> f"{log_self_moment([[0.1, 0.0], [0.0, 0.0]], 2.0):.6f}", log_self_moment([[0.3, 0.0], [0.0, 0.0]], 2.0)
+    ('0.255413', inf)
+    """
+    key = np.asarray(whitened_key, float)
+    return _log_inverse_root(np.eye(len(key)) - power * (key + key.T))
+
+
+def log_cross_moment(whitened_key: Any, power: float) -> float:
+    """log E exp(power x'Vy) for independent x and y."""
+    key = np.asarray(whitened_key, float)
+    return _log_inverse_root(np.eye(len(key)) - power**2 * key.T @ key)
+
+
+def moment_threshold(power: float) -> float:
+    """A3(p): the largest size s_1 for which the p-th moment of the self-logit is finite at every balanced minimum, 1/(4 p^2)."""
+    if not 0 < power < np.inf:
+        raise ArgumentError("power", "moment_threshold", "positive and finite", power)
+    return 1 / (4 * power**2)
+
+
+def integrable_radius(problem: AttentionRegression, power: float = 2.0) -> float:
+    """Two-sided distance from the minima within which the p-th moments stay finite: 1/(2p) - sqrt(s_1), negative where A3 fails."""
+    return float(np.sqrt(moment_threshold(power)) - np.sqrt(float(problem.sizes[0])))
+
+
+def key_strength(whitened: Any, outputs: int) -> tuple[float, float]:
+    """Largest eigenvalue of sym V and operator norm of V, whitened: below 1/(2p) and 1/p the p-th moments are finite."""
+    key = np.asarray(whitened, float)[outputs:].T
+    return float(np.linalg.eigvalsh((key + key.T) / 2)[-1]), float(np.linalg.norm(key, 2))
+
+
+def first_violation(whitened: Any, outputs: int, power: float = 2.0) -> int | None:
+    """Index of the first iterate (leading axis) whose p-th moments are infinite; None if there is none."""
+    for k, one in enumerate(np.asarray(whitened, float)):
+        top, norm = key_strength(one, outputs)
+        if not (2 * power * top < 1 and power * norm < 1):
+            return k
+    return None
+
 
 GAUGES = ("identity", "plus", "minus")
+GAUGE = (
+    "the rotation R of the balanced minima; numbers in the gauge identity depend on the sign convention of the singular vectors "
+    "(here: the largest entry of each right one is positive), those in the gauges plus and minus do not"
+)
 KEYS = ("batch", "full")
 DEVIATIONS = 5.0  # z-scores beyond this are not chance
 UNRELIABLE = 0.3  # of 1/(n s_d): the second order in 1/n is then no longer small

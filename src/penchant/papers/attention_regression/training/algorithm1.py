@@ -20,15 +20,12 @@ from ....logspace import check_float64
 from ....training.recorders import LogSpaced
 from ....training.status import Status
 from ....training.trajectory import settings_of
-from ..setting.balance import AbstractBalance, Balance
 from ..setting.geometry import Euclidean
-from ..setting.problem import AttentionLayer, AttentionRegression
+from ..setting.problem import AbstractBalance, AttentionLayer, AttentionRegression, Balance
 from ..setting.sample import KEYS, AttentionSample, spectral_layer, unreliable, visible_failures
-from .layer_rules import AbstractAttentionRule, LayerAdam, PlainDescent
-from .loop import State, scan, whitened_gradient
-from .preconditioned import PreconditionedDescent, safe_step, step_warning
-from .rule import StructuredRule, bind, safeguarded
-from .run import AbstractAttentionRun
+from .loop import State, StructuredRule, bind, safeguarded, scan, whitened_gradient
+from .population import AbstractAttentionRun
+from .rules import AbstractAttentionRule, LayerAdam, PlainDescent, PreconditionedDescent, safe_step, step_warning
 from .sources import AbstractSource, FullSample, Minibatch
 
 _LOST = (Status.diverging_step, Status.not_finite)
@@ -92,7 +89,7 @@ def train_attention(
 ) -> AttentionRun:
     """Take `steps` steps from `start`; `truth` is what the excess is measured against.
 
-    >>> from penchant.papers.attention_regression.setting.generators import attention_experiment
+    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
     >>> from penchant.papers.attention_regression.training.sources import Population
     >>> from penchant.training.recorders import At
     >>> found = attention_experiment()

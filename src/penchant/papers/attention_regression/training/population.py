@@ -1,7 +1,10 @@
 """Training of an attention layer with population gradients: one compiled loop in whitened coordinates, many starts at once."""
 
+import os
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -14,13 +17,44 @@ from ....files import mark
 from ....logspace import check_float64
 from ....training.recorders import LogSpaced
 from ....training.status import Status
-from ....training.trajectory import settings_of
-from ..setting.balance import AbstractBalance, limit_logits
+from ....training.trajectory import settings_of, write_npz
 from ..setting.context_bias import scaled
 from ..setting.geometry import AbstractGeometry
-from ..setting.problem import AttentionLayer, AttentionRegression
-from .preconditioned import PreconditionedDescent, ResolvedStep, safe_step
-from .run import AbstractAttentionRun
+from ..setting.problem import AbstractBalance, AttentionLayer, AttentionRegression, limit_logits
+from .rules import PreconditionedDescent, ResolvedStep, safe_step
+
+
+class AbstractAttentionRun(eqx.Module):
+    """R records of one run: `steps` taken and the population's `excess` L - L* at each.
+
+    A run that diverged ends with its last finite state; `safe_step` is the step that the population would have allowed at the
+    start. On a sample that diverged it is one that was tried over the same number of steps (not a number: none was found).
+    """
+
+    FORMAT: ClassVar[str]
+    SERIES: ClassVar[tuple[str, ...]]
+
+    problem: AttentionRegression
+    steps: np.ndarray
+    excess: np.ndarray
+    status: Status = eqx.field(static=True, kw_only=True)
+    safe_step: float = eqx.field(static=True, kw_only=True)
+    header: dict = eqx.field(static=True, kw_only=True)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @abstractmethod
+    def at(self, record: int = -1) -> AttentionLayer:
+        """U and V at a record (the last one by default)."""
+
+    def save(self, path: str | os.PathLike) -> Path:
+        """Write all series and the final U and V."""
+        layer = self.at()
+        arrays = {name: getattr(self, name) for name in self.SERIES}
+        arrays |= {"U": np.asarray(layer.value), "V": np.asarray(layer.key_query)}
+        return write_npz(path, {"format": self.FORMAT, **self.header, "status": self.status.name}, arrays)
+
 
 _FARTHEST = 1e6  # a weight of this norm has diverged: the sizes of a problem are of order 1
 
@@ -96,7 +130,7 @@ def train_population(
     With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
     instead of ending with the status `diverging_step`.
 
-    >>> from penchant.papers.attention_regression.setting.generators import attention_experiment
+    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
     >>> found = attention_experiment(n=10)
     >>> run = train_population(found.problem, PreconditionedDescent("two_sided", "adaptive"), found.start, steps=300)
     >>> run.status.name, bool(run.excess[-1] < 1e-4 < run.excess[0])

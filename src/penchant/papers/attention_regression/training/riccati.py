@@ -11,7 +11,7 @@ import equinox as eqx
 import numpy as np
 
 from ....errors import ArgumentError
-from ..setting.curvature import eigenbasis
+from ..setting.geometry import eigenbasis
 from ..setting.problem import AttentionRegression
 
 _SPAN = 8 * np.finfo(float).eps  # kernel coordinates below this share of the start are rounding of a start without any
@@ -22,7 +22,7 @@ class RiccatiFlow(eqx.Module):
 
     `overlap` is the smallest singular value of a = E'W_0: where it is 0 the flow ends at a saddle, and there is no flow to build.
 
-    >>> from penchant.papers.attention_regression.setting.generators import prescribed_spectrum
+    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
     >>> problem = prescribed_spectrum(3, (0.05, 0.02))
     >>> start = 0.1 * np.random.default_rng(0).standard_normal((5, 2))
     >>> flow = RiccatiFlow(problem, start)

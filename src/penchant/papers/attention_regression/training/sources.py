@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ....errors import ArgumentError, ThresholdError
-from ..setting.balance import Unregularised
 from ..setting.context_bias import whitened_balance_bias, whitened_loss_bias
 from ..setting.context_sums import FORMS, Sums, context_sums
-from ..setting.problem import AttentionLayer, AttentionRegression
+from ..setting.covariates import AbstractCoordinate, Covariates
+from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from ..setting.sample import KEYS, AttentionSample
 
 
@@ -28,8 +28,9 @@ class AbstractSource(eqx.Module):
     @abstractmethod
     def problem(self) -> AttentionRegression: ...
 
-    @abstractmethod
-    def draws(self, count: int) -> Any: ...
+    def draws(self, count: int) -> Any:
+        """Nothing, unless a source is random."""
+        return None
 
     @abstractmethod
     def evaluate(self, layer: AttentionLayer, draw: Any) -> tuple[Float[Array, ""], AttentionLayer]: ...
@@ -51,9 +52,6 @@ class Population(AbstractSource):
     @property
     def problem(self):
         return self.truth
-
-    def draws(self, count):
-        return None
 
     def evaluate(self, layer, draw):
         return self.truth.loss(layer), self.truth.gradient(layer, Unregularised())
@@ -79,9 +77,6 @@ class Oracle(AbstractSource):
     @property
     def problem(self):
         return self.truth
-
-    def draws(self, count):
-        return None
 
     def require(self, layer):
         size = np.linalg.norm(np.asarray(self.truth.root @ layer.key_query @ self.truth.root), 2)
@@ -150,9 +145,6 @@ class FullSample(AbstractSource):
     def problem(self):
         return self.sample.estimated
 
-    def draws(self, count):
-        return None
-
     def evaluate(self, layer, draw):
         data = self.sample
         sums = context_sums(
@@ -205,3 +197,24 @@ class Minibatch(AbstractSource):
             inputs, targets, layer.value, layer.key_query, queries=queries, include_self=self.include_self
         )
         return sums.loss, _layer_of(sums)
+
+
+class CovariatePopulation(AbstractSource):
+    """The exact population gradient for independent coordinates of a law; `truth` has the covariance, the map and the noise.
+
+    Preconditioner, regulariser and step are those of normal covariates. `run.loss - m sigma^2` is what cannot be fitted plus what is left to learn.
+    """
+
+    truth: AttentionRegression
+    covariates: Covariates
+
+    def __init__(self, truth: AttentionRegression, law: AbstractCoordinate):
+        self.truth, self.covariates = truth, Covariates(law, truth.inputs)
+
+    @property
+    def problem(self):
+        return self.truth
+
+    def evaluate(self, layer, draw):
+        excess, slope = jax.value_and_grad(lambda one: self.covariates.excess(self.truth, one))(layer)
+        return excess + self.truth.outputs * self.truth.noise, slope

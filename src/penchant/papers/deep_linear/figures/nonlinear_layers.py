@@ -8,10 +8,11 @@ from ....errors import MissingExtra
 from ....exhibits import Figure, Finding, Line, Result, Table
 from ....lab import Lab, Study
 from ....verdict import all_of, at_least, at_most
-from .alignment import WORDS
+from ..theorems import JI
+from . import WORDS
 
 _STARTS = ("PyTorch's default", "equal Frobenius norms")
-_SOURCE = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019, Figure 2"
+_SOURCE = f"{JI}, Figure 2"
 
 
 def _bridge() -> Any:
@@ -58,20 +59,16 @@ def _findings(probes: dict[str, Any], fresh: dict[str, Any]) -> tuple[Finding, .
     default, equal = (probes[start] for start in _STARTS)
     gain = lambda probe: probe.ratio[-1] / probe.ratio[0]
     miss = max(float(np.abs(probe.ratio[0] / _random_ratio(probe) - 1).max()) for probe in fresh.values())
-    rises = all_of(
-        *(
-            at_least(float(gain(probe).min()), 1.1, f"{start}: smallest growth of a ratio")
-            for start, probe in probes.items()
-        ),
-        *(
-            at_most(probe.losses[-1] / probe.losses[0], 0.5, f"{start}: last over first loss")
-            for start, probe in probes.items()
-        ),
-    )
+    rises = [
+        at_least(float(gain(one).min()), 1.1, f"{start}: smallest growth of a ratio") for start, one in probes.items()
+    ]
+    falls = [
+        at_most(one.losses[-1] / one.losses[0], 0.5, f"{start}: last over first loss") for start, one in probes.items()
+    ]
     floors = min(float((probe.ratio[-1] / probe.floor)[:2].min()) for probe in probes.values())
     middle = float((gain(equal) / gain(default))[:2].min())
     return (
-        Finding("The ratios of dense layers rise while the loss falls.", rises, _SOURCE),
+        Finding("The ratios of dense layers rise while the loss falls.", all_of(*rises, *falls), _SOURCE),
         Finding(
             "The two wide layers end above twice the smallest ratio that their shapes allow.",
             at_least(floors, 2.0, "smallest ratio over its floor, at the end"),
@@ -117,17 +114,9 @@ def _trained(probes: dict[str, Any]) -> Table:
 
 
 def _full_size(fresh: dict[str, Any]) -> Table:
+    ratios = lambda one, k: (f"{value:.3g}" for value in (one.ratio[0, k], _random_ratio(one)[k], one.floor[k]))
     rows = tuple(
-        (
-            start,
-            k + 1,
-            f"{probe.frobenius[0, k]:.4g}",
-            f"{probe.ratio[0, k]:.3g}",
-            f"{_random_ratio(probe)[k]:.3g}",
-            f"{probe.floor[k]:.3g}",
-        )
-        for start, probe in fresh.items()
-        for k in range(3)
+        (start, k + 1, f"{one.frobenius[0, k]:.4g}", *ratios(one, k)) for start, one in fresh.items() for k in range(3)
     )
     columns = ("start", "layer", "Frobenius norm", "ratio", "1/sqrt(m) + 1/sqrt(n)", "floor")
     return Table("full-size", "Dense layers 1024-4096-4096-10 before training", columns, rows, "")

@@ -1,194 +1,155 @@
-"""Deep linear networks: how slow the proved steps are, and which starts escape."""
+"""Starts above the risk of zero: which escape and when, and the saddle that a few never leave (appendix A)."""
 
-from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy.integrate import solve_ivp
 
-from ....diagnostics.alignment import conservation_drift
 from ....errors import quietly
-from ....exhibits import Figure, Finding, Line, Result, Table
-from ....lab import Lab, Study
-from ....optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
+from ....exhibits import Figure, Line, Shown, Table
+from ....lab import Lab, Study, recipe
+from ....optimisers.layerwise import ConstantStep, LayerDescent
 from ....settings.base import Setting
 from ....training.events import LogExcessBelow, LogTimeAbove
-from ....training.recorders import LogSpaced
 from ....training.train import train
-from ....verdict import at_least, at_most
-from ..evidence import FAR, mirrored, problem
-from ..theorems import JI, start_below_zero
-from .alignment import words
-from .escape_map import basin_map
-from .saddle import escape
+from .. import saddle
+from ..evidence import FAR, FINEST, mirrored, problem
+from ..flow import other_starts
+from ..theorems import start_below_zero
+from . import words
 
-_LONG = 1_500_000
-
-
-def _rules(setting: Setting) -> dict[str, tuple[Any, int]]:
-    """Rules with the number of steps after which a quick study gives up."""
-    return {
-        "A5": (BallStep(), 320_000),
-        "A5 tight": (BallStep(tight=True), 320_000),
-        "sharp": (SharpStep(), 320_000),
-        "risk scaled": (RiskScaled(), 320_000),
-        "line search, capped": (LineSearch(setting, capped=True), 1000),
-        "line search": (LineSearch(setting), 1000),
-    }
+_HALF, _END = 6.0, 200.0  # of the map in |w|, and of its integration in time
+_ROUNDED = 80.0  # time until which rounding is watched
 
 
-def _steps_to(setting: Setting, rule: Any, start: Any, risk: float, cap: int) -> tuple[int | None, Any]:
-    run = train(
-        setting, LayerDescent(rule), start, steps=cap, until=LogExcessBelow(float(np.log(risk))), recorder=LogSpaced(60)
-    )
-    return (int(run.steps[-1]) if run.log_excess[-1] <= np.log(risk) else None), run
-
-
-def _far(setting: Setting, rule: Any, start: Any) -> str:
-    """Steps to risk 1e-100, which only the uncapped line search reaches: every other rule has bounded steps while the risk tends to 0."""
-    steps, _ = _steps_to(setting, rule, start, 1e-100, 3000)
-    return "> 3000" if steps is None else str(steps)
-
-
-def run_rules(lab: Lab) -> Result:
-    """E4: steps to risk 0.3 and 0.01 under every rule."""
-    seed, full, progress = lab.seed, lab.full, lab.progress
-    rows, counts, violations, figures = [], {}, [], []
-    for depth in (2, 3, 4):
-        setting, start = problem(lab, depth, logistic=True, seed=1 + seed)
-        lines = []
-        for name, (rule, quick) in _rules(setting).items():
-            cap = _LONG if full and quick > 1000 else quick
-            progress(f"depth {depth}: {name}")
-            first, last = _steps_to(setting, rule, start, 0.3, cap)
-            second = None
-            if first is not None:
-                second, last = _steps_to(setting, rule, start, 0.01, cap)
-            counts[depth, name] = first or cap
-            shown = tuple(f"> {cap}" if steps is None else str(steps) for steps in (first, second))
-            drift, traces = float(conservation_drift(last)[-1]), float(last.account["traces"][-1].sum())
-            rows.append(
-                (
-                    depth,
-                    name,
-                    *shown,
-                    f"{drift:.1e}",
-                    f"{traces:.3g}",
-                    f"{last.account['log_step'][-1]:.3g}",
-                    f"{last.account['violation'][-1]:.1e}",
-                    _far(setting, rule, start) if name == "line search" else "",
-                )
-            )
-            violations.append(float(last.account["violation"][-1]))
-            lines.append(Line(name, np.maximum(last.steps, 1), np.exp(last.log_excess)))
-        figures.append(
-            Figure(
-                f"risk-{depth}",
-                f"Risk against the step, depth {depth}",
-                "step",
-                "risk",
-                tuple(lines),
-                "Logistic risk on the strips, width 8.",
-                "log",
-                "log",
-            )
-        )
-    table = Table(
-        "steps",
-        "Steps to a risk",
-        (
-            "L",
-            "rule",
-            "to 0.3",
-            "to 0.01",
-            "conservation drift",
-            "sum of the traces",
-            "log of the last step",
-            "largest violation of descent",
-            "to 1e-100",
-        ),
-        tuple(rows),
-        "A run that gave up shows its number of steps; `--full` goes on to 1500000. Violations are in log R; negative means that every step descended more than promised.",
-    )
-    speed = counts[3, "A5"] / counts[3, "line search"]
-    findings = (
-        Finding(
-            "Every rule descends as promised at every step.",
-            at_most(max(violations), 0.0, "largest violation of the descent inequality, in log R"),
-            f"{JI}, Lemma 5",
-        ),
-        Finding(
-            "The steps of Assumption 5 are slower than a line search by orders of magnitude.",
-            at_least(speed, 1000.0, "A5 steps over line-search steps to risk 0.3, depth 3"),
-            "measured",
-        ),
-    )
-    return Result(findings, tuple(figures), (table,), {}, words("conservation drift", "traces", "violation"))
-
-
-def run_basin(lab: Lab) -> Result:
-    """E7: starts above the risk of zero, and a slice of starts through the saddle."""
-    seed, full, progress = lab.seed, lab.full, lab.progress
+def times(lab: Lab) -> tuple[Figure, Table]:
+    """Starts above the risk of zero."""
     setting, _ = problem(lab, 3, logistic=True, width=6)
-    times, count = [], 1000 if full else 200
-    for start in (setting.start(s, 0.6) for s in range(seed * count, (seed + 1) * count)):
+    found, count = [], 1000 if lab.full else 200
+    for start in (setting.start(s, 0.6) for s in range(lab.seed * count, (lab.seed + 1) * count)):
         if start_below_zero(setting, start).holds:
             continue
-        progress(f"start {len(times) + 1} above the risk of zero")
+        lab.progress(f"start {len(found) + 1} above the risk of zero")
         until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
         with quietly():
             run = train(setting, FAR, start, until=until, steps=20_000)
-        times.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
-    reached = np.sort(np.array(times))
-    share = float(np.isfinite(reached).mean())
-    figure = Figure(
-        "times",
-        "Time to risk 0.1 from starts above the risk of zero",
-        "time",
-        "share of the starts",
-        (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),),
-        f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic.",
+        found.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
+    reached = np.sort(np.array(found))
+    share = f"{float(np.isfinite(reached).mean()):.3f}"
+    lines = (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),)
+    title = "Time to risk 0.1 from starts above the risk of zero"
+    caption = f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic."
+    columns = ("starts", "violating", "reach risk 0.1", "median time", "largest time")
+    row = (count, len(reached), share, f"{np.median(reached):.2f}", f"{reached.max():.2f}")
+    return (
+        Figure("times", title, "time", "share of the starts", lines, caption),
+        Table("times", "Starts above the risk of zero", columns, (row,), "Gradient flow."),
     )
-    table = Table(
-        "times",
-        "Starts above the risk of zero",
-        ("starts", "violating", "reach risk 0.1", "median time", "largest time"),
-        ((count, len(reached), f"{share:.3f}", f"{np.median(reached):.2f}", f"{reached.max():.2f}"),),
-        "Gradient flow.",
-    )
-    finding = Finding(
-        "Assumption 2 is far from necessary.",
-        at_least(share, 1.0, "share of violating starts that reach risk 0.1 before t = e^5"),
-        "open in the paper",
-    )
-    progress("map of balanced starts")
-    plane, found = basin_map(lab, full)
-    meant = {**words(), "w1, w2": "the entries of the product of the two layers at the start"}
-    return Result((finding, *found), (figure, plane, _slice(lab, full, progress)), (table,), {}, meant)
 
 
-def _slice(lab: Lab, full: bool, progress: Callable[[str], None]) -> Figure:
+def plane(lab: Lab) -> Figure:
+    """Escape times over the plane of balanced products."""
+    lab.progress("map of balanced starts")
+    grid = np.linspace(-_HALF, _HALF, 120 if lab.full else 60)  # an even number: weight 0 is no start
+    starts = np.stack(np.meshgrid(grid, grid), axis=-1).reshape(-1, 2)
+    above = saddle.log_risk(lab, starts) > np.log(np.log(2))
+    values = np.full(len(starts), np.nan)
+    values[above] = saddle.escape_times(lab, starts[above], _END)
+    curve = saddle.stable_curve(lab, np.sqrt(2) * _HALF)
+    curve = curve[np.abs(curve).max(axis=1) <= _HALF]
+    lines = (
+        Line("time to risk 0.1", starts[:, 0], starts[:, 1], "map", values=values),
+        Line("ends in the saddle", curve[:, 0], curve[:, 1], "prediction"),
+    )
+    caption = f"Strips, two balanced layers, logistic risk: the flow of the product w is a flow in the plane. Empty cells lie below the risk of weight 0, or on the curve (no escape before t = {_END:g})."
+    return Figure("map", "Starts above the risk of zero, by the time to risk 0.1", "w1", "w2", lines, caption)
+
+
+def _escape(setting: Setting, start: Any) -> float:
+    with quietly():
+        run = train(setting, FINEST, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
+    return float(np.exp(run.log_time[-1]))
+
+
+def near_manifold(lab: Lab) -> Figure:
     """Escape times of e^-<w1, w2> over starts (a u, b u): the line b = -a is the stable manifold of the saddle."""
     setting, (first, _) = mirrored(lab)
     unit = np.asarray(first)[:, 0] / np.linalg.norm(first)
-    lines = []
+    lines, offsets = [], np.geomspace(1e-6, 1.0, 13 if lab.full else 7)
     for a in (0.3, 0.6, 1.0):
-        offsets, times = np.geomspace(1e-6, 1.0, 13 if full else 7), []
-        for gap in offsets:
-            progress(f"slice: a = {a}, distance {gap:.1e}")
-            times.append(escape(setting, (a * unit[:, None], (gap - a) * unit[None])))
-        lines.append(Line(f"a = {a}", offsets, np.array(times)))
-    return Figure(
-        "slice",
-        "Escape times near the stable manifold of the saddle",
-        "distance b + a",
-        "time to risk 1/2",
-        tuple(lines),
-        "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance).",
-        "log",
+        lab.progress(f"slice: a = {a}")
+        found = [_escape(setting, (a * unit[:, None], (gap - a) * unit[None])) for gap in offsets]
+        lines.append(Line(f"a = {a}", offsets, np.array(found)))
+    title = "Escape times near the stable manifold of the saddle"
+    caption = "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance)."
+    return Figure("slice", title, "distance b + a", "time to risk 1/2", tuple(lines), caption, "log")
+
+
+@recipe
+def _escapes(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of perturbations of the start w1 = -w2, and the times they need."""
+    sizes = np.array([10.0**-k for k in range(2, 13, 1 if lab.full else 2)])
+    lab.progress("perturbations of the saddle")
+    return sizes, np.array([_escape(*mirrored(lab, float(size))) for size in sizes])
+
+
+def escapes(lab: Lab) -> tuple[Figure, Table]:
+    """The antisymmetric start and perturbations of it: the time is log(1/perturbation) plus a constant."""
+    sizes, found = _escapes(lab)
+    slope = float(np.polyfit(np.log(1 / sizes[1:]), found[1:], 1)[0])
+    law = found[-1] + np.log(1 / sizes) - np.log(1 / sizes[-1])
+    lines = (Line("flow", sizes, found), Line("log(1/e) + constant", sizes, law, "prediction"))
+    caption = "Starts w1 = -w2 moved by e along (w, w)."
+    rows = tuple((f"{size:.0e}", f"{time:.3f}") for size, time in zip(sizes, found, strict=True))
+    text = f"Slope {slope:.6f} in log(1/perturbation). Rounding is a perturbation too: unperturbed runs must not be read beyond t = 20."
+    return (
+        Figure("escape", "Escape from the saddle", "perturbation", "time to risk 1/2", lines, caption, "log"),
+        Table("escape", "Escape times", ("perturbation", "time to risk 1/2"), rows, text),
     )
 
 
+def _integrated(lab: Lab, method: str, tolerance: float) -> float:
+    """When an integration of the unperturbed start, written down as anyone would, reaches risk 1/2; nan if it does not."""
+    field = lambda t, flat: np.exp(-flat[:3] @ flat[3:]) * np.concatenate([flat[3:], flat[:3]])
+    reached: Any = lambda t, flat: flat[:3] @ flat[3:] - np.log(2)
+    reached.terminal = True
+    flat = np.concatenate([np.ravel(layer) for layer in mirrored(lab)[1]])
+    found = solve_ivp(field, (0, _ROUNDED), flat, method=method, rtol=tolerance, atol=tolerance / 100, events=reached)
+    return float(found.t_events[0][0]) if len(found.t_events[0]) else float("nan")
+
+
+def rounding(lab: Lab) -> Table:
+    """Unperturbed runs: the time at which rounding lifts them off the stable manifold, and the perturbation that this time amounts to."""
+    lab.progress("rounding")
+    sizes, found = _escapes(lab)
+    constant, rows = found[-1] - float(np.log(1 / sizes[-1])), []
+    for method, tolerance in product(("DOP853", "RK45", "Radau", "LSODA"), (1e-6, 1e-8, 1e-10)):
+        time = _integrated(lab, method, tolerance)
+        left = (Shown(time, ".1f"), Shown(np.exp(constant - time), ".0e")) if np.isfinite(time) else ("never", "0")
+        rows.append((f"SciPy {method}", f"{tolerance:.0e}", *left))
+    setting, start = mirrored(lab)
+    until = LogTimeAbove(float(np.log(_ROUNDED)))
+    with quietly():
+        run = train(setting, LayerDescent(ConstantStep(0.01)), start, steps=8000, until=until)
+    apart = float(np.abs(run.at()[0][:, 0] + run.at()[1][0]).max())
+    rows.append(("descent, step 0.01", "", "never" if apart == 0 else "drifts", f"{apart:.0e}"))
+    columns = ("integration", "relative tolerance", "time to risk 1/2", "perturbation of that escape time")
+    text = f"Unperturbed, to t = {_ROUNDED:.0f}; the exact flow never leaves. The time depends on the method and hardly on the tolerance, because it tells of rounding."
+    return Table("rounding", "What rounding does to the start w1 = -w2", columns, tuple(rows), text)
+
+
 STUDIES = (
-    Study("step-rules", "How slow are the proved step sizes?", run_rules),
-    Study("deep-linear-basin", "Starts above the risk of zero", run_basin),
+    Study(
+        "deep-linear-basin",
+        "Starts above the risk of zero, and the saddle (appendix A)",
+        claims=(saddle.appendix, other_starts, saddle.curve_times),
+        exhibits=(times, plane, near_manifold, escapes, rounding),
+        definitions=words()
+        | {
+            "w1, w2": "the entries of the product of the two layers at the start",
+            "E1(q), q, q0": "the exponential integral, the integral of e^-s / s from q on, of q = |w_1|^2, which is q0 at the start; the risk is e^q",
+            "e, perturbation": "length of what is added to both w_1 and w_2 = -w_1, along w_1",
+        },
+    ),
 )

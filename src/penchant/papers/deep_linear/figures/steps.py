@@ -1,15 +1,17 @@
-"""Deep linear networks in discrete time: when descent leaves the flow, and what momentum, minibatches and Adam make of its limit."""
+"""Deep linear networks in discrete time: how slow the proved steps are, when descent leaves the flow, and what momentum, minibatches and Adam make of its limit."""
 
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
+from ....diagnostics.alignment import conservation_drift
 from ....diagnostics.direction import misalignment
-from ....exhibits import Figure, Line, Result, Shown, Table
+from ....exhibits import Figure, Line, Shown, Table
 from ....flow.flow import Levels
-from ....lab import Lab, Study, claims_in
+from ....lab import Lab, Study
 from ....optimisers.base import Descent
+from ....optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ....optimisers.step_rules import Polyak
 from ....references.euclidean_margin import max_margin
 from ....settings.base import Setting
@@ -21,79 +23,96 @@ from ....training.train import train
 from ....training.trajectory import Trajectory
 from .. import steps
 from ..evidence import FAR, geometry, kept, levels, problem
-from .alignment import claim_finding, words
+from ..lemmas import steady_descent
+from . import words
 
 _SHARES = (0.1, 0.2, 0.4, 0.7, 0.9, 0.98, 1.02, 1.1, 1.4, 2.0)
-_DEPTHS = (2, 3, 4)
+_QUICK, _LONG = 320_000, 1_500_000  # steps after which a study gives up
 
 
-def run_discretisation(lab: Lab) -> Result:
-    """Descent with steps that promise a fixed drop of log R, on both sides of the critical one, and other optimisers at their own pace."""
-    seed, full, progress = lab.seed, lab.full, lab.progress
+def _rules(setting: Setting) -> dict[str, Any]:
+    return {
+        "A5": BallStep(),
+        "A5 tight": BallStep(tight=True),
+        "sharp": SharpStep(),
+        "risk scaled": RiskScaled(),
+        "line search, capped": LineSearch(setting, capped=True),
+        "line search": LineSearch(setting),
+    }
+
+
+def _steps_to(setting: Setting, rule: Any, start: Any, risk: float, cap: int) -> tuple[int | None, Trajectory]:
+    until = LogExcessBelow(float(np.log(risk)))
+    run = train(setting, LayerDescent(rule), start, steps=cap, until=until, recorder=LogSpaced(60))
+    return (int(run.steps[-1]) if run.log_excess[-1] <= np.log(risk) else None), run
+
+
+def _far(setting: Setting, rule: Any, start: Any) -> str:
+    """Steps to risk 1e-100, which only the uncapped line search reaches: every other rule has bounded steps while the risk tends to 0."""
+    steps, _ = _steps_to(setting, rule, start, 1e-100, 3000)
+    return "> 3000" if steps is None else str(steps)
+
+
+def rules(lab: Lab) -> tuple:
+    """Steps to risk 0.3 and 0.01 under every rule."""
+    rows, figures = [], []
+    for depth in (2, 3, 4):
+        setting, start = problem(lab, depth, logistic=True, seed=1 + lab.seed)
+        lines = []
+        for name, rule in _rules(setting).items():
+            cap = 1000 if isinstance(rule, LineSearch) else _LONG if lab.full else _QUICK
+            lab.progress(f"depth {depth}: {name}")
+            first, last = _steps_to(setting, rule, start, 0.3, cap)
+            second, last = (None, last) if first is None else _steps_to(setting, rule, start, 0.01, cap)
+            assert last.account is not None
+            drift, traces = float(conservation_drift(last)[-1]), float(last.account["traces"][-1].sum())
+            length, violation = (last.account[key][-1] for key in ("log_step", "violation"))
+            shown = (f"> {cap}" if count is None else str(count) for count in (first, second))
+            account = (f"{drift:.1e}", f"{traces:.3g}", f"{length:.3g}", f"{violation:.1e}")
+            rows.append((depth, name, *shown, *account, _far(setting, rule, start) if name == "line search" else ""))
+            lines.append(Line(name, np.maximum(last.steps, 1), np.exp(last.log_excess)))
+        title, caption = f"Risk against the step, depth {depth}", "Logistic risk on the strips, width 8."
+        figures.append(Figure(f"risk-{depth}", title, "step", "risk", tuple(lines), caption, "log", "log"))
+    account = ("conservation drift", "sum of the traces", "log of the last step", "largest violation of descent")
+    columns = ("L", "rule", "to 0.3", "to 0.01", *account, "to 1e-100")
+    text = f"A run that gave up shows its number of steps; `--full` goes on to {_LONG}. Violations are in log R; negative means that every step descended more than promised."
+    return *figures, Table("steps", "Steps to a risk", columns, tuple(rows), text)
+
+
+def discretised(lab: Lab) -> tuple[Figure, Figure, Table]:
+    """Descent with steps that promise a fixed drop of log R, on both sides of the critical one."""
     rows, offsets, distances = [], [], []
-    for depth in _DEPTHS:
-        progress(f"relative steps, depth {depth}")
-        shares = (0.05, *_SHARES) if full else _SHARES
+    shares = (0.05, *_SHARES) if lab.full else _SHARES
+    for depth in (2, 3, 4):
+        lab.progress(f"relative steps, depth {depth}")
         runs = [steps.relative_descent(lab, share, depth) for share in shares]
         errors = [steps.offset_error(run.weight(), geometry(lab)) for run in runs]
         away = _from_flow(lab, depth, runs)
         for share, run, error, distance in zip(shares, runs, errors, away, strict=True):
             found = steps.measures(run.setting, run.at(), run.at(0))
-            cells = (distance, error, found["drift"], found["1 - |<v, u>|"], found["margin / best margin"])
-            drop = share * critical_step(geometry(lab), depth)
-            shown = tuple(
-                Shown(cell, form) for cell, form in zip(cells, (".2g", ".2g", ".2g", ".2g", ".6f"), strict=True)
-            )
-            rows.append((depth, share, Shown(drop, ".4f"), int(run.steps[-1]), *shown))
+            cells = (distance, error, found["drift"], found["1 - |<v, u>|"])
+            drop = Shown(share * critical_step(geometry(lab), depth), ".4f")
+            margin = Shown(found["margin / best margin"], ".6f")
+            rows.append((depth, share, drop, int(run.steps[-1]), *(Shown(cell, ".2g") for cell in cells), margin))
         offsets.append(Line(f"L = {depth}", np.array(shares), np.array(errors)))
         distances.append(Line(f"L = {depth}", np.array(shares), np.array(away)))
-    progress("other optimisers")
-    figures = (
-        Figure(
-            "offset",
-            "Beyond the critical step the offset never settles",
-            "drop of log R per step / critical drop",
-            "relative error of the offset",
-            tuple(offsets),
-            f"Strips in the plane, descent to risk e^-{steps.LEVEL:g}. The critical drop is 2 L margin^2 / variance, known before training.",
-            "log",
-            "log",
-        ),
-        Figure(
-            "distance",
-            "How far descent is from the flow",
-            "drop of log R per step / critical drop",
-            "|W - flow| / |flow|",
-            tuple(distances),
-            "All layers together, at the same risk. The distance grows like the step: nothing is seen of the critical one, which concerns one direction.",
-            "log",
-            "log",
-        ),
+    x_label = "drop of log R per step / critical drop"
+    title, error = "Beyond the critical step the offset never settles", "relative error of the offset"
+    settles = f"Strips in the plane, descent to risk e^-{steps.LEVEL:g}. The critical drop is 2 L margin^2 / variance, known before training."
+    follows = "All layers together, at the same risk. The distance grows like the step: nothing is seen of the critical one, which concerns one direction."
+    columns = (
+        *("L", "share of the critical drop", "drop of log R per step", "steps", "distance from the flow"),
+        *("error of the offset", "conservation drift", "1 - |<v, u>|", "margin / best margin"),
     )
-    table = Table(
-        "steps",
-        "Relative steps",
-        (
-            "L",
-            "share of the critical drop",
-            "drop of log R per step",
-            "steps",
-            "distance from the flow",
-            "error of the offset",
-            "conservation drift",
-            "1 - |<v, u>|",
-            "margin / best margin",
-        ),
-        tuple(rows),
-        f"Strips, descent to risk e^-{steps.LEVEL:g}. Alignment and margin survive on both sides of the critical step.",
+    text = (
+        f"Strips, descent to risk e^-{steps.LEVEL:g}. Alignment and margin survive on both sides of the critical step."
     )
-    findings = tuple(claim_finding(lab, claim.name.split("/")[1], claims_in(steps), seed) for claim in claims_in(steps))
-    meant = {
-        **words("-log R", "alignment", "offset", "conservation drift"),
-        "drop of log R per step": "step size times |grad R|^2 / R: what the step promises to first order, the relative step",
-        "critical drop": "2 L margin^2 / (largest variance of the support vectors across the margin, under their dual weights)",
-    }
-    return Result(findings, figures, (table, _optimisers(lab, seed)), {}, meant)
+    far, label = "How far descent is from the flow", "|W - flow| / |flow|"
+    return (
+        Figure("offset", title, x_label, error, tuple(offsets), settles, "log", "log"),
+        Figure("distance", far, x_label, label, tuple(distances), follows, "log", "log"),
+        Table("steps", "Relative steps", columns, tuple(rows), text),
+    )
 
 
 def _from_flow(lab: Lab, depth: int, runs: list[Trajectory]) -> list[float]:
@@ -110,38 +129,28 @@ def _from_flow(lab: Lab, depth: int, runs: list[Trajectory]) -> list[float]:
     return found
 
 
-def _optimisers(lab: Lab, seed: int) -> Table:
+def optimisers(lab: Lab) -> Table:
     """Where momentum, minibatches and Adam go, on data where the margins agree and on data where they do not."""
+    lab.progress("other optimisers")
     strips, start = problem(lab, 3, logistic=True)
-    entries: list[tuple[str, str, Setting, Any, Any]] = [
-        ("strips", "descent, step 0.2", strips, steps.whole_descent(lab).at(), start)
-    ]
+    entries: list[tuple] = [("strips", "descent, step 0.2", strips, steps.whole_descent(lab).at(), start)]
     for batch in (8, 1):
-        entries.append(("strips", f"SGD, batch {batch}", strips, steps.sampled_descent(lab, batch, seed), start))
+        entries.append(("strips", f"SGD, batch {batch}", strips, steps.sampled_descent(lab, batch, lab.seed), start))
     for beta in (0.5, 0.9):
         run = steps.relative_descent(lab, 0.25, 3, beta)
         entries.append(("strips", f"momentum {beta}, 0.25 of critical", run.setting, run.at(), run.at(0)))
-    apart, first = steps.apart(lab, seed=1 + seed)
+    apart, first = steps.apart(lab, seed=1 + lab.seed)
     until, recorder = LogExcessBelow(-steps.LEVEL), LogSpaced(10)
     run = train(apart, Descent(Polyak(10.0)), first, steps=40_000, until=until, recorder=recorder)
     entries.append(("blobs", "descent, drop 0.1", apart, run.at(), first))
-    entries.append(("blobs", "Adam", apart, steps.adaptive(lab, seed=1 + seed).at(), first))
-    return Table(
-        "optimisers",
-        "Other optimisers, three layers",
-        (
-            "data",
-            "optimiser",
-            "-log R",
-            "1 - |<v, u>|",
-            "margin / best margin",
-            "1 - corr, l2",
-            "1 - corr, linf",
-            "conservation drift",
-        ),
-        tuple((data, name, *_row(setting, layers, begun)) for data, name, setting, layers, begun in entries),
-        "On the strips the l2 and linf references coincide; on the blobs they are apart, and Adam goes to the linf one.",
+    entries.append(("blobs", "Adam", apart, steps.adaptive(lab, seed=1 + lab.seed).at(), first))
+    rows = tuple((data, name, *_row(setting, layers, begun)) for data, name, setting, layers, begun in entries)
+    measured = ("-log R", "1 - |<v, u>|", "margin / best margin", "1 - corr, l2", "1 - corr, linf")
+    columns = ("data", "optimiser", *measured, "conservation drift")
+    text = (
+        "On the strips the l2 and linf references coincide; on the blobs they are apart, and Adam goes to the linf one."
     )
+    return Table("optimisers", "Other optimisers, three layers", columns, rows, text)
 
 
 def _row(setting: Setting, layers: Any, begun: Any) -> tuple:
@@ -149,21 +158,29 @@ def _row(setting: Setting, layers: Any, begun: Any) -> tuple:
     other = next(rival for rival in linear_rivals(setting, reference) if rival.name == "linf")
     params = tuple(jnp.asarray(layer) for layer in layers)
     level = -float(setting.weigh(setting.margins(params)).log_excess)
-    weight = np.asarray(setting.weight(params))
-    return (
-        Shown(level, ".1f"),
-        Shown(found["1 - |<v, u>|"], ".2g"),
-        Shown(found["margin / best margin"], ".4f"),
-        Shown(found["1 - corr"], ".2g"),
-        Shown(misalignment(weight, other.weight), ".2g"),
-        Shown(found["drift"], ".2g"),
-    )
+    away = misalignment(np.asarray(setting.weight(params)), other.weight)
+    margin = Shown(found["margin / best margin"], ".4f")
+    rest = (Shown(value, ".2g") for value in (found["1 - corr"], away, found["drift"]))
+    return Shown(level, ".1f"), Shown(found["1 - |<v, u>|"], ".2g"), margin, *rest
 
 
 STUDIES = (
     Study(
+        "step-rules",
+        "How slow are the proved step sizes?",
+        claims=(steady_descent,),
+        exhibits=(rules,),
+        definitions=words("conservation drift", "traces", "violation"),
+    ),
+    Study(
         "deep-linear-discretisation",
         "Deep linear networks: descent, momentum, SGD and Adam against the flow",
-        run_discretisation,
+        claims=(steps.critical, steps.momentum, steps.sampled, steps.adaptive_direction),
+        exhibits=(discretised, optimisers),
+        definitions=words("-log R", "alignment", "offset", "conservation drift")
+        | {
+            "drop of log R per step": "step size times |grad R|^2 / R: what the step promises to first order, the relative step",
+            "critical drop": "2 L margin^2 / (largest variance of the support vectors across the margin, under their dual weights)",
+        },
     ),
 )

@@ -13,7 +13,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jaxtyping import Array, Float
 
-from .slices import ROWS, product, sliced
+from .float32 import ROWS, product, sliced
 
 QUERIES, KEYS, BLOCKS = 64, 32, 16  # a program takes a block of queries against BLOCKS blocks of keys
 BAND_BYTES = 4 << 30

@@ -1,0 +1,236 @@
+r"""What a start, the layers and the steps of a run say, where the population is only known from a sample.
+
+The spectral start of a sample is a minimum of the estimate, so its distance to the estimated minima says nothing: what counts
+is how far the minima of an estimate are from the true ones. That error is drawn from the law of the estimate. A3 is checked where training really is.
+
+A step along $\Lambda^{-1}\nabla + \xi$ with $|\xi| \le \epsilon$ in the norm of the geometry, from a point within $r_0$ of the minima, has
+$\mathrm{dist}^2 \to (1 - \eta\alpha + 2\eta^2\beta^2)\,\mathrm{dist}^2 + (\eta/\alpha + 2\eta^2)\,\epsilon^2$ at most.
+On a sample $\xi$ holds the error of the gradient, of the regulariser and of the preconditioner alike: it is read off the steps themselves.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg as sl
+from jaxtyping import Array, Float
+
+from ...errors import ArgumentError
+from ...theory.base import Hypothesis
+from .setting.balanced_minima import nearest_minimum, polar
+from .setting.geometry import AbstractGeometry, Contraction, TwoSided, balanced_point, contraction
+from .setting.problem import AttentionLayer, AttentionRegression
+from .setting.sample import AttentionSample, first_violation, key_strength, moment_threshold, noise_level
+from .theorems import kind
+from .training.algorithm1 import AttentionRun
+from .training.population import AbstractAttentionRun
+from .training.rules import PreconditionedDescent
+
+_DRAWS = 400
+_LEVEL = 0.95  # quantile of the drawn errors
+
+
+def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS, seed: int = 0) -> np.ndarray:
+    """Two-sided distances of spectral starts of `samples` normal rows to the minima of the problem they were drawn from.
+
+    The covariance of a sample has a Wishart law and least squares a normal one, so no sample is drawn, however large it is.
+
+    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
+    >>> errors = start_errors(prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3), 3200)
+    >>> f"{np.sqrt(np.mean(errors**2)):.4f}"
+    '0.0123'
+    """
+    stacked = balanced_point(problem)
+    starts = _starts(problem, samples, draws, seed)
+    return np.array([np.linalg.norm(start - stacked @ polar(stacked.T @ start)) for start in starts])
+
+
+def _starts(problem: AttentionRegression, samples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    rng, target, deviation = np.random.default_rng(seed), np.asarray(problem.target), float(np.sqrt(problem.noise))
+    return (_start(*_estimate(rng, target, deviation, samples)) for _ in range(draws))
+
+
+def _estimate(
+    rng: np.random.Generator, target: np.ndarray, deviation: float, samples: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Covariance and least-squares map of a sample whose inputs are white: whitening is exact, so no other case is needed."""
+    m, d = target.shape
+    lower = np.tril(rng.standard_normal((d, d)), -1) + np.diag(np.sqrt(rng.chisquare(samples - np.arange(d))))
+    noise = deviation * rng.standard_normal((m, d))
+    covariance = lower @ lower.T / samples
+    return covariance, target + sl.solve_triangular(lower.T, noise.T, lower=False).T
+
+
+def _start(covariance: np.ndarray, planted: np.ndarray) -> np.ndarray:
+    """The spectral start of an estimate, whitened by the true covariance, which is the identity here."""
+    values, vectors = np.linalg.eigh(covariance)
+    root, back = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
+    left, sizes, right = np.linalg.svd(planted @ root, full_matrices=False)
+    signs = np.sign(right[np.arange(len(sizes)), np.abs(right).argmax(axis=1)])  # the convention of the gauge identity
+    weights = signs * np.sqrt(sizes)
+    return np.concatenate([(left * weights) @ back, back @ (right.T * weights) @ back])
+
+
+def near_estimated_minima(sample: AttentionSample, layer: AttentionLayer) -> Hypothesis:
+    """The start is within r_0 of the minima, by the distance to the estimated ones plus what the estimate may be wrong by.
+
+    Undecided where that error, or that of r_0 = sqrt(4 s_d / 5), could change the answer. Both are first-order estimates.
+    """
+    problem, count = sample.estimated, sample.size
+    found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), TwoSided())
+    error = float(np.quantile(start_errors(problem, count), _LEVEL))
+    smallest, level = float(problem.sizes[-1]), noise_level(problem, count)
+    least, most = (float(np.sqrt(0.8 * max(size, 0.0))) for size in (smallest - level, smallest + level))
+    slack = least - found.distance - error
+    holds = True if slack >= 0 else False if found.distance - error > most else None
+    detail = (
+        f"from {count} samples: r_0 = sqrt(4 s_d/5), at least {least:.3g} within the noise of s_d, minus the two_sided distance "
+        f"{found.distance:.3g} to the estimated minima, minus their own error {error:.3g} (95 % of draws from the estimate)"
+    )
+    return Hypothesis("initialisation", holds, slack, f"component det R = {found.component:+d}", detail, "estimated")
+
+
+def layer_moments(
+    problem: AttentionRegression,
+    layers: Sequence[AttentionLayer],
+    steps: Sequence[int],
+    power: float = 2.0,
+    samples: int | None = None,
+) -> Hypothesis:
+    """A3(p) at given layers: largest eigenvalue of sym V below 1/(2p) and |V| below 1/p, whitened; the offender is the first that fails.
+
+    With the covariance of `samples` rows, slack within its noise leaves the answer open.
+    """
+    whitened = [np.asarray(problem.whiten(layer)) for layer in layers]
+    strengths = np.array([key_strength(one, problem.outputs) for one in whitened])
+    room = np.minimum(np.sqrt(moment_threshold(power)) - strengths[:, 0], 1 / power - strengths[:, 1])
+    first = first_violation(whitened, problem.outputs, power)
+    worst = int(room.argmin())
+    where = f"first at step {steps[first]}, worst" if first is not None else "nearest"
+    holds: bool | None = first is None
+    if samples is not None and abs(room[worst]) <= _noise(problem, samples, strengths[worst, 1]):
+        holds = None
+    detail = (
+        f"the lesser of 1/(2p) - {strengths[worst, 0]:.3g} (largest eigenvalue of sym V) and 1/p - {strengths[worst, 1]:.3g} (|V|), p = {power:g}, "
+        f"at the layers of {len(layers)} recorded steps"
+    )
+    return Hypothesis(
+        "A3_trajectory", holds, float(room[worst]), f"{where} at step {steps[worst]}", detail, kind(samples)
+    )
+
+
+def _noise(problem: AttentionRegression, samples: int, norm: float) -> float:
+    """What the whitened V is wrong by, as its covariance is: both roots count half."""
+    return float(norm * noise_level(problem, samples) / problem.sizes[0])
+
+
+def trajectory_moments(
+    run: AbstractAttentionRun,
+    power: float = 2.0,
+    *,
+    truth: AttentionRegression | None = None,
+    samples: int | None = None,
+) -> Hypothesis:
+    """A3(p) at every record of a run, whitened by the `truth`, or by the run's own problem (an estimate of `samples` rows).
+
+    >>> from penchant.papers.attention_regression.training.rules import PreconditionedDescent
+    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
+    >>> from penchant.papers.attention_regression.training.population import train_population
+    >>> found = attention_experiment()
+    >>> run = train_population(found.problem, PreconditionedDescent("two_sided", "adaptive"), found.start, steps=5)
+    >>> moments = trajectory_moments(run)                         # its normal start is far from the minima
+    >>> moments.holds, moments.offender[:15]
+    (False, 'first at step 0')
+    """
+    layers = [run.at(record) for record in range(len(run))]
+    problem = run.problem if truth is None else truth
+    return layer_moments(problem, layers, run.steps.tolist(), power, None if truth is not None else samples)
+
+
+class Perturbation(eqx.Module):
+    """T steps of a run: `error` is epsilon at each, `distance` that to the minima at the T + 1 layers, `gain` and `added` the two factors above.
+
+    `relative` is |Sigma^(1/2) S^-1 Sigma^(1/2) - 1| for the covariance S that preconditioned (the second event of Lemma 3).
+    """
+
+    error: np.ndarray
+    distance: np.ndarray
+    relative: float
+    sure: Contraction
+    step: float
+
+    @property
+    def gain(self) -> float:
+        return 1 - self.step * self.sure.alpha + 2 * self.step**2 * self.sure.beta**2
+
+    @property
+    def added(self) -> float:
+        return self.step / self.sure.alpha + 2 * self.step**2
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """The right-hand side at every step, from the squared distance before it."""
+        return self.gain * self.distance[:-1] ** 2 + self.added * self.error**2
+
+    @property
+    def bound(self) -> np.ndarray:
+        """The same accumulated from the first distance on: at every layer an upper bound of the squared distance."""
+        found = [float(self.distance[0] ** 2)]
+        for error in self.error:
+            found.append(self.gain * found[-1] + self.added * float(error) ** 2)
+        return np.array(found)
+
+    @property
+    def limit(self) -> float:
+        """What the bound tends to if the largest error lasts; infinite where the step is above alpha / (2 beta^2)."""
+        return float(self.added * self.error.max() ** 2 / (1 - self.gain)) if self.gain < 1 else np.inf
+
+    @property
+    def inside(self) -> bool:
+        """Whether every layer but the last is within the radius of the constants."""
+        return bool(self.distance[:-1].max() <= self.sure.radius)
+
+
+def covariance_error(truth: AttentionRegression, covariance: Float[Array, "d d"] | np.ndarray) -> float:
+    """|Sigma^(1/2) S^-1 Sigma^(1/2) - 1| in operator norm, for an estimate S of the covariance.
+
+    >>> truth = AttentionRegression([[1.0, 0.0], [0.0, 0.5]], [[0.1, 0.0], [0.0, 0.1]])
+    >>> covariance_error(truth, np.diag([1.0, 0.4]))
+    0.25
+    """
+    root = np.asarray(truth.root)
+    turned = root @ np.linalg.solve(np.asarray(covariance), root)
+    return float(np.abs(np.linalg.eigvalsh((turned + turned.T) / 2) - 1).max().round(15))
+
+
+@eqx.filter_jit
+def _errors(truth: AttentionRegression, geometry: AbstractGeometry, layers: AttentionLayer, step: Array) -> Array:
+    """By how much each step, over its size, differs from the direction of the population, in the norm of the geometry."""
+
+    def one(layer: AttentionLayer, after: AttentionLayer) -> Array:
+        exact = geometry.precondition(truth.gradient(layer), truth.covariance)
+        gap = jax.tree.map(lambda a, b, direction: (a - b) / step - direction, layer, after, exact)
+        return jnp.sqrt(geometry.square(gap, truth.covariance))
+
+    before, after = (jax.tree.map(lambda leaf, part=part: leaf[part], layers) for part in (slice(-1), slice(1, None)))
+    return jax.vmap(one)(before, after)
+
+
+def perturbation(run: AttentionRun, rule: PreconditionedDescent, truth: AttentionRegression) -> Perturbation:
+    """What the steps of a run on data deviated by, against the population `truth`; the run must have recorded every step."""
+    owner = "perturbation"
+    if len(run) < 2 or not np.array_equal(run.steps, np.arange(len(run))):
+        fix = "train with `recorder=Every(1)`"
+        raise ArgumentError("run", owner, "one with every step recorded", f"{len(run)} records", fix)
+    step = rule.step.constant(run.problem, rule.geometry)
+    if not np.isfinite(step) or (run.step_factor != 1).any():
+        fix = "give PreconditionedDescent a number as its step"
+        raise ArgumentError("run", owner, "one with a constant step", "steps of several sizes", fix)
+    layers = jax.vmap(AttentionLayer)(jnp.asarray(run.value), jnp.asarray(run.key_query))
+    whitened = np.asarray(jax.vmap(truth.whiten)(layers))
+    distance = np.array([nearest_minimum(truth, one, rule.geometry).distance for one in whitened])
+    error = np.asarray(_errors(truth, rule.geometry, layers, jnp.asarray(step)))
+    relative = covariance_error(truth, run.problem.covariance)
+    return Perturbation(error, distance, relative, contraction(truth, rule.geometry), float(step))
