@@ -106,7 +106,7 @@ class Setting(eqx.Module):
         """Zeros without a seed; otherwise independent normal entries of standard deviation `scale`."""
         if seed is None:
             return self.parametrisation.zeros(self.data)
-        if not scale > 0:
+        if not (np.isrealobj(scale) and scale > 0):
             raise ArgumentError("scale", "Setting.start", "positive", scale)
         if seed < 0:
             raise ArgumentError("seed", "Setting.start", "a nonnegative integer", seed)
