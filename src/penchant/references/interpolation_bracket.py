@@ -144,9 +144,9 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     rest = np.abs(onto) @ misfit[live] * (1 + gamma(len(live) + 1))
     rest = np.maximum(rest, _EVEN * rest.max())
     sizes = np.abs(rows) @ np.abs(inverse)
-    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + (
-        gamma(len(weight) + len(live) + 4) + given.blur
-    ) * (np.abs(onto) @ sizes)
+    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + (gamma(len(weight) + len(live) + 4) + given.blur) * (
+        np.abs(onto) @ sizes
+    )
     kappa = float((defect @ rest / rest).max(initial=0.0)) if rest.any() else 0.0
     if not kappa <= _DEFECT:
         return None

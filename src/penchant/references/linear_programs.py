@@ -158,7 +158,10 @@ def least_cost(costs: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> tupl
         missed = max(np.abs(targets - rows @ x).max(), -x.min()), max(-(costs - y @ rows).min(), 0)
         if max(missed) < least:
             best, least = (x, y), max(missed)
-        primal, dual = (min(_ZOOM * was, 2.0 ** -np.frexp(max(one, _EXACT))[1]) for was, one in zip((primal, dual), missed, strict=True))
+        primal, dual = (
+            min(_ZOOM * was, 2.0 ** -np.frexp(max(one, _EXACT))[1])
+            for was, one in zip((primal, dual), missed, strict=True)
+        )
         if least <= _EXACT:
             break
     return best
