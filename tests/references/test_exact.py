@@ -13,9 +13,10 @@ import penchant as pt
 from penchant import check as verifier
 from penchant.check import check, exp, seal
 from penchant.cli import main
+from penchant.commands.claims import check_all
+from penchant.commands.exact import print_proofs, prove_all
 from penchant.errors import InfeasibleError, MissingExtra, Unproved
-from penchant.lab import Claim
-from penchant.papers import catalogue
+from penchant.papers import find_papers
 from penchant.references.exact import programs, proof_of
 from penchant.references.exact_interpolation import prove_interpolant
 from penchant.references.exact_margin import prove_margin
@@ -26,7 +27,6 @@ from penchant.references.polyhedral_margin import L1, Linf, polyhedral_margin
 from penchant.references.sign_product_margin import sign_product_margin
 from penchant.references.watched import watching
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
-from penchant.verdict import at_most
 
 RNG = np.random.default_rng(5)
 INPUTS = RNG.standard_normal((7, 3))
@@ -290,14 +290,21 @@ def test_exact_is_refused_where_it_means_nothing(files, capsys):
     assert "--exact" in capsys.readouterr().err
 
 
-def test_verify_proves_each_reference_of_a_claim_once(monkeypatch, capsys):
-    def lean(planted):
+def test_each_reference_of_a_claim_is_proved_once(capsys):
+    with watching() as calls:
         pt.max_margin(LINEAR), pt.max_margin(LINEAR), polyhedral_margin(LINEAR, L1()), sign_product_margin(TOKENS)
-        return at_most(float(planted), 0.5, "what was planted")
-
-    claim = Claim("one", "linear_models", "It holds.", "Nobody, 2024", lean)
-    monkeypatch.setattr(catalogue, "CLAIMS", (claim,))
-    assert main(["verify", "linear_models", "--exact"]) == 0
+    found = prove_all(calls)
+    assert found["proved"] == 3  # the l2 norm of both data, and the l1 norm
+    print_proofs([found, found])
     shown = capsys.readouterr().err
-    assert "exact: 3 references proved in " in shown  # the l2 norm of both data, and the l1 norm
-    assert "exact: 1 not proved. The sign product reference has no exact proof" in shown
+    assert "exact: 6 references proved in " in shown
+    assert "exact: 2 not proved. The sign product reference has no exact proof" in shown
+
+
+def test_verify_passes_proofs_back_from_its_workers():
+    (paper,) = find_papers(("which_margin",))
+    (row,) = check_all(
+        [(paper, min(paper.claims, key=lambda claim: claim.slow))], 1, lambda row, left: None, exact=True
+    )
+    assert set(row["proofs"]) == {"proved", "seconds", "unproved"}
+    assert row["verdict"] == row["expected"]

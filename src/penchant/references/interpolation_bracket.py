@@ -126,15 +126,16 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     """
     live = (np.abs(given.rows) @ metric > 0) | (given.goal != 0)
     rows, goal, onto = given.rows[live], given.goal[live], given.onto if given.dependent else np.eye(int(live.sum()))
-    if (given.dependent and not live.all()) or not (np.isfinite(metric).all() and np.isfinite(weight).all()):
+    if not (np.isfinite(metric).all() and np.isfinite(weight).all()):
         return None
     if not live.any():
         return _Box(weight, np.zeros_like(weight), np.zeros(len(live)))
     root, outside = np.sqrt(metric), False
-    if nonnegative and not given.dependent:
+    if nonnegative or (given.dependent and not live.all()):  # the range of the columns that are there
         left, sizes, _ = np.linalg.svd(rows * root, full_matrices=False)
-        outside = bool((sizes > _RANK * sizes[0]).sum() < len(rows))
-        onto = left[:, sizes > _RANK * sizes[0]].T if outside else onto
+        there = sizes > _RANK * sizes[0]
+        outside = bool(there.sum() < len(rows))
+        onto = left[:, there].T if outside else np.eye(len(rows))
     inverse = root[:, None] * np.linalg.pinv((onto @ rows) * root, rcond=1e-15)
     for _ in range(2):
         weight = weight + inverse @ (onto @ (goal - rows @ weight))
