@@ -41,7 +41,7 @@ def _letter(value: Any) -> str:
 
 
 def _real(value: Any) -> bool:
-    return not isinstance(value, type) and _letter(value) in "biuf"
+    return not isinstance(value, type | np.ma.MaskedArray) and _letter(value) in "biuf"
 
 
 def _number(value: Any) -> bool:

@@ -8,6 +8,7 @@ import penchant as pt
 from penchant.errors import InfeasibleError, InfeasibleSVM, NotSeparableError, UndecidedMargin
 from penchant.references.bracket import bracket
 from penchant.references.euclidean_margin import max_margin
+from penchant.references.exact_inseparable import balanced
 from penchant.settings.classification import Classification
 from penchant.settings.generators import local_pair, local_single, random_tokens, separable, signal_tokens
 from penchant.settings.tokens import TokenSelection
@@ -131,6 +132,7 @@ def test_linear_model_of_the_lecture_notes():
 
 INFEASIBLE = {
     "opposite labels": (lambda: Classification([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [1, -1, 1]), NotSeparableError),
+    "dependent columns": (lambda: Classification([[0.1, 0.2], [-0.3, -0.6], [0.5, 1.0]], [1, 1, 1]), NotSeparableError),
     "a zero input": (lambda: Classification([[1.0, 0.0], [0.0, 0.0]], [1, 1]), NotSeparableError),
     "a triangle around 0": (
         lambda: Classification([[1.0, 0.0], [-1.0, 1.0], [-1.0, -1.0]], [1, 1, 1]),
@@ -264,3 +266,26 @@ def test_a_margin_of_a_thousand_roundings_is_no_proof_that_there_is_none():
     labels = np.array([1, -1] * 3)
     with pytest.raises(UndecidedMargin, match="are separable"):  # (-1e7, 1) has margin 1e-6
         pt.max_margin(pt.Classification(np.c_[np.ones(6), labels * 1e-6 + 1e7], labels))
+
+
+def test_samples_that_oppose_each_other_up_to_rounding_are_no_contradiction():
+    """Their determinant is not 0: the exact margin is 1.7e-59."""
+    inputs = [[-1.802334251161485e-36, 7.914784164256052e-36], [4.975102760220355e-43, -2.18477036192165e-42]]
+    with pytest.raises(UndecidedMargin):
+        max_margin(Classification(inputs, [1, 1]))
+
+
+def test_contradictions_of_every_kind_are_exact(rng):
+    """General position by an enclosure, dependent coordinates and tokens of one query by integers."""
+    general, bits = rng.standard_normal((60, 10)), rng.integers(0, 2, (60, 8)) * 1.0
+    tokens, query = rng.standard_normal((30, 3, 3)), np.ones((30, 3))
+    for data in (
+        Classification(general, np.ones(60)),
+        Classification(np.hstack([bits, 1 - bits]), rng.choice([-1.0, 1.0], 60)),
+        TokenSelection(tokens, queries=query, scores=rng.standard_normal((30, 3))),
+    ):
+        with pytest.raises(InfeasibleError) as caught:
+            max_margin(data)
+        assert balanced(data, caught.value.weights)
+    nearly = np.array([0.5, 0.5])
+    assert not balanced(Classification([[1.0, 1.0], [-1.0, -1.0 + 2.0**-53]], [1, 1]), nearly)

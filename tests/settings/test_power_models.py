@@ -119,3 +119,12 @@ def test_bad_arguments_are_named(name, call):
     with pytest.raises(ArgumentError) as caught:
         call()
     assert caught.value.argument == name
+
+
+@pytest.mark.parametrize("depth", [3, 6])
+def test_squares_of_tiny_dual_points_do_not_underflow(depth):
+    """Next to a huge start the potential is |weight|^2 / 4 b, and its conjugate b |s|^2."""
+    potential = PowerEntropy(np.full(2, 180 * np.log(10)), depth)
+    weight, dual = np.array([1.5, -2.0]), np.array([3e-181, 1e-181])
+    assert potential.value(weight) * 1e180 == pytest.approx(6.25 / 4, rel=1e-12)
+    assert potential.conjugate(dual) * 1e181 == pytest.approx(1e-180, rel=1e-12, abs=0.0)

@@ -33,6 +33,8 @@ def _data(options: Namespace) -> JointTokens:
     if not {"tokens", "labels"} <= set(arrays) or not {"optimal", "head"} & set(arrays):
         found = ", ".join(sorted(arrays)) or "none"
         raise DataFileError(f"Joint training needs the arrays tokens, labels and optimal (or head). Found: {found}.")
+    if "mask" in arrays:
+        raise DataFileError("Joint training knows no padding: the array mask is for attention alone, without --joint.")
     if "optimal" in arrays:
         return JointTokens(arrays["tokens"], arrays["labels"], arrays["optimal"], queries=arrays.get("queries"))
     from ..settings.tokens import TokenSelection

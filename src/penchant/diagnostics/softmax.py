@@ -11,8 +11,9 @@ from ..logspace import log_sum
 
 def log_attention_loss(run: Any) -> np.ndarray:
     """log(1 - attention on the optimal token), records x samples, exact long after 1 - s has rounded to 0."""
-    shape = run.setting.data.others.shape
-    log_odds = log_sum(jnp.asarray(-run.margins).reshape(len(run), *shape))  # odds of not choosing the optimal token
+    data = run.setting.data
+    margins = jnp.asarray(run.margins).reshape(len(run), *data.others.shape)
+    log_odds = log_sum(jnp.where(data.padded, -jnp.inf, -margins))  # odds of not choosing the optimal token
     return np.asarray(jax.nn.log_sigmoid(log_odds))
 
 

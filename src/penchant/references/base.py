@@ -13,7 +13,8 @@ INTERPOLATES = 1e-9  # largest relative residual of a weight that interpolates
 
 def pinned(bracket: Bracket) -> bool:
     """Whether bounds on an interpolant prove its value, 0 included, about a weight that interpolates."""
-    return bracket.upper - bracket.lower <= CERTIFIED * bracket.upper and bracket.infeasibility <= INTERPOLATES
+    narrow = bracket.upper - bracket.lower <= CERTIFIED * bracket.upper < np.inf
+    return narrow and bracket.infeasibility <= INTERPOLATES
 
 
 class Solution(eqx.Module):

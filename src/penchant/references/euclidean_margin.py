@@ -18,6 +18,7 @@ from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedM
 from .arguments import require_margins
 from .base import Solution
 from .bracket import Euclidean, adjoint, bracket, margins
+from .exact_inseparable import balanced
 from .feature_margin import contradiction, shortest, vanishes, witness
 from .features import feature_rows, parts, row_blocks
 from .watched import watched
@@ -134,7 +135,7 @@ def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
     left = _weight(data, weights)
     norm, used = float(np.linalg.norm(left)), weights > 0
     size = sum(weight @ np.abs(rows) for weight, rows in zip(parts(weights[used]), row_blocks(data, used), strict=True))
-    if not vanishes(left.ravel(), np.asarray(size)):
+    if not (vanishes(left.ravel(), np.asarray(size)) and balanced(data, weights)):
         return _undecided(data, active, norm)
     return (
         NotSeparableError(weights, norm, largest_pairs(data, weights), _has_bias(data))

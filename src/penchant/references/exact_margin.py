@@ -47,7 +47,8 @@ def blocks(data: Any) -> Blocks:
         return Blocks((whole(feature_rows(data, data.constrained())),), whole([[1.0]]))
     pairs = data.tokens if isinstance(data, DiagonalTokens) else data
     tokens, queries = whole(pairs.tokens), whole(pairs.queries)
-    best, others, kept = (np.asarray(part) for part in (pairs.optimal, pairs.others, ~np.asarray(pairs.tied)))
+    best, others = np.asarray(pairs.optimal), np.asarray(pairs.others)
+    kept = pairs.constrained().reshape(others.shape)
     rows = [
         (sample[one] - sample[rest])[keep]
         for sample, one, rest, keep in zip(tokens.digits, best, others, kept, strict=True)

@@ -29,7 +29,8 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | A
     Weak duality: $f(\theta) \ge \langle\nu, y\rangle - f^*(X^\top\nu)$ for a potential, $\ge \langle\nu, y\rangle/\|X^\top\nu\|_*$ for a norm. The upper bound is that
     of a box around the primal, moved towards the solutions, in which a solution is proved to lie; infinite where that fails. Both are
     moved outward by the rounding of all that they are made of. Where samples are dependent, to 1e-12, the constraints are those on
-    their range. The residuals are 0 at the optimum: `infeasibility` |X theta - y| / |y| of the primal itself, `negativity` of its smallest
+    their range; where they are so in these units but not in those of the coordinates, nothing bounds from above. Where
+    weights must be nonnegative, the range is that of the columns of positive coefficients, if these fit to 1e-12. The residuals are 0 at the optimum: `infeasibility` |X theta - y| / |y| of the primal itself, `negativity` of its smallest
     coefficient where weights must be nonnegative, `complementarity` the slack of Fenchel's inequality relative to f, `misalignment` the
     same relative to |theta| |X' nu| (for a norm).
 
@@ -58,6 +59,14 @@ def repaired(data: Any, weight: np.ndarray, nonnegative: bool) -> np.ndarray:
     return weight if box is None else box.centre
 
 
+def solvable_near(inputs: np.ndarray, targets: np.ndarray, weight: np.ndarray, blur: float) -> bool:
+    """Whether a nonnegative solution provably lies near a nonnegative weight, also where every input is off by a relative `blur`."""
+    given = _Constraints(inputs, targets, blur)
+    with np.errstate(all="ignore"):
+        box = None if given.dependent else _box(given, weight, weight, nonnegative=False)
+    return box is not None and bool((box.centre >= box.room).all())
+
+
 class _Constraints(eqx.Module):
     """P (rows theta - goal) = 0: the samples in their own units, and P an orthonormal basis of their range where they are dependent."""
 
@@ -66,20 +75,23 @@ class _Constraints(eqx.Module):
     units: np.ndarray
     onto: np.ndarray
     dependent: bool
+    vague: bool
+    blur: float
 
-    def __init__(self, inputs: np.ndarray, targets: np.ndarray):
-        self.units = row_units(inputs)
+    def __init__(self, inputs: np.ndarray, targets: np.ndarray, blur: float = 0.0):
+        self.units, self.blur = row_units(inputs), blur
         self.rows, self.goal = inputs / self.units[:, None], targets / self.units
         left, sizes, _ = np.linalg.svd(self.rows, full_matrices=False)
         live = sizes > _RANK * sizes[0]
         self.dependent = bool(live.sum() < len(targets))
+        self.vague = bool(live.sum() < min(inputs.shape)) and _rank(self.rows) > live.sum()
         self.onto = left[:, live].T if self.dependent else np.eye(len(targets))
 
     def misfit(self, weight: np.ndarray) -> np.ndarray:
         """Above |rows weight - goal|, entry by entry."""
         sizes = np.abs(self.rows) @ np.abs(weight) + np.abs(self.goal)
         rest = self.rows.astype(np.longdouble) @ weight.astype(np.longdouble) - self.goal
-        lost = (len(weight) + 4) * float(np.finfo(np.longdouble).eps)
+        lost = (len(weight) + 4) * float(np.finfo(np.longdouble).eps) + self.blur
         return np.abs(rest).astype(float) * (1 + gamma(2)) + lost * sizes + _UNDERFLOW * (sizes > 0)
 
     def pull(self, dual: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
@@ -89,6 +101,14 @@ class _Constraints(eqx.Module):
         lost = gamma((2 if self.dependent else 1) * len(dual) + 4)
         paired = float(nu @ self.goal) - lost * float(size @ np.abs(self.goal)) - _UNDERFLOW
         return nu @ self.rows, lost * (size @ np.abs(self.rows)) + _UNDERFLOW, paired
+
+
+def _rank(rows: np.ndarray) -> int:
+    """The rank in units of the columns, too, up to rounding: it does not depend on units, but what a decomposition shows of it does."""
+    sizes = np.abs(rows).max(axis=0)
+    rows = rows / 2.0 ** np.frexp(np.where(sizes > 0, sizes, 1.0))[1]
+    sizes = np.abs(rows).max(axis=1, keepdims=True)
+    return int(np.linalg.matrix_rank(rows / 2.0 ** np.frexp(np.where(sizes > 0, sizes, 1.0))[1]))
 
 
 class _Box(eqx.Module):
@@ -106,19 +126,26 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     """
     live = (np.abs(given.rows) @ metric > 0) | (given.goal != 0)
     rows, goal, onto = given.rows[live], given.goal[live], given.onto if given.dependent else np.eye(int(live.sum()))
-    if (given.dependent and not live.all()) or not (np.isfinite(metric).all() and np.isfinite(weight).all()):
+    if not (np.isfinite(metric).all() and np.isfinite(weight).all()):
         return None
     if not live.any():
         return _Box(weight, np.zeros_like(weight), np.zeros(len(live)))
-    root = np.sqrt(metric)
+    root, outside = np.sqrt(metric), False
+    if nonnegative or (given.dependent and not live.all()):  # the range of the columns that are there
+        left, sizes, _ = np.linalg.svd(rows * root, full_matrices=False)
+        there = sizes > _RANK * sizes[0]
+        outside = bool(there.sum() < len(rows))
+        onto = left[:, there].T if outside else np.eye(len(rows))
     inverse = root[:, None] * np.linalg.pinv((onto @ rows) * root, rcond=1e-15)
     for _ in range(2):
         weight = weight + inverse @ (onto @ (goal - rows @ weight))
     misfit = given.misfit(weight)
+    if outside and (misfit > _RANK * (np.abs(given.rows) @ np.abs(weight) + np.abs(given.goal))).any():
+        return None
     rest = np.abs(onto) @ misfit[live] * (1 + gamma(len(live) + 1))
     rest = np.maximum(rest, _EVEN * rest.max())
     sizes = np.abs(rows) @ np.abs(inverse)
-    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + gamma(len(weight) + len(live) + 4) * (
+    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + (gamma(len(weight) + len(live) + 4) + given.blur) * (
         np.abs(onto) @ sizes
     )
     kappa = float((defect @ rest / rest).max(initial=0.0)) if rest.any() else 0.0
@@ -167,8 +194,8 @@ def _upper(
 ) -> tuple[float, np.ndarray]:
     """The least upper bound of the boxes that hold a solution, and the centre of that one (without one, the weight itself)."""
     best, centre = float("inf"), weight
-    if not np.isfinite(weight).all():
-        return best, np.zeros_like(weight)
+    if given.vague or not np.isfinite(weight).all():
+        return best, np.where(np.isfinite(weight), weight, 0.0)
     sized = np.maximum(weight, 0.0) if nonnegative else np.abs(weight)
     for metric in (sized,) if nonnegative else (np.ones_like(weight), sized):
         if np.isfinite(best) and best - lower <= _TIGHT * best:

@@ -16,6 +16,8 @@ from .rounding import gamma
 
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
 _ZERO = 1e-9  # coefficients below this fraction of the largest are not part of a vertex
+_EXACT = 1e-18  # what is missed of numbers of size 1 that are then rounded to float64
+_ROUNDS, _ZOOM = 6, 2.0**20  # of refinement, and how much closer each looks
 REACHED = 1e-10  # relative residual below which a nonnegative weight counts as an interpolant
 
 
@@ -135,3 +137,31 @@ def positive_part(inputs: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, 
     if not result.success:
         raise PenchantError(f"The program for the positive coefficients was not solved: {result.message}")
     return result.x[:d] > 0.5, problem.lift @ np.asarray(result.eqlin.marginals)
+
+
+def least_cost(costs: np.ndarray, rows: np.ndarray, targets: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """x >= 0 of least cost with rows @ x = targets, and multipliers, both to more digits than HiGHS gives; None if it is not solved.
+
+    What a solution misses, of equations, signs and reduced costs, is enlarged to size 1 and solved for as the next program (Gleixner,
+    Steffy and Wolter, 2016).
+    """
+    rows, best, least = rows.astype(np.longdouble), None, np.inf
+    x, y = np.zeros(rows.shape[1], np.longdouble), np.zeros(len(rows), np.longdouble)
+    primal = dual = np.longdouble(1)
+    for _ in range(_ROUNDS):
+        given = [np.asarray(part, float) for part in (dual * (costs - y @ rows), rows, primal * (targets - rows @ x))]
+        bounds = [(float(low), None) for low in -primal * x]
+        found = linprog(given[0], A_eq=given[1], b_eq=given[2], bounds=bounds, method="highs")
+        if not found.success:
+            break
+        x, y = x + found.x / primal, y + found.eqlin.marginals / dual
+        missed = max(np.abs(targets - rows @ x).max(), -x.min()), max(-(costs - y @ rows).min(), 0)
+        if max(missed) < least:
+            best, least = (x, y), max(missed)
+        primal, dual = (
+            min(_ZOOM * was, 2.0 ** -np.frexp(max(one, _EXACT))[1])
+            for was, one in zip((primal, dual), missed, strict=True)
+        )
+        if least <= _EXACT:
+            break
+    return best

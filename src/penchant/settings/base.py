@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..door import NUMBER, SEED
 from ..errors import ArgumentError, kind
 from .losses import AbstractLoss
 
@@ -106,10 +107,11 @@ class Setting(eqx.Module):
         """Zeros without a seed; otherwise independent normal entries of standard deviation `scale`."""
         if seed is None:
             return self.parametrisation.zeros(self.data)
+        for name, value, promise in (("seed", seed, SEED), ("scale", scale, NUMBER)):
+            if not promise.holds(value):
+                raise ArgumentError(name, "Setting.start", promise.words, kind(value))
         if not scale > 0:
             raise ArgumentError("scale", "Setting.start", "positive", scale)
-        if seed < 0:
-            raise ArgumentError("seed", "Setting.start", "a nonnegative integer", seed)
         return self.parametrisation.random(self.data, np.random.default_rng(seed), scale)
 
     def margins(self, params: PyTree) -> Float[Array, "N"]:

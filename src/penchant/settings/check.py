@@ -6,17 +6,21 @@ import numpy as np
 
 from ..errors import ArgumentError, warn
 
+_PADDING = "; `mask=` says which tokens only pad their sample"
+
 
 def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
     """`value` as a finite float64 array with the given number of dimensions and a largest entry between 1/limit and limit."""
     hidden = int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0
     if hidden:
-        fix = "leave those samples out, or give all of them the same number of entries: there is no mask"
+        fix = "leave those samples out, or give all of them the same number of entries"
+        fix += _PADDING if (name, owner) == ("tokens", "TokenSelection") else ""
         raise ArgumentError(name, owner, "without masked entries", f"{hidden} masked ones", fix)
     try:
         array = np.asarray(value)
     except ValueError as error:  # ragged nested lists
-        fix = "give every sample the same number of entries: there is no mask for shorter ones"
+        fix = "give every sample the same number of entries"
+        fix += _PADDING if (name, owner) == ("tokens", "TokenSelection") else ""
         raise ArgumentError(name, owner, f"an array of shape {shape}", f"ragged rows ({error})", fix) from None
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise ArgumentError(name, owner, f"a real array of shape {shape}", f"dtype {array.dtype}")

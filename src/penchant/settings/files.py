@@ -117,12 +117,15 @@ def _check_fits(numbers: int) -> None:
 
 
 def _tokens(arrays: dict[str, np.ndarray], request: Request) -> TokenSelection:
-    queries, scores = arrays.get("queries"), arrays.get("scores")
-    ties = request.options.get("ties", "raise")
-    if scores is not None:
+    optional = {
+        "queries": arrays.get("queries"),
+        "mask": arrays.get("mask"),
+        "ties": request.options.get("ties", "raise"),
+    }
+    if "scores" in arrays:
         (tokens,) = _need(arrays, ("tokens",), "attention")
-        return TokenSelection(tokens, queries=queries, scores=scores, ties=ties)
-    return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), queries=queries, ties=ties)
+        return TokenSelection(tokens, scores=arrays["scores"], **optional)
+    return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), **optional)
 
 
 def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:

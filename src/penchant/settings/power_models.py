@@ -24,6 +24,7 @@ _FAR = 40.0  # logarithm of weight over start above which the power of the other
 _BOUND = np.log(
     1e-9
 )  # of 1 - s/p, below which it is not computed from s: the weight is then the power of one parameter, to nine digits
+_SMALL = 1e-100  # dual points whose squares underflow
 _STEPS = 60  # of Newton's method for the inverse, which converges monotonically from below
 
 
@@ -111,7 +112,9 @@ class PowerEntropy(AbstractPotential):
         angle = (p - 1) * np.arctanh(share)
         grown = np.expm1(-(p - 1) / 2 * np.log1p(-(share**2)))
         total = 2 * (grown * np.cosh(angle) + 2 * np.sinh(angle / 2) ** 2)
-        return float((np.exp(self.log_scale) * p / (p - 1) * total).sum())
+        scale = np.exp(self.log_scale)
+        small = p**2 * (scale * share) * share  # all digits, and its square may underflow
+        return float(np.where(share < _SMALL, small, scale * p / (p - 1) * total).sum())
 
     def speed(self, weight: np.ndarray) -> np.ndarray:
         """D^2 |weight|^(2 - 2/D) where the dual point leaves its bound no digits."""

@@ -26,7 +26,12 @@ class TokenSelection(eqx.Module):
     $Z_{i\tau} = (x_{i o_i} - x_{i\tau}) q_i^\top$, in the order of the samples and, inside a sample, of the tokens.
 
     **Arguments:** `tokens` (n, T, d); `labels` (n,) and `head` (d,), or `scores` (n, T) instead of both; `queries` (n, d), by
-    default the first token of each sample; `ties="keep"` lets several tokens be best.
+    default the first token of each sample; `ties="keep"` lets several tokens be best; `mask` (n, T) is False on tokens that only pad
+    their sample. What stands there is ignored: the padding gets no attention and asks for no margin. It is kept as copies of the worst
+    token of its sample, so that no smallest margin, largest length or range of scores knows of it.
+
+    >>> TokenSelection([[[2.0], [1.0], [9.0]]], scores=[[1.0, 0.0, 5.0]], mask=[[True, True, False]]).constrained().tolist()
+    [True, False]
     """
 
     tokens: Float[Array, "n T d"]
@@ -35,6 +40,7 @@ class TokenSelection(eqx.Module):
     optimal: Int[Array, "n"]
     others: Int[Array, "n others"]
     tied: Bool[Array, "n others"]
+    padded: Bool[Array, "n others"]
 
     def __init__(
         self,
@@ -45,23 +51,26 @@ class TokenSelection(eqx.Module):
         queries: Any = None,
         scores: Any = None,
         ties: str = "raise",
+        mask: Any = None,
     ):
         warn_of_rounded("TokenSelection", tokens=tokens, queries=queries, head=head, scores=scores)
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, LARGEST)
         length = tokens.shape[1]
         if length < 2:
             raise ArgumentError("tokens", "TokenSelection", "at least two tokens per sample", f"T = {length}")
-        queries = _queries(tokens, queries)
-        scores = _scores(tokens, labels, head, scores)
+        mask = _mask(mask, tokens.shape[:2])
+        queries = _queries(tokens[np.arange(len(tokens)), mask.argmax(axis=1)], queries)
+        tokens, scores = _padded(tokens, _scores(tokens, labels, head, scores), mask)
         if ties not in ("raise", "keep"):
             raise ArgumentError("ties", "TokenSelection", "'raise' or 'keep'", repr(ties))
-        optimal = scores.argmax(axis=1)
+        optimal = np.where(mask, scores, -np.inf).argmax(axis=1)
         others = np.stack([np.delete(np.arange(length), o) for o in optimal])
         tied = _ties(scores, optimal, others)
         if tied.any() and (ties == "raise" or tied.all(axis=1).any()):
             _report_tie(scores, optimal, others, tied, all_tied=ties == "keep")
         self.tokens, self.queries, self.scores = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(scores)
         self.optimal, self.others, self.tied = jnp.asarray(optimal), jnp.asarray(others), jnp.asarray(tied)
+        self.padded = jnp.asarray(~np.take_along_axis(mask, others, axis=1))
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -70,6 +79,12 @@ class TokenSelection(eqx.Module):
     @property
     def names(self) -> dict[str, str]:
         return {"norm": "frobenius", "margin": "(x_opt - x)^T W q"}
+
+    def mask(self) -> np.ndarray:
+        """Which tokens are more than padding."""
+        found = np.ones(self.scores.shape, bool)
+        np.put_along_axis(found, np.asarray(self.others), ~np.asarray(self.padded), axis=1)
+        return found
 
     def select(self, selection: Any) -> "TokenSelection":
         """The same sequences with other tokens called optimal: what a run that settles on `selection` has solved."""
@@ -81,7 +96,7 @@ class TokenSelection(eqx.Module):
             )
         scores = np.zeros((n, length))
         scores[np.arange(n), wanted] = 1.0
-        return TokenSelection(self.tokens, queries=self.queries, scores=scores)
+        return TokenSelection(self.tokens, queries=self.queries, scores=scores, mask=self.mask())
 
     def margins(self, weight: Float[Array, "d e"]) -> Float[Array, "N"]:
         return self._margins_of(self.logits(weight))
@@ -124,8 +139,8 @@ class TokenSelection(eqx.Module):
         return (pairs @ pairs.T) * (queries @ queries.T)
 
     def constrained(self) -> np.ndarray:
-        """Tied tokens are as good as the optimal one, so nothing asks them to be rejected."""
-        return ~np.asarray(self.tied).ravel()
+        """Tied tokens are as good as the optimal one, so nothing asks them to be rejected, nor padding, which has no attention."""
+        return ~np.asarray(self.tied | self.padded).ravel()
 
     def deficits(self) -> Float[Array, "n others"]:
         """Score of the optimal token minus score of the other one; exactly 0 for a tie."""
@@ -139,8 +154,12 @@ class TokenSelection(eqx.Module):
     def log_attention(self, margins: Float[Array, "N"]) -> Float[Array, "n T"]:
         """log softmax of the logits, from the margins alone."""
         n, others = self.others.shape
-        logits = jnp.zeros((n, others + 1)).at[jnp.arange(n)[:, None], self.others].set(-margins.reshape(n, others))
+        logits = jnp.zeros((n, others + 1)).at[jnp.arange(n)[:, None], self.others].set(-self._attended(margins))
         return jax.nn.log_softmax(logits, axis=1)
+
+    def _attended(self, margins: Float[Array, "N"]) -> Float[Array, "n others"]:
+        """Margins by sample, infinite where there is only padding."""
+        return jnp.where(self.padded, jnp.inf, margins.reshape(self.others.shape))
 
     def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
         log_scale, weights = self._loss_weights(margins, loss)
@@ -148,7 +167,7 @@ class TokenSelection(eqx.Module):
 
     def _log_excess(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Float[Array, ""]:
         """log sum_i [l(z_i) - l(best_i)], with z_i = best_i - deficit_i and the deficit kept as a logarithm."""
-        pairs = margins.reshape(self.others.shape)
+        pairs = self._attended(margins)
         log_share = -pairs - softplus(log_sum(-pairs))[:, None]
         deficits = self.deficits()
         log_deficit = jnp.where(self.tied, -jnp.inf, jnp.log(jnp.where(self.tied, 1.0, deficits)))
@@ -194,12 +213,33 @@ def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: 
     return jnp.where(vanish, -jnp.inf, loss.log_slope(reached) + log_share + log_size), sign
 
 
-def _queries(tokens: np.ndarray, queries: Any) -> np.ndarray:
-    if queries is None:
-        queries = tokens[:, 0]
-    queries = real_array(queries, "queries", "TokenSelection", "(n, d)", 2, LARGEST)
-    if len(queries) != len(tokens):
-        raise ArgumentError("queries", "TokenSelection", f"one per sample ({len(tokens)})", f"{len(queries)}")
+def _mask(mask: Any, shape: tuple[int, int]) -> np.ndarray:
+    if mask is None:
+        return np.ones(shape, bool)
+    mask = real_array(mask, "mask", "TokenSelection", "(n, T)", 2)
+    if mask.shape != shape or not np.isin(mask, (0, 1)).all():
+        raise ArgumentError(
+            "mask", "TokenSelection", f"True or False for each of {shape} tokens", f"{mask.shape} numbers"
+        )
+    few = np.flatnonzero(mask.sum(axis=1) < 2)
+    if len(few):
+        raise ArgumentError("mask", "TokenSelection", "True for at least two tokens per sample", f"sample {few[0]}")
+    return mask > 0
+
+
+def _padded(tokens: np.ndarray, scores: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and scores with the worst token of each sample in place of its padding."""
+    worst = np.where(mask, scores, np.inf).argmin(axis=1)[:, None]
+    return (
+        np.where(mask[..., None], tokens, np.take_along_axis(tokens, worst[..., None], axis=1)),
+        np.where(mask, scores, np.take_along_axis(scores, worst, axis=1)),
+    )
+
+
+def _queries(first: np.ndarray, queries: Any) -> np.ndarray:
+    queries = real_array(first if queries is None else queries, "queries", "TokenSelection", "(n, d)", 2, LARGEST)
+    if len(queries) != len(first):
+        raise ArgumentError("queries", "TokenSelection", f"one per sample ({len(first)})", f"{len(queries)}")
     zero = np.flatnonzero(~queries.any(axis=1))
     if len(zero):
         raise DegenerateSample(int(zero[0]))

@@ -73,6 +73,7 @@ def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = 4 * n * length * np.abs(gram) / np.minimum.outer(squares, squares)
     ratio[np.logical_and.outer(optimal, optimal) | np.eye(n * length, dtype=bool)] = 0.0
+    ratio *= np.logical_and.outer(data.mask().ravel(), data.mask().ravel())
     ratio = np.nan_to_num(ratio, nan=np.inf)
     a, b = np.unravel_index(ratio.argmax(), ratio.shape)
     offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
