@@ -27,6 +27,7 @@ from penchant.references.polyhedral_margin import L1, Linf, polyhedral_margin
 from penchant.references.sign_product_margin import sign_product_margin
 from penchant.references.watched import watching
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
+from penchant.verdict import at_most
 
 RNG = np.random.default_rng(5)
 INPUTS = RNG.standard_normal((7, 3))
