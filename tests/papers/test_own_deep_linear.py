@@ -3,8 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import penchant as pt
 from penchant.report.own import (
     deep_linear as own_deep_linear,
 )
@@ -14,6 +12,8 @@ from penchant.report.own import (
 from penchant.report.own import (
     own_data,
 )
+
+import penchant as pt
 
 DATA = pt.Classification([[0.6, 0.1], [0.2, 0.5], [-0.5, -0.4], [0.9, 0.2]], [1, 1, -1, 1])
 SETTING = pt.Setting(DATA, pt.DeepLinear((4, 4)), pt.Exponential())

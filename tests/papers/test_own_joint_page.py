@@ -1,7 +1,8 @@
 """The page of a joint run on own data explains every symbol it draws."""
 
-from penchant.optimisers.joint import BlockNormalised
 from penchant.report.own.joint import page
+
+from penchant.optimisers.joint import BlockNormalised
 from penchant.settings.joint import marked_tokens
 from penchant.theory.joint_limits import detect_joint_limit
 from penchant.training.joint import train_joint
