@@ -19,10 +19,10 @@ from .settings.tokens import TokenSelection
 from .theory.base import Prediction
 from .theory.certificates import Certificates, brackets, certificates
 from .theory.families.interpolation import own_potential
-from .theory.joint_limits import JointLimit, detect_joint_limit
+from .theory.joint_limits import detect_joint_limit
 from .theory.judge import judge
 from .theory.least_norm import norm_of
-from .theory.selections import Limit, detect_limit
+from .theory.selections import detect_limit
 from .training.joint import JointTrajectory
 from .training.trajectory import Trajectory
 from .verdict import Outcome, Verdict
@@ -58,8 +58,8 @@ class Case:
         return not self.joint and isinstance(self.run.setting.data, Regression)
 
     @cached_property
-    def limit(self) -> Limit | JointLimit | None:
-        """The tokens that attention has settled on; None for other data."""
+    def limit(self) -> Any:
+        """The tokens that attention has settled on, a `Limit` or `JointLimit`; None for other data."""
         if self.joint:
             return detect_joint_limit(self.run)
         tokens = isinstance(self.run.setting.data, TokenSelection | DiagonalTokens)

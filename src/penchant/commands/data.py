@@ -98,5 +98,5 @@ def _save(case: Case, path: str) -> Path:
     """The run with the bounds it certifies at every record, where there is a program to bound, and the direction of the reached tokens."""
     reached = None if case.limit is None or case.limit.reached is None else case.limit.reached.solution
     extra = None if reached is None else {"limit": reached.weight}
-    bounded = case.prediction is not None and isinstance(case.prediction.reference, Solution)
-    return (certified(case.run, case.norm, case.prediction.reference) if bounded else case.run).save(path, extra)
+    found = case.prediction.reference if case.prediction else None
+    return (certified(case.run, case.norm, found) if isinstance(found, Solution) else case.run).save(path, extra)

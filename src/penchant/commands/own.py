@@ -1,6 +1,7 @@
 """`predict` and `train` on the user's own data: one pipeline, whatever is trained.
 
-A desk knows one kind of training: it predicts, and it makes the case that the panels then tell.
+A desk is a module that knows one kind of training: `predict(options) -> Predicted`, and `train(options) -> Trained`, the case that the panels
+then tell.
 """
 
 import os
@@ -10,8 +11,8 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, cast
+from types import MappingProxyType, ModuleType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,16 +44,11 @@ class Trained(NamedTuple):
     lines: Iterable[str] = ()
 
 
-class Desk(Protocol):
-    def predict(self, options: Namespace) -> Predicted: ...
-    def train(self, options: Namespace) -> Trained: ...
-
-
-def _desk(options: Namespace) -> Desk:
+def _desk(options: Namespace) -> ModuleType:
     """The module that knows the kind of training; options that it does not take are refused before."""
     refuse(options)
     name = {"own": "data", "joint": "joint", "attention-regression": "attention"}[kind_of(options)]
-    return cast(Desk, import_module(f".{name}", __package__))
+    return import_module(f".{name}", __package__)
 
 
 def predict(options: Namespace) -> tuple[dict[str, Any], list[str]]:

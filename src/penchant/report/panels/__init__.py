@@ -3,7 +3,7 @@
 from ..panel import Panel
 from .joint import JOINT
 from .network import ACCURACY, DESCENT, LAWS
-from .run import FAILED, MADE, PREDICTED, RUN, VERDICT
+from .run import FAILED, LOSS, MADE, PREDICTED, RUN, VERDICT
 from .selection import BOUNDS, BRACKET, DIRECTIONS, LIMIT, MARGIN, SINGULAR_VALUES
 
 PANELS: tuple[Panel, ...] = (
@@ -15,6 +15,7 @@ PANELS: tuple[Panel, ...] = (
     FAILED,
     DIRECTIONS,
     MARGIN,
+    LOSS,
     DESCENT,
     BRACKET,
     BOUNDS,

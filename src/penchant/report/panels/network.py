@@ -223,11 +223,7 @@ def _offset(run: Trajectory, constants: NetworkConstants) -> Figure:
 def _sandwich(run: Trajectory, margin: float) -> Figure:
     lower, upper = sandwich(run)
     best = np.full(len(run), margin)
-    lines = (
-        _line(run, "lower", lower),
-        _line(run, "upper", upper),
-        _line(run, "best possible", best, "prediction"),
-    )
+    lines = (_line(run, "lower", lower), _line(run, "upper", upper), _line(run, "best possible", best, "prediction"))
     text = "Of the product of the layers."
     return Figure("sandwich", "Margin sandwich", "-log R", "margin / norm", lines, text, "log")
 

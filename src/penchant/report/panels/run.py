@@ -124,8 +124,9 @@ def _rows(case: Case) -> Iterator[tuple[str, str]]:
 
 def _draw(case: Case) -> Iterator[Figure]:
     if not case.regression:
-        what = "The loss above its infimum, in logarithms."
-        yield series(case, "excess", "Log excess", "log(L - L*)", case.run.log_excess, what)
+        level, what = axis(case)[2] == "log", "The loss above its infimum, in logarithms."
+        label, values = ("-log(L - L*)", -case.run.log_excess) if level else ("log(L - L*)", case.run.log_excess)
+        yield series(case, "excess", "Log excess", label, values, what, "log" if level else "linear")
         return
     residual = [relative_residual(case.run.setting.data, margins) for margins in case.run.margins]
     what = "Norm of X theta - y over the norm of y (y: its least-squares fit)."
@@ -140,12 +141,7 @@ def _predicted(case: Case) -> Iterator[tuple[str, str]]:
 
 def _verdict(case: Case) -> dict[str, Any]:
     found = case.verdict
-    return {
-        "verdict": found.headline,
-        "facts": found.facts,
-        "inequality": found.inequality,
-        "detail": found.detail,
-    }
+    return {"verdict": found.headline, "facts": found.facts, "inequality": found.inequality, "detail": found.detail}
 
 
 MADE = Panel(
@@ -159,7 +155,8 @@ PREDICTED = Panel(
     rows=_predicted,
     draw=lambda case: (hypotheses(case.prediction.hypotheses),) if case.prediction else (),
 )
-RUN = Panel(lambda case: not case.joint, _numbers, _lines, _rows, _draw)
+RUN = Panel(lambda case: not case.joint, _numbers, _lines, _rows)
+LOSS = Panel(lambda case: not case.joint, draw=_draw)
 FAILED = Panel(
     lambda case: case.prediction is not None and not case.joint,
     lines=lambda case, found: hypothesis_lines(vars(one) for one in case.prediction.hypotheses if one.holds is False),
