@@ -30,8 +30,8 @@ def test_the_proved_steps_satisfy_every_hypothesis_and_a_line_search_turns_to_th
         capsys, "train", data, "--widths", "4", "--loss", "logistic", "--optimiser", "line-search", "--steps", "200"
     )
     assert code == 0
-    assert run["verdict"] == "confirmed"
-    assert not run["prediction"]["holds"]  # longer steps than the theorem allows
+    assert run["verdict"] == "beyond the theorem"  # longer steps than it allows
+    assert run["facts"] == {"conclusion": "holds", "hypotheses": "fail"}
 
 
 def test_layer_rules_are_refused_elsewhere(capsys, data):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from penchant.verdict import Outcome, all_of, at_least, at_most, close
+from penchant.verdict import HEADLINES, Outcome, Verdict, all_of, at_least, at_most, close
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,24 @@ def test_a_conjunction_is_decided_by_all_its_inequalities():
     found = all_of(at_least(5.0, 1.0, "margin", "seed 3"), at_most(0.5, 1.0, "exponent", "seed 3"))
     assert found.inequality == "margin = 5 >= 1; exponent = 0.5 <= 1"
     assert (found.predicted, found.measured, found.detail) == ((1.0, 1.0), (5.0, 0.5), "seed 3")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "hypotheses", "headline"),
+    [
+        (Outcome.confirmed, "hold", "confirmed"),
+        (Outcome.confirmed, "open", "confirmed"),
+        (Outcome.confirmed, "fail", "beyond the theorem"),
+        (Outcome.refuted, "hold", "refuted"),
+        (Outcome.refuted, "open", "undecided"),  # a counterexample only if the hypotheses do hold
+        (Outcome.refuted, "fail", "outside the theorem"),
+        (Outcome.undecided, "hold", "undecided"),
+        (Outcome.undecided, "fail", "undecided"),
+    ],
+)
+def test_a_headline_is_made_of_both_facts(outcome, hypotheses, headline):
+    verdict = Verdict(outcome, "gap = 2 > 1", detail="seed 3", hypotheses=hypotheses)
+    assert (verdict.headline, headline in HEADLINES) == (headline, True)
+    assert str(verdict) == f"{headline}: gap = 2 > 1 (seed 3)"
+    assert len(verdict.lines()) == (1 if hypotheses == "hold" else 2)
+    assert f"<b>{headline}</b>: gap = 2 &gt; 1" in verdict._repr_html_()

@@ -4,35 +4,17 @@ import argparse
 import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from . import __version__
-
-_OPTIMISERS = (
-    "flow",
-    "gd",
-    "ngd",
-    "momentum",
-    "polyak",
-    "accelerated",
-    "adam",
-    "line-search",
-    "line-search-capped",
-    "assumption5",
-    "assumption5-tight",
-    "sharp",
-    "risk-scaled",
-    "joint-ngd",
-    "scheduled",
-)
-_ONLY_JOINT = ("joint-ngd", "scheduled")
-_LOSSES = ("exponential", "logistic")  # of joint training
-_LAYERS = "attention-regression"
+from .commands.flags import FLAGS, add_flags, seed
 
 
 class _UsageError(Exception):
@@ -41,8 +23,12 @@ class _UsageError(Exception):
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        """A misspelt option or choice is answered with the nearest one."""
         self.print_usage(sys.stderr)
-        raise _UsageError(f"{self.prog}: {message}")
+        known = {f"--{flag.name}" for flag in FLAGS} | set(re.findall(r"[\w-]+", message.partition("choose from")[2]))
+        wrong = re.findall(r"invalid choice: '([^']*)'|(--[\w-]+)(?==|$| )", message.partition(" (choose")[0])[-1:]
+        near = get_close_matches("".join(*wrong), known, 1) if wrong else []
+        raise _UsageError(f"{self.prog}: {message}" + (f"\n  Did you mean {near[0]}?" if near else ""))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -66,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         _check_device()
-        _complete(options)
+        options.words = arguments
         with warnings.catch_warnings():
             warnings.simplefilter("always", PenchantWarning)
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
@@ -91,14 +77,13 @@ def _check_device() -> None:
     if wanted:
         import jax
 
+        from .errors import ArgumentError
+
         try:
             jax.devices()
         except Exception as error:
-            _reject(
-                "JAX_PLATFORMS",
-                "a device of this machine, or not set: then the best one is taken",
-                f"{wanted!r} ({type(error).__name__})",
-            )
+            required = "a device of this machine, or not set: then the best one is taken"
+            raise ArgumentError("JAX_PLATFORMS", "penchant", required, f"{wanted!r} ({type(error).__name__})") from None
 
 
 def _refuse(kind: str, message: str, as_json: bool) -> int:
@@ -106,50 +91,6 @@ def _refuse(kind: str, message: str, as_json: bool) -> int:
         print(json.dumps({"error": kind, "message": message}))
     print(f"{kind}: {message}", file=sys.stderr)
     return 2
-
-
-def _reject(flag: str, required: str, found: object) -> NoReturn:
-    """An option that does not go with the others; the import waits for it, so that `--help` stays light."""
-    from .errors import ArgumentError
-
-    raise ArgumentError(flag, "penchant", required, found)
-
-
-def _complete(options: argparse.Namespace) -> None:
-    """The default optimiser depends on --joint, and two optimisers exist only there."""
-    if "joint" not in options:
-        return
-    _check_tolerance(options)
-    if options.exact and (options.joint or options.setting == _LAYERS):
-        _reject("--exact", f"left out with --joint and --setting {_LAYERS}, whose references have no exact proof", "it")
-    if options.setting == _LAYERS:
-        return
-    for name in ("geometry", "gauge", "batch", "keys", "ridge", "logit_limit", "layer_scale"):
-        if getattr(options, name) is not None:
-            _reject(f"--{name.replace('_', '-')}", f"used with --setting {_LAYERS}", getattr(options, name))
-    if options.step_size == "adaptive":
-        _reject("--step-size", f"a number unless --setting {_LAYERS}", "adaptive")
-    if not options.joint and options.setting != "deep-linear" and options.scale is None:
-        options.scale = 1e-3
-    for name, given in (
-        ("--normalise", options.normalise),
-        ("--risk-level", getattr(options, "risk_level", None) is not None),
-    ):
-        if given and options.joint:
-            _reject(name, "left out with --joint", "a value")
-    if options.joint and options.loss not in _LOSSES:
-        _reject("--loss", f"{' or '.join(_LOSSES)} with --joint", options.loss)
-    if options.optimiser is None:
-        options.optimiser = "scheduled" if options.joint else "flow"
-    if options.optimiser in _ONLY_JOINT and not options.joint:
-        _reject("--optimiser", "used with --joint", options.optimiser)
-
-
-def _check_tolerance(options: argparse.Namespace) -> None:
-    """Only an integrator has one."""
-    flows = options.optimiser in (None, "flow") and not options.joint and options.setting != _LAYERS
-    if getattr(options, "tolerance", None) is not None and not flows:
-        _reject("--tolerance", "used with --optimiser flow", f"{options.tolerance:g} without a flow")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -163,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "studies", "list the studies", _studies)
     study = _add(commands, "study", "run one study and write its page", _study)
     study.add_argument("name", metavar="NAME", help="one of `penchant studies`")
-    study.add_argument("--seed", type=_seed, default=0, help="seed of the data (default 0)")
+    study.add_argument("--seed", type=seed, default=0, help="seed of the data (default 0)")
     study.add_argument("--full", action="store_true", help="the paper's size instead of a quick one")
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
@@ -174,13 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--out", metavar="DIR", help="also run the first study of each paper and write DIR/index.html")
     verify.add_argument("--full", action="store_true", help="with --out: every study, at the paper's size")
     verify.add_argument("--exact", action="store_true", help="prove every reference in rational arithmetic as well")
-    verify.add_argument("--seed", type=_seed, default=0, help="seed of the studies (default 0)")
+    verify.add_argument("--seed", type=seed, default=0, help="seed of the studies (default 0)")
     predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
-    _data_options(predict)
-    predict.add_argument("--save", metavar="FILE.npz", help="write `solution` (smallest margin 1) and `dual`")
+    add_flags(predict, training=False)
     train = _add(commands, "train", "train on your data and judge the run", _train)
-    _data_options(train)
-    _train_options(train)
+    add_flags(train, training=True)
     check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
     check.add_argument("certificate", metavar="certificate.json")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
@@ -193,145 +132,6 @@ def _add(commands: Any, name: str, text: str, command: Callable) -> argparse.Arg
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
-
-
-def _integer(text: str) -> int:
-    """An integer that the machine can count to."""
-    if not -(2**62) < int(text) < 2**62:
-        raise argparse.ArgumentTypeError(f"an integer below 2^62 is required, not {text}")
-    return int(text)
-
-
-def _seed(text: str) -> int:
-    if _integer(text) < 0:
-        raise argparse.ArgumentTypeError(f"a nonnegative integer is required, not {text}")
-    return int(text)
-
-
-def _step_size(text: str) -> float | str:
-    """A number, or the word that asks for one chosen at every step."""
-    if text == "adaptive":
-        return text
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"neither a number nor 'adaptive': {text!r}") from None
-
-
-def _data_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "data",
-        metavar="DATA",
-        help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
-    )
-    parser.add_argument(
-        "--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8), or columns of K and Q"
-    )
-    parser.add_argument(
-        "--setting",
-        help="linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, signed-powers, squares, attention-regression (default: from the names of the arrays)",
-    )
-    layers = parser.add_argument_group(_LAYERS)
-    layers.add_argument(
-        "--geometry", choices=("two_sided", "left", "euclidean"), help="preconditioner (default two_sided)"
-    )
-    layers.add_argument(
-        "--gauge", choices=("identity", "plus", "minus"), help="of the spectral start (default identity)"
-    )
-    layers.add_argument("--batch", type=_integer, metavar="B", help="queries per step (default: all)")
-    layers.add_argument("--keys", choices=("batch", "full"), help="what a batch attends to (default batch)")
-    layers.add_argument("--ridge", type=float, metavar="R", help="added to the diagonal of the covariance (default 0)")
-    layers.add_argument(
-        "--logit-limit",
-        type=float,
-        metavar="L",
-        help="largest operator norm of the whitened V: scale moves from V to U beyond it",
-    )
-    layers.add_argument(
-        "--layer-scale",
-        type=float,
-        metavar="C",
-        help="start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)",
-    )
-    parser.add_argument("--alpha", type=float, help="size of the start of squares and powers (default 0.01)")
-    parser.add_argument("--depth", type=_integer, help="of signed-powers, w+^D - w-^D (default 3)")
-    parser.add_argument(
-        "--bias", action="store_true", help="linear, deep-linear: add a constant input 1, so that there is an intercept"
-    )
-    parser.add_argument(
-        "--normalise", action="store_true", help="linear, deep-linear: divide the inputs by the largest of their norms"
-    )
-    parser.add_argument(
-        "--ties",
-        choices=("raise", "keep"),
-        default="raise",
-        help="attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)",
-    )
-    parser.add_argument(
-        "--exact", action="store_true", help="prove the reference in rational arithmetic and write certificate.json"
-    )
-    parser.add_argument("--joint", action="store_true", help="attention: train the decoder as well")
-    parser.add_argument(
-        "--optimiser",
-        choices=_OPTIMISERS,
-        help="default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear",
-    )
-    parser.add_argument(
-        "--loss",
-        default="exponential",
-        metavar="{exponential,logistic,correlation,FILE.py:NAME}",
-        help="default: exponential; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines",
-    )
-    parser.add_argument("--reduction", choices=("mean", "sum"), default="mean")
-    parser.add_argument(
-        "--step-size",
-        type=_step_size,
-        help=f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {_LAYERS}: or 'adaptive'",
-    )
-    parser.add_argument(
-        "--cap",
-        type=float,
-        help="largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)",
-    )
-    parser.add_argument("--beta", type=float, help="share of the last step that momentum keeps (default 0.9)")
-    parser.add_argument(
-        "--decays",
-        metavar="P_U,P_W",
-        help="--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)",
-    )
-    parser.add_argument("--seed", type=_integer, default=0, help="seed of a random start (default 0)")
-    parser.add_argument(
-        "--start",
-        default="zeros",
-        metavar="{zeros,small,FILE.npz}",
-        help="default: zeros; deep-linear: or normal (the default there), balanced, zero-first, equal-frobenius, torch-default, all brought below the risk of zero",
-    )
-    parser.add_argument(
-        "--scale",
-        type=float,
-        help="standard deviation of the start 'small' (default 1e-3) or of a start of deep-linear (default 0.3; equal-frobenius: norm of a layer, default 1)",
-    )
-
-
-def _train_options(parser: argparse.ArgumentParser) -> None:
-    budget = parser.add_mutually_exclusive_group()
-    budget.add_argument("--steps", type=_integer, metavar="N", help="number of steps (for the flow: of the integrator)")
-    budget.add_argument(
-        "--time", type=float, metavar="T", help="physical time (sum of the multipliers of the gradient)"
-    )
-    budget.add_argument("--log-time", type=float, metavar="S", help="natural logarithm of physical time")
-    budget.add_argument("--margin", type=float, metavar="M", help="smallest margin to reach")
-    budget.add_argument(
-        "--risk-level", type=float, metavar="X", help="-log of the loss above its infimum to reach: risk e^-X"
-    )
-    parser.add_argument(
-        "--tolerance", type=float, help="local error of a step of the flow (default 1e-7; deep-linear: 1e-11)"
-    )
-    parser.add_argument("--save", metavar="run.npz", help="write the trajectory and the final parameters")
-    parser.add_argument("--out", metavar="DIR", help="write a page about this run to DIR/index.html")
-    parser.add_argument(
-        "--overwrite", action="store_true", help="with --out: replace the page of an earlier run in DIR"
-    )
 
 
 def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
@@ -374,31 +174,23 @@ def _verify(options: argparse.Namespace) -> int:
     return 0 if trusted else 1
 
 
-def _own_data(options: argparse.Namespace) -> Any:
-    """The module that predicts and trains what the options ask for."""
-    if options.joint:
-        from .commands import joint as module
-    elif options.setting == _LAYERS:
-        from .commands import attention as module
-    else:
-        from .commands import own_data as module
-    return module
-
-
 def _predict(options: argparse.Namespace) -> int:
-    module = _own_data(options)
-    _show(options, module.predict(options), module.print_prediction)
+    from .commands.own import predict
+
+    _tell(options, *predict(options))
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    from .commands.pages import check_new_page
+    from .commands.own import train
 
-    module = _own_data(options)
-    check_new_page(options)
-    content = module.train(options)
-    _show(options, content, module.print_run)
+    content, text = train(options)
+    _tell(options, content, text)
     return 1 if "page_error" in content else 0
+
+
+def _tell(options: argparse.Namespace, content: Any, text: list[str]) -> None:
+    _show(options, content, lambda _: print("\n".join(text)))
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,12 @@ def kind(value: object) -> str:
 
 
 class ArgumentError(PenchantError):
-    """A bad argument, in one sentence form."""
+    """A bad argument, in one sentence form; a misspelt name is answered with the nearest one."""
 
     def __init__(self, argument: str, owner: str, required: str, found: object, fix: str = ""):
         self.argument = argument
+        names = required.removeprefix("one of ").split(", ") if required.startswith("one of ") else []
+        fix = fix or next((f"did you mean {name}?" for name in get_close_matches(str(found).strip("'"), names, 1)), "")
         text = f"The '{argument}' argument of {owner} must be {required}. Got {found} instead."
         PenchantError.__init__(self, text + (f"\n  Fix: {fix}" if fix else ""))
 

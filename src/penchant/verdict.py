@@ -1,6 +1,7 @@
-"""Verdicts: confirmed, refuted or undecided, with the inequality that decided."""
+"""Verdicts: whether a conclusion holds, whether the hypotheses do, and the inequality that decided."""
 
 from enum import Enum
+from html import escape
 from typing import Any
 
 import equinox as eqx
@@ -12,24 +13,70 @@ _FIT = 1e-9  # slopes of fits are right to nine digits; exact laws have interval
 
 
 class Outcome(Enum):
-    """Three values; `undecided` is what a check says until an inequality decides."""
+    """What a check says of a conclusion: three values, `undecided` until an inequality decides."""
 
     confirmed = "confirmed"
     refuted = "refuted"
     undecided = "undecided"
 
 
+_CONCLUSIONS = {Outcome.confirmed: "holds", Outcome.refuted: "fails", Outcome.undecided: "undecided"}
+_HEADLINES = {  # of a conclusion and its hypotheses; every other pair is undecided
+    ("holds", "hold"): "confirmed",
+    ("holds", "open"): "confirmed",
+    ("holds", "fail"): "beyond the theorem",
+    ("fails", "hold"): "refuted",
+    ("fails", "fail"): "outside the theorem",
+}
+HEADLINES = (*dict.fromkeys(_HEADLINES.values()), "undecided")
+
+
 class Verdict(eqx.Module):
-    """The outcome of a check, the inequality that decided it, what was predicted and what was measured."""
+    """The outcome of a check, the inequality that decided it, what was predicted and what was measured.
+
+    `outcome` is about the conclusion alone. `hypotheses` says whether what the conclusion rests on does hold, does fail or is open; a
+    check without hypotheses holds by construction. Only a conclusion that fails although the hypotheses hold refutes a theorem.
+
+    >>> print(Verdict(Outcome.refuted, "gap = 2 > 1", hypotheses="fail"))
+    outside the theorem: gap = 2 > 1
+    """
 
     outcome: Outcome
     inequality: str
     predicted: Any = None
     measured: Any = None
     detail: str = ""
+    hypotheses: str = "hold"
+
+    @property
+    def conclusion(self) -> str:
+        """Whether the conclusion holds, fails or is undecided."""
+        return _CONCLUSIONS[self.outcome]
+
+    @property
+    def headline(self) -> str:
+        """Both facts in a word or three: one of `HEADLINES`."""
+        return _HEADLINES.get((self.conclusion, self.hypotheses), "undecided")
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return {"conclusion": self.conclusion, "hypotheses": self.hypotheses}
+
+    def lines(self) -> tuple[str, ...]:
+        """How a verdict is shown in text: the headline with its reason, and both facts where hypotheses are in play."""
+        reason = f"{self.headline}: {self.inequality}" + (f" ({self.detail})" if self.detail else "")
+        facts = f"the conclusion {self.conclusion.replace('undecided', 'is undecided')}, the hypotheses {self.hypotheses.replace('open', 'are open')}"
+        return (reason,) if self.hypotheses == "hold" else (reason, facts)
 
     def __str__(self) -> str:
-        return f"{self.outcome.value}: {self.inequality}" + (f" ({self.detail})" if self.detail else "")
+        return self.lines()[0]
+
+    def __repr__(self) -> str:
+        return f"<Verdict {self}>"
+
+    def _repr_html_(self) -> str:
+        headline, *rest = (escape(part) for part in (self.headline, self.inequality, self.detail) if part)
+        return f"<b>{headline}</b>: {'<br>'.join(rest)}"
 
 
 def at_most(measured: float, bound: float, what: str, detail: str = "") -> Verdict:

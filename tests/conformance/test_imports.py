@@ -33,7 +33,8 @@ ALLOWED["theory"] = ENGINE
 ALLOWED["exhibits"] = ENGINE | {"theory"}
 ALLOWED["lab"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "lab", "bridge"}
-ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers"}
+ALLOWED["case"] = ENGINE | {"theory", "exhibits"}
+ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers", "case"}
 FLOW_MAY_USE = {"training.events", "training.status"}
 HEAVY = {
     "torch": "bridge/torch",

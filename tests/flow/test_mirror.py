@@ -5,6 +5,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import penchant as pt
+from penchant.case import make_case
 from penchant.errors import ArgumentError
 from penchant.flow.mirror import follow_dual
 from penchant.settings.generators import sparse_regression
@@ -48,10 +49,9 @@ def test_a_run_certifies_itself(make):
     setting = pt.Setting(data, make(0.1), pt.Squared())
     run = pt.train(setting, pt.GradientFlow())
     prediction = pt.predict(setting, pt.GradientFlow())
-    assert pt.judge(prediction, run).outcome is pt.Outcome.confirmed
-    from penchant.report.own.own_data import own_bracket
-
-    found = own_bracket(run)
+    case = make_case(prediction, run)
+    assert case.verdict.outcome is pt.Outcome.confirmed
+    (found,) = case.brackets.values()
     assert found.lower == pytest.approx(prediction.reference.value, rel=1e-8)
     assert found.upper == pytest.approx(prediction.reference.value, rel=1e-8)
 

@@ -5,15 +5,9 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.report.own import (
-    deep_linear as own_deep_linear,
-)
-from penchant.report.own import (
-    deep_linear_figures as own_deep_linear_figures,
-)
-from penchant.report.own import (
-    own_data,
-)
+from penchant.case import make_case
+from penchant.report.panel import page
+from penchant.report.panels import PANELS, network
 
 DATA = pt.Classification([[0.6, 0.1], [0.2, 0.5], [-0.5, -0.4], [0.9, 0.2]], [1, 1, -1, 1])
 SETTING = pt.Setting(DATA, pt.DeepLinear((4, 4)), pt.Exponential())
@@ -25,7 +19,13 @@ def result():
     prediction = pt.predict(SETTING, flow)
     start = pt.ensure_assumption2(SETTING, SETTING.start(0, 0.4))
     run = pt.train(SETTING, flow, start, until=pt.LogExcessBelow(-1e4))
-    return run, own_data.page(prediction, run, prediction.theorem.judge(prediction, run), flow)
+    return run, page(make_case(prediction, run, optimiser=flow), PANELS)
+
+
+def drawn(run, prediction):
+    """The figures and tables of the network panel by name, and its words."""
+    case = make_case(prediction, run)
+    return {one.name: one for one in network.draw(case)}, network.words(case)
 
 
 def table(result, name):
@@ -76,22 +76,23 @@ def test_the_laws_hold_for_sums_and_for_losses_with_another_factor_or_rate(loss,
     assert constants.tail == pytest.approx(LOSSES[loss][1])
     start = (jnp.asarray(1e3 * constants.geometry.direction + constants.offset)[None],)
     run = pt.train(setting, pt.LayerDescent(pt.ConstantStep(1.0)), start, steps=0)
-    rows = {row[0]: row[1:] for row in own_deep_linear.tables(run, pt.predict(setting, pt.GradientFlow()))[1].rows}
+    shown, words = drawn(run, pt.predict(setting, pt.GradientFlow()))
+    rows = {row[0]: row[1:] for row in shown["laws"].rows}
     laws = [row for name, row in rows.items() if name.startswith(("size law", "offset", "gradient law"))]
     assert len(laws) == 3
     assert [float(row[2]) for row in laws] == pytest.approx([1.0] * 3, rel=1e-5)
-    assert f"the {reduction} of the losses" in own_deep_linear.words(run)["-log R"]
+    assert f"the {reduction} of the losses" in words["-log R"]
 
 
 def test_a_polynomial_tail_has_no_predicted_laws():
     setting = pt.Setting(DATA, pt.DeepLinear((4,)), pt.PolynomialTail(2.0))
     start = pt.ensure_assumption2(setting, setting.start(0, 0.4))
     run = pt.train(setting, pt.LayerDescent(pt.ConstantStep(0.1)), start, steps=0)
-    layers, laws = own_deep_linear.tables(run, pt.predict(setting, pt.GradientFlow()))
-    rows = {row[0]: row[1:] for row in laws.rows}
+    shown, _ = drawn(run, pt.predict(setting, pt.GradientFlow()))
+    rows = {row[0]: row[1:] for row in shown["laws"].rows}
     for name in ("offset |w - <w, u> u|", "gradient law: |grad log R|^2", "first layer: slope of sin(angle of v_1)"):
         assert rows[name][1].startswith("unknown")
-    assert "no theory" in layers.caption
+    assert "no theory" in shown["layers"].caption
 
 
 def test_figures_are_drawn_against_the_risk_level_and_words_are_defined(result):
@@ -114,11 +115,10 @@ def test_descent_shows_its_steps():
     start = pt.ensure_assumption2(setting, setting.start(0, 0.4))
     rule = pt.LayerDescent(pt.LineSearch(setting, capped=True))
     run = pt.train(setting, rule, start, steps=50)
-    prediction = pt.predict(setting, rule)
-    drawn = {one.name: one for one in own_deep_linear_figures.figures(run, prediction)}
-    assert drawn["steps"].lines[0].y[-1] == run.account["log_step"][-1] <= 0
-    assert drawn["violation"].lines[0].y[-1] <= 0
-    rows = {row[0]: row[1:] for row in own_deep_linear.tables(run, prediction)[1].rows}
+    shown, words = drawn(run, pt.predict(setting, rule))
+    assert shown["steps"].lines[0].y[-1] == run.account["log_step"][-1] <= 0
+    assert shown["violation"].lines[0].y[-1] <= 0
+    rows = {row[0]: row[1:] for row in shown["laws"].rows}
     assert float(rows["sum of the traces"][0]) == pytest.approx(run.account["traces"][-1].sum(), rel=1e-5)
     assert float(rows["Lemma 8: smallest slack of excess <= D + later traces"][0]) >= 0
-    assert {"traces", "violation"} <= set(own_deep_linear.words(run))
+    assert {"traces", "violation"} <= set(words)

@@ -137,6 +137,20 @@ def test_what_is_no_json_object_is_named(tmp_path, text):
         render(tmp_path)
 
 
+def test_the_ledger_is_sorted_and_counted_by_paper_and_kind(tmp_path):
+    kinds = (("notes", "ours"), ("key_query", "proved"), ("notes", "proved"), ("notes", "proved"))
+    rows = [ROW | {"claim": f"claim-{k}", "paper": paper, "kind": kind} for k, (paper, kind) in enumerate(kinds)]
+    (tmp_path / "ledger.json").write_text(json.dumps(LEDGER | {"claims": rows}))
+    page = render(tmp_path).read_text()
+    places = [page.index(f"claim-{k}") for k in (2, 3, 0, 1)]
+    assert places == sorted(places)
+    assert "proved: 2" in page
+    assert (
+        '<tr><td><a href="#ledger-notes">notes</a></td><td>2</td><td></td><td></td><td>1</td><td></td><td>3</td></tr>'
+        in page
+    )
+
+
 @pytest.mark.parametrize("kind", ["study", "ledger"])
 def test_other_versions_are_refused(tmp_path, kind):
     saved(tmp_path, STUDY | ({"format": "penchant study 99"} if kind == "study" else {}))

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from ..case import Case
 from ..errors import PenchantError
 from ..references.base import Solution
 from ..references.logistic import logistic_limit
@@ -16,7 +17,7 @@ from ..theory.base import MARGIN, Prediction
 from ..theory.matching import optimiser_name
 from ..training.status import Status
 from ..training.trajectory import Trajectory, settings_of
-from ..verdict import Outcome, Verdict
+from ..verdict import Outcome
 from .options import longest_feature
 
 _WORDS = {"momentum": "normalised momentum (heavy ball on gradients of length 1)"}
@@ -33,9 +34,10 @@ def _by_default(options: Namespace) -> bool:
     return options.step_size is None and options.optimiser in ("gd", "ngd", "momentum", "accelerated", "adam")
 
 
-def would_decide(prediction: Prediction | None, run: Trajectory, verdict: Verdict, options: Namespace) -> str:
+def would_decide(case: Case, options: Namespace) -> str:
     """The line to type where a verdict is undecided, or why no run decides; empty where one has decided or the status says what to do."""
-    if verdict.outcome is not Outcome.undecided or prediction is None:
+    prediction, run = case.prediction, case.run
+    if case.verdict.outcome is not Outcome.undecided or prediction is None:
         return ""
     if run.status not in (Status.out_of_steps, Status.reached_target):
         return f"not more steps: the run has ended as {run.status.name}"

@@ -56,12 +56,6 @@ def save_proof(reference: Any, calls: list[Call], options: Namespace) -> dict:
     return {"exact": {"lower": proof.lower, "upper": proof.upper, "seconds": seconds, "certificate": str(path)}}
 
 
-def print_proof(content: dict) -> None:
-    if "exact" in content:
-        found = content["exact"]
-        print(f"exact      proved in [{found['lower']!r}, {found['upper']!r}]; penchant check {found['certificate']}")
-
-
 def prove_all(calls: Iterable[Call]) -> dict:
     """Every reference among the calls proved once: how many, in what time, and why not where there is no proof."""
     started, reasons = time.perf_counter(), Counter()

@@ -49,18 +49,6 @@ _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear
 def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
-    if cap is not None and name not in ("ngd", "momentum", "polyak"):
-        raise ArgumentError("--cap", "penchant", "used with ngd, momentum or polyak", f"--optimiser {name}")
-    if size is not None and name in ("flow", *LAYER_RULES):
-        raise ArgumentError("--step-size", "penchant", f"left out for {name}", size)
-    if options.decays is not None:
-        raise ArgumentError("--decays", "penchant", "used with --joint", options.decays)
-    if options.beta is not None and (name != "momentum" or not 0 <= options.beta < 1):
-        required = "used with momentum" if name != "momentum" else "in [0, 1)"
-        raise ArgumentError("--beta", "penchant", required, f"--optimiser {name} --beta {options.beta:g}")
-    for option, value in (("--step-size", size), ("--cap", cap)):
-        if value is not None and not value > 0:
-            raise ArgumentError(option, "penchant", "positive", value)
     if name in LAYER_RULES:
         if not isinstance(setting.parametrisation, DeepLinear):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
@@ -126,10 +114,10 @@ def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
+    if kind != "deep-linear" and options.scale is None:
+        options.scale = 1e-3
     extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "depth", "bias", "ties", "normalise")}
     extra["widths"] = _widths(options.widths)
-    if options.seed < 0:
-        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
     extra["init"] = _network_start(options, kind)
     scale = 1e-3 if options.scale is None else float(options.scale)
     if not 0 < scale < np.inf:

@@ -36,12 +36,3 @@ def write_page(content: dict, options: Namespace, paper: str, result: Callable[[
         if not isinstance(error, OSError | PenchantError):  # those two explain themselves
             traceback.print_exc(file=sys.stderr)
         content["page"], content["page_error"] = None, f"{type(error).__name__}: {error}"
-
-
-def print_files(content: dict) -> None:
-    """Where the run and its page were written."""
-    for name in ("saved", "page"):
-        if content.get(name) is not None:
-            print(f"{name:10} {content[name]}")
-    if "page_error" in content:
-        print(f"page       not written ({content['page_error']})")

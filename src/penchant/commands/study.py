@@ -46,5 +46,5 @@ def print_study(content: dict) -> None:
     for finding in content["findings"]:
         verdict = finding["verdict"]
         detail = f" ({verdict['detail']})" if verdict["detail"] else ""
-        print(f"{verdict['outcome']:10} {finding['statement']}\n           {verdict['inequality']}{detail}")
+        print(f"{verdict['headline']:10} {finding['statement']}\n           {verdict['inequality']}{detail}")
     print(f"page: {content['page']}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..files import write_bytes
 
+_STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
 _COLOURS = (
     "#1b5e8c",
     "#c2452d",
@@ -58,6 +59,7 @@ def draw(figure: dict, path: Path) -> str:
         yscale="linear" if empty else figure["y_scale"],
         title=figure["title"],
     )
+    axes.set_xlim(_window(figure, visible))
     axes.grid(True, which="major", alpha=0.25)
     if empty:
         axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
@@ -68,6 +70,23 @@ def draw(figure: dict, path: Path) -> str:
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     write_bytes(path, buffer.getvalue().encode())
     return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def _window(figure: dict, visible: list) -> tuple[float, float] | None:
+    """Where the curves move: ends of the axis on which none does are not shown if they are more than half of it; the data keep them."""
+    if {line["style"] for line in figure["lines"]} - {"line", "prediction"}:
+        return None
+    scaled = lambda values, axis: np.log(values) if figure[f"{axis}_scale"] == "log" else values
+    curves = [(x, y) for line, (x, y, _) in zip(figure["lines"], visible, strict=True) if line["style"] == "line"]
+    moving = []
+    for x, y in curves:
+        rise = np.abs(np.diff(scaled(y, "y")))
+        moves = np.flatnonzero(rise > _STILL * np.ptp(scaled(y, "y"))) if len(x) else []
+        moving += [*x[moves], *x[np.asarray(moves, int) + 1]]
+    if not moving:
+        return None
+    whole, ends = np.concatenate([x for x, _ in curves]), np.array([min(moving), max(moving)])
+    return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
 
 
 def _cells(axes: Any, line: dict) -> Any:

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from types import UnionType
@@ -13,13 +14,14 @@ from jinja2 import Environment, PackageLoader, select_autoescape
 from .. import __version__
 from ..errors import DataFileError
 from ..files import check_mark, load_npz, write_bytes
+from ..lab import KINDS
 from .figures import draw, write_csv
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
 _WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapter \d+: [^,;]*)")
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a file next to a study: nothing that leads elsewhere
-_VERDICT = {"outcome": str, "inequality": str, "detail?": str}
+_VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
 _SHAPES = {  # what a page shows of a saved file
     "study": {
         "name": str,
@@ -35,7 +37,7 @@ _SHAPES = {  # what a page shows of a saved file
             dict.fromkeys(
                 ("claim", "statement", "citation", "verdict", "expected", "inequality", "detail", "twin"), str
             )
-            | {"seconds": int | float}
+            | {"seconds": int | float, "paper?": str, "kind?": str}
         ],
         "unfinished?": int,
     },
@@ -62,15 +64,18 @@ def render(directory: str | os.PathLike) -> Path:
     for study in studies:
         for figure in study["figures"]:
             _draw(figure, root / study["name"])
+    claims = ledger["claims"] if ledger else []
     environment = Environment(
         loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("page.html").render(
         studies=studies,
-        claims=ledger["claims"] if ledger else [],
+        claims=claims,
+        groups=_groups(claims),
+        kinds=KINDS,
         unfinished=ledger.get("unfinished") if ledger else 0,
-        counts=_counts(ledger["claims"]) if ledger else {},
-        citations=_citations(studies, ledger["claims"] if ledger else []),
+        counts=Counter(claim["verdict"] for claim in claims),
+        citations=_citations(studies, claims),
         version=__version__,
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     )
@@ -137,11 +142,12 @@ def _check_shape(value: Any, shape: Any, where: str) -> None:
             raise DataFileError(f"{where} has no '{name}'.")
 
 
-def _counts(claims: list[dict]) -> dict[str, int]:
-    return {
-        outcome: sum(claim["verdict"] == outcome for claim in claims)
-        for outcome in ("confirmed", "refuted", "undecided")
-    }
+def _groups(claims: list[dict]) -> dict[str, dict[str, list[dict]]]:
+    """Claims by paper, in the order of the ledger, and by kind, in the order of `KINDS`."""
+    papers = dict.fromkeys(claim.get("paper", "") for claim in claims)
+    kinds = [*KINDS, ""]
+    chosen = lambda paper, kind: [one for one in claims if (one.get("paper", ""), one.get("kind", "")) == (paper, kind)]
+    return {paper: {kind: found for kind in kinds if (found := chosen(paper, kind))} for paper in papers}
 
 
 def _citations(studies: list[dict], claims: list[dict]) -> list[str]:

@@ -27,6 +27,13 @@ def _table(table: Table) -> dict:
     }
 
 
+def _finding(finding: Finding) -> dict:
+    """A finding with the headline of its verdict, and both facts in words."""
+    verdict = finding.verdict
+    facts = f"conclusion {verdict.conclusion}, hypotheses {verdict.hypotheses}"
+    return {**plain(finding), "verdict": {**plain(verdict), "headline": verdict.headline, "facts": facts}}
+
+
 def _words(value: Any) -> str:
     """All text of a result, without its numbers."""
     if isinstance(value, str):
@@ -56,7 +63,8 @@ def save(
         run.save(folder / f"{name}.npz")
     content = {
         **header,
-        **{key: plain(getattr(result, key)) for key in ("findings", "figures")},
+        "findings": [_finding(finding) for finding in result.findings],
+        "figures": plain(result.figures),
         "tables": [_table(table) for table in result.tables],
         "definitions": _used(result),
     }

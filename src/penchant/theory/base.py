@@ -8,6 +8,7 @@ with a falsehood planted in it, which must be refuted.
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import equinox as eqx
@@ -91,6 +92,19 @@ class Prediction(eqx.Module):
         parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
         parts += [f"on these data the reference coincides with: {', '.join(same)}"] * bool(same)
         return "; ".join(parts)
+
+    def __str__(self) -> str:
+        """What `penchant predict` prints."""
+        from .describe import describe, lines
+
+        return "\n".join(lines(describe(self)))
+
+    def __repr__(self) -> str:
+        state = {True: "hold", False: "fail", None: "are open"}[self.holds]
+        return f"<Prediction {self.theorem.name}: {self.reference.norm} reference, hypotheses {state}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 class Theorem(eqx.Module):

@@ -1,6 +1,7 @@
 """Joint training of attention and decoder: one compiled run for a batch of data sets, records at chosen steps."""
 
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,23 @@ class JointTrajectory(eqx.Module):
     def selection(self, record: int = -1) -> np.ndarray:
         """The token with most attention in every sample."""
         return self.logits[record].argmax(axis=-1)
+
+    def lines(self) -> tuple[str, str]:
+        """How a run ended and where, as `penchant train --joint` prints it."""
+        sizes = f"log loss {self.log_loss[-1]:.8g}, |W| {self.norm_W[-1]:.6g}, |u| {self.norm_u[-1]:.6g}"
+        return (
+            f"status     {self.status.name}: {self.status.message}",
+            f"run        {self.steps[-1]} steps, {sizes}",
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<JointTrajectory of {self.steps[-1]} steps, {len(self)} records: {self.status.name}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def save(self, path: str | Path) -> Path:
         """Write all series, the coefficients, and the final u and W."""

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from functools import cache
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,27 @@ class Trajectory(eqx.Module):
     def smallest_margin(self) -> np.ndarray:
         """The smallest margin at every record, over the margins the reference program constrains."""
         return self.margins[:, self.setting.data.constrained()].min(axis=1)
+
+    def lines(self) -> tuple[str, str]:
+        """How a run ended and where, as `penchant train` prints it."""
+        if isinstance(self.setting.data, Regression):
+            reached = f"largest residual {np.abs(self.margins[-1] - np.asarray(self.setting.data.fitted)).max():.3g}"
+        else:
+            reached = f"margin {self.smallest_margin()[-1]:.6g}"
+        sizes = f"log(L - L*) {self.log_excess[-1]:.8g}, log time {self.log_time[-1]:.8g}"
+        return (
+            f"status     {self.status.name}: {self.ending}",
+            f"run        {self.steps[-1]} steps, {sizes}, {reached}, norm {self.norm[-1]:.6g}",
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<Trajectory of {self.steps[-1]} steps, {len(self)} records: {self.status.name}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def save(self, path: str | os.PathLike, extra: dict[str, Any] | None = None) -> Path:
         """Write all series, the final parameters under their names, their history as `history_NAME`, and `extra` arrays."""

@@ -1,15 +1,15 @@
-"""What `predict` and `train` do with `--setting attention-regression`: the user's own inputs and targets."""
+"""The desk of attention regression, a dialect of its own: a sample with estimates where there is no truth, and advice before a prediction."""
 
 from argparse import Namespace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError, ThresholdError
-from ..papers.attention_regression.advice import Advice, advise
-from ..papers.attention_regression.diagnostics import trajectory_moments
-from ..papers.attention_regression.floor import (
+from ...errors import ArgumentError, DataFileError, ThresholdError
+from ...papers.attention_regression.advice import Advice, advise
+from ...papers.attention_regression.diagnostics import trajectory_moments
+from ...papers.attention_regression.floor import (
     Floor,
     judge_floor,
     layer_scale,
@@ -18,13 +18,13 @@ from ..papers.attention_regression.floor import (
     scaled_floor,
     start_gauge,
 )
-from ..papers.attention_regression.setting.context_bias import loss_bias
-from ..papers.attention_regression.setting.context_sums import context_sums
-from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
-from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
-from ..papers.attention_regression.theorems import PAPER, AttentionConvergence, expected_gradients, expected_rate
-from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
-from ..papers.attention_regression.training.rules import (
+from ...papers.attention_regression.setting.context_bias import loss_bias
+from ...papers.attention_regression.setting.context_sums import context_sums
+from ...papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
+from ...papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
+from ...papers.attention_regression.theorems import PAPER, AttentionConvergence, expected_gradients, expected_rate
+from ...papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
+from ...papers.attention_regression.training.rules import (
     AbstractAttentionRule,
     AdaptiveStep,
     DefaultStep,
@@ -33,18 +33,15 @@ from ..papers.attention_regression.training.rules import (
     PreconditionedDescent,
     step_warning,
 )
-from ..papers.attention_regression.training.sources import AbstractSource, FullSample
-from ..report.own import attention as own_attention
-from ..settings.files import read_arrays
-from ..theory.base import Hypothesis, all_hold
-from ..training.status import Status
-from ..training.trajectory import write_npz
-from .attention_options import NAME, key_norm_of, refuse, rule_of, run_settings, source_of, start_of
-from .attention_text import print_prediction, print_run
-from .options import check_writable, npz_name
-from .pages import write_page
-
-__all__ = ["predict", "print_prediction", "print_run", "train"]
+from ...papers.attention_regression.training.sources import AbstractSource, FullSample
+from ...report.panels.run import VERDICT
+from ...settings.files import read_arrays
+from ...theory.base import Hypothesis, all_hold
+from ...training.status import Status
+from ..flags import LAYERS
+from ..own import Predicted, Trained, made
+from .panels import RUN, AttentionCase, prediction_lines
+from .rules import key_norm_of, rule_of, run_settings, source_of, start_of
 
 _COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit", "layer_scale")
 
@@ -56,7 +53,7 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
     if missing:
         found = ", ".join(sorted(arrays)) or "none"
         raise DataFileError(
-            f"The setting '{NAME}' needs the arrays inputs, targets, but {missing[0]} is missing. Found: {found}."
+            f"The setting '{LAYERS}' needs the arrays inputs, targets, but {missing[0]} is missing. Found: {found}."
         )
     targets = np.asarray(arrays["targets"])
     ridge = 0.0 if options.ridge is None else options.ridge
@@ -118,9 +115,8 @@ def _how(advice: Advice) -> str:
     return f"train there with --layer-scale {advice.scale.factor:.4g}; the steps above are right at every scale, and c = 1 is the default"
 
 
-def predict(options: Namespace) -> dict[str, Any]:
+def predict(options: Namespace) -> Predicted:
     """What the sample says: estimates against their noise, hypotheses, floors, and what to train with."""
-    refuse(options)
     for name in _COMPARED:
         if getattr(options, name) is not None:
             flag, required = f"--{name.replace('_', '-')}", "left out: the prediction depends on the data only"
@@ -129,21 +125,13 @@ def predict(options: Namespace) -> dict[str, Any]:
         raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
     sample, truth = _sample(options)
     content = _advice(advise(sample, truth), sample, truth is not None)
-    if options.save:
-        check_writable(npz_name(options.save))
-        start, problem = spectral_layer(sample.estimated), sample.estimated
-        arrays = {"U": start.value, "V": start.key_query, "covariance": problem.covariance, "planted": problem.planted}
-        content["saved"] = str(write_npz(options.save, content, arrays))
-    return content
+    start, problem = spectral_layer(sample.estimated), sample.estimated
+    arrays = {"U": start.value, "V": start.key_query, "covariance": problem.covariance, "planted": problem.planted}
+    return Predicted(content, prediction_lines(content), arrays)
 
 
-def train(options: Namespace) -> dict[str, Any]:
+def train(options: Namespace) -> Trained:
     """Train on the sample; the excess is exact where the file has the truth, and estimated by leaving one out otherwise."""
-    refuse(options)
-    if options.save:
-        check_writable(npz_name(options.save))
-    if options.out:
-        check_writable(str(Path(options.out) / "index.html"))
     sample, truth = _sample(options)
     rule, source, start = rule_of(options, sample.estimated), source_of(options, sample), start_of(options, sample)
     steps = 200 if options.steps is None else options.steps
@@ -153,11 +141,11 @@ def train(options: Namespace) -> dict[str, Any]:
     advice = advise(sample, truth, start, trial_steps=0, key_norm=norm)
     run = train_attention(source, rule, start, steps=steps, truth=truth)
     moments = trajectory_moments(run, truth=truth, samples=sample.size)
-    hypotheses = (*advice.hypotheses, moments, _gradients(run, options.batch))
     floor = _floor(options, sample, truth, rule, run)
     verdict = judge_floor(run, source, rule, floor, truth)
+    facts = {True: "hold", False: "fail", None: "open"}[all_hold(advice.hypotheses)]  # what the law rests on
     warnings = [*advice.warnings, *_step_warnings(sample, rule), *_loss_warnings(run, source)]
-    content: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         "status": run.status.name,
         "message": run.status.message if run.status is Status.out_of_steps else _divergence(run, rule),
         "steps": int(run.steps[-1]),
@@ -169,19 +157,12 @@ def train(options: Namespace) -> dict[str, Any]:
         **_left_out(sample, run.at()),
         "predicted_excess": floor.value,
         "predicted_law": floor.law,
-        "hypotheses": [vars(hypothesis) for hypothesis in hypotheses],
-        "verdict": verdict.outcome.value,
-        "inequality": verdict.inequality,
-        "warnings": warnings,
     }
-    if options.save:
-        content["saved"] = str(run.save(options.save))
-    if options.out:
-        settings = run_settings(options, steps)
-        outcome = {name: content[name] for name in own_attention.OUTCOME}
-        judged = own_attention.Judged(hypotheses, verdict, floor, outcome)
-        write_page(content, options, PAPER, lambda: own_attention.page(run, advice, judged, settings))
-    return content
+    hypotheses = (*advice.hypotheses, moments, _gradients(run, options.batch))
+    settings = made(options, rule) | run_settings(options, steps)
+    case = AttentionCase(run, replace(verdict, hypotheses=facts), hypotheses, advice, floor, numbers, settings)
+    text = [f"warning    {warning}" for warning in warnings]
+    return Trained(case, (RUN, VERDICT), run.save, PAPER, {"warnings": warnings}, text)
 
 
 def _gradients(run: AttentionRun, batch: int | None) -> Hypothesis:

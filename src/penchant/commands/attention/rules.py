@@ -4,44 +4,23 @@ from argparse import Namespace
 
 import numpy as np
 
-from ..errors import ArgumentError
-from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
-from ..papers.attention_regression.setting.sample import AttentionSample, spectral_layer
-from ..papers.attention_regression.training.rules import (
+from ...errors import ArgumentError
+from ...papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from ...papers.attention_regression.setting.sample import AttentionSample, spectral_layer
+from ...papers.attention_regression.training.rules import (
     AbstractAttentionRule,
     LayerAdam,
     PlainDescent,
     PreconditionedDescent,
 )
-from ..papers.attention_regression.training.sources import AbstractSource, FullSample, Minibatch
-from ..settings.files import read_arrays
+from ...papers.attention_regression.training.sources import AbstractSource, FullSample, Minibatch
+from ...settings.files import read_arrays
 
-NAME = "attention-regression"
-_UNUSED = ("widths", "alpha", "cap", "beta", "decays", "time", "log_time", "margin", "risk_level")
 _STEPS = {
     "default": "1/(4 s_1) over the geometry's stretch, halved until the objective of the sample falls",
     "adaptive": "adaptive",
 }
 _SMALL = 1e-3  # standard deviation of the start 'small'
-
-
-def refuse(options: Namespace) -> None:
-    """Options that mean nothing here are refused, not ignored."""
-    unused = {
-        "--joint": options.joint,
-        "--reduction": options.reduction != "mean",
-        "--loss": options.loss != "exponential",
-        "--bias": options.bias,
-        "--normalise": options.normalise,
-        "--ties": options.ties != "raise",
-    }
-    for name in _UNUSED:
-        unused[f"--{name.replace('_', '-')}"] = getattr(options, name, None) is not None
-    for name, given in unused.items():
-        if given:
-            raise ArgumentError(name, "penchant", f"left out with --setting {NAME}", "a value")
-    if options.seed < 0:
-        raise ArgumentError("--seed", "penchant", "a nonnegative integer", options.seed)
 
 
 def _default_step(options: Namespace) -> str:
@@ -60,8 +39,6 @@ def rule_of(options: Namespace, problem: AttentionRegression) -> PreconditionedD
             raise ArgumentError("--layer-scale", "penchant", "positive and finite", options.layer_scale)
         # at another scale the regulariser must not see it, and V must not grow: a sample's loss drifts along the scale
         return PreconditionedDescent(options.geometry or "two_sided", step, logit_limit=key_norm_of(options, problem))
-    if name not in ("gd", "adam"):
-        raise ArgumentError("--optimiser", "penchant", f"gd, adam or left out with --setting {NAME}", name)
     if options.geometry is not None:
         raise ArgumentError("--geometry", "penchant", f"left out with --optimiser {name}", options.geometry)
     for flag, given in (("--logit-limit", options.logit_limit), ("--layer-scale", options.layer_scale)):
@@ -115,10 +92,10 @@ def source_of(options: Namespace, sample: AttentionSample) -> AbstractSource:
     return Minibatch(sample, options.batch, keys=options.keys or "batch", seed=options.seed)
 
 
-def run_settings(options: Namespace, steps: int) -> dict[str, object]:
+def run_settings(options: Namespace, steps: int) -> dict[str, str]:
     """The options of a run, with what was left open filled in."""
     spectral = options.start == "zeros"
-    return {
+    found = {
         "optimiser": options.optimiser or "preconditioned descent",
         "geometry": "euclidean" if options.optimiser else options.geometry or "two_sided",
         "step size": options.step_size or _STEPS[_default_step(options)],
@@ -130,5 +107,5 @@ def run_settings(options: Namespace, steps: int) -> dict[str, object]:
         "logit limit": options.logit_limit or "none",
         "layer scale c": options.layer_scale or 1.0,
         "steps": steps,
-        "seed": options.seed,
     }
+    return {name: str(value) for name, value in found.items()}

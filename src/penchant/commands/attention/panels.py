@@ -1,0 +1,183 @@
+"""How attention regression is told: its prediction as text, and the panel of its runs."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...exhibits import Figure, Finding, Line, Table
+from ...papers.attention_regression.advice import Advice
+from ...papers.attention_regression.floor import Floor
+from ...papers.attention_regression.setting.sample import GAUGE
+from ...papers.attention_regression.theorems import GOEL
+from ...papers.attention_regression.training.algorithm1 import AttentionRun
+from ...report.panel import Panel, hypotheses
+from ...theory.base import Hypothesis
+from ...theory.describe import hypothesis_lines, number
+from ...verdict import Verdict
+
+_SHOWN = 8  # rows and columns of a matrix that fit a terminal
+_WORDS = {
+    "empirical loss": "mean squared error of attention over the sample, each query among its own keys",
+    "gradient": "Frobenius norm of the gradient of the loss in whitened coordinates",
+    "v/n + b_2/n^2": "the excess that n samples allow",
+    "v/n + b_2/B^2": "the same for batches of size B that attend within themselves",
+    "gauge": GAUGE,
+}
+
+
+_OUTCOME = {
+    "loss": "empirical loss at the end",
+    "gradient_norm": "gradient at the end",
+    "excess": "excess at the end",
+    "left_out_loss_above_noise": "loss of left-out queries minus m sigma^2 (not the excess)",
+    "finite_context_part": "of it due to a context of n keys, B_1/n",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class AttentionCase:
+    """A run on a sample with what was made of it: hypotheses, advice, the floor it was held against, and its last numbers."""
+
+    run: AttentionRun
+    verdict: Verdict
+    hypotheses: tuple[Hypothesis, ...]
+    advice: Advice
+    floor: Floor
+    numbers: dict[str, Any]
+    made: Mapping[str, str]
+
+    @property
+    def finding(self) -> Finding:
+        statement = f"Training settles at an excess of about {self.floor.law}."
+        return Finding(statement, self.verdict, f"derived here, for {GOEL}")
+
+
+def prediction_lines(content: dict[str, Any]) -> Iterator[str]:
+    found = content["estimate"]
+    sizes = ", ".join(f"{size:.4g}" for size in found["sizes"])
+    spread = f"{found['covariance_eigenvalues'][0]:.4g} to {found['covariance_eigenvalues'][-1]:.4g}"
+    yield (f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
+    yield (
+        f"estimate   n = {found['samples']}, d = {found['inputs']}, m = {found['outputs']}; noise {found['noise']:.4g}"
+    )
+    yield (f"           covariance eigenvalues {spread}")
+    yield (f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
+    yield from _matrix(
+        "Sigma",
+        f"known to {found['covariance_half_width']:.3g} in operator norm, |Sigma| sqrt(d/n)",
+        found["covariance"],
+    )
+    errors = ", ".join(number(error) for error in found["planted_standard_errors"][:_SHOWN])
+    yield from _matrix("A", f"standard errors by column: {errors}", found["planted"])
+    yield (f"checked    against {content['checked_against']}")
+    yield from hypothesis_lines(content["hypotheses"])
+    floors = content["floors"]
+    yield (
+        f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
+    )
+    for option in content["geometries"]:
+        chosen = "  <- recommended" if option == content["recommended"] else ""
+        pace = option["steps_per_decade"]
+        text = f"{pace:.3g} steps" if pace >= 1 else "less than one step"
+        yield (
+            f"train with {option['geometry']}, step {option['step']:.4g}{_trial(option)}: {text} per factor 10{chosen}"
+        )
+    if not content["geometries"]:
+        yield (f"train with any geometry: A has a kernel (A2 fails), and none is recommended; {content['rate']}")
+    scale = content["scale"]
+    gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
+    bound = " that keeps A3" if scale["key_norm"] < 0.25 else ""
+    yield (
+        f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss{bound}, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
+    )
+    yield (
+        f"           that is not the scale of least excess: v/n is {number(floors['scaled'])} there, against {number(floors['start'])} at the spectral start"
+    )
+    yield (f"           {scale['how']}")
+    for warning in content["warnings"]:
+        yield (f"warning    {warning}")
+
+
+def _matrix(name: str, noise: str, rows: list[list[float]]) -> Iterator[str]:
+    """A matrix with its noise; large ones are left to `--json` and `--save`."""
+    yield (f"           {name}, {noise}")
+    if max(len(rows), len(rows[0])) > _SHOWN:
+        yield (f"           {len(rows)} x {len(rows[0])}: in the output of --json, and saved by --save")
+        return
+    for row in rows:
+        yield ("             " + " ".join(f"{entry: .4g}".ljust(11) for entry in row).rstrip())
+
+
+def _trial(option: dict[str, Any]) -> str:
+    """Whether the step is that of the population, and what trying it on the sample made of it."""
+    if option["halvings"] is None:
+        return " (population; not tried on the sample)"
+    halved = f"halved {option['halvings']} times, as the sample curves more than the population; " * bool(
+        option["halvings"]
+    )
+    return f" ({halved}tried on the sample)"
+
+
+def _lines(case: AttentionCase, content: dict[str, Any]) -> Iterator[str]:
+    yield (f"status     {content['status']}: {content['message']}")
+    yield (
+        f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
+    )
+    yield (f"step       {content['step_used']}")
+    yield (
+        f"excess     {number(content['excess'])}; predicted {number(content['predicted_excess'])} by {content['predicted_law']}"
+    )
+    context = content["finite_context_part"]
+    yield (
+        f"left out   loss of left-out queries minus m sigma^2: {content['left_out_loss_above_noise']:.4g}; not the excess: "
+        f"it contains the finite context, {'infinite' if context is None else f'about {context:.3g}'}, and the fit to these samples"
+    )
+    yield from hypothesis_lines(content["hypotheses"])
+
+
+def _rows(case: AttentionCase) -> Iterator[tuple[str, str]]:
+    show = lambda value: "infinite or unknown" if value is None else f"{value:.4g}"
+    advice, problem = case.advice, case.advice.problem
+    yield "ending", f"{case.run.status.name}: {case.run.status.message}"
+    yield from ((label, show(case.numbers[name])) for name, label in _OUTCOME.items())
+    sizes = ", ".join(f"{size:.4g}" for size in np.asarray(problem.sizes))
+    yield "sizes of A Sigma^(1/2)", f"{sizes}; noise level {advice.noise_level:.3g}"
+    yield "noise variance", f"{float(problem.noise):.4g}"
+    yield "predicted excess of the spectral start", f"{advice.floors.start:.4g}"
+    yield f"predicted excess after training ({case.floor.law})", show(case.floor.value)
+    yield "best scale c of (c U, V/c)", f"{advice.scale.factor:.4g}"
+    yield from (("warning", warning) for warning in advice.warnings)
+
+
+def _draw(case: AttentionCase) -> Iterator[Figure | Table]:
+    """Loss, gradient and (where the truth is known) excess along the run; hypotheses and geometries."""
+    yield _figure("loss", "Empirical loss", case.run, case.run.loss)
+    yield _figure("gradient", "Gradient", case.run, case.run.gradient_norm)
+    if np.isfinite(case.run.excess).all():
+        yield _figure("excess", "Population excess", case.run, case.run.excess, case.floor)
+    exact = "Exact where the meaning says so, with estimates in place of the truth elsewhere; a failed one does not stop the prediction."
+    yield hypotheses(case.hypotheses, exact)
+    columns = ("geometry", "default step", "excess factor per step", "steps per factor 10")
+    shown = lambda o: (o.geometry, f"{o.step:.4g}", f"{o.factor:.5g}", f"{o.steps_per_decade:.3g}")
+    yield Table("geometries", "Geometries", columns, tuple(map(shown, case.advice.options)), "Near the minima.")
+
+
+def _figure(name: str, title: str, run: AttentionRun, values: Any, floor: Floor | None = None) -> Figure:
+    steps = np.asarray(run.steps) + 1.0
+    lines = [Line("run", steps, np.asarray(values))]
+    if floor is not None and floor.value is not None:
+        lines.append(Line(f"predicted, {floor.law}", steps[[0, -1]], np.full(2, floor.value), "prediction"))
+    caption = "Along the run; the axis counts from 1, so that the start is on it."
+    return Figure(name, title, "step + 1", title.lower(), tuple(lines), caption, "log", "log")
+
+
+RUN = Panel(
+    lambda case: True,
+    lambda case: {**case.numbers, "hypotheses": [vars(one) for one in case.hypotheses]},
+    _lines,
+    _rows,
+    _draw,
+    lambda case: _WORDS,
+)

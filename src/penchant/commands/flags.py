@@ -1,0 +1,183 @@
+"""The options of `predict` and `train` as one table: parser, help and refusals are made of it. Imports nothing heavy, so that `--help` is quick."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+LAYERS = "attention-regression"
+_LINEAR, _JOINT = "own", "joint"
+_ALL = (_LINEAR, _JOINT, LAYERS)
+_NETWORK_RULES = ("line-search", "line-search-capped", "assumption5", "assumption5-tight", "sharp", "risk-scaled")
+_JOINT_RULES = ("gd", "ngd", "momentum", "joint-ngd", "scheduled", "polyak", "accelerated")
+OPTIMISERS: dict[str, tuple[str, ...]] = {  # by kind of training, its default first
+    _LINEAR: ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", *_NETWORK_RULES),
+    _JOINT: ("scheduled", *(name for name in _JOINT_RULES if name != "scheduled")),
+    LAYERS: ("gd", "adam"),
+}
+_EVERY = tuple(dict.fromkeys((*OPTIMISERS[_LINEAR], "joint-ngd", "scheduled")))
+
+
+def whole(text: str) -> int:
+    """An integer that the machine can count to."""
+    if not -(2**62) < int(text) < 2**62:
+        raise argparse.ArgumentTypeError(f"an integer below 2^62 is required, not {text}")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    if whole(text) < 0:
+        raise argparse.ArgumentTypeError(f"a nonnegative integer is required, not {text}")
+    return int(text)
+
+
+def _step_size(text: str) -> float | str:
+    """A number, or the word that asks for one chosen at every step."""
+    if text == "adaptive":
+        return text
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"neither a number nor 'adaptive': {text!r}") from None
+
+
+class Flag(NamedTuple):
+    """One option: its words for the parser, the kinds of training that take it, and where only some optimisers do, which ones.
+
+    `kind` is a type, a tuple of choices, or None for a switch; `group` is "" or the budget, of which one is given, or files.
+    """
+
+    name: str
+    kind: Any
+    help: str
+    metavar: str | None = None
+    default: Any = None
+    takes: tuple[str, ...] = _ALL
+    optimisers: Mapping[str, tuple[str, ...]] = {}
+    group: str = ""
+
+    @property
+    def key(self) -> str:
+        return self.name.replace("-", "_")
+
+    def add(self, parser: Any) -> None:
+        if self.kind is None:
+            parser.add_argument(f"--{self.name}", action="store_true", help=self.help)
+            return
+        words = {"choices": self.kind} if isinstance(self.kind, tuple) else {"type": self.kind, "metavar": self.metavar}
+        parser.add_argument(f"--{self.name}", default=self.default, help=self.help, **words)
+
+
+_OWN, _NOT_LAYERS, _OF_LAYERS = (_LINEAR,), (_LINEAR, _JOINT), (LAYERS,)
+_CAPPED = {_LINEAR: ("ngd", "momentum", "polyak"), _JOINT: ("ngd", "momentum", "joint-ngd", "polyak")}
+_SIZED = {_LINEAR: tuple(name for name in OPTIMISERS[_LINEAR] if name not in ("flow", *_NETWORK_RULES))}
+_SETTINGS = "linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, signed-powers, squares, attention-regression"
+# fmt: off
+FLAGS = (
+    Flag("setting", str, f"{_SETTINGS} (default: from the names of the arrays)"),
+    Flag("joint", None, "attention: train the decoder as well", takes=_NOT_LAYERS),
+    Flag("widths", str, "hidden widths of deep-linear (default 8,8), or columns of K and Q", "8,8,8", takes=_OWN),
+    Flag("geometry", ("two_sided", "left", "euclidean"), "preconditioner (default two_sided)", takes=_OF_LAYERS),
+    Flag("gauge", ("identity", "plus", "minus"), "of the spectral start (default identity)", takes=_OF_LAYERS),
+    Flag("batch", whole, "queries per step (default: all)", "B", takes=_OF_LAYERS),
+    Flag("keys", ("batch", "full"), "what a batch attends to (default batch)", takes=_OF_LAYERS),
+    Flag("ridge", float, "added to the diagonal of the covariance (default 0)", "R", takes=_OF_LAYERS),
+    Flag("logit-limit", float, "largest operator norm of the whitened V: scale moves from V to U beyond it", "L", takes=_OF_LAYERS),
+    Flag("layer-scale", float, "start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)", "C", takes=_OF_LAYERS),
+    Flag("alpha", float, "size of the start of squares and powers (default 0.01)", takes=_OWN),
+    Flag("depth", whole, "of signed-powers, w+^D - w-^D (default 3)", takes=_OWN),
+    Flag("bias", None, "linear, deep-linear: add a constant input 1, so that there is an intercept", takes=_OWN),
+    Flag("normalise", None, "linear, deep-linear: divide the inputs by the largest of their norms", takes=_OWN),
+    Flag("ties", ("raise", "keep"), "attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)", default="raise", takes=_OWN),
+    Flag("exact", None, "prove the reference in rational arithmetic and write certificate.json", takes=_OWN),
+    Flag("optimiser", _EVERY, "default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear"),
+    Flag("loss", str, "default: exponential; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,correlation,FILE.py:NAME}", "exponential", _NOT_LAYERS),
+    Flag("reduction", ("mean", "sum"), "of the losses of the samples (default mean)", default="mean", takes=_OWN),
+    Flag("step-size", _step_size, f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {LAYERS}: or 'adaptive'", optimisers=_SIZED),
+    Flag("cap", float, "largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)", takes=_NOT_LAYERS, optimisers=_CAPPED),
+    Flag("beta", float, "share of the last step that momentum keeps (default 0.9)", takes=_NOT_LAYERS, optimisers=dict.fromkeys(_NOT_LAYERS, ("momentum",))),
+    Flag("decays", str, "--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)", "P_U,P_W", takes=(_JOINT,), optimisers={_JOINT: ("ngd", "momentum", "scheduled")}),
+    Flag("seed", whole, "seed of a random start (default 0)", default=0),
+    Flag("start", str, "default: zeros; deep-linear: or normal (the default there), balanced, zero-first, equal-frobenius, torch-default, all brought below the risk of zero", "{zeros,small,FILE.npz}", "zeros"),
+    Flag("scale", float, "standard deviation of the start 'small' (default 1e-3) or of a start of deep-linear (default 0.3; equal-frobenius: norm of a layer, default 1)"),
+    Flag("steps", whole, "number of steps (for the flow: of the integrator)", "N", group="budget"),
+    Flag("time", float, "physical time (sum of the multipliers of the gradient)", "T", takes=_OWN, group="budget"),
+    Flag("log-time", float, "natural logarithm of physical time", "S", takes=_OWN, group="budget"),
+    Flag("margin", float, "smallest margin to reach", "M", takes=_OWN, group="budget"),
+    Flag("risk-level", float, "-log of the loss above its infimum to reach: risk e^-X", "X", takes=_OWN, group="budget"),
+    Flag("tolerance", float, "local error of a step of the flow (default 1e-7; deep-linear: 1e-11)", takes=_OWN, optimisers={_LINEAR: ("flow",)}, group="train"),
+    Flag("save", str, "write the trajectory and the final parameters", "run.npz", group="train"),
+    Flag("out", str, "write a page about this run to DIR/index.html", "DIR", group="train"),
+    Flag("overwrite", None, "with --out: replace the page of an earlier run in DIR", group="train"),
+)
+# fmt: on
+
+
+def add_flags(parser: argparse.ArgumentParser, training: bool) -> None:
+    """The data and their options; budgets and files only where something is trained."""
+    arrays = "inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head)"
+    parser.add_argument("data", metavar="DATA", help=f".npz with {arrays}; or .csv, label last")
+    budget = parser.add_mutually_exclusive_group() if training else parser
+    layers = parser.add_argument_group(LAYERS)
+    for flag in FLAGS:
+        if training or not flag.group:
+            flag.add(budget if flag.group == "budget" else layers if flag.takes == _OF_LAYERS else parser)
+    if not training:
+        parser.add_argument("--save", metavar="FILE.npz", help="write `solution` (smallest margin 1) and `dual`")
+
+
+def kind_of(options: argparse.Namespace) -> str:
+    """The kind of training that options ask for: own data, joint, or attention regression."""
+    return LAYERS if options.setting == LAYERS else _JOINT if options.joint else _LINEAR
+
+
+def refuse(options: argparse.Namespace) -> None:
+    """Options that mean nothing here are refused, not ignored; the default optimiser is filled in."""
+    from ..errors import ArgumentError
+
+    kind = kind_of(options)
+    reject = lambda flag, required, found: ArgumentError(f"--{flag}", "penchant", required, found)
+    if options.optimiser is None and kind != LAYERS:
+        options.optimiser = OPTIMISERS[kind][0]
+    elif options.optimiser is not None and options.optimiser not in OPTIMISERS[kind]:
+        raise reject("optimiser", _optimisers(kind, options.optimiser), options.optimiser)
+    for flag in FLAGS:
+        value = getattr(options, flag.key, None)
+        if value is None or value is False or value == flag.default:
+            continue
+        if kind not in flag.takes:
+            raise reject(flag.name, *_elsewhere(flag, kind, value))
+        takers = flag.optimisers.get(kind)
+        if takers is not None and options.optimiser not in takers:
+            under = " under --joint" * (kind == _JOINT)
+            names = " or ".join(part for part in (", ".join(takers[:-1]), takers[-1]) if part)
+            required = (
+                f"used with --optimiser {names}{under}" if len(takers) < 6 else f"left out for {options.optimiser}"
+            )
+            raise reject(flag.name, required, f"--optimiser {options.optimiser} --{flag.name} {value}")
+    if options.step_size == "adaptive" and kind != LAYERS:
+        raise reject("step-size", f"a number unless --setting {LAYERS}", "adaptive")
+    for name in ("step_size", "cap"):
+        value = getattr(options, name)
+        if kind != LAYERS and value is not None and not value > 0:
+            raise reject(name.replace("_", "-"), "positive", value)
+    if options.beta is not None and not 0 <= options.beta < 1:
+        raise reject("beta", "in [0, 1)", f"--optimiser {options.optimiser} --beta {options.beta:g}")
+    if options.seed < 0:
+        raise reject("seed", "a nonnegative integer", options.seed)
+
+
+def _optimisers(kind: str, name: str) -> str:
+    if kind == LAYERS:
+        return f"gd, adam or left out with --setting {LAYERS}"
+    return f"one of {', '.join(_JOINT_RULES)} with --joint" if kind == _JOINT else "used with --joint"
+
+
+def _elsewhere(flag: Flag, kind: str, value: Any) -> tuple[str, Any]:
+    """Where an option belongs, and what was found instead."""
+    if flag.name == "exact":
+        return f"left out with --joint and --setting {LAYERS}, whose references have no exact proof", "it"
+    if kind == LAYERS:
+        return f"left out with --setting {LAYERS}", "a value"
+    if flag.takes == _OF_LAYERS:
+        return f"used with --setting {LAYERS}", value
+    return ("used with --joint", value) if flag.takes == (_JOINT,) else ("left out with --joint", "a value")

@@ -1,0 +1,76 @@
+"""Panels: one diagnostic each, told to programs, to a terminal and to a page, and the page that is made of them."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..exhibits import DEFINITIONS, Figure, Result, Table
+from ..theory.base import Hypothesis
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What one diagnostic says of a case, wherever it `applies`.
+
+    `numbers` for JSON, `lines` for the terminal (from the case and those numbers), `rows` for the summary of the page, `draw` its figures and
+    tables, `words` the definitions of what they show.
+    """
+
+    applies: Callable[[Any], bool]
+    numbers: Callable[[Any], dict[str, Any]] = lambda case: {}
+    lines: Callable[[Any, dict[str, Any]], Iterable[str]] = lambda case, found: ()
+    rows: Callable[[Any], Iterable[tuple[str, str]]] = lambda case: ()
+    draw: Callable[[Any], Iterable[Figure | Table]] = lambda case: ()
+    words: Callable[[Any], dict[str, str]] = lambda case: {}
+
+
+def tell(case: Any, panels: Iterable[Panel]) -> tuple[dict[str, Any], list[str]]:
+    """The numbers of all panels that apply, and their lines."""
+    content: dict[str, Any] = {}
+    text: list[str] = []
+    for panel in panels:
+        if panel.applies(case):
+            found = panel.numbers(case)
+            content |= found
+            text += panel.lines(case, found)
+    return content, text
+
+
+def page(case: Any, panels: Iterable[Panel]) -> Result:
+    """Everything the report shows of a case: how it was made, what was found, and whatever the panels draw."""
+    panels = [panel for panel in panels if panel.applies(case)]
+    drawn = [one for panel in panels for one in panel.draw(case)]
+    two = lambda name, title, rows, caption: Table(name, title, ("what", "value"), tuple(rows), caption)
+    made = two("made", "How it was made", case.made.items(), "The command makes the same run again.")
+    found = [row for panel in panels for row in panel.rows(case)]
+    return Result(
+        (case.finding,),
+        tuple(one for one in drawn if isinstance(one, Figure) and happens(one)),
+        (made, two("summary", "Prediction and outcome", found, ""), *(one for one in drawn if isinstance(one, Table))),
+        {"run": case.run},
+        DEFINITIONS | {name: meaning for panel in panels for name, meaning in panel.words(case).items()},
+    )
+
+
+def happens(figure: Figure) -> bool:
+    """Whether anything happens on the axes of a figure: a curve of the run that can be drawn there and is not constant."""
+    for line in figure.lines:
+        x, y = np.asarray(line.x, float), np.asarray(line.y, float)
+        seen = np.isfinite(x) & np.isfinite(y)
+        seen &= (x > 0) | (figure.x_scale != "log")
+        seen &= (y > 0) | (figure.y_scale != "log")
+        if line.style != "prediction" and seen.sum() > 1 and np.ptp(y[seen]) > 1e-12 * np.abs(y[seen]).max():
+            return True
+    return False
+
+
+def hypotheses(
+    found: Iterable[Hypothesis], caption: str = "A failed hypothesis does not stop the prediction."
+) -> Table:
+    """Conditions with slack and worst offender; what cannot be checked neither holds nor fails, and has no slack."""
+    status = {True: "holds", False: "fails", None: "undecided"}
+    slack = lambda one: "unknown" if np.isnan(one.slack) else f"{one.slack + 0.0:.4g}"
+    rows = tuple((one.name, status[one.holds], slack(one), one.offender, one.meaning) for one in found)
+    return Table("hypotheses", "Hypotheses", ("name", "status", "slack", "worst offender", "meaning"), rows, caption)

@@ -1,0 +1,321 @@
+"""Deep linear networks: how the layers align, the laws measured next to their predictions, what flow and descent keep."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...case import Case
+from ...diagnostics.alignment import (
+    Alignment,
+    alignment_limits,
+    alignments,
+    bound_slack,
+    clock_error,
+    conservation_drift,
+    sandwich,
+    sine,
+)
+from ...errors import ArgumentError
+from ...exhibits import Figure, Line, Table
+from ...flow.accuracy import clock_bound, drift_bound
+from ...settings.deep_linear import DeepLinear, imbalance_constant
+from ...theory.describe import vector
+from ...theory.layer_constants import NetworkConstants, network_constants, tail_rate
+from ...training.trajectory import Trajectory
+from ..panel import Panel
+from .selection import is_deep, slope
+
+_WORDS = {
+    "ratio": "spectral over Frobenius norm of a layer; 1 means rank one",
+    "excess": "squared Frobenius minus squared spectral norm of a layer",
+    "<v, u>": "inner product of the top right singular vector of a layer and the top left one of the layer before it",
+    "offset": "part of the network's weight orthogonal to the maximum-margin direction",
+    "conservation drift": "change of W_k W_k' - W_{k+1}' W_{k+1} since the start; 0 for the exact flow",
+    "margin sandwich": "smallest margin per norm of the weight, and |sum of q_i z_i| with the run's own weights q: they enclose the best margin",
+    "D": "largest squared Frobenius norm of a layer minus that of the last layer, plus the spectral norms of the conserved matrices, at the start: 0 for a balanced start",
+    "p, H(p)": "dual weights of the support vectors, sum 1, and their entropy, minus the sum of p log p",
+    "traces": "of a layer of descent: sum over the steps of the squared step size times the squared gradient norm",
+    "violation": "log R after a step minus the log of what the descent inequality promises, the largest so far; negative means that every step kept it",
+}
+_DESCENT = ("traces", "violation")
+_NO_TAIL = "unknown: needs a loss with an exponential tail"
+_NO_SPAN = "unknown: the support vectors do not span"
+
+
+def words(case: Case) -> dict[str, str]:
+    """Definitions, with the risk as it is reduced here; those of descent only where there are steps."""
+    descent = "traces" in (case.run.account or {})
+    found = {name: meaning for name, meaning in _WORDS.items() if descent or name not in _DESCENT}
+    return {
+        "-log R": f"risk level: minus the natural logarithm of R, the {case.run.setting.reduction} of the losses",
+        **found,
+    }
+
+
+def draw(case: Case) -> Iterator[Figure | Table]:
+    """The layers one by one, the laws of the whole network, and everything that the laws speak about along the run."""
+    run, found = case.run, alignments(case.run)
+    constants = network_constants(run.setting, run.at(0), case.prediction.reference)
+    yield _layers(run, found, constants)
+    yield _laws(run, found, constants)
+    yield from _ratios(run, found)
+    yield _offset(run, constants)
+    yield _sandwich(run, case.prediction.reference.margin)
+    if constants.depth > 1:
+        lines = (_line(run, "run", conservation_drift(run)),)
+        yield Figure(
+            "drift", "Conservation drift", "-log R", "spectral norm", lines, "0 for the exact flow.", "log", "log"
+        )
+    yield from _times(run, found, constants)
+    yield from _steps(run)
+
+
+def _layers(run: Trajectory, found: Alignment, constants: NetworkConstants) -> Table:
+    level, depth = -run.log_excess, constants.depth
+    limits = alignment_limits(run.at(0), run.at())
+    rows = []
+    for k in range(depth):
+        inner = k < depth - 1
+        misfit = found.misfit[:, k] * (2 - found.misfit[:, k]) if inner else np.zeros(len(level))
+        scaled = found.spectral[-1, k + 1] ** 4 * misfit[-1] if inner else np.nan
+        pair = (f"{scaled:.5g}", f"{limits.misfit[k]:.5g}", slope(level, misfit)) if inner else ("", "", "")
+        expected = f"{limits.excess[k]:.5g}" if inner else ""
+        ratio = slope(level, found.deficit[:, k]) if found.deficit[-1, k] > 0 else "rank one"
+        sizes = (f"{found.frobenius[-1, k]:.6g}", f"{found.deficit[-1, k]:.3e}", ratio, f"{found.excess[-1, k]:.5g}")
+        rows.append((k + 1, *sizes, expected, *pair))
+    columns = (
+        "layer",
+        "Frobenius norm",
+        "1 - ratio",
+        "its slope",
+        "excess",
+        "limit",
+        "spectral^4 (1 - <v, u>^2)",
+        "limit",
+        "slope",
+    )
+    theory = f"theory -{2 / depth:.4g} for 1 - ratio, -{4 / depth:.4g} for 1 - <v, u>^2 with the next layer"
+    if np.isnan(constants.tail):
+        theory = "no theory, which needs a loss with an exponential tail"
+    caption = f"At the end. Slopes in -log R over its last decade: {theory}. Limits from the conserved matrices of the start, for the flow."
+    return Table("layers", "Layers", columns, tuple(rows), caption)
+
+
+def _laws(run: Trajectory, found: Alignment, constants: NetworkConstants) -> Table:
+    geometry, level, weight = constants.geometry, float(-run.log_excess[-1]), run.weight()
+    along = float(weight @ geometry.direction)
+    across = float(np.linalg.norm(weight - along * geometry.direction))
+    first = np.array([sine(vector, geometry.direction) for vector in found.first])
+    shares = ", ".join(f"{share:.4g}" for share in geometry.shares)
+    squared = float(np.exp(2 * run.log_slope[-1]))
+    count = "log n + " if constants.log_count else ""
+    tail = tail_rate(run.setting.loss, geometry.margin * along) if along > 0 else constants.tail
+    offset = float(np.linalg.norm(geometry.offset)) / tail
+    rows = [
+        ("support vectors", ", ".join(str(k) for k in geometry.support), "", ""),
+        ("their dual weights p", shares, "", ""),
+        ("a = -l'/l, the rate of the loss's tail", "none" if np.isnan(tail) else f"{tail:.6g}", "", ""),
+        _law(
+            f"size law: {count}log R - log l(margin <w, u>)",
+            constants.size(run),
+            np.nan if np.isnan(tail) else geometry.entropy,
+        ),
+        _law("offset |w - <w, u> u|", across, offset, "" if geometry.spans else " inside the span of the support"),
+        _law("gradient law: |grad log R|^2", squared, constants.gradient(level) if level > 0 else np.nan),
+        (
+            "first layer: slope of sin(angle of v_1)",
+            slope(-run.log_excess, first),
+            _NO_TAIL if np.isnan(tail) else f"{constants.first_layer:.4f}" if geometry.spans else _NO_SPAN,
+            "",
+        ),
+        _law("|w| / product of Frobenius norms", float(1 - found.product[-1]), 1.0),
+        *_bounds(run, found),
+        ("conservation drift", f"{conservation_drift(run).max():.3g}", "0 for the exact flow", ""),
+    ]
+    error = _clock(run)
+    if error is not None:
+        rows.append(("clock error of -log R", f"{error:.3g}", "0", ""))
+    caption = f"At the end of the run; R is the {run.setting.reduction} of the losses l. The bounds are the worst along the run."
+    columns = ("what", "measured", "predicted", "measured / predicted")
+    return Table("laws", "Laws of the whole network", columns, tuple(rows), caption)
+
+
+def _law(what: str, measured: float, predicted: float, where: str = "") -> tuple[str, str, str, str]:
+    """A row with its ratio; a prediction that is not a number is one that needs the tail, and 0 has no ratio."""
+    if np.isnan(predicted):
+        return what, f"{measured:.6g}", _NO_TAIL, ""
+    ratio = f"{measured / predicted:.6g}" if abs(predicted) > 1e-12 and not where else ""
+    return what, f"{measured:.6g}", f"{predicted:.6g}{where}", ratio
+
+
+def _bounds(run: Trajectory, found: Alignment) -> list[tuple[str, str, str, str]]:
+    """Lemmas 2 and 8, for the two kinds of training that have them, and what descent keeps of its steps."""
+    kind, account = run.header["optimiser"].get("kind"), run.account or {}
+    if kind not in ("GradientFlow", "LayerDescent"):
+        return []
+    lemma, slack = ("Lemma 2" if kind == "GradientFlow" else "Lemma 8"), bound_slack(run, found)
+    bound = "D" if kind == "GradientFlow" else "D + later traces"
+    rows = [
+        (
+            "largest excess",
+            f"{found.excess.max():.6g}",
+            f"at most {bound}, D = {imbalance_constant(run.at(0)):.6g}",
+            "",
+        ),
+        (f"{lemma}: smallest slack of excess <= {bound}", f"{slack.excess.min():.6g}", "at least 0", ""),
+    ]
+    if np.isfinite(slack.alignment).all():
+        rows.append(
+            (f"{lemma}: smallest slack of the bound on <v, u>^2", f"{slack.alignment.min():.6g}", "at least 0", "")
+        )
+    if "traces" in account:
+        traces, risk = float(account["traces"][-1].sum()), float(np.exp(run.log_excess[0]))
+        rows += [
+            ("sum of the traces", f"{traces:.6g}", f"at most 2 R_0 = {2 * risk:.6g} for steps <= 1 that descend", ""),
+            ("log of the last step", f"{account['log_step'][-1]:.6g}", "", ""),
+            ("largest violation of descent", f"{account['violation'][-1]:.3g}", "at most 0", ""),
+        ]
+    return rows
+
+
+def _clock(run: Any) -> float | None:
+    try:
+        return clock_error(run)
+    except ArgumentError:
+        return None
+
+
+def _line(run: Trajectory, label: str, values: np.ndarray, style: str = "line") -> Line:
+    """Against the risk level, on a logarithmic axis that begins where the risk is below 1."""
+    level = -run.log_excess
+    return Line(label, level[level > 0], np.asarray(values)[level > 0], style)
+
+
+def _ratios(run: Trajectory, found: Alignment) -> tuple[Figure, ...]:
+    depth, pairs = found.deficit.shape[1], found.misfit.shape[1]
+    ratios = tuple(_line(run, f"layer {k + 1}", found.deficit[:, k]) for k in range(depth))
+    drawn = (
+        Figure("ratios", "Layers tend to rank one", "-log R", "1 - ratio", ratios, "One line per layer.", "log", "log"),
+    )
+    if not pairs:
+        return drawn
+    fits = tuple(_line(run, f"layers {k + 1}, {k + 2}", found.misfit[:, k]) for k in range(pairs))
+    text = "Of the top singular vectors of adjacent layers."
+    return (*drawn, Figure("alignment", "Adjacent layers align", "-log R", "1 - |<v, u>|", fits, text, "log", "log"))
+
+
+def _offset(run: Trajectory, constants: NetworkConstants) -> Figure:
+    """The length of the offset, and its limit where the loss has one."""
+    unit = constants.geometry.direction
+    weights = np.stack([run.weight(k) for k in range(len(run))])
+    lengths = np.linalg.norm(weights - np.outer(weights @ unit, unit), axis=1)
+    lines, wanted = [_line(run, "run", lengths)], float(np.linalg.norm(constants.offset))
+    if np.isfinite(wanted):
+        lines.append(_line(run, "predicted", np.full(len(run), wanted), "prediction"))
+    text = "Length of the part of the weight orthogonal to the maximum margin."
+    if not constants.geometry.spans:
+        text += " The support vectors do not span: the prediction is for the part inside their span, the rest grows."
+    return Figure("offset", "Offset", "-log R", "|w - <w, u> u|", tuple(lines), text, "log")
+
+
+def _sandwich(run: Trajectory, margin: float) -> Figure:
+    lower, upper = sandwich(run)
+    best = np.full(len(run), margin)
+    lines = (_line(run, "lower", lower), _line(run, "upper", upper), _line(run, "best possible", best, "prediction"))
+    text = "Of the product of the layers."
+    return Figure("sandwich", "Margin sandwich", "-log R", "margin / norm", lines, text, "log")
+
+
+def _times(run: Trajectory, found: Alignment, constants: NetworkConstants) -> tuple[Figure, ...]:
+    """Risk level and ratios against log t; the law of time holds where the loss has an exponential tail."""
+    late = np.isfinite(run.log_time) & (run.log_excess < 0)
+    time, level = run.log_time[late], -run.log_excess[late]
+    lines, text = [Line("run", time, level)], "Physical time; for descent, the sum of the step sizes."
+    if np.isfinite(constants.tail):
+        power = 2 - 2 / constants.depth
+        lines.append(Line("law", level - 2 * run.log_slope[late] + np.log1p(power / level), level, "prediction"))
+        text += " The law is t = (1 + (2 - 2/L) / (-log R)) / (R |grad log R|^2), exact as the risk falls."
+    ratios = tuple(Line(f"layer {k + 1}", time, found.deficit[late, k]) for k in range(constants.depth))
+    scale = "log" if len(time) and time[-1] > 100 else "linear"
+    kept = time > 0 if scale == "log" else time > -np.inf
+    ratios = tuple(Line(line.label, line.x[kept], line.y[kept]) for line in ratios)
+    return (
+        Figure("level-time", "Risk level against log time", "log t", "-log R", tuple(lines), text),
+        Figure("ratios-time", "Ratios against log time", "log t", "1 - ratio", ratios, "As above.", scale, "log"),
+    )
+
+
+def _steps(run: Trajectory) -> tuple[Figure, ...]:
+    """What descent keeps of its steps."""
+    account = run.account or {}
+    if "traces" not in account:
+        return ()
+    step = np.maximum(run.steps, 1)[1:]
+    traces = account["traces"][1:]
+    lines = tuple(Line(f"layer {k + 1}", step, traces[:, k]) for k in range(traces.shape[1]))
+    series = lambda name: (Line("run", step, account[name][1:]),)
+    return (
+        Figure("steps", "Step size", "step", "log of the step", series("log_step"), "Natural logarithm of eta.", "log"),
+        Figure("traces", "Traces of the steps", "step", "trace", lines, "One line per layer.", "log", "log"),
+        Figure(
+            "violation",
+            "Descent inequality",
+            "step",
+            "largest violation so far",
+            series("violation"),
+            "In log R; negative means that every step descended more than promised.",
+            "log",
+        ),
+    )
+
+
+def _accuracy(case: Case) -> dict[str, Any]:
+    """What the flow of a deep linear network has lost of what the exact one keeps, and how much it may lose before it is stopped."""
+    run, found = case.run, {}
+    if run.header["optimiser"]["clock"]["kind"] == "RelativeDrop":
+        found |= {"clock_error": clock_error(run), "clock_error_allowed": clock_bound(run.log_excess[-1])}
+    if len(run.at(0)) > 1:
+        drift = float(conservation_drift(run).max())
+        found |= {"conservation_drift": drift, "conservation_drift_allowed": drift_bound(run.at(0))}
+    return {"accuracy": found}
+
+
+def _accuracy_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
+    found = content["accuracy"]
+    names = [name for name in ("clock_error", "conservation_drift") if name in found]
+    parts = [f"{name.replace('_', ' ')} {found[name]:.3g} (allowed {found[f'{name}_allowed']:.3g})" for name in names]
+    if parts:
+        yield f"accuracy   {', '.join(parts)}"
+
+
+def _descent(case: Case) -> dict[str, Any]:
+    """The account of layerwise descent at its end."""
+    last = {name: values[-1] for name, values in case.run.account.items()}
+    violation = float(last["violation"])
+    return {
+        "descent": {
+            "traces": last["traces"].tolist(),
+            "log_step": float(last["log_step"]),
+            "log_step_sum": float(last["log_step_sum"]),
+            "violation": violation if math.isfinite(violation) else None,
+        }
+    }
+
+
+def _descent_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
+    found = content["descent"]
+    kept = "no step to check" if found["violation"] is None else f"largest violation {found['violation']:.3g} in log R"
+    steps = f"log of the last step {found['log_step']:.6g}, of their sum {found['log_step_sum']:.6g}"
+    yield f"descent    {steps}; traces {vector(found['traces'])}; descent inequality: {kept}"
+
+
+def _flows(case: Case) -> bool:
+    deep = not case.joint and isinstance(case.run.setting.parametrisation, DeepLinear)
+    return deep and "integrator" in case.run.header
+
+
+ACCURACY = Panel(_flows, _accuracy, _accuracy_lines)
+DESCENT = Panel(lambda case: not case.joint and "traces" in (case.run.account or {}), _descent, _descent_lines)
+LAWS = Panel(is_deep, draw=draw, words=words)
