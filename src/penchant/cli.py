@@ -357,7 +357,18 @@ def _studies(options: argparse.Namespace) -> int:
     return 0
 
 
+def _prepare() -> None:
+    """Before JAX is used: what was compiled before is found again, and programs do not carry where each of their lines comes from."""
+    from .cache import keep_compiled
+
+    keep_compiled()
+    import jax
+
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+
+
 def _study(options: argparse.Namespace) -> int:
+    _prepare()
     from .commands.study import print_study, run_study
 
     _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
@@ -376,6 +387,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def _own_data(options: argparse.Namespace) -> Any:
     """The module that predicts and trains what the options ask for."""
+    _prepare()
     if options.joint:
         from .commands import joint as module
     elif options.setting == _LAYERS:

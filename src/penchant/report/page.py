@@ -8,8 +8,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-
 from .. import __version__
 from ..errors import DataFileError
 from ..files import check_mark, load_npz, write_bytes
@@ -62,6 +60,8 @@ def render(directory: str | os.PathLike) -> Path:
     for study in studies:
         for figure in study["figures"]:
             _draw(figure, root / study["name"])
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
     environment = Environment(
         loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
     )
