@@ -39,7 +39,9 @@ def keep_compiled() -> None:
     written the other notices, and compiles for itself.
     """
     place = folder()
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the loader complains of processor features that are only preferences
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # the loader complains of processor features that are only preferences
     import jax
 
     if place is None or jax.config.jax_compilation_cache_dir or _crashes():  # pyright: ignore[reportAttributeAccessIssue]

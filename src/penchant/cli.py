@@ -398,17 +398,24 @@ def _own_data(options: argparse.Namespace) -> Any:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    module = _own_data(options)
-    _show(options, module.predict(options), module.print_prediction)
+    from .commands.progress import spinner
+
+    with spinner("looking for a theorem, checking its hypotheses, solving the reference"):
+        module = _own_data(options)
+        content = module.predict(options)
+    _show(options, content, module.print_prediction)
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    from .commands.pages import check_new_page
+    from .commands.progress import spinner
 
-    module = _own_data(options)
-    check_new_page(options)
-    content = module.train(options)
+    with spinner("predicting, compiling, training"):
+        module = _own_data(options)
+        from .commands.pages import check_new_page
+
+        check_new_page(options)
+        content = module.train(options)
     _show(options, content, module.print_run)
     return 1 if "page_error" in content else 0
 

@@ -74,7 +74,7 @@ def _queries(setting: Any) -> tuple[str, ...]:
     """A note where the queries are the default ones, which a reader of the data cannot see."""
     data = getattr(getattr(setting, "data", None), "tokens", None)
     data = data if isinstance(data, TokenSelection) else getattr(setting, "data", None)
-    if not (isinstance(data, TokenSelection) and np.array_equal(data.queries, data.tokens[:, 0])):
+    if not (isinstance(data, TokenSelection) and np.array_equal(data.queries, np.asarray(data.tokens)[:, 0])):
         return ()
     return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -34,7 +35,7 @@ class Classification(eqx.Module):
         labels = sign_labels(labels, "Classification", len(inputs))
         if not inputs.any():
             raise ArgumentError("inputs", "Classification", "non-zero somewhere", "only zeros")
-        self.signed = jnp.asarray(labels[:, None] * inputs)
+        self.signed = jax.device_put(labels[:, None] * inputs)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
