@@ -30,7 +30,9 @@ def test_two_processes_at_once_share_what_they_compile(tmp_path):
     assert list((tmp_path / "compiled").rglob("*-cache"))
 
 
-@pytest.mark.parametrize(("cache", "more", "found"), [("off", {}, "None"), ("", {"JAX_COMPILATION_CACHE_DIR": "x"}, "x")])
+@pytest.mark.parametrize(
+    ("cache", "more", "found"), [("off", {}, "None"), ("", {"JAX_COMPILATION_CACHE_DIR": "x"}, "x")]
+)
 def test_the_user_decides(cache, more, found, tmp_path):
     more = {name: str(tmp_path / value) for name, value in more.items()}
     answer = start(cache or tmp_path / "ours", **more).communicate()[0].split()
