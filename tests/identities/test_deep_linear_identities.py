@@ -104,9 +104,9 @@ def test_the_flow_passes_the_published_table():
 @pytest.mark.parametrize("depth", [2, 4])
 def test_flows_behind_the_laws_keep_what_the_exact_flow_keeps(depth):
     run = flow(LAB, depth)
-    assert run.status is pt.Status.reached_target
-    assert pt.conservation_drift(run).max() < 1e-5 * (1 + imbalance_constant(run.at(0)))
-    assert abs(pt.clock_error(run)) < 1e-3 * 1e3
+    assert run.status is pt.training.Status.reached_target
+    assert pt.diagnostics.conservation_drift(run).max() < 1e-5 * (1 + imbalance_constant(run.at(0)))
+    assert abs(pt.diagnostics.clock_error(run)) < 1e-3 * 1e3
 
 
 @pytest.mark.slow

@@ -54,8 +54,8 @@ def test_the_border_of_the_pair_crosses_the_published_threshold():
 
 
 def test_the_unstable_direction_is_a_unit_vector_across_the_limit():
-    data = pt.signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
-    best = pt.max_margin(data)
+    data = pt.settings.signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
+    best = pt.references.max_margin(data)
     numbers = unstable_direction(data, best)
     direction = numbers @ features(data)
     assert np.linalg.norm(direction) == pytest.approx(1.0, rel=1e-12)
@@ -69,9 +69,9 @@ def test_the_unstable_direction_is_a_unit_vector_across_the_limit():
 
 @pytest.mark.slow
 def test_one_point_below_the_limit_and_two_beyond():
-    data = pt.signal_tokens(20, 5, 50, 1.0, 0.1, 0)
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
-    line = swing_figure(setting, pt.max_margin(data), full=False).lines[0]
+    data = pt.settings.signal_tokens(20, 5, 50, 1.0, 0.1, 0)
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
+    line = swing_figure(setting, pt.references.max_margin(data), full=False).lines[0]
     for ratio, count in ((1.6, 1), (1.9, 1), (2.4, 2), (3.0, 2)):
         found = line.y[np.abs(line.x - ratio) < 1e-9]
         assert len(found) == 16

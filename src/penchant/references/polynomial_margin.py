@@ -17,7 +17,7 @@ def tail_power(loss: Any) -> float | None:
     """a if the loss decays like z^-a; None for every other tail.
 
     >>> import penchant as pt
-    >>> round(tail_power(pt.PolynomialTail(2.0)), 6), tail_power(pt.Logistic())
+    >>> round(tail_power(pt.settings.PolynomialTail(2.0)), 6), tail_power(pt.Logistic())
     (2.0, None)
     """
     near, far = np.asarray(_elasticity(loss, np.asarray(_FAR)))
