@@ -29,7 +29,7 @@ class Classification(eqx.Module):
     divisor: float = eqx.field(static=True)
     single: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: Any, labels: Any, divisor: float = 1.0, single: bool | None = None):
+    def __init__(self, inputs: object, labels: object, divisor: float = 1.0, single: bool | None = None):
         self.divisor, self.single = divisor, is_single(inputs) if single is None else single
         inputs = real_array(inputs, "inputs", "Classification", "(n, d)", 2)
         labels = sign_labels(labels, "Classification", len(inputs))

@@ -38,12 +38,12 @@ class TokenSelection(eqx.Module):
 
     def __init__(
         self,
-        tokens: Any,
-        labels: Any = None,
-        head: Any = None,
+        tokens: object,
+        labels: object = None,
+        head: object = None,
         *,
-        queries: Any = None,
-        scores: Any = None,
+        queries: object = None,
+        scores: object = None,
         ties: str = "raise",
     ):
         warn_of_rounded("TokenSelection", tokens=tokens, queries=queries, head=head, scores=scores)
