@@ -38,7 +38,7 @@ def _row(setting: pt.Setting, optimiser: Any, count: int, limits: Limits) -> dic
     n, length, d = SIZE
     starts = np.random.default_rng(0).standard_normal((count, *setting.data.weight_shape))
     problem, update = torch_loop.Attention(setting.data), torch_loop.normalised_descent(0.1)
-    train = lambda start: pt.train(setting, optimiser, start, steps=STEPS, recorder=pt.At(()))
+    train = lambda start: pt.train(setting, optimiser, start, steps=STEPS, recorder=pt.training.At(()))
     tasks = {
         "together": lambda: train(starts),
         "one by one": lambda: [train(start) for start in starts],

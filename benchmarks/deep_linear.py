@@ -186,7 +186,7 @@ def _long(quick: bool) -> list[dict[str, Any]]:
 
 def _far(name: str, setting: pt.Setting, start: Any, level: float) -> dict[str, Any]:
     say(f"deep_linear: {name}")
-    flow = pt.GradientFlow(pt.RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
+    flow = pt.GradientFlow(pt.flow.RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=6)
     first = once(lambda: pt.train(setting, flow, start, steps=1))[1]
     run, time = once(lambda: pt.train(setting, flow, start, until=pt.LogExcessBelow(-level), steps=MOST_STEPS))
     return {

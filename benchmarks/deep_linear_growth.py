@@ -45,7 +45,7 @@ def _against_torch(depth: int, width: int) -> dict[str, Any]:
     say(f"deep_linear_growth: descent, depth {depth}, width {width}")
     setting = pt.Setting(strips(0), pt.DeepLinear((width,) * (depth - 1)), pt.Logistic())
     start = _start(setting)
-    train = lambda steps: pt.train(setting, pt.gradient_descent(STEP), start, steps=steps, recorder=pt.At(()))
+    train = lambda steps: pt.train(setting, pt.gradient_descent(STEP), start, steps=steps, recorder=pt.training.At(()))
     peer = lambda steps: _descend(np.asarray(setting.data.signed), start, steps)
     first = once(lambda: train(STEPS))[1]
     times = alternate({"PyTorch": lambda: peer(STEPS), "ours": lambda: train(STEPS), "call": lambda: train(1)}, 3)

@@ -66,7 +66,7 @@ def compare(limits: Limits, quick: bool) -> Section:
 def _ladder(size: Size, levels: tuple[float, ...], first: dict[str, Timing], quick: bool) -> list[dict[str, Any]]:
     """One row per level; `first` collects the times of first calls."""
     data = random_tokens(*size, 0, equal_scores=True)
-    setting, reference = pt.Setting(data, pt.Direct(), pt.Logistic()), pt.max_margin(data).weight
+    setting, reference = pt.Setting(data, pt.Direct(), pt.Logistic()), pt.references.max_margin(data).weight
     contestants, failed, rows = _contestants(size, setting, reference, quick), set(), []
     for level in levels:
         say(f"flow: n, L, d = {size}, 1 - corr = {level:g}")
@@ -128,9 +128,9 @@ def _descent(setting: pt.Setting, reference: np.ndarray, longest: int) -> Contes
 
     def contestant(level: float) -> Attempt:
         if not whole:
-            whole.append(train(longest, pt.LogSpaced(400)))
-            train(1, pt.At(()))  # compiles for the short schedule
-        return _prefix(whole[0], level, reference, lambda steps: train(steps, pt.At(())))
+            whole.append(train(longest, pt.training.LogSpaced(400)))
+            train(1, pt.training.At(()))  # compiles for the short schedule
+        return _prefix(whole[0], level, reference, lambda steps: train(steps, pt.training.At(())))
 
     return contestant
 

@@ -62,7 +62,7 @@ def _row(
 
 
 def _descend(setting: pt.Setting) -> Timing:
-    train = lambda steps: pt.train(setting, pt.normalised_descent(0.1), steps=steps, recorder=pt.At(()))
+    train = lambda steps: pt.train(setting, pt.normalised_descent(0.1), steps=steps, recorder=pt.training.At(()))
     train(1)
     times = alternate({"short": lambda: train(SHORT), "long": lambda: train(LONG)}, 5)
     return _less(times["long"], times["short"]).scaled(1 / (LONG - SHORT))
@@ -78,19 +78,19 @@ def _direct(size: Size) -> Timing:
 
 def _gram(size: Size) -> Timing:
     data = random_tokens(*size, 0, equal_scores=True)
-    return _descend(pt.Setting(data, pt.Gram(data), pt.Logistic()))
+    return _descend(pt.Setting(data, pt.settings.Gram(data), pt.Logistic()))
 
 
 def _reference(size: Size) -> Timing:
     data = random_tokens(*size, 0)
-    pt.max_margin(data)
-    return alternate({"": lambda: pt.max_margin(data)}, 5)[""]
+    pt.references.max_margin(data)
+    return alternate({"": lambda: pt.references.max_margin(data)}, 5)[""]
 
 
 def _nuclear(size: Size) -> Timing:
     data = random_tokens(*size, 0)
-    pt.nuclear_margin(data)
-    return alternate({"": lambda: pt.nuclear_margin(data)}, 3)[""]
+    pt.references.nuclear_margin(data)
+    return alternate({"": lambda: pt.references.nuclear_margin(data)}, 3)[""]
 
 
 def _product_flow(size: Size) -> Timing:

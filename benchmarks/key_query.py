@@ -41,8 +41,8 @@ def compare(limits: Limits, quick: bool) -> Section:
 
 
 def _ladder(size: tuple[int, int, int], quick: bool) -> list[dict[str, Any]]:
-    data = pt.equal_score_tokens(*size, 0, gap=1.0)
-    setting, reference = pt.Setting(data, pt.KeyQuery(), pt.Logistic()), pt.nuclear_margin(data)
+    data = pt.settings.equal_score_tokens(*size, 0, gap=1.0)
+    setting, reference = pt.Setting(data, pt.KeyQuery(), pt.Logistic()), pt.references.nuclear_margin(data)
     start = setting.start(1, 0.01)
     contestants: dict[str, Contestant] = {
         "flow": _flow(setting, start, reference),
@@ -82,7 +82,7 @@ def _flow(setting: pt.Setting, start: Any, reference: Any) -> Contestant:
         if record is None:
             return f"failed: {min(values):.1e}"
         steps = int(run.steps[record])
-        return lambda: pt.train(setting, pt.GradientFlow(), start, steps=steps, recorder=pt.Levels("margin", ()))
+        return lambda: pt.train(setting, pt.GradientFlow(), start, steps=steps, recorder=pt.flow.Levels("margin", ()))
 
     return contestant
 
@@ -91,15 +91,15 @@ def _descent(setting: pt.Setting, start: Any, reference: Any) -> Contestant:
     train = lambda steps, recorder: pt.train(
         setting, pt.normalised_descent(LENGTH), start, steps=steps, recorder=recorder
     )
-    run = train(COMPILED_STEPS, pt.LogSpaced(300))
-    train(1, pt.At(()))  # compiles for the short schedule
+    run = train(COMPILED_STEPS, pt.training.LogSpaced(300))
+    train(1, pt.training.At(()))  # compiles for the short schedule
     values = _followed(run, reference)
 
     def contestant(level: float) -> Callable[[], Any] | str:
         record = _first(values, level)
         if record is None:
             return f"failed: {min(values):.1e} after {COMPILED_STEPS:,} steps"
-        return lambda: train(int(run.steps[record]), pt.At(()))
+        return lambda: train(int(run.steps[record]), pt.training.At(()))
 
     return contestant
 

@@ -39,8 +39,8 @@ def _row(size: tuple[int, int, int], quick: bool) -> dict[str, Any]:
     n, length, d = size
     say(f"nuclear: n={n} L={length} d={d}")
     data = random_tokens(n, length, d, 0)
-    solution, first = once(lambda: pt.nuclear_margin(data))
-    cells: dict[str, Any] = {"ours": alternate({"": lambda: pt.nuclear_margin(data)}, 1 if quick else 3)[""]}
+    solution, first = once(lambda: pt.references.nuclear_margin(data))
+    cells: dict[str, Any] = {"ours": alternate({"": lambda: pt.references.nuclear_margin(data)}, 1 if quick else 3)[""]}
     gaps: dict[str, float] = {}
     for name, options in SOLVERS.items():
         if name == "Clarabel" and (d * (2 * d + 1)) ** 2 > 2 * CONE:

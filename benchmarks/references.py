@@ -43,8 +43,8 @@ def _row(size: tuple[int, int, int], limits: Limits, quick: bool) -> dict[str, A
     data = random_tokens(n, length, d, 0)
     plain, count = _plain(data), n * (length - 1)
     jax.clear_caches()
-    solution, first = once(lambda: pt.max_margin(data))
-    tasks = {"ours": lambda: pt.max_margin(data)}
+    solution, first = once(lambda: pt.references.max_margin(data))
+    tasks = {"ours": lambda: pt.references.max_margin(data)}
     solvers = SOLVERS if count * d * d <= BUDGET else {}
     tasks |= {name: lambda options=options: _solve(*plain, options) for name, options in solvers.items()}
     times = alternate(tasks, 1 if quick and d > 10 else 3)

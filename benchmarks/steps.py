@@ -26,7 +26,7 @@ RULES = {
     "Polyak": (pt.polyak(), torch_loop.polyak()),
 }
 FEW = ("normalised", "Polyak")  # at the larger sizes: a rule costs next to nothing beside the gradient
-ENDS = pt.At(())  # the peer records nothing, so we record the first and the last step only
+ENDS = pt.training.At(())  # the peer records nothing, so we record the first and the last step only
 
 ABOUT = f"""Time of {STEPS} steps from W = 0 on one attention layer (logistic loss, float64). `Direct` keeps W, `Gram` keeps one coefficient per
 margin and gives the same iterates. "plain JAX" is the same normalised step on the ordinary loss, compiled: it separates what compilation
@@ -54,9 +54,9 @@ def _row(size: tuple[int, int, int], rule: str, limits: Limits, quick: bool) -> 
     n, length, d = size
     say(f"steps: {rule}, n={n} L={length} d={d}")
     data = random_tokens(n, length, d, 0, equal_scores=True)
-    reference = pt.max_margin(data).weight
+    reference = pt.references.max_margin(data).weight
     ours, theirs = RULES[rule]
-    direct, gram = (pt.Setting(data, form, pt.Logistic()) for form in (pt.Direct(), pt.Gram(data)))
+    direct, gram = (pt.Setting(data, form, pt.Logistic()) for form in (pt.Direct(), pt.settings.Gram(data)))
     peer = _Peer(torch_loop.Attention(data), theirs, np.zeros((d, d)))
     tasks = {"PyTorch": lambda: peer(STEPS), "Direct": lambda: _train(direct, ours), "Gram": lambda: _train(gram, ours)}
     if rule == "normalised":

@@ -15,6 +15,7 @@ COMPILE_FAST = (
 )
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 
+os.environ.setdefault("PENCHANT_CACHE", str(CACHE / "penchant"))  # never the folder of whoever runs the tests
 jax.config.update("jax_enable_x64", True)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_compilation_cache_dir", os.environ.get("JAX_COMPILATION_CACHE_DIR", str(CACHE / "jax")))

@@ -12,7 +12,7 @@ from penchant.commands import pages
 
 @pytest.fixture
 def marked(tmp_path):
-    data = pt.marked_tokens(5, 2, 12, 0.3, 3.0, seed=1)
+    data = pt.settings.marked_tokens(5, 2, 12, 0.3, 3.0, seed=1)
     path = tmp_path / "marked.npz"
     np.savez(path, tokens=data.tokens, labels=data.labels, optimal=data.optimal)
     return str(path)
@@ -28,7 +28,7 @@ def contradictory(tmp_path):
 
 @pytest.fixture
 def local(tmp_path):
-    data = pt.local_pair(1.0, 0.1)
+    data = pt.settings.local_pair(1.0, 0.1)
     path = tmp_path / "local.npz"
     np.savez(path, tokens=data.tokens, labels=np.ones(2), head=np.array([1.0, 2.1, 0.0]))
     return str(path)
@@ -75,16 +75,18 @@ def test_options_of_joint_training_are_refused_elsewhere(local, capsys):
 
 @pytest.mark.slow
 def test_decays_beta_and_cap_reach_the_rule(marked, capsys, tmp_path):
-    data = pt.marked_tokens(5, 2, 12, 0.3, 3.0, seed=1)
+    data = pt.settings.marked_tokens(5, 2, 12, 0.3, 3.0, seed=1)
     rules = {
-        ("--optimiser", "scheduled", "--decays", "3/4, 0.5"): pt.BlockNormalised(0.1, 0.75, 0.5),
-        ("--optimiser", "ngd", "--cap", "0.2"): pt.BlockNormalised(0.1, cap=0.2),
-        ("--optimiser", "joint-ngd", "--cap", "0.2"): pt.JointNormalised(0.1, cap=0.2),
-        ("--optimiser", "momentum", "--beta", "0.5"): pt.JointHeavyBall(pt.BlockNormalised(0.1), 0.5),
+        ("--optimiser", "scheduled", "--decays", "3/4, 0.5"): pt.optimisers.BlockNormalised(0.1, 0.75, 0.5),
+        ("--optimiser", "ngd", "--cap", "0.2"): pt.optimisers.BlockNormalised(0.1, cap=0.2),
+        ("--optimiser", "joint-ngd", "--cap", "0.2"): pt.optimisers.JointNormalised(0.1, cap=0.2),
+        ("--optimiser", "momentum", "--beta", "0.5"): pt.optimisers.JointHeavyBall(
+            pt.optimisers.BlockNormalised(0.1), 0.5
+        ),
     }
     for options, rule in rules.items():
         command = ("train", marked, "--joint", "--step-size", "0.1", "--steps", "20", *options)
-        content, run = answer(capsys, *command), pt.train_joint(data, rule, steps=20)
+        content, run = answer(capsys, *command), pt.training.train_joint(data, rule, steps=20)
         assert content["norm_u"] == pytest.approx(run.norm_u[-1], rel=1e-12), options
         assert content["norm_W"] == pytest.approx(run.norm_W[-1], rel=1e-12), options
         assert content["first_capped"] == (None if run.first_capped < 0 else run.first_capped)
@@ -94,7 +96,7 @@ def test_decays_beta_and_cap_reach_the_rule(marked, capsys, tmp_path):
 
 def test_beta_reaches_momentum_with_a_fixed_decoder(local, capsys):
     command = ("train", local, "--optimiser", "momentum", "--step-size", "0.1", "--steps", "30", "--beta", "0.5")
-    setting = pt.Setting(pt.local_pair(1.0, 0.1), pt.Direct(), pt.Exponential())
+    setting = pt.Setting(pt.settings.local_pair(1.0, 0.1), pt.Direct(), pt.Exponential())
     run = pt.train(setting, pt.momentum(0.1, 0.5), steps=30)
     assert answer(capsys, *command)["norm"] == pytest.approx(run.norm[-1], rel=1e-9)
 
@@ -130,7 +132,7 @@ def test_a_local_limit_is_a_result_with_a_page(local, capsys, tmp_path):
     assert reached["misalignment"] < 1e-5 < 0.6 < reached["global_misalignment"]
     assert content["plateau"]["log_excess"] == pytest.approx(-3.0453156416, abs=1e-9)
     with np.load(saved) as arrays:
-        assert pt.misalignment(arrays["W"], arrays["limit"]) == pytest.approx(reached["misalignment"])
+        assert pt.diagnostics.misalignment(arrays["W"], arrays["limit"]) == pytest.approx(reached["misalignment"])
     assert "its smallest margin never was positive" in (out / "index.html").read_text()
     assert main([*command]) == 0
     printed = capsys.readouterr().out

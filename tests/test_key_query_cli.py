@@ -10,14 +10,14 @@ from penchant.cli import main
 
 
 def write(path, data):
-    tokens = data.tokens if isinstance(data, pt.DiagonalTokens) else data
+    tokens = data.tokens if isinstance(data, pt.settings.DiagonalTokens) else data
     np.savez(path, tokens=tokens.tokens, queries=tokens.queries, scores=tokens.scores)
     return str(path)
 
 
 @pytest.fixture
 def matrix(tmp_path):
-    return write(tmp_path / "matrix.npz", pt.equal_score_tokens(3, 4, 5, 1))
+    return write(tmp_path / "matrix.npz", pt.settings.equal_score_tokens(3, 4, 5, 1))
 
 
 def call(capsys, *arguments):
@@ -58,7 +58,7 @@ def test_train_saves_the_bounds_of_every_record(capsys, matrix, tmp_path):
 
 
 def test_a_run_on_wrong_tokens_ends_and_says_so(capsys, tmp_path):
-    path = write(tmp_path / "pair.npz", pt.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
+    path = write(tmp_path / "pair.npz", pt.settings.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
     status, content = call(capsys, "train", path, "--setting", "attention-diagonal", "--scale", 0.1, "--json")
     assert (status, content["status"], content["verdict"]) == (0, "stalled", "refuted")
     assert "plateau" in content["message"]

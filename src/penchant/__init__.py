@@ -12,27 +12,103 @@ The library is one sentence, and its folders are the words:
 >>> print(pt.judge(prediction, run))
 confirmed: 1 - corr to the l2 reference = ... <= ...
 
-Names are imported on first use, so that `import penchant` and the command line start at once.
+These names are the front door, and check what they are given; everything else is reached through its folder, as
+`pt.references.nuclear_margin`. All are imported on first use, so that `import penchant` and the command line start at once.
 """
 
+import sys
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-_PLACES = {
-    "settings.base": ("Setting", "Infimum"),
-    "settings.classification": ("Classification", "add_bias"),
+if TYPE_CHECKING:  # isort: off
+    from .flow.flow import GradientFlow as GradientFlow
+    from .optimisers.adam import Adam as Adam
+    from .optimisers.base import (
+        Accelerated as Accelerated,
+        gradient_descent as gradient_descent,
+        momentum as momentum,
+        normalised_descent as normalised_descent,
+        polyak as polyak,
+        sign_descent as sign_descent,
+    )
+    from .papers import predict as predict
+    from .papers.attention_regression.setting.problem import AttentionRegression as AttentionRegression
+    from .papers.attention_regression.setting.sample import AttentionSample as AttentionSample
+    from .papers.attention_regression.training.rules import PreconditionedDescent as PreconditionedDescent
+    from .problem import read as read
+    from .references.bracket import bracket as bracket
+    from .report.save import report as report
+    from .settings.base import Setting as Setting
+    from .settings.classification import Classification as Classification
+    from .settings.deep_linear import DeepLinear as DeepLinear
+    from .settings.factored import Hadamard as Hadamard, KeyQuery as KeyQuery
+    from .settings.files import load as load
+    from .settings.joint import JointTokens as JointTokens
+    from .settings.losses import Exponential as Exponential, Logistic as Logistic, Squared as Squared
+    from .settings.parametrisations import Direct as Direct
+    from .settings.regression import Regression as Regression
+    from .settings.square_models import SignedSquares as SignedSquares, Squares as Squares
+    from .settings.tokens import TokenSelection as TokenSelection
+    from .settings.user_loss import UserLoss as UserLoss
+    from .theory.judge import judge as judge
+    from .training.events import (
+        LogExcessBelow as LogExcessBelow,
+        LogTimeAbove as LogTimeAbove,
+        MarginAbove as MarginAbove,
+    )
+    from .training.train import train as train
+
+_FRONT = {
+    "settings.base": ("Setting",),
+    "settings.classification": ("Classification",),
     "settings.tokens": ("TokenSelection",),
-    "settings.diagonal": ("DiagonalTokens",),
-    "settings.joint": ("JointTokens", "JointStart", "TokenGram", "marked_tokens", "normal_start"),
-    "settings.joint_generators": ("leaning_tokens",),
-    "settings.parametrisations": ("Direct", "Gram"),
-    "settings.factored": ("KeyQuery", "Hadamard", "PlusMinus"),
-    "settings.deep_linear": ("DeepLinear", "deep_linear", "imbalance_constant"),
-    "settings.network_starts": ("ensure_assumption2", "named_start"),
-    "settings.user_loss": ("UserLoss", "PolynomialTail"),
+    "settings.joint": ("JointTokens",),
+    "settings.regression": ("Regression",),
+    "papers.attention_regression.setting.problem": ("AttentionRegression",),
+    "papers.attention_regression.setting.sample": ("AttentionSample",),
     "settings.files": ("load",),
+    "settings.parametrisations": ("Direct",),
+    "settings.factored": ("KeyQuery", "Hadamard"),
+    "settings.square_models": ("Squares", "SignedSquares"),
+    "settings.deep_linear": ("DeepLinear",),
+    "settings.losses": ("Exponential", "Logistic", "Squared"),
+    "settings.user_loss": ("UserLoss",),
+    "flow.flow": ("GradientFlow",),
+    "optimisers.base": ("gradient_descent", "normalised_descent", "momentum", "polyak", "sign_descent", "Accelerated"),
+    "optimisers.adam": ("Adam",),
+    "papers.attention_regression.training.rules": ("PreconditionedDescent",),
+    "training.events": ("MarginAbove", "LogTimeAbove", "LogExcessBelow"),
+    "problem": ("read",),
+    "training.train": ("train",),
+    "papers": ("predict",),
+    "theory.judge": ("judge",),
+    "references.bracket": ("bracket",),
+    "report.save": ("report",),
+}
+_FOLDERS = {  # public names of the folders; a name of the same spelling as its file is the name, not the file
+    "settings.base": ("Infimum",),
+    "settings.classification": ("add_bias",),
+    "settings.diagonal": ("DiagonalTokens",),
+    "settings.joint": (
+        "JointStart",
+        "TokenGram",
+        "marked_tokens",
+        "normal_start",
+    ),
+    "settings.joint_generators": ("leaning_tokens",),
+    "settings.parametrisations": ("Gram",),
+    "settings.factored": ("PlusMinus",),
+    "settings.deep_linear": (
+        "deep_linear",
+        "imbalance_constant",
+    ),
+    "settings.network_starts": (
+        "ensure_assumption2",
+        "named_start",
+    ),
+    "settings.user_loss": ("PolynomialTail",),
     "papers.attention_regression.setting.problem": (
-        "AttentionRegression",
         "AttentionLayer",
         "Balance",
         "ScaleFreeBalance",
@@ -41,7 +117,6 @@ _PLACES = {
     "papers.attention_regression.setting.sample": (
         "attention_experiment",
         "prescribed_spectrum",
-        "AttentionSample",
         "draw_sample",
         "spectral_layer",
     ),
@@ -53,21 +128,26 @@ _PLACES = {
         "optimal_scale",
         "best_gauge",
     ),
-    "settings.token_generators": ("equal_score_tokens", "aligned_tokens", "contrary_pair"),
-    "problem": ("read", "Reading"),
-    "references.bracket": ("bracket", "Bracket"),
+    "settings.token_generators": (
+        "equal_score_tokens",
+        "aligned_tokens",
+        "contrary_pair",
+    ),
+    "problem": ("Reading",),
+    "references.bracket": ("Bracket",),
     "references.interpolation_bracket": ("interpolation_bracket",),
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
     "references.diagonal_margin": ("diagonal_margin",),
-    "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
-    "settings.square_models": ("Squares", "SignedSquares"),
+    "papers.attention_regression.setting.problemd_minima": ("nearest_minimum",),
     "settings.power_models": ("SignedPowers",),
     "references.lasso": ("lasso_path",),
-    "references.sparse_face": ("entropic_sparse", "sparse_face"),
-    "settings.regression": ("Regression",),
-    "settings.losses": ("Exponential", "Logistic", "Correlation", "Squared"),
+    "references.sparse_face": (
+        "entropic_sparse",
+        "sparse_face",
+    ),
+    "settings.losses": ("Correlation",),
     "settings.generators": (
         "separable",
         "signal_tokens",
@@ -77,17 +157,19 @@ _PLACES = {
         "local_single",
     ),
     "settings.potentials": ("q_alpha",),
-    "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
-    "references.l1_uniqueness": ("l1_uniqueness", "strict_dual"),
+    "references.interpolation": (
+        "minimum_norm",
+        "basis_pursuit",
+        "minimum_potential",
+        "potential_path",
+    ),
+    "references.l1_uniqueness": (
+        "l1_uniqueness",
+        "strict_dual",
+    ),
     "optimisers.base": (
         "Descent",
-        "Accelerated",
-        "gradient_descent",
-        "normalised_descent",
-        "momentum",
-        "polyak",
         "polyak_towards",
-        "sign_descent",
     ),
     "optimisers.joint": (
         "JointDescent",
@@ -109,19 +191,24 @@ _PLACES = {
         "sharp_smoothness",
     ),
     "papers.attention_regression.training.rules": (
-        "PreconditionedDescent",
         "PlainDescent",
         "LayerAdam",
         "LayerShampoo",
     ),
-    "optimisers.adam": ("Adam",),
-    "flow.flow": ("GradientFlow", "Levels"),
+    "flow.flow": ("Levels",),
     "papers.attention_regression.training.riccati": ("RiccatiFlow",),
-    "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
-    "training.train": ("train",),
+    "flow.clocks": (
+        "RelativeArc",
+        "LogExcessDrop",
+        "RelativeDrop",
+        "LogTime",
+    ),
     "training.joint": ("train_joint",),
     "papers.attention_regression.training.population": ("train_population",),
-    "papers.attention_regression.training.algorithm1": ("algorithm1", "train_attention"),
+    "papers.attention_regression.training.algorithm1": (
+        "algorithm1",
+        "train_attention",
+    ),
     "papers.attention_regression.training.sources": (
         "Population",
         "Oracle",
@@ -131,20 +218,32 @@ _PLACES = {
         "CovariatePopulation",
     ),
     "training.events": (
-        "MarginAbove",
         "NormAbove",
-        "LogTimeAbove",
-        "LogExcessBelow",
         "DirectionSettled",
         "Stalled",
         "Inaccurate",
     ),
-    "training.noise": ("label_noise", "quadratic_noise", "sample_noise"),
-    "training.noise_law": ("moment_descent", "regularised_descent"),
-    "training.recorders": ("LogSpaced", "Every", "At"),
+    "training.noise": (
+        "label_noise",
+        "quadratic_noise",
+        "sample_noise",
+    ),
+    "training.noise_law": (
+        "moment_descent",
+        "regularised_descent",
+    ),
+    "training.recorders": (
+        "LogSpaced",
+        "Every",
+        "At",
+    ),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),
-    "diagnostics.covariance": ("noisy_covariance", "diffusion_covariance", "sample_covariance"),
+    "diagnostics.covariance": (
+        "noisy_covariance",
+        "diffusion_covariance",
+        "sample_covariance",
+    ),
     "diagnostics.relaxation": (
         "diffusion_transient",
         "lag_covariance",
@@ -153,10 +252,18 @@ _PLACES = {
         "excess_loss",
         "commutator",
     ),
-    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
+    "diagnostics.label_noise": (
+        "trace_regulariser",
+        "determinant_regulariser",
+        "tangent_part",
+        "moving_time",
+    ),
     "diagnostics.signal_noise": ("decompose",),
     "diagnostics.restricted_isometry": ("restricted_isometry",),
-    "diagnostics.direction": ("misalignment", "misalignments"),
+    "diagnostics.direction": (
+        "misalignment",
+        "misalignments",
+    ),
     "diagnostics.alignment": (
         "alignments",
         "alignment_limits",
@@ -166,29 +273,62 @@ _PLACES = {
         "conservation_drift",
         "sandwich",
     ),
-    "references.support_geometry": ("project_on_support", "support_geometry"),
+    "references.support_geometry": (
+        "project_on_support",
+        "support_geometry",
+    ),
     "papers.deep_linear.replay": ("replay",),
     "theory.layer_constants": ("network_constants",),
-    "papers": ("predict", "PAPERS"),
-    "theory.judge": ("judge",),
+    "papers": ("PAPERS",),
     "papers.attention_regression.advice": ("advise",),
     "papers.attention_regression.theorems": ("check_assumptions",),
-    "papers.attention_regression.diagnostics": ("trajectory_moments", "perturbation"),
+    "papers.attention_regression.diagnostics": (
+        "trajectory_moments",
+        "perturbation",
+    ),
     "papers.attention_regression.setting.gradient_noise": ("gradient_covariance",),
-    "papers.attention_regression.setting.covariates": ("ThreePoint", "Uniform", "NormalMixture"),
-    "theory.selections": ("detect_limit", "locally_optimal_selections"),
-    "theory.token_hypotheses": ("stability_number", "critical_length"),
-    "papers.notes.hypotheses": ("recovery_hypotheses", "noise_hypotheses", "label_noise_hypotheses"),
-    "theory.certificates": ("certificates", "certified"),
-    "theory.certificate_mix": ("mixture", "race"),
+    "papers.attention_regression.setting.covariates": (
+        "ThreePoint",
+        "Uniform",
+        "NormalMixture",
+    ),
+    "theory.selections": (
+        "detect_limit",
+        "locally_optimal_selections",
+    ),
+    "theory.token_hypotheses": (
+        "stability_number",
+        "critical_length",
+    ),
+    "papers.notes.hypotheses": (
+        "recovery_hypotheses",
+        "noise_hypotheses",
+        "label_noise_hypotheses",
+    ),
+    "theory.certificates": (
+        "certificates",
+        "certified",
+    ),
+    "theory.certificate_mix": (
+        "mixture",
+        "race",
+    ),
     "theory.uniqueness": ("uniqueness",),
     "references.finite_margin": ("finite_margin",),
-    "references.sign_product_margin": ("SignProduct", "sign_product_margin"),
+    "references.sign_product_margin": (
+        "SignProduct",
+        "sign_product_margin",
+    ),
     "references.spectral_finite_margin": ("spectral_finite_margin",),
-    "theory.joint_limits": ("detect_joint_limit", "joint_references"),
+    "theory.joint_limits": (
+        "detect_joint_limit",
+        "joint_references",
+    ),
     "papers.self_attention.joint_theorems": ("run_hypotheses",),
-    "verdict": ("Verdict", "Outcome"),
-    "report.save": ("report",),
+    "verdict": (
+        "Verdict",
+        "Outcome",
+    ),
     "errors": (
         "PenchantError",
         "PenchantWarning",
@@ -198,18 +338,64 @@ _PLACES = {
         "DivergedRun",
     ),
 }
-_HOME = {name: place for place, names in _PLACES.items() for name in names}
-__all__ = sorted(_HOME)
+_HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names}
+__all__ = sorted(name for names in _FRONT.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 'penchant' has no attribute '{name}'")
-    value = import_module(".door", __name__).guard(getattr(import_module(f".{_HOME[name]}", __name__), name))
-    globals()[name] = value
-    return value
+def _folder(name: str) -> str:
+    """Where a name is reached: the folder of its file, for papers that of the paper, or a file that is in no folder."""
+    parts = _HOME[name].split(".")
+    return ".".join(parts[: 2 if parts[0] == "papers" and len(parts) > 2 else 1])
 
 
-def __dir__() -> list[str]:
-    return __all__
+def _fetch(name: str) -> Any:
+    return import_module(".door", __name__).guard(getattr(import_module(f".{_HOME[name]}", __name__), name))
+
+
+class _House(ModuleType):
+    """The package, and each of its folders: public names appear on first use, and no file of the same name hides them."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _HOME and self._owns(name):
+            self.__dict__[name] = _fetch(name)
+            return self.__dict__[name]
+        if self.__name__ == __name__ and name in _HOME:
+            return _moved(name)
+        if any(f"{place}.".startswith(f"{self.__name__}.{name}."[len(__name__) + 1 :]) for place in _HOME.values()):
+            return import_module(f"{self.__name__}.{name}")
+        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, ModuleType):  # the import system puts a part into its folder
+            _open(value)
+            if name in _HOME and self._owns(name):
+                return
+        super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*self.__dict__, *filter(self._owns, _HOME)})
+
+    def _owns(self, name: str) -> bool:
+        if self.__name__ == __name__:
+            return name in __all__
+        return name not in __all__ and f"{__name__}.{_folder(name)}" == self.__name__
+
+
+def _open(part: ModuleType) -> None:
+    """Make a folder, and what it has imported of its own folders, one of the house."""
+    if hasattr(part, "__path__") and part.__name__.startswith(f"{__name__}."):
+        part.__class__ = _House
+        for inner in list(vars(part).values()):
+            if isinstance(inner, ModuleType) and inner.__name__.startswith(f"{part.__name__}."):
+                _open(inner)
+
+
+def _moved(name: str) -> Any:
+    from .errors import warn
+
+    warn(f"`penchant.{name}` is now `penchant.{_folder(name)}.{name}`; the old name works in this release only.")
+    return _fetch(name)
+
+
+sys.modules[__name__].__class__ = _House

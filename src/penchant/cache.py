@@ -1,11 +1,15 @@
 """The user's cache folder: compiled code and finished claims, both of which only save time.
 
-`PENCHANT_CACHE` names another folder, or is "off". Nothing here is ever read as code, and nothing is lost by deleting it.
+`PENCHANT_CACHE` names another folder, or is "off"; nothing is lost by deleting it. Compiled code is as trusted as the programs of the user, who
+alone may write there.
 """
 
 import hashlib
 import os
+import platform
 import sys
+import warnings
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -25,6 +29,50 @@ def folder() -> Path | None:
     places = {"darwin": "~/Library/Caches", "win32": os.environ.get("LOCALAPPDATA", "~/AppData/Local")}
     place = places.get(sys.platform) or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(place).expanduser() / "penchant"
+
+
+@cache
+def keep_compiled() -> None:
+    """Let JAX keep compiled code in the cache folder, once per process, unless the user has chosen a place for it or wants none.
+
+    Each machine has a place of its own, as code for one processor may stop another. Two processes may share it: what one has half
+    written the other notices, and compiles for itself.
+    """
+    place = folder()
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # the loader complains of processor features that are only preferences
+    import jax
+
+    if place is None or jax.config.jax_compilation_cache_dir or _crashes():  # pyright: ignore[reportAttributeAccessIssue]
+        return
+    place = place / "compiled" / platform.node()
+    with suppress(OSError):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not os.access(place, os.R_OK | os.W_OK | os.X_OK):
+        return
+    _trim(place.parent)
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # small programs are many
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
+
+
+def _crashes() -> bool:
+    """Before 0.10 jaxlib may overflow its stack when it loads a large program on macOS."""
+    return sys.platform == "darwin" and tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 10)
+
+
+def _trim(place: Path, most: int = _SIZE) -> None:
+    """Delete the oldest files until the others fit; JAX's own bound needs a package for its locks. Another process may be first."""
+    with suppress(OSError):
+        files = [(file.stat().st_mtime, file.stat().st_size, file) for file in place.rglob("*") if file.is_file()]
+        left = sum(size for _, size, _ in files)
+        for _, size, file in sorted(files):
+            if left <= most:
+                return
+            file.unlink(missing_ok=True)
+            left -= size
 
 
 @cache

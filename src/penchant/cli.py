@@ -157,7 +157,18 @@ def _studies(options: argparse.Namespace) -> int:
     return 0
 
 
+def _prepare() -> None:
+    """Before JAX is used: what was compiled before is found again, and programs do not carry where each of their lines comes from."""
+    from .cache import keep_compiled
+
+    keep_compiled()
+    import jax
+
+    jax.config.update("jax_traceback_in_locations_limit", 0)
+
+
 def _study(options: argparse.Namespace) -> int:
+    _prepare()
     from .commands.study import print_study, run_study
 
     _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
@@ -175,16 +186,23 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
+    _prepare()
     from .commands.own import predict
+    from .commands.progress import spinner
 
-    _tell(options, *predict(options))
+    with spinner("looking for a theorem, checking its hypotheses, solving the reference"):
+        found = predict(options)
+    _tell(options, *found)
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
+    _prepare()
     from .commands.own import train
+    from .commands.progress import spinner
 
-    content, text = train(options)
+    with spinner("predicting, compiling, training"):
+        content, text = train(options)
     _tell(options, content, text)
     return 1 if "page_error" in content else 0
 

@@ -25,7 +25,7 @@ NORMAL = {"hessian": HESSIAN, "noise": NOISE, "step": 0.1}
 def light_calls(folder):
     """Arguments by name of what computes next to nothing; files go to `folder`."""
     data, fit, polyak = pt.Classification(INPUTS, LABELS), pt.Regression(WIDE, [1.0, 2.0]), pt.polyak()
-    diagonal = pt.DiagonalTokens(pt.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
+    diagonal = pt.settings.DiagonalTokens(pt.settings.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
     with open(f"{folder}/points.csv", "w") as file:
         file.write("1,2,1\n-1,-3,-1\n")
     return {
@@ -47,20 +47,20 @@ def light_calls(folder):
         "DirectionSettled": {"level": 1e-3},
         "Every": {"interval": 2},
         "Exponential": {},
-        "GradientFlow": {"clock": pt.RelativeArc(), "tolerance": 1e-7, "margin_tolerance": 1e-4, "order": 4},
+        "GradientFlow": {"clock": pt.flow.RelativeArc(), "tolerance": 1e-7, "margin_tolerance": 1e-4, "order": 4},
         "Gram": {"data": data, "origin": [0.0, 1.0, 0.0]},
         "Hadamard": {},
         "Inaccurate": {"level": 1.0},
         "JointAccelerated": {"step": 0.1},
         "JointDescent": {"step": 0.1},
-        "JointHeavyBall": {"rule": pt.JointNormalised(0.1), "beta": 0.9},
+        "JointHeavyBall": {"rule": pt.optimisers.JointNormalised(0.1), "beta": 0.9},
         "JointNormalised": {"length": 0.1, "cap": 1.0},
         "JointPolyak": {"c": 1.0, "cap": 1.0},
         "JointStart": {"u": [1.0, 0.0], "W": HESSIAN},
         "JointTokens": {"tokens": TOKENS, "labels": [1, -1], "optimal": [0, 1], "queries": HESSIAN},
         "KeyQuery": {"width": 2},
         "LayerAdam": {"step": 0.1, "epsilon": 1e-8, "first": 0.9, "second": 0.99},
-        "LayerDescent": {"rule": pt.BallStep()},
+        "LayerDescent": {"rule": pt.optimisers.BallStep()},
         "LayerShampoo": {"step": 0.1, "epsilon": 1e-8},
         "Levels": {"quantity": "margin", "values": [1.0]},
         "LogExcessBelow": {"level": -2.0},
@@ -75,7 +75,12 @@ def light_calls(folder):
         "PlainDescent": {"step": 0.1},
         "PlusMinus": {},
         "PolynomialTail": {"power": 2.0},
-        "PreconditionedDescent": {"geometry": "left", "step": 0.1, "balance": pt.Balance(), "logit_limit": 2.0},
+        "PreconditionedDescent": {
+            "geometry": "left",
+            "step": 0.1,
+            "balance": pt.papers.attention_regression.Balance(),
+            "logit_limit": 2.0,
+        },
         "Regression": {"inputs": WIDE, "targets": [1.0, 2.0]},
         "RelativeArc": {},
         "RelativeDrop": {},
@@ -132,7 +137,7 @@ def light_calls(folder):
         "momentum": {"length": 0.1, "beta": 0.9, "cap": 1.0},
         "moving_time": {"gradient": [1.0, 2.0], "jacobian": [[1.0, 0.0]], "step": 0.01, "deviation": 2.0, "batch": 1},
         "noisy_covariance": dict(**NORMAL, steps=5),
-        "normal_start": {"data": pt.marked_tokens(3, 2, 12, 0.1), "seed": 0, "scale": 0.1},
+        "normal_start": {"data": pt.settings.marked_tokens(3, 2, 12, 0.1), "seed": 0, "scale": 0.1},
         "normalised_descent": {"length": 0.1, "cap": 1.0},
         "polyak": {"c": 1.0, "cap": 1.0, "gap": 0.0},
         "prescribed_spectrum": {"m": 3, "sizes": (0.05, 0.03), "condition": 2.0, "seed": 1, "noise": 0.0},
@@ -164,27 +169,36 @@ def heavy_calls(folder):
     """Arguments by name of what solves programs, or needs runs."""
     data, fit = pt.Classification(INPUTS, LABELS), pt.Regression(WIDE, [1.0, 2.0])
     setting = pt.Setting(data, pt.Direct(), pt.Exponential())
-    deep = pt.deep_linear(INPUTS, LABELS, (2,), pt.Exponential(), normalise=True)
+    deep = pt.settings.deep_linear(INPUTS, LABELS, (2,), pt.Exponential(), normalise=True)
     tokens = pt.TokenSelection(TOKENS, scores=[[1.0, 0.0], [1.0, 0.0]])
-    diagonal = pt.DiagonalTokens(pt.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
-    joint = pt.marked_tokens(3, 2, 12, 0.1)
-    reference, best, layers = pt.max_margin(data), pt.basis_pursuit(fit), pt.named_start(deep, "normal", 0)
+    diagonal = pt.settings.DiagonalTokens(pt.settings.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
+    joint = pt.settings.marked_tokens(3, 2, 12, 0.1)
+    reference, best, layers = (
+        pt.references.max_margin(data),
+        pt.references.basis_pursuit(fit),
+        pt.settings.named_start(deep, "normal", 0),
+    )
     flow, _polyak = pt.GradientFlow(), pt.polyak()
     run = pt.train(setting, flow, until=pt.MarginAbove(10.0))
-    deep_run = pt.train(deep, pt.LayerDescent(pt.BallStep()), layers, steps=5)
-    clock = pt.GradientFlow(pt.RelativeDrop(), 1e-9, 1e-6, order=6)
+    deep_run = pt.train(deep, pt.optimisers.LayerDescent(pt.optimisers.BallStep()), layers, steps=5)
+    clock = pt.GradientFlow(pt.flow.RelativeDrop(), 1e-9, 1e-6, order=6)
     deep_flow = pt.train(deep, clock, layers, until=pt.LogExcessBelow(-1.0))
     thin = pt.train(pt.Setting(diagonal, pt.Hadamard(), pt.Exponential()), flow, until=pt.MarginAbove(5.0))
-    joint_run = pt.train_joint(joint, pt.BlockNormalised(0.1), steps=5)
-    problem = pt.prescribed_spectrum(3, (0.05, 0.03), 2.0, 1, noise=1e-3)
-    start, sample = pt.spectral_layer(problem), pt.draw_sample(problem, 12, np.random.default_rng(0))
+    joint_run = pt.training.train_joint(joint, pt.optimisers.BlockNormalised(0.1), steps=5)
+    problem = pt.papers.attention_regression.prescribed_spectrum(3, (0.05, 0.03), 2.0, 1, noise=1e-3)
+    start, sample = (
+        pt.papers.attention_regression.spectral_layer(problem),
+        pt.papers.attention_regression.draw_sample(problem, 12, np.random.default_rng(0)),
+    )
     rule = pt.PreconditionedDescent("two_sided", 0.3)
-    attention_run = pt.train_attention(pt.FullSample(sample), rule, start, steps=3, truth=problem)
+    attention_run = pt.papers.attention_regression.train_attention(
+        pt.papers.attention_regression.FullSample(sample), rule, start, steps=3, truth=problem
+    )
     noisy = {"data": fit, "start": [0.5, 0.5, 0.5], "step": 0.01, "deviation": 0.1, "steps": 3}
     regulariser = {"hessian": HESSIAN, "step": 0.1, "deviation": 0.5, "batch": 1}
     return {
         "AttentionSample": {"inputs": sample.inputs, "targets": sample.targets, "ridge": 0.0},
-        "CovariatePopulation": {"truth": problem, "law": pt.ThreePoint(1.0)},
+        "CovariatePopulation": {"truth": problem, "law": pt.papers.attention_regression.ThreePoint(1.0)},
         "FreshBatches": {"truth": problem, "count": 5, "batches": 2, "seed": 0},
         "FullSample": {"sample": sample, "include_self": True, "form": "auto"},
         "LineSearch": {"setting": deep, "capped": False},
@@ -192,7 +206,7 @@ def heavy_calls(folder):
         "Oracle": {"truth": problem, "count": 100, "sample_balance": True},
         "Population": {"truth": problem},
         "RiccatiFlow": {"problem": problem, "start": problem.whiten(start)},
-        "TokenGram": {"data": joint, "start": pt.normal_start(joint, 0, 0.1)},
+        "TokenGram": {"data": joint, "start": pt.settings.normal_start(joint, 0, 0.1)},
         "advise": {"sample": sample, "truth": problem, "start": start, "trial_steps": 2, "key_norm": 1.0},
         "algorithm1": {
             "sample": sample,
@@ -200,7 +214,7 @@ def heavy_calls(folder):
             "gauge": "identity",
             "batch": 4,
             "keys": "batch",
-            "recorder": pt.Every(1),
+            "recorder": pt.training.Every(1),
         },
         "aligned_tokens": {
             "lengths": (1.0, 1.5),
@@ -236,7 +250,7 @@ def heavy_calls(folder):
             "blocks": (4, 4),
             "slices": 3,
         },
-        "critical_length": {"data": tokens, "reference": pt.max_margin(tokens)},
+        "critical_length": {"data": tokens, "reference": pt.references.max_margin(tokens)},
         "detect_joint_limit": {"run": joint_run},
         "detect_limit": {
             "run": pt.train(pt.Setting(tokens, pt.Direct(), pt.Exponential()), flow, until=pt.MarginAbove(5.0))
@@ -258,13 +272,13 @@ def heavy_calls(folder):
         "lasso_path": {"data": fit, "penalties": [0.3], "nonnegative": False},
         "locally_optimal_selections": {"data": tokens, "limit": 16, "around": None},
         "loss_bias": {"problem": problem, "layer": start, "include_self": True},
-        "minimum_potential": {"data": fit, "potential": pt.q_alpha(0.1, 3)},
+        "minimum_potential": {"data": fit, "potential": pt.settings.q_alpha(0.1, 3)},
         "misalignments": {"run": run, "reference": reference},
         "mixture": {"run": thin, "norm": L1(), "record": -1},
         "moment_descent": dict(**noisy, batch=1),
         "named_start": {"setting": deep, "name": "normal", "seed": 0, "scale": 0.3},
         "nearest_minimum": {"problem": problem, "whitened": problem.whiten(start), "geometry": Left()},
-        "network_constants": {"setting": deep, "start": layers, "reference": pt.max_margin(deep.data)},
+        "network_constants": {"setting": deep, "start": layers, "reference": pt.references.max_margin(deep.data)},
         "noise_hypotheses": NORMAL,
         "nuclear_margin": {"data": tokens, "gap": 1e-9},
         "offset_margin": {"data": tokens, "offsets": [0.1, 0.2]},
@@ -272,7 +286,7 @@ def heavy_calls(folder):
         "oracle_shift": {"problem": problem, "gauge": "identity", "sample_balance": True},
         "perturbation": {"run": attention_run, "rule": rule, "truth": problem},
         "polyak_towards": {"setting": setting, "target": -0.1, "c": 1.0, "cap": 1.0},
-        "potential_path": {"data": fit, "potential": pt.q_alpha(1.0, 3), "log_factors": [0.0, -1.0]},
+        "potential_path": {"data": fit, "potential": pt.settings.q_alpha(1.0, 3), "log_factors": [0.0, -1.0]},
         "predict": {"setting": setting, "optimiser": flow, "start": [0.0, 0.0, 0.0]},
         "project_on_support": {"data": data, "solution": reference, "reduce": True},
         "quadratic_noise": dict(**NORMAL, steps=3, chains=2, seed=0),
@@ -299,7 +313,7 @@ def heavy_calls(folder):
         "sparse_face": {"data": fit, "nonnegative": False},
         "spectral_finite_margin": {"data": tokens, "scale": 1.0, "margin": 2.0},
         "spectral_layer": {"problem": problem, "gauge": "identity"},
-        "stability_number": {"data": tokens, "reference": pt.max_margin(tokens)},
+        "stability_number": {"data": tokens, "reference": pt.references.max_margin(tokens)},
         "strict_dual": {"data": fit, "weight": best.weight, "weights": None, "nonnegative": False},
         "support_geometry": {"data": data, "solution": reference},
         "trace_regulariser": regulariser,
@@ -309,33 +323,33 @@ def heavy_calls(folder):
             "start": [0.0, 0.0, 0.0],
             "steps": 3,
             "until": pt.MarginAbove(5.0),
-            "recorder": pt.LogSpaced(9),
+            "recorder": pt.training.LogSpaced(9),
             "progress": lambda *_: None,
             "throw": False,
         },
         "train_attention": {
-            "source": pt.FullSample(sample),
+            "source": pt.papers.attention_regression.FullSample(sample),
             "rule": rule,
             "start": start,
             "steps": 2,
-            "recorder": pt.Every(1),
+            "recorder": pt.training.Every(1),
             "truth": problem,
             "throw": False,
         },
         "train_joint": {
             "data": joint,
-            "rule": pt.BlockNormalised(0.1),
+            "rule": pt.optimisers.BlockNormalised(0.1),
             "steps": 2,
-            "start": pt.normal_start(joint, 0, 0.1),
+            "start": pt.settings.normal_start(joint, 0, 0.1),
             "loss": pt.Exponential(),
-            "recorder": pt.Every(1),
+            "recorder": pt.training.Every(1),
         },
         "train_population": {
             "problem": problem,
             "rule": rule,
             "start": start,
             "steps": 2,
-            "recorder": pt.Every(1),
+            "recorder": pt.training.Every(1),
             "excess_below": 0.0,
             "throw": False,
         },

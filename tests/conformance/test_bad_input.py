@@ -58,16 +58,20 @@ CASES = {
     "label 2": (lambda: pt.Classification(INPUTS, [1, 2]), "labels", "2 at index 1"),
     "labels None": (lambda: pt.Classification(INPUTS, None), "labels", "dtype"),
     "too many labels": (lambda: pt.Classification(INPUTS, [1, 1, 1]), "labels", "3"),
-    "unbounded loss": (lambda: pt.Setting(DATA, pt.Direct(), pt.Correlation()), "loss", "Correlation"),
+    "unbounded loss": (lambda: pt.Setting(DATA, pt.Direct(), pt.settings.Correlation()), "loss", "Correlation"),
     "unknown reduction": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential(), "max"), "reduction", "'max'"),
     "scale of zero": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(seed=0, scale=0.0), "scale", "0.0"),
-    "seed with gram": (lambda: pt.Setting(DATA, pt.Gram(DATA), pt.Exponential()).start(seed=0), "seed", "origin"),
+    "seed with gram": (
+        lambda: pt.Setting(DATA, pt.settings.Gram(DATA), pt.Exponential()).start(seed=0),
+        "seed",
+        "origin",
+    ),
     "complex scale": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(0, 1j), "scale", "1j"),
     "seeds": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(np.zeros(2)), "seed", "(2,)"),
     "masked step": (lambda: pt.Adam(np.ma.masked_array([0.1, 0.2], [True, False])), "step", "MaskedArray"),
     "negative seed": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(seed=-1), "seed", "-1"),
-    "origin of wrong shape": (lambda: pt.Gram(DATA, np.zeros(3)), "origin", "(3,)"),
-    "origin with nan": (lambda: pt.Gram(DATA, [np.nan, 0.0]), "origin", "nan"),
+    "origin of wrong shape": (lambda: pt.settings.Gram(DATA, np.zeros(3)), "origin", "(3,)"),
+    "origin with nan": (lambda: pt.settings.Gram(DATA, [np.nan, 0.0]), "origin", "nan"),
     "primal of wrong shape": (lambda: pt.bracket(DATA, [1.0, 2.0, 3.0], [1.0, 1.0]), "primal", "(3,)"),
     "dual of wrong shape": (lambda: pt.bracket(DATA, [1.0, 2.0], [1.0]), "dual", "(1,)"),
     "no samples to generate": (lambda: signal_tokens(n=0), "n", "0"),
@@ -115,7 +119,7 @@ def test_all_samples_with_ties_are_named():
 @pytest.mark.parametrize("name", ["tokens", "queries", "scores"])
 def test_arrays_of_fewer_digits_are_a_warning(name):
     arrays = {"tokens": TOKENS, "queries": TOKENS[:, 0], "scores": np.array([[1.0, 0.0, 0.0], [0.0, 2.0, 1.0]])}
-    with pytest.warns(pt.PenchantWarning, match=f"given {name} in less than float64"):
+    with pytest.warns(pt.errors.PenchantWarning, match=f"given {name} in less than float64"):
         found = pt.TokenSelection(**{**arrays, name: arrays[name].astype(np.float32)})
     assert found.tokens.dtype == np.float64
 
@@ -160,7 +164,7 @@ EXTREME = {
 def value_or_refusal(make, scale):
     """The reference norm, or the `ArgumentError` that refuses the data; any other error is a failure."""
     try:
-        return pt.max_margin(make(scale)).value
+        return pt.references.max_margin(make(scale)).value
     except ArgumentError as error:
         return error
 

@@ -44,7 +44,7 @@ def made(kind, *arguments, **options):
     """The data, or None where they were refused with a typed error; anything else is a failure. Fewer digits are a warning."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pt.PenchantWarning)
+            warnings.simplefilter("ignore", pt.errors.PenchantWarning)
             return kind(*arguments, **options)
     except PenchantError:
         return None
@@ -147,7 +147,7 @@ def test_max_margin_is_certified_or_proved_infeasible(strategy, draws):
     rows = features(data)[data.constrained()]
     longest = np.linalg.norm(rows, axis=1).max()
     try:
-        found = pt.max_margin(data)
+        found = pt.references.max_margin(data)
     except InfeasibleError as error:
         q = error.weights[data.constrained()]
         assert q.min() >= 0

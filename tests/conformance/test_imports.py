@@ -26,7 +26,7 @@ ALLOWED = {
     "optimisers": {"logspace", "settings", "problem"},
     "diagnostics": {"logspace", "settings", "problem"},
     "flow": {"logspace", "settings", "problem", "training"},
-    "training": {"logspace", "settings", "problem", "optimisers", "flow"},
+    "training": {"logspace", "settings", "problem", "optimisers", "flow", "cache"},
 }
 ENGINE = set(ALLOWED)
 ALLOWED["theory"] = ENGINE

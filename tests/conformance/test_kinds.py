@@ -38,9 +38,12 @@ WRONG = {
     "a name for an optimiser": (lambda: pt.predict(SETTING, "flow"), "'optimiser' argument of predict.*'flow'"),
     "a class for an optimiser": (lambda: pt.train(SETTING, Adam, steps=1), "the class Adam itself"),
     "a setting for a prediction": (lambda: pt.judge(SETTING, None), "'prediction'.*a Setting"),
-    "a setting for data": (lambda: pt.max_margin(SETTING), "pass `setting.data`"),
-    "a regression for margins": (lambda: pt.max_margin(FIT), "minimum_norm"),
-    "points for targets": (lambda: pt.minimum_norm(POINTS), "'data' argument of minimum_norm.*a Classification"),
+    "a setting for data": (lambda: pt.references.max_margin(SETTING), "pass `setting.data`"),
+    "a regression for margins": (lambda: pt.references.max_margin(FIT), "minimum_norm"),
+    "points for targets": (
+        lambda: pt.references.minimum_norm(POINTS),
+        "'data' argument of minimum_norm.*a Classification",
+    ),
     "points for tokens": (lambda: nuclear_margin(POINTS), "a TokenSelection"),
     "text for data": (lambda: pt.bracket("points", [1.0], [1.0]), "'data' argument of bracket"),
     "a list for points": (lambda: polyhedral_margin([[1.0]], L1()), "'data' argument of polyhedral_margin"),
@@ -59,7 +62,7 @@ def test_data_have_every_part(data):
 
 
 @pytest.mark.parametrize(
-    "kind", [pt.Direct, pt.Gram, KeyQuery, Hadamard, PlusMinus, Squares, SignedSquares, DeepLinear]
+    "kind", [pt.Direct, pt.settings.Gram, KeyQuery, Hadamard, PlusMinus, Squares, SignedSquares, DeepLinear]
 )
 def test_parametrisations_have_every_part(kind):
     assert not [part for part in dir(Parametrisation) if not part.startswith("_") and not hasattr(kind, part)]

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import warnings
+from operator import attrgetter
 
 import numpy as np
 import pytest
@@ -36,6 +37,11 @@ JUNK = {
 }
 
 
+def public(name):
+    """What is public, at the front or in its folder."""
+    return getattr(pt, name) if name in pt.__all__ else attrgetter(f"{pt._folder(name)}.{name}")(pt)
+
+
 def bare_errors(calls):
     """A line for every call with junk that ends in an error which penchant did not mean."""
     found = []
@@ -43,8 +49,8 @@ def bare_errors(calls):
         for argument in arguments:
             for label, junk in JUNK.items():
                 try:
-                    getattr(pt, name)(**{**arguments, argument: junk})
-                except pt.PenchantError:
+                    public(name)(**{**arguments, argument: junk})
+                except pt.errors.PenchantError:
                     pass
                 except Exception as error:
                     found.append(f"{name}({argument}={label}): {error!r:.200}")
@@ -63,7 +69,7 @@ def elsewhere(tmp_path, monkeypatch):
 def test_junk_is_refused_by_what_is_light(elsewhere):
     calls = light_calls(elsewhere)
     for name, arguments in calls.items():
-        getattr(pt, name)(**arguments)
+        public(name)(**arguments)
     assert bare_errors(calls) == ""
 
 
@@ -71,9 +77,9 @@ def test_junk_is_refused_by_what_is_light(elsewhere):
 @pytest.mark.filterwarnings("ignore")
 def test_junk_is_refused_by_everything_else(elsewhere):
     calls = heavy_calls(elsewhere)
-    assert {*light_calls(elsewhere), *calls, *NOT_CALLED} == set(pt.__all__)
+    assert {*light_calls(elsewhere), *calls, *NOT_CALLED} == set(pt._HOME)
     for name, arguments in calls.items():
-        getattr(pt, name)(**arguments)
+        public(name)(**arguments)
     assert bare_errors(calls) == ""
 
 
@@ -81,11 +87,14 @@ def test_junk_is_refused_by_everything_else(elsewhere):
     ("call", "words"),
     [
         (lambda: pt.Adam(0.01), r"'eps' argument of Adam must be given.*\n.*Adam\(step, eps, b1=0.9, b2=0.999\)"),
-        (lambda: pt.separable(sed=1), "must be left out: there is none of that name.*'sed'"),
-        (lambda: pt.separable(seed=-1), r"'seed' argument of separable must be an integer in \[0, 2\^62\). Got -1"),
-        (lambda: pt.separable(1, 2, 3, 4), "too many positional arguments"),
+        (lambda: pt.settings.separable(sed=1), "must be left out: there is none of that name.*'sed'"),
         (
-            lambda: pt.misalignment([1j, 1.0], [1.0, 1.0]),
+            lambda: pt.settings.separable(seed=-1),
+            r"'seed' argument of separable must be an integer in \[0, 2\^62\). Got -1",
+        ),
+        (lambda: pt.settings.separable(1, 2, 3, 4), "too many positional arguments"),
+        (
+            lambda: pt.diagnostics.misalignment([1j, 1.0], [1.0, 1.0]),
             "'weight' argument of misalignment must be made of real numbers",
         ),
     ],
@@ -114,10 +123,10 @@ def test_a_number_may_be_a_large_integer():
 
 
 def test_the_door_keeps_signatures_and_classes():
-    assert list(inspect.signature(pt.separable).parameters) == ["n", "d", "seed"]
+    assert list(inspect.signature(pt.settings.separable).parameters) == ["n", "d", "seed"]
     assert list(inspect.signature(pt.Adam).parameters) == ["step", "eps", "b1", "b2"]
     assert isinstance(SETTING.parametrisation, pt.Direct)
-    assert pt.separable.__doc__.startswith("Normal inputs")
+    assert pt.settings.separable.__doc__.startswith("Normal inputs")
 
 
 def test_a_folder_does_not_hide_the_function_of_its_name(tmp_path):
@@ -128,4 +137,28 @@ def test_a_folder_does_not_hide_the_function_of_its_name(tmp_path):
 
 def test_descent_does_not_stop_at_levels():
     with pytest.raises(ArgumentError, match="'recorder' argument of train must be one of steps"):
-        pt.train(SETTING, pt.gradient_descent(0.1), steps=3, recorder=pt.Levels("margin", [1.0]))
+        pt.train(SETTING, pt.gradient_descent(0.1), steps=3, recorder=pt.flow.Levels("margin", [1.0]))
+
+
+def test_the_front_has_few_names():
+    assert len(pt.__all__) == 36
+    assert set(pt.__all__) <= set(dir(pt))
+
+
+def test_an_old_name_works_and_says_where_it_is_now():
+    with pytest.warns(
+        pt.errors.PenchantWarning, match=r"`penchant.nuclear_margin` is now `penchant.references.nuclear_margin`"
+    ):
+        found = pt.references.nuclear_margin
+    assert found.__name__ == "nuclear_margin"
+
+
+def test_a_file_does_not_hide_the_name_of_a_folder():
+    code = "import penchant.references.nuclear_margin, penchant as pt; pt.references.nuclear_margin(3)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "ArgumentError" in found.stderr
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import sys, penchant; print(sorted({'jax', 'numpy', 'scipy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"

@@ -55,7 +55,7 @@ def test_the_flow_passes_the_published_reference_points():
     assert float(setting.weigh(setting.margins(start)).log_excess) == pytest.approx(-0.3702532220, abs=1e-10)
     times = np.log(list(points))
     run = pt.train(
-        setting, flow, start, until=pt.LogTimeAbove(times[-1]), steps=20_000, recorder=pt.Levels("log_time", times)
+        setting, flow, start, until=pt.LogTimeAbove(times[-1]), steps=20_000, recorder=pt.flow.Levels("log_time", times)
     )
     for time, (log_risk, weight) in points.items():
         record = int(np.argmin(np.abs(run.log_time - np.log(time))))
@@ -72,15 +72,19 @@ def test_the_slack_of_the_bounds_counts_the_traces_of_later_layers():
     setting = pt.Setting(strips(0), DeepLinear((4, 4)), pt.Logistic())
     start = ensure_assumption2(setting, setting.start(1, 0.4))
     run = pt.train(
-        setting, pt.LayerDescent(pt.LineSearch(setting, capped=True)), start, steps=40, recorder=pt.At((40,))
+        setting,
+        pt.optimisers.LayerDescent(pt.optimisers.LineSearch(setting, capped=True)),
+        start,
+        steps=40,
+        recorder=pt.training.At((40,)),
     )
-    slack, traces = pt.bound_slack(run), run.account["traces"][-1]
+    slack, traces = pt.diagnostics.bound_slack(run), run.account["traces"][-1]
     excesses = [np.sum(np.linalg.svd(np.asarray(layer), compute_uv=False)[1:] ** 2) for layer in run.at()]
     later = [traces[1] + traces[2], traces[2], 0.0]
     wanted = min(imbalance_constant(start) + extra - excess for extra, excess in zip(later, excesses, strict=True))
     assert slack.excess[-1] == pytest.approx(wanted, rel=1e-12)
     fits = alignment(run.at()).misfit
-    floor = pt.alignment_floor(run.at(), start, traces)
+    floor = pt.diagnostics.alignment_floor(run.at(), start, traces)
     assert slack.alignment[-1] == pytest.approx(np.min((1 - fits) ** 2 - floor), rel=1e-12)
     assert (slack.excess > 0).all()
     assert (slack.alignment > 0).all()

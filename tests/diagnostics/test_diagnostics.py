@@ -48,8 +48,8 @@ def test_a_zero_weight_has_no_direction():
 
 
 def test_misalignments_agree_between_direct_and_gram(run):
-    best = pt.max_margin(DATA)
-    gram = pt.train(pt.Setting(DATA, pt.Gram(DATA), pt.Exponential()), pt.normalised_descent(0.1), steps=30)
+    best = pt.references.max_margin(DATA)
+    gram = pt.train(pt.Setting(DATA, pt.settings.Gram(DATA), pt.Exponential()), pt.normalised_descent(0.1), steps=30)
     one, other = misalignments(run, best), misalignments(gram, best)
     assert np.isnan(one[0])
     assert np.isnan(other[0])
@@ -76,7 +76,7 @@ def test_margins_per_norm(run):
 
 @pytest.mark.slow
 def test_margins_of_products_are_normalised_by_the_weight_not_by_its_factors():
-    setting = pt.Setting(pt.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
+    setting = pt.Setting(pt.settings.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
     run = pt.train(setting, pt.GradientFlow(), setting.start(0, 0.1), steps=3)
     smallest, weight = run.smallest_margin()[-1], run.weight()
     assert normalised_margins(run)[-1] == pytest.approx(smallest / np.linalg.norm(weight), rel=1e-12)

@@ -23,80 +23,80 @@ def test_the_transient_is_the_integral_of_its_flow(pair):
         w * time / 2 * expm(-hessian * s) @ (step * noise) @ expm(-hessian * s)
         for s, w in zip(middle, weights, strict=True)
     )
-    assert pt.diffusion_transient(hessian, noise, step, time) == pytest.approx(exact, rel=1e-12)
-    late = pt.diffusion_transient(hessian, noise, step, 1e4)
-    assert late == pytest.approx(pt.diffusion_covariance(hessian, noise, step), rel=1e-12)
-    flat = pt.diffusion_transient(np.diag([1.0, 0.0]), np.eye(2), step, 7.0)
+    assert pt.diagnostics.diffusion_transient(hessian, noise, step, time) == pytest.approx(exact, rel=1e-12)
+    late = pt.diagnostics.diffusion_transient(hessian, noise, step, 1e4)
+    assert late == pytest.approx(pt.diagnostics.diffusion_covariance(hessian, noise, step), rel=1e-12)
+    flat = pt.diagnostics.diffusion_transient(np.diag([1.0, 0.0]), np.eye(2), step, 7.0)
     assert flat[1, 1] == pytest.approx(step * 7.0, rel=1e-14)
 
 
 def test_lags_are_powers_of_one_step(pair):
     hessian, noise = pair
     step = 1.2 / np.linalg.eigvalsh(hessian)[-1]
-    settled = pt.noisy_covariance(hessian, noise, step)
+    settled = pt.diagnostics.noisy_covariance(hessian, noise, step)
     move = np.linalg.matrix_power(np.eye(3) - step * hessian, 4)
-    assert pt.lag_covariance(hessian, noise, step, 4) == pytest.approx(move @ settled, rel=1e-12)
+    assert pt.diagnostics.lag_covariance(hessian, noise, step, 4) == pytest.approx(move @ settled, rel=1e-12)
     size = np.sqrt(np.diag(settled))
-    assert pt.lag_correlation(hessian, noise, step, 4) == pytest.approx(
+    assert pt.diagnostics.lag_correlation(hessian, noise, step, 4) == pytest.approx(
         move @ settled / np.outer(size, size), rel=1e-12
     )
-    diffusion = expm(-hessian * 0.4) @ pt.diffusion_covariance(hessian, noise, step)
-    assert pt.diffusion_lag_covariance(hessian, noise, step, 0.4) == pytest.approx(diffusion, rel=1e-12)
+    diffusion = expm(-hessian * 0.4) @ pt.diagnostics.diffusion_covariance(hessian, noise, step)
+    assert pt.diagnostics.diffusion_lag_covariance(hessian, noise, step, 0.4) == pytest.approx(diffusion, rel=1e-12)
 
 
 def test_excess_loss_is_half_the_trace_and_flat_directions_are_free(pair):
     hessian, noise = pair
     step = 0.5 / np.linalg.eigvalsh(hessian)[-1]
-    exact = np.trace(hessian @ pt.noisy_covariance(hessian, noise, step)) / 2
-    assert pt.excess_loss(hessian, noise, step) == pytest.approx(exact, rel=1e-12)
-    assert pt.excess_loss(np.diag([2.0, 0.0]), np.eye(2), 0.1) == pytest.approx(0.1 / (2 * 1.8), rel=1e-14)
+    exact = np.trace(hessian @ pt.diagnostics.noisy_covariance(hessian, noise, step)) / 2
+    assert pt.diagnostics.excess_loss(hessian, noise, step) == pytest.approx(exact, rel=1e-12)
+    assert pt.diagnostics.excess_loss(np.diag([2.0, 0.0]), np.eye(2), 0.1) == pytest.approx(0.1 / (2 * 1.8), rel=1e-14)
 
 
 def test_covariance_and_excess_loss_agree_on_what_is_flat():
     """The eigenvalues of a diagonal matrix are exact, however small; those of a full one are 0 below rounding."""
     hessian, step = np.diag([1.0, 5e-15]), 0.1
-    exact = np.trace(hessian @ pt.noisy_covariance(hessian, np.eye(2), step)) / 2
+    exact = np.trace(hessian @ pt.diagnostics.noisy_covariance(hessian, np.eye(2), step)) / 2
     assert exact == pytest.approx(0.1 / (2 * 1.9) + 0.1 / 4, rel=1e-12)
-    assert pt.excess_loss(hessian, np.eye(2), step) == pytest.approx(exact, rel=1e-12)
-    assert pt.diffusion_covariance(hessian, np.eye(2), step)[1, 1] == pytest.approx(step / 1e-14, rel=1e-12)
+    assert pt.diagnostics.excess_loss(hessian, np.eye(2), step) == pytest.approx(exact, rel=1e-12)
+    assert pt.diagnostics.diffusion_covariance(hessian, np.eye(2), step)[1, 1] == pytest.approx(step / 1e-14, rel=1e-12)
     full = np.outer([1.0, 2.0, 3.0], [1.0, 2.0, 3.0]) / 14
-    assert pt.excess_loss(full, np.eye(3), step) == pytest.approx(0.1 / (2 * 1.9), rel=1e-12)
+    assert pt.diagnostics.excess_loss(full, np.eye(3), step) == pytest.approx(0.1 / (2 * 1.9), rel=1e-12)
     with pytest.raises(ArgumentError, match="positive definite"):
-        pt.diffusion_covariance(full, np.eye(3), step)
+        pt.diagnostics.diffusion_covariance(full, np.eye(3), step)
 
 
 def test_hypotheses_on_noise_have_slack(pair):
     hessian, noise = pair
     top = np.linalg.eigvalsh(hessian)[-1]
-    stable, commuting = pt.noise_hypotheses(hessian, noise, 1.5 / top)
+    stable, commuting = pt.papers.notes.noise_hypotheses(hessian, noise, 1.5 / top)
     assert stable.holds
     assert stable.slack == pytest.approx(0.5, rel=1e-12)
     assert commuting.holds is False
-    assert pt.noise_hypotheses(hessian, hessian @ hessian, 2.5 / top)[1].holds
-    assert pt.noise_hypotheses(hessian, hessian, 2.5 / top)[0].holds is False
+    assert pt.papers.notes.noise_hypotheses(hessian, hessian @ hessian, 2.5 / top)[1].holds
+    assert pt.papers.notes.noise_hypotheses(hessian, hessian, 2.5 / top)[0].holds is False
 
 
 def test_hypotheses_on_label_noise_are_those_of_the_hessian(rng):
-    data, start = pt.sparse_regression(5, 8, 2, unit_columns=True)[0], rng.uniform(0.3, 0.6, (2, 8))
+    data, start = pt.settings.sparse_regression(5, 8, 2, unit_columns=True)[0], rng.uniform(0.3, 0.6, (2, 8))
     features = 2 * np.hstack([np.asarray(data.inputs) * start[0], -np.asarray(data.inputs) * start[1]])
     top = np.linalg.eigvalsh(features.T @ features / 5)[-1]
-    stable, small = pt.label_noise_hypotheses(data, start, step=0.02, deviation=1.0)
+    stable, small = pt.papers.notes.label_noise_hypotheses(data, start, step=0.02, deviation=1.0)
     assert stable.slack == pytest.approx(2 - 0.02 * top, rel=1e-12)
     assert small.slack == pytest.approx(0.2 - 0.01 * (features**2).sum(axis=1).mean(), rel=1e-12)
-    assert pt.label_noise_hypotheses(data, start[0], step=0.02, deviation=1.0)[1].slack > small.slack
+    assert pt.papers.notes.label_noise_hypotheses(data, start[0], step=0.02, deviation=1.0)[1].slack > small.slack
 
 
 @pytest.mark.parametrize(
     ("call", "name"),
     [
-        (lambda: pt.diffusion_transient(np.eye(2), np.eye(3), 0.1, 1.0), "noise"),
-        (lambda: pt.diffusion_transient(np.eye(2), np.eye(2), 0.1, -1.0), "time"),
-        (lambda: pt.lag_covariance(np.eye(2), np.eye(2), 0.1, -1), "lag"),
-        (lambda: pt.lag_covariance(np.diag([1.0, 0.0]), np.eye(2), 0.1, 1), "hessian"),
-        (lambda: pt.lag_correlation(np.eye(2), np.diag([1.0, 0.0]), 0.1, 1), "noise"),
-        (lambda: pt.excess_loss(np.eye(2), np.eye(2), 0.0), "step"),
-        (lambda: pt.commutator(np.eye(2), np.eye(3)), "noise"),
-        (lambda: pt.noise_hypotheses(np.eye(2), np.eye(2), -1.0), "step"),
+        (lambda: pt.diagnostics.diffusion_transient(np.eye(2), np.eye(3), 0.1, 1.0), "noise"),
+        (lambda: pt.diagnostics.diffusion_transient(np.eye(2), np.eye(2), 0.1, -1.0), "time"),
+        (lambda: pt.diagnostics.lag_covariance(np.eye(2), np.eye(2), 0.1, -1), "lag"),
+        (lambda: pt.diagnostics.lag_covariance(np.diag([1.0, 0.0]), np.eye(2), 0.1, 1), "hessian"),
+        (lambda: pt.diagnostics.lag_correlation(np.eye(2), np.diag([1.0, 0.0]), 0.1, 1), "noise"),
+        (lambda: pt.diagnostics.excess_loss(np.eye(2), np.eye(2), 0.0), "step"),
+        (lambda: pt.diagnostics.commutator(np.eye(2), np.eye(3)), "noise"),
+        (lambda: pt.papers.notes.noise_hypotheses(np.eye(2), np.eye(2), -1.0), "step"),
     ],
 )
 def test_bad_arguments_are_named(call, name):
@@ -106,4 +106,4 @@ def test_bad_arguments_are_named(call, name):
 
 def test_unstable_steps_have_no_excess_loss():
     with pytest.raises(StepSizeError):
-        pt.excess_loss([[2.0]], [[1.0]], 1.0)
+        pt.diagnostics.excess_loss([[2.0]], [[1.0]], 1.0)

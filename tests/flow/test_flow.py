@@ -19,7 +19,7 @@ from penchant.training.status import Status
 from problems import loss_and_gradient
 
 PAIR = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential(), "sum")
-CLOCKS = {"arc": pt.RelativeArc(), "drop": pt.LogExcessDrop(), "time": pt.LogTime()}
+CLOCKS = {"arc": pt.flow.RelativeArc(), "drop": pt.flow.LogExcessDrop(), "time": pt.flow.LogTime()}
 TIGHT = {"tolerance": 1e-10, "margin_tolerance": 1e-8}
 PROBLEMS = {
     "classification": pt.Setting(separable(8, 3), pt.Direct(), pt.Exponential(), "sum"),
@@ -74,7 +74,8 @@ def test_all_clocks_run_along_the_same_path(problem):
     setting = PROBLEMS[problem]
     start = setting.start(seed=3, scale=0.5)
     ends = [
-        pt.train(setting, pt.GradientFlow(clock, **TIGHT), start, until=pt.NormAbove(30.0)) for clock in CLOCKS.values()
+        pt.train(setting, pt.GradientFlow(clock, **TIGHT), start, until=pt.training.NormAbove(30.0))
+        for clock in CLOCKS.values()
     ]
     for run in ends[1:]:
         assert np.abs(run.weight() - ends[0].weight()).max() <= 1e-6 * 30
@@ -84,10 +85,10 @@ def test_all_clocks_run_along_the_same_path(problem):
 @pytest.mark.slow
 def test_log_excess_falls_with_its_own_clock():
     data = signal_tokens(6, 4, 40)
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
     run = pt.train(
         setting,
-        pt.GradientFlow(pt.LogExcessDrop(), tolerance=1e-9, margin_tolerance=1e-7),
+        pt.GradientFlow(pt.flow.LogExcessDrop(), tolerance=1e-9, margin_tolerance=1e-7),
         until=pt.LogExcessBelow(-50.0),
     )
     assert run.log_excess[0] - run.log_excess[-1] == pytest.approx(run.header["integrator"]["clock"], abs=1e-5)
@@ -97,9 +98,9 @@ def test_log_excess_falls_with_its_own_clock():
 @pytest.mark.slow
 def test_time_times_excess_tends_to_the_square_of_the_margin_norm():
     data = signal_tokens()
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
     run = pt.train(setting, pt.GradientFlow(tolerance=1e-8), until=pt.LogExcessBelow(-1e4))
-    best = pt.max_margin(data)
+    best = pt.references.max_margin(data)
     assert run.log_time[-1] + run.log_excess[-1] == pytest.approx(
         2 * np.log(best.value), abs=1e-6
     )  # 1.5e-12 with every digit, less the tolerance of this flow
@@ -109,7 +110,7 @@ def test_time_times_excess_tends_to_the_square_of_the_margin_norm():
 
 @pytest.mark.parametrize(
     "event",
-    [pt.MarginAbove(7.0), pt.NormAbove(11.0), pt.LogTimeAbove(9.0), pt.LogExcessBelow(-8.0)],
+    [pt.MarginAbove(7.0), pt.training.NormAbove(11.0), pt.LogTimeAbove(9.0), pt.LogExcessBelow(-8.0)],
     ids=lambda event: type(event).__name__,
 )
 def test_events_are_met_exactly(event):
@@ -125,15 +126,17 @@ def test_events_are_met_exactly(event):
 
 
 def test_direction_settled_stops_when_the_direction_hardly_turns():
-    run = pt.train(PAIR, pt.GradientFlow(), until=pt.DirectionSettled(1e-3))
+    run = pt.train(PAIR, pt.GradientFlow(), until=pt.training.DirectionSettled(1e-3))
     assert run.status is Status.reached_target
-    longer = pt.train(PAIR, pt.GradientFlow(), until=pt.NormAbove(2 * float(run.norm[-1])))
+    longer = pt.train(PAIR, pt.GradientFlow(), until=pt.training.NormAbove(2 * float(run.norm[-1])))
     angle = np.sqrt(2 * misalignment(run.weight(), longer.weight()))
     assert angle <= 1e-3  # the promise: less than this while the norm doubles
 
 
 @pytest.mark.parametrize(
-    "event", [pt.MarginAbove(1.0), pt.NormAbove(2.0), pt.LogExcessBelow(0.0)], ids=lambda event: type(event).__name__
+    "event",
+    [pt.MarginAbove(1.0), pt.training.NormAbove(2.0), pt.LogExcessBelow(0.0)],
+    ids=lambda event: type(event).__name__,
 )
 def test_a_start_beyond_the_level_ends_at_once(event):
     run = pt.train(PAIR, pt.GradientFlow(), jnp.array([5.0, 5.0]), until=event, steps=50)
@@ -150,7 +153,12 @@ def test_max_steps_end_the_flow():
 def test_levels_are_recorded_where_they_are_crossed():
     values = [1.0, 2.5, 4.0]
     series, params, status, _ = follow(
-        PAIR, pt.GradientFlow(**TIGHT), PAIR.start(), limits(pt.MarginAbove(6.0)), None, pt.Levels("margin", values)
+        PAIR,
+        pt.GradientFlow(**TIGHT),
+        PAIR.start(),
+        limits(pt.MarginAbove(6.0)),
+        None,
+        pt.flow.Levels("margin", values),
     )
     assert status is Status.reached_target
     assert series["margins"].min(axis=1) == pytest.approx([0.0, *values, 6.0], rel=1e-9, abs=1e-12)
@@ -160,20 +168,22 @@ def test_levels_are_recorded_where_they_are_crossed():
 
 
 def test_levels_are_a_recorder_of_train():
-    run = pt.train(PAIR, pt.GradientFlow(), until=pt.NormAbove(8.0), recorder=pt.Levels("norm", [2.0, 4.0]))
+    run = pt.train(
+        PAIR, pt.GradientFlow(), until=pt.training.NormAbove(8.0), recorder=pt.flow.Levels("norm", [2.0, 4.0])
+    )
     assert run.norm == pytest.approx([0.0, 2.0, 4.0, 8.0], rel=1e-9)
 
 
 def test_levels_of_unknown_quantities_are_refused():
     with pytest.raises(ArgumentError, match="'quantity' argument"):
-        pt.Levels("loss", [1.0])
+        pt.flow.Levels("loss", [1.0])
     with pytest.raises(ArgumentError, match="finite"):
-        pt.Levels("margin", [1.0, np.nan])
+        pt.flow.Levels("margin", [1.0, np.nan])
 
 
 def test_levels_are_recorded_in_the_order_of_time_and_not_beyond_the_end():
     levels = [11.0, 9.0, 10.0, 10.2, 4.0, 4.01]
-    run = pt.train(PAIR, pt.GradientFlow(), until=pt.MarginAbove(10.0), recorder=pt.Levels("margin", levels))
+    run = pt.train(PAIR, pt.GradientFlow(), until=pt.MarginAbove(10.0), recorder=pt.flow.Levels("margin", levels))
     assert run.smallest_margin()[1:] == pytest.approx([4.0, 4.01, 9.0, 10.0], rel=1e-9)
     assert (np.diff(run.log_time) > 0).all()
 
@@ -189,7 +199,9 @@ def test_a_critical_start_is_a_zero_gradient():
     data = TokenSelection(
         [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], queries=[[1.0, 1.0]] * 2, scores=[[1.0, 0.0], [1.0, 0.0]]
     )
-    run = pt.train(pt.Setting(data, pt.Direct(), pt.Correlation()), pt.GradientFlow(), until=pt.MarginAbove(1.0))
+    run = pt.train(
+        pt.Setting(data, pt.Direct(), pt.settings.Correlation()), pt.GradientFlow(), until=pt.MarginAbove(1.0)
+    )
     assert run.status is Status.zero_gradient
     assert len(run) == 1
 
@@ -197,12 +209,12 @@ def test_a_critical_start_is_a_zero_gradient():
 @pytest.mark.parametrize("problem", ["classification", "signal"])
 def test_margin_of_a_million_within_two_seconds_and_the_direction_to_1e_9(problem):
     data = separable() if problem == "classification" else signal_tokens()
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
     pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(10.0))  # compiles
     clock = time.process_time()
     run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
     elapsed = time.process_time() - clock
-    best = pt.max_margin(data)
+    best = pt.references.max_margin(data)
     assert run.status is Status.reached_target
     assert misalignment(run.weight(), best.weight) <= 1e-9
     assert pt.bracket(data, run.weight(), run.dual[-1]).upper / best.value - 1 <= 1e-5  # 1/margin times log n
@@ -211,10 +223,10 @@ def test_margin_of_a_million_within_two_seconds_and_the_direction_to_1e_9(proble
 
 def test_flow_reaches_the_local_direction_of_the_pair():
     setting = pt.Setting(local_pair(1.0, 0.1), pt.Direct(), pt.Exponential())
-    run = pt.train(setting, pt.GradientFlow(), until=pt.NormAbove(1e3))
-    local = pt.max_margin(setting.data.select([1, 0])).weight
+    run = pt.train(setting, pt.GradientFlow(), until=pt.training.NormAbove(1e3))
+    local = pt.references.max_margin(setting.data.select([1, 0])).weight
     assert misalignment(run.weight(), local) <= 1e-6
-    assert 1 - misalignment(run.weight(), pt.max_margin(setting.data).weight) == pytest.approx(
+    assert 1 - misalignment(run.weight(), pt.references.max_margin(setting.data).weight) == pytest.approx(
         1 / np.sqrt(10), abs=1e-3
     )
     assert run.log_excess[-1] == pytest.approx(-3.0453156416, abs=1e-9)
@@ -235,12 +247,12 @@ def test_gram_and_direct_flows_agree():
         pt.Setting(data, pt.Direct(), pt.Exponential()),
         pt.GradientFlow(tolerance=1e-8),
         jnp.asarray(origin),
-        until=pt.NormAbove(20.0),
+        until=pt.training.NormAbove(20.0),
     )
     gram = pt.train(
-        pt.Setting(data, pt.Gram(data, origin), pt.Exponential()),
+        pt.Setting(data, pt.settings.Gram(data, origin), pt.Exponential()),
         pt.GradientFlow(tolerance=1e-8),
-        until=pt.NormAbove(20.0),
+        until=pt.training.NormAbove(20.0),
     )
     assert (
         np.abs(direct.weight() - gram.weight()).max() <= 1e-9 * 20
@@ -254,7 +266,7 @@ def test_smooth_margin_grows_and_obeys_the_constants_of_the_lecture_notes():
         pt.GradientFlow(tolerance=1e-9),
         until=pt.LogExcessBelow(-1e5),
     )
-    best = pt.max_margin(data).margin
+    best = pt.references.max_margin(data).margin
     smooth = -run.log_excess[1:] / run.norm[1:]
     late = run.log_excess[1:] < 0
     assert (np.diff(smooth[late]) > -1e-9).all()
@@ -271,7 +283,7 @@ def test_a_direction_settles_where_it_first_turns_by_less_while_the_norm_doubles
         return np.log(2) * np.linalg.norm(last - first) / np.log(run.norm[k] / run.norm[k - 1])
 
     for level in (0.1, 1e-4, 1e-8):
-        events = [pt.DirectionSettled(level), pt.NormAbove(1e9)]
+        events = [pt.training.DirectionSettled(level), pt.training.NormAbove(1e9)]
         run = pt.train(PROBLEMS["classification"], pt.GradientFlow(), until=events)
         large = np.flatnonzero(np.abs(run.margins).max(axis=1) >= 10).tolist()
         assert run.norm[-1] < 9e8  # it is the direction that ended the run

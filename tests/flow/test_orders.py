@@ -26,14 +26,14 @@ def time_to(margin, depth, first, gamma):
 
 
 def fine(order=6, tolerance=1e-10):
-    return pt.GradientFlow(pt.RelativeDrop(), tolerance=tolerance, margin_tolerance=100 * tolerance, order=order)
+    return pt.GradientFlow(pt.flow.RelativeDrop(), tolerance=tolerance, margin_tolerance=100 * tolerance, order=order)
 
 
 @pytest.mark.parametrize(("depth", "order"), [(2, 6), (3, 3)])
 def test_one_sample_takes_the_time_of_its_closed_form(depth, order):
     setting, start = one_sample(depth)
     run = pt.train(setting, fine(order, 1e-9), start, until=pt.LogExcessBelow(-12.0), steps=20_000)
-    assert run.status is pt.Status.reached_target
+    assert run.status is pt.training.Status.reached_target
     predicted = time_to(run.margins[-1, 0], depth, run.margins[0, 0], 0.6)
     assert np.exp(run.log_time[-1]) == pytest.approx(predicted, rel=1e-7)  # a hundred steps, each to 1e-9
 
@@ -71,14 +71,16 @@ def test_the_clock_error_is_refused_for_runs_without_that_clock():
 def test_a_flow_that_loses_what_it_must_keep_is_stopped_and_one_that_keeps_it_is_not():
     setting = pt.Setting(pt.Classification([[0.6, 0.3], [0.5, -0.4]], [1, 1]), pt.DeepLinear((3,)), pt.Exponential())
     start = ensure_assumption2(setting, setting.start(0, 0.5))
-    until = (pt.LogExcessBelow(-1e3), pt.Inaccurate(1e-3))
-    coarse = pt.train(setting, pt.GradientFlow(pt.RelativeDrop(), tolerance=1e-5), start, until=until, steps=20_000)
-    assert coarse.status is pt.Status.inaccurate
+    until = (pt.LogExcessBelow(-1e3), pt.training.Inaccurate(1e-3))
+    coarse = pt.train(
+        setting, pt.GradientFlow(pt.flow.RelativeDrop(), tolerance=1e-5), start, until=until, steps=20_000
+    )
+    assert coarse.status is pt.training.Status.inaccurate
     assert coarse.log_excess[-1] > -1e3
     assert conservation_drift(coarse)[-1] > 1e-8 * (1 + imbalance_constant(start)) or abs(clock_error(coarse)) > 1e-6
-    assert pt.train(setting, fine(), start, until=until, steps=20_000).status is pt.Status.reached_target
+    assert pt.train(setting, fine(), start, until=until, steps=20_000).status is pt.training.Status.reached_target
     with pytest.raises(ArgumentError, match="Inaccurate"):
-        pt.train(setting, pt.gradient_descent(0.1), start, steps=1, until=pt.Inaccurate())
+        pt.train(setting, pt.gradient_descent(0.1), start, steps=1, until=pt.training.Inaccurate())
 
 
 def test_log_slope_keeps_its_digits_where_the_loss_is_e_to_the_minus_a_million():

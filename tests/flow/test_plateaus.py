@@ -12,7 +12,7 @@ from penchant.training.status import Status
 
 @pytest.mark.slow
 def test_a_start_that_attends_to_wrong_tokens_is_left_in_the_end():
-    setting = pt.Setting(pt.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
+    setting = pt.Setting(pt.settings.equal_score_tokens(3, 4, 5, 1), pt.KeyQuery(), pt.Exponential())
     start = setting.start(0, 8 / np.sqrt(5))
     run = pt.train(setting, pt.GradientFlow(), start, until=pt.MarginAbove(100.0), steps=3000)
     assert run.status is Status.reached_target
@@ -25,8 +25,8 @@ def test_a_start_that_attends_to_wrong_tokens_is_left_in_the_end():
 
 
 def test_the_last_point_is_recorded_also_between_levels():
-    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
-    run = pt.train(setting, pt.GradientFlow(), steps=7, recorder=pt.Levels("margin", ()))
+    setting = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
+    run = pt.train(setting, pt.GradientFlow(), steps=7, recorder=pt.flow.Levels("margin", ()))
     whole = pt.train(setting, pt.GradientFlow(), steps=7)
     assert run.steps.tolist() == [0, 7]
     assert np.array_equal(run.weight(), whole.weight())
@@ -55,12 +55,12 @@ def test_a_small_start_leaves_the_saddle_in_time(scale):
 
 def test_a_flow_without_a_budget_has_one(monkeypatch):
     monkeypatch.setattr(flow, "FLOW_STEPS", 5)
-    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    setting = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
     assert pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6)).status is Status.out_of_steps
 
 
 def test_records_beyond_their_memory_are_thinned(monkeypatch):
-    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    setting = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
     whole = pt.train(setting, pt.GradientFlow(), steps=30)
     monkeypatch.setattr(
         flow, "_KEPT", 10 * flow._bytes(flow._Record(0, whole.margins[0], whole.params[0], whole.dual[0]))

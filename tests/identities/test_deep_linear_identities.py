@@ -84,7 +84,7 @@ def test_one_layer_is_the_plain_linear_model():
 @pytest.mark.xdist_group("deep_linear")
 def test_the_risk_falls_as_the_clock_of_the_flow_says():
     """dR/dt = -|grad R|^2: in the clock x = log(1 + drop of log R) the drop is e^x - 1, to risk e^-1000000."""
-    assert abs(pt.clock_error(tight_flow(LAB))) <= 3e-6
+    assert abs(pt.diagnostics.clock_error(tight_flow(LAB))) <= 3e-6
 
 
 def test_one_layer_has_the_slope_of_the_maximum_margin_in_the_end():
@@ -128,9 +128,9 @@ def test_the_flow_passes_the_published_table():
 @pytest.mark.parametrize("depth", [2, 4])
 def test_flows_behind_the_laws_keep_what_the_exact_flow_keeps(depth):
     run = flow(LAB, depth)
-    assert run.status is pt.Status.reached_target
-    assert pt.conservation_drift(run).max() < 1e-5 * (1 + imbalance_constant(run.at(0)))
-    assert abs(pt.clock_error(run)) < 1e-3 * 1e3
+    assert run.status is pt.training.Status.reached_target
+    assert pt.diagnostics.conservation_drift(run).max() < 1e-5 * (1 + imbalance_constant(run.at(0)))
+    assert abs(pt.diagnostics.clock_error(run)) < 1e-3 * 1e3
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import penchant as pt
 from penchant.diagnostics.rates import log_log_slope, rate
 from penchant.settings.generators import signal_tokens
 
-RECORDS = pt.At(tuple(np.unique(np.geomspace(1e3, 1e4, 60).round().astype(int)).tolist()))
+RECORDS = pt.training.At(tuple(np.unique(np.geomspace(1e3, 1e4, 60).round().astype(int)).tolist()))
 RULES = {
     "gd": lambda length: pt.gradient_descent(1.0),
     "ngd": pt.normalised_descent,
@@ -45,7 +45,9 @@ def preset(name):
         "antipodal": lambda seed: signal_tokens(seed=seed, antipodal=True),
     }[name]
     sets = [make(seed) for seed in range(10)]
-    return [pt.Setting(data, pt.Gram(data), pt.Exponential()) for data in sets], [pt.max_margin(data) for data in sets]
+    return [pt.Setting(data, pt.settings.Gram(data), pt.Exponential()) for data in sets], [
+        pt.references.max_margin(data) for data in sets
+    ]
 
 
 def last_digit(value):
@@ -63,5 +65,5 @@ def test_exponents_lie_in_the_published_intervals(name, rule):
         found = rate([log_log_slope(run.steps, run.norm, (1e3, 1e4)) for run in runs])
         assert abs(found.slope - norm[0]) <= norm[1] + last_digit(norm[0]), found
     pairs = zip(runs, references, strict=True)
-    found = rate([log_log_slope(run.steps, pt.misalignments(run, best), (1e3, 1e4)) for run, best in pairs])
+    found = rate([log_log_slope(run.steps, pt.diagnostics.misalignments(run, best), (1e3, 1e4)) for run, best in pairs])
     assert abs(found.slope - direction[0]) <= direction[1] + last_digit(direction[0]), found

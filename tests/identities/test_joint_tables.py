@@ -18,8 +18,8 @@ SEEDS = (0, 1, 2, 13, 15)
 @cache
 def crowded_runs():
     """60 000 block-normalised steps of length 0.02."""
-    sets = [pt.marked_tokens(10, 2, 14, 0.3, 3.0, seed) for seed in SEEDS]
-    runs = pt.train_joint(sets, pt.BlockNormalised(0.02), steps=60_000, recorder=pt.At(()))
+    sets = [pt.settings.marked_tokens(10, 2, 14, 0.3, 3.0, seed) for seed in SEEDS]
+    runs = pt.training.train_joint(sets, pt.optimisers.BlockNormalised(0.02), steps=60_000, recorder=pt.training.At(()))
     return dict(zip(SEEDS, runs, strict=True))
 
 
@@ -31,7 +31,7 @@ GLOBAL = {0: (0.99544, 5e-6, 0.9999998, 5e-8), 2: (0.97105, 5e-6, 0.99999996, 5e
 @pytest.mark.parametrize("seed", GLOBAL)
 def test_block_normalised_descent_solves_the_offset_program(seed):
     run, (wide, wide_digits, near, near_digits) = crowded_runs()[seed], GLOBAL[seed]
-    limit, found = pt.detect_limit(run), pt.joint_references(run.data)
+    limit, found = pt.theory.detect_limit(run), pt.theory.joint_references(run.data)
     assert limit.kind == "global"
     assert 1 - joint_misalignments(run, found.attention.weight)[-1] == pytest.approx(wide, abs=1.1 * wide_digits)
     assert 1 - limit.offset == pytest.approx(near, abs=1.1 * near_digits)
@@ -49,7 +49,7 @@ LOCAL = {
 @pytest.mark.parametrize("seed", LOCAL)
 def test_another_token_may_have_the_larger_decoder_margin(seed):
     run, (reached, optimal, decoder, attention) = crowded_runs()[seed], LOCAL[seed]
-    limit, best = pt.detect_limit(run), pt.joint_references(run.data).decoder.margin
+    limit, best = pt.theory.detect_limit(run), pt.theory.joint_references(run.data).decoder.margin
     assert limit.kind == "local"
     if reached is None:
         assert limit.references.decoder.margin < best
@@ -62,9 +62,11 @@ def test_another_token_may_have_the_larger_decoder_margin(seed):
 
 @pytest.mark.slow
 def test_eq_13_leaves_the_maximum_margin():
-    data = pt.marked_tokens(10, 2, 14, 0.3, 3.0, 2)
-    run = pt.train_joint(data, pt.scheduled_descent(0.3), steps=60_000, recorder=pt.At((100, 1000, 10_000)))
-    found = 1 - joint_misalignments(run, pt.joint_references(data).attention.weight)[1:]
+    data = pt.settings.marked_tokens(10, 2, 14, 0.3, 3.0, 2)
+    run = pt.training.train_joint(
+        data, pt.optimisers.scheduled_descent(0.3), steps=60_000, recorder=pt.training.At((100, 1000, 10_000))
+    )
+    found = 1 - joint_misalignments(run, pt.theory.joint_references(data).attention.weight)[1:]
     assert found == pytest.approx([0.926, 0.916, 0.888, 0.866], abs=5.5e-4)
 
 
@@ -74,5 +76,5 @@ def test_losses_of_samples_and_the_decoder_gradient_keep_their_bounds():
     runs = evidence.every_step(LAB, "figure")
     ratio = max(float(np.ptp(run.outputs, axis=1).max()) for run in runs)
     assert ratio == pytest.approx(1.43, abs=5.5e-3)
-    slope = float(np.exp(runs[0].log_slope_u).min()) * pt.joint_references(runs[0].data).decoder.value
+    slope = float(np.exp(runs[0].log_slope_u).min()) * pt.theory.joint_references(runs[0].data).decoder.value
     assert slope == pytest.approx(0.53, abs=5.5e-3)

@@ -9,8 +9,8 @@ from penchant.problem import read
 from penchant.settings.factored import Factors, Pair
 from problems import attention_loss
 
-DATA = pt.equal_score_tokens(3, 4, 5, 1)
-DIAGONAL = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
+DATA = pt.settings.equal_score_tokens(3, 4, 5, 1)
+DIAGONAL = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, 5))
 
 
 def test_energy_is_lost_at_the_rate_of_the_hyperbolic_metric(rng):
@@ -30,7 +30,9 @@ def test_shifting_the_tokens_of_a_sample_changes_no_margin_and_no_reference(rng)
     moved = pt.TokenSelection(np.asarray(DATA.tokens) + shift, queries=DATA.queries, scores=DATA.scores)
     weight = jnp.asarray(rng.standard_normal((5, 5)))
     assert np.allclose(moved.margins(weight), DATA.margins(weight), rtol=1e-12, atol=1e-12)
-    assert pt.nuclear_margin(moved).value == pytest.approx(pt.nuclear_margin(DATA).value, rel=1e-6)
+    assert pt.references.nuclear_margin(moved).value == pytest.approx(
+        pt.references.nuclear_margin(DATA).value, rel=1e-6
+    )
 
 
 def test_permuted_samples_and_tokens_permute_the_multipliers_only(rng):
@@ -65,7 +67,7 @@ def test_diagonal_factors_do_not_stay_diagonal_but_their_diagonals_move_as_one_t
     both = Factors(jnp.asarray(np.diag(first)), jnp.asarray(np.diag(second)))
     whole = read(pt.Setting(DATA, pt.KeyQuery(5), pt.Exponential()), both)
     pair = Pair(jnp.asarray(first), jnp.asarray(second))
-    part = read(pt.Setting(pt.DiagonalTokens(DATA), pt.Hadamard(), pt.Exponential()), pair)
+    part = read(pt.Setting(pt.settings.DiagonalTokens(DATA), pt.Hadamard(), pt.Exponential()), pair)
     assert np.allclose(np.diag(whole.slope.key), part.slope.first, rtol=1e-12)
     assert np.allclose(np.diag(whole.slope.query), part.slope.second, rtol=1e-12)
     off = np.asarray(whole.slope.key) - np.diag(np.diag(whole.slope.key))

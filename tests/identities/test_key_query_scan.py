@@ -30,7 +30,7 @@ def test_the_slowest_data_of_the_diagonal_scan():
     ("seed", "size", "digit", "above"), [(9, 7.5, 0.1, 0.126), (15, 0.64, 0.01, 0.200), (21, 4.0, 0.1, 0.163)]
 )
 def test_finite_limits_where_no_diagonal_separates(seed, size, digit, above):
-    data = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 5, seed))
+    data = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 5, seed))
     start = pt.Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
     run = pt.train(pt.Setting(data, pt.Hadamard(), pt.Exponential()), pt.GradientFlow(), start, steps=5000)
     assert run.status.name == "settled"
@@ -41,8 +41,8 @@ def test_finite_limits_where_no_diagonal_separates(seed, size, digit, above):
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "printed"), [(0, (1.4e-2, 5.0e-4)), (1, (1.4e-2, 2.2e-4))])
 def test_the_gradient_of_direct_training_read_as_a_solution(seed, printed):
-    data = pt.equal_score_tokens(3, 4, 5, seed)
-    setting, reference = pt.Setting(data, pt.Direct(), pt.Exponential()), pt.max_margin(data)
+    data = pt.settings.equal_score_tokens(3, 4, 5, seed)
+    setting, reference = pt.Setting(data, pt.Direct(), pt.Exponential()), pt.references.max_margin(data)
     run = flow_to(setting, None, 1e4, (10.0, 1e2))
     found = [excess(data, np.asarray(adjoint(data, run.weights[k])), reference) for k in (1, 2, 3)]
     assert np.allclose(found[:2], printed, rtol=0.06)

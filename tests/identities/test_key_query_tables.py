@@ -76,12 +76,12 @@ def record(run, margin):
 
 
 def test_the_optimum_of_the_diagonal_experiment():
-    data = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
-    reference = pt.diagonal_margin(data)
+    data = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, 5))
+    reference = pt.references.diagonal_margin(data)
     assert reference.value == pytest.approx(1.998915, abs=5e-7)
     assert (np.abs(reference.weight) > 1e-9).sum() == 8
-    assert excess(data, pt.max_margin(data).weight, reference) == pytest.approx(0.136, abs=5e-4)
-    assert pt.uniqueness(data, reference).slack == pytest.approx(1 - 0.6723, abs=5e-5)
+    assert excess(data, pt.references.max_margin(data).weight, reference) == pytest.approx(0.136, abs=5e-4)
+    assert pt.theory.uniqueness(data, reference).slack == pytest.approx(1 - 0.6723, abs=5e-5)
 
 
 @pytest.mark.slow
@@ -89,7 +89,7 @@ def test_the_optimum_of_the_diagonal_experiment():
 def test_the_diagonal_flow_by_decades(margin):
     run, reference = diagonal_run(LAB)
     k, bounds = record(run, margin), certificates(run, L1())
-    finite = pt.finite_margin(run.setting.data, 1.0, margin).weight / margin
+    finite = pt.references.finite_margin(run.setting.data, 1.0, margin).weight / margin
     found = (
         bounds.upper[k] / reference.value - 1,
         1 - bounds.accumulated[k] / reference.value,
@@ -118,7 +118,7 @@ def test_the_flow_on_keys_and_queries_by_decades(seed, margin):
 @pytest.mark.parametrize("seed", [0, 1])
 def test_optima_and_the_line_of_the_accumulated_gap(seed):
     run, reference = matrix_run(LAB, seed)
-    optima = reference.value, pt.max_margin(run.setting.data).value
+    optima = reference.value, pt.references.max_margin(run.setting.data).value
     assert np.allclose(optima, OPTIMA[seed], rtol=0, atol=5.5e-8)
     bounds = certificates(run, Nuclear())
     line = np.polyfit(np.log(bounds.margin[1:]), (reference.value / (bounds.upper - bounds.accumulated))[1:], 1)
@@ -154,9 +154,9 @@ def test_from_the_kernel_to_the_rich_regime(scale, printed):
 
 
 def test_aligned_data():
-    aligned = pt.aligned_tokens()
+    aligned = pt.settings.aligned_tokens()
     data, solution = aligned.data, aligned.solution()
-    reference, frobenius = pt.nuclear_margin(data), pt.max_margin(data)
+    reference, frobenius = pt.references.nuclear_margin(data), pt.references.max_margin(data)
     assert reference.value == pytest.approx(2.9970760, abs=5e-8)
     assert frobenius.value == pytest.approx(1.7318351, abs=5e-8)
     assert np.linalg.norm(frobenius.weight - solution) <= 1e-13 * np.linalg.norm(solution)
@@ -170,7 +170,7 @@ def test_aligned_data():
         weight = aligned.key_basis[:, :3] @ square @ aligned.query_basis[:, :3].T
         columns.append(np.asarray(data.margins(jnp.asarray(weight))))
     assert np.linalg.svd(np.stack(columns, axis=1), compute_uv=False)[-1] == pytest.approx(0.057, abs=6e-4)
-    assert pt.uniqueness(data, reference).unique
+    assert pt.theory.uniqueness(data, reference).unique
 
 
 @pytest.mark.slow
@@ -204,13 +204,13 @@ def by_dop853(field, start, end):
 
 def precise(setting, start, end):
     """Our flow, through its own clock, to a physical time."""
-    until, recorder = pt.LogTimeAbove(np.log(end)), pt.Levels("margin", ())
+    until, recorder = pt.LogTimeAbove(np.log(end)), pt.flow.Levels("margin", ())
     return pt.train(setting, PRECISE, start, until=until, steps=5000, recorder=recorder)
 
 
 @pytest.mark.slow
 def test_the_diagonal_flow_in_physical_time(rng):
-    data = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
+    data = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, 5))
     first, second = 0.5 * rng.standard_normal((2, 12))  # any start, not only one-sided ones
 
     def field(x):
@@ -220,7 +220,7 @@ def test_the_diagonal_flow_in_physical_time(rng):
     end = by_dop853(field, np.concatenate([first, second]), 100.0)
     wanted = end[:12] * end[12:]
     start = Pair(jnp.asarray(first), jnp.asarray(second))
-    for kind, origin in ((pt.Hadamard(), start), (pt.PlusMinus(), pt.Hadamard().twin(start))):
+    for kind, origin in ((pt.Hadamard(), start), (pt.settings.PlusMinus(), pt.Hadamard().twin(start))):
         run = precise(pt.Setting(data, kind, pt.Exponential()), origin, 100.0)
         assert np.abs(run.weight() - wanted).max() <= 5e-12 * np.abs(wanted).max()
         gathered = 2 * run.dual[-1] @ np.asarray(data.features())
@@ -231,7 +231,7 @@ def test_the_diagonal_flow_in_physical_time(rng):
 
 @pytest.mark.slow
 def test_the_matrix_flow_in_physical_time(rng):
-    data = pt.equal_score_tokens(3, 4, 5, 1)
+    data = pt.settings.equal_score_tokens(3, 4, 5, 1)
     key, query = 0.3 * rng.standard_normal((2, 5, 5))
 
     def field(x):

@@ -35,9 +35,9 @@ def test_agreement_reads_the_digits():
 def test_least_norm_from_a_start_and_adam_off_the_span():
     rng = np.random.default_rng(0)
     data = pt.Regression(rng.standard_normal((20, 50)), rng.standard_normal(20))
-    start, least = rng.standard_normal(50), pt.minimum_norm(data).weight
+    start, least = rng.standard_normal(50), pt.references.minimum_norm(data).weight
     size = np.linalg.norm(least)
-    assert agrees(np.linalg.norm(pt.minimum_norm(data, start).weight) / size, "9.3047")
+    assert agrees(np.linalg.norm(pt.references.minimum_norm(data, start).weight) / size, "9.3047")
     setting = pt.Setting(data, pt.Direct(), pt.Squared(), "sum")
     weight = pt.train(setting, pt.Adam(1e-3, eps=1e-8), steps=20_000).weight()
     right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[2]
@@ -46,7 +46,7 @@ def test_least_norm_from_a_start_and_adam_off_the_span():
     assert agrees(np.linalg.norm(weight) / size, "1.096")
 
 
-SPARSE, TRUTH = pt.sparse_regression(80, 200, 3, 1, signed=False)
+SPARSE, TRUTH = pt.settings.sparse_regression(80, 200, 3, 1, signed=False)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +59,14 @@ SPARSE, TRUTH = pt.sparse_regression(80, 200, 3, 1, signed=False)
 )
 def test_sparse_recovery(alpha, early, late, noise, program):
     begin = round(np.log(200 / alpha) / 0.05)
-    run = pt.train(squares(SPARSE, alpha), pt.gradient_descent(0.05), steps=10 * begin, recorder=pt.At((begin,)))
+    run = pt.train(
+        squares(SPARSE, alpha), pt.gradient_descent(0.05), steps=10 * begin, recorder=pt.training.At((begin,))
+    )
     errors = [float(((run.weight(k) - TRUTH) ** 2).sum()) for k in (1, 2)]
     assert agrees(errors[0], early)
     assert agrees(errors[1], late)
     assert agrees(np.abs(run.params[:, 3:]).max() / alpha, noise)
-    limit = pt.minimum_potential(SPARSE, Entropy(np.full(200, 2 * np.log(alpha)))).weight
+    limit = pt.references.minimum_potential(SPARSE, Entropy(np.full(200, 2 * np.log(alpha)))).weight
     assert agrees(float(((limit - TRUTH) ** 2).sum()), program)
 
 
@@ -88,7 +90,7 @@ def test_the_shelf_of_the_flow_in_log_time():
 
 
 def test_one_signal_and_restricted_isometry():
-    data, truth = pt.sparse_regression(60, 200, 1, 2, signed=False)
+    data, truth = pt.settings.sparse_regression(60, 200, 1, 2, signed=False)
     inputs = np.asarray(data.inputs)
     gram = inputs.T @ inputs / 60
     coherence = np.abs(gram - np.diag(np.diag(gram))).max()
@@ -101,28 +103,28 @@ def test_one_signal_and_restricted_isometry():
         assert bounds[s].lower >= lower  # a better search may only raise it
         assert agrees(bounds[s].upper, upper)
     for alpha, noise, error in ((1e-3, "5.70", "9.4e-9"), (1e-6, "32.7", "3.7e-18")):
-        run = pt.train(squares(data, alpha), pt.gradient_descent(0.02), steps=2000, recorder=pt.Every())
+        run = pt.train(squares(data, alpha), pt.gradient_descent(0.02), steps=2000, recorder=pt.training.Every())
         assert agrees(np.abs(decompose(data, run.params).noise[-1]).max() / alpha, noise)
         assert agrees(float(((run.weight() - truth) ** 2).sum()), error)
 
 
 def test_rates_from_the_kernel_to_the_sparse_regime():
-    data, weight = pt.sparse_regression()
+    data, weight = pt.settings.sparse_regression()
     assert agrees(strict_dual(data, weight), "0.5371520")
     alphas = np.geomspace(1e-12, 1e-8, 9)
-    path = pt.potential_path(data, q_alpha(1.0, 100), tuple(np.log(alphas)))
+    path = pt.references.potential_path(data, q_alpha(1.0, 100), tuple(np.log(alphas)))
     off = np.array([np.abs(found.weight[weight == 0]).max() for found in path])
     excess = np.array([np.abs(found.weight).sum() - 5 for found in path])
     # Printed 0.92613 and 0.92890 were fitted on another grid of the same window: four digits.
     assert log_log_slope(alphas, off, (1e-12, 1e-8)) == pytest.approx(0.92613, abs=5e-5)
     assert log_log_slope(alphas, excess, (1e-12, 1e-8)) == pytest.approx(0.92890, abs=5e-5)
-    positive, truth = pt.sparse_regression(40, 100, 5, 0, signed=False)
+    positive, truth = pt.settings.sparse_regression(40, 100, 5, 0, signed=False)
     assert agrees(strict_dual(positive, truth, nonnegative=True), "0.15150")
 
 
 @pytest.mark.parametrize(("alpha", "printed"), [(1.0, "1.8e-3"), (10.0, "1.8e-7"), (100.0, "1.8e-11")])
 def test_distance_to_the_tangent_kernel(alpha, printed):
-    data, _ = pt.sparse_regression()
+    data, _ = pt.settings.sparse_regression()
     inputs = np.asarray(data.inputs)
     left, sizes, right = np.linalg.svd(inputs, full_matrices=False)
     time = 0.5 / (8 * alpha**2 * sizes[-1] ** 2)
@@ -138,20 +140,20 @@ def test_distance_to_the_tangent_kernel(alpha, printed):
     [(0.3, "2.38e-3", "5.4e-5", "0.990"), (0.05, "2.26e-3", "7.8e-5", "0.951")],
 )
 def test_finite_steps_shrink_the_start(alpha, plain, shrunk, smallest):
-    data, _ = pt.sparse_regression()
+    data, _ = pt.settings.sparse_regression()
     setting = pt.Setting(data, pt.SignedSquares(alpha), pt.Squared(), "sum")
     step = 0.5 / (4 * np.linalg.norm(np.asarray(data.inputs), 2) ** 2)
     run = pt.train(setting, pt.gradient_descent(float(step)), steps=60_000)
     levels = np.log(run.at()).sum(axis=0)
-    before = pt.minimum_potential(data, q_alpha(alpha, 100)).weight
-    after = pt.minimum_potential(data, HyperbolicEntropy(levels, np.zeros(100))).weight
+    before = pt.references.minimum_potential(data, q_alpha(alpha, 100)).weight
+    after = pt.references.minimum_potential(data, HyperbolicEntropy(levels, np.zeros(100))).weight
     assert agrees(np.abs(run.weight() - before).max(), plain)
     assert agrees(np.abs(run.weight() - after).max(), shrunk)
     assert agrees(np.exp(levels / 2).min() / alpha, smallest)
 
 
 def test_margin_and_entropy_of_the_separable_set():
-    best = pt.max_margin(pt.separable())
+    best = pt.references.max_margin(pt.settings.separable())
     shares = best.dual[best.support] / best.dual.sum()
     entropy = -(shares * np.log(shares)).sum()
     assert len(shares) == 4
@@ -182,5 +184,5 @@ def test_leading_order_of_label_noise(n, scaled):
     data, columns = pt.Regression(inputs, inputs[:, 0] - inputs[:, 1]), (inputs**2).mean(axis=0)
     for count, printed in LABEL_NOISE[n, scaled].items():
         levels = 2 * np.log(0.5) - 4 * 0.005**2 * columns * count
-        weight = pt.minimum_potential(data, HyperbolicEntropy(levels, np.zeros(30))).weight
+        weight = pt.references.minimum_potential(data, HyperbolicEntropy(levels, np.zeros(30))).weight
         assert agrees(np.abs(weight).sum(), printed), count

@@ -25,7 +25,7 @@ OPTIMISERS = {
 
 
 def gram(data, origin=None, loss=None):
-    return pt.Setting(data, pt.Gram(data, origin), loss or pt.Exponential())
+    return pt.Setting(data, pt.settings.Gram(data, origin), loss or pt.Exponential())
 
 
 def h(x):
@@ -46,7 +46,10 @@ def test_gram_and_dense_runs_agree(name):  # 2.1
 @pytest.mark.parametrize("length", [0.05, 3.0])
 def test_normalised_steps_have_their_length(length):  # item 2
     run = pt.train(
-        pt.Setting(SMALL, pt.Direct(), pt.Exponential()), pt.normalised_descent(length), steps=50, recorder=pt.Every()
+        pt.Setting(SMALL, pt.Direct(), pt.Exponential()),
+        pt.normalised_descent(length),
+        steps=50,
+        recorder=pt.training.Every(),
     )
     lengths = np.linalg.norm(np.diff(run.params, axis=0).reshape(50, -1), axis=1)
     # 4e-16 relative in the step; reading it off the difference of two weights costs eps times their size.
@@ -55,7 +58,7 @@ def test_normalised_steps_have_their_length(length):  # item 2
 
 def test_polyak_steps_lower_the_linear_model_by_one_over_c():  # item 2
     setting = pt.Setting(SMALL, pt.Direct(), pt.Exponential())
-    run = pt.train(setting, pt.polyak(2.0), steps=30, recorder=pt.Every())
+    run = pt.train(setting, pt.polyak(2.0), steps=30, recorder=pt.training.Every())
     for k in range(30):
         step = run.weight(k + 1) - run.weight(k)
         reading = eqx.filter_jit(pt.read)(setting, jnp.asarray(run.weight(k)))
@@ -73,13 +76,13 @@ def pair_of_tokens():
 
 def test_one_pair_normalised_margin_is_linear_in_time():  # item 3
     data, size = pair_of_tokens()
-    run = pt.train(gram(data), pt.normalised_descent(0.3), steps=500, recorder=pt.Every())
+    run = pt.train(gram(data), pt.normalised_descent(0.3), steps=500, recorder=pt.training.Every())
     assert np.allclose(run.margins[:, 0], 0.3 * size * run.steps, rtol=1e-13, atol=1e-15)
 
 
 def test_one_pair_polyak_margin_follows_its_recursion():  # item 3
     data, _ = pair_of_tokens()
-    run = pt.train(gram(data), pt.polyak(1.5), steps=100, recorder=pt.Every())
+    run = pt.train(gram(data), pt.polyak(1.5), steps=100, recorder=pt.training.Every())
     m = run.margins[:-1, 0]
     s, deficit = 1 / (1 + np.exp(-m)), 1.1 / (1 + np.exp(m))
     assert np.allclose(run.margins[1:, 0], m + 1 / (1.5 * h(deficit) * s), rtol=1e-13, atol=0)
@@ -87,7 +90,7 @@ def test_one_pair_polyak_margin_follows_its_recursion():  # item 3
 
 def test_one_pair_gradient_descent_margin_follows_its_recursion():  # item 3
     data, size = pair_of_tokens()
-    run = pt.train(gram(data), pt.gradient_descent(0.8), steps=200, recorder=pt.Every())
+    run = pt.train(gram(data), pt.gradient_descent(0.8), steps=200, recorder=pt.training.Every())
     m = run.margins[:-1, 0]
     s, rest = 1 / (1 + np.exp(-m)), 1 / (1 + np.exp(m))
     wanted = m + 0.8 * size**2 * 1.1 * np.exp(-0.7 + 1.1 * rest) * s * rest
@@ -98,7 +101,7 @@ def test_symmetric_tokens_follow_the_optimal_direction_from_the_first_step():  #
     tokens = np.zeros((1, 5, 5))
     tokens[0, np.arange(5), np.arange(5)] = [1.5, 0.8, 0.8, 0.8, 0.8]
     data = TokenSelection(tokens, scores=[[1.0, 0.0, 0.0, 0.0, 0.0]])
-    best = pt.max_margin(data)
+    best = pt.references.max_margin(data)
     run = pt.train(gram(data), pt.normalised_descent(0.1), steps=300)
     assert np.allclose(run.margins, 0.1 * run.steps[:, None] / best.value, rtol=1e-12, atol=1e-15)
     assert np.nanmax(misalignments(run, best)) <= 1e-27  # zero up to the square of the rounding of a direction
@@ -106,7 +109,7 @@ def test_symmetric_tokens_follow_the_optimal_direction_from_the_first_step():  #
 
 @pytest.mark.parametrize("optimiser", ["ngd-logistic", "polyak", "momentum"])
 def test_sharp_constant_is_reached(optimiser):  # item 5 and 4.2
-    best = pt.max_margin(NEARLY_ORTHOGONAL)
+    best = pt.references.max_margin(NEARLY_ORTHOGONAL)
     rule, loss, steps = {
         "ngd-logistic": (pt.normalised_descent(0.05), pt.Logistic(), 10_000),
         "polyak": (pt.polyak(), pt.Exponential(), 4000),
@@ -114,21 +117,21 @@ def test_sharp_constant_is_reached(optimiser):  # item 5 and 4.2
     }[optimiser]
     predicted = sharp_constant(NEARLY_ORTHOGONAL, best.dual, type(loss).__name__)
     assert predicted == pytest.approx(0.0478075401, abs=5e-11)  # equal best scores: the same for every loss
-    run = pt.train(gram(NEARLY_ORTHOGONAL, loss=loss), rule, steps=steps, recorder=pt.At(()))
+    run = pt.train(gram(NEARLY_ORTHOGONAL, loss=loss), rule, steps=steps, recorder=pt.training.At(()))
     found = run.norm[-1] ** 2 * misalignment(run.weight(), best.weight)
     assert found == pytest.approx(predicted, rel=1e-6)  # an independent run had 1e-7 at these steps
 
 
 @pytest.mark.parametrize(
-    "loss", [pt.Exponential(), pt.Logistic(), pt.Correlation()], ids=lambda loss: type(loss).__name__
+    "loss", [pt.Exponential(), pt.Logistic(), pt.settings.Correlation()], ids=lambda loss: type(loss).__name__
 )
 def test_sharp_constant_without_equal_scores_depends_on_the_loss(loss):  # item 5
     scores = np.random.default_rng(1).uniform(0, 0.5, NEARLY_ORTHOGONAL.scores.shape)
     scores[np.arange(10), np.asarray(NEARLY_ORTHOGONAL.optimal)] = np.random.default_rng(2).uniform(1, 1.5, 10)
     data = TokenSelection(np.asarray(NEARLY_ORTHOGONAL.tokens), scores=scores)
-    best = pt.max_margin(data)
+    best = pt.references.max_margin(data)
     predicted = {name: sharp_constant(data, best.dual, name) for name in ("Exponential", "Logistic", "Correlation")}
-    run = pt.train(gram(data, loss=loss), pt.polyak(), steps=4000, recorder=pt.At(()))
+    run = pt.train(gram(data, loss=loss), pt.polyak(), steps=4000, recorder=pt.training.At(()))
     found = run.norm[-1] ** 2 * misalignment(run.weight(), best.weight)
     name = type(loss).__name__
     assert found == pytest.approx(predicted.pop(name), rel=1e-6)
@@ -140,8 +143,8 @@ def test_sharp_constant_with_a_random_start_adds_the_frozen_part():  # item 5
     setting = gram(NEARLY_ORTHOGONAL, origin)
     z = features(NEARLY_ORTHOGONAL)
     outside = origin.ravel() - np.linalg.lstsq(z.T, origin.ravel(), rcond=None)[0] @ z
-    best = pt.max_margin(NEARLY_ORTHOGONAL)
-    run = pt.train(setting, pt.normalised_descent(0.05), steps=6000, recorder=pt.At(()))
+    best = pt.references.max_margin(NEARLY_ORTHOGONAL)
+    run = pt.train(setting, pt.normalised_descent(0.05), steps=6000, recorder=pt.training.At(()))
     found = run.norm[-1] ** 2 * misalignment(run.weight(), best.weight)
     predicted = sharp_constant(NEARLY_ORTHOGONAL, best.dual, frozen=outside @ outside)
     assert predicted > 4
@@ -150,12 +153,14 @@ def test_sharp_constant_with_a_random_start_adds_the_frozen_part():  # item 5
 
 @pytest.mark.slow
 def test_descent_and_flow_share_their_path_up_to_the_step():  # item 6
-    best = pt.max_margin(HARD)
-    flow = pt.train(gram(HARD), pt.GradientFlow(tolerance=1e-9, margin_tolerance=1e-7), until=pt.NormAbove(5.0))
+    best = pt.references.max_margin(HARD)
+    flow = pt.train(
+        gram(HARD), pt.GradientFlow(tolerance=1e-9, margin_tolerance=1e-7), until=pt.training.NormAbove(5.0)
+    )
     target = misalignment(flow.weight(), best.weight)
     errors = []
     for length in (0.01, 0.1):
-        run = pt.train(gram(HARD), pt.normalised_descent(length), steps=round(8 / length), recorder=pt.Every())
+        run = pt.train(gram(HARD), pt.normalised_descent(length), steps=round(8 / length), recorder=pt.training.Every())
         curve = misalignments(run, best)
         errors.append(abs(np.interp(5.0, run.norm[1:], curve[1:]) / target - 1))
     assert errors[0] < 1.6e-3  # twice the 8e-4 of an independent run
@@ -166,8 +171,8 @@ def test_descent_and_flow_share_their_path_up_to_the_step():  # item 6
 @pytest.mark.parametrize("data", [NEARLY_ORTHOGONAL, HARD], ids=["nearly orthogonal", "hard"])
 @pytest.mark.parametrize("name", ["ngd", "polyak"])
 def test_the_margin_is_bracketed_at_every_step(data, name):  # item 7
-    best = pt.max_margin(data).margin
-    run = pt.train(gram(data), OPTIMISERS[name], steps=300, recorder=pt.Every())
+    best = pt.references.max_margin(data).margin
+    run = pt.train(gram(data), OPTIMISERS[name], steps=300, recorder=pt.training.Every())
     matrix = features(data) @ features(data).T
     for k in range(1, len(run)):
         q = np.maximum(run.weights[k], 0) / np.maximum(run.weights[k], 0).sum()
@@ -187,9 +192,9 @@ def test_symmetries_leave_the_curves_alone():  # item 8
         "tokens permuted": TokenSelection(tokens[:, rest], scores=scores[:, rest]),
         "rotated": TokenSelection(tokens @ rotation.T, scores=scores),
     }
-    curve = lambda one: misalignments(pt.train(gram(one), pt.normalised_descent(0.1), steps=2000), pt.max_margin(one))[
-        1:
-    ]
+    curve = lambda one: misalignments(
+        pt.train(gram(one), pt.normalised_descent(0.1), steps=2000), pt.references.max_margin(one)
+    )[1:]
     wanted = curve(data)
     for name, variant in variants.items():
         assert np.abs(curve(variant) / wanted - 1).max() <= 1e-10, (
@@ -200,13 +205,13 @@ def test_symmetries_leave_the_curves_alone():  # item 8
 def test_rescaling_tokens_rescales_the_reference():  # item 8
     data = signal_tokens(6, 4, 20, 1.0)
     scaled = TokenSelection(3.0 * np.asarray(data.tokens), scores=np.asarray(data.scores))
-    one, other = pt.max_margin(data).weight, pt.max_margin(scaled).weight
+    one, other = pt.references.max_margin(data).weight, pt.references.max_margin(scaled).weight
     assert np.abs(9 * other - one).max() <= 1e-14 * np.abs(one).max()
 
 
 def test_norm_bounds_and_monotone_attention_of_normalised_descent():  # item 9, the part that needs no theorem
-    eta, best = 0.05, pt.max_margin(NEARLY_ORTHOGONAL)
-    run = pt.train(gram(NEARLY_ORTHOGONAL), pt.normalised_descent(eta), steps=4000, recorder=pt.Every(4))
+    eta, best = 0.05, pt.references.max_margin(NEARLY_ORTHOGONAL)
+    run = pt.train(gram(NEARLY_ORTHOGONAL), pt.normalised_descent(eta), steps=4000, recorder=pt.training.Every(4))
     bound = np.linalg.norm(np.asarray(NEARLY_ORTHOGONAL.tokens), axis=-1).max() ** 2
     assert (run.norm <= eta * run.steps * (1 + 1e-12)).all()  # Lemma 7
     assert (run.norm >= eta * run.steps / (2 * bound * best.value) * (1 - 1e-12)).all()
@@ -221,8 +226,8 @@ def test_norm_bounds_and_monotone_attention_of_normalised_descent():  # item 9, 
 
 
 def test_log_attention_falls_by_eta_over_the_norm_each_step():  # 6.1
-    best = pt.max_margin(NEARLY_ORTHOGONAL)
-    run = pt.train(gram(NEARLY_ORTHOGONAL), pt.normalised_descent(0.05), steps=4000, recorder=pt.At((2000,)))
+    best = pt.references.max_margin(NEARLY_ORTHOGONAL)
+    run = pt.train(gram(NEARLY_ORTHOGONAL), pt.normalised_descent(0.05), steps=4000, recorder=pt.training.At((2000,)))
     slope = (run.log_excess[-1] - run.log_excess[1]) / 2000
     assert slope * best.value == pytest.approx(-0.05, abs=5e-5)  # the table gives four digits
 

@@ -57,8 +57,8 @@ def optimiser(name, length):
 
 def run_of(preset, name):
     data, _, _, length = PRESETS[preset]
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
-    return pt.train(setting, optimiser(name, length), steps=10_000, recorder=pt.At((10, 100, 1000)))
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
+    return pt.train(setting, optimiser(name, length), steps=10_000, recorder=pt.training.At((10, 100, 1000)))
 
 
 def unit(value, digits=4):
@@ -69,7 +69,7 @@ def unit(value, digits=4):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_reference_norm_and_support(preset):
     data, norm, support, _ = PRESETS[preset]
-    best = pt.max_margin(data)
+    best = pt.references.max_margin(data)
     assert best.value == pytest.approx(norm, abs=5.1e-11)  # ten decimals given
     assert best.support.sum() == support
 
@@ -77,7 +77,7 @@ def test_reference_norm_and_support(preset):
 @pytest.mark.parametrize(("preset", "name"), TABLE)
 def test_misalignment_after_10_to_10000_steps(preset, name):
     wanted = np.array(TABLE[preset, name])
-    found = misalignments(run_of(preset, name), pt.max_margin(PRESETS[preset][0]))[1:]
+    found = misalignments(run_of(preset, name), pt.references.max_margin(PRESETS[preset][0]))[1:]
     assert (np.abs(found - wanted) <= DIGITS * unit(wanted)).all(), found
 
 
@@ -90,13 +90,13 @@ def test_norm_and_log_excess_at_the_end(name):
 
 def test_order_of_the_rules_is_the_same_at_every_time_from_100_on():
     for preset in PRESETS:
-        best = pt.max_margin(PRESETS[preset][0])
+        best = pt.references.max_margin(PRESETS[preset][0])
         curves = [misalignments(run_of(preset, name), best)[2:] for name in ("polyak", "momentum", "ngd", "gd")]
         assert all((fast < slow).all() for fast, slow in pairwise(curves))
 
 
 def test_accelerated_margin_maximisation_reaches_1e_13():
-    found = misalignments(run_of("E", "accelerated"), pt.max_margin(PRESETS["E"][0]))
+    found = misalignments(run_of("E", "accelerated"), pt.references.max_margin(PRESETS["E"][0]))
     assert found[-1] == pytest.approx(1.73e-13, rel=3e-3)  # three digits given
     assert found[-1] / found[-2] == pytest.approx(1e-4, rel=0.05)  # exponent -4 over the last decade
 
@@ -108,7 +108,7 @@ def test_gradient_descent_time_times_excess():
 
 def test_sharp_constant_of_the_antipodal_preset():
     data = PRESETS["antipodal"][0]
-    best = pt.max_margin(data)
+    best = pt.references.max_margin(data)
     assert sharp_constant(data, best.dual) == pytest.approx(0.0568819709, abs=5.1e-11)  # ten decimals given
     end = run_of("antipodal", "momentum")
     assert end.norm[-1] ** 2 * misalignments(end, best)[-1] == pytest.approx(0.0568819709, rel=1e-6)
@@ -117,9 +117,9 @@ def test_sharp_constant_of_the_antipodal_preset():
 @pytest.mark.slow
 def test_gradient_descent_grows_with_log_time_and_has_not_reached_its_constant():
     sets = [signal_tokens(seed=seed) for seed in range(10)]
-    settings = [pt.Setting(data, pt.Gram(data), pt.Exponential()) for data in sets]
-    runs = pt.train(settings, pt.gradient_descent(1.0), steps=10_000, recorder=pt.At((1000,)))
-    bests = [pt.max_margin(data) for data in sets]
+    settings = [pt.Setting(data, pt.settings.Gram(data), pt.Exponential()) for data in sets]
+    runs = pt.train(settings, pt.gradient_descent(1.0), steps=10_000, recorder=pt.training.At((1000,)))
+    bests = [pt.references.max_margin(data) for data in sets]
     growth = [(run.norm[-1] - run.norm[1]) / np.log(10) / best.value for run, best in zip(runs, bests, strict=True)]
     assert np.mean(growth) == pytest.approx(1.0059, abs=2e-4)  # 1.0059(2)
     ratios = [

@@ -69,7 +69,7 @@ def test_optimiser_follows_the_plain_loop(problem, rule):
     data, loss = PROBLEMS[problem]
     setting = pt.Setting(data, pt.Direct(), loss)
     start = setting.start(seed=7, scale=0.3)
-    run = pt.train(setting, optimiser, start, steps=STEPS, recorder=pt.Every())
+    run = pt.train(setting, optimiser, start, steps=STEPS, recorder=pt.training.Every())
     wanted = descend(PROBLEMS[problem], advance, np.asarray(start))
     assert len(run) == STEPS + 1
     # The plain loop forms L - L*, which loses four digits before the excess falls to 1e-4: sixty steps of 1e-12 each.
@@ -85,7 +85,7 @@ def test_adam_follows_optax(problem, eps):
     data, loss = PROBLEMS[problem]
     setting = pt.Setting(data, pt.Direct(), loss)
     start = setting.start(seed=7, scale=0.3)
-    run = pt.train(setting, pt.Adam(0.05, eps, b1=0.8, b2=0.95), start, steps=200, recorder=pt.Every())
+    run = pt.train(setting, pt.Adam(0.05, eps, b1=0.8, b2=0.95), start, steps=200, recorder=pt.training.Every())
     reference = optax.adam(0.05, b1=0.8, b2=0.95, eps=eps)
     weight, n = np.asarray(start), setting.samples
     state = reference.init(jnp.asarray(weight))

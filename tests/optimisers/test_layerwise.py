@@ -62,7 +62,7 @@ def scaled(largest, risk, state):
 )
 def test_rules_take_the_steps_of_a_plain_loop(rule, step_of):
     setting, start = problem()
-    run = pt.train(setting, LayerDescent(rule), start, steps=300, recorder=pt.At(()))
+    run = pt.train(setting, LayerDescent(rule), start, steps=300, recorder=pt.training.At(()))
     wanted = plain_loop([np.asarray(layer) for layer in start], np.asarray(setting.data.signed), step_of, 300)
     for found, layer in zip(run.at(), wanted, strict=True):
         np.testing.assert_allclose(found, layer, rtol=1e-10)
@@ -87,7 +87,7 @@ def test_steps_to_a_risk_are_the_published_ones(rule, counts):
             start,
             steps=30_000,
             until=pt.LogExcessBelow(float(np.log(risk))),
-            recorder=pt.At(()),
+            recorder=pt.training.At(()),
         )
         assert run.steps[-1] == count
         assert run.account["violation"][-1] <= 0
@@ -95,7 +95,7 @@ def test_steps_to_a_risk_are_the_published_ones(rule, counts):
 
 def test_the_account_adds_up_to_the_change_of_the_imbalances():
     setting, start = problem()
-    run = pt.train(setting, LayerDescent(SharpStep()), start, steps=500, recorder=pt.At(()))
+    run = pt.train(setting, LayerDescent(SharpStep()), start, steps=500, recorder=pt.training.At(()))
     traces = run.account["traces"][-1]
     change = np.trace(imbalances(run.at())[0]) - np.trace(imbalances(start)[0])
     assert traces[0] - traces[1] == pytest.approx(change, rel=1e-9)  # tr of the identity G_k G_k' - G_{k+1}' G_{k+1}
@@ -104,18 +104,18 @@ def test_the_account_adds_up_to_the_change_of_the_imbalances():
 
 def test_the_uncapped_line_search_takes_steps_that_only_logarithms_hold():
     setting, start = problem(4)
-    run = pt.train(setting, LayerDescent(LineSearch(setting)), start, steps=250, recorder=pt.At(()))
+    run = pt.train(setting, LayerDescent(LineSearch(setting)), start, steps=250, recorder=pt.training.At(()))
     assert run.account["log_step"][-1] > 80
     assert np.exp(run.log_excess[-1]) == pytest.approx(9.6e-41, rel=0.02)
 
 
 def test_a_constant_step_that_keeps_raising_the_risk_ends_the_run():
     setting, start = problem()
-    run = pt.train(setting, LayerDescent(ConstantStep(12.0)), start, steps=200, recorder=pt.At(()))
-    assert run.status is pt.Status.diverging_step
+    run = pt.train(setting, LayerDescent(ConstantStep(12.0)), start, steps=200, recorder=pt.training.At(()))
+    assert run.status is pt.training.Status.diverging_step
     assert run.account["violation"][-1] > 0
-    calm = pt.train(setting, LayerDescent(ConstantStep(2.0)), start, steps=200, recorder=pt.At(()))
-    assert calm.status is pt.Status.out_of_steps
+    calm = pt.train(setting, LayerDescent(ConstantStep(2.0)), start, steps=200, recorder=pt.training.At(()))
+    assert calm.status is pt.training.Status.out_of_steps
 
 
 def test_the_account_is_saved_with_the_run(tmp_path):

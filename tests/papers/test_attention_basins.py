@@ -56,8 +56,8 @@ def test_the_border_of_the_pair_crosses_the_published_threshold():
 
 
 def test_the_unstable_direction_is_a_unit_vector_across_the_limit():
-    data = pt.signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
-    best = pt.max_margin(data)
+    data = pt.settings.signal_tokens(4, 3, 12, 1.0, 0.3, seed=1)
+    best = pt.references.max_margin(data)
     numbers = unstable_direction(data, best)
     direction = numbers @ features(data)
     assert np.linalg.norm(direction) == pytest.approx(1.0, rel=1e-12)

@@ -92,7 +92,7 @@ def test_a_start_that_attends_to_wrong_tokens_breaks_the_hypothesis_on_starts():
         scores=[[1.0, 0.0], [1.0, 0.0]], tokens=[[[1.0, 0.0], [0.5, 1.0]], [[0.0, 1.0], [2.0, 0.5]]]
     )
     setting, rule = pt.Setting(data, pt.Direct(), pt.Exponential()), pt.normalised_descent(0.01)
-    away = -50 * pt.max_margin(data).weight
+    away = -50 * pt.references.max_margin(data).weight
     held = {one.name: one for one in pt.predict(setting, rule, away).hypotheses}
     assert held["small_start"].holds is False
     assert {one.name: one for one in pt.predict(setting, rule, 0 * away).hypotheses}["small_start"].holds

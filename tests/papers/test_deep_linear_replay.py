@@ -17,7 +17,7 @@ LAB = new_lab()
 def run_of(rule, steps=40):
     setting, start = problem(LAB, 2, logistic=True)
     rule = rule(setting) if callable(rule) and not isinstance(rule, eqx.Module) else rule
-    return pt.train(setting, LayerDescent(rule), start, steps=steps, recorder=pt.Every())
+    return pt.train(setting, LayerDescent(rule), start, steps=steps, recorder=pt.training.Every())
 
 
 def test_the_rule_of_the_proof_satisfies_its_hypotheses():
@@ -56,7 +56,7 @@ def test_a_step_that_is_too_long_breaks_the_descent_inequality_where_the_account
 def test_the_account_knows_of_its_last_step():
     setting, start = problem(LAB, 2)
     with quietly():
-        run = pt.train(setting, LayerDescent(ConstantStep(60.0)), start, steps=1, recorder=pt.Every())
+        run = pt.train(setting, LayerDescent(ConstantStep(60.0)), start, steps=1, recorder=pt.training.Every())
     assert np.isneginf(run.account["violation"][0])
     assert run.account["violation"][1] > 0
     assert replay(run)[1].holds is False
@@ -65,19 +65,19 @@ def test_the_account_knows_of_its_last_step():
 def test_steps_are_held_against_the_constants_of_the_risk_and_not_against_those_of_the_mean_logistic_one():
     exponential, start = problem(LAB, 2)
     summed = pt.Setting(exponential.data, exponential.parametrisation, pt.Logistic(), "sum")
-    tail = pt.Setting(exponential.data, exponential.parametrisation, pt.PolynomialTail(2.0))
+    tail = pt.Setting(exponential.data, exponential.parametrisation, pt.settings.PolynomialTail(2.0))
     for setting in (exponential, summed):
         beta, slope = risk_bounds(setting, start)
         replayed = []
         for rule in (BallStep(), BallStep(beta=beta, slope=slope)):
             with quietly():
-                run = pt.train(setting, LayerDescent(rule), start, steps=5, recorder=pt.Every())
+                run = pt.train(setting, LayerDescent(rule), start, steps=5, recorder=pt.training.Every())
             replayed.append(replay(run)[0])
         assert [one.holds for one in replayed] == [False, True]
         assert replayed[0].offender == "step 0: a step longer than 1/beta(R)"
         assert f"G = {slope:.6g}" in replayed[0].detail
     with quietly():
-        run = pt.train(tail, LayerDescent(BallStep()), start, steps=5, recorder=pt.Every())
+        run = pt.train(tail, LayerDescent(BallStep()), start, steps=5, recorder=pt.training.Every())
     assert replay(run)[0].holds is None
 
 
@@ -93,6 +93,6 @@ def test_tampered_radii_are_found():
 def test_runs_without_every_step_are_refused():
     setting, start = problem(LAB, 2, logistic=True)
     with pytest.raises(ArgumentError, match="Every"):
-        replay(pt.train(setting, LayerDescent(BallStep()), start, steps=50, recorder=pt.At((10,))))
+        replay(pt.train(setting, LayerDescent(BallStep()), start, steps=50, recorder=pt.training.At((10,))))
     with pytest.raises(ArgumentError, match="Every"):
-        replay(pt.train(setting, pt.gradient_descent(0.1), start, steps=5, recorder=pt.Every()))
+        replay(pt.train(setting, pt.gradient_descent(0.1), start, steps=5, recorder=pt.training.Every()))

@@ -11,7 +11,7 @@ from penchant.theory.layer_constants import critical_step
 
 
 def geometry_of(data):
-    return pt.support_geometry(data, pt.max_margin(data))
+    return pt.references.support_geometry(data, pt.references.max_margin(data))
 
 
 def test_two_support_vectors_have_the_variance_of_their_distance():

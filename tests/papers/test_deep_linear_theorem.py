@@ -187,8 +187,8 @@ def test_a_start_adds_its_hypotheses_and_the_constants_of_the_exponential_loss_b
     for rule, holds in (
         (SharpStep(), False),
         (SharpStep(beta=40 * risk, slope=40 * risk), True),
-        (pt.LineSearch(setting), None),  # has no constants to compare
-        (pt.ConstantStep(60.0), None),
+        (pt.optimisers.LineSearch(setting), None),  # has no constants to compare
+        (pt.optimisers.ConstantStep(60.0), None),
     ):
         one = by_name(pt.predict(setting, LayerDescent(rule), start))["smooth_below_start"]
         assert one.holds is holds

@@ -31,7 +31,7 @@ def test_direct_weights_end_at_the_projection_of_their_start(rng):
 
 def test_the_gram_form_starts_at_its_origin(rng):
     start = rng.standard_normal(12)
-    form = setting(pt.Gram(DATA, start))
+    form = setting(pt.settings.Gram(DATA, start))
     assert pt.predict(form, pt.gradient_descent(1e-2)).reference.weight == pytest.approx(projected(start), abs=1e-12)
 
 
@@ -42,7 +42,7 @@ def test_a_run_ends_where_the_prediction_from_its_start_is(rng, parametrisation)
     prediction = pt.predict(model, pt.GradientFlow(), start)
     run = pt.train(model, pt.GradientFlow(), start)
     assert run.weight() == pytest.approx(prediction.reference.weight, abs=1e-9)
-    assert pt.judge(prediction, run).outcome is pt.Outcome.confirmed
+    assert pt.judge(prediction, run).outcome is pt.verdict.Outcome.confirmed
     other = pt.predict(model, pt.GradientFlow()).reference.weight
     assert np.abs(run.weight() - other).max() > 0.1
 
@@ -54,7 +54,7 @@ def test_a_start_of_the_wrong_kind_is_named(start, word):
 
 
 def test_other_data_do_not_depend_on_the_start():
-    model = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    model = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
     assert pt.predict(model, pt.GradientFlow(), np.ones(4)).reference.weight == pytest.approx(
         pt.predict(model, pt.GradientFlow()).reference.weight
     )
@@ -66,12 +66,12 @@ def test_targets_of_zero_are_fitted_at_once(parametrisation):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         verdict = pt.judge(pt.predict(model, pt.GradientFlow()), pt.train(model, pt.GradientFlow()))
-    assert verdict.outcome is pt.Outcome.confirmed
+    assert verdict.outcome is pt.verdict.Outcome.confirmed
 
 
 def test_targets_that_nothing_fits_are_predicted_on_the_range_of_the_inputs():
     data = pt.Regression(np.vstack([INPUTS, INPUTS[:1]]), np.append(TARGETS, TARGETS[0] + 1))
-    with pytest.warns(pt.PenchantWarning, match="rank 5"):
+    with pytest.warns(pt.errors.PenchantWarning, match="rank 5"):
         prediction = pt.predict(setting(pt.SignedSquares(0.05), data), pt.GradientFlow())
     assert not {hypothesis.name: hypothesis.holds for hypothesis in prediction.hypotheses}["interpolable"]
     run = pt.train(setting(pt.SignedSquares(0.05), data), pt.GradientFlow())
@@ -80,7 +80,7 @@ def test_targets_that_nothing_fits_are_predicted_on_the_range_of_the_inputs():
 
 def test_a_reference_that_does_not_interpolate_is_not_called_an_interpolant():
     data = pt.Regression(np.vstack([INPUTS, INPUTS[:1]]), np.append(TARGETS, TARGETS[0] + 1))
-    with pytest.warns(pt.PenchantWarning, match="rank 5"):
+    with pytest.warns(pt.errors.PenchantWarning, match="rank 5"):
         prediction = pt.predict(setting(pt.Direct(), data), pt.GradientFlow())
     assert prediction.notes[0].startswith("no weight interpolates")
     verdict = pt.judge(prediction, pt.train(setting(pt.Direct(), data), pt.GradientFlow()))
@@ -92,11 +92,11 @@ def test_a_reference_that_does_not_interpolate_is_not_called_an_interpolant():
 
 def test_a_unique_solution_has_no_rivals():
     data = pt.Regression(INPUTS[:, :3], TARGETS)
-    with pytest.warns(pt.PenchantWarning, match="unique"):
+    with pytest.warns(pt.errors.PenchantWarning, match="unique"):
         prediction = pt.predict(setting(pt.Direct(), data), pt.GradientFlow())
     assert prediction.rivals == ()
     verdict = pt.judge(prediction, pt.train(setting(pt.Direct(), data), pt.GradientFlow()))
-    assert verdict.outcome is pt.Outcome.confirmed
+    assert verdict.outcome is pt.verdict.Outcome.confirmed
     assert "one solution only" in verdict.detail
 
 
@@ -105,7 +105,7 @@ def test_a_diverging_run_is_said_to_diverge():
     step = 2.01 * 5 / np.linalg.norm(INPUTS, 2) ** 2
     rule = pt.gradient_descent(step)
     run = pt.train(model, rule, steps=20_000)
-    assert run.status is pt.Status.diverging_step
+    assert run.status is pt.training.Status.diverging_step
     assert "stability" in run.ending
     verdict = pt.judge(pt.predict(model, rule), run)
     assert "the run diverges" in verdict.inequality
@@ -124,7 +124,7 @@ def test_a_start_with_a_zero_entry_has_no_verdict():
     start[0, 3] = 0.0
     run = pt.train(model, pt.gradient_descent(1e-2), start, steps=10)
     verdict = pt.judge(pt.predict(model, pt.gradient_descent(1e-2)), run)
-    assert verdict.outcome is pt.Outcome.undecided
+    assert verdict.outcome is pt.verdict.Outcome.undecided
     assert "not positive" in verdict.inequality
 
 

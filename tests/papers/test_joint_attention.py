@@ -17,20 +17,20 @@ LAB = new_lab()
 
 
 def setting_of(data):
-    return Setting(data, pt.TokenGram(data), pt.Exponential())
+    return Setting(data, pt.settings.TokenGram(data), pt.Exponential())
 
 
 def test_the_theorem_speaks_of_its_own_steps_only():
     setting = setting_of(evidence.figure_data(LAB)[0])
-    assert pt.predict(setting, pt.scheduled_descent(0.05)).theorem.name == "theorem-3"
-    other = pt.predict(setting, pt.BlockNormalised(0.05))
+    assert pt.predict(setting, pt.optimisers.scheduled_descent(0.05)).theorem.name == "theorem-3"
+    other = pt.predict(setting, pt.optimisers.BlockNormalised(0.05))
     assert other.theorem.name == "joint-conjecture"
     assert not other.holds
 
 
 def test_hypotheses_of_figure_3():
     data = evidence.figure_data(LAB)[0]
-    held = {h.name: h for h in pt.predict(setting_of(data), pt.scheduled_descent(0.05)).hypotheses}
+    held = {h.name: h for h in pt.predict(setting_of(data), pt.optimisers.scheduled_descent(0.05)).hypotheses}
     assert held["long_optimal_tokens"].slack == pytest.approx(1 - 0.58, abs=0.01)
     assert held["decoder_support"].holds
     assert not held["short_steps"].holds
@@ -41,10 +41,11 @@ def test_hypotheses_of_figure_3():
 
 def test_full_support_is_reported_with_its_worst_sample():
     hypothesis = {
-        h.name: h for h in pt.predict(setting_of(evidence.crowded(LAB, 2)), pt.scheduled_descent(0.05)).hypotheses
+        h.name: h
+        for h in pt.predict(setting_of(evidence.crowded(LAB, 2)), pt.optimisers.scheduled_descent(0.05)).hypotheses
     }["decoder_support"]
     assert not hypothesis.holds
-    dual = pt.joint_references(evidence.crowded(LAB, 2)).decoder.dual
+    dual = pt.theory.joint_references(evidence.crowded(LAB, 2)).decoder.dual
     assert dual[int(hypothesis.offender.split()[1])] == dual.min()
 
 
@@ -52,7 +53,7 @@ def test_full_support_is_reported_with_its_worst_sample():
 @pytest.mark.parametrize(("seed", "kind"), [(0, "global"), (1, "local"), (2, "global"), (13, "local"), (15, "local")])
 def test_the_reached_selection_is_named(seed, kind):
     run = evidence.crowded_runs(LAB, "NGD")[seed]
-    limit = pt.detect_joint_limit(run)
+    limit = pt.theory.detect_joint_limit(run)
     assert limit.kind == kind
     assert sum(np.asarray(limit.tokens) != np.asarray(run.data.optimal)) == (kind == "local")
     assert max(limit.decoder, limit.offset) < 1e-6 < limit.attention
@@ -60,14 +61,18 @@ def test_the_reached_selection_is_named(seed, kind):
 
 def test_a_run_elsewhere_is_refuted_with_the_program_it_solves():
     data = evidence.crowded(LAB, 1)
-    verdict = pt.judge(pt.predict(setting_of(data), pt.BlockNormalised(0.05)), evidence.crowded_runs(LAB, "NGD")[1])
+    verdict = pt.judge(
+        pt.predict(setting_of(data), pt.optimisers.BlockNormalised(0.05)), evidence.crowded_runs(LAB, "NGD")[1]
+    )
     assert verdict.outcome is Outcome.refuted
     assert "local on tokens" in verdict.detail
 
 
 def test_a_young_run_is_undecided():
-    run = pt.train_joint(evidence.figure_data(LAB)[0], pt.scheduled_descent(0.05), steps=1, recorder=pt.At((1,)))
-    limit = pt.detect_joint_limit(run)
+    run = pt.training.train_joint(
+        evidence.figure_data(LAB)[0], pt.optimisers.scheduled_descent(0.05), steps=1, recorder=pt.training.At((1,))
+    )
+    limit = pt.theory.detect_joint_limit(run)
     assert limit.kind == "undecided"
     assert np.isnan(limit.offset)
 
@@ -75,17 +80,21 @@ def test_a_young_run_is_undecided():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "steps"),
-    [(pt.scheduled_descent(25.0), 30), (pt.scheduled_descent(25.0), 100), (pt.BlockNormalised(25.0), 5)],
+    [
+        (pt.optimisers.scheduled_descent(25.0), 30),
+        (pt.optimisers.scheduled_descent(25.0), 100),
+        (pt.optimisers.BlockNormalised(25.0), 5),
+    ],
 )
 def test_passing_by_the_reference_is_not_going_there(rule, steps):
     """On leaning data W starts on the other side of W_mm and passes it at 1e-5 on its way to the offset program."""
-    data = pt.leaning_tokens()
-    run = pt.train_joint(data, rule, steps=steps)
+    data = pt.settings.leaning_tokens()
+    run = pt.training.train_joint(data, rule, steps=steps)
     verdict = pt.judge(pt.predict(setting_of(data), rule), run)
     assert verdict.measured < verdict.predicted  # near enough to be confirmed, were it not for the open selection
     assert verdict.outcome is Outcome.undecided
     assert "the selection is open" in verdict.inequality
-    limit = pt.detect_limit(run)
+    limit = pt.theory.detect_limit(run)
     assert limit.kind == "undecided"
     assert 0.5 < limit.concentration < 0.9
     assert limit.attention == verdict.measured
@@ -94,27 +103,27 @@ def test_passing_by_the_reference_is_not_going_there(rule, steps):
         assert "approaching the rival" in verdict.detail
 
 
-@pytest.mark.parametrize("rule", [pt.scheduled_descent(250.0), pt.BlockNormalised(25.0)])
+@pytest.mark.parametrize("rule", [pt.optimisers.scheduled_descent(250.0), pt.optimisers.BlockNormalised(25.0)])
 def test_the_program_that_w_turns_to_refutes(rule):
-    data = pt.leaning_tokens()
-    verdict = pt.judge(pt.predict(setting_of(data), rule), pt.train_joint(data, rule, steps=2000))
+    data = pt.settings.leaning_tokens()
+    verdict = pt.judge(pt.predict(setting_of(data), rule), pt.training.train_joint(data, rule, steps=2000))
     assert verdict.outcome is Outcome.refuted
     assert "offset program" in verdict.detail
 
 
 def at_the_reference(data, scale):
     """A run that starts with W = scale * W_mm and does not move."""
-    found = pt.joint_references(data)
-    start = pt.JointStart(found.decoder.weight, scale * found.attention.weight)
-    return pt.train_joint(data, pt.BlockNormalised(1e-9), steps=2, start=start)
+    found = pt.theory.joint_references(data)
+    start = pt.settings.JointStart(found.decoder.weight, scale * found.attention.weight)
+    return pt.training.train_joint(data, pt.optimisers.BlockNormalised(1e-9), steps=2, start=start)
 
 
 def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
-    lean, full = pt.leaning_tokens(), evidence.figure_data(LAB)[0]
+    lean, full = pt.settings.leaning_tokens(), evidence.figure_data(LAB)[0]
     verdicts = {}
     for name, data in {"lean": lean, "full": full}.items():
         run = at_the_reference(data, 10.0)
-        verdicts[name] = pt.judge(pt.predict(setting_of(data), pt.BlockNormalised(1e-9)), run)
+        verdicts[name] = pt.judge(pt.predict(setting_of(data), pt.optimisers.BlockNormalised(1e-9)), run)
     assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.undecided}
     assert "still that of the start" in verdicts["full"].inequality
     assert "decoder_support fails" in verdicts["lean"].inequality
@@ -122,14 +131,14 @@ def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
 
 def test_the_logistic_loss_is_outside_every_theorem():
     data = evidence.figure_data(LAB)[0]
-    setting = Setting(data, pt.TokenGram(data), pt.Logistic())
-    for rule in (pt.scheduled_descent(0.01), pt.BlockNormalised(0.5)):
+    setting = Setting(data, pt.settings.TokenGram(data), pt.Logistic())
+    for rule in (pt.optimisers.scheduled_descent(0.01), pt.optimisers.BlockNormalised(0.5)):
         prediction = pt.predict(setting, rule)
         assert prediction.theorem.name == "joint-conjecture"
         (found,) = (one for one in prediction.hypotheses if one.name == "exponential_loss")
         assert found.holds is False
         assert "not applicable" in found.detail
-    run = pt.train_joint(data, rule, steps=2000, loss=pt.Logistic())
+    run = pt.training.train_joint(data, rule, steps=2000, loss=pt.Logistic())
     verdict = pt.judge(prediction, run)
     assert verdict.measured < verdict.predicted
     assert verdict.outcome is Outcome.undecided
@@ -138,7 +147,9 @@ def test_the_logistic_loss_is_outside_every_theorem():
 
 def test_eq_13_with_a_cap_is_not_eq_13():
     setting = setting_of(evidence.figure_data(LAB)[0])
-    assert pt.predict(setting, pt.BlockNormalised(0.05, 2 / 3, 1.0, cap=1.0)).theorem.name == "joint-conjecture"
+    assert (
+        pt.predict(setting, pt.optimisers.BlockNormalised(0.05, 2 / 3, 1.0, cap=1.0)).theorem.name == "joint-conjecture"
+    )
 
 
 @pytest.fixture
@@ -152,7 +163,7 @@ def file(tmp_path):
 def test_the_command_line_predicts_and_trains(file, tmp_path, capsys):
     assert main(["predict", file, "--setting", "attention", "--joint", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
-    found = pt.joint_references(evidence.crowded(LAB, 2))
+    found = pt.theory.joint_references(evidence.crowded(LAB, 2))
     assert content["theorem"] == "theorem-3"
     assert content["programs"]["decoder"]["value"] == pytest.approx(found.decoder.value)
     assert len(content["programs"]["decoder_support"]) == 8
@@ -205,7 +216,7 @@ def test_every_rule_of_the_command_line_trains(file, optimiser, capsys):
 
 
 def test_a_start_is_used_and_reported_as_outside_the_theorem(file, tmp_path, capsys):
-    start = pt.normal_start(evidence.crowded(LAB, 2), 5, 0.1)
+    start = pt.settings.normal_start(evidence.crowded(LAB, 2), 5, 0.1)
     np.savez(tmp_path / "start.npz", u=start.u, W=start.W)
     command = ["train", file, "--joint", "--steps", "0", "--json"]
     assert main([*command, "--start", str(tmp_path / "start.npz")]) == 0

@@ -12,8 +12,8 @@ def held(hypotheses):
 
 
 def predicted(data):
-    setting = pt.Setting(data, pt.TokenGram(data), pt.Exponential())
-    return held(pt.predict(setting, pt.scheduled_descent(0.01)).hypotheses)
+    setting = pt.Setting(data, pt.settings.TokenGram(data), pt.Exponential())
+    return held(pt.predict(setting, pt.optimisers.scheduled_descent(0.01)).hypotheses)
 
 
 def three(rng, twin=False):
@@ -26,7 +26,7 @@ def three(rng, twin=False):
 
 
 def test_two_tokens_or_equal_ones_have_equal_scores_for_sure(rng):
-    for data in (pt.marked_tokens(), three(rng, twin=True)):
+    for data in (pt.settings.marked_tokens(), three(rng, twin=True)):
         assert held(open_hypotheses(data))["equal_scores"].holds is True
     found = predicted(three(rng))
     assert found["equal_scores"].holds is None
@@ -36,9 +36,9 @@ def test_two_tokens_or_equal_ones_have_equal_scores_for_sure(rng):
 
 def test_a_run_decides_by_its_recorded_scores(rng):
     data = three(rng)
-    start = pt.normal_start(data, 0, 0.5)
-    run = pt.train_joint(data, pt.scheduled_descent(0.05), steps=50, start=start)
-    found = held(pt.run_hypotheses(run))
+    start = pt.settings.normal_start(data, 0, 0.5)
+    run = pt.training.train_joint(data, pt.optimisers.scheduled_descent(0.05), steps=50, start=start)
+    found = held(pt.papers.self_attention.run_hypotheses(run))
     scores = run.scores[1:]
     size = np.abs(scores).max(axis=(1, 2))[:, None]
     spread = np.abs(scores[:, :, 1] - scores[:, :, 2]) / size
@@ -52,10 +52,16 @@ def test_a_run_decides_by_its_recorded_scores(rng):
 
 def test_the_verdict_names_what_fails_along_the_run(rng):
     data = three(rng)
-    setting, rule = pt.Setting(data, pt.TokenGram(data), pt.Exponential()), pt.scheduled_descent(0.05)
-    start = pt.normal_start(data, 0, 0.5)
-    verdict = pt.judge(pt.predict(setting, rule), pt.train_joint(data, rule, steps=50, start=start))
+    setting, rule = (
+        pt.Setting(data, pt.settings.TokenGram(data), pt.Exponential()),
+        pt.optimisers.scheduled_descent(0.05),
+    )
+    start = pt.settings.normal_start(data, 0, 0.5)
+    verdict = pt.judge(pt.predict(setting, rule), pt.training.train_joint(data, rule, steps=50, start=start))
     assert "along the run fails equal_scores (sample" in verdict.detail
     quiet = three(rng, twin=True)
-    setting = pt.Setting(quiet, pt.TokenGram(quiet), pt.Exponential())
-    assert "along the run" not in pt.judge(pt.predict(setting, rule), pt.train_joint(quiet, rule, steps=50)).detail
+    setting = pt.Setting(quiet, pt.settings.TokenGram(quiet), pt.Exponential())
+    assert (
+        "along the run"
+        not in pt.judge(pt.predict(setting, rule), pt.training.train_joint(quiet, rule, steps=50)).detail
+    )

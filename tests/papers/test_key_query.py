@@ -28,7 +28,7 @@ LAB = new_lab()
 
 
 def test_a_reference_in_an_unknown_norm_is_not_measured_in_l2():
-    found = pt.max_margin(pt.separable(6, 2))
+    found = pt.references.max_margin(pt.settings.separable(6, 2))
     assert norm_of(found).name == "l2"
     with pytest.raises(ArgumentError, match="'spectral'"):
         norm_of(dataclasses.replace(found, norm="spectral"))
@@ -68,10 +68,10 @@ def test_a_start_that_separates_nothing_is_undecided():
 
 
 def test_a_run_that_settles_on_wrong_tokens_is_refuted():
-    data = pt.DiagonalTokens(pt.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
+    data = pt.settings.DiagonalTokens(pt.settings.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
     setting = pt.Setting(data, pt.Hadamard(), pt.Exponential())
     start = pt.Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
-    run = pt.train(setting, pt.GradientFlow(), start, until=(pt.MarginAbove(1e6), pt.Stalled()))
+    run = pt.train(setting, pt.GradientFlow(), start, until=(pt.MarginAbove(1e6), pt.training.Stalled()))
     verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
     assert verdict.outcome is Outcome.refuted
     assert "local direction of tokens [0, 1] (locally optimal)" in verdict.detail
@@ -97,7 +97,7 @@ def test_a_rival_of_the_same_norm_in_another_direction_leaves_the_verdict_open()
 
 @pytest.mark.parametrize("width", [1, 2])
 def test_a_narrow_head_is_reported_with_the_rank_of_the_relaxation(width):
-    data = pt.equal_score_tokens(3, 4, 5, 1)  # certified rank 2
+    data = pt.settings.equal_score_tokens(3, 4, 5, 1)  # certified rank 2
     prediction = pt.predict(pt.Setting(data, pt.KeyQuery(width), pt.Exponential()), pt.GradientFlow())
     (found,) = [h for h in prediction.hypotheses if h.name == "wide_enough"]
     assert found.holds == (width >= 2)
@@ -105,7 +105,7 @@ def test_a_narrow_head_is_reported_with_the_rank_of_the_relaxation(width):
 
 
 def test_pairs_of_tokens_are_found_in_any_order():
-    aligned = pt.aligned_tokens(tokens=7, d=8)
+    aligned = pt.settings.aligned_tokens(tokens=7, d=8)
     assert assumptions.paired_tokens(aligned.data).holds
     order = np.random.default_rng(0).permutation(7)
     data = aligned.data
@@ -159,7 +159,7 @@ def test_matrix_flow_agrees_with_lsoda(seed):
 
 def test_certificates_enclose_the_optimum_and_the_window_beats_the_sum():
     run, reference = matrix_run(LAB)
-    bounds = pt.certificates(run, Nuclear())
+    bounds = pt.theory.certificates(run, Nuclear())
     late = bounds.margin > 1
     assert (bounds.lower[late] <= reference.value * (1 + 1e-9)).all()
     assert (bounds.upper[late] >= reference.bracket.lower).all()

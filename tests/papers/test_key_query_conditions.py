@@ -64,7 +64,7 @@ def test_an_optimal_token_of_zero_is_named_without_a_number_that_is_none():
     shifted[1] -= TOKENS[1, 1]  # the optimal token of sample 1 becomes 0, all margins stay
     here, there = setting_of(TOKENS, scores), setting_of(shifted, scores)
     prediction = pt.predict(there, pt.GradientFlow())
-    assert prediction.reference.value == pytest.approx(pt.nuclear_margin(here.data).value, rel=1e-6)
+    assert prediction.reference.value == pytest.approx(pt.references.nuclear_margin(here.data).value, rel=1e-6)
     found = {one.name: one for one in prediction.hypotheses}
     assert found["parallel_queries"].offender == "sample 1"
     assert "is 0" in found["parallel_queries"].detail
@@ -85,8 +85,8 @@ def test_zero_factors_are_no_aligned_start():
 
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_the_theorems_are_about_the_exponential_loss(diagonal):
-    tokens = pt.equal_score_tokens(4, 4, 12, 5) if diagonal else pt.equal_score_tokens(3, 4, 5, 1)
-    data, model = (pt.DiagonalTokens(tokens), pt.Hadamard()) if diagonal else (tokens, pt.KeyQuery())
+    tokens = pt.settings.equal_score_tokens(4, 4, 12, 5) if diagonal else pt.settings.equal_score_tokens(3, 4, 5, 1)
+    data, model = (pt.settings.DiagonalTokens(tokens), pt.Hadamard()) if diagonal else (tokens, pt.KeyQuery())
     for loss, holds in ((pt.Exponential(), True), (pt.Logistic(), False)):
         prediction = pt.predict(pt.Setting(data, model, loss), pt.GradientFlow())
         (found,) = [one for one in prediction.hypotheses if one.name == "exponential_loss"]
@@ -95,14 +95,14 @@ def test_the_theorems_are_about_the_exponential_loss(diagonal):
 
 
 def test_what_cannot_be_checked_is_not_called_outside_the_hypotheses():
-    data = pt.aligned_tokens().data
+    data = pt.settings.aligned_tokens().data
     prediction = pt.predict(pt.Setting(data, pt.KeyQuery(), pt.Exponential()), pt.GradientFlow())
     assert any(one.holds is None for one in prediction.hypotheses)
     assert "outside" not in prediction.remarks
 
 
 def test_descent_on_diagonals_has_a_conjecture_and_a_verdict():
-    data = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
+    data = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, 5))
     setting = pt.Setting(data, pt.Hadamard(), pt.Exponential())
     prediction = pt.predict(setting, pt.normalised_descent(0.05))
     assert prediction.theorem.name == "diagonal-conjecture"
@@ -115,8 +115,8 @@ def test_descent_on_diagonals_has_a_conjecture_and_a_verdict():
 
 @pytest.mark.slow
 def test_a_narrow_run_is_told_apart_from_the_optimum_by_its_dual_matrix():
-    data = pt.equal_score_tokens(3, 4, 5, 1)  # the nuclear solution has rank 2
-    best = pt.nuclear_margin(data)
+    data = pt.settings.equal_score_tokens(3, 4, 5, 1)  # the nuclear solution has rank 2
+    best = pt.references.nuclear_margin(data)
     assert dual_spectrum(data, best.weight, best.dual)[0] == pytest.approx(1.0, abs=1e-5)
     narrow = pt.Setting(data, pt.KeyQuery(1), pt.Exponential())
     run = pt.train(narrow, pt.GradientFlow(), narrow.start(101, 0.1), until=pt.MarginAbove(1e4), steps=2000)
@@ -137,9 +137,9 @@ def test_aligned_starts_with_zero_factors_do_not_divide_by_zero():
 
 @pytest.mark.parametrize("size", [(3, 4, 5, 0), (4, 4, 5, 9), (4, 4, 12, 5)])
 def test_generic_data_meet_assumptions_1_and_2(size):
-    data = pt.equal_score_tokens(*size)
+    data = pt.settings.equal_score_tokens(*size)
     assert unique_optimal(data).holds
-    assert pt.max_margin(data).margin > 1e-3  # a matrix selects the optimal tokens
+    assert pt.references.max_margin(data).margin > 1e-3  # a matrix selects the optimal tokens
     assert equal_scores(data).holds
     uneven = np.asarray(data.scores) + 0.01 * np.arange(size[1])
     assert not equal_scores(pt.TokenSelection(data.tokens, queries=data.queries, scores=uneven)).holds
@@ -147,11 +147,11 @@ def test_generic_data_meet_assumptions_1_and_2(size):
 
 def test_a_matrix_may_select_what_no_diagonal_does():
     with pytest.raises(InfeasibleDiagonal):
-        pt.diagonal_margin(pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 5, 9)))
+        pt.references.diagonal_margin(pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 5, 9)))
 
 
 @pytest.mark.parametrize("condition", ["orthogonal_optimal", "parallel_queries", "paired_tokens"])
 def test_aligned_data_meet_assumption_4_and_generic_data_do_not(condition):
     holds = getattr(assumptions, condition)
-    assert holds(pt.aligned_tokens().data).slack >= 0
-    assert not holds(pt.equal_score_tokens(3, 5, 6, 1)).holds
+    assert holds(pt.settings.aligned_tokens().data).slack >= 0
+    assert not holds(pt.settings.equal_score_tokens(3, 5, 6, 1)).holds

@@ -20,25 +20,25 @@ from penchant.training.status import Status
 
 LAB = new_lab()
 
-DIAGONAL = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5))
+DIAGONAL = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, 5))
 FEATURES = np.asarray(DIAGONAL.features())
 
 
 def test_repeated_pairs_are_paired_although_an_assignment_may_run_in_a_circle():
-    data = pt.aligned_tokens().data
+    data = pt.settings.aligned_tokens().data
     tokens, others = np.array(data.tokens), np.asarray(data.others)
     for i in range(3):  # both pairs of a sample become the same pair: e, -e, e, -e
         tokens[i, others[i, 2]], tokens[i, others[i, 3]] = tokens[i, others[i, 0]], tokens[i, others[i, 1]]
     found = assumptions.paired_tokens(pt.TokenSelection(tokens, queries=data.queries, scores=data.scores))
     assert found.holds
-    many = pt.aligned_tokens(tokens=13, d=14)  # past the size that is enumerated
+    many = pt.settings.aligned_tokens(tokens=13, d=14)  # past the size that is enumerated
     assert assumptions.paired_tokens(many.data).holds
     assert sorted(len(one.pairs) for one in assumptions.pairings(many.data)) == [6, 6, 6]
 
 
 def test_shares_of_pairs_are_read_off_the_tokens():
     shares = np.array([(0.05, -0.1), (0.0, 0.1), (-0.05, -0.2)])
-    data = pt.aligned_tokens(shares=shares).data
+    data = pt.settings.aligned_tokens(shares=shares).data
     found = [sorted(one.shares) for one in assumptions.pairings(data)]
     assert np.allclose(found, np.sort(shares, axis=1), atol=1e-12)
     assert assumptions.pairwise_scores(data).holds
@@ -51,14 +51,14 @@ def test_shares_of_pairs_are_read_off_the_tokens():
 
 
 def test_odd_numbers_of_other_tokens_cannot_be_paired():
-    data = pt.equal_score_tokens(3, 4, 5, 1)
+    data = pt.settings.equal_score_tokens(3, 4, 5, 1)
     assert not assumptions.paired_tokens(data).holds
     assert not assumptions.pairwise_scores(data).holds
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_alignment_of_a_start_is_seen_from_the_data_alone(variant):
-    aligned = pt.aligned_tokens(**VARIANTS[variant])
+    aligned = pt.settings.aligned_tokens(**VARIANTS[variant])
     start = aligned.start((0.1, 0.2, 0.15, 0.1, 0.3, 0.2), 7, 5)
     assert assumptions.aligned_start(aligned.data, start).holds
     bent = Factors(start.key.at[0, 0].add(1e-4), start.query)
@@ -97,7 +97,7 @@ def test_equal_tokens_with_different_scores_are_proved_inseparable():
     tokens[2, other] = tokens[2, best]
     data = pt.TokenSelection(tokens, queries=DIAGONAL.tokens.queries, scores=DIAGONAL.tokens.scores)
     with pytest.raises(InfeasibleSVM) as caught:
-        pt.nuclear_margin(data)
+        pt.references.nuclear_margin(data)
     assert caught.value.weights[2 * 3 + 1] == pytest.approx(1.0, abs=1e-9)  # the proof names the pair
     assert f"1 on sample 2 token {other}" in str(caught.value)
 
@@ -117,15 +117,15 @@ def extent(features, value):
 
 
 def test_uniqueness_of_the_l1_solution_agrees_with_the_extent_of_the_optimal_set():
-    single = pt.diagonal_margin(DIAGONAL)
+    single = pt.references.diagonal_margin(DIAGONAL)
     assert uniqueness(DIAGONAL, single).unique
     assert extent(FEATURES, single.value) <= 1e-6
     tokens = DIAGONAL.tokens
     twice = lambda array: np.concatenate([np.asarray(array)] * 2, axis=-1)
-    doubled = pt.DiagonalTokens(
+    doubled = pt.settings.DiagonalTokens(
         pt.TokenSelection(twice(tokens.tokens), queries=twice(tokens.queries), scores=tokens.scores)
     )
-    several = pt.diagonal_margin(doubled)
+    several = pt.references.diagonal_margin(doubled)
     assert uniqueness(doubled, several).unique is not True
     assert extent(np.asarray(doubled.features()), several.value) >= 1e-2
 
@@ -141,8 +141,8 @@ def test_finite_margin_solutions_satisfy_the_optimality_conditions(margin):
 
 
 def test_finite_margins_lead_from_the_l2_to_the_l1_solution():
-    euclidean, polyhedral = pt.max_margin(DIAGONAL), pt.diagonal_margin(DIAGONAL)
-    assert pt.misalignment(finite_margin(DIAGONAL, 1e4, 1.0).weight, euclidean.weight) <= 1e-9
+    euclidean, polyhedral = pt.references.max_margin(DIAGONAL), pt.references.diagonal_margin(DIAGONAL)
+    assert pt.diagnostics.misalignment(finite_margin(DIAGONAL, 1e4, 1.0).weight, euclidean.weight) <= 1e-9
     excess = [np.abs(finite_margin(DIAGONAL, 1.0, m).weight).sum() / m / polyhedral.value - 1 for m in (1e3, 1e6, 1e9)]
     assert 0 < excess[2] < excess[1] < excess[0]
     step = 1e-6 * np.arange(1, 13)
@@ -178,7 +178,7 @@ def test_bounds_are_saved_with_the_run_and_enclose_the_optimum(tmp_path):
 
 
 def stuck(until):
-    data = pt.DiagonalTokens(pt.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
+    data = pt.settings.DiagonalTokens(pt.settings.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
     start = pt.Hadamard().one_sided(data, 0.1, np.random.default_rng(0))
     return pt.train(
         pt.Setting(data, pt.Hadamard(), pt.Exponential()), pt.GradientFlow(), start, until=until, steps=3000
@@ -186,10 +186,10 @@ def stuck(until):
 
 
 def test_a_run_on_wrong_tokens_stalls_and_its_plateau_is_named():
-    run = stuck((pt.MarginAbove(1e6), pt.Stalled()))
+    run = stuck((pt.MarginAbove(1e6), pt.training.Stalled()))
     assert run.status is Status.stalled
     assert run.smallest_margin()[-1] <= -1e3
-    limit = pt.detect_limit(run)
+    limit = pt.theory.detect_limit(run)
     assert (limit.kind, limit.tokens) == ("local", (0, 1))
     plateau = np.log((1 - np.exp(-1.0)) / 2)  # only the second sample is wrong: (e^0 - e^-1)/2
     assert limit.plateau == pytest.approx(plateau, abs=1e-12)
@@ -199,20 +199,20 @@ def test_a_run_on_wrong_tokens_stalls_and_its_plateau_is_named():
 def test_margins_beyond_float64_are_refused_and_descent_does_not_watch_for_stalls():
     with pytest.raises(ArgumentError, match="at most 1e\\+12"):
         stuck(pt.MarginAbove(1e13))
-    with pytest.warns(pt.PenchantWarning, match="knows margins only to 2e-06"):
-        stuck((pt.MarginAbove(1e10), pt.Stalled()))
-    setting = pt.Setting(pt.separable(), pt.Direct(), pt.Exponential())
+    with pytest.warns(pt.errors.PenchantWarning, match="knows margins only to 2e-06"):
+        stuck((pt.MarginAbove(1e10), pt.training.Stalled()))
+    setting = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
     with pytest.raises(ArgumentError) as caught:
-        pt.train(setting, pt.normalised_descent(0.1), steps=10, until=pt.Stalled())
+        pt.train(setting, pt.normalised_descent(0.1), steps=10, until=pt.training.Stalled())
     assert caught.value.argument == "until"
 
 
 def test_predictions_carry_uniqueness_and_closed_forms():
-    aligned = pt.aligned_tokens()
+    aligned = pt.settings.aligned_tokens()
     notes = pt.predict(pt.Setting(aligned.data, pt.KeyQuery(), pt.Exponential()), pt.GradientFlow()).notes
     assert "unique" in notes[0]
     assert f"{(1 / aligned.strengths).sum():.10g}" in notes[1]
     diagonal = pt.predict(pt.Setting(DIAGONAL, pt.Hadamard(), pt.Exponential()), pt.GradientFlow()).notes
-    pull = np.sort(np.abs(pt.diagonal_margin(DIAGONAL).dual @ FEATURES))
+    pull = np.sort(np.abs(pt.references.diagonal_margin(DIAGONAL).dual @ FEATURES))
     off = (pull / pull[-1])[pull / pull[-1] < 1 - 1e-7].max()  # the largest pull off the support
     assert f"margin^-{1 - off:.4g}" in diagonal[1]

@@ -10,9 +10,11 @@ from penchant.verdict import Outcome
 
 LAB = new_lab()
 
-DATA = pt.equal_score_tokens(3, 4, 5, 0)
+DATA = pt.settings.equal_score_tokens(3, 4, 5, 0)
 MATRIX = pt.Setting(DATA, pt.KeyQuery(), pt.Exponential())
-DIAGONAL = pt.Setting(pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, 5)), pt.Hadamard(), pt.Exponential())
+DIAGONAL = pt.Setting(
+    pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, 5)), pt.Hadamard(), pt.Exponential()
+)
 
 
 @pytest.mark.parametrize(
@@ -35,7 +37,7 @@ def test_the_norm_that_is_offered(setting, optimiser, norm):
 
 
 def test_signs_that_are_too_many_to_try_leave_the_nuclear_conjecture():
-    setting = pt.Setting(pt.equal_score_tokens(2, 3, 9, 0), pt.KeyQuery(), pt.Exponential())
+    setting = pt.Setting(pt.settings.equal_score_tokens(2, 3, 9, 0), pt.KeyQuery(), pt.Exponential())
     assert pt.predict(setting, pt.sign_descent(0.01)).reference.norm == "nuclear"
 
 
@@ -50,11 +52,11 @@ def test_a_run_of_sign_descent_is_judged_in_the_norm_of_sign_products():
 
 def test_the_bound_of_the_multipliers_is_a_bound():
     run, reference = stepped(LAB, "sign descent", 0), signs(LAB, 0)
-    assert 0.9 * reference.value <= best_bound(run, pt.SignProduct()) <= reference.value * (1 + 1e-12)
+    assert 0.9 * reference.value <= best_bound(run, pt.references.SignProduct()) <= reference.value * (1 + 1e-12)
 
 
 def test_no_matrix_of_bounded_factors_has_a_larger_norm_than_width_times_the_bound(rng):
     key, query = rng.uniform(-1, 1, (2, 5, 3))
-    assert pt.SignProduct().value(key @ query.T) <= 3 * (1 + 1e-9)
+    assert pt.references.SignProduct().value(key @ query.T) <= 3 * (1 + 1e-9)
     signed = np.sign(key[:, :1]) @ np.sign(query[:, :1]).T
-    assert pt.SignProduct().value(signed) == pytest.approx(1.0, rel=1e-9)
+    assert pt.references.SignProduct().value(signed) == pytest.approx(1.0, rel=1e-9)

@@ -67,7 +67,7 @@ def test_a_smaller_start_may_be_farther_from_the_optimum():
 @pytest.mark.slow
 def test_what_is_left_of_the_excess_at_margin_1e8_is_not_an_error_of_the_integration():
     data = equal_score_tokens(6, 5, 10, 0, gap=1.0)
-    setting, reference = pt.Setting(data, pt.KeyQuery(), pt.Exponential()), pt.nuclear_margin(data)
+    setting, reference = pt.Setting(data, pt.KeyQuery(), pt.Exponential()), pt.references.nuclear_margin(data)
     tight = pt.GradientFlow(tolerance=1e-10, margin_tolerance=1e-6, order=6)
     runs = [flow_to(setting, setting.start(1, 1e-3), 1e8, (1e7,), flow) for flow in (pt.GradientFlow(), tight)]
     loose, exact = (excess(data, run.weight(), reference) for run in runs)

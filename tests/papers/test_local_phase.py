@@ -40,10 +40,12 @@ def test_the_critical_score_gap_of_the_pair():
 
 @pytest.mark.slow
 def test_a_million_steps_of_the_scheduled_rule():
-    data = pt.marked_tokens()
-    found = pt.joint_references(data)
+    data = pt.settings.marked_tokens()
+    found = pt.theory.joint_references(data)
     decades = tuple(10**k for k in range(2, 7))
-    run = pt.train_joint(data, pt.scheduled_descent(0.3), steps=decades[-1], recorder=pt.At(decades))
+    run = pt.training.train_joint(
+        data, pt.optimisers.scheduled_descent(0.3), steps=decades[-1], recorder=pt.training.At(decades)
+    )
     at = np.searchsorted(run.steps, decades)
     distance = joint_misalignments(run, found.attention.weight)[at]
     np.testing.assert_allclose(distance, [2.94e-2, 1.21e-2, 6.48e-3, 4.00e-3, 2.72e-3], rtol=3e-3)

@@ -6,7 +6,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError
 
-DATA = pt.separable(n=8, d=3, seed=1)
+DATA = pt.settings.separable(n=8, d=3, seed=1)
 SETTING = pt.Setting(DATA, pt.Direct(), pt.Exponential())
 RULE = pt.normalised_descent(0.1)
 PREDICTION = pt.predict(SETTING, RULE)
@@ -20,8 +20,14 @@ def short(setting, rule=RULE):
 @pytest.mark.parametrize(
     ("setting", "words"),
     [
-        (pt.Setting(pt.separable(n=8, d=3, seed=2), pt.Direct(), pt.Exponential()), "data .'signed' has other values"),
-        (pt.Setting(pt.separable(n=9, d=3, seed=1), pt.Direct(), pt.Exponential()), r"shape .9, 3. instead of .8, 3"),
+        (
+            pt.Setting(pt.settings.separable(n=8, d=3, seed=2), pt.Direct(), pt.Exponential()),
+            "data .'signed' has other values",
+        ),
+        (
+            pt.Setting(pt.settings.separable(n=9, d=3, seed=1), pt.Direct(), pt.Exponential()),
+            r"shape .9, 3. instead of .8, 3",
+        ),
         (pt.Setting(DATA, pt.Direct(), pt.Logistic()), "loss .Logistic instead of Exponential"),
         (pt.Setting(DATA, pt.Direct(), pt.Exponential(), "sum"), "reduction .sum instead of mean"),
         (pt.Setting(DATA, pt.SignedSquares(0.1), pt.Exponential()), "different parametrisation"),
@@ -35,7 +41,7 @@ def test_a_run_of_another_setting_is_refused(setting, words):
 
 
 def test_the_gram_form_is_the_setting_of_plain_weights():
-    run = short(pt.Setting(DATA, pt.Gram(DATA), pt.Exponential()))
+    run = short(pt.Setting(DATA, pt.settings.Gram(DATA), pt.Exponential()))
     assert "the prediction is for" not in pt.judge(PREDICTION, run).detail
 
 
@@ -71,7 +77,7 @@ def test_an_interpolant_is_judged_from_the_start_that_was_predicted(make):
     with pytest.raises(ArgumentError, match=r"a run from the start that was predicted.*\n.*run.at\(0\)"):
         pt.judge(pt.predict(large, pt.GradientFlow()), run)
     for prediction in (pt.predict(small, pt.GradientFlow()), pt.predict(large, pt.GradientFlow(), run.at(0))):
-        assert pt.judge(prediction, run).outcome is pt.Outcome.confirmed
+        assert pt.judge(prediction, run).outcome is pt.verdict.Outcome.confirmed
 
 
 def test_plain_weights_from_another_start_are_refused():
@@ -79,5 +85,5 @@ def test_plain_weights_from_another_start_are_refused():
     run = pt.train(setting, pt.GradientFlow(), np.ones(3))
     with pytest.raises(ArgumentError, match="relative distance"):
         pt.judge(pt.predict(setting, pt.GradientFlow()), run)
-    form = pt.Setting(SPARSE, pt.Gram(SPARSE, np.ones(3)), pt.Squared())
-    assert pt.judge(pt.predict(form, pt.GradientFlow()), run).outcome is pt.Outcome.confirmed
+    form = pt.Setting(SPARSE, pt.settings.Gram(SPARSE, np.ones(3)), pt.Squared())
+    assert pt.judge(pt.predict(form, pt.GradientFlow()), run).outcome is pt.verdict.Outcome.confirmed

@@ -15,9 +15,9 @@ SETTING = pt.Setting(DATA, pt.DeepLinear((4, 4)), pt.Exponential())
 
 @pytest.fixture(scope="module")
 def result():
-    flow = pt.GradientFlow(pt.RelativeDrop())
+    flow = pt.GradientFlow(pt.flow.RelativeDrop())
     prediction = pt.predict(SETTING, flow)
-    start = pt.ensure_assumption2(SETTING, SETTING.start(0, 0.4))
+    start = pt.settings.ensure_assumption2(SETTING, SETTING.start(0, 0.4))
     run = pt.train(SETTING, flow, start, until=pt.LogExcessBelow(-1e4))
     return run, page(make_case(prediction, run, optimiser=flow), PANELS)
 
@@ -51,7 +51,7 @@ def test_the_laws_stand_next_to_their_predictions(result):
     assert float(rows["first layer: slope of sin(angle of v_1)"][0]) == pytest.approx(-1, abs=0.05)
     measured, predicted, _ = rows["offset |w - <w, u> u|"]
     assert float(measured) == pytest.approx(float(predicted), rel=1e-2)
-    weight, reference = run.weight(), pt.max_margin(SETTING.data).weight
+    weight, reference = run.weight(), pt.references.max_margin(SETTING.data).weight
     unit = reference / np.linalg.norm(reference)
     assert float(measured) == pytest.approx(np.linalg.norm(weight - (weight @ unit) * unit), rel=1e-5)
     assert abs(float(rows["clock error of -log R"][0])) < 1.0
@@ -72,10 +72,10 @@ LOSSES = {
 def test_the_laws_hold_for_sums_and_for_losses_with_another_factor_or_rate(loss, reduction):
     """At the weight that the laws describe, far along the maximum margin with the predicted offset, measured and predicted agree."""
     setting = pt.Setting(DATA, pt.DeepLinear(()), LOSSES[loss][0], reduction)
-    constants = pt.network_constants(setting)
+    constants = pt.theory.network_constants(setting)
     assert constants.tail == pytest.approx(LOSSES[loss][1])
     start = (jnp.asarray(1e3 * constants.geometry.direction + constants.offset)[None],)
-    run = pt.train(setting, pt.LayerDescent(pt.ConstantStep(1.0)), start, steps=0)
+    run = pt.train(setting, pt.optimisers.LayerDescent(pt.optimisers.ConstantStep(1.0)), start, steps=0)
     shown, words = drawn(run, pt.predict(setting, pt.GradientFlow()))
     rows = {row[0]: row[1:] for row in shown["laws"].rows}
     laws = [row for name, row in rows.items() if name.startswith(("size law", "offset", "gradient law"))]
@@ -85,9 +85,9 @@ def test_the_laws_hold_for_sums_and_for_losses_with_another_factor_or_rate(loss,
 
 
 def test_a_polynomial_tail_has_no_predicted_laws():
-    setting = pt.Setting(DATA, pt.DeepLinear((4,)), pt.PolynomialTail(2.0))
-    start = pt.ensure_assumption2(setting, setting.start(0, 0.4))
-    run = pt.train(setting, pt.LayerDescent(pt.ConstantStep(0.1)), start, steps=0)
+    setting = pt.Setting(DATA, pt.DeepLinear((4,)), pt.settings.PolynomialTail(2.0))
+    start = pt.settings.ensure_assumption2(setting, setting.start(0, 0.4))
+    run = pt.train(setting, pt.optimisers.LayerDescent(pt.optimisers.ConstantStep(0.1)), start, steps=0)
     shown, _ = drawn(run, pt.predict(setting, pt.GradientFlow()))
     rows = {row[0]: row[1:] for row in shown["laws"].rows}
     for name in ("offset |w - <w, u> u|", "gradient law: |grad log R|^2", "first layer: slope of sin(angle of v_1)"):
@@ -112,8 +112,8 @@ def test_figures_are_drawn_against_the_risk_level_and_words_are_defined(result):
 
 def test_descent_shows_its_steps():
     setting = pt.Setting(DATA, pt.DeepLinear((4,)), pt.Logistic())
-    start = pt.ensure_assumption2(setting, setting.start(0, 0.4))
-    rule = pt.LayerDescent(pt.LineSearch(setting, capped=True))
+    start = pt.settings.ensure_assumption2(setting, setting.start(0, 0.4))
+    rule = pt.optimisers.LayerDescent(pt.optimisers.LineSearch(setting, capped=True))
     run = pt.train(setting, rule, start, steps=50)
     shown, words = drawn(run, pt.predict(setting, rule))
     assert shown["steps"].lines[0].y[-1] == run.account["log_step"][-1] <= 0

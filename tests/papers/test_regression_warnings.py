@@ -24,7 +24,7 @@ def tall(rng):
 
 
 def test_a_unique_solution_leaves_nothing_to_predict(rng):
-    with pytest.warns(pt.PenchantWarning, match="8 samples determine all 3 coefficients") as caught:
+    with pytest.warns(pt.errors.PenchantWarning, match="8 samples determine all 3 coefficients") as caught:
         prediction = pt.predict(setting(tall(rng)), pt.GradientFlow())
     assert len(caught) == 1
     assert any(note.startswith("not over-parametrised: rank 3 in 3 dimensions") for note in prediction.notes)
@@ -33,19 +33,19 @@ def test_a_unique_solution_leaves_nothing_to_predict(rng):
 def test_dependent_samples_are_named_and_the_prediction_stands():
     inputs = np.vstack([DATA.inputs, DATA.inputs[:1] + DATA.inputs[1:2]])
     data = pt.Regression(inputs, np.append(DATA.targets, DATA.targets[0] + DATA.targets[1]))
-    with pytest.warns(pt.PenchantWarning, match="7 samples have rank 6"):
+    with pytest.warns(pt.errors.PenchantWarning, match="7 samples have rank 6"):
         found = pt.predict(setting(data), pt.GradientFlow()).reference.weight
-    assert found == pytest.approx(pt.minimum_norm(DATA).weight, abs=1e-12)
+    assert found == pytest.approx(pt.references.minimum_norm(DATA).weight, abs=1e-12)
 
 
 def test_a_start_below_the_resolution_of_float64_is_said():
-    with pytest.warns(pt.PenchantWarning, match="below what float64 resolves"):
+    with pytest.warns(pt.errors.PenchantWarning, match="below what float64 resolves"):
         pt.predict(setting(sparse_regression()[0], pt.SignedSquares(1e-30)), pt.GradientFlow())
 
 
 def test_repeated_support_vectors_are_said():
     data = pt.Classification([[2.0, 0.0], [0.0, 1.0], [0.0, 1.0]], [1, 1, 1])
-    with pytest.warns(pt.PenchantWarning, match="1 support vectors repeat"):
+    with pytest.warns(pt.errors.PenchantWarning, match="1 support vectors repeat"):
         pt.predict(pt.Setting(data, pt.Direct(), pt.Exponential()), pt.GradientFlow())
 
 
@@ -54,7 +54,7 @@ def test_sound_data_warn_of_nothing():
         warnings.simplefilter("error")
         pt.predict(setting(DATA), pt.GradientFlow())
         pt.predict(setting(DATA, pt.SignedSquares(0.1)), pt.GradientFlow())
-        pt.predict(pt.Setting(pt.separable(), pt.Direct(), pt.Logistic()), pt.GradientFlow())
+        pt.predict(pt.Setting(pt.settings.separable(), pt.Direct(), pt.Logistic()), pt.GradientFlow())
 
 
 def test_the_command_line_prints_warnings_in_one_line(rng, tmp_path, capsys):
@@ -71,9 +71,9 @@ def test_the_command_line_prints_warnings_in_one_line(rng, tmp_path, capsys):
         (lambda: q_alpha(0.0, 3), "alpha"),
         (lambda: pt.SignedSquares(-1.0), "alpha"),
         (lambda: pt.SignedSquares([0.1, 0.0]), "alpha"),
-        (lambda: pt.minimum_norm(DATA, [1.0]), "start"),
-        (lambda: pt.basis_pursuit(DATA, np.zeros(12)), "weights"),
-        (lambda: pt.sparse_regression(4, 6, 0), "sparsity"),
+        (lambda: pt.references.minimum_norm(DATA, [1.0]), "start"),
+        (lambda: pt.references.basis_pursuit(DATA, np.zeros(12)), "weights"),
+        (lambda: pt.settings.sparse_regression(4, 6, 0), "sparsity"),
         (lambda: quadratic_noise([[1.0, 2.0], [0.0, 1.0]], np.eye(2), 0.1, 1, 1), "hessian"),
         (lambda: quadratic_noise(np.eye(2), -np.eye(2), 0.1, 1, 1), "noise"),
         (lambda: quadratic_noise(np.eye(2), np.eye(3), 0.1, 1, 1), "noise"),

@@ -35,7 +35,7 @@ def test_an_accelerated_attention_stands_still_where_its_decoder_is_trained():
 def test_the_flow_at_margin_1e6_has_the_direction_to_nine_digits():
     setting, reference = preset(LAB, "E")
     run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
-    assert pt.misalignment(run.weight(), reference.weight) <= 1e-9
+    assert pt.diagnostics.misalignment(run.weight(), reference.weight) <= 1e-9
 
 
 def test_the_plain_gradient_is_wrong_in_its_second_digit_at_margin_36_and_noise_at_40():

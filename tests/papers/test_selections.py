@@ -17,14 +17,16 @@ LAB = new_lab()
 
 
 def run(data, optimiser, steps):
-    return pt.train(pt.Setting(data, pt.Direct(), pt.Exponential()), optimiser, steps=steps, recorder=pt.At(()))
+    return pt.train(
+        pt.Setting(data, pt.Direct(), pt.Exponential()), optimiser, steps=steps, recorder=pt.training.At(())
+    )
 
 
 def correlations(data, optimiser, steps):
     """Correlation with the global and with the reached direction, and what `detect_limit` says."""
     end = run(data, optimiser, steps)
     limit = detect_limit(end)
-    return 1 - misalignment(end.weight(), pt.max_margin(data).weight), 1 - limit.misalignment, limit
+    return 1 - misalignment(end.weight(), pt.references.max_margin(data).weight), 1 - limit.misalignment, limit
 
 
 def test_pair_has_exactly_two_locally_optimal_selections():
@@ -41,7 +43,7 @@ def test_pair_has_exactly_two_locally_optimal_selections():
 def test_pair_references_are_known_in_closed_form():
     data = local_pair(1.0, 0.1)
     column = lambda solution: solution.weight[:, 2]
-    assert np.allclose(column(pt.max_margin(data)), [1, 3, 0], rtol=0, atol=1e-13)
+    assert np.allclose(column(pt.references.max_margin(data)), [1, 3, 0], rtol=0, atol=1e-13)
     local = is_locally_optimal(data, (1, 0))
     assert np.allclose(column(local.solution), [1, 0, 0], rtol=0, atol=1e-13)
     assert np.allclose(data.select([1, 0]).margins(jnp.asarray(local.solution.weight)), [1, 2], rtol=0, atol=1e-13)
@@ -104,7 +106,7 @@ def test_single_sample_selects_the_second_best_token(optimiser, steps, near, nea
 
 
 def test_single_sample_reference_norms():
-    assert pt.max_margin(local_single()).value == pytest.approx(0.4850712501, abs=5e-11)
+    assert pt.references.max_margin(local_single()).value == pytest.approx(0.4850712501, abs=5e-11)
     assert is_locally_optimal(local_single(), (2,)).solution.value == pytest.approx(0.25, abs=1e-13)
 
 
@@ -151,7 +153,7 @@ def test_the_limit_of_keys_and_queries_is_measured_in_the_nuclear_norm():
     limit = detect_limit(end)
     assert (limit.kind, limit.reached.solution.norm) == ("global", "nuclear")
     assert limit.misalignment == pytest.approx(misalignment(end.weight(), reference.weight), rel=1e-6)
-    assert limit.misalignment < misalignment(end.weight(), pt.max_margin(end.setting.data).weight) / 10
+    assert limit.misalignment < misalignment(end.weight(), pt.references.max_margin(end.setting.data).weight) / 10
     direct = detect_limit(direct_run(LAB)[0])
     assert direct.reached.solution.norm == "frobenius"
 

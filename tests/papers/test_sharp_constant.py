@@ -8,23 +8,25 @@ from penchant.papers.self_attention.evidence import outside_support, sharp_const
 from problems import features
 from problems import sharp_constant as oracle
 
-PARTIAL = pt.random_tokens(4, 4, 8, 1)
-FULL = pt.signal_tokens(4, 3, 40, 1.0, 0.1)
+PARTIAL = pt.settings.random_tokens(4, 4, 8, 1)
+FULL = pt.settings.signal_tokens(4, 3, 40, 1.0, 0.1)
 
 
 def test_where_every_pair_supports_nothing_is_outside():
-    best = pt.max_margin(FULL)
+    best = pt.references.max_margin(FULL)
     assert best.support.all()
-    setting = pt.Setting(FULL, pt.Gram(FULL), pt.Exponential())
+    setting = pt.Setting(FULL, pt.settings.Gram(FULL), pt.Exponential())
     assert sharp_constant(setting, best) == pytest.approx(oracle(FULL, best.dual), rel=1e-11)
     run = pt.train(setting, pt.normalised_descent(0.1), steps=20)
     assert not outside_support(run, best).any()
 
 
 def test_what_is_outside_is_the_rest_of_a_projection():
-    best = pt.max_margin(PARTIAL)
+    best = pt.references.max_margin(PARTIAL)
     assert not best.support.all()
-    run = pt.train(pt.Setting(PARTIAL, pt.Gram(PARTIAL), pt.Exponential()), pt.normalised_descent(0.1), steps=200)
+    run = pt.train(
+        pt.Setting(PARTIAL, pt.settings.Gram(PARTIAL), pt.Exponential()), pt.normalised_descent(0.1), steps=200
+    )
     inside = features(PARTIAL)[best.support]
     for record in (5, -1):
         weight = run.weight(record).ravel()
@@ -33,10 +35,10 @@ def test_what_is_outside_is_the_rest_of_a_projection():
 
 
 def test_the_constant_with_idle_pairs_is_that_of_the_others_plus_what_the_flow_leaves_outside():
-    best = pt.max_margin(PARTIAL)
-    setting = pt.Setting(PARTIAL, pt.Gram(PARTIAL), pt.Exponential())
+    best = pt.references.max_margin(PARTIAL)
+    setting = pt.Setting(PARTIAL, pt.settings.Gram(PARTIAL), pt.Exponential())
     flow = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e5))
-    found = flow.norm[-1] ** 2 * pt.misalignment(flow.weight(), best.weight)
+    found = flow.norm[-1] ** 2 * pt.diagnostics.misalignment(flow.weight(), best.weight)
     outside = float(outside_support(flow, best)[-1])
     assert found == pytest.approx(sharp_constant(setting, best, outside), rel=1e-5)
     assert abs(found / sharp_constant(setting, best) - 1) > 1e-2

@@ -8,7 +8,7 @@ from penchant.errors import InfeasibleSVM, NotSeparableError
 from penchant.verdict import Outcome
 
 LINEAR = pt.Setting(pt.Classification([[2.0, 1.0], [1.0, 4.0], [3.0, 0.5]], [1, 1, 1]), pt.Direct(), pt.Exponential())
-TOKENS = pt.Setting(pt.equal_score_tokens(3, 4, 5, 0), pt.Direct(), pt.Exponential())
+TOKENS = pt.Setting(pt.settings.equal_score_tokens(3, 4, 5, 0), pt.Direct(), pt.Exponential())
 ADAM, SIGN = pt.Adam(1e-4, eps=0.0), pt.sign_descent(0.01)
 
 

@@ -58,7 +58,7 @@ def test_polyhedral_solutions_are_certified(name, norm):
 def test_a_run_certifies_itself_and_the_bracket_narrows(name, optimiser):
     data = DATA[name]
     run = pt.train(
-        pt.Setting(data, pt.Direct(), pt.Exponential()), optimiser, steps=3000, recorder=pt.At((30, 300, 3000))
+        pt.Setting(data, pt.Direct(), pt.Exponential()), optimiser, steps=3000, recorder=pt.training.At((30, 300, 3000))
     )
     found = [bracket(data, run.weight(k), run.dual[k]) for k in (1, 2, 3)]
     for one in found:

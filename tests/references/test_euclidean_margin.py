@@ -214,7 +214,7 @@ def test_margins_below_the_resolution_of_the_gram_matrix_are_found(gap, rng):
     inputs = rng.standard_normal((40, 4))
     inputs[:, 0] = gap + np.abs(inputs[:, 0])
     data = pt.Classification(np.vstack([inputs, [[gap, 1, 0, 0], [gap, -1, 0, 0]]]), np.ones(42))
-    found = pt.max_margin(data)
+    found = pt.references.max_margin(data)
     assert found.bracket.gap <= 1e-15 / gap
     assert found.margin <= gap * (1 + 1e-12)
     assert found.margin == pytest.approx(gap, rel=max(1e-12, 1e-15 / gap))
@@ -225,16 +225,16 @@ def test_a_column_of_large_numbers_does_not_make_data_inseparable():
     labels = np.array([1, -1] * 3)
     inputs = np.c_[1.7e18 + 1e9 * np.arange(6), labels]
     with pytest.raises(UndecidedMargin, match="are separable \\(a direction has margin 1\\)"):
-        pt.max_margin(pt.Classification(inputs, labels))
+        pt.references.max_margin(pt.Classification(inputs, labels))
     inputs[:, 1] = [1, -1, 1, -1, -1, 1]  # and these are not: times 0, 1, 2, 3, 4, 5 are no use
     scaled = inputs - [1.7e18, 0]
     with pytest.raises(NotSeparableError):
-        pt.max_margin(pt.Classification(scaled * [1e-9, 1e9], labels))
+        pt.references.max_margin(pt.Classification(scaled * [1e-9, 1e9], labels))
 
 
 def gap_or_doubt(data):
     try:
-        return pt.max_margin(data).bracket.gap, ""
+        return pt.references.max_margin(data).bracket.gap, ""
     except UndecidedMargin as error:
         return np.inf, str(error)
 
@@ -254,18 +254,20 @@ def test_many_samples_need_no_matrix_of_all_pairs(rng):
     inputs, teacher = rng.standard_normal((6000, 3)), np.array([0.6, 0.0, 0.8])
     labels = np.sign(inputs @ teacher)
     data = pt.Classification(inputs + 0.3 * labels[:, None] * teacher, labels)
-    found = pt.max_margin(data)
+    found = pt.references.max_margin(data)
     assert found.bracket.gap <= 1e-12
-    few = pt.max_margin(pt.Classification(np.asarray(data.signed)[found.support], np.ones(found.support.sum())))
+    few = pt.references.max_margin(
+        pt.Classification(np.asarray(data.signed)[found.support], np.ones(found.support.sum()))
+    )
     assert found.weight == pytest.approx(few.weight, rel=1e-9)
 
 
 def test_a_margin_of_a_thousand_roundings_is_no_proof_that_there_is_none():
-    found = pt.max_margin(pt.Classification([[1.0, 1.0], [-1.0, -1.0 + 2e-13]], [1, 1]))
+    found = pt.references.max_margin(pt.Classification([[1.0, 1.0], [-1.0, -1.0 + 2e-13]], [1, 1]))
     assert found.margin == pytest.approx(1e-13 / np.sqrt(2), rel=1e-2)  # half the difference of the two, across them
     labels = np.array([1, -1] * 3)
     with pytest.raises(UndecidedMargin, match="are separable"):  # (-1e7, 1) has margin 1e-6
-        pt.max_margin(pt.Classification(np.c_[np.ones(6), labels * 1e-6 + 1e7], labels))
+        pt.references.max_margin(pt.Classification(np.c_[np.ones(6), labels * 1e-6 + 1e7], labels))
 
 
 def test_samples_that_oppose_each_other_up_to_rounding_are_no_contradiction():

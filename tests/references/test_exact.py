@@ -39,12 +39,12 @@ MIXED = pt.Classification(RNG.standard_normal((20, 2)), np.tile([1.0, -1.0], 10)
 SHIFTED = HyperbolicEntropy(np.full(6, -3.0), np.linspace(-1, 1, 6))
 
 KINDS = {
-    "l2": lambda: pt.max_margin(LINEAR),
+    "l2": lambda: pt.references.max_margin(LINEAR),
     "l1": lambda: polyhedral_margin(LINEAR, L1()),
     "linf": lambda: polyhedral_margin(LINEAR, Linf()),
-    "frobenius": lambda: pt.max_margin(TOKENS),
+    "frobenius": lambda: pt.references.max_margin(TOKENS),
     "nuclear": lambda: nuclear_margin(TOKENS),
-    "diagonal": lambda: polyhedral_margin(pt.DiagonalTokens(TOKENS), L1()),
+    "diagonal": lambda: polyhedral_margin(pt.settings.DiagonalTokens(TOKENS), L1()),
     "l2 interpolant": lambda: minimum_norm(REGRESSION),
     "l2 from a start": lambda: minimum_norm(REGRESSION, np.arange(6.0)),
     "l1 interpolant": lambda: basis_pursuit(REGRESSION),
@@ -53,7 +53,7 @@ KINDS = {
     "Q_alpha, small": lambda: minimum_potential(REGRESSION, q_alpha(1e-60, 6)),
     "Q_alpha, uneven": lambda: minimum_potential(REGRESSION, SHIFTED),
     "KL": lambda: minimum_potential(REGRESSION, Entropy(np.full(6, -7.0))),
-    "inseparable": lambda: pt.max_margin(MIXED),
+    "inseparable": lambda: pt.references.max_margin(MIXED),
 }
 
 
@@ -181,7 +181,7 @@ def test_the_verifier_runs_alone(certificates, tmp_path):
 
 def test_bounds_are_floats_around_an_irrational_optimum():
     with watching() as calls:
-        found = pt.max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
+        found = pt.references.max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
     proof = proof_of(found, calls)
     assert Fraction(proof.lower) ** 2 < Fraction(5, 4) < Fraction(proof.upper) ** 2
     assert proof.upper == np.nextafter(proof.lower, 2)
@@ -200,7 +200,7 @@ def test_dependent_equations_are_proved_by_independent_ones():
 def test_what_has_no_exact_form_says_so():
     with watching() as calls:
         sign_product_margin(TOKENS)
-        minimum_potential(REGRESSION, pt.SignedPowers(0.1).potential(np.full((2, 6), 0.1)))
+        minimum_potential(REGRESSION, pt.settings.SignedPowers(0.1).potential(np.full((2, 6), 0.1)))
         basis_pursuit(REGRESSION, np.arange(1.0, 7.0))
     unproved = [prove for found, prove in programs(calls) if found.norm not in ("frobenius", "l1")]
     assert len(unproved) == 3
@@ -242,7 +242,7 @@ def test_without_the_extra_the_error_names_it(monkeypatch):
 def test_watching_is_off_unless_asked_for():
     with watching() as calls:
         pass
-    pt.max_margin(LINEAR)
+    pt.references.max_margin(LINEAR)
     assert calls == []
 
 
@@ -293,7 +293,12 @@ def test_exact_is_refused_where_it_means_nothing(files, capsys):
 
 def test_verify_proves_each_reference_of_a_claim_once(monkeypatch):
     def lean(lab, planted):
-        pt.max_margin(LINEAR), pt.max_margin(LINEAR), polyhedral_margin(LINEAR, L1()), sign_product_margin(TOKENS)
+        (
+            pt.references.max_margin(LINEAR),
+            pt.references.max_margin(LINEAR),
+            polyhedral_margin(LINEAR, L1()),
+            sign_product_margin(TOKENS),
+        )
         return at_most(float(planted), 0.5, "what was planted")
 
     paper = type(PAPERS[0])("some", "", "", (), (), ())

@@ -27,7 +27,7 @@ def _contains(seed: int) -> bool:
     """Whether the bracket of the reference contains the optimum; False without a reference."""
     inputs = near_degenerate(seed)
     try:
-        found = pt.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).bracket
+        found = pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).bracket
     except UndecidedMargin:
         return False
     square = least_square(fractions(inputs))
@@ -48,7 +48,7 @@ def test_a_thousand_near_degenerate_references_contain_the_exact_optimum():
 def test_margins_that_are_not_provably_positive_are_undecided():
     inputs = near_degenerate(INFINITE)
     with pytest.raises(UndecidedMargin, match=r"it is at most 4\.8e-13"):
-        pt.max_margin(pt.Classification(inputs, np.ones(len(inputs))))
+        pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs))))
     weight = np.array([1.0, -1.0])
     found = bracket(pt.Classification([[1.0, 0.0], [1e16 + 2, 1e16]], [1, 1]), weight, [1.0, 1.0])
     assert found.upper == np.inf  # the second margin is 2, which next to 1e16 is rounding
@@ -79,7 +79,7 @@ def _features(data) -> np.ndarray:
         return fractions(data.signed)
     if isinstance(data, _Product):
         return fractions(data.plain.signed)
-    tokens = data.tokens if isinstance(data, pt.DiagonalTokens) else data
+    tokens = data.tokens if isinstance(data, pt.settings.DiagonalTokens) else data
     exact, queries = fractions(tokens.tokens), fractions(tokens.queries)
     rows = [
         np.outer(exact[i, tokens.optimal[i]] - exact[i, other], queries[i])
@@ -119,7 +119,7 @@ KINDS = {
     "classification": (lambda rng: pt.Classification(_inputs(rng), np.ones(5)), MATRIX[:1] + MATRIX[2:4]),
     "own": (lambda rng: _Product(pt.Classification(_inputs(rng), np.ones(5))), MATRIX[:1]),
     "tokens": (_tokens, MATRIX),
-    "diagonal": (lambda rng: pt.DiagonalTokens(_tokens(rng)), [L1()]),
+    "diagonal": (lambda rng: pt.settings.DiagonalTokens(_tokens(rng)), [L1()]),
 }
 
 
@@ -160,8 +160,8 @@ def test_norms_of_any_size_are_bounded_from_above(size):
 
 
 def test_bounds_do_not_depend_on_the_size_of_their_points():
-    data = pt.separable(12, 3)
-    best = pt.max_margin(data)
+    data = pt.settings.separable(12, 3)
+    best = pt.references.max_margin(data)
     for size in (1e-250, 1e250):
         found = bracket(data, size * best.weight, size * best.dual)
         assert found.lower == pytest.approx(best.bracket.lower, rel=1e-14)
@@ -172,7 +172,7 @@ def test_bounds_do_not_depend_on_the_size_of_their_points():
 def test_offset_bounds_are_on_the_safe_side_of_what_their_points_prove(seed):
     rng = np.random.default_rng(seed)
     data, offsets = _tokens(rng), rng.standard_normal(6)
-    found, rows = pt.offset_margin(data, offsets), _features(data)
+    found, rows = pt.references.offset_margin(data, offsets), _features(data)
     weight, shares = fractions(found.weight.ravel()), fractions(found.dual)
     reached, length = rows @ weight, sum(weight**2)
     for margin, offset in zip(reached, fractions(offsets), strict=True):  # lower - offset <= margin / |weight|
@@ -199,21 +199,25 @@ def test_points_that_prove_nothing_are_refused(primal, dual, wanted):
 
 
 def test_references_need_64_bit_mode():
-    data, tokens, regression = pt.separable(6, 2), pt.signal_tokens(4, 3, 8), pt.Regression(np.eye(2), [1.0, 2.0])
+    data, tokens, regression = (
+        pt.settings.separable(6, 2),
+        pt.settings.signal_tokens(4, 3, 8),
+        pt.Regression(np.eye(2), [1.0, 2.0]),
+    )
     calls = [
-        lambda: pt.max_margin(data),
+        lambda: pt.references.max_margin(data),
         lambda: bracket(data, np.ones(2), np.ones(6)),
-        lambda: pt.nuclear_margin(tokens),
-        lambda: pt.offset_margin(data, np.zeros(6)),
-        lambda: pt.minimum_norm(regression),
+        lambda: pt.references.nuclear_margin(tokens),
+        lambda: pt.references.offset_margin(data, np.zeros(6)),
+        lambda: pt.references.minimum_norm(regression),
     ]
     jax.config.update("jax_enable_x64", False)
     try:
-        single = pt.separable(6, 2)
+        single = pt.settings.separable(6, 2)
         for call in calls:
             with pytest.raises(ArgumentError, match="jax_enable_x64"):
                 call()
     finally:
         jax.config.update("jax_enable_x64", True)
     with pytest.raises(ArgumentError, match="float32 arrays"):
-        pt.max_margin(single)
+        pt.references.max_margin(single)

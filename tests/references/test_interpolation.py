@@ -166,14 +166,14 @@ def test_bounds_are_in_order_however_they_round(alpha):
 
 def test_the_bracket_of_a_regression_is_about_its_targets(rng):
     data = pt.Regression(rng.standard_normal((4, 9)), rng.standard_normal(4))
-    found = pt.minimum_norm(data)
+    found = pt.references.minimum_norm(data)
     own = pt.bracket(data, found.weight, found.dual)
     assert own.lower == pytest.approx(np.linalg.norm(found.weight), rel=1e-12)
     assert own.upper == pytest.approx(np.linalg.norm(found.weight), rel=1e-12)
     rough = pt.bracket(data, found.weight + 0.1 * rng.standard_normal(9), found.dual + 0.01 * rng.standard_normal(4))
     assert rough.lower < own.lower < rough.upper
-    potential = pt.q_alpha(0.1, 9)
-    solved = pt.minimum_potential(data, potential)
+    potential = pt.settings.q_alpha(0.1, 9)
+    solved = pt.references.minimum_potential(data, potential)
     assert pt.bracket(data, solved.weight, solved.dual, potential).lower == solved.bracket.lower
     for name, point in (("primal", (np.ones(4), found.dual)), ("dual", (found.weight, np.ones(3)))):
         with pytest.raises(ArgumentError, match=f"'{name}'"):

@@ -45,10 +45,10 @@ def test_a_weight_that_does_not_interpolate_has_no_digits(file, capsys):
 
 def test_a_run_is_not_judged_by_a_reference_that_is_not_resolved(data):
     setting = pt.Setting(data, pt.Squares(1e60), pt.Squared())
-    with pytest.warns(pt.PenchantWarning, match="not resolved"):
+    with pytest.warns(pt.errors.PenchantWarning, match="not resolved"):
         prediction = pt.predict(setting, pt.GradientFlow())
     verdict = pt.judge(prediction, pt.train(setting, pt.GradientFlow()))
-    assert verdict.outcome is pt.Outcome.undecided
+    assert verdict.outcome is pt.verdict.Outcome.undecided
 
 
 def test_the_step_of_powers_from_tiny_starts_is_bounded(file, capsys):
@@ -62,7 +62,7 @@ def test_a_depth_of_zero_is_refused(file, capsys):
 
 def test_a_start_that_is_no_number_is_refused(data):
     with pytest.raises(ArgumentError, match="'start'"):
-        pt.minimum_norm(data, np.full(6, np.nan))
+        pt.references.minimum_norm(data, np.full(6, np.nan))
 
 
 def test_a_flow_that_moves_late_is_not_at_rest():
@@ -74,13 +74,13 @@ def test_a_flow_that_moves_late_is_not_at_rest():
 
 
 def test_a_flow_whose_dual_points_meet_their_bound_names_the_end_of_float64(data):
-    run = pt.train(pt.Setting(data, pt.SignedPowers(0.01, 20), pt.Squared()), pt.GradientFlow())
-    assert run.status is pt.Status.resolution_exhausted
+    run = pt.train(pt.Setting(data, pt.settings.SignedPowers(0.01, 20), pt.Squared()), pt.GradientFlow())
+    assert run.status is pt.training.Status.resolution_exhausted
 
 
 def test_a_rival_that_cannot_be_had_is_left_out_with_its_reason(data, monkeypatch):
     def fails(*_, **__):
-        raise pt.PenchantError("The l1 program was not solved: so it is.")
+        raise pt.errors.PenchantError("The l1 program was not solved: so it is.")
 
     monkeypatch.setattr(interpolation, "basis_pursuit", fails)
     found = pt.predict(pt.Setting(data, pt.SignedSquares(0.1), pt.Squared()), pt.GradientFlow())
@@ -104,7 +104,11 @@ def test_rows_of_other_units_are_samples_all_the_same():
     data = pt.Regression(units[:, None] * inputs, units * targets)
     assert data.rank == 4
     plain = pt.Regression(inputs, targets)
-    for solve in (pt.minimum_norm, pt.basis_pursuit, lambda one: pt.minimum_potential(one, pt.q_alpha(0.1, 9))):
+    for solve in (
+        pt.references.minimum_norm,
+        pt.references.basis_pursuit,
+        lambda one: pt.references.minimum_potential(one, pt.settings.q_alpha(0.1, 9)),
+    ):
         found = solve(data)
         assert found.weight == pytest.approx(solve(plain).weight, abs=1e-9)
         assert found.certified
@@ -116,7 +120,7 @@ def test_a_rank_that_depends_on_units_bounds_nothing_from_above():
     data = pt.Regression(
         [first, second, [0.0, -0.04047662044, -15.66158267949]], [31.383880289, 31.383880473, -31.4445952]
     )
-    found = pt.minimum_norm(data)
+    found = pt.references.minimum_norm(data)
     assert data.rank == 2
     assert found.bracket.upper == np.inf
     assert not found.resolved
@@ -127,7 +131,7 @@ def test_nonnegative_weights_are_known_on_the_range_of_their_columns(rng):
     """Five equations for one positive coefficient hold to rounding alone."""
     inputs = rng.standard_normal((5, 8))
     data = pt.Regression(inputs, inputs[:, 0] * 0.3)
-    found = pt.basis_pursuit(data, nonnegative=True)
+    found = pt.references.basis_pursuit(data, nonnegative=True)
     assert found.certified
     assert found.value == pytest.approx(0.3)
     assert pt.bracket(data, np.eye(8)[0] * 0.31, found.dual, pt.Squares(0.1).potential(np.full(8, 0.1))).upper == np.inf

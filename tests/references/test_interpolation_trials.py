@@ -30,7 +30,7 @@ def potential(family, rng, d):
     if family == "signed squares":
         return pt.SignedSquares(alpha).potential(np.full((2, d), alpha))
     depth, alpha = int(rng.integers(3, 21)), min(alpha, 1e3)
-    return pt.SignedPowers(alpha, depth).potential(np.full((2, d), alpha))
+    return pt.settings.SignedPowers(alpha, depth).potential(np.full((2, d), alpha))
 
 
 def conjugate(family, one, s):
@@ -91,7 +91,7 @@ def trial(family, seeds, every):
         data = pt.Regression(inputs, targets)
         try:
             one = potential(family, rng, inputs.shape[1])
-            found = pt.minimum_potential(data, one)
+            found = pt.references.minimum_potential(data, one)
         except PenchantError:
             continue
         assert 0 <= found.bracket.lower <= found.bracket.upper
@@ -122,7 +122,7 @@ def test_brackets_of_potentials_contain_the_optimum_on_many_data(family):
 def least_l1(rows, goal, data):
     """(lower, exact, upper): the optimum in 300 digits at a vertex with n coefficients whose dual is feasible; None elsewhere."""
     try:
-        found = pt.basis_pursuit(data)
+        found = pt.references.basis_pursuit(data)
     except PenchantError:
         return None
     support = [int(j) for j in np.flatnonzero(found.weight)]
@@ -143,7 +143,7 @@ def test_brackets_of_norms_contain_the_optimum():
         inputs, targets = problem(np.random.default_rng(seed))
         data, rows, goal = pt.Regression(inputs, targets), mp.matrix(inputs.tolist()), mp.matrix(targets.tolist())
         exact = mp.sqrt((goal.T * mp.lu_solve(rows * rows.T, goal))[0])
-        found = pt.minimum_norm(data)
+        found = pt.references.minimum_norm(data)
         assert found.bracket.lower <= exact <= found.bracket.upper, seed
         solved += found.certified
         exact = least_l1(rows, goal, data)

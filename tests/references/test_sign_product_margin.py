@@ -35,7 +35,7 @@ def test_nothing_has_norm_zero():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_margin_program_over_all_sign_products(seed):
-    data = pt.equal_score_tokens(2, 3, 4, seed)
+    data = pt.settings.equal_score_tokens(2, 3, 4, seed)
     found, products = sign_product_margin(data), all_products(4, 4)
     rows = np.stack([np.asarray(margins(data, one)) for one in products], axis=1)
     least = linprog(np.ones(len(products)), A_ub=-rows, b_ub=-np.ones(len(rows)), method="highs").fun
@@ -46,4 +46,4 @@ def test_the_margin_program_over_all_sign_products(seed):
 
 def test_data_whose_signs_are_too_many_are_refused():
     with pytest.raises(ArgumentError, match="at most 8"):
-        sign_product_margin(pt.equal_score_tokens(3, 4, 9, 0))
+        sign_product_margin(pt.settings.equal_score_tokens(3, 4, 9, 0))

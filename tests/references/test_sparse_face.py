@@ -13,42 +13,44 @@ LAB = new_lab()
 
 def test_equal_columns_share_alike_and_opposite_ones_with_opposite_signs():
     data = pt.Regression([[1.0, -1.0, 1.0, 0.5]], [3.0])
-    assert pt.entropic_sparse(data).weight == pytest.approx([1.0, -1.0, 1.0, 0.0], abs=1e-12)
-    assert pt.entropic_sparse(data, nonnegative=True).weight == pytest.approx([1.5, 0.0, 1.5, 0.0], abs=1e-12)
+    assert pt.references.entropic_sparse(data).weight == pytest.approx([1.0, -1.0, 1.0, 0.0], abs=1e-12)
+    assert pt.references.entropic_sparse(data, nonnegative=True).weight == pytest.approx(
+        [1.5, 0.0, 1.5, 0.0], abs=1e-12
+    )
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
     data = face_problem(LAB, nonnegative)
     inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
-    least, d = pt.basis_pursuit(data, nonnegative=nonnegative).value, inputs.shape[1]
+    least, d = pt.references.basis_pursuit(data, nonnegative=nonnegative).value, inputs.shape[1]
     rows = np.vstack([np.hstack([inputs, -inputs]), np.ones(2 * d)])
     most = lambda j: -linprog(-np.eye(2 * d)[j], A_eq=rows, b_eq=np.append(targets, least)).fun
     signs = [np.sign(most(j) - most(d + j)) if max(most(j), most(d + j)) > 1e-6 else 0.0 for j in range(d)]
-    assert pt.sparse_face(data, nonnegative=nonnegative).tolist() == signs
+    assert pt.references.sparse_face(data, nonnegative=nonnegative).tolist() == signs
 
 
 def test_no_point_of_the_face_has_more_entropy(rng):
     data = face_problem(LAB)
-    found, face = pt.entropic_sparse(data), pt.sparse_face(data)
+    found, face = pt.references.entropic_sparse(data), pt.references.sparse_face(data)
     columns = np.asarray(data.inputs)[:, face != 0]
     free = np.linalg.svd(columns)[2][4:]
     entropy = lambda weight: -float((np.abs(weight) * np.log(np.abs(weight))).sum())
     at = found.weight[face != 0]
     moved = minimize(lambda z: -entropy(at + z @ free), 0.01 * rng.standard_normal(3), method="Nelder-Mead")
     assert -moved.fun <= entropy(at) + 1e-12
-    assert np.abs(found.weight).sum() == pytest.approx(pt.basis_pursuit(data).value, rel=1e-12)
+    assert np.abs(found.weight).sum() == pytest.approx(pt.references.basis_pursuit(data).value, rel=1e-12)
 
 
 def test_a_unique_solution_is_its_own_face():
-    data, weight = pt.sparse_regression(6, 12, 1, 0)
-    assert pt.entropic_sparse(data).weight == pytest.approx(weight, abs=1e-9)
+    data, weight = pt.settings.sparse_regression(6, 12, 1, 0)
+    assert pt.references.entropic_sparse(data).weight == pytest.approx(weight, abs=1e-9)
 
 
 def test_predictions_name_the_point_that_small_starts_select():
     flat = pt.Regression([[1.0, 1.0, 0.5]], [1.0])
     note = lambda model: pt.predict(pt.Setting(flat, model, pt.Squared()), pt.GradientFlow()).notes[0]
     assert note(pt.SignedSquares(0.1)).endswith("small starts select the one of largest entropy, with 2 coefficients")
-    assert "largest sum of |theta|^(2/3), with 2" in note(pt.SignedPowers(0.1))
+    assert "largest sum of |theta|^(2/3), with 2" in note(pt.settings.SignedPowers(0.1))
     near = pt.Regression([[1.0, 1.0 - 5e-9]], [1.0])
     assert "possibly several" in pt.predict(pt.Setting(near, pt.Squares(0.1), pt.Squared()), pt.GradientFlow()).notes[0]

@@ -9,7 +9,7 @@ from penchant.references.bracket import adjoint, margins
 from penchant.references.finite_margin import potential
 from penchant.references.spectral_finite_margin import _growth, spectral_finite_margin, spectral_potential
 
-DATA = pt.equal_score_tokens(3, 4, 5, 1)
+DATA = pt.settings.equal_score_tokens(3, 4, 5, 1)
 
 
 def apart(weight, target):
@@ -29,8 +29,8 @@ def test_primal_and_dual_agree(margin):
 
 
 def test_small_margins_give_the_frobenius_and_large_ones_the_nuclear_solution():
-    assert apart(spectral_finite_margin(DATA, 1.0, 1e-4).weight, pt.max_margin(DATA).weight) <= 1e-6
-    reference = pt.nuclear_margin(DATA)
+    assert apart(spectral_finite_margin(DATA, 1.0, 1e-4).weight, pt.references.max_margin(DATA).weight) <= 1e-6
+    reference = pt.references.nuclear_margin(DATA)
     norms = [np.linalg.norm(spectral_finite_margin(DATA, 1.0, margin).weight, "nuc") / margin for margin in (1e4, 1e10)]
     early, late = (norm / reference.value - 1 for norm in norms)
     assert 0 <= late <= early / 20  # slowly: the second singular value lags

@@ -10,7 +10,7 @@ from penchant.settings.generators import blobs, strips, teacher
 
 
 def found(data):
-    return support_geometry(data, pt.max_margin(data))
+    return support_geometry(data, pt.references.max_margin(data))
 
 
 def test_the_strips_have_the_published_geometry():
@@ -106,7 +106,7 @@ def test_the_shares_have_the_largest_entropy_among_all_dual_solutions(rng):
 @pytest.mark.parametrize("reduce", [True, False])
 def test_projected_data_keep_their_margin_and_dual_weights_and_nothing_outside_the_span(reduce):
     wide = blobs(50, 10, 3)
-    whole, narrow = found(wide), pt.project_on_support(wide, pt.max_margin(wide), reduce=reduce)
+    whole, narrow = found(wide), pt.references.project_on_support(wide, pt.references.max_margin(wide), reduce=reduce)
     one, signed = found(narrow), np.asarray(narrow.signed)
     assert one.margin == pytest.approx(whole.margin, rel=1e-12)
     np.testing.assert_array_equal(one.support, whole.support)

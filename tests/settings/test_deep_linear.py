@@ -177,8 +177,8 @@ def test_bad_input_is_refused_by_name(call, words):
 def test_normalise_divides_by_the_largest_norm_and_the_margin_with_it():
     inputs, labels = np.array([[3.0, 1.0], [-1.0, -2.0], [2.0, 4.0]]), np.array([1, -1, 1])
     setting = deep_linear(inputs, labels, (3,), pt.Logistic(), normalise=True)
-    raw = pt.max_margin(pt.Classification(inputs, labels)).margin
-    assert pt.max_margin(setting.data).margin == pytest.approx(raw / np.sqrt(20.0), rel=1e-12)
+    raw = pt.references.max_margin(pt.Classification(inputs, labels)).margin
+    assert pt.references.max_margin(setting.data).margin == pytest.approx(raw / np.sqrt(20.0), rel=1e-12)
     assert setting.data.divisor == pytest.approx(np.sqrt(20.0), rel=1e-15)
 
 

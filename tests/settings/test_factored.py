@@ -14,8 +14,8 @@ from penchant.settings.generators import random_tokens
 from penchant.training.status import Status
 from problems import attention_loss, infimum
 
-TOKENS = pt.equal_score_tokens(3, 4, 5, seed=1)
-DIAGONAL = pt.DiagonalTokens(pt.equal_score_tokens(4, 4, 12, seed=5))
+TOKENS = pt.settings.equal_score_tokens(3, 4, 5, seed=1)
+DIAGONAL = pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 12, seed=5))
 TIGHT = {"tolerance": 1e-9, "margin_tolerance": 1e-7}
 
 
@@ -25,8 +25,8 @@ def settings():
         "key-query": pt.Setting(TOKENS, pt.KeyQuery(), pt.Exponential()),
         "narrow, queries of another dimension": pt.Setting(uneven, pt.KeyQuery(2), pt.Logistic()),
         "hadamard": pt.Setting(DIAGONAL, pt.Hadamard(), pt.Exponential()),
-        "plus-minus": pt.Setting(DIAGONAL, pt.PlusMinus(), pt.Exponential()),
-        "classification": pt.Setting(pt.separable(6, 4), pt.Hadamard(), pt.Exponential()),
+        "plus-minus": pt.Setting(DIAGONAL, pt.settings.PlusMinus(), pt.Exponential()),
+        "classification": pt.Setting(pt.settings.separable(6, 4), pt.Hadamard(), pt.Exponential()),
     }
 
 
@@ -117,16 +117,16 @@ def test_zeros_are_stationary_and_the_run_says_so():
     ("build", "argument"),
     [
         (lambda: pt.KeyQuery(0), "width"),
-        (lambda: pt.Setting(pt.separable(4, 3), pt.KeyQuery(), pt.Exponential()).start(), "data"),
+        (lambda: pt.Setting(pt.settings.separable(4, 3), pt.KeyQuery(), pt.Exponential()).start(), "data"),
         (lambda: pt.Setting(TOKENS, pt.Hadamard(), pt.Exponential()).start(), "data"),
         (lambda: pt.Hadamard().one_sided(DIAGONAL, [0.0] + [1.0] * 11, np.random.default_rng(0)), "scale"),
-        (lambda: pt.DiagonalTokens(pt.separable(4, 3)), "tokens"),
-        (lambda: pt.aligned_tokens(tokens=4), "tokens"),
-        (lambda: pt.aligned_tokens(d=3), "d"),
-        (lambda: pt.aligned_tokens(shares=(0.0, 1.0, 0.0)), "shares"),
-        (lambda: pt.aligned_tokens(shares=((0.0, 0.1, 0.2),) * 3), "shares"),
-        (lambda: pt.aligned_tokens().start(0.1, 5, 0), "width"),
-        (lambda: pt.equal_score_tokens(3, 1, 5, 0), "length"),
+        (lambda: pt.settings.DiagonalTokens(pt.settings.separable(4, 3)), "tokens"),
+        (lambda: pt.settings.aligned_tokens(tokens=4), "tokens"),
+        (lambda: pt.settings.aligned_tokens(d=3), "d"),
+        (lambda: pt.settings.aligned_tokens(shares=(0.0, 1.0, 0.0)), "shares"),
+        (lambda: pt.settings.aligned_tokens(shares=((0.0, 0.1, 0.2),) * 3), "shares"),
+        (lambda: pt.settings.aligned_tokens().start(0.1, 5, 0), "width"),
+        (lambda: pt.settings.equal_score_tokens(3, 1, 5, 0), "length"),
     ],
 )
 def test_bad_input_is_named(build, argument):
@@ -137,4 +137,4 @@ def test_bad_input_is_named(build, argument):
 
 def test_the_twin_stands_for_the_same_weight():
     params = Pair(jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0]))
-    assert np.allclose(pt.PlusMinus().weight(pt.Hadamard().twin(params), None), [0.5, -6.0])
+    assert np.allclose(pt.settings.PlusMinus().weight(pt.Hadamard().twin(params), None), [0.5, -6.0])

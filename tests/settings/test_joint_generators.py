@@ -24,19 +24,19 @@ def decoder_by_cvxpy(inputs):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_only_the_last_sample_does_not_support_the_decoder(seed):
-    data = pt.leaning_tokens(length=1.0, seed=seed)
+    data = pt.settings.leaning_tokens(length=1.0, seed=seed)
     inputs = np.asarray(data.decoder().signed)
     u, dual = decoder_by_cvxpy(inputs)
     assert (inputs @ u)[-1] > 1.05
     assert dual[-1] < 1e-6 * dual.max() < 1e-2 * dual[:-1].min()
-    found = pt.joint_references(data)
+    found = pt.theory.joint_references(data)
     assert list(np.flatnonzero(~found.decoder.support)) == [5]
     assert not decoder_support(found).holds
 
 
 @pytest.mark.parametrize("seed", range(7))
 def test_every_other_condition_holds_or_is_missed_by_as_little_as_possible(seed):
-    data = pt.leaning_tokens(seed=seed)
+    data = pt.settings.leaning_tokens(seed=seed)
     assert long_optimal_tokens(data).holds
     assert short_joint_steps(24.9, data).holds
     assert 1 < 1 - near_orthogonal(data).slack < 1.6
@@ -56,4 +56,4 @@ def test_equal_inner_products_attain_the_bound_on_a_left_out_margin(n):
 @pytest.mark.parametrize("bad", [{"n": 2}, {"lean": 0.0}, {"lean": 0.25}, {"length": 0.0}])
 def test_bad_arguments_are_named(bad):
     with pytest.raises(ArgumentError, match=next(iter(bad))):
-        pt.leaning_tokens(**bad)
+        pt.settings.leaning_tokens(**bad)

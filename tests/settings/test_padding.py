@@ -56,7 +56,12 @@ def test_samples_of_different_length_against_their_own_softmax(rng):
 
 
 @pytest.mark.parametrize(
-    "solve", [pt.max_margin, pt.nuclear_margin, lambda data: pt.diagonal_margin(pt.DiagonalTokens(data))]
+    "solve",
+    [
+        pt.references.max_margin,
+        pt.references.nuclear_margin,
+        lambda data: pt.references.diagonal_margin(pt.settings.DiagonalTokens(data)),
+    ],
 )
 def test_references_constrain_real_tokens_alone(pair, solve):
     with watching() as calls:
@@ -76,7 +81,7 @@ def test_predictions_and_runs_are_those_of_the_real_tokens(pair, form):
     runs = [pt.train(one, pt.gradient_descent(0.1), one.start(0, 1e-2), steps=20) for one in settings]
     assert runs[1].weight() == pytest.approx(runs[0].weight(), rel=1e-10)
     assert log_attention_loss(runs[1]) == pytest.approx(log_attention_loss(runs[0]), rel=1e-10)
-    found = [pt.detect_limit(run) for run in runs]
+    found = [pt.theory.detect_limit(run) for run in runs]
     assert found[1].kind == found[0].kind
 
 

@@ -11,7 +11,7 @@ import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.settings.power_models import PowerEntropy
 
-DATA, _ = pt.sparse_regression(3, 6, 1, 2)
+DATA, _ = pt.settings.sparse_regression(3, 6, 1, 2)
 
 
 def exact(weight, scale, depth):
@@ -67,7 +67,7 @@ def test_the_trajectory_form_is_that_of_the_flow_to_rounding(depth):
 
     begin = np.concatenate([np.full(12, alpha), np.zeros(3)])
     end = solve_ivp(field, (0.0, 0.1), begin, method="DOP853", rtol=1e-13, atol=1e-15).y[:, -1]
-    model = pt.SignedPowers(alpha, depth)
+    model = pt.settings.SignedPowers(alpha, depth)
     potential = model.potential(np.full((2, 6), alpha))
     pull = -potential.rate * end[12:] @ inputs
     assert np.abs(pull).max() > 0.1  # far from the linear regime
@@ -76,7 +76,7 @@ def test_the_trajectory_form_is_that_of_the_flow_to_rounding(depth):
 
 
 def test_gradient_and_tangent_kernel_are_those_of_autodiff(rng):
-    model, params = pt.SignedPowers(0.5, 4), jnp.asarray(rng.uniform(0.2, 1.0, (2, 6)))
+    model, params = pt.settings.SignedPowers(0.5, 4), jnp.asarray(rng.uniform(0.2, 1.0, (2, 6)))
     margins, pull = model.linearise(params, DATA)
     jacobian = jax.jacobian(lambda p: DATA.margins(model.weight(p, DATA)))(params).reshape(3, 12)
     cotangent = jnp.asarray(rng.standard_normal(3))
@@ -87,18 +87,18 @@ def test_gradient_and_tangent_kernel_are_those_of_autodiff(rng):
 
 @pytest.mark.slow
 def test_the_flow_ends_at_the_prediction_and_other_depths_are_refused():
-    setting = pt.Setting(DATA, pt.SignedPowers(0.5), pt.Squared(), "sum")
+    setting = pt.Setting(DATA, pt.settings.SignedPowers(0.5), pt.Squared(), "sum")
     run = pt.train(setting, pt.GradientFlow(tolerance=1e-5))
     verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
-    assert verdict.outcome is pt.Outcome.confirmed
+    assert verdict.outcome is pt.verdict.Outcome.confirmed
     assert verdict.measured < 1e-6
-    deeper = pt.predict(pt.Setting(DATA, pt.SignedPowers(0.5, 4), pt.Squared(), "sum"), pt.GradientFlow())
+    deeper = pt.predict(pt.Setting(DATA, pt.settings.SignedPowers(0.5, 4), pt.Squared(), "sum"), pt.GradientFlow())
     with pytest.raises(ArgumentError, match="depth 3 instead of SignedPowers of depth 4"):
         pt.judge(deeper, run)
 
 
 def test_predictions_name_the_exponent_of_their_depth():
-    prediction = pt.predict(pt.Setting(DATA, pt.SignedPowers(0.5, 4), pt.Squared(), "sum"), pt.GradientFlow())
+    prediction = pt.predict(pt.Setting(DATA, pt.settings.SignedPowers(0.5, 4), pt.Squared(), "sum"), pt.GradientFlow())
     assert prediction.theorem.name == "minimum-potential"
     assert prediction.reference.norm == "Q_alpha of depth 4"
     assert any("vanish like alpha^4" in note for note in prediction.notes)
@@ -107,12 +107,12 @@ def test_predictions_name_the_exponent_of_their_depth():
 @pytest.mark.parametrize(
     ("name", "call"),
     [
-        ("depth", lambda: pt.SignedPowers(0.1, 2)),
-        ("depth", lambda: pt.SignedPowers(0.1, 2.5)),
-        ("alpha", lambda: pt.SignedPowers(0.0)),
-        ("alpha", lambda: pt.SignedPowers([0.1, 0.2])),
-        ("start", lambda: pt.SignedPowers(0.1).potential(np.array([[0.1, 0.2], [0.1, 0.1]]))),
-        ("start", lambda: pt.SignedPowers(0.1).potential(np.array([[0.1, -0.2], [0.1, 0.1]]))),
+        ("depth", lambda: pt.settings.SignedPowers(0.1, 2)),
+        ("depth", lambda: pt.settings.SignedPowers(0.1, 2.5)),
+        ("alpha", lambda: pt.settings.SignedPowers(0.0)),
+        ("alpha", lambda: pt.settings.SignedPowers([0.1, 0.2])),
+        ("start", lambda: pt.settings.SignedPowers(0.1).potential(np.array([[0.1, 0.2], [0.1, 0.1]]))),
+        ("start", lambda: pt.settings.SignedPowers(0.1).potential(np.array([[0.1, -0.2], [0.1, 0.1]]))),
     ],
 )
 def test_bad_arguments_are_named(name, call):

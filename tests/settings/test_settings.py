@@ -15,7 +15,7 @@ DATA = {
     "tokens": random_tokens(3, 4, 5, 0),
     "own queries": random_tokens(3, 3, 4, 1, queries=np.eye(3, 6) + 0.1),
 }
-LOSSES = {"Exponential": pt.Exponential(), "Logistic": pt.Logistic(), "Correlation": pt.Correlation()}
+LOSSES = {"Exponential": pt.Exponential(), "Logistic": pt.Logistic(), "Correlation": pt.settings.Correlation()}
 
 
 @pytest.mark.parametrize("name", DATA)
@@ -97,7 +97,7 @@ def test_the_exponential_loss_at_zero_is_the_number_of_samples():
 
 
 def test_signed_squares_predict_by_stacked_inputs(rng):
-    data, _ = pt.sparse_regression(5, 12, 2, 3)
+    data, _ = pt.settings.sparse_regression(5, 12, 2, 3)
     point, inputs = rng.uniform(0.5, 1.5, (2, 12)), np.asarray(data.inputs)
     found = pt.Setting(data, pt.SignedSquares(1.0), pt.Squared()).margins(jnp.asarray(point))
     assert np.allclose(found, np.hstack([inputs, -inputs]) @ point.ravel() ** 2, rtol=1e-13, atol=1e-13)
@@ -114,7 +114,7 @@ def test_starts_are_reproducible_and_scaled():
 def test_gram_keeps_norm_and_weight_of_its_origin(rng):
     data = DATA["tokens"]
     origin = rng.standard_normal(data.weight_shape)
-    gram = pt.Gram(data, origin)
+    gram = pt.settings.Gram(data, origin)
     z = features(data)
     inside = np.linalg.pinv(z) @ (z @ origin.ravel())
     assert float(gram.frozen) == pytest.approx(np.sum((origin.ravel() - inside) ** 2), rel=1e-11)

@@ -7,44 +7,46 @@ import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.theory.joint_verdicts import OFFSET
 
-DATA = pt.leaning_tokens()
-SETTING = pt.Setting(DATA, pt.TokenGram(DATA), pt.Exponential())
-RULE = pt.BlockNormalised(25.0, length_u=7.5)
+DATA = pt.settings.leaning_tokens()
+SETTING = pt.Setting(DATA, pt.settings.TokenGram(DATA), pt.Exponential())
+RULE = pt.optimisers.BlockNormalised(25.0, length_u=7.5)
 
 
 def offset_of(ratio):
     """The program of a ratio, put together by hand."""
-    found = pt.joint_references(DATA)
+    found = pt.theory.joint_references(DATA)
     reached = np.asarray(DATA.decoder().signed) @ found.decoder.weight / found.decoder.value
-    return pt.offset_margin(DATA.attention(), ratio * reached).weight
+    return pt.references.offset_margin(DATA.attention(), ratio * reached).weight
 
 
 def test_each_block_takes_steps_of_its_own_length():
-    run = pt.train_joint(DATA, RULE, steps=3, recorder=pt.Every())
+    run = pt.training.train_joint(DATA, RULE, steps=3, recorder=pt.training.Every())
     for k in (1, 2):  # the first step of W is 0, because u = 0 leaves it no gradient
         assert np.linalg.norm(run.decoder(k + 1) - run.decoder(k)) == pytest.approx(7.5, rel=1e-12)
         assert np.linalg.norm(run.weight(k + 1) - run.weight(k)) == pytest.approx(25.0, rel=1e-12)
-    same = pt.train_joint(DATA, pt.BlockNormalised(25.0, length_u=25.0), steps=3)
-    assert np.array_equal(same.weight(), pt.train_joint(DATA, pt.BlockNormalised(25.0), steps=3).weight())
+    same = pt.training.train_joint(DATA, pt.optimisers.BlockNormalised(25.0, length_u=25.0), steps=3)
+    assert np.array_equal(
+        same.weight(), pt.training.train_joint(DATA, pt.optimisers.BlockNormalised(25.0), steps=3).weight()
+    )
 
 
 def test_limits_and_predictions_have_the_program_of_the_ratio():
-    assert pt.joint_references(DATA, ratio=0.3).offset.weight == pytest.approx(offset_of(0.3), abs=1e-12)
-    limit = pt.detect_limit(pt.train_joint(DATA, RULE, steps=3000))
+    assert pt.theory.joint_references(DATA, ratio=0.3).offset.weight == pytest.approx(offset_of(0.3), abs=1e-12)
+    limit = pt.theory.detect_limit(pt.training.train_joint(DATA, RULE, steps=3000))
     assert limit.references.ratio == pytest.approx(0.3)
     assert limit.offset < 1e-5 < 1e-2 < min(limit.attention, limit.support_only)
     weights = {rival.name: rival.weight for rival in pt.predict(SETTING, RULE).rivals}
-    assert pt.misalignment(weights[OFFSET], offset_of(0.3)) < 1e-15
+    assert pt.diagnostics.misalignment(weights[OFFSET], offset_of(0.3)) < 1e-15
 
 
 @pytest.mark.parametrize(
     ("rule", "ratio"),
     [
-        (pt.BlockNormalised(2.0), 1.0),
-        (pt.BlockNormalised(2.0, 0.5, 0.5, length_u=3.0), 1.5),
-        (pt.BlockNormalised(2.0, 2 / 3, 1.0, length_u=3.0), 1.0),  # |u| outgrows |W|: no ratio
-        (pt.JointHeavyBall(pt.BlockNormalised(2.0, length_u=0.5)), 0.25),
-        (pt.JointPolyak(), 1.0),
+        (pt.optimisers.BlockNormalised(2.0), 1.0),
+        (pt.optimisers.BlockNormalised(2.0, 0.5, 0.5, length_u=3.0), 1.5),
+        (pt.optimisers.BlockNormalised(2.0, 2 / 3, 1.0, length_u=3.0), 1.0),  # |u| outgrows |W|: no ratio
+        (pt.optimisers.JointHeavyBall(pt.optimisers.BlockNormalised(2.0, length_u=0.5)), 0.25),
+        (pt.optimisers.JointPolyak(), 1.0),
     ],
 )
 def test_the_ratio_of_a_rule(rule, ratio):
@@ -52,18 +54,18 @@ def test_the_ratio_of_a_rule(rule, ratio):
 
 
 def test_two_lengths_are_not_eq_13():
-    assert pt.predict(SETTING, pt.scheduled_descent(0.05)).theorem.name == "theorem-3"
-    other = pt.BlockNormalised(0.05, 2 / 3, 1.0, length_u=0.1)
+    assert pt.predict(SETTING, pt.optimisers.scheduled_descent(0.05)).theorem.name == "theorem-3"
+    other = pt.optimisers.BlockNormalised(0.05, 2 / 3, 1.0, length_u=0.1)
     assert pt.predict(SETTING, other).theorem.name == "joint-conjecture"
 
 
 @pytest.mark.parametrize("ratio", [-0.1, np.inf, np.nan])
 def test_bad_ratios_are_named(ratio):
     with pytest.raises(ArgumentError, match="ratio"):
-        pt.joint_references(DATA, ratio=ratio)
+        pt.theory.joint_references(DATA, ratio=ratio)
 
 
 @pytest.mark.parametrize("length", [-0.1, 0.0, np.nan])
 def test_bad_lengths_are_named(length):
     with pytest.raises(ArgumentError, match="length_u"):
-        pt.BlockNormalised(1.0, length_u=length)
+        pt.optimisers.BlockNormalised(1.0, length_u=length)

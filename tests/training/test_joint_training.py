@@ -320,11 +320,11 @@ def test_descent_to_an_attained_minimum_settles():
         (lambda: train_joint(SMALL, pt.polyak(), steps=1), "rule.*JointPolyak"),
         (lambda: train_joint(SMALL, pt.momentum(0.1), steps=1), r"JointHeavyBall\(BlockNormalised\(length\)\)"),
         (lambda: train_joint(SMALL, pt.Accelerated(0.1), steps=1), "JointAccelerated"),
-        (lambda: train_joint(pt.separable(), JointPolyak(), steps=1), "data.*Classification"),
+        (lambda: train_joint(pt.settings.separable(), JointPolyak(), steps=1), "data.*Classification"),
         (lambda: train_joint(SMALL, JointPolyak(), steps=1, loss=pt.Squared()), "loss.*Squared"),
         (lambda: train_joint(SMALL, JointPolyak(), steps=1, loss="exp"), "loss.*'exp'"),
         (
-            lambda: pt.train(pt.Setting(SMALL, pt.TokenGram(SMALL), pt.Exponential()), pt.polyak(), steps=1),
+            lambda: pt.train(pt.Setting(SMALL, pt.settings.TokenGram(SMALL), pt.Exponential()), pt.polyak(), steps=1),
             "train_joint",
         ),
         (lambda: BlockNormalised(0.1, "a"), "decay_u.*BlockNormalised"),
@@ -342,7 +342,7 @@ def test_errors_blame_what_was_called_and_name_its_counterpart(make, words):
 
 def test_one_function_names_the_limit_of_either_kind_of_run():
     run = train_joint(SMALL, BlockNormalised(0.5), steps=200, recorder=At((200,)))
-    assert pt.detect_limit(run).tokens == pt.detect_joint_limit(run).tokens
+    assert pt.theory.detect_limit(run).tokens == pt.theory.detect_joint_limit(run).tokens
 
 
 @pytest.mark.parametrize(

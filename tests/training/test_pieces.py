@@ -14,20 +14,20 @@ PAIR = pt.Setting(pt.Classification([[2.0, 0.0], [1.0, 1.0]], [1, 1]), pt.Direct
 def _gram():
     """Margins travel with the parameters and are recomputed now and then: a cut elsewhere would change the digits."""
     data = random_tokens(3, 3, 4, 1)
-    return pt.Setting(data, pt.Gram(data), pt.Logistic())
+    return pt.Setting(data, pt.settings.Gram(data), pt.Logistic())
 
 
 CASES = {
-    "gram": (_gram, pt.gradient_descent(1.0), {"steps": 5600, "recorder": pt.At((2300,))}),
+    "gram": (_gram, pt.gradient_descent(1.0), {"steps": 5600, "recorder": pt.training.At((2300,))}),
     "batch with an early end": (
         lambda: PAIR,
         pt.normalised_descent([0.5, 2e9]),
-        {"steps": 5600, "recorder": pt.At(())},
+        {"steps": 5600, "recorder": pt.training.At(())},
     ),
     "event between records": (
         lambda: PAIR,
         pt.gradient_descent(1.0),
-        {"steps": 10**9, "until": pt.LogTimeAbove(8.0), "recorder": pt.At(())},
+        {"steps": 10**9, "until": pt.LogTimeAbove(8.0), "recorder": pt.training.At(())},
     ),
 }
 

@@ -8,7 +8,7 @@ from penchant.settings.generators import sparse_regression
 
 RULES = {
     "descent": lambda step: pt.gradient_descent(step),
-    "heavy ball": lambda step: pt.Descent(pt.gradient_descent(step).rule, memory=pt.momentum(1.0).memory),
+    "heavy ball": lambda step: pt.optimisers.Descent(pt.gradient_descent(step).rule, memory=pt.momentum(1.0).memory),
     "Adam": lambda step: pt.Adam(1e-2, eps=1e-8),
     "Adam without epsilon": lambda step: pt.Adam(1e-3, eps=0.0),
 }
@@ -23,7 +23,7 @@ def problem(rng, n=5, d=12):
 def test_runs_end_settled_at_an_interpolant(rng, name):
     setting, step = problem(rng)
     run = pt.train(setting, RULES[name](step), steps=30_000)
-    assert run.status is pt.Status.settled
+    assert run.status is pt.training.Status.settled
     assert run.steps[-1] < 30_000
     assert np.abs(run.margins[-1] - np.asarray(setting.data.targets)).max() <= 1e-13
 
@@ -32,15 +32,15 @@ def test_a_residual_that_is_exactly_zero_does_not_end_adam():
     """The first sample has the target 0 and the start fits it; the others must still be learned."""
     setting = pt.Setting(pt.Regression([[1.0, 0.0, 0.0], [0.0, 1.0, 0.5]], [0.0, 1.0]), pt.Direct(), pt.Squared())
     run = pt.train(setting, pt.Adam(1e-2, eps=1e-8), steps=20_000)
-    assert run.status is pt.Status.settled
+    assert run.status is pt.training.Status.settled
     assert run.margins[-1] == pytest.approx([0.0, 1.0], abs=1e-13)
 
 
 def test_passing_through_the_minimum_is_not_an_end():
     """One sample with dyadic numbers: heavy ball hits the target exactly with a velocity that carries it on."""
     setting = pt.Setting(pt.Regression([[1.0]], [1.0]), pt.Direct(), pt.Squared())
-    rule = pt.Descent(pt.gradient_descent(1.0).rule, memory=pt.momentum(1.0, beta=0.5).memory)
-    run = pt.train(setting, rule, steps=3, recorder=pt.Every())
+    rule = pt.optimisers.Descent(pt.gradient_descent(1.0).rule, memory=pt.momentum(1.0, beta=0.5).memory)
+    run = pt.train(setting, rule, steps=3, recorder=pt.training.Every())
     assert run.margins[1, 0] == 1.0
     assert run.margins[2, 0] != 1.0
 
@@ -48,21 +48,21 @@ def test_passing_through_the_minimum_is_not_an_end():
 def test_normalised_steps_end_where_they_hit_the_target_exactly():
     setting = pt.Setting(pt.Regression([[1.0]], [1.0]), pt.Direct(), pt.Squared())
     run = pt.train(setting, pt.normalised_descent(0.25), steps=10)
-    assert run.status is pt.Status.settled
+    assert run.status is pt.training.Status.settled
     assert run.steps[-1] == 4
 
 
 def test_a_target_asked_for_is_reached_before_rounding(rng):
     setting, step = problem(rng)
     run = pt.train(setting, pt.gradient_descent(step), until=pt.LogExcessBelow(-20.0))
-    assert run.status is pt.Status.reached_target
+    assert run.status is pt.training.Status.reached_target
     assert -25 < run.log_excess[-1] <= -20
 
 
 def test_the_flow_ends_settled_and_says_so(rng):
     setting, _ = problem(rng)
     run = pt.train(setting, pt.GradientFlow())
-    assert run.status is pt.Status.settled
+    assert run.status is pt.training.Status.settled
     assert "minimum" in run.status.message
 
 
@@ -70,7 +70,7 @@ def test_zero_is_still_a_critical_point_of_square_models():
     data, _ = sparse_regression(4, 8, 2, 0)
     setting = pt.Setting(data, pt.SignedSquares(0.1), pt.Squared())
     run = pt.train(setting, pt.gradient_descent(0.1), np.zeros((2, 8)), steps=5)
-    assert run.status is pt.Status.zero_gradient
+    assert run.status is pt.training.Status.zero_gradient
 
 
 def test_steps_beyond_the_edge_of_stability_end_as_diverging_and_the_hypothesis_said_so(rng):
@@ -80,7 +80,7 @@ def test_steps_beyond_the_edge_of_stability_end_as_diverging_and_the_hypothesis_
     assert not hypotheses["step_size"].holds
     assert hypotheses["step_size"].slack == pytest.approx(2 - 2.5, abs=1e-9)
     run = pt.train(setting, rule, steps=5_000)
-    assert run.status in (pt.Status.diverging_step, pt.Status.resolution_exhausted)
+    assert run.status in (pt.training.Status.diverging_step, pt.training.Status.resolution_exhausted)
 
 
 def test_a_parameter_that_changed_sign_leaves_the_verdict_open():
@@ -90,7 +90,7 @@ def test_a_parameter_that_changed_sign_leaves_the_verdict_open():
     run = pt.train(setting, rule, steps=5_000)
     assert run.params.min() < 0
     verdict = pt.judge(pt.predict(setting, rule), run)
-    assert verdict.outcome is pt.Outcome.undecided
+    assert verdict.outcome is pt.verdict.Outcome.undecided
     assert "through 0" in verdict.inequality
 
 
@@ -103,8 +103,8 @@ def test_tiny_starts_leave_zero_by_descent_and_say_where_float64_ends():
         for alpha in (1e-100, 1e-200)
     )
     assert small.weight() == pytest.approx([1.0, 0.0], abs=1e-6)
-    assert small.status is pt.Status.settled
-    assert smaller.status is pt.Status.coordinate_underflow
+    assert small.status is pt.training.Status.settled
+    assert smaller.status is pt.training.Status.coordinate_underflow
     assert "GradientFlow" in smaller.ending
 
 
@@ -122,12 +122,14 @@ def test_the_flow_from_a_tiny_start_ends_by_itself_and_is_confirmed():
     inputs, weight = rng.standard_normal((5, 12)), np.zeros(12)
     weight[[1, 4]] = [2.0, -1.0]
     data = pt.Regression(inputs, inputs @ weight)
-    for alpha, ending in ((1e-30, pt.Status.settled), (1e-200, pt.Status.resolution_exhausted)):
+    for alpha, ending in ((1e-30, pt.training.Status.settled), (1e-200, pt.training.Status.resolution_exhausted)):
         setting = pt.Setting(data, pt.SignedSquares(alpha), pt.Squared())
         run = pt.train(setting, pt.GradientFlow())
         assert run.status is ending
         assert len(run) < 1_000
-        assert run.weight() == pytest.approx(pt.minimum_potential(data, pt.q_alpha(alpha, 12)).weight, abs=1e-8)
+        assert run.weight() == pytest.approx(
+            pt.references.minimum_potential(data, pt.settings.q_alpha(alpha, 12)).weight, abs=1e-8
+        )
         verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
-        assert verdict.outcome is pt.Outcome.confirmed
+        assert verdict.outcome is pt.verdict.Outcome.confirmed
         assert "also that of: l1" in verdict.detail

@@ -56,7 +56,7 @@ def test_starts_and_step_sizes_are_paired():
 
 def test_gram_starts_can_be_batched():
     data = random_tokens(3, 3, 4, 0)
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
     runs = pt.train(setting, pt.normalised_descent([0.1, 0.2]), steps=30)
     assert [float(run.norm[-1]) for run in runs] == pytest.approx(
         [float(pt.train(setting, pt.normalised_descent(size), steps=30).norm[-1]) for size in (0.1, 0.2)], rel=1e-12
@@ -110,20 +110,20 @@ def test_out_of_steps_is_the_default_ending():
     ("event", "reached"),
     [
         (pt.MarginAbove(5.0), lambda run: run.smallest_margin() >= 5.0),
-        (pt.NormAbove(9.0), lambda run: run.norm >= 9.0),
+        (pt.training.NormAbove(9.0), lambda run: run.norm >= 9.0),
         (pt.LogExcessBelow(-20.0), lambda run: run.log_excess <= -20.0),
         (pt.LogTimeAbove(3.0), lambda run: run.log_time >= 3.0),
     ],
     ids=lambda value: type(value).__name__,
 )
 def test_an_event_ends_the_run_at_the_first_step_beyond_its_level(event, reached):
-    run = pt.train(PAIR, pt.normalised_descent(0.1), steps=2000, until=event, recorder=pt.Every())
+    run = pt.train(PAIR, pt.normalised_descent(0.1), steps=2000, until=event, recorder=pt.training.Every())
     assert run.status is Status.reached_target
     assert list(reached(run)) == [False] * (len(run) - 1) + [True]
 
 
 def test_the_first_of_several_events_decides():
-    run = pt.train(PAIR, pt.normalised_descent(0.1), until=(pt.MarginAbove(50.0), pt.NormAbove(3.0)))
+    run = pt.train(PAIR, pt.normalised_descent(0.1), until=(pt.MarginAbove(50.0), pt.training.NormAbove(3.0)))
     assert run.status is Status.reached_target
     assert 3.0 <= run.norm[-1] < 3.2
 
@@ -142,7 +142,10 @@ def test_tied_tokens_do_not_count_for_the_margin_event():
 
 def test_uncapped_polyak_on_a_plateau_is_a_diverging_step_and_is_not_taken():
     run = pt.train(
-        pt.Setting(local_pair(1.0, 0.1), pt.Direct(), pt.Exponential()), pt.polyak(), steps=2000, recorder=pt.Every()
+        pt.Setting(local_pair(1.0, 0.1), pt.Direct(), pt.Exponential()),
+        pt.polyak(),
+        steps=2000,
+        recorder=pt.training.Every(),
     )
     assert run.status is Status.diverging_step
     assert run.steps[-1] == 3  # a plain loop overflows there
@@ -159,7 +162,7 @@ def test_a_critical_start_is_a_zero_gradient():
     data = TokenSelection(
         [[[1.0, 0.0], [0.0, 1.0]], [[0.0, 1.0], [1.0, 0.0]]], queries=[[1.0, 1.0]] * 2, scores=[[1.0, 0.0], [1.0, 0.0]]
     )
-    run = pt.train(pt.Setting(data, pt.Direct(), pt.Correlation()), pt.gradient_descent(0.1), steps=10)
+    run = pt.train(pt.Setting(data, pt.Direct(), pt.settings.Correlation()), pt.gradient_descent(0.1), steps=10)
     assert run.status is Status.zero_gradient
     assert run.steps[-1] == 0
     assert not run.params[-1].any()
@@ -167,7 +170,7 @@ def test_a_critical_start_is_a_zero_gradient():
 
 def test_sign_descent_stops_when_a_multiplier_underflows():
     setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
-    run = pt.train(setting, pt.sign_descent(1.0), steps=5000, recorder=pt.Every())
+    run = pt.train(setting, pt.sign_descent(1.0), steps=5000, recorder=pt.training.Every())
     assert run.status is Status.coordinate_underflow
     # Style 4.9: once margins differ by 708 or 745 the small multiplier is 0; until then sign descent stays on (1, 1).
     assert np.array_equal(run.params[:, 0], run.params[:, 1])
@@ -191,33 +194,38 @@ def test_zero_steps_record_the_start_alone():
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_log_time_is_the_log_of_the_sum_of_gradient_multipliers(name):
-    run = pt.train(PAIR, OPTIMISERS[name](0.3), steps=20, recorder=pt.Every())
+    run = pt.train(PAIR, OPTIMISERS[name](0.3), steps=20, recorder=pt.training.Every())
     assert run.log_time[0] == -np.inf
     assert (np.diff(run.log_time) > 0).all()
 
 
 def test_log_time_of_gradient_descent_is_log_of_step_times_count():
-    run = pt.train(PAIR, pt.gradient_descent(0.3), steps=20, recorder=pt.Every())
+    run = pt.train(PAIR, pt.gradient_descent(0.3), steps=20, recorder=pt.training.Every())
     assert np.allclose(run.log_time[1:], np.log(0.3 * np.arange(1, 21)), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize(
     ("recorder", "steps"),
-    [(pt.Every(7), [0, 7, 14, 20]), (pt.At((3, 3, 12)), [0, 3, 12, 20]), (pt.LogSpaced(3), [0, 1, 4, 20])],
+    [
+        (pt.training.Every(7), [0, 7, 14, 20]),
+        (pt.training.At((3, 3, 12)), [0, 3, 12, 20]),
+        (pt.training.LogSpaced(3), [0, 1, 4, 20]),
+    ],
     ids=["every", "at", "log"],
 )
 def test_recorders_keep_what_they_say(recorder, steps):
     run = pt.train(PAIR, pt.gradient_descent(0.3), steps=20, recorder=recorder)
-    whole = pt.train(PAIR, pt.gradient_descent(0.3), steps=20, recorder=pt.Every())
+    whole = pt.train(PAIR, pt.gradient_descent(0.3), steps=20, recorder=pt.training.Every())
     assert run.steps.tolist() == steps
     assert np.array_equal(run.params, whole.params[steps])
 
 
 def test_recording_does_not_change_a_gram_run_beyond_rounding():
     data = signal_tokens(4, 3, 12)
-    setting = pt.Setting(data, pt.Gram(data), pt.Exponential())
+    setting = pt.Setting(data, pt.settings.Gram(data), pt.Exponential())
     often, seldom = (
-        pt.train(setting, pt.normalised_descent(0.1), steps=1000, recorder=r) for r in (pt.Every(10), pt.At(()))
+        pt.train(setting, pt.normalised_descent(0.1), steps=1000, recorder=r)
+        for r in (pt.training.Every(10), pt.training.At(()))
     )
     assert np.abs(often.margins[-1] - seldom.margins[-1]).max() <= 1e-10 * np.abs(seldom.margins[-1]).max()
 
@@ -240,24 +248,36 @@ BAD_CALLS = {
     "infinite level": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=pt.MarginAbove(np.inf)), "level"),
     "nan level": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), until=pt.MarginAbove(np.nan)), "level"),
     "settling without a flow": (
-        lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, until=pt.DirectionSettled(0.1)),
+        lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, until=pt.training.DirectionSettled(0.1)),
         "until",
     ),
-    "record beyond the end": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.At((6,))), "steps"),
-    "one point": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.LogSpaced(1)), "points"),
-    "no interval": (lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.Every(0)), "interval"),
+    "record beyond the end": (
+        lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.training.At((6,))),
+        "steps",
+    ),
+    "one point": (
+        lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.training.LogSpaced(1)),
+        "points",
+    ),
+    "no interval": (
+        lambda: pt.train(PAIR, pt.gradient_descent(0.1), steps=5, recorder=pt.training.Every(0)),
+        "interval",
+    ),
     "sign with gram": (
-        lambda: pt.train(pt.Setting(PAIR.data, pt.Gram(PAIR.data), PAIR.loss), pt.sign_descent(0.1), steps=5),
+        lambda: pt.train(pt.Setting(PAIR.data, pt.settings.Gram(PAIR.data), PAIR.loss), pt.sign_descent(0.1), steps=5),
         "optimiser",
     ),
     "adam with gram": (
-        lambda: pt.train(pt.Setting(PAIR.data, pt.Gram(PAIR.data), PAIR.loss), pt.Adam(0.1, 0.0), steps=5),
+        lambda: pt.train(pt.Setting(PAIR.data, pt.settings.Gram(PAIR.data), PAIR.loss), pt.Adam(0.1, 0.0), steps=5),
         "optimiser",
     ),
     "not an optimiser": (lambda: pt.train(PAIR, "sgd", steps=5), "optimiser"),
     "empty batch": (lambda: pt.train(PAIR, pt.gradient_descent([]), steps=5), "step"),
     "flow with negative steps": (lambda: pt.train(PAIR, pt.GradientFlow(), steps=-1), "steps"),
-    "flow with a step recorder": (lambda: pt.train(PAIR, pt.GradientFlow(), steps=1, recorder=pt.Every()), "recorder"),
+    "flow with a step recorder": (
+        lambda: pt.train(PAIR, pt.GradientFlow(), steps=1, recorder=pt.training.Every()),
+        "recorder",
+    ),
 }
 
 
@@ -286,19 +306,25 @@ def test_float32_data_are_refused():
 def _trainings():
     """Every way to train, by name, ready to be called."""
     regression = pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])
-    layers, rule = pt.attention_experiment(n=10), pt.PreconditionedDescent("two_sided", 0.1)
+    layers, rule = pt.papers.attention_regression.attention_experiment(n=10), pt.PreconditionedDescent("two_sided", 0.1)
     sample = pt.AttentionSample(np.eye(2), np.eye(2))
     noise = {"step": 0.01, "deviation": 0.1, "steps": [1]}
     return {
         "train": lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(2), steps=1),
-        "train_joint": lambda: pt.train_joint(pt.marked_tokens(), pt.BlockNormalised(0.05), steps=1),
-        "train_population": lambda: pt.train_population(layers.problem, rule, layers.start, steps=1),
-        "train_attention": lambda: pt.train_attention(pt.Population(layers.problem), rule, layers.start, steps=1),
-        "algorithm1": lambda: pt.algorithm1(sample, steps=1),
-        "label_noise": lambda: pt.label_noise(regression, np.ones(3), **noise),
-        "moment_descent": lambda: pt.moment_descent(regression, np.ones(3), **noise),
-        "quadratic_noise": lambda: pt.quadratic_noise(np.eye(2), np.eye(2), 0.1, 1, 1),
-        "sample_noise": lambda: pt.sample_noise(np.eye(2), np.ones(2), 0.1, 1, 1),
+        "train_joint": lambda: pt.training.train_joint(
+            pt.settings.marked_tokens(), pt.optimisers.BlockNormalised(0.05), steps=1
+        ),
+        "train_population": lambda: pt.papers.attention_regression.train_population(
+            layers.problem, rule, layers.start, steps=1
+        ),
+        "train_attention": lambda: pt.papers.attention_regression.train_attention(
+            pt.papers.attention_regression.Population(layers.problem), rule, layers.start, steps=1
+        ),
+        "algorithm1": lambda: pt.papers.attention_regression.algorithm1(sample, steps=1),
+        "label_noise": lambda: pt.training.label_noise(regression, np.ones(3), **noise),
+        "moment_descent": lambda: pt.training.moment_descent(regression, np.ones(3), **noise),
+        "quadratic_noise": lambda: pt.training.quadratic_noise(np.eye(2), np.eye(2), 0.1, 1, 1),
+        "sample_noise": lambda: pt.training.sample_noise(np.eye(2), np.ones(2), 0.1, 1, 1),
     }
 
 

@@ -38,14 +38,20 @@ def test_a_saved_run_reads_back_bit_by_bit(run, tmp_path):
 
 
 def test_the_header_says_with_which_numbers_and_until_when():
-    setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.PolynomialTail(2.0))
-    header = pt.train(setting, pt.GradientFlow(), until=[pt.NormAbove(3.0)], recorder=pt.Levels("norm", [2.0])).header
+    setting = pt.Setting(
+        pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.settings.PolynomialTail(2.0)
+    )
+    header = pt.train(
+        setting, pt.GradientFlow(), until=[pt.training.NormAbove(3.0)], recorder=pt.flow.Levels("norm", [2.0])
+    ).header
     assert header["loss"]["kind"] == "PolynomialTail"
     assert 2.0 in header["loss"].values()
     assert header["parametrisation"] == {"kind": "Direct"}
     assert header["until"] == [{"kind": "NormAbove", "level": 3.0}]
     assert header["recorder"]["quantity"] == "norm"
-    gram = pt.train(pt.Setting(SETTING.data, pt.Gram(SETTING.data), pt.Logistic()), pt.GradientFlow(), steps=2).header
+    gram = pt.train(
+        pt.Setting(SETTING.data, pt.settings.Gram(SETTING.data), pt.Logistic()), pt.GradientFlow(), steps=2
+    ).header
     assert gram["parametrisation"]["matrix"] == {"shape": [6, 6]}  # data, which the digest covers
 
 
@@ -61,7 +67,7 @@ def test_header_identifies_the_data(run):
 
 
 def test_a_gram_run_saves_the_weight_it_stands_for(tmp_path):
-    setting = pt.Setting(SETTING.data, pt.Gram(SETTING.data), pt.Logistic())
+    setting = pt.Setting(SETTING.data, pt.settings.Gram(SETTING.data), pt.Logistic())
     run = pt.train(setting, pt.normalised_descent(0.05), steps=30)
     _, arrays = read_npz(run.save(tmp_path / "run.npz"))
     assert np.array_equal(arrays["W"], run.weight())

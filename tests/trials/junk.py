@@ -32,43 +32,46 @@ def calls():
         (setting.start, {"seed": 0, "scale": 0.1}),
         (pt.predict, {"setting": setting, "optimiser": flow, "start": np.zeros(2)}),
         (pt.train, {"setting": setting, "optimiser": descent, "start": np.zeros(2), "steps": 3}),
-        (pt.train, {"setting": setting, "optimiser": descent, "steps": 3, "recorder": pt.Every(1), "progress": None}),
+        (
+            pt.train,
+            {"setting": setting, "optimiser": descent, "steps": 3, "recorder": pt.training.Every(1), "progress": None},
+        ),
         (pt.train, {"setting": setting, "optimiser": flow, "until": pt.MarginAbove(3.0), "throw": False}),
         (pt.judge, {"prediction": prediction, "run": run}),
         (pt.bracket, {"data": data, "primal": [1.0, 1.0], "dual": [1.0, 1.0], "norm": None}),
         (pt.bracket, {"data": fit, "primal": [0.0, 1.0, 0.0], "dual": [1.0, 0.0]}),
-        (pt.max_margin, {"data": data}),
-        (pt.nuclear_margin, {"data": tokens, "gap": 1e-9}),
-        (pt.diagonal_margin, {"data": pt.DiagonalTokens(tokens)}),
-        (pt.offset_margin, {"data": data, "offsets": [0.0, 1.0]}),
-        (pt.minimum_norm, {"data": fit, "start": np.zeros(3)}),
-        (pt.basis_pursuit, {"data": fit, "weights": np.ones(3), "nonnegative": False}),
-        (pt.minimum_potential, {"data": fit, "potential": pt.q_alpha(0.1, 3)}),
-        (pt.lasso_path, {"data": fit, "penalties": [1.0, 0.1], "nonnegative": True}),
-        (pt.misalignment, {"weight": [1.0, 0.0], "reference": [1.0, 1.0]}),
-        (pt.q_alpha, {"alpha": 0.1, "d": 3}),
+        (pt.references.max_margin, {"data": data}),
+        (pt.references.nuclear_margin, {"data": tokens, "gap": 1e-9}),
+        (pt.references.diagonal_margin, {"data": pt.settings.DiagonalTokens(tokens)}),
+        (pt.references.offset_margin, {"data": data, "offsets": [0.0, 1.0]}),
+        (pt.references.minimum_norm, {"data": fit, "start": np.zeros(3)}),
+        (pt.references.basis_pursuit, {"data": fit, "weights": np.ones(3), "nonnegative": False}),
+        (pt.references.minimum_potential, {"data": fit, "potential": pt.settings.q_alpha(0.1, 3)}),
+        (pt.references.lasso_path, {"data": fit, "penalties": [1.0, 0.1], "nonnegative": True}),
+        (pt.diagnostics.misalignment, {"weight": [1.0, 0.0], "reference": [1.0, 1.0]}),
+        (pt.settings.q_alpha, {"alpha": 0.1, "d": 3}),
         (pt.gradient_descent, {"step": 0.1}),
         (pt.normalised_descent, {"length": 0.1, "cap": 1.0}),
         (pt.momentum, {"length": 0.1, "beta": 0.9}),
         (pt.polyak, {"c": 1.0, "cap": 10.0}),
         (pt.sign_descent, {"length": 0.1}),
         (pt.Adam, {"step": 0.1, "eps": 0.0, "b1": 0.9, "b2": 0.99}),
-        (pt.GradientFlow, {"tolerance": 1e-7, "margin_tolerance": 1e-4, "order": 4, "clock": pt.RelativeArc()}),
-        (pt.separable, {"n": 6, "d": 2, "seed": 0}),
-        (pt.random_tokens, {"n": 2, "length": 2, "d": 2, "seed": 0}),
-        (pt.sparse_regression, {"n": 4, "d": 6, "sparsity": 2, "seed": 0}),
-        (pt.marked_tokens, {"n": 4, "length": 2, "d": 6, "seed": 0}),
+        (pt.GradientFlow, {"tolerance": 1e-7, "margin_tolerance": 1e-4, "order": 4, "clock": pt.flow.RelativeArc()}),
+        (pt.settings.separable, {"n": 6, "d": 2, "seed": 0}),
+        (pt.settings.random_tokens, {"n": 2, "length": 2, "d": 2, "seed": 0}),
+        (pt.settings.sparse_regression, {"n": 4, "d": 6, "sparsity": 2, "seed": 0}),
+        (pt.settings.marked_tokens, {"n": 4, "length": 2, "d": 6, "seed": 0}),
         (pt.SignedSquares, {"alpha": 0.1}),
         (pt.Squares, {"alpha": 0.1}),
-        (pt.SignedPowers, {"alpha": 0.1, "depth": 3}),
+        (pt.settings.SignedPowers, {"alpha": 0.1, "depth": 3}),
         (pt.DeepLinear, {"widths": (2, 2)}),
         (pt.KeyQuery, {"width": 2}),
-        (pt.DiagonalTokens, {"tokens": tokens}),
-        (pt.Gram, {"data": data}),
-        (pt.Levels, {"quantity": "margin", "values": (1.0, 2.0)}),
-        (pt.restricted_isometry, {"inputs": np.eye(3), "sparsity": 1}),
-        (pt.certificates, {"run": run, "norm": norm_of(prediction.reference)}),
-        (pt.detect_limit, {"run": run}),
+        (pt.settings.DiagonalTokens, {"tokens": tokens}),
+        (pt.settings.Gram, {"data": data}),
+        (pt.flow.Levels, {"quantity": "margin", "values": (1.0, 2.0)}),
+        (pt.diagnostics.restricted_isometry, {"inputs": np.eye(3), "sparsity": 1}),
+        (pt.theory.certificates, {"run": run, "norm": norm_of(prediction.reference)}),
+        (pt.theory.detect_limit, {"run": run}),
         (pt.load, {"path": "missing.npz"}),
     )
 
@@ -88,10 +91,10 @@ def junk_argument(rng):
 
 def _senseless(function, found):
     """A number that cannot be: a correlation beyond 1, bounds or weights that are not numbers, a norm bounded by infinity from below."""
-    if function is pt.misalignment:
+    if function is pt.diagnostics.misalignment:
         return not (-1e-12 <= found <= 2 + 1e-12 or np.isnan(found))
-    bounds = found if isinstance(found, pt.Bracket) else getattr(found, "bracket", None)
-    if isinstance(bounds, pt.Bracket):
+    bounds = found if isinstance(found, pt.references.Bracket) else getattr(found, "bracket", None)
+    if isinstance(bounds, pt.references.Bracket):
         weight = getattr(found, "weight", 0.0)
         return bool(np.isnan([bounds.lower, bounds.upper]).any() or bounds.lower == np.inf or np.isnan(weight).any())
     return False

@@ -37,7 +37,11 @@ def l2_margin(rng):
         truth = 1 / oracles.dot(point, point) if any(point) else None
         return held(pt.bracket(data, nearly(point), nearly(weights)), truth, truth, 2)
     setting = pt.Setting(data, pt.Direct(), pt.Exponential())
-    solve = (lambda: pt.max_margin(data)) if way < 0.7 else lambda: pt.predict(setting, pt.GradientFlow()).reference
+    solve = (
+        (lambda: pt.references.max_margin(data))
+        if way < 0.7
+        else lambda: pt.predict(setting, pt.GradientFlow()).reference
+    )
     return margin_program(solve, rows, "l2")
 
 
@@ -68,18 +72,20 @@ def token_margin(rng):
     if way < 0.45:
         setting = pt.Setting(data, pt.Direct(), pt.Exponential())
         solve = (
-            (lambda: pt.max_margin(data)) if way < 0.25 else lambda: pt.predict(setting, pt.GradientFlow()).reference
+            (lambda: pt.references.max_margin(data))
+            if way < 0.25
+            else lambda: pt.predict(setting, pt.GradientFlow()).reference
         )
         return margin_program(solve, pair_rows(*arrays), "l2")
     if way < 0.75:
-        data = pt.DiagonalTokens(data)
-        return margin_program(lambda: pt.diagonal_margin(data), pair_rows(*arrays, diagonal=True), "l1")
+        data = pt.settings.DiagonalTokens(data)
+        return margin_program(lambda: pt.references.diagonal_margin(data), pair_rows(*arrays, diagonal=True), "l1")
     rows = pair_rows(*arrays)
     if oracles.least_margin_norm(rows, "l2") is None:
-        return margin_program(lambda: pt.nuclear_margin(data), rows, "l2")
+        return margin_program(lambda: pt.references.nuclear_margin(data), rows, "l2")
     bounds = oracles.nuclear_bounds(rows, data.weight_shape)
     try:
-        found = pt.nuclear_margin(data).bracket
+        found = pt.references.nuclear_margin(data).bracket
     except UndecidedMargin as error:
         return UNDECIDED, str(error).splitlines()[0]
     except InfeasibleError as error:
@@ -105,7 +111,7 @@ def interpolation(rng):
     data, size, depth = pt.Regression(inputs, targets), cases.alpha(rng), cases.pick(rng, (3, 3, 3, 4, 6, 10, 20))
     kind, predicted = cases.pick(rng, ("l2", "l1", "nonnegative l1", "Q", "Q", "KL", "KL", "power", "power")), False
     forms = {"l2": pt.Direct, "Q": lambda: pt.SignedSquares(size), "KL": lambda: pt.Squares(size)}
-    forms["power"] = lambda: pt.SignedPowers(size, depth)
+    forms["power"] = lambda: pt.settings.SignedPowers(size, depth)
     rows, right, consistent = oracles.solutions(oracles.exact(inputs), oracles.exact(targets))
     nonnegative = kind in ("nonnegative l1", "KL")
     low = high = oracles.least_l1(rows, right, True) if nonnegative else Fraction(0)
@@ -117,12 +123,12 @@ def interpolation(rng):
             prediction = pt.predict(pt.Setting(data, forms[kind](), pt.Squared()), pt.GradientFlow())
             found = prediction.reference
         elif kind in ("l1", "nonnegative l1"):
-            found = pt.basis_pursuit(data, nonnegative=nonnegative)
+            found = pt.references.basis_pursuit(data, nonnegative=nonnegative)
         elif kind == "l2":
-            found = pt.minimum_norm(data)
+            found = pt.references.minimum_norm(data)
         else:
             start = np.full(inputs.shape[1] if kind == "KL" else (2, inputs.shape[1]), size)
-            found = pt.minimum_potential(data, forms[kind]().potential(start))
+            found = pt.references.minimum_potential(data, forms[kind]().potential(start))
     except InterpolationError as error:
         false = low is not None if "nonnegative" in str(error).splitlines()[0] else consistent
         return (WRONG, f"{kind}: solvable targets refused") if false and consistent else (ERROR, str(error)[:60])

@@ -26,7 +26,7 @@ def training(rng):
         return RIGHT, f"{kind}: {run.status.name}"
     verdict, weight = pt.judge(prediction, run), run.weight()
     note = f"{kind}, {type(optimiser).__name__} {budget}: {run.status.name}, {verdict}"
-    if verdict.outcome.value not in ("confirmed", "refuted", "undecided") or run.status is pt.Status.running:
+    if verdict.outcome.value not in ("confirmed", "refuted", "undecided") or run.status is pt.training.Status.running:
         return WRONG, note
     if hasattr(setting.data, "fitted"):
         equations, right, _ = oracles.solutions(*map(oracles.exact, rows))
@@ -45,7 +45,7 @@ def training(rng):
     if verdict.outcome.value == "confirmed":
         norm = norm_of(prediction.reference).name
         point = [float(x) for x in oracles.shortest_in_hull(rows)[0]]
-        apart = pt.misalignment(weight, point) if norm in ("l2", "frobenius") else 0.0
+        apart = pt.diagnostics.misalignment(weight, point) if norm in ("l2", "frobenius") else 0.0
         if min(margins) <= 0 or not apart <= 0.1:
             return WRONG, f"{note}; smallest margin {float(min(margins)):g}, 1 - corr {apart:g} to the true optimum"
     return RIGHT, note
@@ -57,13 +57,15 @@ def _trained(kind, rng):
     if kind in ("linear", "gram", "deep"):
         inputs, labels = cases.linear(rng, ((4, 2), (3, 3)), tame=True)
         data, rows = pt.Classification(inputs, labels), oracles.exact(labels[:, None] * inputs)
-        form = {"linear": pt.Direct, "gram": lambda: pt.Gram(data), "deep": lambda: pt.DeepLinear((3,))}[kind]()
+        form = {"linear": pt.Direct, "gram": lambda: pt.settings.Gram(data), "deep": lambda: pt.DeepLinear((3,))}[
+            kind
+        ]()
         setting = pt.Setting(data, form, loss, reduction)
         return setting, rows, setting.start(0, 0.3) if kind == "deep" else None
     if kind in ("regression", "squares"):
         inputs, targets = cases.regression(rng, ((2, 3), (3, 3)), tame=True)
         size = cases.alpha(rng, tame=True)
-        forms = (pt.SignedSquares(size), pt.Squares(size), pt.SignedPowers(size, 3))
+        forms = (pt.SignedSquares(size), pt.Squares(size), pt.settings.SignedPowers(size, 3))
         form = pt.Direct() if kind == "regression" else cases.pick(rng, forms)
         return pt.Setting(pt.Regression(inputs, targets), form, pt.Squared(), reduction), (inputs, targets), None
     arrays = cases.tokens(rng, ((3, 3, 2),), tame=True)
@@ -74,7 +76,7 @@ def _trained(kind, rng):
     if kind == "key-query":
         setting = pt.Setting(data, pt.KeyQuery(), loss, reduction)
         return setting, pair_rows(*arrays), setting.start(int(rng.integers(9)), scale)
-    setting = pt.Setting(pt.DiagonalTokens(data), pt.Hadamard(), loss, reduction)
+    setting = pt.Setting(pt.settings.DiagonalTokens(data), pt.Hadamard(), loss, reduction)
     return setting, pair_rows(*arrays, diagonal=True), setting.start(int(rng.integers(9)), scale)
 
 

@@ -94,6 +94,7 @@ _STATE: dict[str, Any] = {"paper": "", "lab": None, "count": 0}  # of a worker p
 
 def _work(paper: str, name: str, exact: bool) -> dict:
     """In a worker: check one claim and keep its row, so that not even a killed `verify` loses it."""
+    cache.keep_compiled()
     import jax
 
     if _STATE["paper"] != paper:

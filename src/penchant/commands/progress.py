@@ -1,10 +1,41 @@
-"""Progress on long work."""
+"""Progress on long work, and a sign of life before it."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+
+_STOP = threading.Event()  # set where something else writes to the terminal
+
+
+@contextmanager
+def spinner(text: str, after: float = 0.4) -> Iterator[None]:
+    """A turning line on stderr from half a second on, for terminals only: imports and compiled code have nothing else to show.
+
+    It ends with the block, or where a bar begins. Plain characters, as a package that draws would have to be imported first.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    _STOP.clear()
+    thread = threading.Thread(target=_spin, args=(text, after), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        _STOP.set()
+        thread.join()
+
+
+def _spin(text: str, wait: float) -> None:
+    turn = 0
+    while not _STOP.wait(wait):
+        print(f"\r{'|/-'[turn % 3]} {text}", end="", file=sys.stderr, flush=True)
+        turn, wait = turn + 1, 0.15
+    if turn:
+        print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -16,6 +47,7 @@ def progress(total: int) -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import Progress
 
+    _STOP.set()
     with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total)
         yield lambda text, advance=0: bar.update(task, description=text, advance=advance)

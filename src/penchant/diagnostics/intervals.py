@@ -3,7 +3,7 @@
 from abc import abstractmethod
 
 import equinox as eqx
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 
 class StudentInterval(eqx.Module):
@@ -29,5 +29,5 @@ class StudentInterval(eqx.Module):
 
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """The Student interval of a level."""
-        reach = float(student.ppf((1 + level) / 2, self.degrees)) * self.error if self.error > 0 else 0.0
+        reach = float(stdtrit(self.degrees, (1 + level) / 2)) * self.error if self.error > 0 else 0.0
         return self.centre - reach, self.centre + reach

@@ -5,7 +5,7 @@ from typing import Any
 
 import equinox as eqx
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ..errors import ArgumentError
 
@@ -108,7 +108,7 @@ def rate(slopes: Sequence[float]) -> Rate:
     """Mean and 95 % Student interval of slopes, one per independent run."""
     values = np.asarray(slopes, float)
     n = len(values)
-    half = float(student.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
+    half = float(stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
     return Rate(float(values.mean()), half, n)
 
 
@@ -131,7 +131,7 @@ def pooled_rate(series: Sequence[tuple[Any, Any]], window: tuple[float, float]) 
         return Rate(slope(logs), float("nan"), n)
     left_out = np.array([slope(np.delete(logs, k, axis=0)) for k in range(n)])
     deviation = np.sqrt((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2))
-    return Rate(slope(logs), float(student.ppf(0.975, n - 1) * deviation), n)
+    return Rate(slope(logs), float(stdtrit(n - 1, 0.975) * deviation), n)
 
 
 def settling(

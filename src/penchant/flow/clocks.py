@@ -63,6 +63,7 @@ class Origin(eqx.Module):
     log_time: Float[Array, ""]
 
 
+@eqx.filter_jit
 def origin(reading: Reading) -> Origin:
     """The scales of a first reading.
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..problem import read
+from ..problem import read_once as read
 from ..settings.base import Setting
 from .clocks import Clock, Origin
 

@@ -12,7 +12,8 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..problem import RESOLUTION, read, read_once, smallest_margin
+from ..problem import RESOLUTION, smallest_margin
+from ..problem import read_once as read
 from ..settings.base import Setting
 from ..training.events import Limits
 from ..training.status import Status
@@ -108,8 +109,13 @@ def _view(setting: Setting, state: State) -> View:
 
 
 @eqx.filter_jit
+def _pace(setting: Setting, clock: Clock, start: Origin, state: State, now: Any) -> Array:
+    return clock.speed(read(setting, state.params), setting.norm(state.params), state.progress, now, start)
+
+
+@eqx.filter_jit
 def _try(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Array, h: Array
+    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Any, h: Any
 ) -> tuple[State, Array, View]:
     new, error = attempt(setting, clock, start, tolerances, state, now, h)
     return new, error, _view(setting, new)
@@ -208,28 +214,24 @@ def follow(
     progress: Progress | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
-    first = read_once(setting, params)
-    state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), jnp.zeros_like(first.weights))
+    first, levels = read(setting, params), jax.tree.map(np.asarray, levels)
+    state = State(jax.tree.map(jnp.asarray, params), jnp.asarray(0.0), jnp.asarray(np.zeros(first.weights.shape)))
     path, view = _Path(), _view(setting, state)
     path.add(0, state, view)
     if not np.isfinite(first.log_slope_norm):
         return *_finish(path, Status.zero_gradient), {}
-    if bool(levels.reached(view.margin, view.norm, view.log_time, view.log_excess)):
+    if bool(levels.reached(*map(float, (view.margin, view.norm, view.log_time, view.log_excess)))):
         return *_finish(path, Status.reached_target), {}
     if max_steps == 0:
         return *_finish(path, Status.out_of_steps), {}
     start = origin(first)
-    norm = float(setting.norm(params))
+    norm = float(view.norm)
     floor = norm if norm > 0 else float(start.length)
     relative, margin = jnp.asarray(flow.tolerance), jnp.asarray(flow.margin_tolerance)
     tolerances = Tolerances(relative, margin, jnp.asarray(floor), flow.order)
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
-    advance = lambda length: _try(
-        setting, flow.clock, start, tolerances, state, jnp.asarray(clock), jnp.asarray(length)
-    )
-    pace = lambda: flow.clock.speed(
-        read_once(setting, state.params), view.norm, state.progress, jnp.asarray(clock), start
-    )
+    advance = lambda length: _try(setting, flow.clock, start, tolerances, state, np.asarray(clock), np.asarray(length))
+    pace = lambda: _pace(setting, flow.clock, start, state, np.asarray(clock))
     most = FLOW_STEPS if max_steps is None else max_steps
     inaccuracy, bound = Accuracy(setting, flow.clock, params, first.log_excess), float(levels.inaccuracy)
     h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running

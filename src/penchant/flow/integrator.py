@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..problem import Reading, read
+from ..problem import Reading
+from ..problem import read_once as read  # traced once, however often a step reads
 from ..settings.base import Setting
 from .clocks import Clock, Origin
 from .elapsed import advance, pace

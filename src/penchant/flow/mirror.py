@@ -6,18 +6,20 @@ start, so the clock is $\log t$, with an implicit method and the exact Jacobian.
 hides the residual, since beyond that point t times rounding noise would be all there is to integrate.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import numpy as np
-from scipy.integrate import Radau
 
 from ..errors import ArgumentError, warn
 from ..problem import read
 from ..training.events import Limits, flow_only
 from ..training.status import Status
 from .clocks import LogTime
+
+if TYPE_CHECKING:
+    from scipy.integrate import Radau  # needed by regressions alone
 
 _FLOOR = 8.0  # residuals below this many roundings of the predictions are noise
 _RESOLUTION = 1e-4  # relative error of the small coefficients beyond which noise, not the flow, would be followed
@@ -128,7 +130,9 @@ class _Frame:
 
     def solver(
         self, begin: float, dual: np.ndarray, end: float, rtol: float, atol: float, step: float | None = None
-    ) -> Radau:
+    ) -> "Radau":
+        from scipy.integrate import Radau
+
         velocity = lambda x, y: self.basis.T @ self.field.velocity(x, self.basis @ y)
         jacobian = lambda x, y: self.basis.T @ self.field.jacobian(x, self.basis @ y) @ self.basis
         first = None if step is None else min(step, end - begin)
@@ -137,7 +141,7 @@ class _Frame:
         self.inner = found.newton_tol
         return found
 
-    def heed(self, solver: Radau, base: float) -> None:
+    def heed(self, solver: "Radau", base: float) -> None:
         """Tolerances no finer than what rounding leaves, for the error of a step and for its inner iteration."""
         dual = self.dual(solver.y)
         pace = -np.einsum("ij,ik,kj->j", self.basis, self.field.jacobian(float(solver.t), dual), self.basis)
@@ -204,7 +208,7 @@ def follow_dual(
 
 
 def _ending(
-    field: _Field, solver: Radau, dual: np.ndarray, noise: float, slowest: float, count: int, most: int
+    field: _Field, solver: "Radau", dual: np.ndarray, noise: float, slowest: float, count: int, most: int
 ) -> Status:
     if solver.status == "failed":
         room = 1 - float(np.abs(dual @ field.inputs).max()) / field.potential.radius
@@ -221,7 +225,7 @@ def _ending(
     return Status.out_of_steps if count >= most else Status.running
 
 
-def _records(frame: _Frame, solver: Radau, wanted: np.ndarray | None) -> list[tuple[float, np.ndarray]]:
+def _records(frame: _Frame, solver: "Radau", wanted: np.ndarray | None) -> list[tuple[float, np.ndarray]]:
     if wanted is None:
         return [frame.record(float(solver.t), solver.y)]
     inside = wanted[(wanted > solver.t_old) & (wanted <= solver.t)]

@@ -123,7 +123,7 @@ def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object
     """Polyak's step with your own estimate `target` of the infimum, which must not lie above it.
 
     >>> import penchant as pt
-    >>> setting = pt.Setting(pt.local_pair(), pt.Direct(), pt.Exponential())
+    >>> setting = pt.Setting(pt.settings.local_pair(), pt.Direct(), pt.Exponential())
     >>> print(f"{setting.infimum().value:.4f} {float(polyak_towards(setting, 0.6).rule.gap):.4f}")
     0.6364 0.0364
     """

@@ -23,7 +23,7 @@ def programs(calls: Iterable[Call]) -> Iterator[tuple[Any, Callable[[], Certific
     >>> from penchant.check import check
     >>> from penchant.references.watched import watching
     >>> with watching() as calls:
-    ...     found = pt.max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
+    ...     found = pt.references.max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
     >>> print(check(next(prove for _, prove in programs(calls))().text))                          # the optimum is sqrt(5)/2
     1.118033988749894... <= min l2(W), <Z_k, W> >= y_k, <= 1.118033988749895
     """

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 _BLOCK = 500  # rows at once: a unit matrix for all of them would be N by N
@@ -20,7 +19,7 @@ def parts(values: np.ndarray) -> list[np.ndarray]:
 def row_blocks(data: Any, active: np.ndarray) -> Iterator[np.ndarray]:
     """The features of the active margins, one row each, in blocks."""
     for part in parts(np.flatnonzero(active)):
-        units = jnp.asarray(part[:, None] == np.arange(len(active)), float)
+        units = (part[:, None] == np.arange(len(active))).astype(float)
         yield np.asarray(_adjoints(data, units)).reshape(len(part), -1)
 
 

@@ -112,7 +112,7 @@ def l1_uniqueness(data: Any, weight: Any, weights: Any = None, *, nonnegative: b
 
     >>> import penchant as pt
     >>> data = pt.Regression([[1.0, 1.0, 0.5]], [1.0])
-    >>> print(l1_uniqueness(data, pt.basis_pursuit(data).weight))
+    >>> print(l1_uniqueness(data, pt.references.basis_pursuit(data).weight))
     not unique: rho = 1 on a support of 1, smallest singular value 1
     """
     found, support = _support(data, weight, "l1_uniqueness")

@@ -2,6 +2,7 @@ r"""Where training goes under a loss with a polynomial tail, $\ell(z) \sim z^{-a
 
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -9,16 +10,17 @@ _FAR = (1e8, 1e10)  # margins at which a power is read off
 _SETTLED = 1e-3  # by how much it may change between them: a power of the margin has settled, the logarithm of any other tail has not
 
 
+_elasticity = eqx.filter_jit(lambda loss, margins: jnp.exp(loss.log_slope(margins) - loss.log_value(margins)) * margins)
+
+
 def tail_power(loss: Any) -> float | None:
     """a if the loss decays like z^-a; None for every other tail.
 
     >>> import penchant as pt
-    >>> round(tail_power(pt.PolynomialTail(2.0)), 6), tail_power(pt.Logistic())
+    >>> round(tail_power(pt.settings.PolynomialTail(2.0)), 6), tail_power(pt.Logistic())
     (2.0, None)
     """
-    margins = jnp.asarray(_FAR)
-    with np.errstate(over="ignore", invalid="ignore"):
-        near, far = np.asarray(jnp.exp(loss.log_slope(margins) - loss.log_value(margins)) * margins)
+    near, far = np.asarray(_elasticity(loss, np.asarray(_FAR)))
     settled = np.isfinite(near) and np.isfinite(far) and far > 0 and abs(far - near) <= _SETTLED * near
     return float(far) if settled else None
 

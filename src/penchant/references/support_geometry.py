@@ -71,7 +71,7 @@ def support_geometry(data: Any, solution: Solution) -> SupportGeometry:
 
     >>> import penchant as pt
     >>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0], [9.0, 9.0]], [1, 1, 1])
-    >>> found = support_geometry(data, pt.max_margin(data))
+    >>> found = support_geometry(data, pt.references.max_margin(data))
     >>> found.support.tolist(), found.shares.round(12).tolist(), round(found.radius, 12)     # shares 1/4 : 1
     ([0, 1], [0.2, 0.8], 0.4472135955)
     """
@@ -121,7 +121,7 @@ def project_on_support(data: Classification, solution: Solution, *, reduce: bool
 
     >>> import penchant as pt
     >>> data = pt.Classification([[0.5, 0.0], [0.7, 0.6]], [1, 1])
-    >>> np.abs(project_on_support(data, pt.max_margin(data)).signed).round(12).tolist()
+    >>> np.abs(project_on_support(data, pt.references.max_margin(data)).signed).round(12).tolist()
     [[0.5], [0.7]]
     """
     found, signed = support_geometry(data, solution), np.asarray(data.signed)

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import UnionType
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, select_autoescape
-
 from .. import __version__
 from ..errors import DataFileError
 from ..files import check_mark, load_npz, write_bytes
@@ -64,6 +62,8 @@ def render(directory: str | os.PathLike) -> Path:
     for study in studies:
         for figure in study["figures"]:
             _draw(figure, root / study["name"])
+    from jinja2 import Environment, PackageLoader, select_autoescape
+
     claims = ledger["claims"] if ledger else []
     environment = Environment(
         loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True

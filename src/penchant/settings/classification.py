@@ -3,6 +3,7 @@
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -28,13 +29,13 @@ class Classification(eqx.Module):
     divisor: float = eqx.field(static=True)
     single: bool = eqx.field(static=True)
 
-    def __init__(self, inputs: Any, labels: Any, divisor: float = 1.0, single: bool | None = None):
+    def __init__(self, inputs: object, labels: object, divisor: float = 1.0, single: bool | None = None):
         self.divisor, self.single = divisor, is_single(inputs) if single is None else single
         inputs = real_array(inputs, "inputs", "Classification", "(n, d)", 2)
         labels = sign_labels(labels, "Classification", len(inputs))
         if not inputs.any():
             raise ArgumentError("inputs", "Classification", "non-zero somewhere", "only zeros")
-        self.signed = jnp.asarray(labels[:, None] * inputs)
+        self.signed = jax.device_put(labels[:, None] * inputs)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:

@@ -45,7 +45,7 @@ class KeyQuery(Euclidean):
 
     def zeros(self, data: Any) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
-        return Factors(jnp.zeros((rows, self.columns(data))), jnp.zeros((columns, self.columns(data))))
+        return Factors(*(jnp.asarray(np.zeros((side, self.columns(data)))) for side in (rows, columns)))
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")

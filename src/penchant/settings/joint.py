@@ -32,7 +32,7 @@ class JointTokens(eqx.Module):
     labels: Float[Array, "n"]
     optimal: Int[Array, "n"]
 
-    def __init__(self, tokens: Any, labels: Any, optimal: Any, *, queries: Any = None):
+    def __init__(self, tokens: object, labels: object, optimal: object, *, queries: object = None):
         warn_of_rounded("JointTokens", tokens=tokens)
         tokens = real_array(tokens, "tokens", "JointTokens", "(n, T, d)", 3, LARGEST)
         n, length, d = tokens.shape

@@ -36,7 +36,7 @@ class Direct(Euclidean):
     """The weight itself is trained; gradient flow then minimises its l2 (Frobenius) norm."""
 
     def zeros(self, data: Any) -> Array:
-        return jnp.zeros(data.weight_shape)
+        return jnp.asarray(np.zeros(data.weight_shape))
 
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
         return jnp.asarray(scale * rng.standard_normal(data.weight_shape))

@@ -1,7 +1,5 @@
 """Linear regression: predictions <x_i, theta> against targets, with an infimum that is attained."""
 
-from typing import Any
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -41,7 +39,7 @@ class Regression(eqx.Module):
     rank: int = eqx.field(static=True)
     unexplained: float = eqx.field(static=True)
 
-    def __init__(self, inputs: Any, targets: Any):
+    def __init__(self, inputs: object, targets: object):
         inputs = real_array(inputs, "inputs", "Regression", "(n, d)", 2)
         targets = real_array(targets, "targets", "Regression", "(n,)", 1)
         if len(targets) != len(inputs):

@@ -52,7 +52,7 @@ class Squares(Euclidean):
 
     alpha: Float[Array, "*b"]
 
-    def __init__(self, alpha: Any):
+    def __init__(self, alpha: object):
         self.alpha = check_alpha(alpha, "Squares")
 
     def zeros(self, data: Any) -> Array:
@@ -92,7 +92,7 @@ class SignedSquares(Euclidean):
 
     alpha: Float[Array, "*b"]
 
-    def __init__(self, alpha: Any):
+    def __init__(self, alpha: object):
         self.alpha = check_alpha(alpha, "SignedSquares")
 
     def zeros(self, data: Any) -> Array:

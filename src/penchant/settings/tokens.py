@@ -44,12 +44,12 @@ class TokenSelection(eqx.Module):
 
     def __init__(
         self,
-        tokens: Any,
-        labels: Any = None,
-        head: Any = None,
+        tokens: object,
+        labels: object = None,
+        head: object = None,
         *,
-        queries: Any = None,
-        scores: Any = None,
+        queries: object = None,
+        scores: object = None,
         ties: str = "raise",
         mask: Any = None,
     ):
@@ -68,9 +68,9 @@ class TokenSelection(eqx.Module):
         tied = _ties(scores, optimal, others)
         if tied.any() and (ties == "raise" or tied.all(axis=1).any()):
             _report_tie(scores, optimal, others, tied, all_tied=ties == "keep")
-        self.tokens, self.queries, self.scores = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(scores)
-        self.optimal, self.others, self.tied = jnp.asarray(optimal), jnp.asarray(others), jnp.asarray(tied)
-        self.padded = jnp.asarray(~np.take_along_axis(mask, others, axis=1))
+        self.tokens, self.queries, self.scores = jax.device_put((tokens, queries, scores))
+        self.optimal, self.others, self.tied = jax.device_put((optimal, others, tied))
+        self.padded = jax.device_put(~np.take_along_axis(mask, others, axis=1))
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
@@ -98,6 +98,7 @@ class TokenSelection(eqx.Module):
         scores[np.arange(n), wanted] = 1.0
         return TokenSelection(self.tokens, queries=self.queries, scores=scores, mask=self.mask())
 
+    @eqx.filter_jit
     def margins(self, weight: Float[Array, "d e"]) -> Float[Array, "N"]:
         return self._margins_of(self.logits(weight))
 
@@ -108,6 +109,7 @@ class TokenSelection(eqx.Module):
         best = jnp.take_along_axis(logits, self.optimal[:, None], axis=1)
         return (best - jnp.take_along_axis(logits, self.others, axis=1)).ravel()
 
+    @eqx.filter_jit
     def differences(self) -> Float[Array, "n others d"]:
         """x_opt - x, for every other token."""
         best = jnp.take_along_axis(self.tokens, self.optimal[:, None, None], axis=1)
@@ -132,6 +134,7 @@ class TokenSelection(eqx.Module):
         np.put_along_axis(shares, optimal, blocks.sum(axis=1, keepdims=True), 1)
         return margins.ravel(), (shares[:, None] @ tokens)[:, 0].T @ queries
 
+    @eqx.filter_jit
     def gram(self) -> Float[Array, "N N"]:
         n, others = self.others.shape
         pairs = self.differences().reshape(n * others, -1)
@@ -142,15 +145,18 @@ class TokenSelection(eqx.Module):
         """Tied tokens are as good as the optimal one, so nothing asks them to be rejected, nor padding, which has no attention."""
         return ~np.asarray(self.tied | self.padded).ravel()
 
+    @eqx.filter_jit
     def deficits(self) -> Float[Array, "n others"]:
         """Score of the optimal token minus score of the other one; exactly 0 for a tie."""
         best = jnp.take_along_axis(self.scores, self.optimal[:, None], axis=1)
         gap = best - jnp.take_along_axis(self.scores, self.others, axis=1)
         return jnp.where(self.tied, 0.0, gap)
 
+    @eqx.filter_jit
     def best_scores(self) -> Float[Array, "n"]:
         return jnp.take_along_axis(self.scores, self.optimal[:, None], axis=1)[:, 0]
 
+    @eqx.filter_jit
     def log_attention(self, margins: Float[Array, "N"]) -> Float[Array, "n T"]:
         """log softmax of the logits, from the margins alone."""
         n, others = self.others.shape
@@ -188,8 +194,11 @@ class TokenSelection(eqx.Module):
             raise ArgumentError("loss", "Setting", "a loss of margins on `TokenSelection` data", "Squared()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
-        value = float(jnp.mean(loss.value(self.best_scores())))
+        value = float(_mean_value(loss, self.best_scores()))
         return Infimum(value, attained=False, why="all attention on the optimal tokens, approached as the margins grow")
+
+
+_mean_value = eqx.filter_jit(lambda loss, scores: jnp.mean(loss.value(scores)))
 
 
 def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: AbstractLoss) -> tuple[Array, Array]:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from ..cache import keep_compiled
 from ..errors import ArgumentError, kind, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
@@ -92,6 +93,7 @@ def train(
     >>> [round(float(run.norm[-1]), 3) for run in runs]
     [9.912, 49.869]
     """
+    keep_compiled()
     settings = list(setting) if isinstance(setting, list | tuple) else [setting]
     for one in settings:
         _check(one, optimiser)

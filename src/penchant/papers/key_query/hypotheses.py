@@ -21,6 +21,9 @@ _ZERO = 1e-9  # relative size below which an equality counts as exact
 _ENUMERATED = 8  # other tokens up to which all 105 pairings are tried
 
 
+_log_gap = eqx.filter_jit(lambda loss, best, deficit: loss.log_gap(best, jnp.log(deficit)))
+
+
 def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypothesis:
     """Assumption 3: the loss at the start is below that of every point where one sample attends to a wrong token only.
 
@@ -29,19 +32,19 @@ def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypoth
     """
     others, best = np.asarray(tokens.deficits()), tokens.best_scores()
     deficit = np.where(np.asarray(tokens.tied), np.inf, others).min(axis=1)
-    gaps = np.asarray(setting.loss.log_gap(best, jnp.log(jnp.asarray(deficit))))
+    gaps = np.asarray(_log_gap(setting.loss, best, deficit))
     if setting.reduction == "mean":
         gaps = gaps - np.log(len(gaps))
     if len(gaps) == 1 and deficit[0] == others.max():
         return Hypothesis("initial_loss", True, float("inf"), "", "one sample, its other tokens alike: always true")
     worst = int(gaps.argmin())
     token = int(np.flatnonzero(others[worst] == deficit[worst])[0])
-    slack = float(gaps[worst] - read_once(setting, start).log_excess)
+    slack = float(gaps[worst]) - float(read_once(setting, start).log_excess)
     return Hypothesis(
         "initial_loss",
         slack >= 0,
         slack,
-        f"sample {worst} token {int(tokens.others[worst, token])}",
+        f"sample {worst} token {int(np.asarray(tokens.others)[worst, token])}",
         "log of (excess with all attention of that sample on that token / excess at the start)",
     )
 
@@ -56,7 +59,7 @@ def exponential_loss(loss: AbstractLoss) -> Hypothesis:
 
 
 def _optimal_tokens(data: TokenSelection) -> np.ndarray:
-    return np.asarray(jnp.take_along_axis(data.tokens, data.optimal[:, None, None], axis=1))[:, 0]
+    return np.asarray(data.tokens)[np.arange(len(data.optimal)), np.asarray(data.optimal)]
 
 
 def _directions(rows: np.ndarray) -> np.ndarray:
@@ -153,8 +156,8 @@ def pairings(data: TokenSelection) -> tuple[Pairing, ...]:
 
 
 def _split(data: TokenSelection, sample: int) -> tuple[np.ndarray, np.ndarray]:
-    tokens = np.asarray(data.tokens[sample])
-    return tokens[int(data.optimal[sample])], tokens[np.asarray(data.others[sample])]
+    tokens = np.asarray(data.tokens)[sample]
+    return tokens[np.asarray(data.optimal)[sample]], tokens[np.asarray(data.others)[sample]]
 
 
 def _pairing(best: np.ndarray, others: np.ndarray) -> Pairing:

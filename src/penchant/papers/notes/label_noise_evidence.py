@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from ...lab import Lab, recipe
 from ...references.interpolation import minimum_potential
@@ -110,7 +110,7 @@ def agree(measured: np.ndarray, predicted: np.ndarray, what: str, detail: str = 
     99.9 % interval, undecided in between, where chance and a law that is slightly off look alike.
     """
     mean, error = mean_and_error(measured)
-    widths = [float(student.ppf(1 - level / (2 * len(mean)), measured.shape[-1] - 1)) for level in (0.05, 0.001)]
+    widths = [float(stdtrit(measured.shape[-1] - 1, 1 - level / (2 * len(mean)))) for level in (0.05, 0.001)]
     worst = float((np.abs(mean - predicted) / error).max())
     verdict = at_most(worst, widths[0], f"{what}, largest distance in standard errors", detail)
     if verdict.outcome is Outcome.refuted and worst <= widths[1]:

@@ -104,7 +104,7 @@ def run_hypotheses(run: JointTrajectory) -> tuple[Hypothesis, ...]:
     """Equal scores of the non-optimal tokens, optimal tokens in the lead, and losses of bounded ratio, at the records after the start.
 
     >>> import penchant as pt
-    >>> run = pt.train_joint(pt.marked_tokens(), pt.scheduled_descent(0.05), steps=100)
+    >>> run = pt.training.train_joint(pt.settings.marked_tokens(), pt.optimisers.scheduled_descent(0.05), steps=100)
     >>> [(one.name, one.holds) for one in run_hypotheses(run)]
     [('equal_scores', True), ('score_order', True), ('loss_ratio', None)]
     """

@@ -179,7 +179,7 @@ class AttentionRegression(eqx.Module):
     sizes: Float[Array, "k"]
     right: Float[Array, "d k"]
 
-    def __init__(self, covariance: Any, planted: Any, noise: Any = 0.0):
+    def __init__(self, covariance: object, planted: object, noise: object = 0.0):
         owner = "AttentionRegression"
         covariance = checked_covariance(covariance, owner)
         planted = real_array(planted, "planted", owner, "(m, d)", 2)

@@ -163,7 +163,7 @@ class AttentionSample(eqx.Module):
     targets: Float[Array, "n m"]
     estimated: AttentionRegression
 
-    def __init__(self, inputs: Any, targets: Any, ridge: float = 0.0):
+    def __init__(self, inputs: object, targets: object, ridge: float = 0.0):
         owner = "AttentionSample"
         inputs = real_array(inputs, "inputs", owner, "(n, d)", 2)
         targets = real_array(targets, "targets", owner, "(n, m)", 2)

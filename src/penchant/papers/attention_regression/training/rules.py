@@ -224,7 +224,7 @@ class PreconditionedDescent(eqx.Module):
     def __init__(
         self,
         geometry: str | AbstractGeometry = "two_sided",
-        step: Any = "default",
+        step: object = "default",
         balance: AbstractBalance | None = None,
         logit_limit: float | None = None,
     ):
