@@ -140,7 +140,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
     "references.diagonal_margin": ("diagonal_margin",),
-    "papers.attention_regression.setting.problemd_minima": ("nearest_minimum",),
+    "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "settings.power_models": ("SignedPowers",),
     "references.lasso": ("lasso_path",),
     "references.sparse_face": (
