@@ -159,7 +159,8 @@ class _JointTheorem(Theorem):
         wanted, first = found.attention, first_attention_step(setting.data)
         others = {OFFSET: found.offset.weight, SUPPORT_ONLY: found.support_only.weight, "first step": first}
         others = {name: weight for name, weight in others.items() if misalignment(weight, wanted.weight) > _SAME}
-        shared = zero_start(setting.parametrisation), *_shared(setting.data, found)
+        data, start = setting.data, zero_start(setting.parametrisation)
+        shared = start, long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
         hypotheses = (*shared, *self.hypotheses(setting, optimiser, wanted))
         return Prediction(self, setting, hypotheses, wanted, rivals(wanted, others), self.rate)
 
@@ -173,10 +174,6 @@ class _JointTheorem(Theorem):
         failed = [f"{one.name} ({one.offender})" for one in run_hypotheses(run) if one.holds is False]
         along = f"along the run fails {', '.join(failed)}" if failed else ""
         return replace(verdict, detail="; ".join(part for part in (verdict.detail, along) if part))
-
-
-def _shared(data: JointTokens, found: JointReferences) -> tuple[Hypothesis, ...]:
-    return long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
 
 
 def exponential_loss(name: str) -> Hypothesis:
