@@ -52,11 +52,8 @@ def orthogonality_tokenwise(lab: Lab, planted: bool) -> Verdict:
         data = TokenSelection(tokens, scores=np.eye(3)[[0, 0]])
         return at_least(1 - conditions.near_orthogonal_tokens(data).slack, 1.0, "ratio on exactly orthogonal tokens")
     setting, _ = preset(lab, "E")
-    return at_most(
-        1 - conditions.near_orthogonal_tokens(setting.data).slack,
-        1.0,
-        "ratio 4nT max|<x, x'>| / min|x|^2 on preset E (d = 300)",
-    )
+    ratio = 1 - conditions.near_orthogonal_tokens(setting.data).slack
+    return at_most(ratio, 1.0, "ratio 4nT max|<x, x'>| / min|x|^2 on preset E (d = 300)")
 
 
 @stated(
@@ -94,12 +91,8 @@ def without_orthogonality(lab: Lab, planted: bool) -> Verdict:
     text = f"1 - corr to W_mm after 5000 steps; the run is {limit.kind} on tokens {list(limit.tokens)}"
     if planted:
         return at_least(limit.global_misalignment, 0.5, text, "with equal score gaps the run is global")
-    return at_most(
-        limit.global_misalignment,
-        1e-2,
-        text,
-        f"1 - corr {limit.misalignment:.2g} to the local direction of those tokens",
-    )
+    detail = f"1 - corr {limit.misalignment:.2g} to the local direction of those tokens"
+    return at_most(limit.global_misalignment, 1e-2, text, detail)
 
 
 _RADIUS, _SETTLED = 8.0, 0.9  # attention below 0.9 on its leading token leaves the selection open

@@ -3,14 +3,8 @@
 import numpy as np
 from scipy.special import lambertw
 
+from ...diagnostics import joint as diagnostics
 from ...diagnostics.direction import misalignment
-from ...diagnostics.joint import (
-    decoder_margins,
-    joint_misalignments,
-    log_joint_attention_loss,
-    optimal_entries,
-    score_gaps,
-)
 from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
 from ...lab import Lab
 from ...optimisers.joint import scheduled_descent
@@ -85,7 +79,7 @@ def theorem3_rate(lab: Lab, planted: bool) -> Verdict:
     """1 - corr falls at least like 1/log t: the interval of its exponent in log t lies below -1."""
     slopes = []
     for run, found in evidence.far_pairs(lab):
-        distance = joint_misalignments(run, found.attention.weight)
+        distance = diagnostics.joint_misalignments(run, found.attention.weight)
         slopes.append(log_log_slope(np.log(np.maximum(run.steps, 1)), distance, (np.log(1e3), np.log(1e5))))
     found = rate(slopes)
     text = f"upper end of the exponent {found} of 1 - corr in log t, steps 1e3 to 1e5, seeds 0-9,"
@@ -100,7 +94,9 @@ def theorem3_rate(lab: Lab, planted: bool) -> Verdict:
 )
 def theorem3_softmax(lab: Lab, planted: bool) -> Verdict:
     """1 - s_opt falls like a power of t: its exponent is length / |W_mm| (Eq. 13 has |W| = length log t)."""
-    lost = lambda run, found: -log_joint_attention_loss(run).max(axis=1) * found.attention.value / evidence.LONG
+    lost = lambda run, found: (
+        -diagnostics.log_joint_attention_loss(run).max(axis=1) * found.attention.value / evidence.LONG
+    )
     series = [(np.log(np.maximum(run.steps, 1)), lost(run, found)) for run, found in evidence.far_pairs(lab)]
     measured = settling(series, (np.log(1e3), np.log(1e5)), linear_slope)
     text = "exponent of 1/(1 - s_opt) in t times |W_mm| / length, steps 1e3 to 1e5, seeds 0-9"
@@ -114,10 +110,10 @@ def lemma2_excess(run: JointTrajectory, found: JointReferences) -> np.ndarray:
     With pulls A_i = |l'(z_i)| * gap_i and rho = max A / min A: pi solves |W| = |W_mm| / pi * log(2 N B^2 |W_mm| rho / (pi xi^2)).
     """
     n, length, _ = run.data.tokens.shape
-    gaps = score_gaps(run)[1:]
+    gaps = diagnostics.score_gaps(run)[1:]
     log_pull = np.log(np.maximum(gaps, np.finfo(float).tiny)) - run.outputs[1:]
     rho = np.exp(log_pull.max(axis=1) - log_pull.min(axis=1))
-    xi = np.exp(optimal_entries(run, run.log_attention())).min()
+    xi = np.exp(diagnostics.optimal_entries(run, run.log_attention())).min()
     value = found.attention.value
     scale = 2 * n * (length - 1) * longest_token(run.data) ** 2 * value * rho / xi**2
     return scale * np.exp(-np.real(lambertw(scale * run.norm_W[1:] / value)))
@@ -165,7 +161,10 @@ def theorem9(lab: Lab, planted: bool) -> Verdict:
 
 def _margin_errors(lab: Lab) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps and relative margin error of u of the long runs."""
-    return [(run.steps, 1 - decoder_margins(run) * found.decoder.value) for run, found in evidence.far_pairs(lab)]
+    return [
+        (run.steps, 1 - diagnostics.decoder_margins(run) * found.decoder.value)
+        for run, found in evidence.far_pairs(lab)
+    ]
 
 
 @stated(
@@ -181,7 +180,7 @@ def theorem4(lab: Lab, planted: bool) -> Verdict:
     The second part: the error falls like a power of t, whose exponent is negative with its interval and its drift.
     """
     worst = min(
-        float(np.nanmin(decoder_margins(run)) * found.decoder.value)
+        float(np.nanmin(diagnostics.decoder_margins(run)) * found.decoder.value)
         for run, _, found in evidence.watched_runs(lab, "figure", "inside")
     )
     exponent = settling(_margin_errors(lab), (1e3, 1e5))

@@ -5,15 +5,7 @@ import numpy as np
 from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import Rate, log_log_slope, rate
 from ...lab import Lab, recipe
-from ...optimisers.joint import (
-    BlockNormalised,
-    JointAccelerated,
-    JointDescent,
-    JointHeavyBall,
-    JointNormalised,
-    JointPolyak,
-    scheduled_descent,
-)
+from ...optimisers import joint as optimisers
 from ...settings.joint import JointTokens, marked_tokens
 from ...settings.joint_generators import leaning_tokens
 from ...theory.joint_limits import JointReferences, joint_references
@@ -23,12 +15,12 @@ from .joint_theorems import longest_token, near_orthogonal
 
 SEEDS = range(10)
 RULES = {
-    "GD": JointDescent(0.1),
-    "NGD": BlockNormalised(0.05),
-    "Eq. (13)": scheduled_descent(0.05),
-    "joint NGD": JointNormalised(0.05),
-    "Polyak": JointPolyak(),
-    "Polyak, cap 100": JointPolyak(cap=100.0),
+    "GD": optimisers.JointDescent(0.1),
+    "NGD": optimisers.BlockNormalised(0.05),
+    "Eq. (13)": optimisers.scheduled_descent(0.05),
+    "joint NGD": optimisers.JointNormalised(0.05),
+    "Polyak": optimisers.JointPolyak(),
+    "Polyak, cap 100": optimisers.JointPolyak(cap=100.0),
 }
 SCHEDULE = At(tuple(np.unique(np.append([10, 100], np.geomspace(1e3, 1e4, 60).round()).astype(int)).tolist()))
 HEAVY, DUAL = "block-normalised, heavy ball 0.9", "dual acceleration of log L"
@@ -50,13 +42,18 @@ def references(lab: Lab) -> tuple[JointReferences, ...]:
 def fleet(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
     """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3 or one with a memory."""
     longest = max(longest_token(data) for data in figure_data(lab))
-    memory = {HEAVY: JointHeavyBall(BlockNormalised(LENGTH)), DUAL: JointAccelerated(0.5 / longest**2)}
+    memory = {
+        HEAVY: optimisers.JointHeavyBall(optimisers.BlockNormalised(LENGTH)),
+        DUAL: optimisers.JointAccelerated(0.5 / longest**2),
+    }
     return tuple(train_joint(figure_data(lab), (RULES | memory)[name], steps=10_000, recorder=SCHEDULE))
 
 
 @recipe
 def far_runs(lab: Lab) -> tuple[JointTrajectory, ...]:
-    return tuple(train_joint(figure_data(lab), scheduled_descent(LONG), steps=100_000, recorder=LogSpaced(101)))
+    return tuple(
+        train_joint(figure_data(lab), optimisers.scheduled_descent(LONG), steps=100_000, recorder=LogSpaced(101))
+    )
 
 
 @recipe
@@ -84,7 +81,7 @@ def watched(lab: Lab, group: str) -> tuple[tuple[JointTokens, ...], float]:
 def every_step(lab: Lab, group: str) -> tuple[JointTrajectory, ...]:
     """4000 steps of Eq. (13), all recorded, on ten seeds."""
     data, length = watched(lab, group)
-    return tuple(train_joint(data, scheduled_descent(length), steps=4000, recorder=Every()))
+    return tuple(train_joint(data, optimisers.scheduled_descent(length), steps=4000, recorder=Every()))
 
 
 @recipe
@@ -135,7 +132,7 @@ _LATE = At(tuple(np.geomspace(1e4, 6e4, 20).round().astype(int).tolist()))
 
 @recipe
 def crowded_runs(lab: Lab, name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, JointTrajectory]:
-    rule = BlockNormalised(LENGTH) if name == "NGD" else scheduled_descent(LONG)
+    rule = optimisers.BlockNormalised(LENGTH) if name == "NGD" else optimisers.scheduled_descent(LONG)
     runs = train_joint([crowded(lab, seed) for seed in seeds], rule, steps=60_000, recorder=_LATE)
     return dict(zip(seeds, runs, strict=True))
 
@@ -175,10 +172,10 @@ def leaning_runs(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
     """
     length = 1 / (4 * longest_token(leaning_data(lab)[0]) ** 2)
     rules = {
-        "NGD": (BlockNormalised(length), 10_000),
-        "ratios": (BlockNormalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)), 10_000),
-        "Eq. (13)": (scheduled_descent(length), 100_000),
-        "joint NGD": (JointNormalised(length), 100_000),
+        "NGD": (optimisers.BlockNormalised(length), 10_000),
+        "ratios": (optimisers.BlockNormalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)), 10_000),
+        "Eq. (13)": (optimisers.scheduled_descent(length), 100_000),
+        "joint NGD": (optimisers.JointNormalised(length), 100_000),
     }
     rule, steps = rules[name]
     return tuple(train_joint(leaning_data(lab), rule, steps=steps, recorder=LogSpaced(101)))

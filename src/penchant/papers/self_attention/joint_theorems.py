@@ -156,20 +156,13 @@ class _JointTheorem(Theorem):
     def predict(self, setting: Setting, optimiser: Any) -> Prediction:
         ratio = float(np.max(getattr(optimiser, "growth_ratio", 1.0)))  # a rule for one weight has none
         found = joint_references(setting.data, ratio=ratio)
-        others = {
-            OFFSET: found.offset.weight,
-            SUPPORT_ONLY: found.support_only.weight,
-            "first step": first_attention_step(setting.data),
-        }
-        others = {
-            name: weight for name, weight in others.items() if misalignment(weight, found.attention.weight) > _SAME
-        }
-        hypotheses = (
-            zero_start(setting.parametrisation),
-            *_shared(setting.data, found),
-            *self.hypotheses(setting, optimiser, found.attention),
-        )
-        return Prediction(self, setting, hypotheses, found.attention, rivals(found.attention, others), self.rate)
+        wanted, first = found.attention, first_attention_step(setting.data)
+        others = {OFFSET: found.offset.weight, SUPPORT_ONLY: found.support_only.weight, "first step": first}
+        others = {name: weight for name, weight in others.items() if misalignment(weight, wanted.weight) > _SAME}
+        data, start = setting.data, zero_start(setting.parametrisation)
+        shared = start, long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
+        hypotheses = (*shared, *self.hypotheses(setting, optimiser, wanted))
+        return Prediction(self, setting, hypotheses, wanted, rivals(wanted, others), self.rate)
 
     def judge(self, prediction: Prediction, run: Any) -> Verdict:
         """The direction of W against the predicted one, and what the reached selection says instead.
@@ -181,10 +174,6 @@ class _JointTheorem(Theorem):
         failed = [f"{one.name} ({one.offender})" for one in run_hypotheses(run) if one.holds is False]
         along = f"along the run fails {', '.join(failed)}" if failed else ""
         return replace(verdict, detail="; ".join(part for part in (verdict.detail, along) if part))
-
-
-def _shared(data: JointTokens, found: JointReferences) -> tuple[Hypothesis, ...]:
-    return long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
 
 
 def exponential_loss(name: str) -> Hypothesis:
@@ -210,9 +199,8 @@ class JointScheduled(_JointTheorem):
     rate = "proved 1 - corr = O(loglog(t)^2 / log t); observed (log t)^-2"
 
     def applies(self, setting: Setting, optimiser: Any) -> bool:
-        if not isinstance(setting.data, JointTokens):
-            return False
-        return isinstance(setting.loss, Exponential) and _is_scheduled(optimiser)
+        known = isinstance(setting.data, JointTokens) and isinstance(setting.loss, Exponential)
+        return known and _is_scheduled(optimiser)
 
     def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
         return (short_joint_steps(float(np.max(optimiser.length)), setting.data),)

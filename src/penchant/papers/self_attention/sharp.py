@@ -77,10 +77,8 @@ def partial_support(lab: Lab, planted: bool) -> Verdict:
 )
 def attention_slope(lab: Lab, planted: bool) -> Verdict:
     """log(1 - s_opt) falls by exactly length / |W_mm| per step in the end; the theorem guarantees 8 B^2 times less."""
-    series = [
-        (run.steps, -log_attention_loss(run).mean(axis=1) * found.value / evidence.LENGTH["E"])
-        for run, found in evidence.fleet(lab, "NGD")
-    ]
+    lost = lambda run, found: -log_attention_loss(run).mean(axis=1) * found.value / evidence.LENGTH["E"]
+    series = [(run.steps, lost(run, found)) for run, found in evidence.fleet(lab, "NGD")]
     measured = settling(series, (1e3, 1e4), linear_slope)
     guaranteed = 1 / (8 * conditions.token_bound(evidence.preset(lab, "E")[0].data) ** 2)
     text = "decrease of log(1 - s_opt) per step over length / |W_mm|, steps 1e3 to 1e4, seeds 0-9"
@@ -112,9 +110,8 @@ def polyak_drop(lab: Lab, planted: bool) -> Verdict:
         series = [(run.steps, -c * run.log_excess) for run in runs]
         stable = (chi / c < 2) != planted
         kept = [one for one, calm in zip(series, stable, strict=True) if calm]
-        shaken = [
-            settling([one], (2.5e3, 1e4), linear_slope) for one, calm in zip(series, stable, strict=True) if not calm
-        ]
+        wild = [one for one, calm in zip(series, stable, strict=True) if not calm]
+        shaken = [settling([one], (2.5e3, 1e4), linear_slope) for one in wild]
         if len(kept) > 1:
             text = f"drop of log(L - L*) per step times c, c = {c:g}, {len(kept)} seeds with chi/c < 2"
             checks.append(covers(settling(kept, (2.5e3, 1e4), linear_slope), 1.0, text, rival=0.99))

@@ -68,7 +68,9 @@ def values_table(lab: Lab, name: str) -> Table:
         "rule": "",
         **{f"1 - corr, t={step}": ".3e" for step in _SHOWN},
         "norm exponent": "",
-        "1 - corr exponent": "",
+        "1 - corr exponent, proved": "g",
+        "sharp": "g",
+        "measured": "",
         "norm": ".6g",
         "log excess": ".6g",
     }

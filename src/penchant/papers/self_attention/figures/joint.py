@@ -3,15 +3,14 @@
 import numpy as np
 
 from ....diagnostics.direction import misalignment
-from ....diagnostics.joint import decoder_margins, joint_misalignments
-from ....diagnostics.rates import linear_slope, log_log_slope, rate
+from ....diagnostics.joint import joint_misalignments
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study, claims_in, recipe
 from ....optimisers.joint import BlockNormalised, scheduled_descent
 from ....settings.joint import marked_tokens
 from ....theory.joint_limits import JointReferences, detect_joint_limit, joint_references
 from ....training.joint import JointTrajectory, train_joint
-from ....training.recorders import At, LogSpaced
+from ....training.recorders import LogSpaced
 from .. import joint, joint_findings
 from .. import joint_evidence as evidence
 from ..joint_theorems import near_orthogonal
@@ -73,37 +72,6 @@ def curve_figures(lab: Lab) -> tuple[Figure, ...]:
         lines = (Line(name, one.steps[2:], series(one)[2:]) for name, one in runs.items())
         figures.append(log_figure(key, title, "step", label, lines, caption))
     return tuple(figures)
-
-
-def far_table(lab: Lab) -> tuple[Table, ...]:
-    """Eq. (13) to a million steps: 1 - corr like (log t)^-2, log L like -3 length t^(1/3) / |u_mm|, the margin of u to its best.
-
-    Values of the first seed; slopes and exponents are fits over the decade, or over the last two, with their interval over seeds.
-    """
-    if not lab.full:
-        return ()
-    lab.progress("Eq. (13) to 1e6 steps")
-    records = At(tuple(np.unique(np.geomspace(100, 1e6, 81).round()).astype(int).tolist()))
-    runs = train_joint(evidence.figure_data(lab), scheduled_descent(evidence.LONG), steps=10**6, recorder=records)
-    pairs = list(zip(runs, evidence.references(lab), strict=True))
-    distances = [joint_misalignments(one, found.attention.weight) for one, found in pairs]
-    losses = [(np.cbrt(one.steps), one.log_loss * found.decoder.value / (3 * evidence.LONG)) for one, found in pairs]
-    first, reference = pairs[0]
-    margin, rows = decoder_margins(first) * reference.decoder.value, []
-    for k in range(2, 7):
-        at = int(np.searchsorted(first.steps, 10**k))
-        window = (10 ** ((k - 1) / 3), 10 ** (k / 3))
-        slope = rate([linear_slope(x, y, window) for x, y in losses]) if k > 2 else ""
-        rows.append((f"1e{k}", distances[0][at], slope, margin[at]))
-    window, series = (np.log(1e4), np.log(1e6)), zip(runs, distances, strict=True)
-    exponent = rate([log_log_slope(np.log(one.steps[1:]), d[1:], window) for one, d in series])
-    slopes = "slope of log L in t^(1/3) since the last row, over its limit"
-    caption = (
-        f"Length {evidence.LONG:g}; values of seed 0. Slopes with 95 % Student interval over seeds 0-9; "
-        f"exponent of 1 - corr in log t over the last two decades {exponent}."
-    )
-    columns = {"step": "", "1 - corr of W": ".3g", slopes: "", "margin ratio of u": ".3f"}
-    return (table("far", "Eq. (13) to a million steps", columns, rows, caption),)
 
 
 def leaning(lab: Lab) -> tuple[Figure, Table]:
@@ -175,7 +143,7 @@ STUDIES = (
         "self-attention-joint",
         "Self-attention and decoder trained together (Figure 3)",
         claims=(joint.theorem2, joint.theorem3_direction, joint.theorem4, *claims_in(joint_findings)),
-        exhibits=(values_table, curve_figures, far_table, leaning, crowded),
+        exhibits=(values_table, curve_figures, leaning, crowded),
         definitions=_WORDS,
     ),
 )

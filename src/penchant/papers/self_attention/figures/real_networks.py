@@ -1,7 +1,7 @@
 """The step rules of the theory on a real network: a small vision transformer on handwritten digits (after Figures 6 and 7 of the paper)."""
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ from ....verdict import all_of, at_least, at_most
 from ..theorems import VASUDEVA
 
 _EPOCHS, _BATCH = 12, 50
-_FACTORS = (0.1, 1.0, 10.0)
 WORDS = {
     "SGD": "stochastic gradient descent, rate 0.1",
     "SNGD": "stochastic normalised descent: steps of length 0.1 along the gradient of the batch",
@@ -45,20 +44,15 @@ def _rules(torch: Any, optimisers: Any, factor: float) -> dict[str, Callable[[An
 
 def run(lab: Lab) -> Result:
     """Four rules from one start; with `full` three seeds, and every rate times 0.1, 1 and 10."""
-    seed, full, progress = lab.seed, lab.full, lab.progress
     networks, optimisers = _bridge()
-    seeds, factors = (range(seed, seed + 3), _FACTORS) if full else (range(seed, seed + 1), (1.0,))
-    train, test = networks.digits(seed=seed)
-    runs = {}
+    seeds, factors = range(lab.seed, lab.seed + (3 if lab.full else 1)), (0.1, 1.0, 10.0) if lab.full else (1.0,)
+    sets, runs = networks.digits(seed=lab.seed), {}
     for factor in factors:
-        for name, make in _rules(networks.torch, optimisers, factor).items():
-            for one in seeds:
-                progress(f"{name}, rate x {factor:g}, seed {one}")
-                network = networks.VisionTransformer(side=8, patch=2, width=32, depth=2, heads=2, seed=one)
-                rule = make(network.parameters())
-                runs[name, factor, one] = networks.train_network(
-                    network, train, test, rule, epochs=_EPOCHS, batch=_BATCH, seed=one
-                )
+        for (name, make), seed in product(_rules(networks.torch, optimisers, factor).items(), seeds):
+            lab.progress(f"{name}, rate x {factor:g}, seed {seed}")
+            network = networks.VisionTransformer(side=8, patch=2, width=32, depth=2, heads=2, seed=seed)
+            options = {"epochs": _EPOCHS, "batch": _BATCH, "seed": seed}
+            runs[name, factor, seed] = networks.train_network(network, *sets, make(network.parameters()), **options)
     main: dict[str, list[Any]] = {}
     for (name, factor, _), found in runs.items():
         if factor == 1.0:
