@@ -264,7 +264,7 @@ def test_the_page_has_the_floor_the_start_and_the_settings(known, tmp_path, caps
     assert excess["lines"][0]["x"][0] == 1.0
     assert "b_2/B^2" in excess["lines"][1]["label"]
     assert "b_2/B^2" in saved["findings"][0]["statement"]
-    settings = dict(next(table for table in saved["tables"] if table["name"] == "run")["rows"])
+    settings = dict(next(table for table in saved["tables"] if table["name"] == "made")["rows"])
     assert (settings["batch"], settings["step size"], settings["gauge"]) == ("100", "0.5", "identity")
     assert "sign convention" in saved["definitions"]["gauge"]
 

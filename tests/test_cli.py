@@ -549,7 +549,7 @@ def test_adam_is_judged_by_the_linf_margin(capsys, tmp_path):
     path.write_text("2,1,1\n1,4,1\n3,0.5,1\n")
     content = json.loads(call(capsys, "train", path, "--optimiser", "adam", "--json")[1].out)
     assert content["prediction"]["reference"]["norm"] == "linf"
-    assert content["verdict"] == "confirmed"
+    assert content["facts"]["conclusion"] == "holds"
     assert call(capsys, "train", path, "--setting", "deep-linear", "--optimiser", "adam", "--steps", "9")[0] == 0
 
 

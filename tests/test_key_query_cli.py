@@ -60,7 +60,7 @@ def test_train_saves_the_bounds_of_every_record(capsys, matrix, tmp_path):
 def test_a_run_on_wrong_tokens_ends_and_says_so(capsys, tmp_path):
     path = write(tmp_path / "pair.npz", pt.settings.contrary_pair((6.0, 1.0), (-3.0, 0.0)))
     status, content = call(capsys, "train", path, "--setting", "attention-diagonal", "--scale", 0.1, "--json")
-    assert (status, content["status"], content["verdict"]) == (0, "stalled", "refuted")
+    assert (status, content["status"], content["facts"]["conclusion"]) == (0, "stalled", "fails")
     assert "plateau" in content["message"]
 
 

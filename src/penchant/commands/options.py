@@ -179,26 +179,19 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
     Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
     """
     for name in ("time", "log_time", "margin", "risk_level"):
-        value = getattr(options, name, None)
-        if value is not None and not np.isfinite(value):
-            raise ArgumentError(f"--{name.replace('_', '-')}", "penchant train", "finite", value)
-    log_time = options.log_time
-    if options.time is not None:
-        if not options.time > 0:
-            raise ArgumentError("--time", "penchant train", "positive", options.time)
-        log_time = float(np.log(options.time))
+        value, signed = getattr(options, name), name == "log_time"
+        if value is not None and not (np.isfinite(value) and (signed or value > 0)):
+            required = "finite" if signed else "positive and finite"
+            raise ArgumentError(f"--{name.replace('_', '-')}", "penchant train", required, value)
+    log_time = options.log_time if options.time is None else float(np.log(options.time))
     if log_time is not None:
         steps = None
         if options.optimiser == "gd":  # a constant step size says how many steps the time is
             steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(optimiser.rule.step)) + 1, 1e8))
         return steps, LogTimeAbove(log_time)
     if options.margin is not None:
-        if not 0 < options.margin < np.inf:
-            raise ArgumentError("--margin", "penchant train", "positive and finite", options.margin)
         return None, MarginAbove(options.margin)
     if options.risk_level is not None:
-        if not 0 < options.risk_level < np.inf:
-            raise ArgumentError("--risk-level", "penchant train", "positive and finite", options.risk_level)
         return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
     if options.steps is not None:
         return options.steps, None

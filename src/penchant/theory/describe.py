@@ -111,7 +111,8 @@ def lines(content: dict[str, Any]) -> Iterator[str]:
         yield f"optimiser  {content['optimiser']}"
     yield f"rate       {content['rate']}"
     yield from (f"note       {note}" for note in content["notes"])
-    measure = "relative distance to the reference" if "least" in reference else "1 - corr to the reference"
+    measure = {"least": "relative distance to the reference", "margin": "1 - corr to the reference"}
+    measure = next((words for name, words in measure.items() if name in reference), "separation")
     yield from (f"rival      {one['name']}: {measure} {one['separation']:.4g}" for one in content["rivals"])
 
 

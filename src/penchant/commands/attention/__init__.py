@@ -1,7 +1,6 @@
 """The desk of attention regression, a dialect of its own: a sample with estimates where there is no truth, and advice before a prediction."""
 
 from argparse import Namespace
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -143,7 +142,6 @@ def train(options: Namespace) -> Trained:
     moments = trajectory_moments(run, truth=truth, samples=sample.size)
     floor = _floor(options, sample, truth, rule, run)
     verdict = judge_floor(run, source, rule, floor, truth)
-    facts = {True: "hold", False: "fail", None: "open"}[all_hold(advice.hypotheses)]  # what the law rests on
     warnings = [*advice.warnings, *_step_warnings(sample, rule), *_loss_warnings(run, source)]
     numbers: dict[str, Any] = {
         "status": run.status.name,
@@ -160,7 +158,7 @@ def train(options: Namespace) -> Trained:
     }
     hypotheses = (*advice.hypotheses, moments, _gradients(run, options.batch))
     settings = made(options, rule) | run_settings(options, steps)
-    case = AttentionCase(run, replace(verdict, hypotheses=facts), hypotheses, advice, floor, numbers, settings)
+    case = AttentionCase(run, verdict, hypotheses, advice, floor, numbers, settings)
     text = [f"warning    {warning}" for warning in warnings]
     return Trained(case, (RUN, VERDICT), run.save, PAPER, {"warnings": warnings}, text)
 

@@ -58,12 +58,10 @@ def prediction_lines(content: dict[str, Any]) -> Iterator[str]:
     found = content["estimate"]
     sizes = ", ".join(f"{size:.4g}" for size in found["sizes"])
     spread = f"{found['covariance_eigenvalues'][0]:.4g} to {found['covariance_eigenvalues'][-1]:.4g}"
-    yield (f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}")
-    yield (
-        f"estimate   n = {found['samples']}, d = {found['inputs']}, m = {found['outputs']}; noise {found['noise']:.4g}"
-    )
-    yield (f"           covariance eigenvalues {spread}")
-    yield (f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}")
+    yield f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}"
+    yield f"estimate   n = {found['samples']}, d = {found['inputs']}, m = {found['outputs']}; noise {found['noise']:.4g}"
+    yield f"           covariance eigenvalues {spread}"
+    yield f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}"
     yield from _matrix(
         "Sigma",
         f"known to {found['covariance_half_width']:.3g} in operator norm, |Sigma| sqrt(d/n)",
@@ -71,40 +69,32 @@ def prediction_lines(content: dict[str, Any]) -> Iterator[str]:
     )
     errors = ", ".join(number(error) for error in found["planted_standard_errors"][:_SHOWN])
     yield from _matrix("A", f"standard errors by column: {errors}", found["planted"])
-    yield (f"checked    against {content['checked_against']}")
+    yield f"checked    against {content['checked_against']}"
     yield from hypothesis_lines(content["hypotheses"])
     floors = content["floors"]
-    yield (
-        f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
-    )
+    yield f"excess     spectral start {floors['start']:.3g}, after training {number(floors['trained'])} (of it bias {number(floors['bias'])})"
     for option in content["geometries"]:
         chosen = "  <- recommended" if option == content["recommended"] else ""
         pace = option["steps_per_decade"]
         text = f"{pace:.3g} steps" if pace >= 1 else "less than one step"
-        yield (
-            f"train with {option['geometry']}, step {option['step']:.4g}{_trial(option)}: {text} per factor 10{chosen}"
-        )
+        yield f"train with {option['geometry']}, step {option['step']:.4g}{_trial(option)}: {text} per factor 10{chosen}"
     if not content["geometries"]:
-        yield (f"train with any geometry: A has a kernel (A2 fails), and none is recommended; {content['rate']}")
+        yield f"train with any geometry: A has a kernel (A2 fails), and none is recommended; {content['rate']}"
     scale = content["scale"]
     gain = "from infinite" if scale["gain"] is None else f"{scale['gain']:.3g} times smaller"
     bound = " that keeps A3" if scale["key_norm"] < 0.25 else ""
-    yield (
-        f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss{bound}, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
-    )
-    yield (
-        f"           that is not the scale of least excess: v/n is {number(floors['scaled'])} there, against {number(floors['start'])} at the spectral start"
-    )
-    yield (f"           {scale['how']}")
+    yield f"scale      (c U, V/c) with c = {scale['factor']:.4g} has the least bias of the loss{bound}, B_1/n with B_1 = {scale['bias']:.4g} ({gain})"
+    yield f"           that is not the scale of least excess: v/n is {number(floors['scaled'])} there, against {number(floors['start'])} at the spectral start"
+    yield f"           {scale['how']}"
     for warning in content["warnings"]:
-        yield (f"warning    {warning}")
+        yield f"warning    {warning}"
 
 
 def _matrix(name: str, noise: str, rows: list[list[float]]) -> Iterator[str]:
     """A matrix with its noise; large ones are left to `--json` and `--save`."""
-    yield (f"           {name}, {noise}")
+    yield f"           {name}, {noise}"
     if max(len(rows), len(rows[0])) > _SHOWN:
-        yield (f"           {len(rows)} x {len(rows[0])}: in the output of --json, and saved by --save")
+        yield f"           {len(rows)} x {len(rows[0])}: in the output of --json, and saved by --save"
         return
     for row in rows:
         yield ("             " + " ".join(f"{entry: .4g}".ljust(11) for entry in row).rstrip())
@@ -121,14 +111,10 @@ def _trial(option: dict[str, Any]) -> str:
 
 
 def _lines(case: AttentionCase, content: dict[str, Any]) -> Iterator[str]:
-    yield (f"status     {content['status']}: {content['message']}")
-    yield (
-        f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
-    )
-    yield (f"step       {content['step_used']}")
-    yield (
-        f"excess     {number(content['excess'])}; predicted {number(content['predicted_excess'])} by {content['predicted_law']}"
-    )
+    yield f"status     {content['status']}: {content['message']}"
+    yield f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
+    yield f"step       {content['step_used']}"
+    yield f"excess     {number(content['excess'])}; predicted {number(content['predicted_excess'])} by {content['predicted_law']}"
     context = content["finite_context_part"]
     yield (
         f"left out   loss of left-out queries minus m sigma^2: {content['left_out_loss_above_noise']:.4g}; not the excess: "

@@ -224,7 +224,7 @@ def asymptotic_factor(
 
 class _AttentionTheorem(Theorem):
     paper = PAPER
-    problem = AttentionRegression
+    problem: type = AttentionRegression
 
     def predict(self, setting: Any, optimiser: Any) -> Prediction:
         reference: Any = BalancedMinima(setting)

@@ -89,10 +89,11 @@ def _draw(case: Case) -> Iterator[Figure]:
     run, limit, steps = case.run, case.limit, case.run.steps
     moved, turned = run.norm_W > 0, run.norm_u > 0
     to = lambda place: joint_misalignments(run, place)[moved]
-    names = dict(
-        zip(case.places, ("predicted direction", *(f"rival: {name}" for name in [*case.places][1:])), strict=True)
-    )
-    lines = [Line(f"W to the {names[name]}", steps[moved], to(place)) for name, place in case.places.items()]
+    first = next(iter(case.places), "")
+    lines = [
+        Line(f"W to the {'predicted direction' if name == first else f'rival {name}'}", steps[moved], to(place))
+        for name, place in case.places.items()
+    ]
     if limit.references is not None:
         reached = {name: getattr(limit.references, name).weight for name in _PROGRAMS}
         lines += [Line(f"W to the {name} program", steps[moved], to(place)) for name, place in reached.items()]

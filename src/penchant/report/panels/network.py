@@ -85,17 +85,8 @@ def _layers(run: Trajectory, found: Alignment, constants: NetworkConstants) -> T
         ratio = slope(level, found.deficit[:, k]) if found.deficit[-1, k] > 0 else "rank one"
         sizes = (f"{found.frobenius[-1, k]:.6g}", f"{found.deficit[-1, k]:.3e}", ratio, f"{found.excess[-1, k]:.5g}")
         rows.append((k + 1, *sizes, expected, *pair))
-    columns = (
-        "layer",
-        "Frobenius norm",
-        "1 - ratio",
-        "its slope",
-        "excess",
-        "limit",
-        "spectral^4 (1 - <v, u>^2)",
-        "limit",
-        "slope",
-    )
+    sizes = ("layer", "Frobenius norm", "1 - ratio", "its slope", "excess", "limit")
+    columns = (*sizes, "spectral^4 (1 - <v, u>^2)", "limit", "slope")
     theory = f"theory -{2 / depth:.4g} for 1 - ratio, -{4 / depth:.4g} for 1 - <v, u>^2 with the next layer"
     if np.isnan(constants.tail):
         theory = "no theory, which needs a loss with an exponential tail"
@@ -112,24 +103,16 @@ def _laws(run: Trajectory, found: Alignment, constants: NetworkConstants) -> Tab
     squared = float(np.exp(2 * run.log_slope[-1]))
     count = "log n + " if constants.log_count else ""
     tail = tail_rate(run.setting.loss, geometry.margin * along) if along > 0 else constants.tail
-    offset = float(np.linalg.norm(geometry.offset)) / tail
+    offset, entropy = float(np.linalg.norm(geometry.offset)) / tail, np.nan if np.isnan(tail) else geometry.entropy
+    turned = _NO_TAIL if np.isnan(tail) else f"{constants.first_layer:.4f}" if geometry.spans else _NO_SPAN
     rows = [
         ("support vectors", ", ".join(str(k) for k in geometry.support), "", ""),
         ("their dual weights p", shares, "", ""),
         ("a = -l'/l, the rate of the loss's tail", "none" if np.isnan(tail) else f"{tail:.6g}", "", ""),
-        _law(
-            f"size law: {count}log R - log l(margin <w, u>)",
-            constants.size(run),
-            np.nan if np.isnan(tail) else geometry.entropy,
-        ),
+        _law(f"size law: {count}log R - log l(margin <w, u>)", constants.size(run), entropy),
         _law("offset |w - <w, u> u|", across, offset, "" if geometry.spans else " inside the span of the support"),
         _law("gradient law: |grad log R|^2", squared, constants.gradient(level) if level > 0 else np.nan),
-        (
-            "first layer: slope of sin(angle of v_1)",
-            slope(-run.log_excess, first),
-            _NO_TAIL if np.isnan(tail) else f"{constants.first_layer:.4f}" if geometry.spans else _NO_SPAN,
-            "",
-        ),
+        ("first layer: slope of sin(angle of v_1)", slope(-run.log_excess, first), turned, ""),
         _law("|w| / product of Frobenius norms", float(1 - found.product[-1]), 1.0),
         *_bounds(run, found),
         ("conservation drift", f"{conservation_drift(run).max():.3g}", "0 for the exact flow", ""),
@@ -157,19 +140,14 @@ def _bounds(run: Trajectory, found: Alignment) -> list[tuple[str, str, str, str]
         return []
     lemma, slack = ("Lemma 2" if kind == "GradientFlow" else "Lemma 8"), bound_slack(run, found)
     bound = "D" if kind == "GradientFlow" else "D + later traces"
+    most = f"at most {bound}, D = {imbalance_constant(run.at(0)):.6g}"
     rows = [
-        (
-            "largest excess",
-            f"{found.excess.max():.6g}",
-            f"at most {bound}, D = {imbalance_constant(run.at(0)):.6g}",
-            "",
-        ),
+        ("largest excess", f"{found.excess.max():.6g}", most, ""),
         (f"{lemma}: smallest slack of excess <= {bound}", f"{slack.excess.min():.6g}", "at least 0", ""),
     ]
     if np.isfinite(slack.alignment).all():
-        rows.append(
-            (f"{lemma}: smallest slack of the bound on <v, u>^2", f"{slack.alignment.min():.6g}", "at least 0", "")
-        )
+        name = f"{lemma}: smallest slack of the bound on <v, u>^2"
+        rows.append((name, f"{slack.alignment.min():.6g}", "at least 0", ""))
     if "traces" in account:
         traces, risk = float(account["traces"][-1].sum()), float(np.exp(run.log_excess[0]))
         rows += [
@@ -256,18 +234,11 @@ def _steps(run: Trajectory) -> tuple[Figure, ...]:
     traces = account["traces"][1:]
     lines = tuple(Line(f"layer {k + 1}", step, traces[:, k]) for k in range(traces.shape[1]))
     series = lambda name: (Line("run", step, account[name][1:]),)
+    kept = "In log R; negative means that every step descended more than promised."
     return (
         Figure("steps", "Step size", "step", "log of the step", series("log_step"), "Natural logarithm of eta.", "log"),
         Figure("traces", "Traces of the steps", "step", "trace", lines, "One line per layer.", "log", "log"),
-        Figure(
-            "violation",
-            "Descent inequality",
-            "step",
-            "largest violation so far",
-            series("violation"),
-            "In log R; negative means that every step descended more than promised.",
-            "log",
-        ),
+        Figure("violation", "Descent inequality", "step", "largest violation so far", series("violation"), kept, "log"),
     )
 
 

@@ -139,7 +139,7 @@ def _predicted(case: Case) -> Iterator[tuple[str, str]]:
         yield "predicted rate", case.prediction.rate
 
 
-def _verdict(case: Case) -> dict[str, Any]:
+def _verdict(case: Any) -> dict[str, Any]:
     found = case.verdict
     return {"verdict": found.headline, "facts": found.facts, "inequality": found.inequality, "detail": found.detail}
 
