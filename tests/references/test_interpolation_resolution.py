@@ -119,7 +119,8 @@ def test_a_rank_that_depends_on_units_bounds_nothing_from_above():
     found = pt.minimum_norm(data)
     assert data.rank == 2
     assert found.bracket.upper == np.inf
-    assert not (found.resolved or found.certified)
+    assert not found.resolved
+    assert not found.certified
 
 
 def test_nonnegative_weights_are_known_on_the_range_of_their_columns(rng):
