@@ -62,8 +62,6 @@ CASES = {
     "unknown reduction": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential(), "max"), "reduction", "'max'"),
     "scale of zero": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(seed=0, scale=0.0), "scale", "0.0"),
     "seed with gram": (lambda: pt.Setting(DATA, pt.Gram(DATA), pt.Exponential()).start(seed=0), "seed", "origin"),
-    "complex scale": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(0, 1j), "scale", "a complex"),
-    "seeds": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(np.zeros(2)), "seed", "a ndarray"),
     "ragged count": (lambda: pt.q_alpha(0.1, [[1.0], [2.0, 3.0]]), "d", "list"),
     "masked step": (lambda: pt.Adam(np.ma.masked_array([0.1, 0.2], [True, False]), 0.0), "step", "MaskedArray"),
     "negative seed": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(seed=-1), "seed", "-1"),
