@@ -222,7 +222,7 @@ def _data_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "data",
         metavar="DATA",
-        help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head); or .csv, label last",
+        help=".npz with inputs, labels | inputs, targets | tokens, labels, head [, queries | scores, mask] (--joint: optimal for head); or .csv, label last",
     )
     parser.add_argument(
         "--widths", metavar="8,8,8", help="hidden widths of deep-linear (default 8,8), or columns of K and Q"
