@@ -49,7 +49,7 @@ def _number(value: Any) -> bool:
 
 
 def _integer(value: Any, low: int = -_LARGEST, high: int = _LARGEST) -> bool:
-    whole = isinstance(value, numbers.Integral) or (np.ndim(value) == 0 and _letter(value) in "iu")
+    whole = isinstance(value, numbers.Integral) or (_letter(value) in "iu" and np.ndim(value) == 0)
     return whole and not isinstance(value, bool) and low <= int(value) < high
 
 

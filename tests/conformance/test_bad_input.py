@@ -69,6 +69,7 @@ CASES = {
     "complex scale": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(0, 1j), "scale", "1j"),
     "seeds": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(np.zeros(2)), "seed", "(2,)"),
     "masked step": (lambda: pt.Adam(np.ma.masked_array([0.1, 0.2], [True, False])), "step", "MaskedArray"),
+    "ragged count": (lambda: pt.settings.q_alpha(0.1, [[1.0], [2.0, 3.0]]), "d", "list"),
     "negative seed": (lambda: pt.Setting(DATA, pt.Direct(), pt.Exponential()).start(seed=-1), "seed", "-1"),
     "origin of wrong shape": (lambda: pt.settings.Gram(DATA, np.zeros(3)), "origin", "(3,)"),
     "origin with nan": (lambda: pt.settings.Gram(DATA, [np.nan, 0.0]), "origin", "nan"),

@@ -115,11 +115,13 @@ def test_rows_of_other_units_are_samples_all_the_same():
 
 
 def test_a_rank_that_depends_on_units_bounds_nothing_from_above():
-    """In units of the coordinates the samples are independent, to 1e-9; in those of the largest one they are not, to 1e-15."""
-    first, second = [-8635.6555, 0.020238310222, 15.6615826794], [-8635.6554, 0.020238310692, 15.6615827705]
-    data = pt.Regression(
-        [first, second, [0.0, -0.04047662044, -15.66158267949]], [31.383880289, 31.383880473, -31.4445952]
-    )
+    """The least norm is 3.6055 of three equations, and 3.4664 of the two that one unit for all coordinates shows."""
+    inputs = [
+        [-8031.597488310322, 1.7878956903532242, 6.275202972402933],
+        [-8031.597392275147, 1.7878956903532242, 6.275203009919767],
+        [0.0, -1.7878956903532242, 3.1376014862014663],
+    ]
+    data = pt.Regression(inputs, [-24082.242058986158, -24082.241770805602, 6.275202972402933])
     found = pt.references.minimum_norm(data)
     assert data.rank == 2
     assert found.bracket.upper == np.inf
@@ -134,4 +136,4 @@ def test_nonnegative_weights_are_known_on_the_range_of_their_columns(rng):
     found = pt.references.basis_pursuit(data, nonnegative=True)
     assert found.certified
     assert found.value == pytest.approx(0.3)
-    assert pt.bracket(data, np.eye(8)[0] * 0.31, found.dual, pt.Squares(0.1).potential(np.full(8, 0.1))).upper == np.inf
+    assert pt.bracket(data, np.eye(8)[1] * 0.3, found.dual, pt.Squares(0.1).potential(np.full(8, 0.1))).upper == np.inf

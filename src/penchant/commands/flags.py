@@ -114,7 +114,9 @@ FLAGS = (
 
 def add_flags(parser: argparse.ArgumentParser, training: bool) -> None:
     """The data and their options; budgets and files only where something is trained."""
-    arrays = "inputs, labels | inputs, targets | tokens, labels, head [, queries | scores] (--joint: optimal for head)"
+    arrays = (
+        "inputs, labels | inputs, targets | tokens, labels, head [, queries | scores, mask] (--joint: optimal for head)"
+    )
     parser.add_argument("data", metavar="DATA", help=f".npz with {arrays}; or .csv, label last")
     budget = parser.add_mutually_exclusive_group() if training else parser
     layers = parser.add_argument_group(LAYERS)

@@ -76,12 +76,15 @@ adjoint = eqx.filter_jit(lambda data, coefficients: data.adjoint(coefficients))
 
 def sums(data: Any, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, ...]:
     """Margins of a weight and the pull of nonnegative multipliers, each followed by a bound of what rounding did to it."""
-    terms, weights = (
-        data.sizes(weight, multipliers) if hasattr(type(data), "sizes") else _sizes(data, weight, multipliers)
-    )
     # Products and additions, a difference of tokens and a product with a query; multipliers of 0 add nothing.
     of_margins, of_pull = gamma(sum(weight.shape) + 2), gamma(np.count_nonzero(multipliers) + 2)
     reached, pull = np.asarray(margins(data, weight)), np.asarray(adjoint(data, multipliers))
+    if hasattr(type(data), "deciding_sizes"):
+        terms, weights = data.deciding_sizes(weight, multipliers, reached, of_margins)
+    elif hasattr(type(data), "sizes"):
+        terms, weights = data.sizes(weight, multipliers)
+    else:
+        terms, weights = _sizes(data, weight, multipliers)
     return reached, of_margins * terms + FLUSHED, pull, of_pull * weights + FLUSHED
 
 

@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from .base import Infimum, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
-from .sizes import absolute_sums
+from .sizes import absolute_sums, deciding_sums
 
 
 class Classification(eqx.Module):
@@ -54,6 +54,12 @@ class Classification(eqx.Module):
     def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Margins and adjoint with all terms taken absolutely: what rounding of these sums is relative to."""
         return absolute_sums(np.asarray(self.signed), weight, coefficients)
+
+    def deciding_sizes(
+        self, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The same, with bounds for margins that a relative `rounding` of their terms keeps off the smallest that was `reached`."""
+        return deciding_sums(self.signed, weight, coefficients, reached, rounding)
 
     def gram(self) -> Float[Array, "n n"]:
         return self.signed @ self.signed.T

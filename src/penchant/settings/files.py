@@ -169,7 +169,7 @@ def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting,
     return setting, start
 
 
-_ATTENTION = "tokens, labels, head [, queries | scores]"
+_ATTENTION = "tokens, labels, head [, queries | scores, mask]"
 
 
 def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> tuple[Setting, Any]:
