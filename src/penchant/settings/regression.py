@@ -1,6 +1,5 @@
 """Linear regression: predictions <x_i, theta> against targets, with an infimum that is attained."""
 
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np

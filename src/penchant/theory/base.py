@@ -8,7 +8,7 @@ with a falsehood planted in it, which must be refuted.
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -106,7 +106,7 @@ class Theorem(eqx.Module):
     statement = ""
     citation = ""
     from_start = False
-    problem: type = Setting  # what it speaks of
+    problem: ClassVar[type] = Setting  # what it speaks of
 
     @abstractmethod
     def applies(self, setting: Setting, optimiser: Any) -> bool: ...
