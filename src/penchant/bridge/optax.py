@@ -1,4 +1,10 @@
-"""Any optax transformation as a rule for attention layers (`pip install optax`).
+"""Any optax transformation as an optimiser of settings, and as a rule for attention layers (`pip install optax`).
+
+>>> import optax, penchant as pt
+>>> setting = pt.Setting(pt.Classification([[2.0, 0.5], [0.1, -1.0]], [1, -1]), pt.Direct(), pt.Logistic())
+>>> run = pt.train(setting, OptaxDescent(optax.sgd(0.5)), steps=20)
+>>> bool(abs(run.log_excess - pt.train(setting, pt.gradient_descent(0.5), steps=20).log_excess).max() < 1e-12)
+True
 
 >>> import jax.numpy as jnp, optax
 >>> from penchant.papers.attention_regression.setting.problem import AttentionLayer
@@ -12,8 +18,14 @@
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import PyTree
 
+from ..optimisers.base import Move
 from ..papers.attention_regression.training.rules import AbstractAttentionRule
+from ..problem import Reading
+from ..settings.parametrisations import tree_inner
 
 
 class Transformation(AbstractAttentionRule):
@@ -26,6 +38,29 @@ class Transformation(AbstractAttentionRule):
 
     def update(self, gradient, memory, layer):
         return self.wrapped.update(gradient, memory, layer)
+
+
+class OptaxDescent(eqx.Module):
+    """An optimiser of any setting with arrays as parameters: `OptaxDescent(optax.lion(1e-3))`.
+
+    The transformation sees the gradient itself, which underflows once margins pass some 700; penchant's own rules see its logarithm.
+    Multipliers move as those of a gradient step of the same length: exact for plain descent.
+    """
+
+    wrapped: Any = eqx.field(static=True)
+    coordinatewise: bool = eqx.field(
+        static=True, default=True
+    )  # as far as anyone knows: never traded for its Gram form
+
+    def init(self, tangent: PyTree) -> PyTree:
+        return self.wrapped.init(tangent[0])
+
+    def move(self, reading: Reading, memory: PyTree, count: Any) -> Move:
+        gradient = jax.tree.map(lambda leaf: jnp.exp(reading.log_scale) * leaf, reading.slope)
+        change, memory = self.wrapped.update(gradient, memory, reading.params)
+        length = jnp.sqrt(tree_inner(change, change) / tree_inner(reading.slope, reading.slope))
+        no = jnp.zeros((), bool)
+        return Move(jax.tree.map(jnp.negative, change), -length * reading.weights, memory, length, no, no)
 
 
 def muon(step: float) -> Transformation:

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import replace
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -120,7 +120,7 @@ class Theorem(eqx.Module):
     statement = ""
     citation = ""
     from_start = False
-    problem = Setting  # what it speaks of
+    problem: ClassVar[type] = Setting  # what it speaks of
 
     @abstractmethod
     def applies(self, setting: Setting, optimiser: Any) -> bool: ...

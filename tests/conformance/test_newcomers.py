@@ -1,0 +1,104 @@
+"""The first two tasks of CONTRIBUTING, performed in a copy of the package: nothing but the named files is touched."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import penchant
+
+GEOMETRY = '''
+
+class Spectral(eqx.Module):
+    """The largest singular value: every matrix moves by an orthogonal one (Muon without its momentum)."""
+
+    coordinatewise: bool = eqx.field(static=True, default=False)
+
+    def dual_norm(self, reading: Reading) -> Float[Array, ""]:
+        return jnp.sum(jnp.stack([jnp.linalg.norm(leaf, "nuc") for leaf in jax.tree.leaves(reading.slope)]))
+
+    def direction(self, slope: PyTree, reading: Reading) -> PyTree:
+        size: Any = self.dual_norm(reading)
+
+        def polar(leaf):
+            left, _, right = jnp.linalg.svd(leaf, full_matrices=False)
+            return size * left @ right
+
+        return jax.tree.map(polar, slope)
+'''
+FUNCTION = '''
+
+def spectral_descent(length: object) -> Descent:
+    """Steps of one length in the spectral norm."""
+    from .geometry import Spectral
+
+    return Descent(Normalised(positive(length, "length", "spectral_descent")), Spectral())
+'''
+USE_OPTIMISER = """
+import penchant as pt
+from penchant.optimisers.base import spectral_descent
+from penchant.testing import check_optimiser
+tokens = pt.TokenSelection([[[2.0, 0.3], [0.5, 1.0], [0.1, -1.0]]], scores=[[1.0, 0.2, 0.4]])
+check_optimiser(spectral_descent(0.01), pt.Setting(tokens, pt.Direct(), pt.Exponential()))
+"""
+PAPER = {
+    "__init__.py": '''"""A toy."""
+
+from ...lab import Paper
+from . import theorems
+
+PAPER = Paper("toy", "Nobody, A toy, 2026", __name__, theorems.THEOREMS, ("claims",), ("figures",))
+''',
+    "theorems.py": '"""None of its own."""\n\nTHEOREMS = ()\n',
+    "evidence.py": '''"""One number."""
+
+from ...lab import Lab, recipe
+
+
+@recipe
+def half(lab: Lab, parts: int = 2) -> float:
+    return 1 / parts
+''',
+    "claims.py": '''"""One sentence."""
+
+from ...lab import Lab, claim
+from ...verdict import Verdict, at_most
+from .evidence import half
+
+
+@claim("toy/halves", "Two halves are at most one.", "Nobody, Theorem 1", kind="proved")
+def halves(lab: Lab, planted: bool) -> Verdict:
+    return at_most(half(lab) + half(lab), 0.9 if planted else 1.0, "sum")
+''',
+    "figures.py": '"""Nothing to draw."""\n\nSTUDIES = ()\n',
+}
+USE_PAPER = """
+from penchant.papers import find_papers, new_lab
+from penchant.testing import check_paper
+(paper,) = find_papers(("toy",))
+told = []
+check_paper(paper, new_lab(), told.append)
+assert told == ["toy/halves"], told
+"""
+
+
+def run(copy, code):
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=copy)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path):
+    package = tmp_path / "penchant"
+    shutil.copytree(Path(penchant.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for file, text in (("geometry.py", GEOMETRY), ("base.py", FUNCTION)):
+        with open(package / "optimisers" / file, "a") as stream:
+            stream.write(text)
+    (package / "papers" / "toy").mkdir()
+    for name, text in PAPER.items():
+        (package / "papers" / "toy" / name).write_text(text)
+    contents = package / "papers" / "__init__.py"
+    listed = contents.read_text().replace("import attention_regression,", "import toy, attention_regression,")
+    contents.write_text(listed.replace("    notes.PAPER,\n", "    notes.PAPER,\n    toy.PAPER,\n"))
+    run(tmp_path, "import jax; jax.config.update('jax_enable_x64', True)\n" + USE_OPTIMISER + USE_PAPER)
