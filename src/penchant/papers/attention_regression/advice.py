@@ -11,13 +11,7 @@ from .setting.context_bias import Scale, minimum_bias, optimal_scale, sample_flo
 from .setting.geometry import GEOMETRIES
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import AttentionSample, moment_threshold, noise_level, spectral_layer, unreliable
-from .theorems import (
-    asymptotic_factor,
-    centred_inputs,
-    check_assumptions,
-    gaussian_inputs,
-    near_minima,
-)
+from .theorems import asymptotic_factor, centred_inputs, check_assumptions, gaussian_inputs, near_minima
 from .training.algorithm1 import train_attention
 from .training.rules import DefaultStep, PreconditionedDescent
 from .training.sources import FullSample

@@ -218,11 +218,7 @@ def scale_restores_law(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "attention-regression/best-scale",
-    "B_1 along the scales (c U, V/c) has a minimum.",
-    BY_US,
-    kind="ours",
-    slow=True,
+    "attention-regression/best-scale", "B_1 along the scales (c U, V/c) has a minimum.", BY_US, kind="ours", slow=True
 )
 def best_scale(lab: Lab, planted: bool) -> Verdict:
     """B_1 is stationary and smallest at the reported scale; planted: at 1.2 times it."""

@@ -38,9 +38,8 @@ def population_loss(lab: Lab, planted: bool) -> Verdict:
     value, key = np.asarray(layer.value), np.asarray(layer.key_query)
     means = np.array([key @ x if planted else tilted(lab, problem, layer, x)[0] for x in queries[::7]])
     errors = np.sum((means @ value.T - queries[::7] @ np.asarray(problem.planted).T) ** 2, axis=1)
-    closed = np.sum(
-        ((value @ np.asarray(problem.covariance) @ key - np.asarray(problem.planted)) @ queries.T) ** 2, axis=0
-    )
+    slip = value @ np.asarray(problem.covariance) @ key - np.asarray(problem.planted)
+    closed = np.sum((slip @ queries.T) ** 2, axis=0)
     kept = np.linalg.norm(grid[::7], axis=1) < 4  # beyond, the quadrature no longer resolves the tilt
     gap = np.abs(errors - closed[::7])[kept].max() / closed[::7][kept].max()
     total = float(mass @ closed) + problem.outputs * float(problem.noise)
@@ -241,19 +240,15 @@ def lemma7(lab: Lab, planted: bool) -> Verdict:
     grid, mass = quadrature(lab)
     power = 0.5
     self_logits = np.einsum("ni,ij,nj->n", grid, key, grid)
-    cross = float(
-        mass @ np.exp(power**2 / 2 * np.sum((grid @ key.T) ** 2, axis=1))
-    )  # one Gaussian integral done by hand
+    cross = float(mass @ np.exp(power**2 / 2 * np.sum((grid @ key.T) ** 2, axis=1)))  # one Gaussian integral by hand
     checks = [
         close(float(mass @ np.exp(power * self_logits)), np.exp(log_self_moment(key, power)), 1e-10, "E exp(x'Vx/2)"),
         close(cross, np.exp(log_cross_moment(key, power)), 1e-10, "E exp(x'Vy/2)"),
     ]
     threshold = moment_threshold(2.0) * (2.0 if planted else 1.0)
     below = prescribed_spectrum(4, np.array([0.999, 0.5, 0.2]) * threshold, 5.0, 1)
-    worst = max(
-        2 * 2.0 * key_strength(balanced_point(below, rotation), 4)[0]
-        for rotation in [np.asarray(below.right).T, *rotations(200, 3)]
-    )
+    turns = [np.asarray(below.right).T, *rotations(200, 3)]
+    worst = max(2 * 2.0 * key_strength(balanced_point(below, rotation), 4)[0] for rotation in turns)
     checks.append(at_most(worst, 1.0, "2p lambda_max(sym V) over gauges, s_1 just below the threshold, p = 2"))
     above = prescribed_spectrum(4, np.array([1.001, 0.5, 0.2]) * threshold, 5.0, 1)
     found = 2 * 2.0 * key_strength(balanced_point(above, np.asarray(above.right).T), 4)[0]

@@ -8,14 +8,7 @@ from ...lab import Lab, claim, recipe
 from ...training.recorders import At, Every
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .evidence import BY_US, layer_of, scaling_problem, start_near
-from .setting.covariates import (
-    AbstractCoordinate,
-    Covariates,
-    NormalMixture,
-    ThreePoint,
-    Uniform,
-    kurtosis_constants,
-)
+from .setting.covariates import AbstractCoordinate, Covariates, NormalMixture, ThreePoint, Uniform, kurtosis_constants
 from .setting.geometry import TwoSided, attraction_radius, balanced_point
 from .setting.sample import prescribed_spectrum, spectral_layer
 from .training.algorithm1 import AttentionRun, train_attention
@@ -101,10 +94,8 @@ def square_of_kurtosis(lab: Lab, planted: bool) -> Verdict:
 )
 def kurtosis_is_all(lab: Lab, planted: bool) -> Verdict:
     """Two laws of excess kurtosis 1.5; planted: one of kurtosis 0 with the other's constant."""
-    first, second = (
-        excess_of_minimum(lab, ThreePoint(0.0 if planted else 1.5)),
-        excess_of_minimum(lab, NormalMixture(1.5)),
-    )
+    laws = ThreePoint(0.0 if planted else 1.5), NormalMixture(1.5)
+    first, second = (excess_of_minimum(lab, law) for law in laws)
     return close(first, second, 0.1, "excess with three values over that with two normal laws")
 
 
@@ -136,10 +127,8 @@ def preconditioning_helps(lab: Lab, planted: bool) -> Verdict:
     """Steps of plain descent over steps of two-sided, both with their default step; planted: a covariance of condition number 2."""
     checks, condition = [], 2.0 if planted else 100.0
     for kurtosis in (-2.0, 0.0, 7.0):
-        ours, theirs = (
-            steps_to_learn(lab, kurtosis, geometry, steps, condition)
-            for geometry, steps in (("two_sided", 200), ("euclidean", PLAIN))
-        )
+        plan = (("two_sided", 200), ("euclidean", PLAIN))
+        ours, theirs = (steps_to_learn(lab, kurtosis, geometry, steps, condition) for geometry, steps in plan)
         checks.append(at_least(theirs / ours, 100.0, f"steps of plain descent over two-sided, kurtosis {kurtosis:g}"))
     return all_of(*checks)
 

@@ -171,11 +171,10 @@ def gauge(lab: Lab, planted: bool) -> Verdict:
     general = np.eye(3) + 0.3 * rng.standard_normal((3, 3))
     turn = root @ np.linalg.qr(rng.standard_normal((3, 3)))[0] @ back
     total = lambda one: float(problem.excess(one) + problem.regulariser(one))
+    moved = total(change(general if planted else turn))
     return all_of(
         close(float(problem.excess(change(general))), float(problem.excess(layer)), 1e-12, "excess under GL(d)"),
-        close(
-            total(change(general if planted else turn)), total(layer), 1e-12, "regularised loss under the gauge group"
-        ),
+        close(moved, total(layer), 1e-12, "regularised loss under the gauge group"),
     )
 
 
@@ -188,10 +187,8 @@ def _affine_gap(lab: Lab, name: str) -> float:
     moved = AttentionRegression(turn @ np.asarray(problem.covariance) @ turn.T, np.asarray(problem.planted) @ inverse)
     there = AttentionLayer(np.asarray(layer.value) @ inverse, inverse.T @ np.asarray(layer.key_query) @ inverse)
     rule = PreconditionedDescent(name, FixedStep(0.5))
-    runs = [
-        train_population(one, rule, start, steps=30, recorder=Every(1))
-        for one, start in ((problem, layer), (moved, there))
-    ]
+    pairs = ((problem, layer), (moved, there))
+    runs = [train_population(one, rule, start, steps=30, recorder=Every(1)) for one, start in pairs]
     return float(np.abs(runs[1].excess / runs[0].excess - 1).max())
 
 
@@ -203,9 +200,8 @@ def _affine_gap(lab: Lab, name: str) -> float:
 )
 def affine(lab: Lab, planted: bool) -> Verdict:
     """The twin is one-sided."""
-    return at_most(
-        _affine_gap(lab, "left" if planted else "two_sided"), 1e-10, "largest relative change of the excess, 30 steps"
-    )
+    gap = _affine_gap(lab, "left" if planted else "two_sided")
+    return at_most(gap, 1e-10, "largest relative change of the excess, 30 steps")
 
 
 @claim(
@@ -226,12 +222,7 @@ def tilt(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(max(errors)), 1e-14, "largest error of mean and covariance at 3 queries, 60^2 nodes")
 
 
-@claim(
-    "attention-regression/riccati-far",
-    "The closed form gives log excess at any time.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/riccati-far", "The closed form gives log excess at any time.", BY_US, kind="ours")
 def far_times(lab: Lab, planted: bool) -> Verdict:
     """log excess where the excess has 300 000 zeros: increments are those of the tail; planted: twice as fast."""
     problem = small_problem(lab)

@@ -8,16 +8,7 @@ from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim
 from ...training.recorders import At, Every, LogSpaced
 from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import (
-    BY_US,
-    layer_of,
-    plain_slope,
-    random_point,
-    random_runs,
-    regularised,
-    rotations,
-    small_problem,
-)
+from .evidence import BY_US, layer_of, plain_slope, random_point, random_runs, regularised, rotations, small_problem
 from .setting.geometry import balanced_point, eigenbasis, hessian, minimum_spectrum
 from .setting.problem import AttentionRegression
 from .setting.sample import attention_experiment, prescribed_spectrum

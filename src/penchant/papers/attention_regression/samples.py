@@ -245,14 +245,11 @@ def _equivariance_gap(lab: Lab, geometry: str) -> float:
     start = AttentionLayer(start.value * 1.3, start.key_query + 0.1 * rng.standard_normal((3, 3)))
     moved = AttentionLayer(start.value @ back, back.T @ np.asarray(start.key_query) @ back)
     turned = AttentionSample(np.asarray(sample.inputs) @ change.T, sample.targets)
-    other = AttentionRegression(
-        change @ np.asarray(problem.covariance) @ change.T, np.asarray(problem.planted) @ back, 0.0
-    )
-    rule = PreconditionedDescent(geometry, 0.2)
-    go = lambda data, begin, truth: train_attention(
-        FullSample(data), rule, begin, steps=30, recorder=At(()), truth=truth
-    )
-    first, second = go(sample, start, problem), go(turned, moved, other)
+    covariance, planted = change @ np.asarray(problem.covariance) @ change.T, np.asarray(problem.planted) @ back
+    rule, options = PreconditionedDescent(geometry, 0.2), {"steps": 30, "recorder": At(())}
+    first = train_attention(FullSample(sample), rule, start, truth=problem, **options)
+    other = AttentionRegression(covariance, planted, 0.0)
+    second = train_attention(FullSample(turned), rule, moved, truth=other, **options)
     return float(abs(second.excess[-1] / first.excess[-1] - 1))
 
 

@@ -155,10 +155,7 @@ def polynomial_tail(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "deep-linear/polynomial-alignment",
-    "Layers align under polynomial tails too.",
-    f"{JI}, Theorem 1",
-    kind="proved",
+    "deep-linear/polynomial-alignment", "Layers align under polynomial tails too.", f"{JI}, Theorem 1", kind="proved"
 )
 def polynomial_alignment(lab: Lab, planted: bool) -> Verdict:
     """Alignment does not need the exponential tail."""

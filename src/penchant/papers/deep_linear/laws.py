@@ -58,13 +58,7 @@ def size(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/gradient",
-    "|grad log R|^2 ~ L margin^(2/L) (-log R)^(2-2/L).",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/gradient", "|grad log R|^2 ~ L margin^(2/L) (-log R)^(2-2/L).", DERIVED, kind="ours", slow=True)
 def gradient(lab: Lab, planted: bool) -> Verdict:
     found, checks = geometry(lab), []
     for depth in DEPTHS:
@@ -76,13 +70,7 @@ def gradient(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/time",
-    "The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/time", "The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).", DERIVED, kind="ours", slow=True)
 def time(lab: Lab, planted: bool) -> Verdict:
     """log t = Lambda - log N + log(1 + dlog N/dLambda), Lambda = -log R: the risk falls like 1/(t log^(2-2/L) t)."""
     checks = []
@@ -220,11 +208,7 @@ def no_span_inside(lab: Lab, planted: bool) -> Verdict:
 
 
 ratio_exponent = claim(
-    "deep-linear/ratio-exponent",
-    "1 - spectral/Frobenius ~ (-log R)^(-2/L).",
-    DERIVED,
-    kind="ours",
-    slow=True,
+    "deep-linear/ratio-exponent", "1 - spectral/Frobenius ~ (-log R)^(-2/L).", DERIVED, kind="ours", slow=True
 )(_exponent("ratio", lambda depth: -1 / depth))
 alignment_exponent = claim(
     "deep-linear/alignment-exponent",

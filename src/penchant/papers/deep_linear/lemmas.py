@@ -51,12 +51,7 @@ def descent_conservation(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 1e-14, "largest error of the predicted change")
 
 
-@claim(
-    "deep-linear/homogeneity",
-    "<W_k, grad_k R> = <w, grad R> for every layer.",
-    f"{JI}, Lemma 3",
-    kind="proved",
-)
+@claim("deep-linear/homogeneity", "<W_k, grad_k R> = <w, grad R> for every layer.", f"{JI}, Lemma 3", kind="proved")
 def homogeneity(lab: Lab, planted: bool) -> Verdict:
     """<W_k, grad_k R> is the same for every layer, and equals <w, grad_w R>."""
     setting, start = problem(lab, 4, logistic=True)

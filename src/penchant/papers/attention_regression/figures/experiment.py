@@ -13,14 +13,7 @@ from ..samples import gauge_law, minibatch_law, sooner, start_excess
 from ..setting.context_bias import oracle_shift, sample_floor
 from ..setting.geometry import balanced_point
 from ..setting.problem import AttentionLayer
-from ..setting.sample import (
-    GAUGE,
-    GAUGES,
-    AttentionExperiment,
-    AttentionSample,
-    attention_experiment,
-    spectral_layer,
-)
+from ..setting.sample import GAUGE, GAUGES, AttentionExperiment, AttentionSample, attention_experiment, spectral_layer
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.rules import PreconditionedDescent
 from ..training.sources import Minibatch, Population

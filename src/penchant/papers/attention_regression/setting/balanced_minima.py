@@ -258,7 +258,7 @@ def nearest_minimum(problem: AttentionRegression, whitened: Any, geometry: Abstr
     strengths = np.linalg.svd(overlap, compute_uv=False)
     uniqueness = float(strengths[-1] / strengths[0]) if strengths[0] > 0 else 0.0
     others = [one[2] for one in found[1:] if np.linalg.det(one[1]) * np.linalg.det(found[0][1]) < 0]
-    proof = dual.proof(_completed(found[0][1]))
+    proof = dual.proof(completed(found[0][1]))
     return NearestMinimum(geometry.name, *found[0], uniqueness, min(others, default=np.inf), proof)
 
 
@@ -294,7 +294,7 @@ def _procrustes(
     return Procrustes(whitened, frame, root)
 
 
-def _completed(rotation: np.ndarray) -> np.ndarray:
+def completed(rotation: np.ndarray) -> np.ndarray:
     """Orthonormal rows and, below them, a basis of what is orthogonal to them."""
     rows, columns = rotation.shape
     return rotation if rows == columns else np.concatenate([rotation, np.linalg.svd(rotation)[2][rows:]])
@@ -303,7 +303,7 @@ def _completed(rotation: np.ndarray) -> np.ndarray:
 def _weighted(dual: Procrustes, starts: list[np.ndarray]) -> list[np.ndarray]:
     """The nearest rotation on the component of each start; one descent each where the best is proved, else several starts each."""
     rows = starts[0].shape[0]
-    full = [_completed(start) for start in starts]
+    full = [completed(start) for start in starts]
     found = [descend(dual, start) for start in full]
     if dual.proof(min(found, key=dual.value)) < _PROVED:
         found = [search(dual, start) for start in full]

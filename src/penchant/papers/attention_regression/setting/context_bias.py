@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from scipy.optimize import minimize, minimize_scalar
 
 from ....errors import ArgumentError, ThresholdError
+from .balanced_minima import completed
 from .geometry import balanced_point, hessian
 from .problem import AttentionLayer, AttentionRegression
 from .sample import gauge_rotation
@@ -244,19 +245,13 @@ def best_gauge(problem: AttentionRegression, *, sample_balance: bool = True, see
     d, width = problem.inputs, len(problem.sizes)
     measure = _excess_of(problem, sample_balance)
     rng = np.random.default_rng(seed)
-    bases = [_completed(gauge_rotation(problem, gauge)) for gauge in ("minus", "identity")]
+    bases = [completed(gauge_rotation(problem, gauge)) for gauge in ("minus", "identity")]
     bases += [np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(_RANDOM)]
     found = [_descend(measure, one) for base in bases for one in (base, np.concatenate([base[:-1], -base[-1:]]))]
     least = lambda sign: min(excess for rotation, excess in found if np.linalg.det(rotation) * sign > 0)
     rotation = min(found, key=lambda one: one[1])[0][:width]
     excess = oracle_shift(problem, rotation, sample_balance=sample_balance).excess
     return BestGauge(rotation, excess, (least(1), least(-1)))
-
-
-def _completed(rotation: np.ndarray) -> np.ndarray:
-    """Orthonormal rows and, below them, a basis of what is orthogonal to them."""
-    rows, columns = rotation.shape
-    return rotation if rows == columns else np.concatenate([rotation, np.linalg.svd(rotation)[2][rows:]])
 
 
 def _descend(measure: Callable[[np.ndarray], float], base: np.ndarray) -> tuple[np.ndarray, float]:

@@ -98,7 +98,7 @@ def extrapolated_loss_bias(
     """The same from samples of size n and 2n, so that the O(1/n) term drops out."""
     small = measured_loss_bias(problem, layer, count, draws, seed=seed, include_self=include_self)
     large = measured_loss_bias(problem, layer, 2 * count, draws, seed=seed + 1, include_self=include_self)
-    return Estimate(2 * large.mean - small.mean, float(np.hypot(2 * large.error, small.error)))
+    return extrapolated(small, large)
 
 
 def gradient_bias_samples(

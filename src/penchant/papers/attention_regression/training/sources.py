@@ -148,12 +148,7 @@ class FullSample(AbstractSource):
     def evaluate(self, layer, draw):
         data = self.sample
         sums = context_sums(
-            data.inputs,
-            data.targets,
-            layer.value,
-            layer.key_query,
-            include_self=self.include_self,
-            form=self.form,
+            data.inputs, data.targets, layer.value, layer.key_query, include_self=self.include_self, form=self.form
         )
         return sums.loss, _layer_of(sums)
 
