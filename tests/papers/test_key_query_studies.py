@@ -13,7 +13,7 @@ from penchant.papers.key_query.figures.drift import visits
 from penchant.papers.key_query.figures.race import _gathered_last
 from penchant.papers.key_query.figures.race import _table as _race_table
 from penchant.papers.key_query.figures.target import Reached, _table
-from penchant.references.diagonal_margin import diagonal_margin
+from penchant.references.polyhedral_margin import diagonal_margin
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.settings.token_generators import equal_score_tokens
 from penchant.theory.certificate_mix import Race

@@ -6,7 +6,6 @@ import numpy as np
 
 import penchant as pt
 from penchant.errors import PenchantError
-from penchant.theory.least_norm import norm_of
 
 from . import cases
 from .holding import ACCEPTED, ERROR, TRACEBACK, WRONG
@@ -67,7 +66,7 @@ def calls():
         (pt.Gram, {"data": data}),
         (pt.Levels, {"quantity": "margin", "values": (1.0, 2.0)}),
         (pt.restricted_isometry, {"inputs": np.eye(3), "sparsity": 1}),
-        (pt.certificates, {"run": run, "norm": norm_of(prediction.reference)}),
+        (pt.certificates, {"run": run, "norm": prediction.reference.measure}),
         (pt.detect_limit, {"run": run}),
         (pt.load, {"path": "missing.npz"}),
     )

@@ -22,7 +22,6 @@ from ..theory.base import Prediction
 from ..theory.certificates import KINDS, certified
 from ..theory.interpolants import unresolved, what_is_selected
 from ..theory.judge import judge
-from ..theory.least_norm import norm_of
 from ..theory.selections import Limit, detect_limit
 from ..training.events import MarginAbove, Stalled
 from ..training.train import train as run_training
@@ -309,7 +308,7 @@ def _norms(run: Trajectory, prediction: Prediction | None) -> dict:
     if isinstance(parametrisation, Direct | Gram):
         return {"norm": float(run.norm[-1])}
     names, weight = ", ".join(parametrisation.named(run.at(), run.setting.data)), run.weight()
-    predicted = {found.norm: norm_of(found).value(weight)} if isinstance(found, Solution) else {}
+    predicted = {found.norm: found.measure.value(weight)} if isinstance(found, Solution) else {}
     return {
         "norm": float(np.linalg.norm(weight)),
         "weight_norm": {"l2": float(np.linalg.norm(weight)), **predicted},
@@ -322,7 +321,7 @@ def _with_bounds(run: Trajectory, prediction: Prediction | None) -> Trajectory:
     """The run with the bounds it certifies at every record, where there is a program to bound."""
     if prediction is None or not isinstance(prediction.reference, Solution):
         return run
-    return certified(run, norm_of(prediction.reference), prediction.reference)
+    return certified(run, prediction.reference.measure, prediction.reference)
 
 
 def print_run(content: dict) -> None:

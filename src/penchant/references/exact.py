@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InfeasibleError, Unproved
-from .exact_inseparable import prove_inseparable
 from .exact_interpolation import prove_interpolant, prove_potential
-from .exact_margin import prove_margin
+from .exact_margin import prove_inseparable, prove_margin
 from .exact_numbers import Certificate
 from .watched import Call
 
@@ -46,7 +45,7 @@ def _margin(call: Call) -> Certificate:
     found = call.found
     if isinstance(found, InfeasibleError):
         return prove_inseparable(call.data, found.weights)
-    return prove_margin(call.data, found.norm, found.weight, found.dual)
+    return prove_margin(call.data, found.measure, found.weight, found.dual)
 
 
 def _interpolant(call: Call) -> Certificate:

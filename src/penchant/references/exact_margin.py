@@ -1,4 +1,4 @@
-"""Maximum margins proved about the stored floats: every feature, margin and sum is an exact number."""
+"""Maximum margins, and that there is none, proved about the stored floats: every feature, margin and sum is an exact number."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,12 +6,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import Unproved
+from ..norms import L1, L2, Linf, Norm, Nuclear
 from ..settings.diagonal import DiagonalTokens
 from ..settings.tokens import TokenSelection
+from .arguments import feature_rows
+from .exact_interpolation import flint
 from .exact_numbers import Certificate, Whole, concluded, whole
-from .features import feature_rows
 
-_NORMS = {"l2": "l2", "frobenius": "l2", "l1": "l1", "linf": "linf", "nuclear": "nuclear"}
 _ROOMS = 2.0 ** np.arange(2, 40)  # roundings by which the square of an operator norm is enlarged until that is proved
 
 
@@ -58,16 +59,16 @@ def blocks(data: Any) -> Blocks:
     return Blocks(tuple(Whole(tokens.exponent, part) for part in rows), queries)
 
 
-def prove_margin(data: Any, norm: str, weight: np.ndarray, dual: np.ndarray) -> Certificate:
+def prove_margin(data: Any, norm: Norm, weight: np.ndarray, dual: np.ndarray) -> Certificate:
     """Bounds on min ||W|| subject to margins >= 1 from any weight and any multipliers."""
-    if norm not in _NORMS:
-        raise Unproved(norm, "its norm has no exact form here")
+    if not isinstance(norm, L2 | L1 | Linf | Nuclear):
+        raise Unproved(norm.name, "its norm has no exact form here")
     found = blocks(data)
     rows = np.asarray(weight, float).reshape(-1, found.right.digits.shape[1])
-    content = {"norm": _NORMS[norm], **found.listed()}
+    content = {"norm": norm.name, **found.listed()}
     primal = digits = whole(rows).digits
     multipliers = np.maximum(np.asarray(dual, float), 0.0)[data.constrained()]
-    if norm == "nuclear":
+    if isinstance(norm, Nuclear):
         primal, right = _factors(rows)
         digits, content["factor"] = primal @ right.T, right.tolist()
         multipliers = _normalised(found, multipliers, content)
@@ -122,3 +123,38 @@ def _dominant(top: Whole, *parts: Whole) -> bool:
     least = min(part.exponent for part in (top, *parts))
     rest = np.eye(len(parts[0].digits), dtype=object) * top.at(least)[0] - sum(part.at(least) for part in parts)
     return bool((2 * np.diagonal(rest) >= np.abs(rest).sum(axis=1)).all())
+
+
+def prove_inseparable(data: Any, weights: np.ndarray) -> Certificate:
+    """From multipliers that combine the features to 0 up to rounding, some that do so exactly: no weight has positive margins."""
+    found, shares = blocks(data), np.asarray(weights, float)[data.constrained()]
+    support = np.flatnonzero(shares > 1e-12 * shares.max())
+    support = support[np.argsort(-shares[support], kind="stable")]
+    multipliers = np.zeros(len(shares), object)
+    multipliers[support] = _null(_gram(found, support), shares[support])
+    content = {"norm": "none", **found.listed(), "primal": [0, []], "targets": [0, [1] * len(shares)]}
+    return concluded({**content, "dual": [0, [part.tolist() for part in found.split(multipliers)]]})
+
+
+def _gram(found: Blocks, support: np.ndarray) -> np.ndarray:
+    """Integer inner products of the features of a support: their null vectors are those of the features."""
+    owner = np.repeat(np.arange(len(found.left)), [len(rows.digits) for rows in found.left])[support]
+    left = np.concatenate([rows.digits for rows in found.left])[support]
+    right = found.right.digits[owner]
+    return (left @ left.T) * (right @ right.T)
+
+
+def _null(gram: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """A nonnegative integer null vector near the shares: the small shares as they are, the large ones solved for."""
+    reduced, scale, rank = flint().fmpz_mat(gram.tolist()).rref()
+    rows, scale = np.array([[int(x) for x in row] for row in reduced.tolist()], object)[:rank], int(scale)
+    pivots = np.array([int(np.flatnonzero(row != 0)[0]) for row in rows], int)
+    free = np.setdiff1d(np.arange(len(shares)), pivots)
+    kept: Whole = whole(shares[free]) if len(free) else Whole(0, np.zeros(0, object))
+    found = np.zeros(len(shares), object)
+    found[free] = kept.digits * scale
+    found[pivots] = -(rows[:, free] @ kept.digits) if rank else 0
+    found = found if scale > 0 else -found
+    if not (len(free) and found.max() > 0 and found.min() >= 0):
+        raise Unproved("inseparability", "no nonnegative combination of these features is exactly 0")
+    return found // np.gcd.reduce(found)

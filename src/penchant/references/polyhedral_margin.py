@@ -2,66 +2,37 @@
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog
 
-from ..errors import PenchantError
-from .arguments import require_margins
+from ..errors import ArgumentError, InfeasibleDiagonal, InfeasibleError, PenchantError, kind
+from ..norms import L1, Linf
+from .arguments import feature_rows, require_margins
 from .base import Solution
 from .bracket import bracket
-from .euclidean_margin import provable
-from .features import feature_rows
-from .rounding import gamma
+from .euclidean_margin import largest_pairs, max_margin, provable
 from .watched import watched
 
 
-class L1(eqx.Module):
-    """The sum of absolute entries; its dual norm is the largest entry."""
-
-    name: str = eqx.field(static=True, default="l1")
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).sum())
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).max())
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)))
-
-
-class Linf(eqx.Module):
-    """The largest absolute entry; its dual norm is the sum of absolute entries."""
-
-    name: str = eqx.field(static=True, default="linf")
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).max())
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).sum())
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)))
-
-
 @watched
-def polyhedral_margin(data: Any, norm: Any) -> Solution:
+def polyhedral_margin(data: Any, norm: L1 | Linf) -> Solution:
     """The maximum-margin weight in the l1 or the linf norm.
 
     >>> import penchant as pt
+    >>> from penchant.norms import L1, Linf
     >>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
     >>> polyhedral_margin(data, L1()).weight.tolist(), round(polyhedral_margin(data, Linf()).value, 12)
     ([0.5, 1.0], 1.0)
     """
     require_margins(data, "polyhedral_margin")
+    if not isinstance(norm, L1 | Linf):
+        raise ArgumentError("norm", "polyhedral_margin", "L1() or Linf()", kind(norm))
     active = data.constrained()
     features = feature_rows(data, active)
     scale = np.abs(features).max()  # the tolerances of the solver are absolute
     features = features / scale
     n, size = features.shape
-    if norm.name == "l1":  # w = p - q with p, q >= 0
+    if isinstance(norm, L1):  # w = p - q with p, q >= 0
         result = linprog(np.ones(2 * size), A_ub=-np.hstack([features, -features]), b_ub=-np.ones(n), method="highs")
         weight = result.x[:size] - result.x[size:] if result.success else None
     else:  # -b <= w <= b
@@ -77,4 +48,25 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
     dual = np.zeros(len(active))
     dual[active] = np.maximum(-result.ineqlin.marginals[:n], 0.0)
     weight, dual = weight.reshape(data.weight_shape) / scale, dual / scale
-    return provable(data, active, Solution(norm.name, weight, dual, bracket(data, weight, dual, norm)))
+    return provable(data, active, Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm))
+
+
+def diagonal_margin(data: Any) -> Solution:
+    """min ||w||_1 subject to margins >= 1 for `DiagonalTokens`.
+
+    Raises `InfeasibleDiagonal` with the proof; the message says whether a full matrix would do.
+    """
+    try:
+        max_margin(data)
+    except InfeasibleError as error:
+        largest = largest_pairs(data, error.weights)
+        raise InfeasibleDiagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
+    return polyhedral_margin(data, L1())
+
+
+def _feasible(tokens: Any) -> bool:
+    try:
+        max_margin(tokens)
+    except InfeasibleError:
+        return False
+    return True

@@ -18,7 +18,7 @@ def tree_inner(a: PyTree, b: PyTree) -> Float[Array, ""]:
     return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), start=jnp.zeros(()))
 
 
-class Euclidean(eqx.Module):
+class PlainMetric(eqx.Module):
     """The metric of parametrisations that are trained in the plain inner product of their own arrays."""
 
     def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
@@ -32,7 +32,7 @@ class Euclidean(eqx.Module):
         return params
 
 
-class Direct(Euclidean):
+class Direct(PlainMetric):
     """The weight itself is trained; gradient flow then minimises its l2 (Frobenius) norm."""
 
     def zeros(self, data: Any) -> Array:

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .parametrisations import Euclidean
+from .parametrisations import PlainMetric
 from .potentials import AbstractPotential, check_levels
 from .square_models import check_alpha, positive_start, spread, weighted_gram
 
@@ -144,7 +144,7 @@ def _even(share: np.ndarray, p: float) -> np.ndarray:
     return np.exp(-p * np.log1p(-share)) + np.exp(-p * np.log1p(share))
 
 
-class SignedPowers(Euclidean):
+class SignedPowers(PlainMetric):
     r"""$\theta = w_+^D - w_-^D$ from the start $w_+ = w_- = \alpha$, $D \ge 3$: a diagonal network of that depth (depth 2 is `SignedSquares`).
 
     Gradient flow minimises the potential `PowerEntropy` among interpolants: the l2 norm for $\alpha\to\infty$, the l1 norm for $\alpha\to0$, where

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .parametrisations import Euclidean
+from .parametrisations import PlainMetric
 from .potentials import Entropy, HyperbolicEntropy
 
 
@@ -44,7 +44,7 @@ def weighted_gram(scales: Array, data: Any) -> Float[Array, "N N"]:
     return (rows * scales[None]) @ rows.T
 
 
-class Squares(Euclidean):
+class Squares(PlainMetric):
     r"""$\theta = \beta\odot\beta \ge 0$ from the start $\beta = \alpha$ (one number, or one per coordinate).
 
     Gradient flow minimises KL($\theta\,|\,\alpha^2$) among nonnegative interpolants; for $\alpha\to0$ that is the l1 norm.
@@ -83,7 +83,7 @@ class Squares(Euclidean):
         return np.exp(np.log(np.asarray(start)) + np.asarray(dual) / 2)
 
 
-class SignedSquares(Euclidean):
+class SignedSquares(PlainMetric):
     r"""$\theta = w_+\odot w_+ - w_-\odot w_-$ from the start $w_+ = w_- = \alpha$ (one number, or one per coordinate).
 
     The parameters are the two rows $w_+$, $w_-$. Gradient flow minimises $Q_\alpha$ among interpolants: the l2 norm for

@@ -3,8 +3,7 @@
 import numpy as np
 
 from ...lab import Lab, claim
-from ...references.bracket import Euclidean
-from ...references.polyhedral_margin import L1
+from ...norms import L1, L2
 from ...theory.certificates import brackets, certificates
 from ...verdict import Verdict, all_of, at_most
 from .evidence import UNEVEN, direct_run, precise_diagonal_run, uneven_run
@@ -74,7 +73,7 @@ def direct_ratio(lab: Lab, planted: bool) -> Verdict:
             phi = run.weights[record] if planted else run.dual[record]
             margin = float(run.margins[record].min())
             above = phi @ (run.margins[record] - margin) / (margin * phi.sum())
-            bounds = brackets(run, Euclidean(), record)["accumulated"]
+            bounds = brackets(run, L2(), record)["accumulated"]
             error = abs(bounds.gap - bounds.rounding - above)
             checks.append(at_most(float(error), 1e-14, f"error of upper / accumulated, data {seed}, {margin:.0e}"))
     return all_of(*checks)

@@ -5,11 +5,10 @@ import numpy as np
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim
-from ...references.bracket import Euclidean, adjoint, bracket, margins
+from ...norms import L1, L2, Nuclear
+from ...references.bracket import adjoint, bracket, margins
 from ...references.euclidean_margin import max_margin
 from ...references.finite_margin import finite_margin, potential
-from ...references.nuclear_margin import Nuclear
-from ...references.polyhedral_margin import L1
 from ...theory.certificate_mix import mixture
 from ...theory.certificates import certificates
 from ...theory.uniqueness import certified_rank
@@ -126,7 +125,7 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
     checks = []
     for seed in (0, 1):
         run, _ = direct_run(lab, seed)
-        found = certificates(run, Euclidean())
+        found = certificates(run, L2())
         scale = np.log(found.margin[3:]) if planted else found.margin[3:]
         products = (found.upper - found.accumulated)[3:] * scale
         checks.append(close(float(products[0]), float(products[-1]), 1e-2, f"gap * margin at 1e4 and 1e6, data {seed}"))

@@ -7,11 +7,11 @@ import numpy as np
 from ...errors import InfeasibleDiagonal
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim
+from ...norms import L1, L2
 from ...references.base import Solution
-from ...references.bracket import Euclidean, adjoint, margins
-from ...references.diagonal_margin import diagonal_margin
+from ...references.bracket import adjoint, margins
 from ...references.euclidean_margin import max_margin
-from ...references.polyhedral_margin import L1
+from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard
@@ -235,4 +235,4 @@ def gradient_readout(lab: Lab, planted: bool) -> Verdict:
 
 def _frobenius(run: Trajectory, weight: np.ndarray, reference: Solution) -> float:
     margin = np.asarray(margins(run.setting.data, weight)).min()
-    return Euclidean().value(weight) / margin / reference.value - 1
+    return L2().value(weight) / margin / reference.value - 1

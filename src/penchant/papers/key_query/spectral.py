@@ -4,8 +4,7 @@ import numpy as np
 
 from ...lab import Lab, claim, recipe
 from ...references.euclidean_margin import max_margin
-from ...references.finite_margin import FiniteMargin
-from ...references.spectral_finite_margin import spectral_finite_margin, spectral_potential
+from ...references.finite_margin import FiniteMargin, spectral_finite_margin, spectral_potential
 from ...verdict import Outcome, Verdict, all_of, at_most
 from .evidence import nuclear, scaled_run
 

@@ -6,9 +6,9 @@ from scipy.integrate import solve_ivp
 from ...flow.flow import GradientFlow, Levels
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim
+from ...norms import L2
 from ...optimisers.adam import Adam
 from ...optimisers.base import Descent, gradient_descent
-from ...optimisers.geometry import L2
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant
 from ...references.interpolation import minimum_norm, minimum_potential

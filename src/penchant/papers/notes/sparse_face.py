@@ -4,7 +4,7 @@ import numpy as np
 
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import minimum_norm, potential_path
-from ...references.sparse_face import entropic_sparse, sparse_face
+from ...references.l1_uniqueness import entropic_sparse, sparse_face
 from ...settings.potentials import Entropy, q_alpha
 from ...settings.power_models import PowerEntropy
 from ...settings.regression import Regression

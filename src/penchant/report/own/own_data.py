@@ -10,7 +10,8 @@ from ...diagnostics.rates import log_log_slope
 from ...errors import ArgumentError
 from ...exhibits import DEFINITIONS, Figure, Line, Result, Table
 from ...flow.flow import GradientFlow
-from ...references.bracket import Bracket, Euclidean, Norm
+from ...norms import L2, Norm
+from ...references.bracket import Bracket
 from ...settings.deep_linear import DeepLinear
 from ...settings.diagonal import DiagonalTokens
 from ...settings.regression import Regression
@@ -18,7 +19,6 @@ from ...settings.tokens import TokenSelection
 from ...theory.base import Prediction
 from ...theory.certificates import KINDS, Certificates, brackets, certificates
 from ...theory.interpolants import relative_residual
-from ...theory.least_norm import norm_of
 from ...theory.selections import detect_limit
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
@@ -46,7 +46,7 @@ _KINDS = {
 
 
 def _norm(prediction: Prediction | None) -> Norm:
-    return Euclidean() if prediction is None else norm_of(prediction.reference)
+    return L2() if prediction is None else prediction.reference.measure
 
 
 def own_brackets(run: Trajectory, record: int = -1, prediction: Prediction | None = None) -> dict[str, Bracket]:

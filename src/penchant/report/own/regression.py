@@ -6,7 +6,8 @@ import numpy as np
 
 from ...exhibits import Result
 from ...flow.flow import GradientFlow
-from ...references.bracket import Bracket, Euclidean
+from ...norms import L2
+from ...references.bracket import Bracket
 from ...references.interpolation import reachable, shifted
 from ...references.interpolation_bracket import interpolation_bracket
 from ...settings.base import Setting
@@ -25,7 +26,7 @@ def own_bracket(run: Trajectory, record: int = -1) -> Bracket:
     potential = own_potential(run.setting, run.at(0))
     if potential.name == "l2":
         left = shifted(np.asarray(data.inputs), np.asarray(data.fitted), begin)
-        return interpolation_bracket(left, weight - begin, run.dual[record], Euclidean())
+        return interpolation_bracket(left, weight - begin, run.dual[record], L2())
     return interpolation_bracket(data, weight, potential.rate * run.dual[record], potential)
 
 

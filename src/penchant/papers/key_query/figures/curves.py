@@ -7,8 +7,8 @@ import numpy as np
 
 from ....exhibits import DEFINITIONS, Figure, Line
 from ....flow.flow import GradientFlow, Levels
+from ....norms import Norm
 from ....references.base import Solution
-from ....references.bracket import Norm
 from ....settings.base import Setting
 from ....theory.certificates import certificates
 from ....training.events import MarginAbove

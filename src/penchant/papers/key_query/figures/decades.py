@@ -6,10 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ....exhibits import Shown, Table
+from ....norms import L2, Nuclear
 from ....references.base import Solution
-from ....references.bracket import Euclidean
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear
 from ....theory.certificates import certificates
 from ....training.trajectory import Trajectory
 from ....verdict import Verdict, at_most
@@ -35,7 +34,7 @@ def decade_rows(data: str, scale: float, run: Trajectory, reference: Solution) -
     rows = []
     for margin in DECADES:
         k = int(np.argmin(np.abs(run.smallest_margin() / margin - 1)))
-        frobenius = Euclidean().value(run.weight(k)) / run.smallest_margin()[k] / least - 1
+        frobenius = L2().value(run.weight(k)) / run.smallest_margin()[k] / least - 1
         gathered, instant = (float(1 - bound[k] / value) for bound in (bounds.accumulated, bounds.instant))
         inverse = float(value / (bounds.upper[k] - bounds.accumulated[k]))
         rows.append(

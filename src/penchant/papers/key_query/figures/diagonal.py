@@ -9,11 +9,11 @@ from ....diagnostics.direction import misalignment
 from ....exhibits import Figure, Finding, Line, Result, Shown, Table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study
+from ....norms import L1
 from ....references.base import Solution
 from ....references.bracket import adjoint
-from ....references.diagonal_margin import diagonal_margin
 from ....references.finite_margin import finite_margin
-from ....references.polyhedral_margin import L1
+from ....references.polyhedral_margin import diagonal_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import Hadamard

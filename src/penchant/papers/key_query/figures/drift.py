@@ -8,7 +8,7 @@ import numpy as np
 from ....exhibits import Finding, Shown, Table
 from ....flow.flow import GradientFlow, Levels
 from ....references.bracket import adjoint
-from ....references.diagonal_margin import diagonal_margin
+from ....references.polyhedral_margin import diagonal_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import Hadamard

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ....exhibits import Finding, Shown, Table
-from ....references.bracket import Euclidean, Norm
-from ....references.nuclear_margin import Nuclear, nuclear_margin
-from ....references.polyhedral_margin import L1
+from ....norms import L1, L2, Norm, Nuclear
+from ....references.nuclear_margin import nuclear_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import Hadamard, KeyQuery
@@ -44,7 +43,7 @@ def _entries(seed: int, full: bool) -> Iterator[tuple[str, Trajectory, Norm]]:
         first = Hadamard().one_sided(diagonal, 1.0, np.random.default_rng(0))
         yield f"diagonal, data {number}", flow_to(Setting(diagonal, Hadamard(), Exponential()), first, 1e6), L1()
     direct = Setting(equal_score_tokens(3, 4, 5, 1 + seed), Direct(), Exponential())
-    yield f"W, data {1 + seed}", flow_to(direct, None, 1e6), Euclidean()
+    yield f"W, data {1 + seed}", flow_to(direct, None, 1e6), L2()
 
 
 def race_parts(seed: int, full: bool, progress: Progress) -> tuple[Finding, Table]:

@@ -9,12 +9,11 @@ from ....errors import InfeasibleDiagonal
 from ....exhibits import Figure, Finding, Line, Result, Shown, Table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study
+from ....norms import L1, L2, Nuclear
 from ....references.base import Solution
-from ....references.bracket import Euclidean
-from ....references.diagonal_margin import diagonal_margin
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear, nuclear_margin
-from ....references.polyhedral_margin import L1, polyhedral_margin
+from ....references.nuclear_margin import nuclear_margin
+from ....references.polyhedral_margin import diagonal_margin, polyhedral_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import KeyQuery
@@ -55,7 +54,7 @@ def run_contrast(lab: Lab) -> Result:
     product, direct = Setting(data, KeyQuery(), Exponential()), Setting(data, Direct(), Exponential())
     programs = {
         "nuclear": (nuclear_margin(data), Nuclear()),
-        "Frobenius": (max_margin(data), Euclidean()),
+        "Frobenius": (max_margin(data), L2()),
         ENTRIES: (polyhedral_margin(data, L1()), L1()),
     }
     progress(f"gradient flow on K and Q to margin {top:g}")
@@ -94,7 +93,7 @@ def run_contrast(lab: Lab) -> Result:
         distance_figure(named, programs),
     )
     kept = {"key-query": certified(runs["K Q"], Nuclear(), programs["nuclear"][0])}
-    kept["direct"] = certified(runs["W"], Euclidean(), programs["Frobenius"][0])
+    kept["direct"] = certified(runs["W"], L2(), programs["Frobenius"][0])
     return Result(findings, figures, (_excess_table(data, named, programs), target, table), kept, DEFINED)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 from ....exhibits import Figure, Finding, Line, Result, Shown, Table
 from ....flow.flow import GradientFlow, Levels
 from ....lab import Lab, Study
-from ....references.bracket import Euclidean
+from ....norms import L2, Nuclear
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear, nuclear_margin
+from ....references.nuclear_margin import nuclear_margin
 from ....settings.base import Setting
 from ....settings.factored import Factors, KeyQuery
 from ....settings.losses import Exponential
@@ -86,7 +86,7 @@ def _kernel_figure(progress: Progress) -> Figure:
     """Starts K = scale I, Q = 0 from large to small, against margin / scale^2."""
     data = equal_score_tokens(3, 4, 5, 1)
     setting, lines = Setting(data, KeyQuery(), Exponential()), []
-    programs = (("nuclear", nuclear_margin(data).value, Nuclear()), ("Frobenius", max_margin(data).value, Euclidean()))
+    programs = (("nuclear", nuclear_margin(data).value, Nuclear()), ("Frobenius", max_margin(data).value, L2()))
     for scale in (100.0, 10.0, 3.0, 1.0):
         progress(f"start {scale:g} I")
         run = flow_to(setting, Factors(scale * jnp.eye(5), jnp.zeros((5, 5))), max(1e3 * scale**2, 1e3))

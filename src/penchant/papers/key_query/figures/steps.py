@@ -6,13 +6,14 @@ import numpy as np
 
 from ....exhibits import Figure, Finding, Line, Result, Shown, Table
 from ....lab import Lab, Study
+from ....norms import L2, Norm, Nuclear, SignProduct
 from ....optimisers.adam import Adam
 from ....optimisers.base import gradient_descent, normalised_descent, sign_descent
 from ....references.base import Solution
-from ....references.bracket import Euclidean, Norm, adjoint
+from ....references.bracket import adjoint
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear, nuclear_margin
-from ....references.sign_product_margin import SignProduct, sign_product_margin
+from ....references.nuclear_margin import nuclear_margin
+from ....references.sign_product_margin import sign_product_margin
 from ....settings.base import Setting
 from ....settings.factored import KeyQuery
 from ....settings.losses import Exponential
@@ -63,7 +64,7 @@ def run_steps(lab: Lab) -> Result:
         data = equal_score_tokens(3, 4, 5, number)
         programs = (
             (nuclear_margin(data), Nuclear()),
-            (max_margin(data), Euclidean()),
+            (max_margin(data), L2()),
             (sign_product_margin(data), SignProduct()),
         )
         setting = Setting(data, KeyQuery(), Exponential())
