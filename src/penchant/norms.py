@@ -4,7 +4,7 @@ A reference minimises a norm, a bracket measures both sides of one, and an optim
 same object. `value` and `dual` are of numpy arrays; `dual_norm` and `direction` are what an optimiser asks inside compiled code.
 """
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -38,10 +38,15 @@ class Norm(Protocol):
 
 @runtime_checkable
 class Geometry(Protocol):
-    """A norm in which a step is steepest. Where it is `coordinatewise`, each coordinate of a step depends on its own slope."""
+    """A norm in which a step is steepest. Where it is `coordinatewise`, each coordinate of a step depends on its own slope.
 
-    coordinatewise: ClassVar[bool]
+    Where it `combines`, a step is a multiple of the slope, so that steps stay in the span of the gradients.
+    """
 
+    @property
+    def coordinatewise(self) -> bool: ...
+    @property
+    def combines(self) -> bool: ...
     def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]: ...
     def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree: ...
 
@@ -49,8 +54,9 @@ class Geometry(Protocol):
 class L2(eqx.Module):
     """The l2 norm of a vector, the Frobenius norm of a matrix; its own dual. Steepest is the slope, in the metric of the parametrisation."""
 
-    name: ClassVar[str] = "l2"
-    coordinatewise: ClassVar[bool] = False
+    name = "l2"
+    coordinatewise = False
+    combines = True
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(np.ravel(weight)))
@@ -75,7 +81,7 @@ class L2(eqx.Module):
 class L1(eqx.Module):
     """The sum of absolute entries; its dual norm is the largest entry."""
 
-    name: ClassVar[str] = "l1"
+    name = "l1"
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.abs(weight).sum())
@@ -96,8 +102,9 @@ class L1(eqx.Module):
 class Linf(eqx.Module):
     """The largest absolute entry; its dual norm is the sum of absolute entries. Steepest is the same step in every coordinate (sign descent)."""
 
-    name: ClassVar[str] = "linf"
-    coordinatewise: ClassVar[bool] = True
+    name = "linf"
+    coordinatewise = True
+    combines = False
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.abs(weight).max())
@@ -127,7 +134,7 @@ def _of_singular_values(shape: tuple[int, ...]) -> float:
 class Nuclear(eqx.Module):
     """The sum of singular values; its dual norm is the largest one."""
 
-    name: ClassVar[str] = "nuclear"
+    name = "nuclear"
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(weight, "nuc"))
@@ -155,8 +162,9 @@ class Spectral(eqx.Module):
     (4.0, 7.0)
     """
 
-    name: ClassVar[str] = "spectral"
-    coordinatewise: ClassVar[bool] = False
+    name = "spectral"
+    coordinatewise = False
+    combines = False
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(weight, 2))
@@ -198,7 +206,7 @@ class SignProduct(eqx.Module):
     (1.0, 2.0)
     """
 
-    name: ClassVar[str] = "sign product"
+    name = "sign product"
 
     def value(self, weight: np.ndarray) -> float:
         weight = np.asarray(weight, float)

@@ -51,6 +51,11 @@ class Descent(eqx.Module):
     def coordinatewise(self) -> bool:
         return self.geometry.coordinatewise
 
+    @property
+    def combines(self) -> bool:
+        """Whether every step is a combination of gradients, as the Gram form needs."""
+        return self.geometry.combines
+
     def init(self, tangent: PyTree) -> PyTree:
         return self.memory.init(tangent)
 

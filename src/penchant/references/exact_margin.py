@@ -75,7 +75,7 @@ def prove_margin(data: Any, norm: Norm, weight: np.ndarray, dual: np.ndarray) ->
     lam = whole(multipliers)
     smallest = found.smallest(digits)
     if smallest <= 0:
-        raise Unproved(norm, "its smallest margin is not positive in exact arithmetic")
+        raise Unproved(norm.name, "its smallest margin is not positive in exact arithmetic")
     content["dual"] = [lam.exponent, [part.tolist() for part in found.split(lam.digits)]]
     content["primal"] = [-found.left[0].exponent - found.right.exponent, primal.tolist()]
     return concluded({**content, "over": smallest, "targets": [0, [1] * len(multipliers)]})

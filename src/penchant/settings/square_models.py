@@ -6,11 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
 from .parametrisations import PlainMetric
 from .potentials import Entropy, HyperbolicEntropy
+
+_UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 
 
 def check_alpha(alpha: Any, owner: str) -> Array:
@@ -36,6 +38,11 @@ def spread(alpha: Array, data: Any, owner: str) -> Array:
         wanted = f"one number, or one per coordinate of the weight ({data.weight_shape[0]})"
         raise ArgumentError("alpha", owner, wanted, f"{len(alpha)} numbers")
     return jnp.broadcast_to(alpha, data.weight_shape)
+
+
+def underflown(before: Array, after: Array) -> Bool[Array, ""]:
+    """Whether a parameter falls so low that its steps underflow: it never comes back."""
+    return jnp.any((jnp.abs(before) >= _UNDERFLOW) & (jnp.abs(after) < _UNDERFLOW))
 
 
 def weighted_gram(scales: Array, data: Any) -> Float[Array, "N N"]:
@@ -70,6 +77,9 @@ class Squares(PlainMetric):
 
     def linearise(self, params: Array, data: Any) -> tuple[Array, Callable[[Array], Array]]:
         return data.margins(params**2), lambda cotangent: 2 * params * data.adjoint(cotangent)
+
+    def lost(self, before: Array, after: Array) -> Bool[Array, ""]:
+        return underflown(before, after)
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return weighted_gram(4 * params**2, data)
@@ -114,6 +124,9 @@ class SignedSquares(PlainMetric):
             return 2 * params * jnp.stack([slope, -slope])
 
         return data.margins(self.weight(params, data)), pull
+
+    def lost(self, before: Array, after: Array) -> Bool[Array, ""]:
+        return underflown(before, after)
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return weighted_gram(4 * (params**2).sum(axis=0), data)

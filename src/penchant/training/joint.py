@@ -18,7 +18,7 @@ from ..problem import RESOLUTION
 from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
 from ..settings.losses import AbstractLoss, Exponential
 from .joint_batch import JointBatch, counterpart
-from .loop import check_steps, collect, drive_many, first_of, running, stepped
+from .loop import check_steps, collect, drive_many, drive_one, first_of, running, stepped
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import settings_of, write_npz
@@ -125,7 +125,11 @@ def train_joint(
         one.check_loss(loss)
     steps = check_steps(steps, "train_joint")
     schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
-    states, records = drive_many(_Joint, (*batch.axes, None), (batch.grams(), rule, loss), schedule)
+    parts = (batch.grams(), rule, loss)
+    if batch.many:
+        states, records = drive_many(_Joint, (*batch.axes, None), parts, schedule)
+    else:
+        states, records = jax.tree.map(lambda leaf: leaf[None], drive_one(_Joint(*parts), schedule))
     runs = []
     for k, (one, begin, member) in enumerate(batch.members()):
         header = {"loss": type(loss).__name__, "optimiser": settings_of(member), "steps": steps}

@@ -5,7 +5,7 @@ Compiled code cannot be interrupted, so that a long run comes in pieces: control
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -22,6 +22,7 @@ _BRIEF = 0.5  # seconds; a piece that takes less is followed by one twice as lon
 _RECORDS = 64  # of a later piece, of which there is one compiled form
 
 
+@runtime_checkable
 class State(Protocol):
     """Where a process stands: the steps taken, and `Status.running` or why it has stopped."""
 
@@ -29,6 +30,7 @@ class State(Protocol):
     status: Int[Array, ""]
 
 
+@runtime_checkable
 class Process(Protocol):
     """Whatever runs. A step that must not be taken leaves the state as it is, but for the status."""
 

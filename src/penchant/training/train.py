@@ -19,12 +19,6 @@ from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
 from ..problem import RESOLUTION, Reading, read, smallest_margin
 from ..settings.base import Setting
-from ..settings.classification import Classification
-from ..settings.joint import JointTokens
-from ..settings.parametrisations import Gram
-from ..settings.power_models import SignedPowers
-from ..settings.regression import Regression
-from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
 from .events import Limits, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
@@ -34,8 +28,6 @@ from .status import Status
 from .trajectory import Trajectory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
-_UNDERFLOW = 1e-290  # parameters below it take steps that underflow
-_BLOWN = 1e12  # growth of a regression's residual beyond which a run diverges
 _FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 
 
@@ -141,9 +133,7 @@ def _check(setting: Any, optimiser: Any) -> None:
     if not isinstance(setting, Setting):
         wanted, fix = "a Setting, or a list of them", "Setting(data, Direct(), Exponential())"
         raise ArgumentError("setting", "train", wanted, kind(setting), fix)
-    if isinstance(setting.data, JointTokens):
-        fix = "train_joint(setting.data, BlockNormalised(0.05), steps=1000)"
-        raise ArgumentError("setting", "train", "one with a fixed decoder", "`JointTokens` data", fix)
+    setting.data.check_optimiser(optimiser)
     if isinstance(optimiser, AbstractJointRule):
         wanted, fix = "an optimiser of one weight, such as gradient_descent(0.1)", "train_joint(data, rule, steps=1000)"
         raise ArgumentError("optimiser", "train", wanted, f"the joint rule {type(optimiser).__name__}", fix)
@@ -156,13 +146,7 @@ def _check(setting: Any, optimiser: Any) -> None:
             raise ArgumentError(
                 "setting", "train", "float64 throughout", "float32 arrays", "build the data again with float64 arrays"
             )
-    if (
-        isinstance(setting.parametrisation, Gram)
-        and not isinstance(optimiser, GradientFlow)
-        and optimiser.coordinatewise
-    ):
-        found = type(optimiser).__name__
-        raise ArgumentError("optimiser", "train with Gram", "a combination of gradients", found, "use `Direct()`")
+    setting.parametrisation.check_optimiser(optimiser)
 
 
 def _flow(
@@ -178,8 +162,8 @@ def _flow(
         raise ArgumentError(
             "recorder", "train with GradientFlow", "None (every step of the integrator) or `Levels`", repr(recorder)
         )
-    regression = isinstance(setting.data, Regression)  # its infimum is attained: the flow ends by itself
-    if not until and steps is None and not regression:
+    attained = setting.data.attained  # the flow then ends by itself
+    if not until and steps is None and not attained:
         raise ArgumentError(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
@@ -191,7 +175,7 @@ def _flow(
     if -_FAR < float(levels.margin) < np.inf:
         size = float(levels.margin)
         warn(f"At margin {size:.0e} float64 knows margins only to {np.finfo(float).eps * size:.0e}.")
-    if regression:
+    if attained:
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
         found = follow(setting, optimiser, start, levels, steps, recorder, progress)
@@ -219,6 +203,7 @@ class _Descent(eqx.Module):
 
     def begin(self) -> _State:
         first = read(self.setting, self.start)
+        at_zero = self.setting.weigh(jnp.zeros_like(first.margins)).log_excess
         return _State(
             self.start,
             self.optimiser.init((first.slope, first.weights)),
@@ -228,7 +213,7 @@ class _Descent(eqx.Module):
             jnp.zeros((), int),
             -jnp.ones((), int),
             jnp.exp(-first.log_relative_slope),
-            _ceiling(self.setting, first),
+            self.setting.data.ceiling(jnp.maximum(first.log_excess, at_zero)),
         )
 
     def burst(self, state: _State, until: Array) -> _State:
@@ -246,12 +231,36 @@ class _Descent(eqx.Module):
             state.dual - move.dual,
             state.count + 1,
             jnp.logaddexp(state.log_time, jnp.log(move.factor) - reading.log_scale),
-            first_of(_endings(self.setting, self.optimiser, self.levels, state, reading, move)),
+            first_of(self._endings(state, reading, move, params)),
             jnp.where((state.first_capped < 0) & move.capped, state.count, state.first_capped),
             state.unit,
             state.ceiling,
         )
         return stepped(state, advanced)
+
+    def _endings(self, state: _State, reading: Reading, move: Move, after: PyTree) -> tuple[tuple[Any, Status], ...]:
+        """What ends a descent at a step; the first that holds decides."""
+        setting, data, levels = self.setting, self.setting.data, self.levels
+        norm = setting.norm(state.params)
+        square = setting.inner(move.displacement, move.displacement)
+        # Where the infimum is attained, multipliers may well be 0, and all of them are at the end; elsewhere they have underflown.
+        lost = self.optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not data.attained)
+        lost = lost | setting.parametrisation.lost(state.params, after)
+        # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
+        still = ~(square > jnp.finfo(float).eps * norm**2) | (not data.attained)
+        unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > RESOLUTION) & (not data.attained)
+        leap = _LEAP * jnp.maximum(state.unit, norm)
+        margin = smallest_margin(setting, reading.margins)
+        return (
+            (levels.reached(margin, norm, state.log_time, reading.log_excess), Status.reached_target),
+            (data.at_rounding(reading.margins) & still, Status.settled),
+            (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
+            ((reading.log_excess > state.ceiling) & (unresolved | data.attained), Status.diverging_step),
+            (unresolved, Status.resolution_exhausted),
+            (lost, Status.coordinate_underflow),
+            (move.diverging | (square > leap**2), Status.diverging_step),
+            (~jnp.isfinite(square), Status.not_finite),
+        )
 
     def record(self, state: _State) -> dict[str, Any]:
         reading = read(self.setting, state.params)
@@ -270,46 +279,3 @@ class _Descent(eqx.Module):
             "params": state.params,
             "account": account(self.optimiser, state.memory, reading.log_excess),
         }
-
-
-def _ceiling(setting: Setting, first: Reading) -> Float[Array, ""]:
-    """log excess above which a regression diverges: a residual far above those of the start and of weight 0.
-
-    A classifier above both diverges once its margins are beyond resolution: they have grown on the wrong side.
-    """
-    if not isinstance(setting.data, Regression | Classification):
-        return jnp.array(jnp.inf)
-    at_zero = setting.weigh(jnp.zeros_like(first.margins)).log_excess
-    worse = 2 * jnp.log(_BLOWN) if isinstance(setting.data, Regression) else 0.0
-    return jnp.maximum(first.log_excess, at_zero) + worse
-
-
-def _endings(
-    setting: Setting, optimiser: Any, levels: Limits, state: _State, reading: Reading, move: Move
-) -> tuple[tuple[Any, Status], ...]:
-    """What ends a descent at a step; the first that holds decides."""
-    norm = setting.norm(state.params)
-    square = setting.inner(move.displacement, move.displacement)
-    regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
-    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
-    if isinstance(
-        setting.parametrisation, Squares | SignedSquares | SignedPowers
-    ):  # a parameter that underflows never comes back
-        after = jnp.abs(state.params - move.displacement)
-        lost = lost | jnp.any((jnp.abs(state.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
-    # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
-    still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
-    unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > RESOLUTION) & (not regression)
-    return (
-        (
-            levels.reached(smallest_margin(setting, reading.margins), norm, state.log_time, reading.log_excess),
-            Status.reached_target,
-        ),
-        (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
-        (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
-        ((reading.log_excess > state.ceiling) & (unresolved | regression), Status.diverging_step),
-        (unresolved, Status.resolution_exhausted),
-        (lost, Status.coordinate_underflow),
-        (move.diverging | (square > (_LEAP * jnp.maximum(state.unit, norm)) ** 2), Status.diverging_step),
-        (~jnp.isfinite(square), Status.not_finite),
-    )

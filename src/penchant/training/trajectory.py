@@ -19,7 +19,6 @@ from jaxtyping import PyTree
 from ..errors import DataFileError
 from ..files import load_npz, mark, write_bytes
 from ..settings.base import Setting
-from ..settings.regression import Regression
 from .status import Status
 
 FORMAT = mark("trajectory")
@@ -64,8 +63,7 @@ class Trajectory(eqx.Module):
     @property
     def ending(self) -> str:
         """Why the run ended, in the words of its data."""
-        regression = isinstance(self.setting.data, Regression)
-        return self.status.message_on_regression if regression else self.status.message
+        return self.status.message_on_regression if self.setting.data.attained else self.status.message
 
     def smallest_margin(self) -> np.ndarray:
         """The smallest margin at every record, over the margins the reference program constrains."""
