@@ -38,10 +38,12 @@ def test_every_joint_row_lowers_the_loss(name):
 
 
 def test_layer_rules_are_made_from_a_setting_and_bounds():
-    setting = pt.Setting(DATA, pt.DeepLinear((2, 3, 1)), pt.Logistic())
-    for make in LAYER_RULES.values():
-        run = pt.train(setting, pt.LayerDescent(make(setting, (0.25, 1.0))), setting.start(seed=0, scale=0.5), steps=5)
-        assert run.steps[-1] == 5
+    small = pt.Classification(np.asarray(DATA.signed) / 4, np.ones(len(DATA.signed)))
+    setting = pt.Setting(small, pt.DeepLinear((2, 3, 1)), pt.Logistic())
+    rules = {name: make(setting, (0.5, 2.0)) for name, make in LAYER_RULES.items()}
+    assert rules["line-search-capped"].capped != rules["line-search"].capped
+    assert (rules["assumption5-tight"].tight, rules["assumption5"].tight) == (True, False)
+    assert (rules["sharp"].beta, rules["sharp"].slope) == (0.5, 2.0)
 
 
 def test_a_sum_of_losses_takes_shorter_steps_and_bad_sizes_are_refused():
