@@ -6,7 +6,7 @@ import cvxpy as cp
 import numpy as np
 
 import penchant as pt
-from penchant.references.nuclear_margin import Nuclear
+from penchant.norms import Nuclear
 from penchant.settings.generators import random_tokens
 
 from .machine import Limits

@@ -139,14 +139,11 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
-    "references.diagonal_margin": ("diagonal_margin",),
+    "references.polyhedral_margin": ("diagonal_margin",),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "settings.power_models": ("SignedPowers",),
     "references.lasso": ("lasso_path",),
-    "references.sparse_face": (
-        "entropic_sparse",
-        "sparse_face",
-    ),
+    "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),
     "settings.losses": ("Correlation",),
     "settings.generators": (
         "separable",
@@ -157,16 +154,8 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "local_single",
     ),
     "settings.potentials": ("q_alpha",),
-    "references.interpolation": (
-        "minimum_norm",
-        "basis_pursuit",
-        "minimum_potential",
-        "potential_path",
-    ),
-    "references.l1_uniqueness": (
-        "l1_uniqueness",
-        "strict_dual",
-    ),
+    "norms": ("SignProduct",),
+    "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
     "optimisers.base": (
         "Descent",
         "polyak_towards",
@@ -314,21 +303,11 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "race",
     ),
     "theory.uniqueness": ("uniqueness",),
-    "references.finite_margin": ("finite_margin",),
-    "references.sign_product_margin": (
-        "SignProduct",
-        "sign_product_margin",
-    ),
-    "references.spectral_finite_margin": ("spectral_finite_margin",),
-    "theory.joint_limits": (
-        "detect_joint_limit",
-        "joint_references",
-    ),
+    "references.finite_margin": ("finite_margin", "spectral_finite_margin"),
+    "references.sign_product_margin": ("sign_product_margin",),
+    "theory.joint_limits": ("detect_joint_limit", "joint_references"),
     "papers.self_attention.joint_theorems": ("run_hypotheses",),
-    "verdict": (
-        "Verdict",
-        "Outcome",
-    ),
+    "verdict": ("Verdict", "Outcome"),
     "errors": (
         "PenchantError",
         "PenchantWarning",

@@ -10,7 +10,8 @@ import numpy as np
 
 from .diagnostics.direction import misalignment
 from .exhibits import Finding
-from .references.bracket import Bracket, Euclidean, Norm
+from .norms import L2, Norm
+from .references.bracket import Bracket
 from .references.interpolation import shifted
 from .references.interpolation_bracket import interpolation_bracket
 from .settings.diagonal import DiagonalTokens
@@ -21,7 +22,6 @@ from .theory.certificates import Certificates, brackets, certificates
 from .theory.families.interpolation import own_potential
 from .theory.joint_limits import detect_joint_limit
 from .theory.judge import judge
-from .theory.least_norm import norm_of
 from .theory.selections import detect_limit
 from .training.joint import JointTrajectory
 from .training.trajectory import Trajectory
@@ -68,7 +68,7 @@ class Case:
     @property
     def norm(self) -> Norm:
         """The norm that theory says is minimised; l2 where it says nothing."""
-        return Euclidean() if self.prediction is None else norm_of(self.prediction.reference)
+        return L2() if self.prediction is None else self.prediction.reference.measure
 
     @cached_property
     def brackets(self) -> dict[str, Bracket]:
@@ -126,5 +126,5 @@ def _interpolant(run: Trajectory) -> Bracket:
     potential = own_potential(run.setting, run.at(0))
     if potential.name == "l2":
         left = shifted(np.asarray(data.inputs), np.asarray(data.fitted), begin)
-        return interpolation_bracket(left, weight - begin, run.dual[-1], Euclidean())
+        return interpolation_bracket(left, weight - begin, run.dual[-1], L2())
     return interpolation_bracket(data, weight, potential.rate * run.dual[-1], potential)

@@ -9,8 +9,6 @@ from jaxtyping import Array, Float, PyTree
 
 from .errors import ArgumentError, kind
 from .settings.base import Parametrisation, Setting
-from .settings.regression import Regression
-from .settings.tokens import TokenSelection
 
 _TINY = 1e-280  # squared norms below this lose digits, or underflow
 RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
@@ -72,7 +70,7 @@ def read(setting: Setting, params: PyTree) -> Reading:
     slope = pull(-weighing.weights)
     square = setting.inner(slope, slope)
     log_norm = jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
-    if isinstance(setting.data, Regression):
+    if setting.data.attained:
         log_norm = jnp.where(square > _TINY, log_norm, _log_small_norm(setting, slope))
     return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
 
@@ -91,6 +89,4 @@ read_once = eqx.filter_jit(read)  # for a single look: op by op, a new shape com
 
 def smallest_margin(setting: Setting, margins: Float[Array, "N"]) -> Float[Array, ""]:
     """The smallest margin that the reference program constrains: tied tokens are as good as the optimal one."""
-    if isinstance(setting.data, TokenSelection):
-        margins = jnp.where(setting.data.tied.ravel(), jnp.inf, margins)
-    return jnp.min(margins)
+    return setting.data.smallest(margins)

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import penchant as pt
+from penchant.norms import L1
 from penchant.papers.attention_regression.setting.geometry import Left
-from penchant.references.polyhedral_margin import L1
 
 NOT_CALLED = {  # constants, and errors and results that penchant makes and nobody else
     *("CLAIMS", "THEOREMS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),
@@ -88,7 +88,7 @@ def light_calls(folder):
         "ScaleFreeBalance": {},
         "Setting": {"data": data, "parametrisation": pt.Direct(), "loss": pt.Exponential(), "reduction": "mean"},
         "SharpStep": {"beta": 0.25, "slope": 1.0},
-        "SignProduct": {"name": "sign product"},
+        "SignProduct": {},
         "SignedPowers": {"alpha": 0.1, "depth": 3},
         "SignedSquares": {"alpha": 0.1},
         "Squared": {"scale": 1.0},

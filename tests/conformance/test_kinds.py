@@ -4,11 +4,12 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
+from penchant.norms import L1
 from penchant.optimisers.adam import Adam
 from penchant.optimisers.base import Accelerated, Descent, Optimiser
 from penchant.optimisers.layerwise import LayerDescent
 from penchant.references.nuclear_margin import nuclear_margin
-from penchant.references.polyhedral_margin import L1, polyhedral_margin
+from penchant.references.polyhedral_margin import polyhedral_margin
 from penchant.settings.base import Data, Parametrisation
 from penchant.settings.deep_linear import DeepLinear
 from penchant.settings.diagonal import DiagonalTokens

@@ -6,6 +6,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 import penchant as pt
+from penchant.norms import L1, L2, Nuclear
 from penchant.papers import new_lab
 from penchant.papers.key_query.evidence import (
     PRECISE,
@@ -17,9 +18,7 @@ from penchant.papers.key_query.evidence import (
     precise_aligned_run,
     scaled_run,
 )
-from penchant.references.bracket import Euclidean, adjoint
-from penchant.references.nuclear_margin import Nuclear
-from penchant.references.polyhedral_margin import L1
+from penchant.references.bracket import adjoint
 from penchant.settings.factored import Factors, Pair
 from penchant.theory.certificates import certificates
 from penchant.theory.least_norm import excess
@@ -133,7 +132,7 @@ def test_optima_and_the_line_of_the_accumulated_gap(seed):
 )
 def test_the_flow_on_the_product(seed, printed):
     run, reference = direct_run(LAB, seed)
-    bounds, data, margin = certificates(run, Euclidean()), run.setting.data, run.smallest_margin()
+    bounds, data, margin = certificates(run, L2()), run.setting.data, run.smallest_margin()
     found = (
         (bounds.upper[-1] - bounds.accumulated[-1]) * margin[-1],
         bounds.upper[-1] / reference.value - 1,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import ArgumentError
+from penchant.norms import Nuclear
 from penchant.papers import new_lab
 from penchant.papers.key_query import hypotheses as assumptions
 from penchant.papers.key_query.evidence import (
@@ -19,19 +19,11 @@ from penchant.papers.key_query.evidence import (
     matrix_run,
     precise_aligned_run,
 )
-from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.factored import Factors
-from penchant.theory.least_norm import judge_value, norm_of
+from penchant.theory.least_norm import judge_value
 from penchant.verdict import Outcome
 
 LAB = new_lab()
-
-
-def test_a_reference_in_an_unknown_norm_is_not_measured_in_l2():
-    found = pt.references.max_margin(pt.settings.separable(6, 2))
-    assert norm_of(found).name == "l2"
-    with pytest.raises(ArgumentError, match="'spectral'"):
-        norm_of(dataclasses.replace(found, norm="spectral"))
 
 
 def test_the_flow_on_keys_and_queries_is_confirmed_and_rivals_are_refuted():

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 import penchant as pt
+from penchant.norms import L1, L2
 from penchant.papers import new_lab
 from penchant.papers.key_query.evidence import diagonal_run, direct_run
 from penchant.papers.key_query.hypotheses import moved
-from penchant.references.bracket import Euclidean
-from penchant.references.polyhedral_margin import L1
 from penchant.theory.certificates import brackets
 
 LAB = new_lab()
@@ -30,7 +29,7 @@ def test_the_gap_of_gathered_multipliers_decomposes_to_rounding():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_ratio_of_the_bounds_of_direct_training_is_a_mean_margin(seed):
     run, _ = direct_run(LAB, seed)
-    found = [brackets(run, Euclidean(), record)["accumulated"] for record in range(1, len(run))]
+    found = [brackets(run, L2(), record)["accumulated"] for record in range(1, len(run))]
     mean = (run.dual * run.margins).sum(axis=1)[1:] / run.dual.sum(axis=1)[1:]
     ratio = np.array([1 + one.gap - one.rounding for one in found])
     assert np.abs(ratio / (mean / run.margins.min(axis=1)[1:]) - 1).max() <= 1e-15

@@ -7,11 +7,11 @@ from scipy.optimize import linprog
 
 import penchant as pt
 from penchant.errors import ArgumentError, InfeasibleSVM
+from penchant.norms import L1
 from penchant.papers import new_lab
 from penchant.papers.key_query import hypotheses as assumptions
 from penchant.papers.key_query.evidence import VARIANTS, diagonal_run
 from penchant.references.finite_margin import finite_margin, potential
-from penchant.references.polyhedral_margin import L1
 from penchant.settings.factored import Factors, Pair
 from penchant.theory.certificates import certificates, certified
 from penchant.theory.token_hypotheses import equal_scores

@@ -13,7 +13,7 @@ from penchant.papers.key_query.figures.diagonal import beyond_table, decades_tab
 from penchant.papers.key_query.figures.starts import basin_table
 from penchant.papers.key_query.rates import gap_constant
 from penchant.papers.key_query.scan import Started, started
-from penchant.references.diagonal_margin import diagonal_margin
+from penchant.references.polyhedral_margin import diagonal_margin
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.settings.token_generators import equal_score_tokens
 from penchant.theory.least_norm import excess

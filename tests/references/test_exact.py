@@ -16,6 +16,7 @@ from penchant.cli import main
 from penchant.commands import claims
 from penchant.errors import InfeasibleError, MissingExtra, Unproved
 from penchant.lab import Claim
+from penchant.norms import L1, L2, Linf
 from penchant.papers import PAPERS
 from penchant.references.exact import programs, proof_of
 from penchant.references.exact_interpolation import prove_interpolant
@@ -23,7 +24,7 @@ from penchant.references.exact_margin import prove_margin
 from penchant.references.exact_numbers import whole
 from penchant.references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from penchant.references.nuclear_margin import nuclear_margin
-from penchant.references.polyhedral_margin import L1, Linf, polyhedral_margin
+from penchant.references.polyhedral_margin import polyhedral_margin
 from penchant.references.sign_product_margin import sign_product_margin
 from penchant.references.watched import watching
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
@@ -220,7 +221,7 @@ def test_what_has_no_exact_form_says_so():
 def test_points_that_bound_nothing_prove_nothing(weight, dual, why):
     data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
     with pytest.raises(Unproved, match=why):
-        prove_margin(data, "l2", np.array(weight), np.array(dual))
+        prove_margin(data, L2(), np.array(weight), np.array(dual))
 
 
 def test_numbers_too_long_for_a_file_say_so():

@@ -10,11 +10,9 @@ from exact_margins import fractions, least_square, near_degenerate
 
 import penchant as pt
 from penchant.errors import ArgumentError, UndecidedMargin
-from penchant.references.bracket import Euclidean, bracket
-from penchant.references.nuclear_margin import Nuclear
-from penchant.references.polyhedral_margin import L1, Linf
-from penchant.references.rounding import dual_above, value_above
-from penchant.references.sign_product_margin import SignProduct
+from penchant.norms import L1, L2, Linf, Nuclear, SignProduct
+from penchant.references.bracket import bracket
+from penchant.rounding import dual_above, value_above
 
 OVERSHOT = (  # a lower bound without outward rounding is above the optimum by 3e-10 to 7e-6, of 296 (10 x 2) by 1.3e-7
     *(13, 35, 69, 107, 108, 117, 139, 144, 158, 185, 186, 191, 272, 296, 314, 322, 344, 350, 351, 354, 376, 384, 430),
@@ -92,7 +90,7 @@ def _features(data) -> np.ndarray:
 def _square(norm, vector: np.ndarray, dual: bool):
     """The square of a norm or dual norm: a rational number, or for the largest singular value of a 2 x 2 matrix the pair p, q of p + sqrt q."""
     size = np.abs(vector)
-    if isinstance(norm, Euclidean):
+    if isinstance(norm, L2):
         return sum(vector**2)
     if isinstance(norm, L1 | Linf):
         return (size.max() if isinstance(norm, L1) == dual else size.sum()) ** 2
@@ -114,7 +112,7 @@ def _at_least(bound: Fraction, square) -> bool:
     return bound >= square[0] and (bound - square[0]) ** 2 >= square[1]
 
 
-MATRIX = [Euclidean(), Nuclear(), L1(), Linf(), SignProduct()]
+MATRIX = [L2(), Nuclear(), L1(), Linf(), SignProduct()]
 KINDS = {
     "classification": (lambda rng: pt.Classification(_inputs(rng), np.ones(5)), MATRIX[:1] + MATRIX[2:4]),
     "own": (lambda rng: _Product(pt.Classification(_inputs(rng), np.ones(5))), MATRIX[:1]),
@@ -153,7 +151,7 @@ def test_both_ends_are_on_the_safe_side_of_what_their_points_prove(name):
 @pytest.mark.parametrize("size", [1e-300, 1e-160, 1e160, 1e300])
 def test_norms_of_any_size_are_bounded_from_above(size):
     matrix = size * np.array([[3.0, 4.0], [0.0, 0.0]])
-    for norm, wanted in ((Euclidean(), 5), (Nuclear(), 5), (L1(), 7), (Linf(), 4)):
+    for norm, wanted in ((L2(), 5), (Nuclear(), 5), (L1(), 7), (Linf(), 4)):
         exact = wanted * Fraction(size)
         assert exact <= Fraction(value_above(norm, matrix)) <= exact * (1 + Fraction(1, 10**13))
         assert Fraction(dual_above(norm, matrix)) >= (exact if wanted == 5 else (11 - wanted) * Fraction(size))

@@ -6,8 +6,8 @@ import pytest
 
 import penchant as pt
 from penchant.errors import InfeasibleDiagonal, InfeasibleSVM, PenchantWarning
+from penchant.norms import Nuclear
 from penchant.references import nuclear_interior
-from penchant.references.nuclear_margin import Nuclear
 from penchant.settings.generators import random_tokens
 from penchant.theory.uniqueness import certified_rank
 from problems import features

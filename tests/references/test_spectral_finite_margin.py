@@ -6,8 +6,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.references.bracket import adjoint, margins
-from penchant.references.finite_margin import potential
-from penchant.references.spectral_finite_margin import _growth, spectral_finite_margin, spectral_potential
+from penchant.references.finite_margin import _growth, potential, spectral_finite_margin, spectral_potential
 
 DATA = pt.settings.equal_score_tokens(3, 4, 5, 1)
 

@@ -6,7 +6,7 @@ import pytest
 
 import penchant as pt
 from penchant.settings.generators import random_tokens
-from penchant.training import pieces
+from penchant.training import loop
 
 PAIR = pt.Setting(pt.Classification([[2.0, 0.0], [1.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
 
@@ -36,9 +36,9 @@ CASES = {
 def test_pieces_are_the_whole_run_to_the_bit(name, monkeypatch):
     make, optimiser, options = CASES[name]
     setting = make()
-    monkeypatch.setattr(pieces, "_PIECE", 10**9)
+    monkeypatch.setattr(loop, "_PIECE", 10**9)
     whole = pt.train(setting, optimiser, **options)
-    monkeypatch.setattr(pieces, "_PIECE", pieces.REFRESH)
+    monkeypatch.setattr(loop, "_PIECE", loop.REFRESH)
     cut = pt.train(setting, optimiser, **options)
     for one, other in zip(*(run if isinstance(run, list) else [run] for run in (whole, cut)), strict=True):
         assert one.status is other.status
@@ -56,7 +56,7 @@ def test_a_long_run_can_be_interrupted(monkeypatch):
     def interrupt():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pieces, "_PIECE", pieces.REFRESH)
-    monkeypatch.setattr(pieces.time, "monotonic", interrupt)
+    monkeypatch.setattr(loop, "_PIECE", loop.REFRESH)
+    monkeypatch.setattr(loop.time, "monotonic", interrupt)
     with pytest.raises(KeyboardInterrupt):
         pt.train(PAIR, pt.gradient_descent(0.1), steps=10**12)

@@ -6,7 +6,6 @@ import numpy as np
 
 import penchant as pt
 from penchant.errors import PenchantError
-from penchant.theory.least_norm import norm_of
 
 from . import cases
 from .holding import ACCEPTED, ERROR, TRACEBACK, WRONG
@@ -70,7 +69,7 @@ def calls():
         (pt.settings.Gram, {"data": data}),
         (pt.flow.Levels, {"quantity": "margin", "values": (1.0, 2.0)}),
         (pt.diagnostics.restricted_isometry, {"inputs": np.eye(3), "sparsity": 1}),
-        (pt.theory.certificates, {"run": run, "norm": norm_of(prediction.reference)}),
+        (pt.theory.certificates, {"run": run, "norm": prediction.reference.measure}),
         (pt.theory.detect_limit, {"run": run}),
         (pt.load, {"path": "missing.npz"}),
     )

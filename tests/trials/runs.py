@@ -4,7 +4,6 @@ import numpy as np
 
 import penchant as pt
 from penchant.errors import PenchantError
-from penchant.theory.least_norm import norm_of
 
 from . import cases, oracles
 from .holding import RIGHT, WRONG, held
@@ -43,7 +42,7 @@ def training(rng):
         if held(own, truth, truth, 2)[0] == WRONG:
             return WRONG, f"{note}; its own bracket {held(own, truth, truth, 2)[1]}"
     if verdict.outcome.value == "confirmed":
-        norm = norm_of(prediction.reference).name
+        norm = prediction.reference.measure.name
         point = [float(x) for x in oracles.shortest_in_hull(rows)[0]]
         apart = pt.diagnostics.misalignment(weight, point) if norm in ("l2", "frobenius") else 0.0
         if min(margins) <= 0 or not apart <= 0.1:

@@ -204,6 +204,62 @@ def _landings(recorder: Levels | None, advance: Callable, h: float, before: View
     return sorted({_land(advance, h, before, after, recorder.quantity, value) for value in crossed})
 
 
+class _Walk:
+    """A flow on its way: where it stands, and the length `h` of the step it tries next."""
+
+    def __init__(self, setting: Setting, flow: GradientFlow, params: PyTree):
+        first = read(setting, params)
+        self.setting, self.flow, self.first = setting, flow, first
+        dual = jnp.asarray(np.zeros(first.weights.shape))
+        self.state = State(jax.tree.map(jnp.asarray, params), jnp.asarray(0.0), dual)
+        self.view = _view(setting, self.state)
+        self.h, self.steps, self.rejected, self.clock = 1e-3, 0, 0, 0.0
+
+    def prepare(self) -> None:
+        """The units of the start, and a first step that is not longer than these resolve."""
+        self.origin, norm = origin(self.first), float(self.view.norm)
+        self.floor = norm if norm > 0 else float(self.origin.length)
+        relative, margin = jnp.asarray(self.flow.tolerance), jnp.asarray(self.flow.margin_tolerance)
+        self.tolerances = Tolerances(relative, margin, jnp.asarray(self.floor), self.flow.order)
+        while self.h * self.pace() > _FIRST * self.floor:
+            self.h *= _SHRINK
+
+    def pace(self) -> float:
+        """How fast the weights move in the clock."""
+        return float(_pace(self.setting, self.flow.clock, self.origin, self.state, np.asarray(self.clock)))
+
+    def advance(self, length: float) -> tuple[State, Array, View]:
+        """What a step of this length would lead to, and its error; nothing is moved."""
+        clock, h = np.asarray(self.clock), np.asarray(length)
+        return _try(self.setting, self.flow.clock, self.origin, self.tolerances, self.state, clock, h)
+
+    def reject(self, error: float) -> Status:
+        """A shorter step after one that failed; where none can succeed, the flow has settled or fails."""
+        self.rejected += 1
+        wild = not (math.isfinite(error) and error > 1)
+        self.h *= _SHRINK if wild else max(_SHRINK, _SAFETY * error ** (-1 / self.flow.order))
+        left = float(_cancellation(self.setting, self.state.params))
+        if left <= np.finfo(float).eps * len(self.view.margins):
+            return Status.settled
+        if self.h < _SMALLEST and self.h * self.pace() < _SMALLEST * max(float(self.view.norm), self.floor):
+            return Status.settled if left < _STATIONARY else Status.step_failed
+        return Status.running
+
+    def land(self, new: State, after: View, stops: dict[str, float]) -> tuple[State, View, float, bool]:
+        """The step just tried, or the part of it that leads to the first of the levels to stop at, and whether there is one."""
+        hits = [name for name, level in stops.items() if _crossed(self.view, after, name, level)]
+        if not hits:
+            return new, after, self.h, False
+        used = min(_land(self.advance, self.h, self.view, after, name, stops[name]) for name in hits)
+        if used != self.h:
+            new, _, after = self.advance(used)
+        return new, after, used, True
+
+    def move(self, new: State, after: View, used: float, error: float) -> None:
+        self.state, self.view, self.steps, self.clock = new, after, self.steps + 1, self.clock + used
+        self.h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / self.flow.order)))
+
+
 def follow(
     setting: Setting,
     flow: GradientFlow,
@@ -214,72 +270,55 @@ def follow(
     progress: Progress | None = None,
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
-    first, levels = read(setting, params), jax.tree.map(np.asarray, levels)
-    state = State(jax.tree.map(jnp.asarray, params), jnp.asarray(0.0), jnp.asarray(np.zeros(first.weights.shape)))
-    path, view = _Path(), _view(setting, state)
-    path.add(0, state, view)
-    if not np.isfinite(first.log_slope_norm):
-        return *_finish(path, Status.zero_gradient), {}
-    if bool(levels.reached(*map(float, (view.margin, view.norm, view.log_time, view.log_excess)))):
-        return *_finish(path, Status.reached_target), {}
-    if max_steps == 0:
-        return *_finish(path, Status.out_of_steps), {}
-    start = origin(first)
-    norm = float(view.norm)
-    floor = norm if norm > 0 else float(start.length)
-    relative, margin = jnp.asarray(flow.tolerance), jnp.asarray(flow.margin_tolerance)
-    tolerances = Tolerances(relative, margin, jnp.asarray(floor), flow.order)
+    walk, path, levels = _Walk(setting, flow, params), _Path(), jax.tree.map(np.asarray, levels)
+    path.add(0, walk.state, walk.view)
+    status = _at_start(walk, levels, max_steps)
+    if status is not Status.running:
+        return *_finish(path, status), {}
+    walk.prepare()
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
-    advance = lambda length: _try(setting, flow.clock, start, tolerances, state, np.asarray(clock), np.asarray(length))
-    pace = lambda: _pace(setting, flow.clock, start, state, np.asarray(clock))
     most = FLOW_STEPS if max_steps is None else max_steps
-    inaccuracy, bound = Accuracy(setting, flow.clock, params, first.log_excess), float(levels.inaccuracy)
-    h, steps, rejected, clock, status = 1e-3, 0, 0, 0.0, Status.running
-    while h * float(pace()) > _FIRST * floor:
-        h *= _SHRINK
+    inaccuracy, bound = Accuracy(setting, flow.clock, params, walk.first.log_excess), float(levels.inaccuracy)
     while status is Status.running:
-        new, error, after = advance(h)
+        new, error, after = walk.advance(walk.h)
         error = float(error)
         if not (error <= 1 and bool(after.finite)):
-            rejected += 1
-            h *= max(_SHRINK, _SAFETY * error ** (-1 / flow.order)) if math.isfinite(error) and error > 1 else _SHRINK
-            left = float(_cancellation(setting, state.params))
-            if left <= np.finfo(float).eps * len(view.margins):
-                status = Status.settled
-            elif h < _SMALLEST and h * float(pace()) < _SMALLEST * max(float(view.norm), floor):
-                status = Status.settled if left < _STATIONARY else Status.step_failed
+            status = walk.reject(error)
             continue
-        used = h
-        hits = [name for name, level in stops.items() if _crossed(view, after, name, level)]
-        if hits:
-            used = min(_land(advance, h, view, after, name, stops[name]) for name in hits)
-            new, _, after = (new, error, after) if used == h else advance(used)
-            status = Status.reached_target
-        for length in _landings(recorder, advance, used, view, after):
-            if length < used or status is Status.running:  # the end itself is recorded below
-                point, _, seen = advance(length)
-                path.add(steps + 1, point, seen)
-        if bool(levels.turn > 0) and _turn(setting, state.params, new.params, after) < float(levels.turn):
-            status = Status.reached_target
-        steps, clock = steps + 1, clock + used
-        state, view = new, after
+        new, after, used, reached = walk.land(new, after, stops)
+        for length in _landings(recorder, walk.advance, used, walk.view, after):
+            if length < used or not reached:  # the end itself is recorded below
+                point, _, seen = walk.advance(length)
+                path.add(walk.steps + 1, point, seen)
+        if bool(levels.turn > 0) and _turn(setting, walk.state.params, new.params, after) < float(levels.turn):
+            reached = True
+        walk.move(new, after, used, error)
         if progress is not None:
-            progress(steps, float(view.log_excess), float(view.margin))
-        status = _ending(view, levels, steps, most) if status is Status.running else status
-        if bound < np.inf and inaccuracy(state.params, view.log_excess, clock) > bound:
+            progress(walk.steps, float(after.log_excess), float(after.margin))
+        status = Status.reached_target if reached else _ending(after, levels, walk.steps, most)
+        if bound < np.inf and inaccuracy(new.params, after.log_excess, walk.clock) > bound:
             status = Status.inaccurate
         if recorder is None:
-            path.step(steps, state, view)
+            path.step(walk.steps, new, after)
         elif status is not Status.running:
-            path.add(steps, state, view)
-        h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / flow.order)))
+            path.add(walk.steps, new, after)
     if (
-        path.records[-1].steps != steps
-    ):  # the next step failed, or none of the last was kept: where the run stands is part of it
-        path.add(steps, state, view)
+        path.records[-1].steps != walk.steps
+    ):  # the next step failed, or the last was not kept: where the run stands is part of it
+        path.add(walk.steps, walk.state, walk.view)
     thinned = {} if path.stride == 1 else {"recorded_every": path.stride}
-    extra = {"integrator": {"steps": steps, "rejected": rejected, "clock": clock, **thinned}}
-    return *_finish(path, status), extra
+    integrator = {"steps": walk.steps, "rejected": walk.rejected, "clock": walk.clock, **thinned}
+    return *_finish(path, status), {"integrator": integrator}
+
+
+def _at_start(walk: _Walk, levels: Limits, max_steps: int | None) -> Status:
+    """Why a flow does not even begin."""
+    view = walk.view
+    if not np.isfinite(walk.first.log_slope_norm):
+        return Status.zero_gradient
+    if bool(levels.reached(*map(float, (view.margin, view.norm, view.log_time, view.log_excess)))):
+        return Status.reached_target
+    return Status.out_of_steps if max_steps == 0 else Status.running
 
 
 def _turn(setting: Setting, before: PyTree, after: PyTree, view: View) -> float:

@@ -8,9 +8,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..errors import ArgumentError
+from ..norms import L2, Geometry, Linf
 from ..problem import Reading
 from ..settings.base import Setting
-from .geometry import L2, Linf
 from .memory import HeavyBall, NoMemory
 from .step_rules import AbstractStepRule, Constant, Normalised, Polyak, positive, within
 
@@ -44,19 +44,25 @@ class Descent(eqx.Module):
     """
 
     rule: AbstractStepRule
-    geometry: Any = L2()
+    geometry: Geometry = L2()
     memory: Any = NoMemory()
 
     @property
     def coordinatewise(self) -> bool:
         return self.geometry.coordinatewise
 
+    @property
+    def combines(self) -> bool:
+        """Whether every step is a combination of gradients, as the Gram form needs."""
+        return self.geometry.combines
+
     def init(self, tangent: PyTree) -> PyTree:
         return self.memory.init(tangent)
 
     def move(self, reading: Reading, memory: PyTree, count: Any) -> Move:
-        factor = self.rule.factor(reading, self.geometry.dual_norm(reading))
-        tangent = (self.geometry.direction(reading.slope, reading), -reading.weights)
+        size = self.geometry.dual_norm(reading.slope, reading.log_slope_norm)
+        factor = self.rule.factor(reading, size)
+        tangent = (self.geometry.direction(reading.slope, size), -reading.weights)
         step = jax.tree.map(lambda leaf: factor.value * leaf, tangent)
         (displacement, dual), memory = self.memory.mix(step, memory)
         return Move(displacement, dual, memory, factor.value, factor.capped, factor.diverging)

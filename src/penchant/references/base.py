@@ -3,6 +3,7 @@
 import equinox as eqx
 import numpy as np
 
+from ..norms import Norm
 from .bracket import Bracket
 
 CERTIFIED = 1e-6  # largest relative gap at which a reference counts as known
@@ -18,12 +19,13 @@ def pinned(bracket: Bracket) -> bool:
 
 
 class Solution(eqx.Module):
-    """Primal (scaled to smallest margin 1) and dual of a reference program, certified by a bracket."""
+    """Primal (scaled to smallest margin 1) and dual of a reference program, certified by a bracket; `norm` is what its data call the norm `measure`."""
 
     norm: str = eqx.field(static=True)
     weight: np.ndarray
     dual: np.ndarray
     bracket: Bracket
+    measure: Norm
 
     @property
     def value(self) -> float:

@@ -4,47 +4,17 @@ This file knows no solver. Feed it the output of ours, of another one, or the tr
 point, and the multipliers it accumulated on the margins are a dual point.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+from ..norms import L2
+from ..rounding import FLUSHED, down, gamma, measured, rounding_of, scaled, up
 from ..settings.check import real_array
 from ..settings.sizes import absolute_sums
-from .arguments import require_margins
-from .features import feature_rows
-from .rounding import FLUSHED, down, gamma, measured, rounding_of, scaled, up
-
-
-@runtime_checkable
-class Norm(Protocol):
-    """A norm of weights together with its dual norm.
-
-    `rounding(shape)` may say to which relative accuracy both are computed; without it eight roundings per entry are allowed for. The dual norm
-    must not shrink where entries are replaced by larger positive ones, as none here does: so a bracket bounds what rounding did to a pull,
-    by `spread` where a cheaper bound of the dual norm of positive entries exists.
-    """
-
-    @property
-    def name(self) -> str: ...
-    def value(self, weight: np.ndarray) -> float: ...
-    def dual(self, weight: np.ndarray) -> float: ...
-
-
-class Euclidean(eqx.Module):
-    """The l2 norm of a vector, the Frobenius norm of a matrix; its own dual."""
-
-    name: str = eqx.field(static=True, default="l2")
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(np.ravel(weight)))
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(np.ravel(weight)))
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)) / 2 + 1)
+from .arguments import feature_rows, require_margins
 
 
 class Bracket(eqx.Module):
@@ -111,7 +81,7 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
     >>> round(found.lower, 4), round(found.upper, 4)
     (0.8944, 1.4142)
     """
-    norm = Euclidean() if norm is None else norm
+    norm = L2() if norm is None else norm
     if hasattr(data, "fitted"):
         from .interpolation_bracket import interpolation_bracket  # it is built on this file
 

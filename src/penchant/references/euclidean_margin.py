@@ -15,12 +15,12 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from scipy.optimize import nnls
 
 from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedMargin
-from .arguments import require_margins
+from ..norms import L2
+from .arguments import feature_rows, parts, require_margins, row_blocks
 from .base import Solution
-from .bracket import Euclidean, adjoint, bracket, margins
+from .bracket import adjoint, bracket, margins
 from .exact_inseparable import balanced
 from .feature_margin import contradiction, shortest, vanishes, witness
-from .features import feature_rows, parts, row_blocks
 from .watched import watched
 
 _ROUNDS = 100
@@ -112,7 +112,7 @@ def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
 def _certified(data: Any, active: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> Solution:
     smallest = np.asarray(margins(data, weight))[active].min()
     weight = weight / smallest if smallest > 0 else weight
-    return Solution(data.names["norm"], weight, dual, bracket(data, weight, dual, Euclidean()))
+    return Solution(data.names["norm"], weight, dual, bracket(data, weight, dual), L2())
 
 
 def _refined(data: Any, active: np.ndarray, found: Solution) -> Solution:

@@ -46,7 +46,7 @@ def _margin(call: Call) -> Certificate:
     found = call.found
     if isinstance(found, InfeasibleError):
         return prove_inseparable(call.data, found.weights)
-    return prove_margin(call.data, found.norm, found.weight, found.dual)
+    return prove_margin(call.data, found.measure, found.weight, found.dual)
 
 
 def _interpolant(call: Call) -> Certificate:

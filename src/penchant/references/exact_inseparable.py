@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import Unproved
+from ..rounding import gamma
+from .arguments import feature_rows
 from .exact_interpolation import flint
 from .exact_margin import Blocks, blocks
 from .exact_numbers import Certificate, Whole, concluded, whole
-from .features import feature_rows
 from .interpolation_bracket import solvable_near
-from .rounding import gamma
 
 _NOISE = 1e-12  # shares below this fraction of the largest are rounding
 _EFFORT = 200_000  # squared size of an integer matrix times its bits, up to which it is reduced without a package

@@ -1,4 +1,4 @@
-"""Maximum margins proved about the stored floats: every feature, margin and sum is an exact number."""
+"""Maximum margins, and that there is none, proved about the stored floats: every feature, margin and sum is an exact number."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import Unproved
+from ..norms import L1, L2, Linf, Norm, Nuclear
 from ..settings.diagonal import DiagonalTokens
 from ..settings.tokens import TokenSelection
+from .arguments import feature_rows
 from .exact_numbers import Certificate, Whole, concluded, whole
-from .features import feature_rows
 
-_NORMS = {"l2": "l2", "frobenius": "l2", "l1": "l1", "linf": "linf", "nuclear": "nuclear"}
 _ROOMS = 2.0 ** np.arange(2, 40)  # roundings by which the square of an operator norm is enlarged until that is proved
 
 
@@ -59,23 +59,23 @@ def blocks(data: Any) -> Blocks:
     return Blocks(tuple(Whole(tokens.exponent, part) for part in rows), queries)
 
 
-def prove_margin(data: Any, norm: str, weight: np.ndarray, dual: np.ndarray) -> Certificate:
+def prove_margin(data: Any, norm: Norm, weight: np.ndarray, dual: np.ndarray) -> Certificate:
     """Bounds on min ||W|| subject to margins >= 1 from any weight and any multipliers."""
-    if norm not in _NORMS:
-        raise Unproved(norm, "its norm has no exact form here")
+    if not isinstance(norm, L2 | L1 | Linf | Nuclear):
+        raise Unproved(norm.name, "its norm has no exact form here")
     found = blocks(data)
     rows = np.asarray(weight, float).reshape(-1, found.right.digits.shape[1])
-    content = {"norm": _NORMS[norm], **found.listed()}
+    content = {"norm": norm.name, **found.listed()}
     primal = digits = whole(rows).digits
     multipliers = np.maximum(np.asarray(dual, float), 0.0)[data.constrained()]
-    if norm == "nuclear":
+    if isinstance(norm, Nuclear):
         primal, right = _factors(rows)
         digits, content["factor"] = primal @ right.T, right.tolist()
         multipliers = _normalised(found, multipliers, content)
     lam = whole(multipliers)
     smallest = found.smallest(digits)
     if smallest <= 0:
-        raise Unproved(norm, "its smallest margin is not positive in exact arithmetic")
+        raise Unproved(norm.name, "its smallest margin is not positive in exact arithmetic")
     content["dual"] = [lam.exponent, [part.tolist() for part in found.split(lam.digits)]]
     content["primal"] = [-found.left[0].exponent - found.right.exponent, primal.tolist()]
     return concluded({**content, "over": smallest, "targets": [0, [1] * len(multipliers)]})

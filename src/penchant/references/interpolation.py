@@ -14,13 +14,12 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from ..errors import ArgumentError, InterpolationError, PenchantError, UndecidedInterpolation
+from ..norms import L2
 from ..settings.regression import row_units
 from .arguments import require_regression
 from .base import INTERPOLATES, Interpolant, pinned
-from .bracket import Euclidean
 from .interpolation_bracket import interpolation_bracket, repaired
-from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_residual
-from .nonnegative_potential import nonnegative_path
+from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_path, nonnegative_residual
 from .watched import watched
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
@@ -93,7 +92,7 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     )
     across = left.T @ ((targets - inputs @ start) / units) / sizes
     step, dual = across @ right, left @ (across / sizes) / units
-    bounds = interpolation_bracket(shifted(inputs, targets, start), step, dual, Euclidean())
+    bounds = interpolation_bracket(shifted(inputs, targets, start), step, dual, L2())
     return Interpolant("l2", start + step, dual, bounds, pinned(bounds))
 
 

@@ -10,10 +10,11 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+from ..norms import Norm
+from ..rounding import dual_above, gamma, up, value_above
 from ..settings.potentials import AbstractPotential
 from ..settings.regression import row_units
-from .bracket import Bracket, Norm
-from .rounding import dual_above, gamma, up, value_above
+from .bracket import Bracket
 
 _RANK = 1e-12  # singular values below this fraction of the largest leave the weight undetermined
 _DEFECT = 0.5  # of an approximate right inverse, below which it proves that there is one
@@ -35,9 +36,9 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | A
     same relative to |theta| |X' nu| (for a norm).
 
     >>> import penchant as pt
-    >>> from penchant.references.bracket import Euclidean
+    >>> from penchant.norms import L2
     >>> data = pt.Regression([[1.0, 1.0]], [2.0])
-    >>> found = interpolation_bracket(data, primal=[2.0, 0.0], dual=[3.0], objective=Euclidean())     # the optimum is sqrt(2)
+    >>> found = interpolation_bracket(data, primal=[2.0, 0.0], dual=[3.0], objective=L2())     # the optimum is sqrt(2)
     >>> round(found.lower, 4), round(found.upper, 4)
     (1.4142, 2.0)
     """

@@ -7,39 +7,18 @@ needs no trust in this file.
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 
 from ..errors import PenchantError, warn
+from ..norms import Nuclear
 from .arguments import require_tokens
 from .base import CERTIFIED, Solution
 from .bracket import bracket, margins
 from .euclidean_margin import infeasible, least_norm, max_margin, provable
 from .nuclear_interior import Pairs, interior_point
-from .rounding import gamma
 from .watched import watched
 
 _GAP = 1e-9  # certified relative width asked of every solution
-
-
-class Nuclear(eqx.Module):
-    """The sum of singular values; its dual norm is the largest one."""
-
-    name: str = eqx.field(static=True, default="nuclear")
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(weight, "nuc"))
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(weight, 2))
-
-    def spread(self, sizes: np.ndarray) -> float:
-        return float(np.linalg.norm(sizes))
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
-        Frobenius norm), and either norm then differs by at most sqrt(min(shape)) times that."""
-        return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
 
 
 @watched
@@ -74,7 +53,8 @@ def nuclear_margin(data: Any, gap: float = _GAP) -> Solution:
     weight = rows @ weight @ columns.T
     smallest = np.asarray(margins(data, weight))[active].min()
     weight = weight / smallest if smallest > 0 else weight
-    found = Solution("nuclear", weight, dual, bracket(data, weight, dual, Nuclear()))
+    norm = Nuclear()
+    found = Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm)
     return _certified(provable(data, active, found))
 
 

@@ -11,10 +11,11 @@ import numpy as np
 from scipy.optimize import nnls, root_scalar
 
 from ..errors import ArgumentError
+from ..norms import L2
+from ..rounding import down, dual_above, gamma, up, value_above
 from .arguments import require_margins
-from .bracket import Euclidean, adjoint, sums
+from .bracket import adjoint, sums
 from .euclidean_margin import gram_root
-from .rounding import down, dual_above, gamma, up, value_above
 
 _ACTIVE = 1e-9
 _ROOM = 1e-9  # relative widening of the interval in which the optimum is sought
@@ -61,8 +62,8 @@ def certify_offset(data: Any, offsets: np.ndarray, weight: np.ndarray, dual: np.
     weight = weight / np.linalg.norm(weight)
     shares = np.maximum(dual, 0.0) / np.maximum(dual, 0.0).sum()
     reached, blur, pull, haze = sums(data, weight, shares)
-    lower = down(down(down(reached - up(blur)) / value_above(Euclidean(), weight)) + offsets).min()
-    length = up(dual_above(Euclidean(), pull) + dual_above(Euclidean(), haze))
+    lower = down(down(down(reached - up(blur)) / value_above(L2(), weight)) + offsets).min()
+    length = up(dual_above(L2(), pull) + dual_above(L2(), haze))
     rounding = gamma(
         len(shares) + 2
     )  # of the shares' sum, and of their mean of the offsets and its sum with the length

@@ -6,18 +6,17 @@ largest margin of a weight of norm 1, which always exists, in units of the rows 
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog
 
-from .arguments import require_margins
+from ..errors import ArgumentError, InfeasibleDiagonal, InfeasibleError, kind
+from ..norms import L1, Linf
+from .arguments import feature_rows, require_margins
 from .base import Solution
 from .bracket import bracket
-from .euclidean_margin import infeasible
+from .euclidean_margin import infeasible, largest_pairs, max_margin
 from .feature_margin import contradiction
-from .features import feature_rows
 from .linear_programs import least_cost
-from .rounding import gamma
 from .watched import watched
 
 _GAP = 1e-9  # certified relative width above which the program is solved again
@@ -25,46 +24,19 @@ _LARGEST = 4_000_000  # entries of a program that is refined
 _CHEAPEST = 2.0**-29  # least unit of a column: HiGHS would drop a smaller one from the norm
 
 
-class L1(eqx.Module):
-    """The sum of absolute entries; its dual norm is the largest entry."""
-
-    name: str = eqx.field(static=True, default="l1")
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).sum())
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).max())
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)))
-
-
-class Linf(eqx.Module):
-    """The largest absolute entry; its dual norm is the sum of absolute entries."""
-
-    name: str = eqx.field(static=True, default="linf")
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).max())
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).sum())
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)))
-
-
 @watched
-def polyhedral_margin(data: Any, norm: Any) -> Solution:
+def polyhedral_margin(data: Any, norm: L1 | Linf) -> Solution:
     """The maximum-margin weight in the l1 or the linf norm.
 
     >>> import penchant as pt
+    >>> from penchant.norms import L1, Linf
     >>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
     >>> polyhedral_margin(data, L1()).weight.tolist(), round(polyhedral_margin(data, Linf()).value, 12)
     ([0.5, 1.0], 1.0)
     """
     require_margins(data, "polyhedral_margin")
+    if not isinstance(norm, L1 | Linf):
+        raise ArgumentError("norm", "polyhedral_margin", "L1() or Linf()", kind(norm))
     active = data.constrained()
     features, found = feature_rows(data, active), []
     for solve in (_least, _largest):
@@ -81,7 +53,7 @@ def polyhedral_margin(data: Any, norm: Any) -> Solution:
 def _certified(data: Any, active: np.ndarray, norm: Any, weight: np.ndarray, shares: np.ndarray) -> Solution:
     weight, dual = weight.reshape(data.weight_shape), np.zeros(len(active))
     dual[active] = np.maximum(shares, 0.0)
-    return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm))
+    return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm)
 
 
 def _least(features: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -126,3 +98,24 @@ def _largest(features: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray] |
 def _unit(sizes: np.ndarray) -> np.ndarray:
     """Powers of two next to 1 / size; 1 for a size of 0."""
     return 2.0 ** -np.frexp(np.where(sizes > 0, sizes, 1.0))[1]
+
+
+def diagonal_margin(data: Any) -> Solution:
+    """min ||w||_1 subject to margins >= 1 for `DiagonalTokens`.
+
+    Raises `InfeasibleDiagonal` with the proof; the message says whether a full matrix would do.
+    """
+    try:
+        max_margin(data)
+    except InfeasibleError as error:
+        largest = largest_pairs(data, error.weights)
+        raise InfeasibleDiagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
+    return polyhedral_margin(data, L1())
+
+
+def _feasible(tokens: Any) -> bool:
+    try:
+        max_margin(tokens)
+    except InfeasibleError:
+        return False
+    return True

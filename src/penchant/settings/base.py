@@ -1,6 +1,6 @@
 """Settings: data x parametrisation x loss, read in logarithms."""
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -34,6 +34,27 @@ class Weighing(eqx.Module):
     weights: Float[Array, "N"]
 
 
+class MarginData(eqx.Module):
+    """What holds of data unless they say otherwise: the infimum is approached as the margins grow, and all margins count."""
+
+    attained: ClassVar[bool] = False  # whether a finite parameter attains the infimum: a run may then stand still there
+
+    def smallest(self, margins: Float[Array, "N"]) -> Float[Array, ""]:
+        """The smallest margin that the reference program constrains."""
+        return jnp.min(margins)
+
+    def at_rounding(self, margins: Float[Array, "N"]) -> Any:
+        """Whether the loss is at its infimum up to rounding."""
+        return False
+
+    def ceiling(self, highest: Float[Array, ""]) -> Float[Array, ""]:
+        """log excess above which a run diverges; `highest` is the larger one of the start and of weight 0."""
+        return jnp.array(jnp.inf)
+
+    def check_optimiser(self, optimiser: Any) -> None:
+        """Any optimiser of one weight will do."""
+
+
 @runtime_checkable
 class Data(Protocol):
     """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
@@ -49,6 +70,10 @@ class Data(Protocol):
     def weigh(self, margins: Array, loss: AbstractLoss) -> Weighing: ...
     def check_loss(self, loss: AbstractLoss) -> None: ...
     def infimum(self, loss: AbstractLoss) -> Infimum: ...
+    def smallest(self, margins: Array) -> Array: ...
+    def at_rounding(self, margins: Array) -> Any: ...
+    def ceiling(self, highest: Array) -> Array: ...
+    def check_optimiser(self, optimiser: Any) -> None: ...
 
 
 @runtime_checkable
@@ -64,6 +89,8 @@ class Parametrisation(Protocol):
     def inner(self, a: PyTree, b: PyTree) -> Array: ...
     def norm(self, params: PyTree) -> Array: ...
     def refresh(self, params: PyTree) -> PyTree: ...
+    def lost(self, before: PyTree, after: PyTree) -> Any: ...
+    def check_optimiser(self, optimiser: Any) -> None: ...
 
 
 def is_module(value: Any) -> bool:

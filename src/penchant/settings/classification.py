@@ -9,13 +9,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .base import Infimum, Weighing
+from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
 from .sizes import absolute_sums, deciding_sums
 
 
-class Classification(eqx.Module):
+class Classification(MarginData):
     r"""Inputs $x_i \in \mathbb R^d$ with labels $y_i = \pm1$; the weight $w$ has the margins $m_i = y_i\langle x_i, w\rangle$.
 
     >>> data = Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
@@ -67,6 +67,10 @@ class Classification(eqx.Module):
     def constrained(self) -> np.ndarray:
         """Which margins the maximum-margin program constrains: all."""
         return np.ones(self.signed.shape[0], bool)
+
+    def ceiling(self, highest: Float[Array, ""]) -> Float[Array, ""]:
+        """Above both the margins have grown on the wrong side, which is a divergence once they are beyond resolution."""
+        return highest
 
     def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
         log_losses = loss.log_value(margins)

@@ -16,13 +16,13 @@ from .base import Setting
 from .check import real_array
 from .classification import Classification, is_single
 from .losses import AbstractLoss
-from .parametrisations import Euclidean
+from .parametrisations import PlainMetric
 
 Layers = tuple[Array, ...]
 UNIT_BALL = 1 + 1e-12  # the longest input of the paper, and what dividing by the longest may leave above 1 by rounding
 
 
-class DeepLinear(Euclidean):
+class DeepLinear(PlainMetric):
     r"""A network $x \mapsto W_L\cdots W_1x$ of depth `len(widths) + 1`, with $W_k \in \mathbb R^{d_k\times d_{k-1}}$, $d_0 = d$, $d_L = 1$.
 
     The gradient in every layer has rank one, $\nabla_{W_k} = P_{>k}^\top\,(P_{<k}\,g)^\top$ with $P_{>k} = W_L\cdots W_{k+1}$, $P_{<k} = W_{k-1}\cdots W_1$

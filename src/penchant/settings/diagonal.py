@@ -2,17 +2,16 @@
 
 from typing import Any
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .base import Infimum, Weighing
+from .base import Infimum, MarginData, Weighing
 from .losses import AbstractLoss
 from .tokens import TokenSelection
 
 
-class DiagonalTokens(eqx.Module):
+class DiagonalTokens(MarginData):
     r"""`TokenSelection` with $W = \mathrm{Diag}(\beta)$: margins $\langle B_k, \beta\rangle$ with $B_k = (x_{opt} - x) \odot q$.
 
     The loss is that of the token data; only the set of admissible weights is smaller, so data that a full matrix separates

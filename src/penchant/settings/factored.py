@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .parametrisations import Euclidean
+from .parametrisations import PlainMetric
 from .tokens import TokenSelection
 
 
@@ -26,7 +26,7 @@ class Factors(eqx.Module):
     query: Float[Array, "*b e r"]
 
 
-class KeyQuery(Euclidean):
+class KeyQuery(PlainMetric):
     r"""$W = KQ^\top$ with K (d, width) and Q (e, width); the width is by default the larger dimension.
 
     **Hypotheses:** gradient flow from a small start minimises the nuclear norm (Sheen et al. 2024, for aligned data; conjectured
@@ -102,7 +102,7 @@ def check_moving(params: Pair) -> None:
         raise ArgumentError("start", "train", "non-zero in one of the two factors", where, fix)
 
 
-class Hadamard(Euclidean):
+class Hadamard(PlainMetric):
     r"""$\beta = a \odot b$: the diagonals of K and Q, or a two-layer diagonal linear network.
 
     **Hypotheses:** gradient flow from a small start minimises the l1 norm. $a^2 - b^2$ is conserved, so a coordinate with
@@ -153,7 +153,7 @@ class Hadamard(Euclidean):
         return Pair((params.first + params.second) / jnp.sqrt(2.0), (params.first - params.second) / jnp.sqrt(2.0))
 
 
-class PlusMinus(Euclidean):
+class PlusMinus(PlainMetric):
     r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
 
     def zeros(self, data: Any) -> Pair:

@@ -69,6 +69,10 @@ class JointTokens(eqx.Module):
             fix = "use Exponential() or Logistic()"
             raise ArgumentError("loss", "Setting or train_joint", required, f"{type(loss).__name__}()", fix)
 
+    def check_optimiser(self, optimiser: Any) -> None:
+        fix = "train_joint(setting.data, BlockNormalised(0.05), steps=1000)"
+        raise ArgumentError("setting", "train", "one with a fixed decoder", "`JointTokens` data", fix)
+
     def infimum(self, loss: AbstractLoss) -> Infimum:
         why = "the loss tends to 0 as the decoder grows, which needs tokens that some decoder classifies"
         return Infimum(0.0, attained=False, why=why)

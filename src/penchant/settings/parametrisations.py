@@ -18,7 +18,7 @@ def tree_inner(a: PyTree, b: PyTree) -> Float[Array, ""]:
     return sum(jax.tree.leaves(jax.tree.map(jnp.vdot, a, b)), start=jnp.zeros(()))
 
 
-class Euclidean(eqx.Module):
+class PlainMetric(eqx.Module):
     """The metric of parametrisations that are trained in the plain inner product of their own arrays."""
 
     def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
@@ -31,8 +31,15 @@ class Euclidean(eqx.Module):
         """Nothing travels with the parameters that would have to be recomputed from them."""
         return params
 
+    def lost(self, before: PyTree, after: PyTree) -> Any:
+        """Whether a step would take parameters to a place from which no gradient leads back."""
+        return False
 
-class Direct(Euclidean):
+    def check_optimiser(self, optimiser: Any) -> None:
+        """Any optimiser will do."""
+
+
+class Direct(PlainMetric):
     """The weight itself is trained; gradient flow then minimises its l2 (Frobenius) norm."""
 
     def zeros(self, data: Any) -> Array:
@@ -127,6 +134,15 @@ class Gram(eqx.Module):
 
     def norm(self, params: GramPoint) -> Float[Array, ""]:
         return jnp.sqrt(self.frozen + jnp.vdot(params.coefficients + self.shift, params.margins))
+
+    def lost(self, before: GramPoint, after: GramPoint) -> bool:
+        return False
+
+    def check_optimiser(self, optimiser: Any) -> None:
+        """Coordinates and singular values of a slope are not known here."""
+        if not getattr(optimiser, "combines", not getattr(optimiser, "coordinatewise", False)):
+            found = type(optimiser).__name__
+            raise ArgumentError("optimiser", "train with Gram", "a combination of gradients", found, "use `Direct()`")
 
     def refresh(self, params: GramPoint) -> GramPoint:
         return GramPoint(params.coefficients, self.offset + self.matrix @ params.coefficients)

@@ -13,12 +13,12 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
-from .parametrisations import Euclidean
+from .parametrisations import PlainMetric
 from .potentials import AbstractPotential, check_levels
-from .square_models import check_alpha, positive_start, spread, weighted_gram
+from .square_models import check_alpha, positive_start, spread, underflown, weighted_gram
 
 _FAR = 40.0  # logarithm of weight over start above which the power of the other sign is below rounding
 _BOUND = np.log(
@@ -147,7 +147,7 @@ def _even(share: np.ndarray, p: float) -> np.ndarray:
     return np.exp(-p * np.log1p(-share)) + np.exp(-p * np.log1p(share))
 
 
-class SignedPowers(Euclidean):
+class SignedPowers(PlainMetric):
     r"""$\theta = w_+^D - w_-^D$ from the start $w_+ = w_- = \alpha$, $D \ge 3$: a diagonal network of that depth (depth 2 is `SignedSquares`).
 
     Gradient flow minimises the potential `PowerEntropy` among interpolants: the l2 norm for $\alpha\to\infty$, the l1 norm for $\alpha\to0$, where
@@ -185,6 +185,9 @@ class SignedPowers(Euclidean):
             return self.depth * params ** (self.depth - 1) * jnp.stack([slope, -slope])
 
         return data.margins(self.weight(params, data)), pull
+
+    def lost(self, before: Array, after: Array) -> Bool[Array, ""]:
+        return underflown(before, after)
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return weighted_gram(self.depth**2 * (params ** (2 * self.depth - 2)).sum(axis=0), data)

@@ -1,17 +1,20 @@
 """Linear regression: predictions <x_i, theta> against targets, with an infimum that is attained."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
-from .base import Infimum, Weighing
+from .base import Infimum, MarginData, Weighing
 from .check import real_array
 from .losses import AbstractLoss, Squared
 
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
 _UNIT = 16  # binary orders of magnitude within which samples share a unit
+_BLOWN = 1e12  # growth of the residual beyond which a run diverges
 _FLOOR = 8.0  # roundings below which a residual is noise
 
 
@@ -22,7 +25,7 @@ def row_units(inputs: np.ndarray) -> np.ndarray:
     return 2.0 ** (_UNIT * np.round(orders / _UNIT))
 
 
-class Regression(eqx.Module):
+class Regression(MarginData):
     r"""Inputs $x_i \in \mathbb R^d$ with targets $y_i$; the weight $\theta$ predicts $\langle x_i, \theta\rangle$.
 
     `fitted` is the projection of the targets on the range of the inputs: what least squares can reach, and all that a gradient
@@ -33,6 +36,7 @@ class Regression(eqx.Module):
     ([2.5, 0.5], 2, 0.0)
     """
 
+    attained: ClassVar[bool] = True
     inputs: Float[Array, "n d"]
     targets: Float[Array, "n"]
     fitted: Float[Array, "n"]
@@ -94,6 +98,10 @@ class Regression(eqx.Module):
         """Whether the residual is no larger than the rounding of the predictions and targets it is made of."""
         scale = jnp.linalg.norm(jnp.abs(margins) + jnp.abs(self.fitted))
         return jnp.linalg.norm(margins - self.fitted) <= _FLOOR * jnp.finfo(float).eps * scale
+
+    def ceiling(self, highest: Float[Array, ""]) -> Float[Array, ""]:
+        """A residual far above those of the start and of weight 0."""
+        return highest + 2 * jnp.log(_BLOWN)
 
     def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
         """The excess is scale/2 |X theta - fitted|^2: the part of the residual that no weight removes has dropped out."""

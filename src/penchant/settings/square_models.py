@@ -6,11 +6,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
-from .parametrisations import Euclidean
+from .parametrisations import PlainMetric
 from .potentials import Entropy, HyperbolicEntropy
+
+_UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 
 
 def check_alpha(alpha: Any, owner: str) -> Array:
@@ -38,13 +40,18 @@ def spread(alpha: Array, data: Any, owner: str) -> Array:
     return jnp.broadcast_to(alpha, data.weight_shape)
 
 
+def underflown(before: Array, after: Array) -> Bool[Array, ""]:
+    """Whether a parameter falls so low that its steps underflow: it never comes back."""
+    return jnp.any((jnp.abs(before) >= _UNDERFLOW) & (jnp.abs(after) < _UNDERFLOW))
+
+
 def weighted_gram(scales: Array, data: Any) -> Float[Array, "N N"]:
     """Z diag(scales) Z' with the margin features Z as rows."""
     rows = jax.vmap(data.adjoint)(jnp.eye(len(data.constrained())))
     return (rows * scales[None]) @ rows.T
 
 
-class Squares(Euclidean):
+class Squares(PlainMetric):
     r"""$\theta = \beta\odot\beta \ge 0$ from the start $\beta = \alpha$ (one number, or one per coordinate).
 
     Gradient flow minimises KL($\theta\,|\,\alpha^2$) among nonnegative interpolants; for $\alpha\to0$ that is the l1 norm.
@@ -71,6 +78,9 @@ class Squares(Euclidean):
     def linearise(self, params: Array, data: Any) -> tuple[Array, Callable[[Array], Array]]:
         return data.margins(params**2), lambda cotangent: 2 * params * data.adjoint(cotangent)
 
+    def lost(self, before: Array, after: Array) -> Bool[Array, ""]:
+        return underflown(before, after)
+
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return weighted_gram(4 * params**2, data)
 
@@ -83,7 +93,7 @@ class Squares(Euclidean):
         return np.exp(np.log(np.asarray(start)) + np.asarray(dual) / 2)
 
 
-class SignedSquares(Euclidean):
+class SignedSquares(PlainMetric):
     r"""$\theta = w_+\odot w_+ - w_-\odot w_-$ from the start $w_+ = w_- = \alpha$ (one number, or one per coordinate).
 
     The parameters are the two rows $w_+$, $w_-$. Gradient flow minimises $Q_\alpha$ among interpolants: the l2 norm for
@@ -114,6 +124,9 @@ class SignedSquares(Euclidean):
             return 2 * params * jnp.stack([slope, -slope])
 
         return data.margins(self.weight(params, data)), pull
+
+    def lost(self, before: Array, after: Array) -> Bool[Array, ""]:
+        return underflown(before, after)
 
     def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
         return weighted_gram(4 * (params**2).sum(axis=0), data)

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
 from ..logspace import log_sum, signed_log_sum, softplus
-from .base import Infimum, Weighing
+from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels, warn_of_rounded
 from .losses import AbstractLoss, Squared
 
@@ -18,7 +18,7 @@ LARGEST = 1e60  # the Gram matrix has products of four entries
 _TIE = 1e-9  # scores closer than this, relative to the largest score, count as tied
 
 
-class TokenSelection(eqx.Module):
+class TokenSelection(MarginData):
     r"""Sequences of tokens $x_{i\tau}$ with a query $q_i$ each; attention logits are $a_{i\tau} = x_{i\tau}^\top W q_i$.
 
     The output is $z_i = \sum_\tau \mathrm{softmax}(a_i)_\tau \gamma_{i\tau}$ with scores $\gamma_{i\tau} = y_i x_{i\tau}^\top u$. The optimal
@@ -166,6 +166,10 @@ class TokenSelection(eqx.Module):
     def _attended(self, margins: Float[Array, "N"]) -> Float[Array, "n others"]:
         """Margins by sample, infinite where there is only padding."""
         return jnp.where(self.padded, jnp.inf, margins.reshape(self.others.shape))
+
+    def smallest(self, margins: Float[Array, "N"]) -> Float[Array, ""]:
+        """Tied tokens are as good as the optimal one: their margins do not count."""
+        return jnp.min(jnp.where(self.tied.ravel(), jnp.inf, margins))
 
     def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
         log_scale, weights = self._loss_weights(margins, loss)

@@ -12,10 +12,8 @@ import numpy as np
 from scipy.optimize import linprog
 
 from ..errors import ArgumentError
-from ..references.bracket import Euclidean, Norm, adjoint, bracket
-from ..references.nuclear_margin import Nuclear
-from ..references.polyhedral_margin import L1, Linf
-from ..references.sign_product_margin import SignProduct, largest_products
+from ..norms import Norm
+from ..references.bracket import adjoint, bracket
 from ..training.trajectory import Trajectory
 from .certificates import KINDS, certificates, dual_points
 
@@ -24,34 +22,19 @@ _RECORDS = 25  # whose dual points are mixed: more make the programs longer and 
 _ENOUGH = 1e-9  # relative: the solver of the linear programs is not more exact
 
 
-def touching(pull: np.ndarray, norm: Norm) -> np.ndarray:
-    """The weight of norm 1 that makes the most of a pull: <weight, pull> is its dual norm."""
-    if isinstance(norm, Euclidean):
-        return pull / np.linalg.norm(pull)
-    if isinstance(norm, Nuclear):
-        left, _, right = np.linalg.svd(pull)
-        return np.outer(left[:, 0], right[0])
-    if isinstance(norm, L1):
-        weight = np.zeros_like(pull)
-        largest = np.unravel_index(np.abs(pull).argmax(), pull.shape)
-        weight[largest] = np.sign(pull[largest])
-        return weight
-    if isinstance(norm, Linf):
-        return np.sign(pull)
-    if isinstance(norm, SignProduct):
-        return largest_products(pull)[0]
-    wanted = "Euclidean(), Nuclear(), L1(), Linf() or SignProduct()"
-    raise ArgumentError("norm", "touching", wanted, type(norm).__name__)
-
-
 def least_pull(pulls: np.ndarray, norm: Norm) -> np.ndarray:
     """Shares of sum 1 for which the mixture of the pulls has the least dual norm, by cutting planes."""
+    touching = getattr(norm, "touching", None)
+    if touching is None:
+        raise ArgumentError(
+            "norm", "least_pull", "one that knows its touching weights, such as L1()", type(norm).__name__
+        )
     size = lambda shares: norm.dual(np.tensordot(shares, pulls, 1))
     unit, best = max(norm.dual(pull) for pull in pulls), np.eye(len(pulls))[int(np.argmin([*map(norm.dual, pulls)]))]
     rows, now = [], best
     for _ in range(_CUTS):
         pull = np.tensordot(now, pulls, 1)
-        rows.append(np.array([np.vdot(touching(pull, norm), one) for one in pulls]) / unit)
+        rows.append(np.array([np.vdot(touching(pull), one) for one in pulls]) / unit)
         found = _lowest(np.stack(rows))
         if not found.success:
             break

@@ -5,8 +5,9 @@ import dataclasses
 import equinox as eqx
 import numpy as np
 
+from ..norms import Norm
 from ..references.base import Solution
-from ..references.bracket import Bracket, Norm, bracket
+from ..references.bracket import Bracket, bracket
 from ..training.trajectory import Trajectory
 
 KINDS = ("accumulated", "window", "instant")

@@ -4,37 +4,22 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError
+from ..norms import Norm
 from ..references.base import Solution
-from ..references.bracket import Euclidean, Norm, margins
-from ..references.nuclear_margin import Nuclear
-from ..references.polyhedral_margin import L1, Linf
-from ..references.sign_product_margin import SignProduct
+from ..references.bracket import margins
 from ..verdict import Outcome, Verdict
 from .base import COINCIDENT, Prediction, Rival
 
 _SEPARABLE = 1e-6  # rivals whose norm exceeds the optimum by less than this cannot be told from it
 
 
-_NORMS = {norm.name: norm for norm in (Euclidean(), Nuclear(), L1(), Linf(), SignProduct())} | {
-    "frobenius": Euclidean()
-}
-
-
 _CLOSE = 1e-2  # a run this near the optimum counts as there, if the rivals are ten times farther
-
-
-def norm_of(reference: Solution) -> Norm:
-    """The norm a reference minimises."""
-    if reference.norm not in _NORMS:
-        raise ArgumentError("reference", "norm_of", f"one in a norm among {', '.join(_NORMS)}", repr(reference.norm))
-    return _NORMS[reference.norm]
 
 
 def excess(data: Any, weight: np.ndarray, reference: Solution) -> float:
     """norm(W) / margin(W) over its minimum, minus 1; infinite while the margin is not positive."""
     margin = np.asarray(margins(data, weight))[data.constrained()].min()
-    return norm_of(reference).value(weight) / margin / reference.value - 1 if margin > 0 else float("inf")
+    return reference.measure.value(weight) / margin / reference.value - 1 if margin > 0 else float("inf")
 
 
 def judge_value(prediction: Prediction, weight: np.ndarray, norm: Norm) -> Verdict:

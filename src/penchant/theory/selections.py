@@ -11,9 +11,9 @@ import numpy as np
 from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, InfeasibleError, NonUniqueOptimalToken, UndecidedMargin
 from ..references.base import Solution
-from ..references.diagonal_margin import diagonal_margin
 from ..references.euclidean_margin import max_margin
 from ..references.nuclear_margin import nuclear_margin
+from ..references.polyhedral_margin import diagonal_margin
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery, PlusMinus
@@ -133,7 +133,7 @@ def program_of(setting: Setting) -> Program:
 
     def diagonal(tokens: TokenSelection) -> Solution:
         found = solve(DiagonalTokens(tokens))
-        return Solution(found.norm, np.diag(found.weight), found.dual, found.bracket)
+        return Solution(found.norm, np.diag(found.weight), found.dual, found.bracket, found.measure)
 
     return diagonal
 

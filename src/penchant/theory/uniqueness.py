@@ -6,10 +6,10 @@ import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+from ..norms import Nuclear
 from ..references.base import Interpolant, Solution
 from ..references.bracket import adjoint, margins
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
-from ..references.nuclear_margin import Nuclear
 from ..settings.tokens import TokenSelection
 
 _LOST = 1e-5  # a singular value this far below the largest one is lost to the solver's tolerance

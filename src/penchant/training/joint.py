@@ -19,6 +19,7 @@ from ..problem import RESOLUTION
 from ..settings.joint import JointPoint, JointReading, JointStart, JointTokens, TokenGram
 from ..settings.losses import AbstractLoss, Exponential
 from .joint_batch import JointBatch, counterpart
+from .loop import check_steps, collect, drive_many, drive_one, first_of, running, stepped
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import settings_of, write_npz
@@ -29,7 +30,7 @@ _FLAT = 1e-8  # |theta| |grad log L| below this at a step that rounding swallows
 _SERIES = ("steps", "log_loss", "norm_u", "norm_W", "log_slope_u", "log_slope_W", "scores", "logits", "outputs")
 
 
-class _Carry(eqx.Module):
+class _State(eqx.Module):
     point: JointPoint
     memory: JointPoint | None
     count: Int[Array, ""]
@@ -140,99 +141,81 @@ def train_joint(
     batch = JointBatch(data, rule, start)
     for one in batch.sets:
         one.check_loss(loss)
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
-        raise ArgumentError("steps", "train_joint", "a nonnegative integer", repr(steps))
-    schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    found = jax.tree.map(np.asarray, _run(batch.axes, batch.grams(), rule, loss, schedule))
+    steps = check_steps(steps, "train_joint")
+    schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
+    parts = (batch.grams(), rule, loss)
+    if batch.many:
+        states, records = drive_many(_Joint, (*batch.axes, None), parts, schedule)
+    else:
+        states, records = jax.tree.map(lambda leaf: leaf[None], drive_one(_Joint(*parts), schedule))
     runs = []
     for k, (one, begin, member) in enumerate(batch.members()):
-        header = {"loss": type(loss).__name__, "optimiser": settings_of(member), "steps": int(steps)}
+        header = {"loss": type(loss).__name__, "optimiser": settings_of(member), "steps": steps}
         header["growth_ratio"] = float(member.growth_ratio)
-        records = jax.tree.map(lambda leaf, k=k: leaf[k], found)
-        runs.append(_trajectory(one, begin, loss, header, records))
+        series, ending = collect(states.status[k], jax.tree.map(lambda leaf, k=k: np.asarray(leaf[k]), records))
+        capped = int(states.first_capped[k])
+        run = JointTrajectory(one, loss, **series, start=begin, first_capped=capped, status=ending, header=header)
+        runs.append(run)
     return runs if batch.many else runs[0]
 
 
-@eqx.filter_jit
-def _run(axes: tuple, grams: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
-    return eqx.filter_vmap(_scan, in_axes=(*axes, None, None))(grams, rule, loss, schedule)
+class _Joint(eqx.Module):
+    """Joint training as a process; a `Process` of `drive`."""
+
+    gram: TokenGram
+    rule: AbstractJointRule
+    loss: AbstractLoss
+
+    def begin(self) -> _State:
+        n = len(self.gram.labels)
+        zeros = jnp.zeros((n, len(self.gram.plain) // n))
+        memory = self.rule.init(JointPoint(zeros, zeros, zeros, zeros))
+        first = self.gram.point(zeros, zeros)
+        critical = self.gram.vanished(self.gram.read(first, self.loss))
+        status = jnp.where(critical, int(Status.zero_gradient), int(Status.running))
+        return _State(first, memory, jnp.asarray(0), status, jnp.asarray(-1))
+
+    def burst(self, state: _State, until: Array) -> _State:
+        """The scores and logits travel for speed; at every record they are recomputed, so that rounding does not accumulate."""
+        state = jax.lax.while_loop(lambda s: running(s, until), lambda s: self._step(s), state)
+        return eqx.tree_at(lambda s: s.point, state, self.gram.point(state.point.u, state.point.W))
+
+    def _step(self, state: _State) -> _State:
+        reading = self.gram.read(state.point, self.loss)
+        move = self.rule.move(reading, state.memory, state.count)
+        moved = jax.tree.map(jnp.add, state.point, move.displacement)
+        status = first_of(_endings(self.gram, state.point, reading, move))
+        capped = jnp.where((state.first_capped < 0) & move.capped, state.count, state.first_capped)
+        return stepped(state, _State(moved, move.memory, state.count + 1, status, capped))
+
+    def record(self, state: _State) -> dict[str, Array]:
+        point, reading = state.point, self.gram.read(state.point, self.loss)
+        norm_u, norm_W = self.gram.norms(point)
+        return {
+            "steps": state.count,
+            "log_loss": reading.log_loss,
+            "norm_u": norm_u,
+            "norm_W": norm_W,
+            "log_slope_u": reading.u.log_gradient_norm - reading.log_loss,
+            "log_slope_W": reading.W.log_gradient_norm - reading.log_loss,
+            "scores": point.scores,
+            "logits": point.logits,
+            "outputs": reading.outputs,
+            "u": point.u,
+            "W": point.W,
+        }
 
 
-def _scan(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, schedule: Array) -> tuple:
-    n = len(gram.labels)
-    zeros = jnp.zeros((n, len(gram.plain) // n))
-    memory = rule.init(JointPoint(zeros, zeros, zeros, zeros))
-    first = gram.point(zeros, zeros)
-    critical = gram.vanished(gram.read(first, loss))
-    status = jnp.where(critical, int(Status.zero_gradient), int(Status.running))
-    carry = _Carry(first, memory, jnp.asarray(0), status, jnp.asarray(-1))
-
-    def stretch(state: tuple, target: Array) -> tuple:
-        carry, done = state
-        carry = jax.lax.fori_loop(done, target, lambda _, c: _step(gram, rule, loss, c), carry)
-        # The products travel for speed; at every record they are recomputed, so that rounding does not accumulate.
-        carry = eqx.tree_at(lambda c: c.point, carry, gram.point(carry.point.u, carry.point.W))
-        return (carry, target), _record(gram, loss, carry)
-
-    (carry, _), records = jax.lax.scan(stretch, (carry, jnp.asarray(0)), schedule)
-    return records, carry.status, carry.first_capped
-
-
-def _step(gram: TokenGram, rule: AbstractJointRule, loss: AbstractLoss, carry: _Carry) -> _Carry:
-    reading = gram.read(carry.point, loss)
-    move = rule.move(reading, carry.memory, carry.count)
-    moved = jax.tree.map(jnp.add, carry.point, move.displacement)
-    status = jnp.where(carry.status == Status.running, _ending(gram, carry.point, reading, move), carry.status)
-    go = status == Status.running
-    first = jnp.where((carry.first_capped < 0) & move.capped, carry.count, carry.first_capped)
-    advanced = _Carry(moved, move.memory, carry.count + 1, status, first)
-    stopped = eqx.tree_at(lambda c: c.status, carry, status)
-    return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
-
-
-def _ending(gram: TokenGram, point: JointPoint, reading: JointReading, move: JointMove) -> Array:
-    """The status at this step; the first condition that holds decides."""
+def _endings(
+    gram: TokenGram, point: JointPoint, reading: JointReading, move: JointMove
+) -> tuple[tuple[Any, Status], ...]:
+    """What ends joint training at a step; the first that holds decides."""
     length, norm = gram.length(move.displacement), jnp.hypot(*gram.norms(point))
     flat = reading.log_gradient_norm - reading.log_loss + jnp.log(norm) < jnp.log(_FLAT)
     largest = jnp.maximum(jnp.max(jnp.abs(reading.outputs)), jnp.max(jnp.abs(point.logits)))
-    conditions = (
+    return (
         (~jnp.isfinite(reading.log_loss), Status.not_finite),
         (flat & (length <= jnp.finfo(float).eps * norm), Status.settled),
         (jnp.finfo(float).eps * largest > RESOLUTION, Status.resolution_exhausted),
         (~(length <= _LEAP * jnp.maximum(1.0, norm)), Status.diverging_step),
-    )
-    status = jnp.asarray(int(Status.running))
-    for condition, ending in reversed(conditions):
-        status = jnp.where(condition, int(ending), status)
-    return status
-
-
-def _record(gram: TokenGram, loss: AbstractLoss, carry: _Carry) -> dict:
-    point = carry.point
-    reading = gram.read(point, loss)
-    norm_u, norm_W = gram.norms(point)
-    return {
-        "steps": carry.count,
-        "log_loss": reading.log_loss,
-        "norm_u": norm_u,
-        "norm_W": norm_W,
-        "log_slope_u": reading.u.log_gradient_norm - reading.log_loss,
-        "log_slope_W": reading.W.log_gradient_norm - reading.log_loss,
-        "scores": point.scores,
-        "logits": point.logits,
-        "outputs": reading.outputs,
-        "u": point.u,
-        "W": point.W,
-    }
-
-
-def _trajectory(
-    data: JointTokens, start: JointStart | None, loss: AbstractLoss, header: dict, found: tuple
-) -> JointTrajectory:
-    series, status, first_capped = found
-    ending = Status(int(status)) if int(status) != Status.running else Status.out_of_steps
-    kept = np.concatenate([[True], np.diff(series["steps"]) > 0])  # a run that stopped repeats its last record
-    series = {name: values[kept] for name, values in series.items()}
-    return JointTrajectory(
-        data, loss, **series, start=start, first_capped=int(first_capped), status=ending, header=header
     )

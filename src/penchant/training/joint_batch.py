@@ -37,7 +37,7 @@ class JointBatch:
             raise ArgumentError("data, start and rule", "train_joint", "single, or lists of one length", found)
         self.many, self.size = bool(given), max(sizes, default=1)
         varying = jax.tree.map(lambda leaf: 0 if np.ndim(leaf) == 1 else None, rule)
-        self.axes = (0 if max(len(self.sets), len(self.starts)) == self.size else None, varying)
+        self.axes = (0 if self.many and max(len(self.sets), len(self.starts)) == self.size else None, varying)
 
     def grams(self) -> TokenGram:
         """One for all members, or stacked where data or starts vary."""

@@ -20,27 +20,19 @@ from ..optimisers.joint import AbstractJointRule
 from ..optimisers.layerwise import account
 from ..problem import RESOLUTION, Reading, read, smallest_margin
 from ..settings.base import Setting
-from ..settings.classification import Classification
-from ..settings.joint import JointTokens
-from ..settings.parametrisations import Gram
-from ..settings.power_models import SignedPowers
-from ..settings.regression import Regression
-from ..settings.square_models import SignedSquares, Squares
 from .batch import Batch
 from .events import Limits, events, flow_only, limits
+from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
 from .network_checks import check_networks, raise_if_diverged
-from .pieces import REFRESH, in_pieces
 from .recorders import LogSpaced
 from .status import Status
 from .trajectory import Trajectory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
-_UNDERFLOW = 1e-290  # parameters below it take steps that underflow
-_BLOWN = 1e12  # growth of a regression's residual beyond which a run diverges
 _FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
 
 
-class _Carry(eqx.Module):
+class _State(eqx.Module):
     params: PyTree
     memory: PyTree
     dual: Float[Array, "N"]
@@ -50,19 +42,6 @@ class _Carry(eqx.Module):
     first_capped: Int[Array, ""]
     unit: Float[Array, ""]
     ceiling: Float[Array, ""]
-
-
-class _Record(eqx.Module):
-    steps: Any
-    log_time: Any
-    log_excess: Any
-    log_slope: Any
-    norm: Any
-    margins: Any
-    weights: Any
-    dual: Any
-    params: PyTree
-    account: PyTree
 
 
 def train(
@@ -116,11 +95,14 @@ def train(
     recorder = recorder or LogSpaced()
     schedule, asked = recorder.schedule(steps), _asked(steps, until, recorder)
     if not batch.size:
-        found = in_pieces(partial(_run, settings[0], optimiser, levels, batch.start, progress), schedule)
+        process = _Descent(settings[0], optimiser, levels, batch.start, progress)
+        found = in_pieces(partial(drive_one, process), schedule)
         run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), **asked})
         _raise_if(throw, batch, [run])
         return run
-    found = in_pieces(partial(_run_batch, batch.axes, batch.setting, optimiser, levels, batch.start), schedule)
+    setting_axis, optimiser_axes, start_axis = batch.axes
+    parts, axes = (batch.setting, optimiser, levels, batch.start), (setting_axis, optimiser_axes, None, start_axis)
+    found = in_pieces(partial(drive_many, _Descent, axes, parts), schedule)
     members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
     headers = [{**describe(one, optimiser), **asked} for one in settings]
     pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
@@ -146,18 +128,14 @@ def _steps(steps: Any, until: Any) -> int:
         if not until:
             raise ArgumentError("steps", "train", "given, or `until`", "neither")
         return 1_000_000
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
-        raise ArgumentError("steps", "train", "a nonnegative integer", repr(steps))
-    return int(steps)
+    return check_steps(steps, "train")
 
 
 def _check(setting: Any, optimiser: Any) -> None:
     if not isinstance(setting, Setting):
         wanted, fix = "a Setting, or a list of them", "Setting(data, Direct(), Exponential())"
         raise ArgumentError("setting", "train", wanted, kind(setting), fix)
-    if isinstance(setting.data, JointTokens):
-        fix = "train_joint(setting.data, BlockNormalised(0.05), steps=1000)"
-        raise ArgumentError("setting", "train", "one with a fixed decoder", "`JointTokens` data", fix)
+    setting.data.check_optimiser(optimiser)
     if isinstance(optimiser, AbstractJointRule):
         wanted, fix = "an optimiser of one weight, such as gradient_descent(0.1)", "train_joint(data, rule, steps=1000)"
         raise ArgumentError("optimiser", "train", wanted, f"the joint rule {type(optimiser).__name__}", fix)
@@ -170,13 +148,7 @@ def _check(setting: Any, optimiser: Any) -> None:
             raise ArgumentError(
                 "setting", "train", "float64 throughout", "float32 arrays", "build the data again with float64 arrays"
             )
-    if (
-        isinstance(setting.parametrisation, Gram)
-        and not isinstance(optimiser, GradientFlow)
-        and optimiser.coordinatewise
-    ):
-        found = type(optimiser).__name__
-        raise ArgumentError("optimiser", "train with Gram", "a combination of gradients", found, "use `Direct()`")
+    setting.parametrisation.check_optimiser(optimiser)
 
 
 def _flow(
@@ -192,8 +164,8 @@ def _flow(
         raise ArgumentError(
             "recorder", "train with GradientFlow", "None (every step of the integrator) or `Levels`", repr(recorder)
         )
-    regression = isinstance(setting.data, Regression)  # its infimum is attained: the flow ends by itself
-    if not until and steps is None and not regression:
+    attained = setting.data.attained  # the flow then ends by itself
+    if not until and steps is None and not attained:
         raise ArgumentError(
             "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
         )
@@ -205,7 +177,7 @@ def _flow(
     if -_FAR < float(levels.margin) < np.inf:
         size = float(levels.margin)
         warn(f"At margin {size:.0e} float64 knows margins only to {np.finfo(float).eps * size:.0e}.")
-    if regression:
+    if attained:
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
         found = follow(setting, optimiser, start, levels, steps, recorder, progress)
@@ -215,151 +187,97 @@ def _flow(
 
 
 def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
-    carry, record = found
-    status, first_capped = carry.status, carry.first_capped
-    trees = ("params", "account")
-    series = {name: np.asarray(getattr(record, name)) for name in _Record.__dataclass_fields__ if name not in trees}
-    ending = Status.out_of_steps if int(status) == Status.running else Status(int(status))
-    header = {**header, "first_capped": None if int(first_capped) < 0 else int(first_capped)}
-    new = np.concatenate([[True], np.diff(series["steps"]) > 0])  # a run that stopped repeats its last record
-    series = {name: leaf[new] for name, leaf in series.items()}
-    kept = {name: jax.tree.map(lambda leaf: np.asarray(leaf)[new], getattr(record, name)) for name in trees}
-    return Trajectory(setting, **series, **kept, status=ending, header=header)
+    state, records = found
+    series, ending = collect(state.status, records)
+    capped = int(state.first_capped)
+    header = {**header, "first_capped": None if capped < 0 else capped}
+    return Trajectory(setting, **series, status=ending, header=header)
 
 
-def _scan(
-    setting: Setting,
-    optimiser: Any,
-    levels: Limits,
-    start: PyTree,
-    progress: Progress | None,
-    schedule: Int[Array, "R"],
-    carry: _Carry | None,
-) -> tuple[_Carry, _Record]:
-    """From `carry`, or from the start, through the steps of the schedule, with a record at each."""
-    carry = _begin(setting, optimiser, start) if carry is None else carry
+class _Descent(eqx.Module):
+    """Descent on a setting as a process; a `Process` of `drive`."""
 
-    def stretch(carry: _Carry, target: Array) -> tuple[_Carry, _Record]:
-        go = lambda c, until: (c.count < until) & (c.status == Status.running)
+    setting: Setting
+    optimiser: Any
+    levels: Limits
+    start: PyTree
+    progress: Progress | None = None
 
-        def burst(c: _Carry) -> _Carry:
-            until = jnp.minimum(target, c.count + REFRESH)
-            c = jax.lax.while_loop(lambda c: go(c, until), lambda c: _step(setting, optimiser, levels, c), c)
-            return eqx.tree_at(lambda c: c.params, c, setting.parametrisation.refresh(c.params))
+    def begin(self) -> _State:
+        first = read(self.setting, self.start)
+        at_zero = self.setting.weigh(jnp.zeros_like(first.margins)).log_excess
+        return _State(
+            self.start,
+            self.optimiser.init((first.slope, first.weights)),
+            jnp.zeros_like(first.weights),
+            jnp.zeros((), int),
+            jnp.array(-jnp.inf),
+            jnp.zeros((), int),
+            -jnp.ones((), int),
+            jnp.exp(-first.log_relative_slope),
+            self.setting.data.ceiling(jnp.maximum(first.log_excess, at_zero)),
+        )
 
-        carry = jax.lax.while_loop(lambda c: go(c, target), burst, carry)
-        record = _record(setting, optimiser, carry)
-        if progress is not None:
-            jax.debug.callback(progress, record.steps, record.log_excess, smallest_margin(setting, record.margins))
-        return carry, record
+    def burst(self, state: _State, until: Array) -> _State:
+        until = jnp.minimum(until, state.count + REFRESH)
+        state = jax.lax.while_loop(lambda s: running(s, until), lambda s: self._step(s), state)
+        return eqx.tree_at(lambda s: s.params, state, self.setting.parametrisation.refresh(state.params))
 
-    return jax.lax.scan(stretch, carry, schedule)
+    def _step(self, state: _State) -> _State:
+        reading = read(self.setting, state.params)
+        move: Move = self.optimiser.move(reading, state.memory, state.count)
+        params = jax.tree.map(lambda p, step: p - step, state.params, move.displacement)
+        advanced = _State(
+            params,
+            move.memory,
+            state.dual - move.dual,
+            state.count + 1,
+            jnp.logaddexp(state.log_time, jnp.log(move.factor) - reading.log_scale),
+            first_of(self._endings(state, reading, move, params)),
+            jnp.where((state.first_capped < 0) & move.capped, state.count, state.first_capped),
+            state.unit,
+            state.ceiling,
+        )
+        return stepped(state, advanced)
 
+    def _endings(self, state: _State, reading: Reading, move: Move, after: PyTree) -> tuple[tuple[Any, Status], ...]:
+        """What ends a descent at a step; the first that holds decides."""
+        setting, data, levels = self.setting, self.setting.data, self.levels
+        norm = setting.norm(state.params)
+        square = setting.inner(move.displacement, move.displacement)
+        # Where the infimum is attained, multipliers may well be 0, and all of them are at the end; elsewhere they have underflown.
+        lost = self.optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not data.attained)
+        lost = lost | setting.parametrisation.lost(state.params, after)
+        # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
+        still = ~(square > jnp.finfo(float).eps * norm**2) | (not data.attained)
+        unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > RESOLUTION) & (not data.attained)
+        leap = _LEAP * jnp.maximum(state.unit, norm)
+        margin = smallest_margin(setting, reading.margins)
+        return (
+            (levels.reached(margin, norm, state.log_time, reading.log_excess), Status.reached_target),
+            (data.at_rounding(reading.margins) & still, Status.settled),
+            (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
+            ((reading.log_excess > state.ceiling) & (unresolved | data.attained), Status.diverging_step),
+            (unresolved, Status.resolution_exhausted),
+            (lost, Status.coordinate_underflow),
+            (move.diverging | (square > leap**2), Status.diverging_step),
+            (~jnp.isfinite(square), Status.not_finite),
+        )
 
-def _begin(setting: Setting, optimiser: Any, start: PyTree) -> _Carry:
-    first = read(setting, start)
-    return _Carry(
-        start,
-        optimiser.init((first.slope, first.weights)),
-        jnp.zeros_like(first.weights),
-        jnp.zeros((), int),
-        jnp.array(-jnp.inf),
-        jnp.zeros((), int),
-        -jnp.ones((), int),
-        jnp.exp(-first.log_relative_slope),
-        _ceiling(setting, first),
-    )
-
-
-_run = eqx.filter_jit(_scan)
-
-
-@eqx.filter_jit
-def _run_batch(
-    axes: tuple, setting: Setting, optimiser: Any, levels: Limits, start: PyTree, schedule: Array, carry: Any
-) -> tuple:
-    setting_axis, optimiser_axes, start_axis = axes
-    along = (setting_axis, optimiser_axes, None, start_axis, None, None, None if carry is None else 0)
-    return eqx.filter_vmap(_scan, in_axes=along)(setting, optimiser, levels, start, None, schedule, carry)
-
-
-def _ceiling(setting: Setting, first: Reading) -> Float[Array, ""]:
-    """log excess above which a regression diverges: a residual far above those of the start and of weight 0.
-
-    A classifier above both diverges once its margins are beyond resolution: they have grown on the wrong side.
-    """
-    if not isinstance(setting.data, Regression | Classification):
-        return jnp.array(jnp.inf)
-    at_zero = setting.weigh(jnp.zeros_like(first.margins)).log_excess
-    worse = 2 * jnp.log(_BLOWN) if isinstance(setting.data, Regression) else 0.0
-    return jnp.maximum(first.log_excess, at_zero) + worse
-
-
-def _step(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry) -> _Carry:
-    reading = read(setting, carry.params)
-    move: Move = optimiser.move(reading, carry.memory, carry.count)
-    params = jax.tree.map(lambda p, step: p - step, carry.params, move.displacement)
-    status = _ending(setting, optimiser, levels, carry, reading, move)
-    go = status == Status.running
-    advanced = _Carry(
-        params,
-        move.memory,
-        carry.dual - move.dual,
-        carry.count + 1,
-        jnp.logaddexp(carry.log_time, jnp.log(move.factor) - reading.log_scale),
-        status,
-        jnp.where((carry.first_capped < 0) & move.capped, carry.count, carry.first_capped),
-        carry.unit,
-        carry.ceiling,
-    )
-    stopped = eqx.tree_at(lambda c: c.status, carry, status)
-    return jax.tree.map(lambda new, old: jnp.where(go, new, old), advanced, stopped)
-
-
-def _ending(setting: Setting, optimiser: Any, levels: Limits, carry: _Carry, reading: Reading, move: Move) -> Array:
-    """The status after this step; the first condition that holds decides."""
-    norm = setting.norm(carry.params)
-    square = setting.inner(move.displacement, move.displacement)
-    regression = isinstance(setting.data, Regression)  # a residual may well be 0, and all of them are at the end
-    lost = optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not regression)
-    if isinstance(
-        setting.parametrisation, Squares | SignedSquares | SignedPowers
-    ):  # a parameter that underflows never comes back
-        after = jnp.abs(carry.params - move.displacement)
-        lost = lost | jnp.any((jnp.abs(carry.params) >= _UNDERFLOW) & (after < _UNDERFLOW))
-    # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
-    still = ~(square > jnp.finfo(float).eps * norm**2) | (not regression)
-    unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > RESOLUTION) & (not regression)
-    conditions = (
-        (
-            levels.reached(smallest_margin(setting, reading.margins), norm, carry.log_time, reading.log_excess),
-            Status.reached_target,
-        ),
-        (setting.data.at_rounding(reading.margins) & still if regression else False, Status.settled),
-        (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
-        ((reading.log_excess > carry.ceiling) & (unresolved | regression), Status.diverging_step),
-        (unresolved, Status.resolution_exhausted),
-        (lost, Status.coordinate_underflow),
-        (move.diverging | (square > (_LEAP * jnp.maximum(carry.unit, norm)) ** 2), Status.diverging_step),
-        (~jnp.isfinite(square), Status.not_finite),
-    )
-    status = jnp.asarray(int(Status.running))
-    for condition, ending in reversed(conditions):
-        status = jnp.where(condition, int(ending), status)
-    return status
-
-
-def _record(setting: Setting, optimiser: Any, carry: _Carry) -> _Record:
-    reading = read(setting, carry.params)
-    return _Record(
-        carry.count,
-        carry.log_time,
-        reading.log_excess,
-        reading.log_relative_slope,
-        setting.norm(carry.params),
-        reading.margins,
-        reading.weights,
-        carry.dual,
-        carry.params,
-        account(optimiser, carry.memory, reading.log_excess),
-    )
+    def record(self, state: _State) -> dict[str, Any]:
+        reading = read(self.setting, state.params)
+        if self.progress is not None:
+            margin = smallest_margin(self.setting, reading.margins)
+            jax.debug.callback(self.progress, state.count, reading.log_excess, margin)
+        return {
+            "steps": state.count,
+            "log_time": state.log_time,
+            "log_excess": reading.log_excess,
+            "log_slope": reading.log_relative_slope,
+            "norm": self.setting.norm(state.params),
+            "margins": reading.margins,
+            "weights": reading.weights,
+            "dual": state.dual,
+            "params": state.params,
+            "account": account(self.optimiser, state.memory, reading.log_excess),
+        }

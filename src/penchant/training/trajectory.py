@@ -65,8 +65,7 @@ class Trajectory(eqx.Module):
     @property
     def ending(self) -> str:
         """Why the run ended, in the words of its data."""
-        regression = isinstance(self.setting.data, Regression)
-        return self.status.message_on_regression if regression else self.status.message
+        return self.status.message_on_regression if self.setting.data.attained else self.status.message
 
     def smallest_margin(self) -> np.ndarray:
         """The smallest margin at every record, over the margins the reference program constrains."""

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 
 from ...lab import Lab, conjectured, recipe
+from ...norms import Linf, Norm, SignProduct
 from ...optimisers.adam import Adam
 from ...optimisers.base import gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
-from ...references.bracket import Norm, adjoint
-from ...references.polyhedral_margin import Linf, polyhedral_margin
-from ...references.sign_product_margin import SignProduct, sign_product_margin
+from ...references.bracket import adjoint
+from ...references.polyhedral_margin import polyhedral_margin
+from ...references.sign_product_margin import sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard

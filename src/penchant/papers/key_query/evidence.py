@@ -8,9 +8,9 @@ import numpy as np
 from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, recipe
 from ...references.base import Solution
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
+from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Factors, Hadamard, KeyQuery, Pair, PlusMinus

@@ -5,9 +5,9 @@ import numpy as np
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, conjectured, derived, observed
 from ...references.bracket import adjoint
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
+from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard, KeyQuery

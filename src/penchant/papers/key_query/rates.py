@@ -5,12 +5,11 @@ import numpy as np
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, derived
+from ...norms import L1, L2, Nuclear
 from ...references.base import Solution
-from ...references.bracket import Euclidean, adjoint, bracket, margins
+from ...references.bracket import adjoint, bracket, margins
 from ...references.euclidean_margin import max_margin
 from ...references.finite_margin import finite_margin, potential
-from ...references.nuclear_margin import Nuclear
-from ...references.polyhedral_margin import L1
 from ...theory.certificate_mix import mixture
 from ...theory.certificates import brackets, certificates
 from ...theory.uniqueness import certified_rank
@@ -111,7 +110,7 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
     checks = []
     for seed in (0, 1):
         run, _ = evidence.direct_run(lab, seed)
-        found = certificates(run, Euclidean())
+        found = certificates(run, L2())
         scale = np.log(found.margin[3:]) if planted else found.margin[3:]
         products = (found.upper - found.accumulated)[3:] * scale
         checks.append(close(float(products[0]), float(products[-1]), 1e-2, f"gap * margin at 1e4 and 1e6, data {seed}"))
@@ -255,7 +254,7 @@ def direct_ratio(lab: Lab, planted: bool) -> Verdict:
             phi = run.weights[record] if planted else run.dual[record]
             margin = float(run.margins[record].min())
             above = phi @ (run.margins[record] - margin) / (margin * phi.sum())
-            bounds = brackets(run, Euclidean(), record)["accumulated"]
+            bounds = brackets(run, L2(), record)["accumulated"]
             error = abs(bounds.gap - bounds.rounding - above)
             checks.append(at_most(float(error), 1e-14, f"error of upper / accumulated, data {seed}, {margin:.0e}"))
     return all_of(*checks)

@@ -7,11 +7,11 @@ import numpy as np
 
 from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, conjectured, derived, observed, recipe
+from ...norms import L2
 from ...references.base import Solution
-from ...references.bracket import Euclidean, adjoint, margins
+from ...references.bracket import adjoint, margins
 from ...references.euclidean_margin import max_margin
-from ...references.finite_margin import FiniteMargin
-from ...references.spectral_finite_margin import spectral_finite_margin, spectral_potential
+from ...references.finite_margin import FiniteMargin, spectral_finite_margin, spectral_potential
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard, KeyQuery
@@ -110,7 +110,7 @@ def gradient_readout(lab: Lab, planted: bool) -> Verdict:
 
 def _frobenius(run: Trajectory, weight: np.ndarray, reference: Solution) -> float:
     margin = np.asarray(margins(run.setting.data, weight)).min()
-    return Euclidean().value(weight) / margin / reference.value - 1
+    return L2().value(weight) / margin / reference.value - 1
 
 
 class Started(NamedTuple):

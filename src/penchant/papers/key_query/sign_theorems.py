@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from ...norms import Linf
 from ...problem import read_once
 from ...references.base import Solution
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
-from ...references.polyhedral_margin import Linf, polyhedral_margin
+from ...references.polyhedral_margin import diagonal_margin, polyhedral_margin
 from ...references.sign_product_margin import LARGEST, sign_product_margin
 from ...settings.base import Setting
 from ...settings.parametrisations import Direct

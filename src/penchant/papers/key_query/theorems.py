@@ -9,9 +9,9 @@ from ...errors import InfeasibleError, UndecidedMargin
 from ...flow.flow import GradientFlow
 from ...problem import read_once
 from ...references.base import Solution
-from ...references.diagonal_margin import diagonal_margin
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
+from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard, KeyQuery, Pair, PlusMinus
@@ -20,7 +20,7 @@ from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
 from ...theory.base import Hypothesis, Prediction, Theorem, doubted, moved_away, rivals
 from ...theory.families.linear import covered
-from ...theory.least_norm import _CLOSE, judge_value, norm_of
+from ...theory.least_norm import _CLOSE, judge_value
 from ...theory.selections import detect_limit
 from ...theory.uniqueness import certified_rank, dual_spectrum, uniqueness
 from ...training.status import Status
@@ -38,7 +38,7 @@ class _ValueTheorem(Theorem):
     rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
 
     def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        verdict = moved_away(judge_value(prediction, run.weight(), norm_of(prediction.reference)), run)
+        verdict = moved_away(judge_value(prediction, run.weight(), prediction.reference.measure), run)
         if not np.isfinite(verdict.measured):
             verdict = _without_margin(run, verdict)
         known = {found.name for found in prediction.hypotheses if found.holds is False}

@@ -9,8 +9,7 @@ from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import minimum_norm, minimum_potential, potential_path
-from ...references.l1_uniqueness import certificate, strict_dual
-from ...references.sparse_face import entropic_sparse, sparse_face
+from ...references.l1_uniqueness import certificate, entropic_sparse, sparse_face, strict_dual
 from ...settings.generators import sparse_regression
 from ...settings.potentials import Entropy, q_alpha
 from ...settings.power_models import PowerEntropy, SignedPowers

@@ -10,8 +10,7 @@ from ...diagnostics.restricted_isometry import restricted_isometry
 from ...errors import ArgumentError, PenchantError
 from ...flow.mirror import loss_scale
 from ...references.interpolation import basis_pursuit
-from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness
-from ...references.sparse_face import sparse_face
+from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness, sparse_face
 from ...settings.base import Setting
 from ...settings.check import symmetric_matrix
 from ...settings.power_models import PowerEntropy

@@ -9,8 +9,8 @@ import numpy as np
 from ...errors import ArgumentError, PenchantError, warn
 from ...flow.flow import GradientFlow
 from ...flow.mirror import loss_scale
+from ...norms import L2
 from ...optimisers.base import Descent
-from ...optimisers.geometry import L2
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant
 from ...references.base import Interpolant

@@ -9,9 +9,9 @@ from ...diagnostics.rates import log_log_slope
 from ...flow.flow import GradientFlow, Levels
 from ...flow.mirror import DualPath, follow_dual
 from ...lab import Lab, claim, recipe
+from ...norms import L2
 from ...optimisers.adam import Adam
 from ...optimisers.base import Descent, gradient_descent
-from ...optimisers.geometry import L2
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant
 from ...references.interpolation import minimum_norm, minimum_potential

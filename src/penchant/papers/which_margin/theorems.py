@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ...norms import L1, Linf
 from ...optimisers.adam import Adam
 from ...optimisers.base import Descent
-from ...optimisers.geometry import Linf as SignGeometry
 from ...optimisers.memory import NoMemory
 from ...optimisers.step_rules import Normalised
 from ...problem import read_once
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
-from ...references.polyhedral_margin import L1, Linf, polyhedral_margin
+from ...references.polyhedral_margin import polyhedral_margin
 from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear
@@ -43,7 +43,7 @@ def is_sign_descent(optimiser: Any) -> bool:
         return bool(np.all(np.asarray(optimiser.eps) == 0))
     if not (isinstance(optimiser, Descent) and isinstance(optimiser.memory, NoMemory)):
         return False
-    if not (isinstance(optimiser.geometry, SignGeometry) and isinstance(optimiser.rule, Normalised)):
+    if not (isinstance(optimiser.geometry, Linf) and isinstance(optimiser.rule, Normalised)):
         return False
     return bool(np.isinf(np.asarray(optimiser.rule.cap)).all())
 

@@ -14,7 +14,6 @@ from ...settings.parametrisations import Direct, Gram
 from ...settings.square_models import Squares
 from ...theory.describe import describe, hypothesis_lines
 from ...theory.interpolants import relative_residual
-from ...theory.least_norm import norm_of
 from ..panel import Panel, hypotheses
 
 
@@ -91,7 +90,7 @@ def _norms(case: Case) -> dict[str, Any]:
         return {"norm": float(run.norm[-1])}
     names, weight = ", ".join(parametrisation.named(run.at(), run.setting.data)), run.weight()
     found = None if case.prediction is None else case.prediction.reference
-    predicted = {found.norm: norm_of(found).value(weight)} if isinstance(found, Solution) else {}
+    predicted = {found.norm: found.measure.value(weight)} if isinstance(found, Solution) else {}
     return {
         "norm": float(np.linalg.norm(weight)),
         "weight_norm": {"l2": float(np.linalg.norm(weight)), **predicted},

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import PenchantError, warn
+from ...norms import L1, L2, Linf
 from ...optimisers.base import Descent
-from ...optimisers.geometry import L2
 from ...optimisers.memory import NoMemory
 from ...references.base import Solution
-from ...references.polyhedral_margin import L1, Linf, polyhedral_margin
+from ...references.polyhedral_margin import polyhedral_margin
 from ...references.polynomial_margin import polynomial_direction, tail_power
 from ...settings.base import Setting
 from ...settings.classification import Classification

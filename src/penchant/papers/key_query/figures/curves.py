@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 from ....exhibits import DEFINITIONS, Figure, Line, log_figure
+from ....norms import Norm
 from ....references.base import Solution
-from ....references.bracket import Norm
 from ....settings.base import Setting
 from ....theory.certificates import KINDS, certificates
 from ....training.trajectory import Trajectory

@@ -10,11 +10,11 @@ from ....errors import InfeasibleDiagonal
 from ....exhibits import Figure, Table, log_figure, table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
+from ....norms import L1
 from ....references.base import Solution
 from ....references.bracket import adjoint
-from ....references.diagonal_margin import diagonal_margin
 from ....references.finite_margin import finite_margin
-from ....references.polyhedral_margin import L1
+from ....references.polyhedral_margin import diagonal_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import Hadamard

@@ -8,12 +8,11 @@ from ....diagnostics.rates import log_log_slope
 from ....errors import InfeasibleDiagonal
 from ....exhibits import Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study, recipe
+from ....norms import L1, L2, Norm, Nuclear
 from ....references.base import Solution
-from ....references.bracket import Euclidean, Norm
-from ....references.diagonal_margin import diagonal_margin
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear, nuclear_margin
-from ....references.polyhedral_margin import L1, polyhedral_margin
+from ....references.nuclear_margin import nuclear_margin
+from ....references.polyhedral_margin import diagonal_margin, polyhedral_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import KeyQuery
@@ -39,7 +38,7 @@ def programs(lab: Lab) -> dict[str, tuple[Solution, Norm]]:
     lab.progress("references: nuclear, Frobenius, l1 of the entries")
     return {
         "nuclear": (nuclear_margin(data), Nuclear()),
-        "Frobenius": (max_margin(data), Euclidean()),
+        "Frobenius": (max_margin(data), L2()),
         "l1 of the entries": (polyhedral_margin(data, L1()), L1()),
     }
 
@@ -93,7 +92,7 @@ def own_figures(lab: Lab) -> tuple:
         curves.certificate_figure("key-query", runs["K Q"], Nuclear(), nuclear),
         {
             "key-query": certified(runs["K Q"], Nuclear(), nuclear),
-            "direct": certified(runs["W"], Euclidean(), frobenius),
+            "direct": certified(runs["W"], L2(), frobenius),
         },
     )
 
@@ -187,7 +186,7 @@ def _entries(lab: Lab) -> Iterator[tuple[str, Trajectory, Norm]]:
     for number in (5 + seed, 6 + seed) if lab.full else (5 + seed,):
         yield f"diagonal, data {number}", curves.path_to(*diagonal(number, 1.0)), L1()
     direct = Setting(equal_score_tokens(3, 4, 5, 1 + seed), Direct(), Exponential())
-    yield f"W, data {1 + seed}", curves.path_to(direct, None), Euclidean()
+    yield f"W, data {1 + seed}", curves.path_to(direct, None), L2()
 
 
 def race_table(lab: Lab) -> Table:

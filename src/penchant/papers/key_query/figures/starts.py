@@ -8,9 +8,8 @@ import numpy as np
 from ....exhibits import Figure, Line, Table, log_figure, table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
-from ....references.bracket import Euclidean
+from ....norms import L2, Nuclear
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear
 from ....settings.factored import Factors
 from ....theory.least_norm import excess
 from ....theory.selections import detect_limit
@@ -29,7 +28,7 @@ _BINS = np.array([-np.inf, -1.0, -0.75, -0.5, 0.0, np.inf])  # of the slack of A
 def kernel_figure(lab: Lab) -> Figure:
     """Starts K = scale I, Q = 0 from large to small, against margin / scale^2."""
     setting, lines = keys_and_queries(1)[0], []
-    programs = {"nuclear": (nuclear(lab, 1), Nuclear()), "Frobenius": (max_margin(setting.data), Euclidean())}
+    programs = {"nuclear": (nuclear(lab, 1), Nuclear()), "Frobenius": (max_margin(setting.data), L2())}
     for scale in (100.0, 10.0, 3.0, 1.0):
         lab.progress(f"start {scale:g} I")
         run = path_to(setting, Factors(scale * jnp.eye(5), jnp.zeros((5, 5))), max(1e3 * scale**2, 1e3))

@@ -4,11 +4,9 @@ import numpy as np
 
 from ....exhibits import Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study
+from ....norms import L2, Norm, Nuclear, SignProduct
 from ....references.base import Solution
-from ....references.bracket import Euclidean, Norm
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import Nuclear
-from ....references.sign_product_margin import SignProduct
 from ....training.trajectory import Trajectory
 from .. import discrete
 from ..evidence import nuclear
@@ -20,7 +18,7 @@ _GRADIENTS = ("gradient descent", "normalised descent")  # all other rules have 
 def _programs(lab: Lab, number: int) -> tuple[tuple[Solution, Norm], ...]:
     data = discrete.stepped(lab, _GRADIENTS[0], number).setting.data
     least = nuclear(lab, number), max_margin(data), discrete.signs(lab, number)
-    return tuple(zip(least, (Nuclear(), Euclidean(), SignProduct()), strict=True))
+    return tuple(zip(least, (Nuclear(), L2(), SignProduct()), strict=True))
 
 
 def _excess(run: Trajectory, record: int, reference: Solution, norm: Norm) -> float:
