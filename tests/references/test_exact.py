@@ -302,7 +302,7 @@ def test_each_reference_of_a_claim_is_proved_once(capsys):
 
 
 def test_verify_passes_proofs_back_from_its_workers():
-    (paper,) = find_papers(("which_margin",))
+    (paper,) = find_papers(("notes",))
     (row,) = check_all(
         [(paper, min(paper.claims, key=lambda claim: claim.slow))], 1, lambda row, left: None, exact=True
     )
