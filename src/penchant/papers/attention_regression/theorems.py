@@ -1,6 +1,6 @@
 """Attention regression: hypotheses with slack (exact or estimated), prediction and verdict for a problem of the user's own."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -224,7 +224,7 @@ def asymptotic_factor(
 
 class _AttentionTheorem(Theorem):
     paper = PAPER
-    problem: type = AttentionRegression
+    problem: ClassVar[type] = AttentionRegression
 
     def predict(self, setting: Any, optimiser: Any) -> Prediction:
         reference: Any = BalancedMinima(setting)
