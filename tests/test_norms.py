@@ -14,7 +14,7 @@ from penchant.theory.least_norm import excess
 
 NORMS = (L1(), L2(), Linf(), Nuclear(), Spectral(), SignProduct())
 PULL = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
-TOKENS = pt.signal_tokens(3, 3, 4, seed=0)
+TOKENS = pt.settings.signal_tokens(3, 3, 4, seed=0)
 
 
 @pytest.mark.parametrize("norm", NORMS, ids=lambda norm: norm.name)
@@ -36,7 +36,7 @@ def test_the_steepest_direction_is_the_touching_weight_times_the_dual_norm(norm)
 
 def test_spectral_descent_turns_every_singular_direction_alike():
     setting = pt.Setting(TOKENS, pt.Direct(), pt.Exponential())
-    run = pt.train(setting, pt.Descent(pt.optimisers.step_rules.Normalised(0.1), Spectral()), steps=1)
+    run = pt.train(setting, pt.optimisers.Descent(pt.optimisers.step_rules.Normalised(0.1), Spectral()), steps=1)
     sizes = np.linalg.svd(run.weight(), compute_uv=False)
     assert sizes[:3] == pytest.approx(0.1, rel=1e-9)  # three pairs at the start: rank 3
 
@@ -44,7 +44,7 @@ def test_spectral_descent_turns_every_singular_direction_alike():
 @pytest.mark.parametrize(
     ("solve", "norm"),
     [
-        (pt.max_margin, L2),
+        (pt.references.max_margin, L2),
         (nuclear_margin, Nuclear),
         (sign_product_margin, SignProduct),
         (lambda data: polyhedral_margin(data, L1()), L1),

@@ -22,7 +22,7 @@ ALLOWED = {
     "check": set(),
     "rounding": set(),
     "norms": {"rounding"},
-    "settings": {"logspace"},
+    "settings": {"logspace", "door"},
     "problem": {"logspace", "settings"},
     "references": {"logspace", "settings", "check", "norms", "rounding"},
     "optimisers": {"logspace", "settings", "problem", "norms"},

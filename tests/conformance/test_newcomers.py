@@ -10,37 +10,32 @@ import penchant
 
 GEOMETRY = '''
 
-class Spectral(eqx.Module):
-    """The largest singular value: every matrix moves by an orthogonal one (Muon without its momentum)."""
+class LongestRow(eqx.Module):
+    """The largest length of a row of a matrix: every row moves by the same length."""
 
-    coordinatewise: bool = eqx.field(static=True, default=False)
+    coordinatewise = False
+    combines = False
 
-    def dual_norm(self, reading: Reading) -> Float[Array, ""]:
-        return jnp.sum(jnp.stack([jnp.linalg.norm(leaf, "nuc") for leaf in jax.tree.leaves(reading.slope)]))
+    def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
+        return sum(jnp.sum(jnp.linalg.norm(leaf, axis=-1)) for leaf in jax.tree.leaves(slope))
 
-    def direction(self, slope: PyTree, reading: Reading) -> PyTree:
-        size: Any = self.dual_norm(reading)
-
-        def polar(leaf):
-            left, _, right = jnp.linalg.svd(leaf, full_matrices=False)
-            return size * left @ right
-
-        return jax.tree.map(polar, slope)
+    def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree:
+        return jax.tree.map(lambda leaf: size * leaf / jnp.linalg.norm(leaf, axis=-1, keepdims=True), slope)
 '''
 FUNCTION = '''
 
-def spectral_descent(length: object) -> Descent:
-    """Steps of one length in the spectral norm."""
-    from .geometry import Spectral
+def row_descent(length: object) -> Descent:
+    """Steps of one length in every row."""
+    from ..norms import LongestRow
 
-    return Descent(Normalised(positive(length, "length", "spectral_descent")), Spectral())
+    return Descent(Normalised(positive(length, "length", "row_descent")), LongestRow())
 '''
 USE_OPTIMISER = """
 import penchant as pt
-from penchant.optimisers.base import spectral_descent
+from penchant.optimisers.base import row_descent
 from penchant.testing import check_optimiser
 tokens = pt.TokenSelection([[[2.0, 0.3], [0.5, 1.0], [0.1, -1.0]]], scores=[[1.0, 0.2, 0.4]])
-check_optimiser(spectral_descent(0.01), pt.Setting(tokens, pt.Direct(), pt.Exponential()))
+check_optimiser(row_descent(0.01), pt.Setting(tokens, pt.Direct(), pt.Exponential()))
 """
 PAPER = {
     "__init__.py": '''"""A toy."""
@@ -92,8 +87,8 @@ def run(copy, code):
 def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path):
     package = tmp_path / "penchant"
     shutil.copytree(Path(penchant.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    for file, text in (("geometry.py", GEOMETRY), ("base.py", FUNCTION)):
-        with open(package / "optimisers" / file, "a") as stream:
+    for file, text in (("norms.py", GEOMETRY), ("optimisers/base.py", FUNCTION)):
+        with open(package / file, "a") as stream:
             stream.write(text)
     (package / "papers" / "toy").mkdir()
     for name, text in PAPER.items():

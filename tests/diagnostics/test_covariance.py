@@ -1,5 +1,6 @@
 """Covariances of noisy descent against SciPy's Lyapunov solvers and plain iteration; restricted isometry against enumeration."""
 
+import sys
 from itertools import combinations
 
 import numpy as np
@@ -185,7 +186,7 @@ def test_bounds_hold_and_small_cases_are_exact(rng, monkeypatch):
     for sparsity in (1, 2, 3):
         truth = enumerate_all(inputs, sparsity)
         assert restricted_isometry(inputs, sparsity).lower == pytest.approx(truth, rel=1e-12)
-        monkeypatch.setattr("penchant.diagnostics.restricted_isometry._ENUMERATED", 0)
+        monkeypatch.setattr(sys.modules["penchant.diagnostics.restricted_isometry"], "_ENUMERATED", 0)
         bounds = restricted_isometry(inputs, sparsity)
         monkeypatch.undo()
         assert not bounds.exact

@@ -8,7 +8,7 @@ from penchant.errors import ArgumentError
 from penchant.optimisers.table import CAP, JOINT, LAYER_RULES, OPTIMISERS, Given, Scale
 from penchant.settings.joint import marked_tokens
 
-DATA = pt.separable(6, 2)
+DATA = pt.settings.separable(6, 2)
 SETTING = pt.Setting(DATA, pt.Direct(), pt.Exponential())
 LONGEST = float(np.linalg.norm(np.asarray(DATA.signed), axis=1).max())
 
@@ -33,7 +33,7 @@ def test_a_cap_counts_where_the_row_takes_one(name):
 def test_every_joint_row_lowers_the_loss(name):
     data, row = marked_tokens(n=4, d=10), JOINT[name]
     short = 1 / (4 * float(np.linalg.norm(np.asarray(data.tokens), axis=2).max()) ** 2)
-    run = pt.train_joint(data, row.make(Given(row.size(short, 0.9), decays=row.decays)), steps=20)
+    run = pt.training.train_joint(data, row.make(Given(row.size(short, 0.9), decays=row.decays)), steps=20)
     assert run.log_loss[-1] < run.log_loss[0]
 
 

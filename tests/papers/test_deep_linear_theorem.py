@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import NotSeparableError, PenchantWarning
+from penchant.errors import NotSeparableError, PenchantError, PenchantWarning
 from penchant.optimisers.layerwise import BallStep, LayerDescent, SharpStep
 from penchant.settings.deep_linear import DeepLinear, deep_linear
 from penchant.settings.generators import blobs, strips
 from penchant.settings.network_starts import balanced, ensure_assumption2, zero_first
 from penchant.settings.user_loss import PolynomialTail, UserLoss
 from penchant.theory.base import judge_direction, with_margin
+from penchant.theory.families import linear
 from penchant.theory.layer_hypotheses import loss_shape, start_below_zero
 from penchant.verdict import Outcome
 
@@ -202,7 +203,11 @@ def test_the_divisor_of_the_inputs_is_noted_with_the_margin_they_had():
     )
 
 
-def test_a_rival_that_no_program_finds_is_left_out_with_a_word():
+def test_a_rival_that_no_program_finds_is_left_out_with_a_word(monkeypatch):
+    def fail(data, norm):
+        raise PenchantError(f"The {norm.name} program was not solved.")
+
+    monkeypatch.setattr(linear, "polyhedral_margin", fail)
     thin = pt.Classification([[1.0, 1e-9], [-1.0, 1e-9]], [1, 1])
     with pytest.warns(PenchantWarning, match="Not among the rivals: The l1 program"):
         prediction = pt.predict(setting_of(thin), pt.GradientFlow())

@@ -52,11 +52,11 @@ def test_a_run_of_sign_descent_is_judged_in_the_norm_of_sign_products():
 
 def test_the_bound_of_the_multipliers_is_a_bound():
     run, reference = stepped(LAB, "sign descent", 0), signs(LAB, 0)
-    assert 0.9 * reference.value <= best_bound(run, pt.references.SignProduct()) <= reference.value * (1 + 1e-12)
+    assert 0.9 * reference.value <= best_bound(run, pt.norms.SignProduct()) <= reference.value * (1 + 1e-12)
 
 
 def test_no_matrix_of_bounded_factors_has_a_larger_norm_than_width_times_the_bound(rng):
     key, query = rng.uniform(-1, 1, (2, 5, 3))
-    assert pt.references.SignProduct().value(key @ query.T) <= 3 * (1 + 1e-9)
+    assert pt.norms.SignProduct().value(key @ query.T) <= 3 * (1 + 1e-9)
     signed = np.sign(key[:, :1]) @ np.sign(query[:, :1]).T
-    assert pt.references.SignProduct().value(signed) == pytest.approx(1.0, rel=1e-9)
+    assert pt.norms.SignProduct().value(signed) == pytest.approx(1.0, rel=1e-9)

@@ -2,7 +2,6 @@
 
 from fractions import Fraction
 
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from penchant.errors import ArgumentError, UndecidedMargin
 from penchant.norms import L1, L2, Linf, Nuclear, SignProduct
 from penchant.references.bracket import bracket
 from penchant.rounding import dual_above, value_above
+from penchant.settings.base import MarginData
 
 OVERSHOT = (  # a lower bound without outward rounding is above the optimum by 3e-10 to 7e-6, of 296 (10 x 2) by 1.3e-7
     *(13, 35, 69, 107, 108, 117, 139, 144, 158, 185, 186, 191, 272, 296, 314, 322, 344, 350, 351, 354, 376, 384, 430),
@@ -52,7 +52,7 @@ def test_margins_that_are_not_provably_positive_are_undecided():
     assert found.upper == np.inf  # the second margin is 2, which next to 1e16 is rounding
 
 
-class _Product(eqx.Module):
+class _Product(MarginData):
     """Margins of data of another kind, through a method that does not say what its sums are made of."""
 
     plain: pt.Classification

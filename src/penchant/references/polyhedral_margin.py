@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import linprog
 
 from ..errors import ArgumentError, InfeasibleDiagonal, InfeasibleError, kind
-from ..norms import L1, Linf
+from ..norms import L1, Linf, Norm
 from .arguments import feature_rows, require_margins
 from .base import Solution
 from .bracket import bracket
@@ -25,7 +25,7 @@ _CHEAPEST = 2.0**-29  # least unit of a column: HiGHS would drop a smaller one f
 
 
 @watched
-def polyhedral_margin(data: Any, norm: L1 | Linf) -> Solution:
+def polyhedral_margin(data: Any, norm: Norm) -> Solution:
     """The maximum-margin weight in the l1 or the linf norm.
 
     >>> import penchant as pt
