@@ -1,6 +1,6 @@
 """Set penchant up on a machine that has only Python and pip, then run it.
 
-    python3 bootstrap.py verify   install, check every claim on the embedded data, write report/index.html
+    python3 bootstrap.py verify   install, check every sentence of the papers, write report/index.html
     python3 bootstrap.py test     install, run everything the continuous integration runs
     python3 bootstrap.py bench    install the peers too, run the side-by-side benchmarks
 
