@@ -7,7 +7,7 @@ from penchant.lab import Lab, Study, claim
 from penchant.verdict import at_most
 
 
-@claim("toy/seed", "The seed is at most 3.", "arithmetic", kind="ours")
+@claim("toy/seed", "arithmetic", "ours", statement="The seed is at most 3.")
 def small_seed(lab: Lab, planted: bool):
     return at_most(float(lab.seed), -1.0 if planted else 3.0, "seed")
 

@@ -98,25 +98,33 @@ class Claim(eqx.Module):
 
 def claim(
     name: str,
-    statement: str,
     citation: str,
-    *,
     kind: str,
+    *,
+    statement: str = "",
     expected: Outcome = Outcome.confirmed,
     slow: bool = False,
 ) -> Callable[[Callable[..., Verdict]], Claim]:
-    """Make a check a claim. Nothing global happens: the paper lists the file.
+    """Make a check a claim: the first line of its docstring is the sentence, unless it is given as `statement`. Nothing global happens: the paper lists the file.
 
     >>> from penchant.verdict import at_most
-    >>> @claim("toy/halves", "Two halves are at most one.", "arithmetic", kind="proved")
+    >>> @claim("toy/halves", "arithmetic", "proved")
     ... def halves(lab, planted):
+    ...     "Two halves are at most one."
     ...     return at_most(0.5 + 0.5, 0.9 if planted else 1.0, "sum")
-    >>> str(halves(Lab())), halves(Lab(), planted=True).outcome.value
-    ('confirmed: sum = 1 <= 1', 'refuted')
+    >>> halves.statement, str(halves(Lab())), halves(Lab(), planted=True).outcome.value
+    ('Two halves are at most one.', 'confirmed: sum = 1 <= 1', 'refuted')
     """
     if kind not in KINDS:
         raise ArgumentError("kind", "claim", f"one of {', '.join(KINDS)}", repr(kind))
-    return lambda check: Claim(name, statement, citation, check, kind, expected, slow)
+
+    def made(check: Callable[..., Verdict]) -> Claim:
+        sentence = statement or (check.__doc__ or "").partition("\n")[0]
+        if not sentence:
+            raise ArgumentError("check", "claim", "a docstring whose first line is the sentence", f"none on {name!r}")
+        return Claim(name, sentence, citation, check, kind, expected, slow)
+
+    return made
 
 
 derived = partial(claim, citation="derived for penchant", kind="ours")

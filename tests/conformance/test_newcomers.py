@@ -62,8 +62,9 @@ from ...verdict import Verdict, at_most
 from .evidence import half
 
 
-@claim("toy/halves", "Two halves are at most one.", "Nobody, Theorem 1", kind="proved")
+@claim("toy/halves", "Nobody, Theorem 1", "proved")
 def halves(lab: Lab, planted: bool) -> Verdict:
+    "Two halves are at most one."
     return at_most(half(lab) + half(lab), 0.9 if planted else 1.0, "sum")
 ''',
     "figures.py": '"""Nothing to draw."""\n\nSTUDIES = ()\n',

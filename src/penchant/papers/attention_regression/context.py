@@ -53,15 +53,10 @@ def agrees(found: Estimate, predicted: float, what: str) -> Verdict:
     return at_most(found.away(predicted), 4.0, text)
 
 
-@claim(
-    "attention-regression/bias-minimum",
-    "On the minima the expected empirical loss exceeds the population loss by B_1/n, which Theorems 3-5 bound by a constant over n.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/bias-minimum", BY_US, "ours", slow=True)
 def loss_bias_of_minimum(lab: Lab, planted: bool) -> Verdict:
-    """On the minima, by Monte Carlo; planted: without the normaliser det(I - 2V'V)^(-1/2), that is the bias of linear attention."""
+    """On the minima the expected empirical loss exceeds the population loss by B_1/n, which Theorems 3-5 bound by a constant over n.
+    On the minima, by Monte Carlo; planted: without the normaliser det(I - 2V'V)^(-1/2), that is the bias of linear attention."""
     problem = scaling_problem(lab)
     layer = spectral_layer(problem)
     found = extrapolated_loss_bias(problem, layer, 25, 60_000)  # as many as below: one compilation for both
@@ -74,28 +69,18 @@ def _measured_off(lab: Lab, include_self: bool) -> Estimate:
     return extrapolated_loss_bias(scaling_problem(lab), off_minimum(lab), 25, 60_000, include_self=include_self)
 
 
-@claim(
-    "attention-regression/bias-own-weight",
-    "Off the minima B_1 contains the query's attention to itself.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/bias-own-weight", BY_US, "ours", slow=True)
 def loss_bias_off_minimum(lab: Lab, planted: bool) -> Verdict:
-    """Away from the minima the query's own weight counts; planted: leave it out."""
+    """Off the minima B_1 contains the query's attention to itself.
+    Away from the minima the query's own weight counts; planted: leave it out."""
     predicted = loss_bias(scaling_problem(lab), off_minimum(lab), include_self=not planted)
     return agrees(_measured_off(lab, True), predicted, "n (E L_n - L)")
 
 
-@claim(
-    "attention-regression/bias-leave-one-out",
-    "Leaving the query out of its context removes exactly that term of B_1.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/bias-leave-one-out", BY_US, "ours", slow=True)
 def leave_one_out_bias(lab: Lab, planted: bool) -> Verdict:
-    """Queries that do not attend to themselves; planted: the formula with the own weight."""
+    """Leaving the query out of its context removes exactly that term of B_1.
+    Queries that do not attend to themselves; planted: the formula with the own weight."""
     predicted = loss_bias(scaling_problem(lab), off_minimum(lab), include_self=planted)
     return agrees(_measured_off(lab, False), predicted, "leave-one-out n (E L_n - L)")
 
@@ -105,15 +90,10 @@ def _gradient_samples(lab: Lab) -> np.ndarray:
     return gradient_bias_samples(scaling_problem(lab), off_minimum(lab), 50, 8000)
 
 
-@claim(
-    "attention-regression/bias-gradient",
-    "The expected empirical gradient differs from the population gradient by O(1/n); the constant is grad B_1.",
-    f"{GOEL}, Theorem 3",
-    kind="sharpened",
-    slow=True,
-)
+@claim("attention-regression/bias-gradient", f"{GOEL}, Theorem 3", "sharpened", slow=True)
 def gradient_bias(lab: Lab, planted: bool) -> Verdict:
-    """The bias of the gradient along its prediction, in units of it; planted: the gradient of B_1 without the query's own weight, twice."""
+    """The expected empirical gradient differs from the population gradient by O(1/n); the constant is grad B_1.
+    The bias of the gradient along its prediction, in units of it; planted: the gradient of B_1 without the query's own weight, twice."""
     problem, layer = scaling_problem(lab), off_minimum(lab)
     bias = lambda whitened: whitened_loss_bias(whitened, problem.target)
     slope = np.asarray(jax.grad(bias)(problem.whiten(layer)))
@@ -123,15 +103,10 @@ def gradient_bias(lab: Lab, planted: bool) -> Verdict:
     return agrees(found, 1.0, "n (E grad L_n - grad L) along grad B_1")
 
 
-@claim(
-    "attention-regression/bias-regulariser",
-    "With the sample's covariance the expected regulariser is off by O(1/n); the constant is R_1.",
-    f"{GOEL}, Theorems 4 and 5",
-    kind="sharpened",
-    slow=True,
-)
+@claim("attention-regression/bias-regulariser", f"{GOEL}, Theorems 4 and 5", "sharpened", slow=True)
 def regulariser_bias(lab: Lab, planted: bool) -> Verdict:
-    """The regulariser with the sample's covariance; planted: only the terms that do not vanish at balance."""
+    """With the sample's covariance the expected regulariser is off by O(1/n); the constant is R_1.
+    The regulariser with the sample's covariance; planted: only the terms that do not vanish at balance."""
     problem, layer = scaling_problem(lab), off_minimum(lab)
     found = measured_balance_bias(problem, layer, 400, 8000)
     below = np.asarray(problem.whiten(layer))[4:].T
@@ -140,14 +115,10 @@ def regulariser_bias(lab: Lab, planted: bool) -> Verdict:
     return agrees(found, float(balanced) if planted else balance_bias(problem, layer), "n (E R_n - R)")
 
 
-@claim(
-    "attention-regression/weight-moments",
-    "Moments of the softmax weights given the query are at most n^-p times an exponential of the logits.",
-    f"{GOEL}, Lemmas 9 and 10",
-    kind="proved",
-)
+@claim("attention-regression/weight-moments", f"{GOEL}, Lemmas 9 and 10", "proved")
 def weight_moments(lab: Lab, planted: bool) -> Verdict:
-    """Moments of the weights given the query, up to the fourth; planted: bounds without the spread of the logits."""
+    """Moments of the softmax weights given the query are at most n^-p times an exponential of the logits.
+    Moments of the weights given the query, up to the fourth; planted: bounds without the spread of the logits."""
     problem, count, draws = prescribed_spectrum(3, (0.2, 0.17), 3.0, 2), 20, 20_000
     layer = spectral_layer(problem, "plus")
     root, key_query = np.asarray(problem.root), np.asarray(layer.key_query)
@@ -188,40 +159,29 @@ def bias_slope(
     return log_log_slope(np.array(counts, float), values, (float(counts[0]), float(counts[-1])))
 
 
-@claim(
-    "attention-regression/law-ends-at-half",
-    "The 1/n law of the bias does not end with assumption A3 (s_1 < 1/16): it is lost once s_1 exceeds 1/2.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/law-ends-at-half", BY_US, "ours", slow=True)
 def law_ends_at_half(lab: Lab, planted: bool) -> Verdict:
-    """The law holds at s_1 = 0.2 and has ended at 1.5; planted: that it still holds at 1.5."""
+    """The 1/n law of the bias does not end with assumption A3 (s_1 < 1/16): it is lost once s_1 exceeds 1/2.
+    The law holds at s_1 = 0.2 and has ended at 1.5; planted: that it still holds at 1.5."""
     slope = lambda size: bias_slope(lab, size, seed=lab.seed)
     inside = at_most(slope(1.5 if planted else 0.2), -0.9, "slope of the bias at s_1 = 0.2")
     return inside if planted else all_of(inside, at_least(slope(1.5), -0.75, "slope at s_1 = 1.5"))
 
 
-@claim(
-    "attention-regression/scale-restores-law",
-    "Outside A3 the layer (c U, V/c) has the same population loss and again a bias of B_1/n.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/scale-restores-law", BY_US, "ours", slow=True)
 def scale_restores_law(lab: Lab, planted: bool) -> Verdict:
-    """At s_1 = 1.5 the layer (5 U, V/5) has the bias B_1 of its own scale; planted: the B_1 of the scale 3."""
+    """Outside A3 the layer (c U, V/c) has the same population loss and again a bias of B_1/n.
+    At s_1 = 1.5 the layer (5 U, V/5) has the bias B_1 of its own scale; planted: the B_1 of the scale 3."""
     problem = prescribed_spectrum(2, (1.5, 0.75))
     at = lambda scale: problem.unwhiten(scaled(balanced_point(problem), 2, scale))
     found = extrapolated_loss_bias(problem, at(5.0), 100, 2000)
     return agrees(found, loss_bias(problem, at(3.0 if planted else 5.0)), "n (E L_n - L) of (5U, V/5)")
 
 
-@claim(
-    "attention-regression/best-scale", "B_1 along the scales (c U, V/c) has a minimum.", BY_US, kind="ours", slow=True
-)
+@claim("attention-regression/best-scale", BY_US, "ours", slow=True)
 def best_scale(lab: Lab, planted: bool) -> Verdict:
-    """B_1 is stationary and smallest at the reported scale; planted: at 1.2 times it."""
+    """B_1 along the scales (c U, V/c) has a minimum.
+    B_1 is stationary and smallest at the reported scale; planted: at 1.2 times it."""
     problem = prescribed_spectrum(2, (1.5, 0.75))
     factor = optimal_scale(problem).factor * (1.2 if planted else 1.0)
     point = jnp.asarray(balanced_point(problem))
@@ -234,14 +194,10 @@ def best_scale(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/context-variance",
-    "n times the variance of the projected context error on the minima is v_ctx, in every gauge.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/context-variance", BY_US, "ours")
 def gauge_free(lab: Lab, planted: bool) -> Verdict:
-    """v_ctx is a variance of the context error and does not depend on the gauge; planted: compare with the spectral start's constant."""
+    """n times the variance of the projected context error on the minima is v_ctx, in every gauge.
+    v_ctx is a variance of the context error and does not depend on the gauge; planted: compare with the spectral start's constant."""
     problem = prescribed_spectrum(4, (0.2, 0.17, 0.14), 5.0, 11)
     sizes = np.asarray(problem.sizes)
     mean, error = _context_variance_samples(problem, 40_000)
@@ -298,15 +254,10 @@ def predicted_scatter(lab: Lab, record: int | None, keys: bool = True) -> np.nda
     return np.asarray(gradient_covariance(scaling_problem(lab, 1e-3), layer, keys=keys))
 
 
-@claim(
-    "attention-regression/gradient-covariance",
-    "On the minima n times the covariance of the gradient of n samples tends to that of what single rows do to it, as queries and as keys.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/gradient-covariance", BY_US, "ours", slow=True)
 def scatter_of_minimum(lab: Lab, planted: bool) -> Verdict:
-    """Trace, and the variances along the widest directions; planted: rows as queries alone, as if their losses were independent."""
+    """On the minima n times the covariance of the gradient of n samples tends to that of what single rows do to it, as queries and as keys.
+    Trace, and the variances along the widest directions; planted: rows as queries alone, as if their losses were independent."""
     found, whole = predicted_scatter(lab, None, keys=not planted), predicted_scatter(lab, None)
     axes = np.linalg.eigh(whole)[1][:, -_AXES:].T
     checks = [agrees(measured_scatter(lab, None), float(found.trace()), "n tr Cov of the gradient at a minimum")]
@@ -315,15 +266,10 @@ def scatter_of_minimum(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/gradient-covariance-path",
-    "So it does along training, from distance r_0 on.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/gradient-covariance-path", BY_US, "ours", slow=True)
 def scatter_along_path(lab: Lab, planted: bool) -> Verdict:
-    """The trace at every record; planted: that of the minimum, all along."""
+    """So it does along training, from distance r_0 on.
+    The trace at every record; planted: that of the minimum, all along."""
     checks = []
     for record, step in enumerate(RECORDS):
         predicted = float(predicted_scatter(lab, None if planted else record).trace())
@@ -333,14 +279,14 @@ def scatter_along_path(lab: Lab, planted: bool) -> Verdict:
 
 @claim(
     "attention-regression/gradient-covariance-early",
-    "At n = 200 the covariance of the gradient on the minima is within 25 % of that limit.",
     f"{GOEL}, concentration of gradients, read at moderate n",
-    kind="observed",
+    "observed",
     expected=Outcome.refuted,
     slow=True,
 )
 def first_order_suffices(lab: Lab, planted: bool) -> Verdict:
-    """At n = 200 as it is measured, nothing extrapolated; planted: half of it."""
+    """At n = 200 the covariance of the gradient on the minima is within 25 % of that limit.
+    At n = 200 as it is measured, nothing extrapolated; planted: half of it."""
     predicted = float(predicted_scatter(lab, None).trace())
     found = scatter(_draws(lab, None, COUNT)).mean / (0.5 * predicted if planted else predicted)
     return close(found, 1.0, 0.25, "n tr Cov of the gradient at n = 200 over its limit")

@@ -23,15 +23,10 @@ from .setting.sample import key_strength, log_cross_moment, log_self_moment, mom
 from .theorems import GOEL
 
 
-@claim(
-    "attention-regression/theorem-1.1",
-    "The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2.",
-    f"{GOEL}, Theorem 1.1",
-    kind="proved",
-    slow=True,
-)
+@claim("attention-regression/theorem-1.1", f"{GOEL}, Theorem 1.1", "proved", slow=True)
 def population_loss(lab: Lab, planted: bool) -> Verdict:
-    """The definition by quadrature against m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|^2; the planted mean is V x."""
+    """The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2.
+    The definition by quadrature against m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|^2; the planted mean is V x."""
     problem, layer = plane_problem(lab)
     grid, mass = quadrature(lab)
     queries = grid @ np.asarray(problem.root)
@@ -49,14 +44,10 @@ def population_loss(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/theorem-1.2",
-    "Every balanced factorisation W = [P; Q] S^(1/2) R has zero excess, zero regulariser and zero gradient.",
-    f"{GOEL}, Theorem 1.2",
-    kind="proved",
-)
+@claim("attention-regression/theorem-1.2", f"{GOEL}, Theorem 1.2", "proved")
 def balanced_minima(lab: Lab, planted: bool) -> Verdict:
-    """Excess, regulariser and gradient on random minima; planted: the scale (cU, V/c), which the regulariser sees."""
+    """Every balanced factorisation W = [P; Q] S^(1/2) R has zero excess, zero regulariser and zero gradient.
+    Excess, regulariser and gradient on random minima; planted: the scale (cU, V/c), which the regulariser sees."""
     problem = small_problem(lab)
     scale = np.concatenate([np.full((4, 1), 1.01), np.full((3, 1), 1 / 1.01)]) if planted else 1.0
     points = [scale * balanced_point(problem, rotation) for rotation in rotations(50, 3)]
@@ -68,43 +59,30 @@ def balanced_minima(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/theorem-1.2-all",
-    "There are no other minima of the regularised loss.",
-    f"{GOEL}, Theorem 1.2",
-    kind="proved",
-)
+@claim("attention-regression/theorem-1.2-all", f"{GOEL}, Theorem 1.2", "proved")
 def all_minima(lab: Lab, planted: bool) -> Verdict:
-    """Adaptive descent from 60 random starts ends on the manifold; the planted start is 0, a saddle."""
+    """There are no other minima of the regularised loss.
+    Adaptive descent from 60 random starts ends on the manifold; the planted start is 0, a saddle."""
     problem = small_problem(lab)
     ends = [run.whitened[-1] for run in random_runs(lab)] + ([np.zeros((7, 3))] if planted else [])
     far = max(nearest_minimum(problem, end, TwoSided()).distance for end in ends)
     return at_most(far, 1e-12, "largest distance to the minima after 1000 steps, 60 starts")
 
 
-@claim(
-    "attention-regression/connected",
-    "The manifold of minima is connected.",
-    f"{GOEL}, Theorem 1.2",
-    kind="proved",
-    expected=Outcome.refuted,
-)
+@claim("attention-regression/connected", f"{GOEL}, Theorem 1.2", "proved", expected=Outcome.refuted)
 def connected(lab: Lab, planted: bool) -> Verdict:
-    """Points of the two components would have to come arbitrarily close."""
+    """The manifold of minima is connected.
+    Points of the two components would have to come arbitrarily close."""
     problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11) if planted else small_problem(lab)
     points = [balanced_point(problem, rotation) for rotation in rotations(50, 3)]
     gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
     return at_most(gap, 1e-6, "least distance from a minimum to the component of the other determinant")
 
 
-@claim(
-    "attention-regression/two-components",
-    "The minima have two components, det R = 1 and -1, sqrt(8 s_d) apart; descent stays with the one it starts with.",
-    f"{GOEL}, Theorem 1.2, corrected by us",
-    kind="repaired",
-)
+@claim("attention-regression/two-components", f"{GOEL}, Theorem 1.2, corrected by us", "repaired")
 def two_components(lab: Lab, planted: bool) -> Verdict:
-    """The gap is sqrt(8 s_d), and descent never changes the sign of det(E'W)."""
+    """The minima have two components, det R = 1 and -1, sqrt(8 s_d) apart; descent stays with the one it starts with.
+    The gap is sqrt(8 s_d), and descent never changes the sign of det(E'W)."""
     problem = small_problem(lab)
     points = [balanced_point(problem, rotation) for rotation in rotations(50, 3)]
     gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
@@ -118,14 +96,10 @@ def two_components(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/theorem-1.3",
-    "One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2; both sharp.",
-    f"{GOEL}, Theorem 1.3, constants by us",
-    kind="sharpened",
-)
+@claim("attention-regression/theorem-1.3", f"{GOEL}, Theorem 1.3, constants by us", "sharpened")
 def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
-    """Worst case over directions against alpha(r) and beta(r), which it attains; planted: alpha without its loss in r."""
+    """One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2; both sharp.
+    Worst case over directions against alpha(r) and beta(r), which it attains; planted: alpha without its loss in r."""
     problem, checks = small_problem(lab), []
     radius = attraction_radius(problem, TwoSided())
     for share in (0.5, 1.0):
@@ -141,14 +115,10 @@ def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/theorem-1.3-left",
-    "The same in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.",
-    f"{GOEL}, Theorem 1.3, constants by us",
-    kind="sharpened",
-)
+@claim("attention-regression/theorem-1.3-left", f"{GOEL}, Theorem 1.3, constants by us", "sharpened")
 def one_point_left(lab: Lab, planted: bool) -> Verdict:
-    """The same in the left norm, where the constants are not sharp; planted: the two-sided constants."""
+    """The same in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.
+    The same in the left norm, where the constants are not sharp; planted: the two-sided constants."""
     problem, checks = small_problem(lab), []
     radius = attraction_radius(problem, Left())
     for share in (0.01, 0.5, 1.0):
@@ -161,14 +131,10 @@ def one_point_left(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/convexity-identity",
-    "<grad g, Delta> = |K + 3/2 N|^2 - 5/4 |N|^2 + |W* Delta'|^2 + |W~*' Delta|^2 at a projection.",
-    f"{GOEL}, proof of Theorem 1.3, by us",
-    kind="ours",
-)
+@claim("attention-regression/convexity-identity", f"{GOEL}, proof of Theorem 1.3, by us", "ours")
 def convexity_identity(lab: Lab, planted: bool) -> Verdict:
-    """<grad g, Delta> as a sum of squares minus 5/4 |N|^2; planted: another coefficient in the square."""
+    """<grad g, Delta> = |K + 3/2 N|^2 - 5/4 |N|^2 + |W* Delta'|^2 + |W~*' Delta|^2 at a projection.
+    <grad g, Delta> as a sum of squares minus 5/4 |N|^2; planted: another coefficient in the square."""
     problem = small_problem(lab)
     basis, sizes = eigenbasis(problem), np.asarray(problem.sizes)
     worst = 0.0
@@ -182,15 +148,10 @@ def convexity_identity(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(worst), 1e-15, "largest |<grad g, Delta> - its decomposition| over 30 points")
 
 
-@claim(
-    "attention-regression/lemma-1",
-    "At the projection of a point, Delta' Lambda Theta* (Sigma) is symmetric.",
-    f"{GOEL}, Lemma 1",
-    kind="proved",
-    slow=True,
-)
+@claim("attention-regression/lemma-1", f"{GOEL}, Lemma 1", "proved", slow=True)
 def lemma1(lab: Lab, planted: bool) -> Verdict:
-    """K is symmetric at a projection; planted: the two-sided projection used for the left norm."""
+    """At the projection of a point, Delta' Lambda Theta* (Sigma) is symmetric.
+    K is symmetric at a projection; planted: the two-sided projection used for the left norm."""
     problem, checks = small_problem(lab), []
     inverse, root = np.asarray(problem.inverse_root), np.asarray(problem.root)
     for geometry in (TwoSided(), Left()):
@@ -205,14 +166,10 @@ def lemma1(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/lemma-2",
-    "The regularised excess is at most beta/2 dist^2.",
-    f"{GOEL}, Lemma 2",
-    kind="proved",
-)
+@claim("attention-regression/lemma-2", f"{GOEL}, Lemma 2", "proved")
 def lemma2(lab: Lab, planted: bool) -> Verdict:
-    """g <= beta/2 dist^2 at random points and along the steepest curvature, where it is sharp; planted: beta smaller by 5 %."""
+    """The regularised excess is at most beta/2 dist^2.
+    g <= beta/2 dist^2 at random points and along the steepest curvature, where it is sharp; planted: beta smaller by 5 %."""
     problem = small_problem(lab)
     radius = attraction_radius(problem, TwoSided())
     point = balanced_point(problem)
@@ -227,14 +184,10 @@ def lemma2(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, "largest 2 g / (beta dist^2), 100 random and 4 steepest points")
 
 
-@claim(
-    "attention-regression/lemma-7",
-    "The p-th moments of the logits are finite on all minima if and only if s_1 < 1/(4 p^2).",
-    f"{GOEL}, Lemma 7 and Assumption 3",
-    kind="sharpened",
-)
+@claim("attention-regression/lemma-7", f"{GOEL}, Lemma 7 and Assumption 3", "sharpened")
 def lemma7(lab: Lab, planted: bool) -> Verdict:
-    """The moments of the logits are the determinants, and 1/(4 p^2) is the sharp threshold of s_1; planted: 1/(2 p^2)."""
+    """The p-th moments of the logits are finite on all minima if and only if s_1 < 1/(4 p^2).
+    The moments of the logits are the determinants, and 1/(4 p^2) is the sharp threshold of s_1; planted: 1/(2 p^2)."""
     problem, layer = plane_problem(lab)
     key = np.asarray(problem.whiten(layer))[problem.outputs :].T
     grid, mass = quadrature(lab)
@@ -255,14 +208,10 @@ def lemma7(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks, at_least(found, 1.0, "the same at the worst gauge R = Q', s_1 just above"))
 
 
-@claim(
-    "attention-regression/scale",
-    "The scale (cU, V/c) keeps the population loss and shrinks the logits, so Assumption 3 is one of scale.",
-    f"{GOEL}, after the discussion of Assumption 3",
-    kind="proved",
-)
+@claim("attention-regression/scale", f"{GOEL}, after the discussion of Assumption 3", "proved")
 def scale_family(lab: Lab, planted: bool) -> Verdict:
-    """(cU, V/c) leaves the population loss and multiplies the logits by 1/c; planted: it leaves the regulariser, too."""
+    """The scale (cU, V/c) keeps the population loss and shrinks the logits, so Assumption 3 is one of scale.
+    (cU, V/c) leaves the population loss and multiplies the logits by 1/c; planted: it leaves the regulariser, too."""
     problem = small_problem(lab)
     whitened = random_runs(lab)[30].whitened[0]
     factor = np.concatenate([np.full((4, 1), 3.0), np.full((3, 1), 1 / 3.0)])

@@ -20,14 +20,10 @@ PLAIN = 4000  # steps of plain descent
 SHARE = 0.01  # of what can be learned: the rest is called learned
 
 
-@claim(
-    "attention-regression/covariates-mean",
-    "With independent coordinates the mean under the weights of a query is the gradient of the log moment generating function.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/covariates-mean", BY_US, "ours")
 def tilted_means(lab: Lab, planted: bool) -> Verdict:
-    """Sums over all covariates with their weights against k'(V z); planted: V z, the mean of normal covariates."""
+    """With independent coordinates the mean under the weights of a query is the gradient of the log moment generating function.
+    Sums over all covariates with their weights against k'(V z); planted: V z, the mean of normal covariates."""
     key = np.array([[0.4, -0.2], [0.1, 0.5]])
     checks = []
     for law in (ThreePoint(-1.0), ThreePoint(4.0), Uniform(), NormalMixture(1.5)):
@@ -68,15 +64,10 @@ def _narrow(lab: Lab) -> tuple[float, float]:
     return excess_of_minimum(lab, law), fitted_excess(lab, law)
 
 
-@claim(
-    "attention-regression/covariates-kurtosis",
-    "Excess kurtosis costs an excess proportional to its square, with one constant at the minima for normal covariates and a smaller one after fitting.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/covariates-kurtosis", BY_US, "ours", slow=True)
 def square_of_kurtosis(lab: Lab, planted: bool) -> Verdict:
-    """At excess kurtosis 0.01, before and after fitting; planted: the two constants exchanged."""
+    """Excess kurtosis costs an excess proportional to its square, with one constant at the minima for normal covariates and a smaller one after fitting.
+    At excess kurtosis 0.01, before and after fitting; planted: the two constants exchanged."""
     before, after = constants(lab)[::-1] if planted else constants(lab)
     at_start, fitted = _narrow(lab)
     return all_of(
@@ -85,15 +76,10 @@ def square_of_kurtosis(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/covariates-kurtosis-alone",
-    "That excess is a function of the kurtosis alone, within 10 %.",
-    BY_US,
-    kind="observed",
-    expected=Outcome.refuted,
-)
+@claim("attention-regression/covariates-kurtosis-alone", BY_US, "observed", expected=Outcome.refuted)
 def kurtosis_is_all(lab: Lab, planted: bool) -> Verdict:
-    """Two laws of excess kurtosis 1.5; planted: one of kurtosis 0 with the other's constant."""
+    """That excess is a function of the kurtosis alone, within 10 %.
+    Two laws of excess kurtosis 1.5; planted: one of kurtosis 0 with the other's constant."""
     laws = ThreePoint(0.0 if planted else 1.5), NormalMixture(1.5)
     first, second = (excess_of_minimum(lab, law) for law in laws)
     return close(first, second, 0.1, "excess with three values over that with two normal laws")
@@ -116,15 +102,10 @@ def steps_to_learn(lab: Lab, kurtosis: float, geometry: str, steps: int, conditi
     return int(below[0]) if len(below) else steps
 
 
-@claim(
-    "attention-regression/covariates-preconditioner",
-    "Two-sided preconditioning still learns at least 100 times sooner than plain descent at condition number 100, whatever the kurtosis.",
-    BY_US,
-    kind="observed",
-    slow=True,
-)
+@claim("attention-regression/covariates-preconditioner", BY_US, "observed", slow=True)
 def preconditioning_helps(lab: Lab, planted: bool) -> Verdict:
-    """Steps of plain descent over steps of two-sided, both with their default step; planted: a covariance of condition number 2."""
+    """Two-sided preconditioning still learns at least 100 times sooner than plain descent at condition number 100, whatever the kurtosis.
+    Steps of plain descent over steps of two-sided, both with their default step; planted: a covariance of condition number 2."""
     checks, condition = [], 2.0 if planted else 100.0
     for kurtosis in (-2.0, 0.0, 7.0):
         plan = (("two_sided", 200), ("euclidean", PLAIN))
@@ -142,13 +123,9 @@ def _laplace_part(rest: float, key: float = 0.5) -> float:
     return 2 * float(logs[0])
 
 
-@claim(
-    "attention-regression/covariates-laplace",
-    "With Laplace covariates the population loss is infinite wherever V is not 0.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/covariates-laplace", BY_US, "ours")
 def laplace(lab: Lab, planted: bool) -> Verdict:
-    """The part beyond a distance from the end grows like its inverse; planted: like the inverse of its root."""
+    """With Laplace covariates the population loss is infinite wherever V is not 0.
+    The part beyond a distance from the end grows like its inverse; planted: like the inverse of its root."""
     ratio = _laplace_part(1e-7) / _laplace_part(1e-6)
     return close(ratio, 10**0.5 if planted else 10.0, 1e-3, "E k'^2 up to 1e-7 of the end over that up to 1e-6")

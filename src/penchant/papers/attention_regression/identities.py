@@ -26,14 +26,10 @@ from .training.riccati import RiccatiFlow, aligned_modes
 from .training.rules import FixedStep, PreconditionedDescent
 
 
-@claim(
-    "attention-regression/riccati",
-    "The two-sided regularised flow has a closed form from any start.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/riccati", BY_US, "ours")
 def closed_form(lab: Lab, planted: bool) -> Verdict:
-    """W W' and log excess against an integrator of order 8, for m > d and m = d; planted: at a time 1 % later."""
+    """The two-sided regularised flow has a closed form from any start.
+    W W' and log excess against an integrator of order 8, for m > d and m = d; planted: at a time 1 % later."""
     checks = []
     for outputs in (3, 5):
         problem = prescribed_spectrum(outputs, (0.05, 0.03, 0.01), 5.0, 11)
@@ -48,14 +44,10 @@ def closed_form(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/imbalance",
-    "The imbalance obeys D(t) = Phi D(0) Phi' whatever the data error, so its inertia is preserved.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/imbalance", BY_US, "ours")
 def imbalance(lab: Lab, planted: bool) -> Verdict:
-    """D(t) = Phi D(0) Phi' with Phi' = -W'W Phi: solved together with the flow; planted: half the speed."""
+    """The imbalance obeys D(t) = Phi D(0) Phi' whatever the data error, so its inertia is preserved.
+    D(t) = Phi D(0) Phi' with Phi' = -W'W Phi: solved together with the flow; planted: half the speed."""
     problem = small_problem(lab)
     start, field = random_point(problem, 7), regularised_field(problem)
     rows, m = start.shape[0], problem.outputs
@@ -86,14 +78,10 @@ def _conserved(problem: AttentionRegression, name: str, whitened: np.ndarray) ->
     return axes.T @ (value.T @ value - other) @ axes
 
 
-@claim(
-    "attention-regression/conservation",
-    "Without the regulariser U'U - V Sigma V' is conserved: all of it (two_sided), its diagonal in the eigenbasis of Sigma (left), and of U'U - VV' (euclidean).",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/conservation", BY_US, "ours")
 def conservation(lab: Lab, planted: bool) -> Verdict:
-    """Without the regulariser: all entries for `two_sided`, the diagonal in the eigenbasis of Sigma otherwise; planted: all entries for `left`."""
+    """Without the regulariser U'U - V Sigma V' is conserved: all of it (two_sided), its diagonal in the eigenbasis of Sigma (left), and of U'U - VV' (euclidean).
+    Without the regulariser: all entries for `two_sided`, the diagonal in the eigenbasis of Sigma otherwise; planted: all entries for `left`."""
     problem, checks = small_problem(lab), []
     start = random_point(problem, 7)
     covariance, slope, m = np.asarray(problem.covariance), plain_slope(problem, balanced=False), problem.outputs
@@ -112,14 +100,10 @@ def conservation(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/step-drift",
-    "Finite steps break the conservation in proportion to the step.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/step-drift", BY_US, "ours")
 def step_drift(lab: Lab, planted: bool) -> Verdict:
-    """Descent with steps eta to a fixed time changes them in proportion to eta; planted: to its square."""
+    """Finite steps break the conservation in proportion to the step.
+    Descent with steps eta to a fixed time changes them in proportion to eta; planted: to its square."""
     problem = small_problem(lab)
     start = layer_of(problem, random_point(problem, 7))
     first = _conserved(problem, "two_sided", np.asarray(problem.whiten(start)))
@@ -131,14 +115,10 @@ def step_drift(lab: Lab, planted: bool) -> Verdict:
     return close(drifts[0] / drifts[1], 4.0 if planted else 2.0, 3e-2, "drift at step 0.02 over that at 0.01")
 
 
-@claim(
-    "attention-regression/modes",
-    "Aligned starts stay aligned and every mode has a scalar closed form.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/modes", BY_US, "ours")
 def modes(lab: Lab, planted: bool) -> Verdict:
-    """Aligned modes against the integrator and the matrix closed form; planted: u and v of different sign conventions."""
+    """Aligned starts stay aligned and every mode has a scalar closed form.
+    Aligned modes against the integrator and the matrix closed form; planted: u and v of different sign conventions."""
     problem = small_problem(lab)
     u, v, sizes = np.array([0.1, 0.2, 0.3]), np.array([0.15, 0.1, 0.2]), np.asarray(problem.sizes)
     start = np.concatenate([np.asarray(problem.left) * u, np.asarray(problem.right) * v])
@@ -152,14 +132,10 @@ def modes(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/gauge",
-    "The loss is invariant under GL(d), the regularised loss under an orthogonal group.",
-    f"{GOEL}, Theorem 1.2",
-    kind="proved",
-)
+@claim("attention-regression/gauge", f"{GOEL}, Theorem 1.2", "proved")
 def gauge(lab: Lab, planted: bool) -> Verdict:
-    """The loss under all of GL(d), the regularised loss under the orthogonal group; planted: the regularised loss under GL(d)."""
+    """The loss is invariant under GL(d), the regularised loss under an orthogonal group.
+    The loss under all of GL(d), the regularised loss under the orthogonal group; planted: the regularised loss under GL(d)."""
     problem, rng = small_problem(lab), np.random.default_rng(3)
     covariance, root, back = (np.asarray(part) for part in (problem.covariance, problem.root, problem.inverse_root))
     layer = layer_of(problem, random_point(problem, 7))
@@ -192,26 +168,18 @@ def _affine_gap(lab: Lab, name: str) -> float:
     return float(np.abs(runs[1].excess / runs[0].excess - 1).max())
 
 
-@claim(
-    "attention-regression/affine",
-    "Two-sided training does not depend on the coordinates of the covariates; one-sided training, which the paper describes, does.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/affine", BY_US, "ours")
 def affine(lab: Lab, planted: bool) -> Verdict:
-    """The twin is one-sided."""
+    """Two-sided training does not depend on the coordinates of the covariates; one-sided training, which the paper describes, does.
+    The twin is one-sided."""
     gap = _affine_gap(lab, "left" if planted else "two_sided")
     return at_most(gap, 1e-10, "largest relative change of the excess, 30 steps")
 
 
-@claim(
-    "attention-regression/tilt",
-    "Under the weights of a query x the covariates are N(Sigma V x, Sigma).",
-    f"{GOEL}, proof of Theorem 1.1",
-    kind="proved",
-)
+@claim("attention-regression/tilt", f"{GOEL}, proof of Theorem 1.1", "proved")
 def tilt(lab: Lab, planted: bool) -> Verdict:
-    """Mean Sigma V x and covariance Sigma under the weights of a query, by quadrature; planted: covariance Sigma + Sigma V Sigma."""
+    """Under the weights of a query x the covariates are N(Sigma V x, Sigma).
+    Mean Sigma V x and covariance Sigma under the weights of a query, by quadrature; planted: covariance Sigma + Sigma V Sigma."""
     problem, layer = plane_problem(lab)
     covariance, key = np.asarray(problem.covariance), np.asarray(layer.key_query)
     errors = []
@@ -222,9 +190,10 @@ def tilt(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(max(errors)), 1e-14, "largest error of mean and covariance at 3 queries, 60^2 nodes")
 
 
-@claim("attention-regression/riccati-far", "The closed form gives log excess at any time.", BY_US, kind="ours")
+@claim("attention-regression/riccati-far", BY_US, "ours")
 def far_times(lab: Lab, planted: bool) -> Verdict:
-    """log excess where the excess has 300 000 zeros: increments are those of the tail; planted: twice as fast."""
+    """The closed form gives log excess at any time.
+    log excess where the excess has 300 000 zeros: increments are those of the tail; planted: twice as fast."""
     problem = small_problem(lab)
     flow = RiccatiFlow(problem, random_point(problem, 7))
     values = flow.log_excess(np.array([1e6, 2e6, 1e7]))

@@ -18,17 +18,12 @@ from .training.riccati import RiccatiFlow, half_height_times
 from .training.rules import PreconditionedDescent
 
 
-@claim(
-    "attention-regression/landscape",
-    "Critical points are subsets of modes with value sum of s_i^2 over the missing ones; all but the minima are strict saddles.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/landscape", BY_US, "ours")
 def landscape(lab: Lab, planted: bool) -> Verdict:
-    """All critical points: subsets of modes, with their values; all but the full one are strict saddles.
+    """Critical points are subsets of modes with value sum of s_i^2 over the missing ones; all but the minima are strict saddles.
+    All critical points: subsets of modes, with their values; all but the full one are strict saddles.
 
-    The planted value counts the sizes of the missing modes, not their squares.
-    """
+    The planted value counts the sizes of the missing modes, not their squares."""
     problem = small_problem(lab)
     sizes, plus = np.asarray(problem.sizes), eigenbasis(problem).plus
     gradient, value, bend = 0.0, 0.0, -np.inf
@@ -49,14 +44,10 @@ def landscape(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/hessian",
-    "Hessian eigenvalues at the minima: 0, 2(s_i + s_j), 4 s_i, 2(s_i + s_j) again for all pairs, and 2 s_j m - d times.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/hessian", BY_US, "ours")
 def minimum_curvature(lab: Lab, planted: bool) -> Verdict:
-    """Hessian eigenvalues at random minima against the closed form, for m > d and m = d; planted: without the m - d factor."""
+    """Hessian eigenvalues at the minima: 0, 2(s_i + s_j), 4 s_i, 2(s_i + s_j) again for all pairs, and 2 s_j m - d times.
+    Hessian eigenvalues at random minima against the closed form, for m > d and m = d; planted: without the m - d factor."""
     worst = 0.0
     for outputs in (3, 5):
         problem = prescribed_spectrum(outputs, (0.05, 0.03, 0.01), 5.0, 11)
@@ -69,14 +60,10 @@ def minimum_curvature(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 1e-15, "largest error of a Hessian eigenvalue at the minima")
 
 
-@claim(
-    "attention-regression/saddle-start",
-    "A start without overlap with a mode goes to the saddle that lacks it.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/saddle-start", BY_US, "ours")
 def saddle_start(lab: Lab, planted: bool) -> Verdict:
-    """A start without overlap with a mode stays at the excess s_k^2 of its saddle; planted: the overlap is left in."""
+    """A start without overlap with a mode goes to the saddle that lacks it.
+    A start without overlap with a mode stays at the excess s_k^2 of its saddle; planted: the overlap is left in."""
     found = attention_experiment(n=10_000)
     problem, mode = found.problem, eigenbasis(found.problem).plus[:, -1:]
     whitened = np.asarray(problem.whiten(found.start))
@@ -87,14 +74,10 @@ def saddle_start(lab: Lab, planted: bool) -> Verdict:
     return all_of(*(close(float(value), level, 1e-3, "excess against s_5^2") for value in run.excess[1:]))
 
 
-@claim(
-    "attention-regression/tails",
-    "The two-sided flow's excess falls like exp(-4 s_d t), and like exp(-8 s_d t) from starts without a kernel part.",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/tails", BY_US, "ours")
 def tails(lab: Lab, planted: bool) -> Verdict:
-    """The flow's excess falls like exp(-4 s_d t), or exp(-8 s_d t) without a kernel part; planted: the exponents swapped."""
+    """The two-sided flow's excess falls like exp(-4 s_d t), and like exp(-8 s_d t) from starts without a kernel part.
+    The flow's excess falls like exp(-4 s_d t), or exp(-8 s_d t) without a kernel part; planted: the exponents swapped."""
     problem, checks = small_problem(lab), []
     start = random_runs(lab)[30].whitened[0]
     kernel = eigenbasis(problem).kernel
@@ -111,14 +94,10 @@ def late_run(problem: AttentionRegression, steps: int = 20_000, seed: int = 8) -
     return train_population(problem, rule, start, steps=steps, recorder=LogSpaced(60))
 
 
-@claim(
-    "attention-regression/rank-deficient",
-    "For rank A = d - 1 the excess falls only like t^-2, and with the regulariser like 1/(16 t^2).",
-    f"{GOEL}, outside Assumption 2, by us",
-    kind="ours",
-)
+@claim("attention-regression/rank-deficient", f"{GOEL}, outside Assumption 2, by us", "ours")
 def deficient(lab: Lab, planted: bool) -> Verdict:
-    """rank A = d - 1: excess + regulariser tend to 1/(16 t^2), the excess is a fixed share of it; planted: full rank."""
+    """For rank A = d - 1 the excess falls only like t^-2, and with the regulariser like 1/(16 t^2).
+    rank A = d - 1: excess + regulariser tend to 1/(16 t^2), the excess is a fixed share of it; planted: full rank."""
     sizes = (0.05, 0.03, 0.01) if planted else (0.05, 0.03, 0.0)
     run = late_run(prescribed_spectrum(4, sizes, 5.0, 11))
     kept = (run.steps >= (100 if planted else 2000)) & (run.excess > 1e-28)
@@ -130,14 +109,10 @@ def deficient(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "attention-regression/wide",
-    "For m = d - 1 the excess still falls exponentially, and the regulariser like 1/(16 t^2).",
-    f"{GOEL}, outside Assumption 2, by us",
-    kind="ours",
-)
+@claim("attention-regression/wide", f"{GOEL}, outside Assumption 2, by us", "ours")
 def wide(lab: Lab, planted: bool) -> Verdict:
-    """m < d: the excess falls exponentially, the regulariser like 1/(16 t^2) for one missing output; planted: like 1/(4 t^2)."""
+    """For m = d - 1 the excess still falls exponentially, and the regulariser like 1/(16 t^2).
+    m < d: the excess falls exponentially, the regulariser like 1/(16 t^2) for one missing output; planted: like 1/(4 t^2)."""
     run = late_run(prescribed_spectrum(2, (0.05, 0.03, 0.01), 5.0, 11))
     late = run.steps >= 2000
     time = run.steps[late] * run.step_size[late]
@@ -160,14 +135,10 @@ def rising_modes(lab: Lab, start: float, steps: int, interval: int) -> tuple[np.
     return run.steps, np.einsum("mi,rmd,rjd,ji->ri", left, run.whitened[:, :4], run.whitened[:, 4:], right)
 
 
-@claim(
-    "attention-regression/saddle-to-saddle",
-    "From a small balanced start the modes rise one by one, mode k at log(s_k/eps^2 - 1)/(4 s_k).",
-    BY_US,
-    kind="ours",
-)
+@claim("attention-regression/saddle-to-saddle", BY_US, "ours")
 def saddle_to_saddle(lab: Lab, planted: bool) -> Verdict:
-    """Modes of a small balanced start rise one after the other, at log(s/eps^2 - 1)/(4 s); planted: at log(s/eps - 1)/(4 s)."""
+    """From a small balanced start the modes rise one by one, mode k at log(s_k/eps^2 - 1)/(4 s_k).
+    Modes of a small balanced start rise one after the other, at log(s/eps^2 - 1)/(4 s); planted: at log(s/eps - 1)/(4 s)."""
     sizes, start = np.asarray(small_problem(lab).sizes), 1e-6
     steps, modes = rising_modes(lab, start, 13_000, 10)
     predicted = half_height_times(sizes, np.sqrt(start) if planted else start)

@@ -27,15 +27,10 @@ def distance_after(problem: AttentionRegression, geometry: AbstractGeometry, whi
     return nearest_minimum(problem, whitened - step * plain_slope(problem)(whitened) @ turn, geometry).distance
 
 
-@claim(
-    "attention-regression/guaranteed-rate",
-    "Within r_0 one step of alpha/beta^2 multiplies dist^2 by at most 1 - alpha^2/beta^2, in both geometries.",
-    f"{GOEL}, Theorem 1.3, constants by us",
-    kind="sharpened",
-    slow=True,
-)
+@claim("attention-regression/guaranteed-rate", f"{GOEL}, Theorem 1.3, constants by us", "sharpened", slow=True)
 def guaranteed_step(lab: Lab, planted: bool) -> Verdict:
-    """dist^2 falls by 1 - alpha^2/beta^2 in one step of alpha/beta^2; planted: by the square of 1 - step * largest curvature."""
+    """Within r_0 one step of alpha/beta^2 multiplies dist^2 by at most 1 - alpha^2/beta^2, in both geometries.
+    dist^2 falls by 1 - alpha^2/beta^2 in one step of alpha/beta^2; planted: by the square of 1 - step * largest curvature."""
     problem, checks = small_problem(lab), []
     for geometry in (TwoSided(), Left()):
         sure = contraction(problem, geometry)
@@ -46,15 +41,10 @@ def guaranteed_step(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/lemma-4",
-    "With gradients off by eps: dist^2 <= (1 - eta alpha + 2 eta^2 beta^2) dist^2 + (eta/alpha + 2 eta^2) eps^2.",
-    f"{GOEL}, Lemma 4, constants by us",
-    kind="sharpened",
-    slow=True,
-)
+@claim("attention-regression/lemma-4", f"{GOEL}, Lemma 4, constants by us", "sharpened", slow=True)
 def lemma4(lab: Lab, planted: bool) -> Verdict:
-    """Gradients off by eps away from the minima: the recursion at every step, and its limit; planted: no noise term."""
+    """With gradients off by eps: dist^2 <= (1 - eta alpha + 2 eta^2 beta^2) dist^2 + (eta/alpha + 2 eta^2) eps^2.
+    Gradients off by eps away from the minima: the recursion at every step, and its limit; planted: no noise term."""
     problem = small_problem(lab)
     sure = contraction(problem, TwoSided())
     step, size = sure.step / 4, 3e-4
@@ -89,15 +79,10 @@ def measured_factor(run: AttentionTrajectory, below: float = 1e-6) -> float:
     return float(np.exp(np.polyfit(run.steps[inside], np.log(run.excess[inside]), 1)[0] / 2))
 
 
-@claim(
-    "attention-regression/exact-rate",
-    "The distance falls by max |1 - step * curvature| per step, with the curvatures of the geometry in use.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/exact-rate", BY_US, "ours", slow=True)
 def exact_factor(lab: Lab, planted: bool) -> Verdict:
-    """max |1 - step * curvature| at the gauge where the run ends; planted: the smallest curvature of a square problem, 4 s_d."""
+    """The distance falls by max |1 - step * curvature| per step, with the curvatures of the geometry in use.
+    max |1 - step * curvature| at the gauge where the run ends; planted: the smallest curvature of a square problem, 4 s_d."""
     checks = []
     for geometry, tolerance in ((TwoSided(), 1e-4), (Left(), 1e-3), (Euclidean(), 1e-3)):
         run = tail_run(lab, geometry.name)
@@ -111,14 +96,10 @@ def exact_factor(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/covariance-free",
-    "Two-sided preconditioning removes the covariance: the number of steps does not depend on its condition number.",
-    f"{GOEL}, Figure 2, made exact by us",
-    kind="sharpened",
-)
+@claim("attention-regression/covariance-free", f"{GOEL}, Figure 2, made exact by us", "sharpened")
 def covariance_free(lab: Lab, planted: bool) -> Verdict:
-    """Two-sided iterations to 1e-10 of the excess do not depend on the covariance; planted: neither do those of `left`."""
+    """Two-sided preconditioning removes the covariance: the number of steps does not depend on its condition number.
+    Two-sided iterations to 1e-10 of the excess do not depend on the covariance; planted: neither do those of `left`."""
     name, counts = "left" if planted else "two_sided", []
     for condition in (1.0, 10.0, 100.0):
         problem = prescribed_spectrum(6, (0.05, 0.04, 0.03, 0.02), condition, 4)
@@ -130,15 +111,10 @@ def covariance_free(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(max(counts) - min(counts)), 0.0, f"spread of the step counts {counts}, {name}")
 
 
-@claim(
-    "attention-regression/monotone",
-    "Adaptive steps lower the regularised loss from any start.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/monotone", BY_US, "ours", slow=True)
 def monotone(lab: Lab, planted: bool) -> Verdict:
-    """g falls in every adaptive step, from 30 starts; planted: in every step of size 0.1."""
+    """Adaptive steps lower the regularised loss from any start.
+    g falls in every adaptive step, from 30 starts; planted: in every step of size 0.1."""
     problem, rng = small_problem(lab), np.random.default_rng(6)
     starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.3, 3.0, 30)]
     rule = PreconditionedDescent("two_sided", 0.1 if planted else "adaptive")
@@ -167,15 +143,10 @@ def sampled_steps(
     return perturbation(run, rule, truth)
 
 
-@claim(
-    "attention-regression/lemma-4-samples",
-    "With the gradients, regulariser and preconditioner of a sample dist^2 falls by the factor 1 - step alpha + 2 step^2 beta^2, up to (step/alpha + 2 step^2) epsilon^2.",
-    f"{GOEL}, Lemma 4 with explicit constants",
-    kind="sharpened",
-    slow=True,
-)
+@claim("attention-regression/lemma-4-samples", f"{GOEL}, Lemma 4 with explicit constants", "sharpened", slow=True)
 def lemma4_on_samples(lab: Lab, planted: bool) -> Verdict:
-    """The recursion at every step, and the bound it gives at every layer; planted: the contraction of exact gradients, without epsilon."""
+    """With the gradients, regulariser and preconditioner of a sample dist^2 falls by the factor 1 - step alpha + 2 step^2 beta^2, up to (step/alpha + 2 step^2) epsilon^2.
+    The recursion at every step, and the bound it gives at every layer; planted: the contraction of exact gradients, without epsilon."""
     checks = []
     for source in ("full", "batch"):
         found = sampled_steps(lab, source)
@@ -203,12 +174,8 @@ def covariance_errors(lab: Lab) -> Exponent:
     return exponent({count: errors(count) for count in COUNTS})
 
 
-@claim(
-    "attention-regression/lemma-3-covariance",
-    "The covariance of n samples preconditions like the true one up to a relative error O(n^-1/2).",
-    f"{GOEL}, Lemma 3, second event",
-    kind="proved",
-)
+@claim("attention-regression/lemma-3-covariance", f"{GOEL}, Lemma 3, second event", "proved")
 def lemma3_covariance(lab: Lab, planted: bool) -> Verdict:
-    """The 95 % interval of the exponent; planted: 1/n."""
+    """The covariance of n samples preconditions like the true one up to a relative error O(n^-1/2).
+    The 95 % interval of the exponent; planted: 1/n."""
     return covers(covariance_errors(lab), -1.0 if planted else -0.5, "exponent of the error in n", rival=-1.0)

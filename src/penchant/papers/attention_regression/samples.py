@@ -38,41 +38,28 @@ def start_distances(lab: Lab, count: int, sets: int = 80) -> np.ndarray:
     return np.array([nearest_minimum(problem, problem.whiten(layer), TwoSided()).distance for layer in layers])
 
 
-@claim(
-    "attention-regression/start-rate",
-    "The spectral start is within O(n^-1/2) of the minima.",
-    f"{GOEL}, Lemma 5",
-    kind="proved",
-)
+@claim("attention-regression/start-rate", f"{GOEL}, Lemma 5", "proved")
 def start_rate(lab: Lab, planted: bool) -> Verdict:
-    """Root mean square distance against n; planted: a rate of 1/n."""
+    """The spectral start is within O(n^-1/2) of the minima.
+    Root mean square distance against n; planted: a rate of 1/n."""
     sizes = [float(np.sqrt((start_distances(lab, n) ** 2).mean())) for n in COUNTS]
     slope = log_log_slope(np.array(COUNTS, float), np.array(sizes), (float(COUNTS[0]), float(COUNTS[-1])))
     return close(slope, -1.0 if planted else -0.5, 0.1, "slope of the distance of the spectral start against n")
 
 
-@claim(
-    "attention-regression/start-inside",
-    "The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5).",
-    f"{GOEL}, Lemmas 3 and 6",
-    kind="sharpened",
-)
+@claim("attention-regression/start-inside", f"{GOEL}, Lemmas 3 and 6", "sharpened")
 def start_inside(lab: Lab, planted: bool) -> Verdict:
-    """Every one of 240 data sets starts within r_0; planted: also with 8 samples each."""
+    """The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5).
+    Every one of 240 data sets starts within r_0; planted: also with 8 samples each."""
     radius = attraction_radius(scaling_problem(lab, 1e-3), TwoSided())
     farthest = max(start_distances(lab, n).max() for n in ((8,) if planted else COUNTS))
     return at_most(float(farthest), radius, "largest distance of a spectral start to the minima, bound r_0")
 
 
-@claim(
-    "attention-regression/start-excess",
-    "The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/start-excess", BY_US, "ours", slow=True)
 def start_excess(lab: Lab, planted: bool) -> Verdict:
-    """Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
+    """The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.
+    Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
     problem, count = scaling_problem(lab, 1e-3), 1600
     layers = [spectral_layer(sample.estimated) for sample in _draw(problem, count, 300, 2)]
     values = count * np.array([float(problem.excess(layer)) for layer in layers])
@@ -85,29 +72,19 @@ def oracle_exponent(lab: Lab) -> Exponent:
     return exponent({n: sampled_oracle_floors(lab, n, batches, runs) for n, (batches, runs) in ORACLE_PLAN.items()})
 
 
-@claim(
-    "attention-regression/oracle-bound",
-    "With the expected gradient over samples of size n, training settles at an excess O(1/n).",
-    f"{GOEL}, Theorem 2",
-    kind="proved",
-    slow=True,
-)
+@claim("attention-regression/oracle-bound", f"{GOEL}, Theorem 2", "proved", slow=True)
 def oracle_bound(lab: Lab, planted: bool) -> Verdict:
-    """The floor falls at least like 1/n, by the whole 95 % interval of its exponent; planted: at least like n^-3."""
+    """With the expected gradient over samples of size n, training settles at an excess O(1/n).
+    The floor falls at least like 1/n, by the whole 95 % interval of its exponent; planted: at least like n^-3."""
     found = oracle_exponent(lab)
     text = f"upper end of the exponent {found} of the oracle's floor, n = 50 to 200, fresh samples"
     return at_most(found.high, -3.0 if planted else -1.0, text)
 
 
-@claim(
-    "attention-regression/oracle-floor",
-    "That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/oracle-floor", BY_US, "ours", slow=True)
 def oracle_floor(lab: Lab, planted: bool) -> Verdict:
-    """b_2 and the slope -2 with gradients of fresh samples, not with their expansion; planted: b_2 of the other end of the manifold."""
+    """That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.
+    b_2 and the slope -2 with gradients of fresh samples, not with their expansion; planted: b_2 of the other end of the manifold."""
     problem, gauge = scaling_problem(lab), "plus" if planted else "minus"
     predicted = oracle_shift(problem, gauge, sample_balance=False).excess
     large = 100**2 * sampled_oracle_floors(lab, 100, *ORACLE_PLAN[100])
@@ -132,15 +109,10 @@ def fixed_data_floor(lab: Lab, sizes: tuple[float, ...], count: int, sets: int, 
     return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(sets)))
 
 
-@claim(
-    "attention-regression/sample-floor",
-    "Training on one data set settles at an excess v/n + b_2/n^2, v = sigma^2 m d + v_ctx.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/sample-floor", BY_US, "ours", slow=True)
 def sample_floor_law(lab: Lab, planted: bool) -> Verdict:
-    """Training on fixed data settles at v/n + b_2/n^2; planted: at the oracle's b_2/n^2."""
+    """Training on one data set settles at an excess v/n + b_2/n^2, v = sigma^2 m d + v_ctx.
+    Training on fixed data settles at v/n + b_2/n^2; planted: at the oracle's b_2/n^2."""
     problem, count = prescribed_spectrum(4, (0.2, 0.17, 0.14), 5.0, 11), 200
     second = oracle_shift(problem).excess / count
     predicted = second if planted else sample_floor(problem) + second
@@ -158,15 +130,10 @@ def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Paired:
     return paired(*pairs.T)
 
 
-@claim(
-    "attention-regression/training-after-start",
-    "On one data set training changes the excess of the spectral start by (v - v_spec)/n + b_2/n^2: for small sizes it raises it.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/training-after-start", BY_US, "ours", slow=True)
 def training_raises(lab: Lab, planted: bool) -> Verdict:
-    """The change of the excess against (v - v_spec)/n + b_2/n^2, n = 100; planted: its leading term alone, which is nearly 0."""
+    """On one data set training changes the excess of the spectral start by (v - v_spec)/n + b_2/n^2: for small sizes it raises it.
+    The change of the excess against (v - v_spec)/n + b_2/n^2, n = 100; planted: its leading term alone, which is nearly 0."""
     problem, count = scaling_problem(lab), 100
     leading = (sample_floor(problem) - spectral_floor(problem)) / count
     predicted = leading if planted else leading + oracle_shift(problem).excess / count**2
@@ -186,30 +153,20 @@ def minibatch_floor(
     return mean_layer_excess(problem, source, rule, start, steps)
 
 
-@claim(
-    "attention-regression/minibatch-floor",
-    "Minibatches of size B that attend within the batch settle at an excess b_2/B^2.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/minibatch-floor", BY_US, "ours", slow=True)
 def minibatch_law(lab: Lab, planted: bool) -> Verdict:
-    """Keys from the batch: the floor is b_2/B^2 with the bias of the loss alone; planted: b_2/n^2 with n the sample."""
+    """Minibatches of size B that attend within the batch settle at an excess b_2/B^2.
+    Keys from the batch: the floor is b_2/B^2 with the bias of the loss alone; planted: b_2/n^2 with n the sample."""
     batch, count = 200, 16_000
     predicted = oracle_shift(scaling_problem(lab, 1e-3), "minus", sample_balance=False).excess / batch**2
     predicted = predicted * batch**2 / count**2 if planted else predicted
     return close(minibatch_floor(lab, batch, "batch"), predicted, 0.2, "floor of in-batch training against b_2/B^2")
 
 
-@claim(
-    "attention-regression/minibatch-floor-gauges",
-    "That excess depends on the gauge of the start as b_2 does: it is least for minus and largest for plus.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/minibatch-floor-gauges", BY_US, "ours", slow=True)
 def gauge_law(lab: Lab, planted: bool) -> Verdict:
-    """Floors in other gauges over that of minus, against the ratio of their b_2; planted: a floor that does not know the gauge."""
+    """That excess depends on the gauge of the start as b_2 does: it is least for minus and largest for plus.
+    Floors in other gauges over that of minus, against the ratio of their b_2; planted: a floor that does not know the gauge."""
     constant = lambda gauge: oracle_shift(scaling_problem(lab, 1e-3), gauge, sample_balance=False).excess
     checks = []
     for gauge in ("identity", "plus"):
@@ -219,15 +176,10 @@ def gauge_law(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "attention-regression/minibatch-full-keys",
-    "Keys from the whole sample remove that excess.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/minibatch-full-keys", BY_US, "ours", slow=True)
 def full_keys(lab: Lab, planted: bool) -> Verdict:
-    """Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
+    """Keys from the whole sample remove that excess.
+    Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
     bound = oracle_shift(scaling_problem(lab, 1e-3), "minus", sample_balance=False).excess / 50**2 / 4
     found = minibatch_floor(lab, 50, "batch" if planted else "full", count=4000, steps=300)
     return at_most(found, bound, "floor with keys from the whole sample")
@@ -253,27 +205,17 @@ def _equivariance_gap(lab: Lab, geometry: str) -> float:
     return float(abs(second.excess[-1] / first.excess[-1] - 1))
 
 
-@claim(
-    "attention-regression/equivariance",
-    "Two-sided training from data is affine equivariant, one-sided training is not.",
-    BY_US,
-    kind="ours",
-    slow=True,
-)
+@claim("attention-regression/equivariance", BY_US, "ours", slow=True)
 def equivariance(lab: Lab, planted: bool) -> Verdict:
-    """Two-sided training gives the same predictions in any linear coordinates of x; planted: one-sided training."""
+    """Two-sided training from data is affine equivariant, one-sided training is not.
+    Two-sided training gives the same predictions in any linear coordinates of x; planted: one-sided training."""
     return at_most(_equivariance_gap(lab, "left" if planted else "two_sided"), 1e-11, "relative change of the excess")
 
 
-@claim(
-    "attention-regression/sooner",
-    "From a random start two-sided training reaches an excess of 0.1 L* at least five times sooner than SGD.",
-    f"{GOEL}, Figure 2",
-    kind="observed",
-    slow=True,
-)
+@claim("attention-regression/sooner", f"{GOEL}, Figure 2", "observed", slow=True)
 def sooner(lab: Lab, planted: bool) -> Verdict:
-    """First steps of both on minibatches, for three problems, samples and starts; planted: one-sided training."""
+    """From a random start two-sided training reaches an excess of 0.1 L* at least five times sooner than SGD.
+    First steps of both on minibatches, for three problems, samples and starts; planted: one-sided training."""
     checks, name = [], "left + reg" if planted else "two_sided + reg"
     for seed in range(lab.seed, lab.seed + 3):
         level = 0.1 * float(attention_experiment(seed=seed).problem.infimum().value)

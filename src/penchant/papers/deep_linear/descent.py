@@ -41,13 +41,13 @@ def _mirrored_descent(lab: Lab) -> Trajectory:
 
 @claim(
     "deep-linear/descent-risk",
-    "Descent with the steps of Assumption 5 sends the risk to 0.",
     f"{JI}, Theorem 3; the twin starts on the stable manifold of the saddle",
-    kind="proved",
+    "proved",
     slow=True,
 )
 def descent_risk(lab: Lab, planted: bool) -> Verdict:
-    """The risk falls as long as one follows it, about like the inverse of the sum of the steps, and so the layers grow."""
+    """Descent with the steps of Assumption 5 sends the risk to 0.
+    The risk falls as long as one follows it, about like the inverse of the sum of the steps, and so the layers grow."""
     checks = []
     for name, run in {"start w1 = -w2": _mirrored_descent(lab)}.items() if planted else _proved(lab).items():
         assert run.account is not None
@@ -61,15 +61,10 @@ def descent_risk(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/descent-aligns",
-    "Descent with the steps of Assumption 5 aligns the layers and turns to the maximum margin.",
-    f"{JI}, Theorems 3 and 4",
-    kind="proved",
-    slow=True,
-)
+@claim("deep-linear/descent-aligns", f"{JI}, Theorems 3 and 4", "proved", slow=True)
 def descent_aligns(lab: Lab, planted: bool) -> Verdict:
-    """Ratios, alignments and direction at the end; the twin looks at the start."""
+    """Descent with the steps of Assumption 5 aligns the layers and turns to the maximum margin.
+    Ratios, alignments and direction at the end; the twin looks at the start."""
     checks, record = [], 0 if planted else -1
     for name, run in _proved(lab).items():
         found = alignments(run)
@@ -100,13 +95,13 @@ def _crossed(lab: Lab) -> Trajectory:
 
 @claim(
     "deep-linear/descent-alignment-bound",
-    "Along descent <v_{k+1}, u_k>^2 is at least 1 - (D + traces of layers k and later + |W_{k+1}(0)|^2 + |W_k(0)|^2) / |W_{k+1}|^2.",
     f"{JI}, Lemma 8, with the traces themselves for 3 R_0; it holds for steps of any length",
-    kind="sharpened",
+    "sharpened",
     slow=True,
 )
 def alignment_bound(lab: Lab, planted: bool) -> Verdict:
-    """The alignment part of Lemma 8 at every step, whatever its length; the twin halves the traces."""
+    """Along descent <v_{k+1}, u_k>^2 is at least 1 - (D + traces of layers k and later + |W_{k+1}(0)|^2 + |W_k(0)|^2) / |W_{k+1}|^2.
+    The alignment part of Lemma 8 at every step, whatever its length; the twin halves the traces."""
     start = 1 + lab.seed
     checks, share = [], 0.5 if planted else 1.0
     runs = {"eta <= 1": descent(lab, capped=True, seed=start), "line search": descent(lab, seed=start)}

@@ -27,15 +27,10 @@ from .evidence import (
 from .theorems import JI, DeepLinearMaxMargin, start_below_zero
 
 
-@claim(
-    "deep-linear/risk",
-    "Along the flow the risk tends to 0 and every layer grows without bound.",
-    f"{JI}, Theorem 1",
-    kind="proved",
-    slow=True,
-)
+@claim("deep-linear/risk", f"{JI}, Theorem 1", "proved", slow=True)
 def risk_vanishes(lab: Lab, planted: bool) -> Verdict:
-    """The risk and every layer's norm, on the strips; the planted run starts on the stable manifold of the saddle."""
+    """Along the flow the risk tends to 0 and every layer grows without bound.
+    The risk and every layer's norm, on the strips; the planted run starts on the stable manifold of the saddle."""
     if planted:
         run = mirrored_flow(lab, float(np.log(10.0)))
         above = f"start: {start_below_zero(run.setting, run.at(0)).slack:.2g} above the risk of zero"
@@ -48,14 +43,9 @@ def risk_vanishes(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/aligned",
-    "Every layer tends to rank one, and adjacent layers align.",
-    f"{JI}, Theorem 1",
-    kind="proved",
-    slow=True,
-)
+@claim("deep-linear/aligned", f"{JI}, Theorem 1", "proved", slow=True)
 def layers_align(lab: Lab, planted: bool) -> Verdict:
+    """Every layer tends to rank one, and adjacent layers align."""
     record, found = 0 if planted else -1, layers(lab, 4)
     return all_of(
         at_most(float(found.deficit[record].max()), 2e-3, "largest 1 - spectral/Frobenius"),
@@ -64,14 +54,9 @@ def layers_align(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/max-margin",
-    "On separable data flow and descent on a deep linear network align adjacent layers, and the network converges in direction to the l2 maximum margin.",
-    f"{JI}, Theorem 2",
-    kind="proved",
-    slow=True,
-)
+@claim("deep-linear/max-margin", f"{JI}, Theorem 2", "proved", slow=True)
 def max_margin_direction(lab: Lab, planted: bool) -> Verdict:
+    """On separable data flow and descent on a deep linear network align adjacent layers, and the network converges in direction to the l2 maximum margin."""
     setting, _ = problem(lab, 4)
     prediction = DeepLinearMaxMargin().predict(setting, FAR)
     weight = prediction.rivals[-1].weight if planted else flow(lab, 4).weight()
@@ -82,14 +67,11 @@ def max_margin_direction(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim(
-    "deep-linear/descent-max-margin",
-    "Gradient descent on the logistic risk turns to the maximum margin.",
-    f"{JI}, Theorem 4; line search instead of Assumption 5",
-    kind="sharpened",
-    slow=True,
+    "deep-linear/descent-max-margin", f"{JI}, Theorem 4; line search instead of Assumption 5", "sharpened", slow=True
 )
 def descent_margin(lab: Lab, planted: bool) -> Verdict:
-    """250 steps of line search on the logistic risk, and 1 as the twin."""
+    """Gradient descent on the logistic risk turns to the maximum margin.
+    250 steps of line search on the logistic risk, and 1 as the twin."""
     run, record = descent(lab), 1 if planted else -1
     angle = float(np.degrees(np.arcsin(sine(run.weight(record), geometry(lab).direction))))
     margin = float(sandwich(run)[0][record] / geometry(lab).margin)
@@ -99,13 +81,9 @@ def descent_margin(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/certificate",
-    "A run brackets the best margin with its own weight and its own multipliers.",
-    f"{JI}, weak duality",
-    kind="ours",
-)
+@claim("deep-linear/certificate", f"{JI}, weak duality", "ours")
 def certificate(lab: Lab, planted: bool) -> Verdict:
+    """A run brackets the best margin with its own weight and its own multipliers."""
     lower, upper = sandwich(flow(lab, 4))
     best = geometry(lab).margin * (1.001 if planted else 1.0)
     return all_of(
@@ -115,15 +93,10 @@ def certificate(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/other-starts",
-    "Starts above the risk of zero reach small risk too.",
-    f"{JI}, open there: Assumption 2 is sufficient",
-    kind="observed",
-    slow=True,
-)
+@claim("deep-linear/other-starts", f"{JI}, open there: Assumption 2 is sufficient", "observed", slow=True)
 def other_starts(lab: Lab, planted: bool) -> Verdict:
-    """Assumption 2 is far from necessary: all of 20 normal starts above the risk of zero reach risk 0.1. The antisymmetric ones do not."""
+    """Starts above the risk of zero reach small risk too.
+    Assumption 2 is far from necessary: all of 20 normal starts above the risk of zero reach risk 0.1. The antisymmetric ones do not."""
     if planted:
         level = float(levels(mirrored_flow(lab, float(np.log(10.0))))[-1])
         return at_least(level, np.log(10.0), "-log R after time 10 from w1 = -w2")
@@ -137,15 +110,10 @@ def other_starts(lab: Lab, planted: bool) -> Verdict:
     return at_least(float(np.mean(reached)), 1.0, f"share of {len(runs)} starts that reach risk 0.1 before t = e^5")
 
 
-@claim(
-    "deep-linear/polynomial-tail",
-    "Polynomial tails select the minimiser of sum <w, z_i>^-a on the sphere, not the maximum margin, at every depth.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/polynomial-tail", DERIVED, "ours", slow=True)
 def polynomial_tail(lab: Lab, planted: bool) -> Verdict:
-    """With the tail z^-2 the limit is the minimiser of sum <w, z_i>^-2, at every depth; the maximum margin is elsewhere."""
+    """Polynomial tails select the minimiser of sum <w, z_i>^-a on the sphere, not the maximum margin, at every depth.
+    With the tail z^-2 the limit is the minimiser of sum <w, z_i>^-2, at every depth; the maximum margin is elsewhere."""
     data = eight_points()
     widest = max_margin(data).weight
     wanted = widest if planted else polynomial_direction(np.asarray(data.signed), 2.0, widest)
@@ -154,11 +122,10 @@ def polynomial_tail(lab: Lab, planted: bool) -> Verdict:
     return all_of(*(at_most(found, 1e-5, f"depth {depth}: {what}") for depth, found in sines.items()))
 
 
-@claim(
-    "deep-linear/polynomial-alignment", "Layers align under polynomial tails too.", f"{JI}, Theorem 1", kind="proved"
-)
+@claim("deep-linear/polynomial-alignment", f"{JI}, Theorem 1", "proved")
 def polynomial_alignment(lab: Lab, planted: bool) -> Verdict:
-    """Alignment does not need the exponential tail."""
+    """Layers align under polynomial tails too.
+    Alignment does not need the exponential tail."""
     found, record = alignments(slow_tail(lab, 3)), 0 if planted else -1
     worst = float(max(found.deficit[record].max(), found.misfit[record].max()))
     return at_most(worst, 1e-3, "largest of 1 - spectral/Frobenius and 1 - |<v, u>|", "at the start" if planted else "")

@@ -18,15 +18,10 @@ WINDOW = (1e4, 1e6)
 FIRST_LAYER = (1e2, 1e6)
 
 
-@claim(
-    "deep-linear/offset",
-    "The part of the network orthogonal to the maximum margin tends to one vector, the same for every depth, loss and start.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/offset", DERIVED, "ours", slow=True)
 def offset(lab: Lab, planted: bool) -> Verdict:
-    """The part of the weight orthogonal to the maximum margin, for two depths, both losses and another start."""
+    """The part of the network orthogonal to the maximum margin tends to one vector, the same for every depth, loss and start.
+    The part of the weight orthogonal to the maximum margin, for two depths, both losses and another start."""
     start, found = 1 + lab.seed, geometry(lab)
     wanted = 0 * found.offset if planted else found.offset
     runs = {
@@ -42,14 +37,9 @@ def offset(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/size",
-    "margin <w, u> + log R + log n tends to the entropy H(p) of the dual weights.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/size", DERIVED, "ours", slow=True)
 def size(lab: Lab, planted: bool) -> Verdict:
+    """margin <w, u> + log R + log n tends to the entropy H(p) of the dual weights."""
     found, checks = geometry(lab), []
     for depth, logistic in ((4, False), (4, True), (2, False)):
         run = flow(lab, depth, logistic, 1 + lab.seed)
@@ -58,8 +48,9 @@ def size(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("deep-linear/gradient", "|grad log R|^2 ~ L margin^(2/L) (-log R)^(2-2/L).", DERIVED, kind="ours", slow=True)
+@claim("deep-linear/gradient", DERIVED, "ours", slow=True)
 def gradient(lab: Lab, planted: bool) -> Verdict:
+    """|grad log R|^2 ~ L margin^(2/L) (-log R)^(2-2/L)."""
     found, checks = geometry(lab), []
     for depth in DEPTHS:
         run = flow(lab, depth, seed=1 + lab.seed)
@@ -70,9 +61,10 @@ def gradient(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("deep-linear/time", "The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).", DERIVED, kind="ours", slow=True)
+@claim("deep-linear/time", DERIVED, "ours", slow=True)
 def time(lab: Lab, planted: bool) -> Verdict:
-    """log t = Lambda - log N + log(1 + dlog N/dLambda), Lambda = -log R: the risk falls like 1/(t log^(2-2/L) t)."""
+    """The risk falls like 1/(L margin^(2/L) t log^(2-2/L) t).
+    log t = Lambda - log N + log(1 + dlog N/dLambda), Lambda = -log R: the risk falls like 1/(t log^(2-2/L) t)."""
     checks = []
     for depth in DEPTHS:
         run = flow(lab, depth, seed=1 + lab.seed)
@@ -84,14 +76,9 @@ def time(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/excess-limit",
-    "The excess of layer k tends to the sum over j >= k of tr A_j - u_j' A_j u_j, with A_j the conserved imbalances.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/excess-limit", DERIVED, "ours", slow=True)
 def excess_limit(lab: Lab, planted: bool) -> Verdict:
+    """The excess of layer k tends to the sum over j >= k of tr A_j - u_j' A_j u_j, with A_j the conserved imbalances."""
     checks = []
     for logistic in (False, True):
         run = flow(lab, 4, logistic)
@@ -105,13 +92,9 @@ def excess_limit(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/alignment-limit",
-    "spectral^4 (1 - <v_{k+1}, u_k>^2), with the spectral norm of layer k+1, tends to |(I - u u') A_k u|^2.",
-    DERIVED,
-    kind="ours",
-)
+@claim("deep-linear/alignment-limit", DERIVED, "ours")
 def misfit_limit(lab: Lab, planted: bool) -> Verdict:
+    """spectral^4 (1 - <v_{k+1}, u_k>^2), with the spectral norm of layer k+1, tends to |(I - u u') A_k u|^2."""
     run, found = flow(lab, 4), layers(lab, 4)
     predicted = alignment_limits(run.at(0), run.at()).misfit
     power = 2 if planted else 4
@@ -167,15 +150,10 @@ def _exponent(name: str, rival: Callable[[int], float]) -> Callable[..., Verdict
     return check
 
 
-@claim(
-    "deep-linear/no-span",
-    "If the support vectors do not span, the direction turns like (-log R)^(-1/L).",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/no-span", DERIVED, "ours", slow=True)
 def no_span(lab: Lab, planted: bool) -> Verdict:
-    """Without Assumption 3 the direction turns like (-log R)^(-1/L)."""
+    """If the support vectors do not span, the direction turns like (-log R)^(-1/L).
+    Without Assumption 3 the direction turns like (-log R)^(-1/L)."""
     checks = []
     for depth in (2, 3, 4):
         drawn = []
@@ -187,15 +165,10 @@ def no_span(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/no-span-inside",
-    "If they do not span, offset and size laws still hold inside their span.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/no-span-inside", DERIVED, "ours", slow=True)
 def no_span_inside(lab: Lab, planted: bool) -> Verdict:
-    """Inside the span of the support vectors the offset and the size law hold all the same."""
+    """If they do not span, offset and size laws still hold inside their span.
+    Inside the span of the support vectors the offset and the size law hold all the same."""
     found, run = few_supports(lab, 3, 3 + lab.seed)
     part, outside = across(run.weight(), found), found.outside()
     inside = part if planted else part - outside.T @ (outside @ part)
@@ -208,26 +181,26 @@ def no_span_inside(lab: Lab, planted: bool) -> Verdict:
 
 
 ratio_exponent = claim(
-    "deep-linear/ratio-exponent", "1 - spectral/Frobenius ~ (-log R)^(-2/L).", DERIVED, kind="ours", slow=True
+    "deep-linear/ratio-exponent", DERIVED, "ours", statement="1 - spectral/Frobenius ~ (-log R)^(-2/L).", slow=True
 )(_exponent("ratio", lambda depth: -1 / depth))
 alignment_exponent = claim(
     "deep-linear/alignment-exponent",
-    "1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.",
     DERIVED,
-    kind="ours",
+    "ours",
+    statement="1 - |<v_{k+1}, u_k>| ~ (-log R)^(-4/L): twice the exponent of the paper's bound.",
     slow=True,
 )(_exponent("alignment", lambda depth: -2 / depth))
 direction_exponent = claim(
     "deep-linear/direction-exponent",
-    "sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.",
     DERIVED,
-    kind="ours",
+    "ours",
+    statement="sin(angle of w to the maximum margin) ~ (-log R)^-1 at every depth.",
     slow=True,
 )(_exponent("weight", lambda depth: -1 / depth))
 first_layer_exponent = claim(
     "deep-linear/first-layer-exponent",
-    "sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).",
     DERIVED,
-    kind="ours",
+    "ours",
+    statement="sin(angle of v_1 to the maximum margin) ~ (-log R)^-min(1, 3/L).",
     slow=True,
 )(_exponent("first layer", lambda depth: -1.0))

@@ -17,29 +17,20 @@ from .evidence import BRIEF, brief_flow, descent, flow, geometry, layers, proble
 from .theorems import JI
 
 
-@claim(
-    "deep-linear/conservation",
-    "The flow conserves W_{k+1}' W_{k+1} - W_k W_k'.",
-    f"{JI}, Lemma 1; the twin is Adam",
-    kind="proved",
-    slow=True,
-)
+@claim("deep-linear/conservation", f"{JI}, Lemma 1; the twin is Adam", "proved", slow=True)
 def conservation(lab: Lab, planted: bool) -> Verdict:
-    """W_k W_k' - W_{k+1}' W_{k+1} along the flow; Adam, which is not a gradient flow in any limit, must break it."""
+    """The flow conserves W_{k+1}' W_{k+1} - W_k W_k'.
+    W_k W_k' - W_{k+1}' W_{k+1} along the flow; Adam, which is not a gradient flow in any limit, must break it."""
     setting, start = problem(lab, 4)
     run = train(setting, Adam(1e-3, 0.0), start, steps=2000, recorder=LogSpaced(10)) if planted else tight_flow(lab)
     what = "largest drift of an imbalance in spectral norm, to risk e^-1e6"
     return at_most(float(conservation_drift(run).max()), 6e-9, what, "Adam" if planted else "")
 
 
-@claim(
-    "deep-linear/descent-conservation",
-    "A step of descent changes them by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k').",
-    f"{JI}, Lemma 7",
-    kind="proved",
-)
+@claim("deep-linear/descent-conservation", f"{JI}, Lemma 7", "proved")
 def descent_conservation(lab: Lab, planted: bool) -> Verdict:
-    """One step changes W_{k+1}' W_{k+1} - W_k W_k' by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k')."""
+    """A step of descent changes them by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k').
+    One step changes W_{k+1}' W_{k+1} - W_k W_k' by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k')."""
     setting, start = problem(lab, 4, logistic=True)
     step, worst = 0.3, 0.0
     reading = read(setting, start)
@@ -51,9 +42,10 @@ def descent_conservation(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 1e-14, "largest error of the predicted change")
 
 
-@claim("deep-linear/homogeneity", "<W_k, grad_k R> = <w, grad R> for every layer.", f"{JI}, Lemma 3", kind="proved")
+@claim("deep-linear/homogeneity", f"{JI}, Lemma 3", "proved")
 def homogeneity(lab: Lab, planted: bool) -> Verdict:
-    """<W_k, grad_k R> is the same for every layer, and equals <w, grad_w R>."""
+    """<W_k, grad_k R> = <w, grad R> for every layer.
+    <W_k, grad_k R> is the same for every layer, and equals <w, grad_w R>."""
     setting, start = problem(lab, 4, logistic=True)
     reading, weight = read(setting, start), setting.weight(start)
     whole = float(jnp.vdot(weight, -setting.data.adjoint(reading.weights)))
@@ -62,15 +54,10 @@ def homogeneity(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(abs(part / whole - 1) for part in parts), 1e-14, "largest |<W_k, grad_k> / <w, grad> - 1|")
 
 
-@claim(
-    "deep-linear/norm-growth",
-    "d|W_1|^2/dt = -2 <w, grad R>.",
-    f"{JI}, equation (20), with the factor 2 that it lacks",
-    kind="repaired",
-    slow=True,
-)
+@claim("deep-linear/norm-growth", f"{JI}, equation (20), with the factor 2 that it lacks", "repaired", slow=True)
 def norm_growth(lab: Lab, planted: bool) -> Verdict:
-    """d|W_1|^2/dt = -2 <w, grad R> by central differences along the flow, and the same across the maximum margin; the source has lost the factor 2,
+    """d|W_1|^2/dt = -2 <w, grad R>.
+    d|W_1|^2/dt = -2 <w, grad R> by central differences along the flow, and the same across the maximum margin; the source has lost the factor 2,
     which is the twin."""
     (before, here, after), h = (brief_flow(lab).at(k) for k in range(3)), BRIEF
     setting, unit = brief_flow(lab).setting, geometry(lab).direction
@@ -85,14 +72,10 @@ def norm_growth(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/flow-bounds",
-    "Along the flow every excess is at most D, and <v, u>^2 has the stated lower bound.",
-    f"{JI}, Lemma 2",
-    kind="proved",
-)
+@claim("deep-linear/flow-bounds", f"{JI}, Lemma 2", "proved")
 def flow_bounds(lab: Lab, planted: bool) -> Verdict:
-    """Lemma 2 at every record of the flow; the twin believes the start balanced to a tenth."""
+    """Along the flow every excess is at most D, and <v, u>^2 has the stated lower bound.
+    Lemma 2 at every record of the flow; the twin believes the start balanced to a tenth."""
     run, found = flow(lab, 4), layers(lab, 4)
     bound = imbalance_constant(run.at(0)) * (0.1 if planted else 1.0)
     slack = [(1 - found.misfit[k]) ** 2 - alignment_floor(run.at(k), run.at(0)) for k in range(len(run))]
@@ -102,14 +85,10 @@ def flow_bounds(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/descent-bounds",
-    "With steps at most 1 the trace sums of descent are at most 2 R_0, and excesses at most D plus later traces.",
-    f"{JI}, Lemma 8; 3 R_0 there",
-    kind="sharpened",
-)
+@claim("deep-linear/descent-bounds", f"{JI}, Lemma 8; 3 R_0 there", "sharpened")
 def descent_bounds(lab: Lab, planted: bool) -> Verdict:
-    """Lemma 8 with eta <= 1; without the cap its trace sum breaks the bound."""
+    """With steps at most 1 the trace sums of descent are at most 2 R_0, and excesses at most D plus later traces.
+    Lemma 8 with eta <= 1; without the cap its trace sum breaks the bound."""
     run = descent(lab, capped=not planted, seed=1 + lab.seed)
     assert run.account is not None
     traces, risk = run.account["traces"], float(np.exp(run.log_excess[0]))
@@ -126,14 +105,10 @@ def descent_bounds(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/smoothness",
-    "On layers of norm at most R the risk has curvature at most beta(R).",
-    f"{JI}, Lemma 6, and the sharp bound derived for penchant",
-    kind="sharpened",
-)
+@claim("deep-linear/smoothness", f"{JI}, Lemma 6, and the sharp bound derived for penchant", "sharpened")
 def smooth_risk(lab: Lab, planted: bool) -> Verdict:
-    """Largest Hessian eigenvalue over 60 points of the unit ball, against the sharp bound and the paper's."""
+    """On layers of norm at most R the risk has curvature at most beta(R).
+    Largest Hessian eigenvalue over 60 points of the unit ball, against the sharp bound and the paper's."""
     setting, _ = problem(lab, 3, logistic=True, width=3)
     shapes = setting.parametrisation.shapes(setting.data)
     sizes = [rows * columns for rows, columns in shapes]
@@ -154,15 +129,10 @@ def smooth_risk(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "deep-linear/descent",
-    "Under Assumption 5, with the clearance it lacks in print, every step descends as promised.",
-    f"{JI}, Lemma 5 and Theorem 3",
-    kind="repaired",
-    slow=True,
-)
+@claim("deep-linear/descent", f"{JI}, Lemma 5 and Theorem 3", "repaired", slow=True)
 def steady_descent(lab: Lab, planted: bool) -> Verdict:
-    """The descent inequality at every step under Assumption 5 and the sharp rule; a constant step of 20 breaks it."""
+    """Under Assumption 5, with the clearance it lacks in print, every step descends as promised.
+    The descent inequality at every step under Assumption 5 and the sharp rule; a constant step of 20 breaks it."""
     setting, start = problem(lab, 2, logistic=True)
     rules = (ConstantStep(20.0),) if planted else (BallStep(), BallStep(tight=True), SharpStep())
     checks = []

@@ -80,14 +80,10 @@ def _pulls_back(loss: AbstractLoss, name: str, factor: float) -> Callable[[Lab, 
     return check
 
 
-@claim(
-    "deep-linear/pull-back-attained",
-    "K cannot be smaller than W((n - 1)/e)/alpha: up to n = 8, one support vector against n - 1 attains it.",
-    f"{JI}, Lemma 4; derived for penchant",
-    kind="sharpened",
-)
+@claim("deep-linear/pull-back-attained", f"{JI}, Lemma 4; derived for penchant", "sharpened")
 def attained(lab: Lab, planted: bool) -> Verdict:
-    """The length at which the gradient turns, on the worst data for n samples; the twin has n where the proof needs n - 1."""
+    """K cannot be smaller than W((n - 1)/e)/alpha: up to n = 8, one support vector against n - 1 attains it.
+    The length at which the gradient turns, on the worst data for n samples; the twin has n where the proof needs n - 1."""
     checks = []
     for n in (4, 6, 8):
         reach = float(lambertw((n if planted else n - 1) / np.e).real)
@@ -115,14 +111,14 @@ def violations(lab: Lab, loss: AbstractLoss, name: str, samples: int = 20_000) -
 
 pull_back = claim(
     "deep-linear/pull-back",
-    "Where the orthogonal part is longer than K the gradient shortens it.",
     f"{JI}, Lemma 4, with the sharper K = W(n/e)/alpha",
-    kind="sharpened",
+    "sharpened",
+    statement="Where the orthogonal part is longer than K the gradient shortens it.",
     slow=True,
 )(_pulls_back(Exponential(), "sharp", 1.2))
 pull_back_logistic = claim(
     "deep-linear/pull-back-logistic",
-    "Where the orthogonal part is longer than K = 2n/(e alpha) the gradient of the logistic risk shortens it.",
     f"{JI}, Lemma 4",
-    kind="proved",
+    "proved",
+    statement="Where the orthogonal part is longer than K = 2n/(e alpha) the gradient of the logistic risk shortens it.",
 )(_pulls_back(Logistic(), "logistic", 3.0))

@@ -19,15 +19,10 @@ from .evidence import DERIVED, FINEST, TIGHT, mirrored_flow, problem
 from .theorems import JI
 
 
-@claim(
-    "deep-linear/saddle",
-    "From w1 = -w2 the risk e^-<w1, w2> falls to 1 and never below.",
-    f"{JI}, appendix A",
-    kind="proved",
-    slow=True,
-)
+@claim("deep-linear/saddle", f"{JI}, appendix A", "proved", slow=True)
 def appendix(lab: Lab, planted: bool) -> Verdict:
-    """w1(0) = -w2(0): q = |w1|^2 obeys E1(q) = E1(q0) + 2t, and the risk e^q stays above 1."""
+    """From w1 = -w2 the risk e^-<w1, w2> falls to 1 and never below.
+    w1(0) = -w2(0): q = |w1|^2 obeys E1(q) = E1(q0) + 2t, and the risk e^q stays above 1."""
     checks = []
     for time, rounding in ((0.1, 4e-14), (1.0, 1e-13)):  # dE1/dq = -13 at the second
         run = mirrored_flow(lab, float(np.log(time)))
@@ -38,15 +33,10 @@ def appendix(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/balanced",
-    "Balanced starts keep every layer of rank one.",
-    f"{JI}, consequence of Lemma 1",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/balanced", f"{JI}, consequence of Lemma 1", "ours", slow=True)
 def balanced_rank_one(lab: Lab, planted: bool) -> Verdict:
-    """From a balanced start every layer keeps rank one."""
+    """Balanced starts keep every layer of rank one.
+    From a balanced start every layer keeps rank one."""
     setting, start = problem(lab, 3)
     start = start if planted else balanced(setting, 0, np.array([-0.1, 0.3]))
     run = train(setting, TIGHT, start, until=LogExcessBelow(-1e3), steps=20_000)
@@ -55,15 +45,10 @@ def balanced_rank_one(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 1e-15, "largest second singular value over the first at risk e^-1000")
 
 
-@claim(
-    "deep-linear/single-sample",
-    "One sample, balanced: L gamma^(2/L) t is the integral of e^s s^(2/L - 2) from m_0 to m.",
-    f"{JI}, closed form",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/single-sample", f"{JI}, closed form", "ours", slow=True)
 def single_sample(lab: Lab, planted: bool) -> Verdict:
-    """One sample, balanced: L gamma^(2/L) t is the integral of e^s s^(2/L - 2) from the first margin to the last; the twin has lost the factor L."""
+    """One sample, balanced: L gamma^(2/L) t is the integral of e^s s^(2/L - 2) from m_0 to m.
+    One sample, balanced: L gamma^(2/L) t is the integral of e^s s^(2/L - 2) from the first margin to the last; the twin has lost the factor L."""
     checks = []
     for depth in (1, 2, 3):
         setting = Setting(Classification([[0.6, 0.0]], [1]), DeepLinear((2,) * (depth - 1)), Exponential())
@@ -153,15 +138,10 @@ def _escape_time(lab: Lab, start: np.ndarray) -> float:
     return float(found.t_events[0][0])
 
 
-@claim(
-    "deep-linear/stable-curve",
-    "Of the balanced starts of two layers in the plane those on one curve never leave the saddle; near it the escape time grows like 2 log(1/distance) / |grad R(0)|.",
-    f"{DERIVED}; starts above the risk of zero are open there",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/stable-curve", f"{DERIVED}; starts above the risk of zero are open there", "ours", slow=True)
 def curve_times(lab: Lab, planted: bool) -> Verdict:
-    """Escape times on both sides of the curve at two distances from it; the twin counts the way into the saddle and not the way out."""
+    """Of the balanced starts of two layers in the plane those on one curve never leave the saddle; near it the escape time grows like 2 log(1/distance) / |grad R(0)|.
+    Escape times on both sides of the curve at two distances from it; the twin counts the way into the saddle and not the way out."""
     rate, checks = float(np.linalg.norm(descent_at_zero(lab))), []
     for size in (0.5, 6.0):
         point = stable_curve(lab, size)[-1]

@@ -58,15 +58,10 @@ def span_run(lab: Lab, where: str, depth: int, outside: float = 1.0) -> tuple[Su
         return found, train(setting, FAR, start, until=kept(DECADE[1]), steps=20_000, recorder=recorder)
 
 
-@claim(
-    "deep-linear/span-projected",
-    "In coordinates of the span of the support vectors the margin is the same and the direction turns like 1/(-log R) again.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/span-projected", DERIVED, "ours", slow=True)
 def projected(lab: Lab, planted: bool) -> Verdict:
-    """In coordinates of the span of the support vectors the sine is margin |offset| / (-log R) again; the twin leaves the data as they are."""
+    """In coordinates of the span of the support vectors the margin is the same and the direction turns like 1/(-log R) again.
+    In coordinates of the span of the support vectors the sine is margin |offset| / (-log R) again; the twin leaves the data as they are."""
     checks, original = [], _data("as they are")[1]
     for depth in (2, 3):
         found, run = span_run(lab, "as they are" if planted else "reduced", depth)
@@ -79,15 +74,10 @@ def projected(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/outside-frozen",
-    "On data within the span of the support vectors W_1 never moves outside it, and the outside part of the weight is proportional to it.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/outside-frozen", DERIVED, "ours", slow=True)
 def frozen(lab: Lab, planted: bool) -> Verdict:
-    """Projected data: four times as much of W_1 outside the span changes nothing inside it, and the outside part of the weight by the same factor."""
+    """On data within the span of the support vectors W_1 never moves outside it, and the outside part of the weight is proportional to it.
+    Projected data: four times as much of W_1 outside the span changes nothing inside it, and the outside part of the weight by the same factor."""
     checks = []
     for depth in (2, 3):
         (found, one), (_, other) = span_run(lab, "projected", depth), span_run(lab, "projected", depth, 4.0)
@@ -113,15 +103,10 @@ def outside_constant(found: SupportGeometry, run: Trajectory, depth: int) -> tup
     return float(measured), float(np.linalg.norm(found.outside() @ (top @ first)))
 
 
-@claim(
-    "deep-linear/outside-constant",
-    "If the support vectors do not span, sin(angle) ~ |u_1' W_1 outside their span| (margin / (-log R))^(1/L).",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/outside-constant", DERIVED, "ours", slow=True)
 def constant(lab: Lab, planted: bool) -> Verdict:
-    """The constant of the slow turn, on data with parts outside the span; the twin forgets the margin."""
+    """If the support vectors do not span, sin(angle) ~ |u_1' W_1 outside their span| (margin / (-log R))^(1/L).
+    The constant of the slow turn, on data with parts outside the span; the twin forgets the margin."""
     checks = []
     for depth in (2, 3):
         for outside in (0.25, 1.0):
@@ -154,15 +139,10 @@ def _sines(found: SupportGeometry, run: Trajectory) -> np.ndarray:
     return np.array([sine(run.weight(record), found.direction) for record in (-2, -1)])
 
 
-@claim(
-    "deep-linear/idle-support",
-    "A support vector without dual weight slows the turn to the maximum margin to the power -1/L of -log R.",
-    f"{DERIVED}; the paper excludes such data as a null set",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/idle-support", f"{DERIVED}; the paper excludes such data as a null set", "ours", slow=True)
 def idle_support(lab: Lab, planted: bool) -> Verdict:
-    """Exponents over the last decade; the twin expects what holds where every support vector has weight."""
+    """A support vector without dual weight slows the turn to the maximum margin to the power -1/L of -log R.
+    Exponents over the last decade; the twin expects what holds where every support vector has weight."""
     checks = []
     for points, depth, seed in ((_ONE_IDLE, 2, 0), (_ONE_IDLE, 2, 1), (_TWO_IDLE, 2, 0), (_TWO_IDLE, 3, 0)):
         found, run = _run(lab, points, depth, seed)
@@ -172,15 +152,10 @@ def idle_support(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/idle-support-plain",
-    "At depth 1 a support vector without dual weight slows the turn to log(-log R) / (-log R), with a known constant.",
-    f"{DERIVED}; the paper excludes such data as a null set",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/idle-support-plain", f"{DERIVED}; the paper excludes such data as a null set", "ours", slow=True)
 def idle_support_plain(lab: Lab, planted: bool) -> Verdict:
-    """At depth 1, (-log R) sin(angle) grows by margin |escape| log 10 per decade; the twin expects it to stand still."""
+    """At depth 1 a support vector without dual weight slows the turn to log(-log R) / (-log R), with a known constant.
+    At depth 1, (-log R) sin(angle) grows by margin |escape| log 10 per decade; the twin expects it to stand still."""
     checks = []
     for points in (_ONE_IDLE, _TWO_IDLE):
         found, run = _run(lab, points, 1)
@@ -191,14 +166,10 @@ def idle_support_plain(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/selected-dual",
-    "Where the dual has many solutions, the multipliers of training tend to the one of largest entropy.",
-    DERIVED,
-    kind="ours",
-)
+@claim("deep-linear/selected-dual", DERIVED, "ours")
 def selected_dual(lab: Lab, planted: bool) -> Verdict:
-    """Four support vectors in space: the multipliers of the run, against the dual solution of largest entropy; the twin has the solver's."""
+    """Where the dual has many solutions, the multipliers of training tend to the one of largest entropy.
+    Four support vectors in space: the multipliers of the run, against the dual solution of largest entropy; the twin has the solver's."""
     found, run = _run(lab, _FOUR, 2)
     dual = max_margin(run.setting.data).dual
     wanted = dual / dual.sum() if planted else found.shares

@@ -56,15 +56,10 @@ def _around(lab: Lab, depth: int, scale: float, beta: float = 0.0) -> list[Verdi
     return [at_most(error(0.98), 1e-3, f"{what} 0.98"), at_least(error(1.02), 0.1, f"{what} 1.02")]
 
 
-@claim(
-    "deep-linear/critical-step",
-    "Descent follows the flow to its offset if a step promises log R to drop by less than 2 L margin^2 / (largest variance of the support vectors across the margin), and only then.",
-    f"{DERIVED}; discretisation is open there",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/critical-step", f"{DERIVED}; discretisation is open there", "ours", slow=True)
 def critical(lab: Lab, planted: bool) -> Verdict:
-    """Two per cent below the critical step the offset is that of the flow, two per cent above it never settles; the twin has lost the factor L."""
+    """Descent follows the flow to its offset if a step promises log R to drop by less than 2 L margin^2 / (largest variance of the support vectors across the margin), and only then.
+    Two per cent below the critical step the offset is that of the flow, two per cent above it never settles; the twin has lost the factor L."""
     checks = []
     for depth in (1, 2, 3, 4):
         scale = 1 / depth if planted else 1.0
@@ -127,15 +122,10 @@ def adaptive(lab: Lab, depth: int = 3, seed: int = 1, step: float = 1e-4) -> Tra
     return train(setting, Adam(step, 0.0), start, steps=60_000, recorder=LogSpaced(40))
 
 
-@claim(
-    "deep-linear/critical-step-momentum",
-    "With momentum beta that step may be 1 + beta times as long.",
-    f"{DERIVED}; discretisation is open there",
-    kind="ours",
-    slow=True,
-)
+@claim("deep-linear/critical-step-momentum", f"{DERIVED}; discretisation is open there", "ours", slow=True)
 def momentum(lab: Lab, planted: bool) -> Verdict:
-    """With momentum beta the critical step is 1 + beta times as long; the twin has 1 / (1 - beta), by which momentum speeds up."""
+    """With momentum beta that step may be 1 + beta times as long.
+    With momentum beta the critical step is 1 + beta times as long; the twin has 1 / (1 - beta), by which momentum speeds up."""
     beta, checks = 0.5, []
     scale = 1 / (1 - beta) / (1 + beta) if planted else 1.0
     for depth in (2, 3):
@@ -143,15 +133,10 @@ def momentum(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/sgd",
-    "SGD on single samples aligns the layers and has the margin of descent, while its imbalances drift more than five times as far.",
-    "measured; open in the paper",
-    kind="observed",
-    slow=True,
-)
+@claim("deep-linear/sgd", "measured; open in the paper", "observed", slow=True)
 def sampled(lab: Lab, planted: bool) -> Verdict:
-    """SGD on single samples, three draws, against descent on the whole risk; the twin expects it to conserve the imbalances as well."""
+    """SGD on single samples aligns the layers and has the margin of descent, while its imbalances drift more than five times as far.
+    SGD on single samples, three draws, against descent on the whole risk; the twin expects it to conserve the imbalances as well."""
     setting, start = problem(lab, 3, logistic=True)
     whole, checks = measures(setting, whole_descent(lab).at(), start), []
     for seed in range(3):
@@ -166,15 +151,10 @@ def sampled(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "deep-linear/adam",
-    "Adam aligns the layers too, and turns the network to the maximum margin in the linf norm: it loses the l2 margin.",
-    "measured; open in the paper",
-    kind="observed",
-    slow=True,
-)
+@claim("deep-linear/adam", "measured; open in the paper", "observed", slow=True)
 def adaptive_direction(lab: Lab, planted: bool) -> Verdict:
-    """Adam where the maximum margins are apart, to risk e^-26 and e^-34; the twin expects the l2 one."""
+    """Adam aligns the layers too, and turns the network to the maximum margin in the linf norm: it loses the l2 margin.
+    Adam where the maximum margins are apart, to risk e^-26 and e^-34; the twin expects the l2 one."""
     checks = []
     for depth, seed in ((2, 1), (2, 2), (3, 1), (3, 2)):
         run, (setting, start) = adaptive(lab, depth, seed), apart(lab, depth, seed)

@@ -64,11 +64,10 @@ def best_bound(run: Trajectory, norm: Norm) -> float:
     return max(float(point.sum()) / norm.dual(np.asarray(adjoint(run.setting.data, point))) for point in points)
 
 
-@conjectured(
-    "key-query/descent", "Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.", slow=True
-)
+@conjectured("key-query/descent", slow=True)
 def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
-    """At margin 6 gradient descent stands where the flow does. Planted: where the flow is at margin 12."""
+    """Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.
+    At margin 6 gradient descent stands where the flow does. Planted: where the flow is at margin 12."""
     checks = []
     for seed in (1, 3):
         (setting, start), reference = keys_and_queries(seed), nuclear(lab, seed)
@@ -81,9 +80,10 @@ def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@conjectured("key-query/normalised-descent", "Normalised descent on (K, Q) minimises the nuclear norm.", slow=True)
+@conjectured("key-query/normalised-descent", slow=True)
 def normalised_nuclear(lab: Lab, planted: bool) -> Verdict:
-    """Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
+    """Normalised descent on (K, Q) minimises the nuclear norm.
+    Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
     checks = []
     for seed in SEEDS:
         run, reference = stepped(lab, "normalised descent", seed), (signs if planted else nuclear)(lab, seed)
@@ -108,19 +108,17 @@ def _in_signs(lab: Lab, kind: str, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@conjectured(
-    "key-query/sign-descent",
-    "Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.",
-    slow=True,
-)
+@conjectured("key-query/sign-descent", slow=True)
 def sign_norm(lab: Lab, planted: bool) -> Verdict:
-    """Sign descent bounds the entries of K and Q as tightly as possible. Planted: it minimises the nuclear norm."""
+    """Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.
+    Sign descent bounds the entries of K and Q as tightly as possible. Planted: it minimises the nuclear norm."""
     return _in_signs(lab, "sign descent", planted)
 
 
-@conjectured("key-query/adam", "Adam with a short memory on (K, Q) minimises the norm of sign products.", slow=True)
+@conjectured("key-query/adam", slow=True)
 def adam_norm(lab: Lab, planted: bool) -> Verdict:
-    """So does Adam with a short memory. Planted: with b2 = 0.99."""
+    """Adam with a short memory on (K, Q) minimises the norm of sign products.
+    So does Adam with a short memory. Planted: with b2 = 0.99."""
     if not planted:
         return _in_signs(lab, f"Adam, b2 = {SHORT}", False)
     return at_most(
@@ -128,9 +126,10 @@ def adam_norm(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@conjectured("key-query/sign-descent-diagonal", "Sign descent on diagonal K and Q minimises the linf norm.", slow=True)
+@conjectured("key-query/sign-descent-diagonal", slow=True)
 def sign_diagonal(lab: Lab, planted: bool) -> Verdict:
-    """Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
+    """Sign descent on diagonal K and Q minimises the linf norm.
+    Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
     checks = []
     for seed in (5, 6, 7):
         data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))

@@ -31,15 +31,10 @@ def _holds(*found: Hypothesis) -> Verdict:
     return all_of(*(at_least(hypothesis.slack, 0.0, f"slack of '{hypothesis.name}'") for hypothesis in found))
 
 
-@claim(
-    "key-query/assumption-3",
-    "With score gap 6 the loss at W = 0 is below every one-sample failure.",
-    f"{SHEEN}, Assumption 3",
-    kind="ours",
-    slow=True,
-)
+@claim("key-query/assumption-3", f"{SHEEN}, Assumption 3", "ours", slow=True)
 def assumption3(lab: Lab, planted: bool) -> Verdict:
-    """The loss at W = 0 with score gap 6; with gap 1 the assumption fails."""
+    """With score gap 6 the loss at W = 0 is below every one-sample failure.
+    The loss at W = 0 with score gap 6; with gap 1 the assumption fails."""
     checks = []
     for n in (3, 4):
         data = equal_score_tokens(n, 4, 5, 0, gap=1.0 if planted else 6.0)
@@ -51,30 +46,20 @@ def assumption3(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/lemma-4.1",
-    "The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2.",
-    f"{SHEEN}, Lemma 4.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/lemma-4.1", f"{SHEEN}, Lemma 4.1", "proved", slow=True)
 def lemma41(lab: Lab, planted: bool) -> Verdict:
-    """The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
+    """The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2.
+    The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
     run = evidence.precise_diagonal_run(lab)
     twin = evidence.diagonal_run(lab, scale=2.0)[0] if planted else evidence.precise_diagonal_run(lab, rotated=True)
     worst = [float(np.abs(run.weight(k) / twin.weight(k) - 1).max()) for k in (1, 3, -1)]
     return _ladder(worst, (1e-12, 1e-11, 5e-11), "largest relative difference of a weight")
 
 
-@claim(
-    "key-query/lemma-a.1",
-    "The diagonal weight is w_0^2 sinh of the gathered multipliers.",
-    f"{SHEEN}, Lemma A.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/lemma-a.1", f"{SHEEN}, Lemma A.1", "proved", slow=True)
 def lemma_a1(lab: Lab, planted: bool) -> Verdict:
-    """w = w_0^2 sinh(2 B' phi) with phi the gathered multipliers."""
+    """The diagonal weight is w_0^2 sinh of the gathered multipliers.
+    w = w_0^2 sinh(2 B' phi) with phi the gathered multipliers."""
     run = evidence.precise_diagonal_run(lab)
     features = np.asarray(run.setting.data.features())
     factor = 1.0 if planted else 2.0
@@ -94,14 +79,9 @@ def _ladder(errors: list[float], bounds: tuple[float, ...], what: str) -> Verdic
     return all_of(*(at_most(error, bound, f"{what} at margin {margin}") for error, bound, margin in reversed(rows)))
 
 
-@claim(
-    "key-query/conserved-diagonal",
-    "a^2 - b^2 and w+ w- are conserved.",
-    f"{SHEEN}, proof of Lemma 4.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/conserved-diagonal", f"{SHEEN}, proof of Lemma 4.1", "proved", slow=True)
 def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
+    """a^2 - b^2 and w+ w- are conserved."""
     checks = []
     for rotated in (False, True):
         run = evidence.precise_diagonal_run(lab, rotated)
@@ -119,8 +99,9 @@ def conserved_diagonal(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("key-query/conserved-matrix", "K'K - Q'Q is conserved.", "Arora, Cohen, Hazan 2018", kind="proved", slow=True)
+@claim("key-query/conserved-matrix", "Arora, Cohen, Hazan 2018", "proved", slow=True)
 def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
+    """K'K - Q'Q is conserved."""
     run = evidence.precise_matrix_run(lab)
     kind = run.setting.parametrisation
     drift = np.asarray(kind.conserved(run.at())) - np.asarray(kind.conserved(run.at(0)))
@@ -131,15 +112,10 @@ def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "key-query/lemma-4.2",
-    "On diagonally separable data the diagonal weight diverges.",
-    f"{SHEEN}, Lemma 4.2",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/lemma-4.2", f"{SHEEN}, Lemma 4.2", "proved", slow=True)
 def lemma42(lab: Lab, planted: bool) -> Verdict:
-    """The weight diverges and the loss falls to its infimum. Planted: data that only a full matrix separates."""
+    """On diagonally separable data the diagonal weight diverges.
+    The weight diverges and the loss falls to its infimum. Planted: data that only a full matrix separates."""
     tokens = equal_score_tokens(4, 4, 12, 5)
     data = DiagonalTokens(_against_diagonals(tokens) if planted else tokens)
     setting = Setting(data, Hadamard(), Exponential())
@@ -169,23 +145,19 @@ def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.n
     )
 
 
-@claim(
-    "key-query/theorem-4.1",
-    "The flow of diagonal K and Q minimises the l1 norm.",
-    f"{SHEEN}, Theorem 4.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/theorem-4.1", f"{SHEEN}, Theorem 4.1", "proved", slow=True)
 def theorem41(lab: Lab, planted: bool) -> Verdict:
-    """The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
+    """The flow of diagonal K and Q minimises the l1 norm.
+    The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
     run, reference = evidence.diagonal_run(lab)
     rival = max_margin(run.setting.data).weight
     return _value(run, rival if planted else run.weight(), reference, rival)
 
 
-@claim("key-query/lemma-5.1", "The flow preserves alignment.", f"{SHEEN}, Lemma 5.1", kind="proved", slow=True)
+@claim("key-query/lemma-5.1", f"{SHEEN}, Lemma 5.1", "proved", slow=True)
 def lemma51(lab: Lab, planted: bool) -> Verdict:
-    """Alignment is preserved. Planted: a start moved off it by 1e-3."""
+    """The flow preserves alignment.
+    Alignment is preserved. Planted: a start moved off it by 1e-3."""
     run, aligned = evidence.aligned_run(lab, 1e-3 if planted else 0.0)
     start = at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
     later = at_most(
@@ -194,15 +166,10 @@ def lemma51(lab: Lab, planted: bool) -> Verdict:
     return all_of(later) if planted else all_of(start, later)
 
 
-@claim(
-    "key-query/theorem-5.1",
-    "On aligned data W / margin tends to the closed form.",
-    f"{SHEEN}, Theorem 5.1",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/theorem-5.1", f"{SHEEN}, Theorem 5.1", "proved", slow=True)
 def theorem51(lab: Lab, planted: bool) -> Verdict:
-    """W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
+    """On aligned data W / margin tends to the closed form.
+    W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
     run, aligned = evidence.aligned_run(lab)
     target = aligned.solution()
     if planted:
@@ -213,9 +180,10 @@ def theorem51(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(error), 2e-7, "|W/margin - W*| / |W*| at margin 1e6")
 
 
-@derived("key-query/aligned-closed-form", "On aligned data the nuclear and the Frobenius solution coincide.")
+@derived("key-query/aligned-closed-form")
 def aligned_closed_form(lab: Lab, planted: bool) -> Verdict:
-    """On aligned data one matrix solves the nuclear and the Frobenius program. Planted: on generic data."""
+    """On aligned data the nuclear and the Frobenius solution coincide.
+    On aligned data one matrix solves the nuclear and the Frobenius program. Planted: on generic data."""
     if planted:
         data = equal_score_tokens(3, 4, 5, 1)
         return at_most(
@@ -232,15 +200,10 @@ def aligned_closed_form(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "key-query/contrast",
-    "Training (K, Q) minimises the nuclear norm, training W the Frobenius norm.",
-    f"{SHEEN}, section 4.2",
-    kind="proved",
-    slow=True,
-)
+@claim("key-query/contrast", f"{SHEEN}, section 4.2", "proved", slow=True)
 def contrast(lab: Lab, planted: bool) -> Verdict:
-    """On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution. Planted: swapped."""
+    """Training (K, Q) minimises the nuclear norm, training W the Frobenius norm.
+    On the same data the flow on (K, Q) goes to the nuclear and the flow on W to the Frobenius solution. Planted: swapped."""
     checks = []
     for seed in (0, 1):
         run, nuclear = evidence.matrix_run(lab, seed)

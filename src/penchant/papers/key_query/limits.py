@@ -24,9 +24,10 @@ from . import hypotheses as assumptions
 from .theorems import SHEEN
 
 
-@conjectured("key-query/generic", "The nuclear norm is minimised without alignment of data or start.", slow=True)
+@conjectured("key-query/generic", slow=True)
 def generic_data(lab: Lab, planted: bool) -> Verdict:
-    """Without alignment of data or start the flow still minimises the nuclear norm (8 data sets). Planted: width 1."""
+    """The nuclear norm is minimised without alignment of data or start.
+    Without alignment of data or start the flow still minimises the nuclear norm (8 data sets). Planted: width 1."""
     if planted:
         return _generic(lab, 1, width=1)
     return all_of(*(_generic(lab, seed) for seed in range(8)))
@@ -41,15 +42,10 @@ def _generic(lab: Lab, seed: int, width: int = 5) -> Verdict:
     )
 
 
-@claim(
-    "key-query/without-assumption-3",
-    "Without Assumption 3 the flow may end on a plateau, and may not.",
-    f"{SHEEN}, Assumption 3",
-    kind="observed",
-    slow=True,
-)
+@claim("key-query/without-assumption-3", f"{SHEEN}, Assumption 3", "observed", slow=True)
 def without_assumption3(lab: Lab, planted: bool) -> Verdict:
-    """Where Assumption 3 fails the flow can stay above the infimum; it need not. Planted: it always does."""
+    """Without Assumption 3 the flow may end on a plateau, and may not.
+    Where Assumption 3 fails the flow can stay above the infimum; it need not. Planted: it always does."""
     checks = []
     for gaps, others, stuck in (
         ((6.0, 1.0), (0.0, 0.0), False),
@@ -74,9 +70,10 @@ def without_assumption3(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@observed("key-query/without-assumption-2", "Unequal non-optimal scores do not change the limit.", slow=True)
+@observed("key-query/without-assumption-2", slow=True)
 def without_equal_scores(lab: Lab, planted: bool) -> Verdict:
-    """Unequal non-optimal scores leave the limits unchanged. Planted: other tokens, other optima."""
+    """Unequal non-optimal scores do not change the limit.
+    Unequal non-optimal scores leave the limits unchanged. Planted: other tokens, other optima."""
     data = DiagonalTokens(evidence.spread_scores(equal_score_tokens(4, 4, 12, 5)))
     start = evidence.one_sided(data, 1.0)
     run = evidence.flow_to(Setting(data, Hadamard(), Exponential()), start, levels=())
@@ -95,11 +92,10 @@ def without_equal_scores(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@observed(
-    "key-query/large-start", "Generic data leave every plateau of a large start, at times like e^1000.", slow=True
-)
+@observed("key-query/large-start", slow=True)
 def large_start(lab: Lab, planted: bool) -> Verdict:
-    """From large starts Assumption 3 fails and the loss sits on plateaus, but not for ever. Planted: looked at too early."""
+    """Generic data leave every plateau of a large start, at times like e^1000.
+    From large starts Assumption 3 fails and the loss sits on plateaus, but not for ever. Planted: looked at too early."""
     checks = []
     for draw in (0, 4):
         run = evidence.large_run(lab, 1, draw, 8.0, 40.0 if planted else 1e7)
@@ -109,12 +105,12 @@ def large_start(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived("key-query/narrow", "One column of keys and queries may end off the optimum.", slow=True)
+@derived("key-query/narrow", slow=True)
 def narrow(lab: Lab, planted: bool) -> Verdict:
-    """Keys and queries of one column end at stationary points that need not be optimal. Planted: that they are.
+    """One column of keys and queries may end off the optimum.
+    Keys and queries of one column end at stationary points that need not be optimal. Planted: that they are.
 
-    At such a point the dual matrix has the singular value 1; at the optimum no larger one.
-    """
+    At such a point the dual matrix has the singular value 1; at the optimum no larger one."""
     checks = []
     for seed, draw in ((1, 0), (4, 0), (4, 2)):
         run, reference = evidence.matrix_run(lab, seed, 0.1, 1, draw)
@@ -138,9 +134,10 @@ def dual_spectrum(run: Trajectory) -> np.ndarray:
     return np.linalg.svd(pull, compute_uv=False) * np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1]
 
 
-@conjectured("key-query/wide-as-the-rank", "A width equal to the rank suffices.", slow=True)
+@conjectured("key-query/wide-as-the-rank", slow=True)
 def wide_as_the_rank(lab: Lab, planted: bool) -> Verdict:
-    """A width equal to the rank of the solution is enough. Planted: a width below it."""
+    """A width equal to the rank suffices.
+    A width equal to the rank of the solution is enough. Planted: a width below it."""
     checks = []
     for seed in (1, 4):
         run, reference = evidence.matrix_run(lab, seed, 0.1, 1 if planted else 2, 0)
@@ -150,9 +147,10 @@ def wide_as_the_rank(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived("key-query/kernel-to-rich", "The bias turns from Frobenius to nuclear as margin / scale^2 grows.", slow=True)
+@derived("key-query/kernel-to-rich", slow=True)
 def kernel_to_rich(lab: Lab, planted: bool) -> Verdict:
-    """Large starts pass from the Frobenius to the nuclear solution as margin / scale^2 grows. Planted: at equal margins."""
+    """The bias turns from Frobenius to nuclear as margin / scale^2 grows.
+    Large starts pass from the Frobenius to the nuclear solution as margin / scale^2 grows. Planted: at equal margins."""
     reference, scales = evidence.nuclear(lab, 1), (100.0, 10.0)
     runs = [evidence.scaled_run(lab, scale) for scale in scales]
     data = runs[0].setting.data
@@ -169,19 +167,19 @@ def kernel_to_rich(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@derived(
-    "key-query/unique", "Aligned data have one nuclear solution if the head leaves the span of the optimal tokens."
-)
+@derived("key-query/unique")
 def unique_solution(lab: Lab, planted: bool) -> Verdict:
-    """The nuclear solution of aligned data is unique if the head leaves the span of the optimal tokens. Planted: it does not."""
+    """Aligned data have one nuclear solution if the head leaves the span of the optimal tokens.
+    The nuclear solution of aligned data is unique if the head leaves the span of the optimal tokens. Planted: it does not."""
     aligned = aligned_tokens(outside=0.0 if planted else 1.0)
     found = uniqueness(aligned.data, nuclear_margin(aligned.data, 1e-9))
     return at_least(found.smallest, 1e-3, "smallest singular value of the active margins on the optimal face")
 
 
-@derived("key-query/line-of-solutions", "With the head in that span aligned data have a line of nuclear solutions.")
+@derived("key-query/line-of-solutions")
 def line_of_solutions(lab: Lab, planted: bool) -> Verdict:
-    """With the head inside that span a whole line of matrices is optimal. Planted: with the head outside."""
+    """With the head in that span aligned data have a line of nuclear solutions.
+    With the head inside that span a whole line of matrices is optimal. Planted: with the head outside."""
     aligned = aligned_tokens(outside=1.0 if planted else 0.0)
     head = 12.0 / np.array([1.0, -1.5, 0.8])  # label times score over length, for the default samples
     across = np.outer(head, head)
@@ -197,16 +195,12 @@ def line_of_solutions(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@observed(
-    "key-query/off-alignment",
-    "Parallel queries and scores equal beyond pairs are not needed; alignment not for the value.",
-    slow=True,
-)
+@observed("key-query/off-alignment", slow=True)
 def off_alignment(lab: Lab, planted: bool) -> Verdict:
-    """Value and alignment without parallel queries, with equal scores in pairs only, and the value from a start off alignment.
+    """Parallel queries and scores equal beyond pairs are not needed; alignment not for the value.
+    Value and alignment without parallel queries, with equal scores in pairs only, and the value from a start off alignment.
 
-    Planted: the closed form with the mean share of a sample instead of the largest.
-    """
+    Planted: the closed form with the mean share of a sample instead of the largest."""
     checks = []
     for variant in list(evidence.VARIANTS)[1:]:
         run, aligned = evidence.aligned_run(lab, variant=variant)

@@ -18,15 +18,10 @@ from ...verdict import Verdict, all_of, at_least, at_most, close
 from . import evidence
 
 
-@claim(
-    "key-query/weak-duality",
-    "The run's own bounds enclose the optimum at every record.",
-    "weak duality",
-    kind="ours",
-    slow=True,
-)
+@claim("key-query/weak-duality", "weak duality", "ours", slow=True)
 def weak_duality(lab: Lab, planted: bool) -> Verdict:
-    """The run's own bounds enclose the optimum at every record. Planted: the optimum of queries twice as long."""
+    """The run's own bounds enclose the optimum at every record.
+    The run's own bounds enclose the optimum at every record. Planted: the optimum of queries twice as long."""
     checks = []
     for run, reference, norm in ((*evidence.matrix_run(lab), Nuclear()), (*evidence.diagonal_run(lab), L1())):
         bounds, value = certificates(run, norm), reference.value * (0.5 if planted else 1.0)
@@ -46,9 +41,10 @@ def weak_duality(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived("key-query/accumulated-rate", "The gap certified by accumulated multipliers closes like 1/log margin.")
+@derived("key-query/accumulated-rate")
 def accumulated_rate(lab: Lab, planted: bool) -> Verdict:
-    """1 / (certified relative gap) is linear in log margin for accumulated multipliers. Planted: linear in the margin."""
+    """The gap certified by accumulated multipliers closes like 1/log margin.
+    1 / (certified relative gap) is linear in log margin for accumulated multipliers. Planted: linear in the margin."""
     checks = []
     for seed in (0, 1):
         run, reference = evidence.matrix_run(lab, seed)
@@ -64,13 +60,10 @@ def accumulated_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived(
-    "key-query/mixed-certificate",
-    "Mixing the dual points of a diagonal run proves at least twice as much as the best of them.",
-    slow=True,
-)
+@derived("key-query/mixed-certificate", slow=True)
 def mixed_certificate(lab: Lab, planted: bool) -> Verdict:
-    """A mixture of all dual points of a run halves the error of its best single one. Planted: of the gathered ones only."""
+    """Mixing the dual points of a diagonal run proves at least twice as much as the best of them.
+    A mixture of all dual points of a run halves the error of its best single one. Planted: of the gathered ones only."""
     checks = []
     for number in (5, 6):
         run, reference = evidence.diagonal_run(lab, number)
@@ -83,11 +76,10 @@ def mixed_certificate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived(
-    "key-query/rank-one-rate", "On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).", slow=True
-)
+@derived("key-query/rank-one-rate", slow=True)
 def rank_one_rate(lab: Lab, planted: bool) -> Verdict:
-    """With one unit singular value in the dual, s_2(W)/margin falls like margin^-(1 - s_2(dual)). Planted: like 1/margin."""
+    """On rank-one data s_2(W)/margin falls like margin^-(1 - s_2 of the dual).
+    With one unit singular value in the dual, s_2(W)/margin falls like margin^-(1 - s_2(dual)). Planted: like 1/margin."""
     checks = []
     for seed in (0, 5, 6):
         run, reference = evidence.far_run(lab, seed), evidence.nuclear(lab, seed)
@@ -102,11 +94,10 @@ def rank_one_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "key-query/direct-rate", "Training W, the gap closes like 1/margin.", "derived for penchant", kind="ours", slow=True
-)
+@claim("key-query/direct-rate", "derived for penchant", "ours", slow=True)
 def direct_rate(lab: Lab, planted: bool) -> Verdict:
-    """Direct weights: the certified gap times the margin settles. Planted: times log margin, the rate of the products."""
+    """Training W, the gap closes like 1/margin.
+    Direct weights: the certified gap times the margin settles. Planted: times log margin, the rate of the products."""
     checks = []
     for seed in (0, 1):
         run, _ = evidence.direct_run(lab, seed)
@@ -117,9 +108,10 @@ def direct_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("key-query/late-clock", "Late physical time is N / (2 margin (L - L*)).", "derived for penchant", kind="ours")
+@claim("key-query/late-clock", "derived for penchant", "ours")
 def late_clock(lab: Lab, planted: bool) -> Verdict:
-    """log t = -log(L - L*) - log(2 margin / N), with N the optimum. Planted: the clock of direct weights, 1/N^2."""
+    """Late physical time is N / (2 margin (L - L*)).
+    log t = -log(L - L*) - log(2 margin / N), with N the optimum. Planted: the clock of direct weights, 1/N^2."""
     checks = []
     for run, reference in (evidence.matrix_run(lab, 0), evidence.matrix_run(lab, 1), evidence.diagonal_run(lab)):
         rate = 1 / reference.value**2 if planted else 2 * run.smallest_margin()[-1] / reference.value
@@ -147,21 +139,22 @@ def gap_constant(run: Trajectory, reference: Solution, scale: float) -> float:
     return float(measured / (solution + idle))
 
 
-@derived("key-query/diagonal-constant", "The diagonal gap has the constant of its decomposition.")
+@derived("key-query/diagonal-constant")
 def diagonal_constant(lab: Lab, planted: bool) -> Verdict:
-    """The diagonal gap is C / log(2 margin max|w| / w_0^2), C from the solution and the multipliers of inactive margins.
+    """The diagonal gap has the constant of its decomposition.
+    The diagonal gap is C / log(2 margin max|w| / w_0^2), C from the solution and the multipliers of inactive margins.
 
-    Planted: C without those multipliers.
-    """
+    Planted: C without those multipliers."""
     run, reference = evidence.diagonal_run(lab)
     measured, solution, idle = _gap_parts(run, reference)
     predicted = float(solution + (0.0 if planted else idle))
     return close(measured, predicted, 0.05, f"gap * log(2 max|w|) at margin {run.smallest_margin()[-1]:.0e}")
 
 
-@derived("key-query/drift", "Wrong coordinates leave at the exponent that the multipliers give.")
+@derived("key-query/drift")
 def drift(lab: Lab, planted: bool) -> Verdict:
-    """Coordinate j grows like margin^(N |B'weights|_j) however wrong it is. Planted: every one in proportion to the margin."""
+    """Wrong coordinates leave at the exponent that the multipliers give.
+    Coordinate j grows like margin^(N |B'weights|_j) however wrong it is. Planted: every one in proportion to the margin."""
     run = evidence.drifting_run(lab)
     first, middle, last = range(1, 4)
     total = run.weights[middle].sum()
@@ -173,9 +166,10 @@ def drift(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(np.abs(measured - predicted).max()), 2e-2, "largest error of an exponent, margins 1e5 to 1e6")
 
 
-@derived("key-query/finite-margin", "The diagonal flow minimises a potential at every margin.", slow=True)
+@derived("key-query/finite-margin", slow=True)
 def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
-    """From a large start the diagonal flow follows the weight of least potential at its margin. Planted: the l2 solution."""
+    """The diagonal flow minimises a potential at every margin.
+    From a large start the diagonal flow follows the weight of least potential at its margin. Planted: the l2 solution."""
     run, _ = evidence.diagonal_run(lab, scale=10.0)
     checks, data = [], run.setting.data
     for record in range(1, len(run)):
@@ -198,13 +192,10 @@ def finite_margin_path(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived(
-    "key-query/gap-decomposition",
-    "The gap of the diagonal flow is (|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, u = arcsinh(w/w_0^2).",
-    slow=True,
-)
+@derived("key-query/gap-decomposition", slow=True)
 def gap_decomposition(lab: Lab, planted: bool) -> Verdict:
-    """The accumulated gap is a part of the weight's spread and a part of the slack. Planted: the slack left out."""
+    """The gap of the diagonal flow is (|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, u = arcsinh(w/w_0^2).
+    The accumulated gap is a part of the weight's spread and a part of the slack. Planted: the slack left out."""
     checks = []
     for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
         bounds = certificates(run, L1())
@@ -221,13 +212,10 @@ def gap_decomposition(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived(
-    "key-query/largest-pull",
-    "The gathered multipliers of the diagonal flow pull at most max arcsinh(|w|/w_0^2).",
-    slow=True,
-)
+@derived("key-query/largest-pull", slow=True)
 def largest_pull(lab: Lab, planted: bool) -> Verdict:
-    """|B phi|_inf = max arcsinh(|w| / w_0^2). Planted: its leading order log(2 |w| / w_0^2)."""
+    """The gathered multipliers of the diagonal flow pull at most max arcsinh(|w|/w_0^2).
+    |B phi|_inf = max arcsinh(|w| / w_0^2). Planted: its leading order log(2 |w| / w_0^2)."""
     checks = []
     for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
         features = np.asarray(run.setting.data.features())
@@ -240,13 +228,10 @@ def largest_pull(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived(
-    "key-query/direct-ratio",
-    "Training W from 0, upper over accumulated bound is the mean margin under the gathered multipliers over the smallest.",
-    slow=True,
-)
+@derived("key-query/direct-ratio", slow=True)
 def direct_ratio(lab: Lab, planted: bool) -> Verdict:
-    """Trained from W = 0, upper / accumulated is sum phi m / (margin sum phi). Planted: the multipliers of the moment for phi."""
+    """Training W from 0, upper over accumulated bound is the mean margin under the gathered multipliers over the smallest.
+    Trained from W = 0, upper / accumulated is sum phi m / (margin sum phi). Planted: the multipliers of the moment for phi."""
     checks = []
     for seed in (0, 1):
         run, _ = evidence.direct_run(lab, seed)

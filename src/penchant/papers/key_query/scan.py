@@ -29,13 +29,10 @@ _SCALE = 100.0  # K = scale I, Q = 0: so large a start that the margins are bala
 _MARGIN, _LOG_TIME = 20.0, 100.0  # a global run has this margin by then: its log t is near the margin
 
 
-@derived(
-    "key-query/finite-limit",
-    "Without a diagonal that separates, the diagonal flow converges to a finite weight.",
-    slow=True,
-)
+@derived("key-query/finite-limit", slow=True)
 def finite_limit(lab: Lab, planted: bool) -> Verdict:
-    """Data that only a full matrix separates: the diagonal flow stops at a finite weight. Planted: data that a diagonal separates."""
+    """Without a diagonal that separates, the diagonal flow converges to a finite weight.
+    Data that only a full matrix separates: the diagonal flow stops at a finite weight. Planted: data that a diagonal separates."""
     checks = []
     for seed in (0, 1, 2) if planted else (9, 15, 21):
         tokens = equal_score_tokens(4, 4, 5, seed)
@@ -50,13 +47,10 @@ def finite_limit(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@conjectured(
-    "key-query/every-run-nears",
-    "In every run on generic data the nuclear excess falls over 1e2, 1e4 and 1e6.",
-    slow=True,
-)
+@conjectured("key-query/every-run-nears", slow=True)
 def every_run_nears(lab: Lab, planted: bool) -> Verdict:
-    """From three scales of the start the nuclear excess falls between 1e2, 1e4 and 1e6. Planted: it falls tenfold each time."""
+    """In every run on generic data the nuclear excess falls over 1e2, 1e4 and 1e6.
+    From three scales of the start the nuclear excess falls between 1e2, 1e4 and 1e6. Planted: it falls tenfold each time."""
     factor, checks = 10.0 if planted else 1.0, []
     for seed in (0, 1, 2, 3):
         for scale in (1.0, 0.1, 0.01):
@@ -76,27 +70,20 @@ def error_exponent(lab: Lab, seed: int) -> float:
     return float(np.log(found[1] / found[0]) / np.log(error[1] / error[0]))
 
 
-@observed(
-    "key-query/excess-by-error",
-    "On data of rank two the nuclear excess can fall like the square of the error of the direction.",
-    slow=True,
-)
+@observed("key-query/excess-by-error", slow=True)
 def excess_by_error(lab: Lab, planted: bool) -> Verdict:
-    """On three data sets of rank two the excess falls like the square of the error of the direction.
+    """On data of rank two the nuclear excess can fall like the square of the error of the direction.
+    On three data sets of rank two the excess falls like the square of the error of the direction.
 
-    Planted: on the other two of the first eight as well, where a part off the optimal face still counts linearly at margin 1e6.
-    """
+    Planted: on the other two of the first eight as well, where a part off the optimal face still counts linearly at margin 1e6."""
     seeds = (2, 7) if planted else (1, 3, 4)
     return all_of(*(close(error_exponent(lab, seed), 2.0, 0.1, f"exponent, data {seed}") for seed in seeds))
 
 
-@observed(
-    "key-query/gradient-readout",
-    "Training W, the direction of the gradient converges faster than any power of the margin.",
-    slow=True,
-)
+@observed("key-query/gradient-readout", slow=True)
 def gradient_readout(lab: Lab, planted: bool) -> Verdict:
-    """Training W, the excess of the gradient's own direction falls faster than any power. Planted: like the weight's, 1/margin."""
+    """Training W, the direction of the gradient converges faster than any power of the margin.
+    Training W, the excess of the gradient's own direction falls faster than any power. Planted: like the weight's, 1/margin."""
     checks = []
     for seed in (0, 1):
         run, reference = direct_run(lab, seed)
@@ -145,13 +132,10 @@ def all_starts(lab: Lab, seed: int = 0, full: bool = False) -> list[Started]:
     return [started(lab, *case) for case in cases]
 
 
-@observed(
-    "key-query/basin",
-    "Where Assumption 3 holds every start is global; most starts that fail it are global too, not all.",
-    slow=True,
-)
+@observed("key-query/basin", slow=True)
 def basin(lab: Lab, planted: bool) -> Verdict:
-    """Margin 20 by log t = 100, from starts of five scales with score gaps 1 and 6. Planted: all that fail it are global too."""
+    """Where Assumption 3 holds every start is global; most starts that fail it are global too, not all.
+    Margin 20 by log t = 100, from starts of five scales with score gaps 1 and 6. Planted: all that fail it are global too."""
     inside, outside = ([one.reached for one in all_starts(lab) if (one.slack >= 0) is holds] for holds in (True, False))
     text = "share of {} starts that are global, Assumption 3 {}"
     return all_of(
@@ -165,13 +149,10 @@ def _least(lab: Lab, seed: int, scale: float, margin: float) -> FiniteMargin:
     return spectral_finite_margin(scaled_run(lab, _SCALE, seed).setting.data, scale, margin)
 
 
-@observed(
-    "key-query/spectral-prediction",
-    "From K = a I, Q = 0 the matrix of least spectral potential predicts the flow at finite margins better than either limit.",
-    slow=True,
-)
+@observed("key-query/spectral-prediction", slow=True)
 def spectral_prediction(lab: Lab, planted: bool) -> Verdict:
-    """Between margins of scale^2 and 100 scale^2 the minimiser is twice as near as both limits. Planted: K'K - Q'Q is scale^2/2."""
+    """From K = a I, Q = 0 the matrix of least spectral potential predicts the flow at finite margins better than either limit.
+    Between margins of scale^2 and 100 scale^2 the minimiser is twice as near as both limits. Planted: K'K - Q'Q is scale^2/2."""
     checks = []
     for seed in (0, 1, 2):
         run = scaled_run(lab, _SCALE, seed)
@@ -185,14 +166,10 @@ def spectral_prediction(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@conjectured(
-    "key-query/spectral-potential",
-    "The flow on (K, Q) minimises the spectral potential at every margin, up to the slack of its multipliers.",
-    expected=Outcome.refuted,
-    slow=True,
-)
+@conjectured("key-query/spectral-potential", expected=Outcome.refuted, slow=True)
 def least_potential(lab: Lab, planted: bool) -> Verdict:
-    """A mirror flow keeps its potential within the slack of its multipliers of the minimum. Planted: that of half the start."""
+    """The flow on (K, Q) minimises the spectral potential at every margin, up to the slack of its multipliers.
+    A mirror flow keeps its potential within the slack of its multipliers of the minimum. Planted: that of half the start."""
     checks, scale = [], _SCALE / (2.0 if planted else np.sqrt(2.0))
     for seed in (2, 0, 1):
         run = scaled_run(lab, _SCALE, seed)

@@ -38,14 +38,10 @@ def _flow(lab: Lab, depth: int, relaxations: float) -> tuple[np.ndarray, np.ndar
     return parameter_flow(data, np.full((2, _D), 0.5), float(relaxations / slowest), depth)
 
 
-@claim(
-    "depth/trajectory",
-    "Along the flow on w+^D - w-^D from alpha, w+ and w- are (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) with S = -kappa X' times the integral of the residuals.",
-    DERIVED,
-    kind="ours",
-)
+@claim("depth/trajectory", DERIVED, "ours")
 def trajectory_form(lab: Lab, planted: bool) -> Verdict:
-    """w+- = (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) from the residuals alone; planted: (D-1)(D-2) for D(D-2)."""
+    """Along the flow on w+^D - w-^D from alpha, w+ and w- are (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) with S = -kappa X' times the integral of the residuals.
+    w+- = (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) from the residuals alone; planted: (D-1)(D-2) for D(D-2)."""
     worst = 0.0
     for depth in _DEPTHS:
         for relaxations in (0.02, 0.2):
@@ -62,15 +58,10 @@ def _dual_end(lab: Lab, depth: int) -> np.ndarray:
     return follow_dual(summed(small(lab)[0], SignedPowers(0.5, depth)), tolerance=1e-7).dual[-1]
 
 
-@claim(
-    "depth/three-routes",
-    "The flow on w+^D - w-^D from alpha converges to the interpolant of least Q_alpha of depth D, the integral of the inverse of the trajectory form.",
-    f"{WOODWORTH}; {DERIVED}",
-    kind="ours",
-    slow=True,
-)
+@claim("depth/three-routes", f"{WOODWORTH}; {DERIVED}", "ours", slow=True)
 def three_routes(lab: Lab, planted: bool) -> Verdict:
-    """Parameter flow, dual flow and Newton's method at depth 3 and 4; planted: Q_alpha of squares with the same scale alpha^D."""
+    """The flow on w+^D - w-^D from alpha converges to the interpolant of least Q_alpha of depth D, the integral of the inverse of the trajectory form.
+    Parameter flow, dual flow and Newton's method at depth 3 and 4; planted: Q_alpha of squares with the same scale alpha^D."""
     worst, gap, data = 0.0, 0.0, small(lab)[0]
     for depth in _DEPTHS:
         weight, _, accumulated = _flow(lab, depth, 30.0)
@@ -99,14 +90,10 @@ def _largest_off(lab: Lab, depth: int) -> np.ndarray:
     return np.array([np.abs(found.weight[weight == 0]).max() for found in path])
 
 
-@claim(
-    "depth/sparse-rate",
-    "At depth D >= 3 off-support coefficients of the selected interpolant vanish like alpha^D, whatever rho < 1.",
-    DERIVED,
-    kind="ours",
-)
+@claim("depth/sparse-rate", DERIVED, "ours")
 def sparse_rate(lab: Lab, planted: bool) -> Verdict:
-    """Off-support coefficients fall like alpha^D whatever rho; planted: like alpha^(D(1 - rho)), which is the law of squares for D = 2."""
+    """At depth D >= 3 off-support coefficients of the selected interpolant vanish like alpha^D, whatever rho < 1.
+    Off-support coefficients fall like alpha^D whatever rho; planted: like alpha^(D(1 - rho)), which is the law of squares for D = 2."""
     share = 1 - strict_dual(*_signals(lab)) if planted else 1.0
     checks = []
     for depth in _DEPTHS:
@@ -137,14 +124,10 @@ def _centre(lab: Lab, depth: int) -> np.ndarray:
     return best
 
 
-@claim(
-    "depth/sparse-constant",
-    "Their constant is the link at the dual point of least conjugate off the support, among those pinned to the signs on it.",
-    DERIVED,
-    kind="ours",
-)
+@claim("depth/sparse-constant", DERIVED, "ours")
 def sparse_constant(lab: Lab, planted: bool) -> Verdict:
-    """The largest off-support coefficient over alpha^D, extrapolated to alpha = 0; planted: at the strict dual certificate, as for squares."""
+    """Their constant is the link at the dual point of least conjugate off the support, among those pinned to the signs on it.
+    The largest off-support coefficient over alpha^D, extrapolated to alpha = 0; planted: at the strict dual certificate, as for squares."""
     data, weight = _signals(lab)
     checks = []
     for depth in _DEPTHS:
@@ -159,14 +142,10 @@ def sparse_constant(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "depth/kernel-limit",
-    "Large starts at depth D select the least l2 norm up to a relative alpha^(-2D).",
-    DERIVED,
-    kind="ours",
-)
+@claim("depth/kernel-limit", DERIVED, "ours")
 def kernel_limit(lab: Lab, planted: bool) -> Verdict:
-    """Large starts: relative distance to the least l2 norm ~ alpha^(-2D); planted: alpha^-4, as for squares."""
+    """Large starts at depth D select the least l2 norm up to a relative alpha^(-2D).
+    Large starts: relative distance to the least l2 norm ~ alpha^(-2D); planted: alpha^-4, as for squares."""
     data, starts = small(lab)[0], np.array([2.0, 4.0, 8.0])
     least, checks = minimum_norm(data).weight, []
     for depth in _DEPTHS:
@@ -197,14 +176,10 @@ def _columns(data: Regression) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(data.inputs)[:, face != 0] * face[face != 0], face
 
 
-@claim(
-    "q-alpha/largest-entropy",
-    "Where the least l1 norm is attained on a face, vanishing starts of squares and signed squares select its point of largest entropy.",
-    DERIVED,
-    kind="ours",
-)
+@claim("q-alpha/largest-entropy", DERIVED, "ours")
 def largest_entropy(lab: Lab, planted: bool) -> Verdict:
-    """Q_alpha and KL at alpha = 1e-6 against the point of largest entropy; planted: the point of least l2 norm on the face."""
+    """Where the least l1 norm is attained on a face, vanishing starts of squares and signed squares select its point of largest entropy.
+    Q_alpha and KL at alpha = 1e-6 against the point of largest entropy; planted: the point of least l2 norm on the face."""
     checks = []
     for name, nonnegative in (("Q_alpha", False), ("KL", True)):
         data = face_problem(lab, nonnegative)
@@ -223,14 +198,10 @@ def largest_entropy(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "depth/face",
-    "At depth D >= 3 vanishing starts select the point of that face with the largest sum of |theta|^(2/D).",
-    DERIVED,
-    kind="ours",
-)
+@claim("depth/face", DERIVED, "ours")
 def deeper_face(lab: Lab, planted: bool) -> Verdict:
-    """Stationarity of sum |theta|^(2/D) on the face: its gradient lies in the span of the samples; planted: that of the entropy."""
+    """At depth D >= 3 vanishing starts select the point of that face with the largest sum of |theta|^(2/D).
+    Stationarity of sum |theta|^(2/D) on the face: its gradient lies in the span of the samples; planted: that of the entropy."""
     data = face_problem(lab)
     columns, face = _columns(data)
     span = np.linalg.pinv(columns) @ columns

@@ -23,14 +23,10 @@ from .evidence import DERIVED, arrays, parameter_flow, small
 from .margin_theorems import NOTES
 
 
-@claim(
-    "sparse/noise-start",
-    "At the start |zeta|^2 = alpha^2 (d - 1), not alpha sqrt(d) as printed; it is below that once alpha is below 1/sqrt(d).",
-    f"repair of {NOTES}, (9.72)",
-    kind="repaired",
-)
+@claim("sparse/noise-start", f"repair of {NOTES}, (9.72)", "repaired")
 def noise_start(lab: Lab, planted: bool) -> Verdict:
-    """|zeta|^2 at the start alpha in 200 dimensions; planted: as printed."""
+    """At the start |zeta|^2 = alpha^2 (d - 1), not alpha sqrt(d) as printed; it is below that once alpha is below 1/sqrt(d).
+    |zeta|^2 at the start alpha in 200 dimensions; planted: as printed."""
     data, _ = sparse_regression(60, 200, 1, 2, signed=False)
     checks = []
     for alpha in (1e-1, 1e-3):
@@ -40,14 +36,10 @@ def noise_start(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "sparse/gradient-split",
-    "The gradient is [(r^2 - 1) beta*^2 - u + v] beta with v = A(zeta zeta), not A(beta* beta*) as printed.",
-    f"repair of {NOTES}, (9.53)",
-    kind="repaired",
-)
+@claim("sparse/gradient-split", f"repair of {NOTES}, (9.53)", "repaired")
 def gradient_split(lab: Lab, planted: bool) -> Verdict:
-    """[(r^2 - 1) e_1 - u + v] beta against the gradient by automatic differentiation; planted: as printed."""
+    """The gradient is [(r^2 - 1) beta*^2 - u + v] beta with v = A(zeta zeta), not A(beta* beta*) as printed.
+    [(r^2 - 1) e_1 - u + v] beta against the gradient by automatic differentiation; planted: as printed."""
     data, truth = sparse_regression(60, 200, 1, 2, signed=False)
     inputs, targets = data.inputs, data.targets
     point = np.abs(np.random.default_rng(8).standard_normal(200)) / 10
@@ -68,14 +60,10 @@ def _tangents(alpha: float) -> tuple[float, float]:
     return float(np.linalg.norm(curvature, 2, axis=(1, 2)).max()), float(np.linalg.svd(features)[1][-1])
 
 
-@claim(
-    "q-alpha/kernel-constants",
-    "The Lipschitz constant of the features is 2 |x|_inf for every alpha, not linear in alpha as printed, and its ratio to sigma^2 falls like alpha^-2.",
-    f"repair of {NOTES}, Remark 9.21",
-    kind="repaired",
-)
+@claim("q-alpha/kernel-constants", f"repair of {NOTES}, Remark 9.21", "repaired")
 def kernel_constants(lab: Lab, planted: bool) -> Verdict:
-    """Exponents in alpha of the Lipschitz constant and of its ratio to sigma^2; planted: 1 for the first, as printed."""
+    """The Lipschitz constant of the features is 2 |x|_inf for every alpha, not linear in alpha as printed, and its ratio to sigma^2 falls like alpha^-2.
+    Exponents in alpha of the Lipschitz constant and of its ratio to sigma^2; planted: 1 for the first, as printed."""
     alphas = np.array([1.0, 10.0, 100.0])
     constants, sigmas = np.array([_tangents(float(alpha)) for alpha in alphas]).T
     growth = log_log_slope(alphas, constants, (1.0, 100.0))
@@ -88,14 +76,10 @@ def kernel_constants(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "q-alpha/velocity",
-    "The parameters move with the velocity -2 X'r w, not 2 X'r w as printed.",
-    f"repair of {NOTES}, (9.113)",
-    kind="repaired",
-)
+@claim("q-alpha/velocity", f"repair of {NOTES}, (9.113)", "repaired")
 def parameter_velocity(lab: Lab, planted: bool) -> Verdict:
-    """The velocity of the parameters by automatic differentiation against -2 X'r w; planted: as printed."""
+    """The parameters move with the velocity -2 X'r w, not 2 X'r w as printed.
+    The velocity of the parameters by automatic differentiation against -2 X'r w; planted: as printed."""
     data, _ = sparse_regression(5, 12, 2, 3)
     point = jnp.asarray(np.random.default_rng(10).uniform(0.5, 1.5, (2, 12)))
     loss = lambda params: jnp.sum((data.inputs @ (params[0] ** 2 - params[1] ** 2) - data.targets) ** 2) / 2
@@ -106,14 +90,10 @@ def parameter_velocity(lab: Lab, planted: bool) -> Verdict:
     return at_most(distance(velocity if planted else -velocity, exact), 1e-12, "relative error of the velocity")
 
 
-@claim(
-    "q-alpha/row-span",
-    "At the least Q_alpha its gradient is in the row span of the inputs, not Q itself as printed.",
-    f"repair of {NOTES}, text before (9.134)",
-    kind="repaired",
-)
+@claim("q-alpha/row-span", f"repair of {NOTES}, text before (9.134)", "repaired")
 def row_span(lab: Lab, planted: bool) -> Verdict:
-    """Part of the gradient off the row span of the inputs; planted: of the value, entry by entry, as a number is in no span."""
+    """At the least Q_alpha its gradient is in the row span of the inputs, not Q itself as printed.
+    Part of the gradient off the row span of the inputs; planted: of the value, entry by entry, as a number is in no span."""
     data, _ = small(lab)
     potential = q_alpha(0.3, 25)
     weight, *_ = parameter_flow(data, np.full((2, 25), 0.3), 50.0)
@@ -158,25 +138,16 @@ def _ratios(lab: Lab, sparsity: int, delta_of: int) -> np.ndarray:
     return np.array([_largest_product(x, sparsity) / restricted_isometry(x, delta_of).upper for x in _designs(lab)])
 
 
-@claim(
-    "sparse/isometry-as-printed",
-    "(r, delta)-RIP gives |v'(A - I)w| <= 4 delta for r-sparse unit v, w, also for r = 1, as printed.",
-    f"{NOTES}, Lemma 9.11",
-    kind="proved",
-    expected=Outcome.refuted,
-)
+@claim("sparse/isometry-as-printed", f"{NOTES}, Lemma 9.11", "proved", expected=Outcome.refuted)
 def isometry_printed(lab: Lab, planted: bool) -> Verdict:
+    """(r, delta)-RIP gives |v'(A - I)w| <= 4 delta for r-sparse unit v, w, also for r = 1, as printed."""
     return _products(_equal_columns(), 1, 1, 1.0 if planted else 4.0)
 
 
-@claim(
-    "sparse/isometry-from-two-on",
-    "For r >= 2 the lemma is true, with 2 delta_r for even and 3 delta_r for odd r instead of 4 delta_r.",
-    f"{NOTES}, Lemma 9.11; constants {DERIVED}",
-    kind="sharpened",
-)
+@claim("sparse/isometry-from-two-on", f"{NOTES}, Lemma 9.11; constants {DERIVED}", "sharpened")
 def isometry_larger(lab: Lab, planted: bool) -> Verdict:
-    """r = 2 and 3 on thirty designs, against 2 delta_r and 3 delta_r, which are below the 4 delta_r of the lemma; planted: delta_r / 2."""
+    """For r >= 2 the lemma is true, with 2 delta_r for even and 3 delta_r for odd r instead of 4 delta_r.
+    r = 2 and 3 on thirty designs, against 2 delta_r and 3 delta_r, which are below the 4 delta_r of the lemma; planted: delta_r / 2."""
     checks = []
     for r, factor in ((2, 2.0), (3, 3.0)):
         text = f"r = {r}: largest |v'(A - I)w| over delta_r, thirty designs"
@@ -184,14 +155,10 @@ def isometry_larger(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "sparse/isometry",
-    "|v'(A - I)w| <= delta_2r for r-sparse unit v, w.",
-    f"repair of {NOTES}, Lemma 9.11",
-    kind="repaired",
-)
+@claim("sparse/isometry", f"repair of {NOTES}, Lemma 9.11", "repaired")
 def isometry_repaired(lab: Lab, planted: bool) -> Verdict:
-    """With delta_2r, on two equal columns (where it is attained) and on thirty designs; planted: half of it."""
+    """|v'(A - I)w| <= delta_2r for r-sparse unit v, w.
+    With delta_2r, on two equal columns (where it is attained) and on thirty designs; planted: half of it."""
     factor = 0.5 if planted else 1.0
     checks = [_products(_equal_columns(), 1, 2, factor)]
     for r in (1, 2, 3):
@@ -200,14 +167,10 @@ def isometry_repaired(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "sparse/dense-product",
-    "|Av - v|_inf <= max|A - I| |v|_1 for every v; 4 delta |v|_2 does not bound it for the dense zeta * zeta, where it is used.",
-    f"repair of {NOTES}, Corollary 9.12 in (9.55)",
-    kind="repaired",
-)
+@claim("sparse/dense-product", f"repair of {NOTES}, Corollary 9.12 in (9.55)", "repaired")
 def dense_product(lab: Lab, planted: bool) -> Verdict:
-    """A dense v on columns that all have the inner product 0.1; planted: against 4 delta |v|_2, as printed."""
+    """|Av - v|_inf <= max|A - I| |v|_1 for every v; 4 delta |v|_2 does not bound it for the dense zeta * zeta, where it is used.
+    A dense v on columns that all have the inner product 0.1; planted: against 4 delta |v|_2, as printed."""
     d, coherence = 50, 0.1
     gram = (1 - coherence) * np.eye(d) + coherence
     delta = restricted_isometry(np.sqrt(d) * np.linalg.cholesky(gram).T, 2)

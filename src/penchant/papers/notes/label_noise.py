@@ -47,15 +47,10 @@ def _hessian_traces(data: Regression, rows: int, columns: np.ndarray) -> tuple[f
     return float(trace), 4 * float((columns * np.asarray(point) ** 2).sum()) + 2 * float(signs.sum()) * pull
 
 
-@claim(
-    "label-noise/hessian-trace",
-    "Everywhere tr Hess L = 4 sum c_j (w+^2 + w-^2) for signed squares, and 4 sum c_j beta_j^2 + 2 sum (X'r/n)_j for squares.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/hessian-trace", DERIVED, "ours", slow=True)
 def hessian_trace(lab: Lab, planted: bool) -> Verdict:
-    """Both models at a random point; planted: c_j left out."""
+    """Everywhere tr Hess L = 4 sum c_j (w+^2 + w-^2) for signed squares, and 4 sum c_j beta_j^2 + 2 sum (X'r/n)_j for squares.
+    Both models at a random point; planted: c_j left out."""
     data, checks = _unequal(lab), []
     for name, rows in (("signed squares", 2), ("squares", 1)):
         trace, predicted = _hessian_traces(data, rows, np.ones(20) if planted else _columns(data))
@@ -63,26 +58,20 @@ def hessian_trace(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "label-noise/product", "Each step multiplies w+ w- by 1 - 4 step^2 g^2, exactly.", DERIVED, kind="ours", slow=True
-)
+@claim("label-noise/product", DERIVED, "ours", slow=True)
 def product_identity(lab: Lab, planted: bool) -> Verdict:
-    """log w+ + log w- against its own sum of log(1 - 4 step^2 g^2); planted: against the sum times 1.001."""
+    """Each step multiplies w+ w- by 1 - 4 step^2 g^2, exactly.
+    log w+ + log w- against its own sum of log(1 - 4 step^2 g^2); planted: against the sum times 1.001."""
     run = noisy(lab)
     product = run.log_params.sum(axis=2)
     error = float(np.abs(product - product[0] - run.log_product * (1.001 if planted else 1.0)).max())
     return at_most(error, 1e-10, "largest difference over 40 000 steps and 64 chains")
 
 
-@claim(
-    "label-noise/time-scale",
-    "Label noise shrinks w+ w- exponentially, by 4 step^2 E g^2 per step with the second moments of the residuals it keeps alive.",
-    f"{BLANC}; law {DERIVED}",
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/time-scale", f"{BLANC}; law {DERIVED}", "ours", slow=True)
 def time_scale(lab: Lab, planted: bool) -> Verdict:
-    """Mean fall of log w+ w- at every record against the law of second moments; planted: half of it."""
+    """Label noise shrinks w+ w- exponentially, by 4 step^2 E g^2 per step with the second moments of the residuals it keeps alive.
+    Mean fall of log w+ w- at every record against the law of second moments; planted: half of it."""
     run, law = noisy(lab), evidence.drift(lab)
     fall = -run.log_product.mean(axis=2)[1:]  # columns have c_j = 1: average over coordinates
     predicted = (law.log_product[0] - law.log_product[1:]).mean(axis=1) * (0.5 if planted else 1.0)
@@ -107,15 +96,10 @@ def _continued(lab: Lab, chain: int) -> np.ndarray:
     return train(setting, GradientFlow(), np.exp(run.log_params[2, chain])).weight()
 
 
-@claim(
-    "label-noise/noise-off",
-    "When the noise stops, training ends at the minimiser of the potential with the present w+ w-.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/noise-off", DERIVED, "ours", slow=True)
 def noise_off(lab: Lab, planted: bool) -> Verdict:
-    """Flow (two chains) and descent (four chains at five records), continued without noise, end where the product w+ w- says; planted: the start's product."""
+    """When the noise stops, training ends at the minimiser of the potential with the present w+ w-.
+    Flow (two chains) and descent (four chains at five records), continued without noise, end where the product w+ w- says; planted: the start's product."""
     run, worst = noisy(lab), 0.0
     start = np.full(30, 2 * np.log(ALPHA))
 
@@ -135,15 +119,10 @@ def noise_off(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "label-noise/selection",
-    "On unit columns the solution at which training ends when the noise stops moves along the law of second moments from Q_alpha towards the least l1 norm; the leading order, w+ w- shrinking by 4 step^2 sigma^2 c_j / B per step, misses it by more than the error bars.",
-    f"{HAOCHEN}; law {DERIVED}",
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/selection", f"{HAOCHEN}; law {DERIVED}", "ours", slow=True)
 def selection(lab: Lab, planted: bool) -> Verdict:
-    """l1 norms of the noise-off limits at every record but the first; planted: along the leading order."""
+    """On unit columns the solution at which training ends when the noise stops moves along the law of second moments from Q_alpha towards the least l1 norm; the leading order, w+ w- shrinking by 4 step^2 sigma^2 c_j / B per step, misses it by more than the error bars.
+    l1 norms of the noise-off limits at every record but the first; planted: along the leading order."""
     predicted, norms = evidence.predicted_norms(lab)[1:, int(planted)], evidence.measured_norms(lab)
     text, mean = "l1 norm at which training ends when the noise stops against the law", norms.mean(axis=1)
     share = float((mean[0] - mean[-1]) / (mean[0] - basis_pursuit(noisy(lab).data).value))
@@ -154,15 +133,10 @@ def selection(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "label-noise/control",
-    "Without label noise SGD stops drifting once it interpolates.",
-    HAOCHEN,
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/control", HAOCHEN, "ours", slow=True)
 def control(lab: Lab, planted: bool) -> Verdict:
-    """Without label noise single-sample SGD interpolates and w+ w- stops shrinking; planted: with noise."""
+    """Without label noise SGD stops drifting once it interpolates.
+    Without label noise single-sample SGD interpolates and w+ w- stops shrinking; planted: with noise."""
     run = noisy(lab, noise=planted)
     late = np.abs(run.log_product[-1] - run.log_product[-2]).max()
     return at_most(float(late), 1e-6, "change of log w+ w- between steps 20 000 and 40 000")
@@ -180,15 +154,10 @@ def raw_columns(lab: Lab) -> np.ndarray:
     return np.array(rows)
 
 
-@claim(
-    "label-noise/weighted-norm",
-    "Label noise lowers the l1 norm weighted by the mean squares c_j of the columns at all times, but not the plain l1 norm, as one might read section 9.5 of the notes.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/weighted-norm", DERIVED, "ours", slow=True)
 def weighted_norm_falls(lab: Lab, planted: bool) -> Verdict:
-    """Planted: the plain norm."""
+    """Label noise lowers the l1 norm weighted by the mean squares c_j of the columns at all times, but not the plain l1 norm, as one might read section 9.5 of the notes.
+    Planted: the plain norm."""
     rise = float(np.diff(raw_columns(lab)[:, 1 if planted else 2]).max())
     return at_most(rise, 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law")
 
@@ -206,15 +175,10 @@ def _to_program(data: Regression, columns: np.ndarray, steps: float, planted: bo
     return at_most(apart, 0.01, text, f"the two programs are {np.linalg.norm(weighted - plain):.2g} apart")
 
 
-@claim(
-    "label-noise/weighted-limit",
-    "The final object is the least l1 norm weighted by c_j; for squares, among nonnegative solutions.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/weighted-limit", DERIVED, "ours", slow=True)
 def weighted_limit(lab: Lab, planted: bool) -> Verdict:
-    """Signed squares and squares on columns of unequal size; planted: the program without weights."""
+    """The final object is the least l1 norm weighted by c_j; for squares, among nonnegative solutions.
+    Signed squares and squares on columns of unequal size; planted: the program without weights."""
     inputs = np.random.default_rng(0).standard_normal((12, 30)) * np.geomspace(1.5, 0.75, 30)
     data, dense = Regression(inputs, inputs[:, 0] - inputs[:, 1]), _unequal(lab)
     return all_of(
@@ -235,15 +199,10 @@ def _squares_norms(lab: Lab) -> np.ndarray:
     return evidence.continued(data, starts.reshape(-1, 1, 20)).reshape(*starts.shape[:2], 20) @ _columns(data)
 
 
-@claim(
-    "label-noise/squares-selection",
-    "On squares the solution at which training ends when the noise stops moves along the law of second moments to a smaller l1 norm weighted by c_j.",
-    f"{HAOCHEN}; law {DERIVED}",
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/squares-selection", f"{HAOCHEN}; law {DERIVED}", "ours", slow=True)
 def squares_selection(lab: Lab, planted: bool) -> Verdict:
-    """Weighted l1 norms at which training ends when the noise stops, against the law of second moments; planted: no noise."""
+    """On squares the solution at which training ends when the noise stops moves along the law of second moments to a smaller l1 norm weighted by c_j.
+    Weighted l1 norms at which training ends when the noise stops, against the law of second moments; planted: no noise."""
     data, norms = _unequal(lab), _squares_norms(lab)
     law = moment_descent(data, np.full(20, ALPHA), **_NOISE)
     params = np.repeat(law.log_params[:1], len(law.steps), axis=0) if planted else law.log_params

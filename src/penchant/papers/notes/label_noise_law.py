@@ -40,28 +40,20 @@ def _orders(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
     return steps, np.array(gaps)
 
 
-@claim(
-    "label-noise/leading-order",
-    "Descent on L + (step sigma^2 / 4B) tr Hess L is label-noise SGD up to a relative error of order step.",
-    f"{NOTES}, section 9.5; constant and order {DERIVED}",
-    kind="sharpened",
-)
+@claim("label-noise/leading-order", f"{NOTES}, section 9.5; constant and order {DERIVED}", "sharpened")
 def leading_order(lab: Lab, planted: bool) -> Verdict:
-    """The two laws differ by O(step) when w+ w- has fallen by a factor e; planted: by O(step^2)."""
+    """Descent on L + (step sigma^2 / 4B) tr Hess L is label-noise SGD up to a relative error of order step.
+    The two laws differ by O(step) when w+ w- has fallen by a factor e; planted: by O(step^2)."""
     steps, gaps = _orders(lab)
     slope = log_log_slope(steps, gaps, (0.0025, 0.005))
     detail = f"gaps {np.round(gaps, 4).tolist()}"
     return close(slope, 2.0 if planted else 1.0, 0.1, "exponent of the gap in the step", detail)
 
 
-@claim(
-    "label-noise/effective-loss",
-    "Descent on L + (step sigma^2 / 4B) tr Hess L shrinks w+ w- by 4 step^2 sigma^2 c_j / B per step.",
-    f"{BLANC}; rate {DERIVED}",
-    kind="ours",
-)
+@claim("label-noise/effective-loss", f"{BLANC}; rate {DERIVED}", "ours")
 def effective_loss(lab: Lab, planted: bool) -> Verdict:
-    """Descent on L + lambda tr Hess against exp(-4 step^2 sigma^2 c_j k), once it interpolates; planted: lambda twice as large."""
+    """Descent on L + (step sigma^2 / 4B) tr Hess L shrinks w+ w- by 4 step^2 sigma^2 c_j / B per step.
+    Descent on L + lambda tr Hess against exp(-4 step^2 sigma^2 c_j k), once it interpolates; planted: lambda twice as large."""
     data = signals(12, False)
     start, step, counts = np.full((2, 30), ALPHA), 0.005, (5_000, 20_000)
     deviation = float(np.sqrt(2.0)) if planted else 1.0
@@ -144,27 +136,18 @@ def _rates(lab: Lab, batch: int | None, predicted: np.ndarray, what: str) -> Ver
     return at_most(worst, 4.0, f"{what}: {text}", f"measured over predicted {detail}")
 
 
-@claim(
-    "label-noise/log-determinant",
-    "At large steps label noise acts like -(sigma^2 / 2B) log det(1 - step Hess / 2), where all samples take part in every step.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/log-determinant", DERIVED, "ours", slow=True)
 def determinant(lab: Lab, planted: bool) -> Verdict:
-    """Rates by the log-determinant, all samples in every step; planted: by the trace."""
+    """At large steps label noise acts like -(sigma^2 / 2B) log det(1 - step Hess / 2), where all samples take part in every step.
+    Rates by the log-determinant, all samples in every step; planted: by the trace."""
     rates = _rates(lab, None, _by_gradient(None, planted), "signed squares, all samples")
     return all_of(_pair(lab, planted), rates)
 
 
-@claim(
-    "label-noise/single-sample-moments",
-    "With samples drawn at random the second moments of the residuals give the rates, not the log-determinant: sampling adds noise that depends on the iterate.",
-    DERIVED,
-    kind="ours",
-)
+@claim("label-noise/single-sample-moments", DERIVED, "ours")
 def moments_single(lab: Lab, planted: bool) -> Verdict:
-    """One sample per step, by the second moments of the residuals; planted: by the log-determinant."""
+    """With samples drawn at random the second moments of the residuals give the rates, not the log-determinant: sampling adds noise that depends on the iterate.
+    One sample per step, by the second moments of the residuals; planted: by the log-determinant."""
     data, start = _interpolating()
     law = moment_descent(data, start, step=_step(1), deviation=_DEVIATION, steps=[_BURN, _STEPS]).log_product
     predicted = _by_gradient(1, False) if planted else (law[1] - law[2]) / (_STEPS - _BURN)
@@ -180,14 +163,10 @@ def _long_steps(lab: Lab) -> tuple[np.ndarray, float, float]:
     return fall, float((law[0] - law[-1]).mean()), 4 * 0.02**2 * 1_250
 
 
-@claim(
-    "label-noise/law-accuracy",
-    "At steps of 0.02 the law of second moments is within 3 % of the mean fall of log w+ w-.",
-    "measured, no theorem",
-    kind="observed",
-)
+@claim("label-noise/law-accuracy", "measured, no theorem", "observed")
 def accuracy(lab: Lab, planted: bool) -> Verdict:
-    """The upper end of the 95 % interval of the relative error at step 0.02; planted: of the leading order."""
+    """At steps of 0.02 the law of second moments is within 3 % of the mean fall of log w+ w-.
+    The upper end of the 95 % interval of the relative error at step 0.02; planted: of the leading order."""
     fall, second, leading = _long_steps(lab)
     mean, error = mean_and_error(fall)
     predicted = leading if planted else second
@@ -215,15 +194,10 @@ def _displacement(lab: Lab, step: float, batch: int) -> tuple[float, float]:
     return float(moved.mean()), float(moved.std(ddof=1) / np.sqrt(_MANY))
 
 
-@claim(
-    "label-noise/moving-time",
-    "Label noise moves the parameters by 1 along the zero-loss set in 4B / (step^2 sigma^2 |P_T grad tr Hess L|) steps, as the step size goes to 0.",
-    f"{BLANC}; constant {DERIVED}",
-    kind="ours",
-    slow=True,
-)
+@claim("label-noise/moving-time", f"{BLANC}; constant {DERIVED}", "ours", slow=True)
 def moving(lab: Lab, planted: bool) -> Verdict:
-    """Displacement at two step sizes, extrapolated to step size 0, for batches of 1 and 3; planted: twice the drift, lambda = step sigma^2 / 2B."""
+    """Label noise moves the parameters by 1 along the zero-loss set in 4B / (step^2 sigma^2 |P_T grad tr Hess L|) steps, as the step size goes to 0.
+    Displacement at two step sizes, extrapolated to step size 0, for batches of 1 and 3; planted: twice the drift, lambda = step sigma^2 / 2B."""
     checks = []
     for batch in (1, 3):
         (long, wide), (short, narrow) = (_displacement(lab, step, batch) for step in _SIZES)

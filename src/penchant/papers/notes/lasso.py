@@ -52,15 +52,10 @@ def _distances(lab: Lab, alpha: float, seed: int, squares: bool, exponent: float
     return apart / np.linalg.norm(np.asarray(data.targets))
 
 
-@claim(
-    "early-stopping/lasso",
-    "Where the lasso path is monotone, the residual of signed squares (squares) averaged until t is that of the lasso (among nonnegative weights) with penalty log(1/alpha^2) / (4 kappa t), up to O(1/log(1/alpha)).",
-    f"{BERTHIER}; constant {DERIVED}",
-    kind="ours",
-    slow=True,
-)
+@claim("early-stopping/lasso", f"{BERTHIER}; constant {DERIVED}", "ours", slow=True)
 def time_average(lab: Lab, planted: bool) -> Verdict:
-    """Mean residuals until t against the lasso at log(1/alpha^2)/(4t), as alpha falls; planted: at log(1/alpha)/(4t)."""
+    """Where the lasso path is monotone, the residual of signed squares (squares) averaged until t is that of the lasso (among nonnegative weights) with penalty log(1/alpha^2) / (4 kappa t), up to O(1/log(1/alpha)).
+    Mean residuals until t against the lasso at log(1/alpha^2)/(4t), as alpha falls; planted: at log(1/alpha)/(4t)."""
     exponent, checks = 1.0 if planted else 2.0, []
     for seed, squares in _CASES:
         path, name = _path(lab, seed, squares)[1], f"{'squares' if squares else 'signed squares'}, seed {seed}"

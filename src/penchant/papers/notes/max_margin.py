@@ -50,27 +50,18 @@ def deficits(margins: np.ndarray, run: Trajectory, reference: Solution) -> np.nd
     return (reference.margin - margins[1:]) * run.norm[1:]
 
 
-@claim(
-    "max-margin/direction",
-    "On separable data gradient flow and descent on the logistic or exponential loss converge in direction to the l2 maximum margin.",
-    f"{NOTES}, Theorem 9.25; {SOUDRY}",
-    kind="proved",
-    slow=True,
-)
+@claim("max-margin/direction", f"{NOTES}, Theorem 9.25; {SOUDRY}", "proved", slow=True)
 def direction(lab: Lab, planted: bool) -> Verdict:
+    """On separable data gradient flow and descent on the logistic or exponential loss converge in direction to the l2 maximum margin."""
     prediction = LinearMaxMargin().predict(problem(lab)[0], GradientFlow())
     weight = prediction.rivals[0].weight if planted else flow_run(lab).weight()
     return judge_direction(prediction, weight)
 
 
-@claim(
-    "max-margin/smooth-margin",
-    "The smooth margin never decreases along the flow once the loss is below 1, for the exponential and the logistic loss.",
-    f"{NOTES}, proof of Theorem 9.25; {DERIVED}",
-    kind="sharpened",
-)
+@claim("max-margin/smooth-margin", f"{NOTES}, proof of Theorem 9.25; {DERIVED}", "sharpened")
 def smooth_margin_monotone(lab: Lab, planted: bool) -> Verdict:
-    """Planted: normalised steps of length 5, far too long."""
+    """The smooth margin never decreases along the flow once the loss is below 1, for the exponential and the logistic loss.
+    Planted: normalised steps of length 5, far too long."""
     checks = []
     for loss, logistic in LOSSES.items():
         long = normalised_descent(5.0)
@@ -82,29 +73,20 @@ def smooth_margin_monotone(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "max-margin/deficit-bound",
-    "From w = 0: (best margin - smooth margin) |w| <= log n at all times.",
-    f"{NOTES}, (9.174)",
-    kind="proved",
-)
+@claim("max-margin/deficit-bound", f"{NOTES}, (9.174)", "proved")
 def deficit_bound(lab: Lab, planted: bool) -> Verdict:
-    """Planted: a bound below H(p)."""
+    """From w = 0: (best margin - smooth margin) |w| <= log n at all times.
+    Planted: a bound below H(p)."""
     (setting, reference), run = problem(lab), flow_run(lab)
     bound = 0.9 if planted else float(np.log(len(setting.data.signed)))
     largest = float(deficits(smooth_margins(run), run, reference).max())
     return at_most(largest, bound, "largest (best margin - smooth margin) * |w|", "" if planted else "log n")
 
 
-@claim(
-    "max-margin/deficit-constant",
-    "(best margin - smooth margin) |w| tends to the entropy H(p) of the dual weights, for both losses.",
-    _SHARP,
-    kind="sharpened",
-    slow=True,
-)
+@claim("max-margin/deficit-constant", _SHARP, "sharpened", slow=True)
 def deficit_constant(lab: Lab, planted: bool) -> Verdict:
-    """Planted: log n."""
+    """(best margin - smooth margin) |w| tends to the entropy H(p) of the dual weights, for both losses.
+    Planted: log n."""
     setting, reference = problem(lab)
     predicted = np.log(len(setting.data.signed)) if planted else entropy(reference)[0]
     checks = []
@@ -115,32 +97,30 @@ def deficit_constant(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("max-margin/margin-constant", "(best margin - margin) |w| tends to H(p) + log max p.", _SHARP, kind="sharpened")
+@claim("max-margin/margin-constant", _SHARP, "sharpened")
 def margin_constant(lab: Lab, planted: bool) -> Verdict:
-    """Planted: H(p)."""
+    """(best margin - margin) |w| tends to H(p) + log max p.
+    Planted: H(p)."""
     reference, run = problem(lab)[1], flow_run(lab)
     mean, top = entropy(reference)
     measured = float(deficits(normalised_margins(run), run, reference)[-1])
     return close(measured, mean if planted else mean + np.log(top), 1e-3, "(best margin - margin) * |w|")
 
 
-@claim(
-    "max-margin/log-time",
-    "best margin * |w| = log t + log margin^2 + H(p) + o(1): the 1/log t rate with its constant; with the limit of the smooth margin, L t tends to 1 / margin^2.",
-    f"{SOUDRY}; constant {DERIVED}",
-    kind="ours",
-)
+@claim("max-margin/log-time", f"{SOUDRY}; constant {DERIVED}", "ours")
 def logarithmic_time(lab: Lab, planted: bool) -> Verdict:
-    """Planted: without H(p)."""
+    """best margin * |w| = log t + log margin^2 + H(p) + o(1): the 1/log t rate with its constant; with the limit of the smooth margin, L t tends to 1 / margin^2.
+    Planted: without H(p)."""
     reference, run = problem(lab)[1], flow_run(lab)
     offset = 2 * np.log(reference.margin) + (0.0 if planted else entropy(reference)[0])
     measured = float(reference.margin * run.norm[-1] - run.log_time[-1])
     return at_most(abs(measured - offset), 1e-3, "|best margin * |w| - log t - (log margin^2 + H)| at t = e^100000")
 
 
-@claim("max-margin/normalised-rate", "Normalised descent has margin deficit O(1/t).", JI, kind="ours")
+@claim("max-margin/normalised-rate", JI, "ours")
 def normalised_rate(lab: Lab, planted: bool) -> Verdict:
-    """Margin deficit of normalised descent over ten data sets: exponent -1, interval over seeds; planted: -1.25."""
+    """Normalised descent has margin deficit O(1/t).
+    Margin deficit of normalised descent over ten data sets: exponent -1, interval over seeds; planted: -1.25."""
     slopes = []
     for seed in range(10):
         data = separable(seed=seed)
@@ -152,11 +132,10 @@ def normalised_rate(lab: Lab, planted: bool) -> Verdict:
     return at_most(found.high, proved + 0.05, text, f"O(t^{proved:g}), to 0.05")
 
 
-@claim(
-    "max-margin/same-path", "Gradient descent with small steps turns like the flow at equal norm.", SOUDRY, kind="ours"
-)
+@claim("max-margin/same-path", SOUDRY, "ours")
 def same_path(lab: Lab, planted: bool) -> Verdict:
-    """Directions at equal norm; planted: steps that are not small."""
+    """Gradient descent with small steps turns like the flow at equal norm.
+    Directions at equal norm; planted: steps that are not small."""
     setting, reference = problem(lab)
     run = train(setting, gradient_descent(1.0 if planted else 0.005), steps=2_000)
     flow = train(setting, GradientFlow(), until=NormAbove(float(run.norm[-1])))
@@ -164,21 +143,18 @@ def same_path(lab: Lab, planted: bool) -> Verdict:
     return close(float(measured), float(predicted), 2e-2, "1 - corr of descent and of the flow at equal norm")
 
 
-@claim("max-margin/gradient-bound", "|grad L| is at least the best margin times L.", f"{NOTES}, (9.165)", kind="proved")
+@claim("max-margin/gradient-bound", f"{NOTES}, (9.165)", "proved")
 def gradient_bound(lab: Lab, planted: bool) -> Verdict:
-    """|grad L| >= margin L along the exponential flow; planted: with twice the margin."""
+    """|grad L| is at least the best margin times L.
+    |grad L| >= margin L along the exponential flow; planted: with twice the margin."""
     least = np.exp(flow_run(lab).log_slope).min() / ((2.0 if planted else 1.0) * problem(lab)[1].margin)
     return at_least(float(least), 1 - 1e-10, "smallest |grad L| / (margin * L)", "margins of 1e5 round at 1.5e-11")
 
 
-@claim(
-    "max-margin/smooth-below",
-    "For the exponential loss the smooth margin is below the margin, by at most log n / |w|.",
-    f"{NOTES}, section 9.4",
-    kind="proved",
-)
+@claim("max-margin/smooth-below", f"{NOTES}, section 9.4", "proved")
 def smooth_below(lab: Lab, planted: bool) -> Verdict:
-    """0 <= (margin - smooth margin) |w| <= log n; planted: by at most log 2."""
+    """For the exponential loss the smooth margin is below the margin, by at most log n / |w|.
+    0 <= (margin - smooth margin) |w| <= log n; planted: by at most log 2."""
     run = flow_run(lab)
     bound = float(np.log(2.0 if planted else len(run.setting.data.signed)))
     gap = ((normalised_margins(run) - smooth_margins(run)) * run.norm)[1:]
@@ -188,28 +164,20 @@ def smooth_below(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "max-margin/logistic-bound",
-    "For the logistic loss -log(e^L - 1) lower-bounds the margin, not -log L as printed.",
-    f"repair of {NOTES}, (9.144)",
-    kind="repaired",
-)
+@claim("max-margin/logistic-bound", f"repair of {NOTES}, (9.144)", "repaired")
 def logistic_bound(lab: Lab, planted: bool) -> Verdict:
-    """On one sample; planted: as printed."""
+    """For the logistic loss -log(e^L - 1) lower-bounds the margin, not -log L as printed.
+    On one sample; planted: as printed."""
     margins = np.linspace(-3, 3, 25)
     loss = np.logaddexp(0, -margins)
     excess = float((-np.log(loss if planted else np.expm1(loss)) - margins).max())
     return at_most(excess, 1e-12, "largest excess of the smooth margin over the margin, logistic loss")
 
 
-@claim(
-    "max-margin/orthogonal-part",
-    "The margins of the support vectors tend to differ by the logarithms of their dual weights.",
-    f"sharp constant, {DERIVED}",
-    kind="ours",
-)
+@claim("max-margin/orthogonal-part", f"sharp constant, {DERIVED}", "ours")
 def orthogonal_part(lab: Lab, planted: bool) -> Verdict:
-    """Planted: by none."""
+    """The margins of the support vectors tend to differ by the logarithms of their dual weights.
+    Planted: by none."""
     reference, run = problem(lab)[1], flow_run(lab)
     shares = reference.dual[reference.support] / reference.dual.sum()
     margins = run.margins[-1][reference.support]
@@ -229,13 +197,11 @@ def _from_afar(lab: Lab) -> tuple[float, float, float]:
 
 
 @claim(
-    "max-margin/any-start",
-    "From every start (best margin - smooth margin) |w| <= log L(0) + best margin |w(0)|, not log L(0) alone as printed: the path is at least |w(T)| - |w(0)| long.",
-    f"repair of {NOTES}, (9.173), where the length of the path is at least |w(T)|",
-    kind="repaired",
+    "max-margin/any-start", f"repair of {NOTES}, (9.173), where the length of the path is at least |w(T)|", "repaired"
 )
 def deficit_from_afar(lab: Lab, planted: bool) -> Verdict:
-    """Planted: as printed."""
+    """From every start (best margin - smooth margin) |w| <= log L(0) + best margin |w(0)|, not log L(0) alone as printed: the path is at least |w(T)| - |w(0)| long.
+    Planted: as printed."""
     deficit, log_loss, reach = _from_afar(lab)
     bound, what = (log_loss, "log L(0)") if planted else (log_loss + reach, "log L(0) + best margin * |w(0)|")
     return at_most(deficit, bound, f"largest (best margin - smooth margin) * |w| from |w(0)| = 40, against {what}")

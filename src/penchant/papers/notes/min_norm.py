@@ -31,15 +31,10 @@ from .hypotheses import slowest_rate
 from .margin_theorems import NOTES
 
 
-@claim(
-    "min-norm/projection",
-    "Descent, heavy ball and single-sample SGD on consistent least squares end at the solution nearest to the start.",
-    f"{NOTES}, Theorem 9.3; other starts and rules {DERIVED}",
-    kind="sharpened",
-    slow=True,
-)
+@claim("min-norm/projection", f"{NOTES}, Theorem 9.3; other starts and rules {DERIVED}", "sharpened", slow=True)
 def nearest_solution(lab: Lab, planted: bool) -> Verdict:
-    """Gradient descent, heavy ball and single-sample SGD, from 0 and from a random start; planted: Adam."""
+    """Descent, heavy ball and single-sample SGD on consistent least squares end at the solution nearest to the start.
+    Gradient descent, heavy ball and single-sample SGD, from 0 and from a random start; planted: Adam."""
     data, start = dense(lab)
     setting, inputs = summed(data, Direct()), np.asarray(data.inputs)
     step, zero = 1 / float(np.linalg.norm(inputs, 2) ** 2), np.zeros(len(start))
@@ -57,15 +52,10 @@ def nearest_solution(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 1e-11, text, "descent, heavy ball, single-sample SGD")
 
 
-@claim(
-    "min-norm/closed-form",
-    "In each singular direction the error decays like exp(-s^2 t) (flow) or (1 - step s^2)^k (descent).",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("min-norm/closed-form", DERIVED, "ours", slow=True)
 def closed_form(lab: Lab, planted: bool) -> Verdict:
-    """Flow and descent against their closed forms in the singular directions; planted: s for s^2."""
+    """In each singular direction the error decays like exp(-s^2 t) (flow) or (1 - step s^2)^k (descent).
+    Flow and descent against their closed forms in the singular directions; planted: s for s^2."""
     data, start = dense(lab)
     setting, limit = summed(data, Direct()), minimum_norm(data, start).weight
     sizes, right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[1:]
@@ -102,15 +92,10 @@ def _flow(lab: Lab, name: str) -> tuple[AbstractPotential, DualPath]:
     return setting.parametrisation.potential(start), follow_dual(setting, start, tolerance=1e-8)
 
 
-@claim(
-    "mirror/equal-decrease",
-    "Along the flow the divergence to every interpolant falls at the same rate, c kappa |r|^2: c = 1 for plain weights, 4 for squares and signed squares, D^2 alpha^(D-2) at depth D.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("mirror/equal-decrease", DERIVED, "ours", slow=True)
 def equal_decrease(lab: Lab, planted: bool) -> Verdict:
-    """The divergence to two interpolants falls by c kappa times the integral of |r|^2; planted: the second does not interpolate."""
+    """Along the flow the divergence to every interpolant falls at the same rate, c kappa |r|^2: c = 1 for plain weights, 4 for squares and signed squares, D^2 alpha^(D-2) at depth D.
+    The divergence to two interpolants falls by c kappa times the integral of |r|^2; planted: the second does not interpolate."""
     data, sparse_one = small(lab, False)
     dense_one = minimum_potential(data, Entropy(np.zeros(25))).weight * (1.1 if planted else 1.0)
     text = "relative error of the predicted fall of the divergence to the sparse one and a dense one"
@@ -139,15 +124,10 @@ def _decrease(lab: Lab, name: str, targets: tuple[np.ndarray, ...]) -> float:
     return worst
 
 
-@claim(
-    "mirror/optimal-at-all-times",
-    "At every time theta(t) minimises the potential among the weights with the same predictions: for plain weights, squares, signed squares and at depth 3.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("mirror/optimal-at-all-times", DERIVED, "ours", slow=True)
 def optimal_at_all_times(lab: Lab, planted: bool) -> Verdict:
-    """theta(t) = arg min of the potential subject to X theta = X theta(t), at five times; planted: arg min of the l2 norm."""
+    """At every time theta(t) minimises the potential among the weights with the same predictions: for plain weights, squares, signed squares and at depth 3.
+    theta(t) = arg min of the potential subject to X theta = X theta(t), at five times; planted: arg min of the l2 norm."""
     inputs, checks = np.asarray(small(lab, False)[0].inputs), []
     for name in _MODELS:
         potential, path = _flow(lab, name)
@@ -191,15 +171,10 @@ def _final_rates(lab: Lab, name: str) -> tuple[float, float, float]:
     return measured, predicted, float(predicted * (smallest[0] / smallest[1]) ** 2)
 
 
-@claim(
-    "mirror/final-rate",
-    "The flow ends linearly at the rate c kappa lambda_min(X C X'), c = 4 for squares and D^2 alpha^(D-2) at depth D: for squares after n / lambda_min(2 X diag(theta) X').",
-    f"{NOTES}, Theorem 9.18; rate {DERIVED}",
-    kind="sharpened",
-    slow=True,
-)
+@claim("mirror/final-rate", f"{NOTES}, Theorem 9.18; rate {DERIVED}", "sharpened", slow=True)
 def final_rate(lab: Lab, planted: bool) -> Verdict:
-    """The last two relaxation times of three flows; planted: the modulus of the weight for the curvature of the dual potential."""
+    """The flow ends linearly at the rate c kappa lambda_min(X C X'), c = 4 for squares and D^2 alpha^(D-2) at depth D: for squares after n / lambda_min(2 X diag(theta) X').
+    The last two relaxation times of three flows; planted: the modulus of the weight for the curvature of the dual potential."""
     checks = []
     for name in _relaxing(lab):
         measured, predicted, other = _final_rates(lab, name)
@@ -228,15 +203,10 @@ def _ends(lab: Lab, alpha: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return first, second, residual
 
 
-@claim(
-    "q-alpha/step-orders",
-    "Descent ends at a distance of first order in the step size from arg min Q_alpha, and of second order from the minimiser for its own product w+ w-.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("q-alpha/step-orders", DERIVED, "ours", slow=True)
 def step_orders(lab: Lab, planted: bool) -> Verdict:
-    """Slopes over four step sizes and two starts; planted: order 2 for Q_alpha itself, order 1 with the product."""
+    """Descent ends at a distance of first order in the step size from arg min Q_alpha, and of second order from the minimiser for its own product w+ w-.
+    Slopes over four step sizes and two starts; planted: order 2 for Q_alpha itself, order 1 with the product."""
     checks = []
     for alpha in (0.3, 0.1):
         *found, residual = _ends(lab, alpha)
@@ -250,15 +220,10 @@ def step_orders(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "q-alpha/tiny-start",
-    "From alpha = 1e-30 the flow reaches the sparse solution; nothing stalls at the saddle.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("q-alpha/tiny-start", DERIVED, "ours", slow=True)
 def tiny_start(lab: Lab, planted: bool) -> Verdict:
-    """From alpha = 1e-30 the dual flow reaches the sparse solution; planted: a general integrator with an absolute tolerance."""
+    """From alpha = 1e-30 the flow reaches the sparse solution; nothing stalls at the saddle.
+    From alpha = 1e-30 the dual flow reaches the sparse solution; planted: a general integrator with an absolute tolerance."""
     data, weight = sparse(lab)
     inputs, targets = arrays(data)
     if planted:

@@ -17,14 +17,10 @@ def _within(measured: float, predicted: float, error: float, what: str) -> Verdi
     return at_most(abs(measured - predicted) / error, 4.0, text)
 
 
-@claim(
-    "noise/variance",
-    "In one dimension SGD settles at variance step sigma^2 / (lambda (2 - step lambda)).",
-    f"{NOTES}, section 9.5; exact constant {DERIVED}",
-    kind="sharpened",
-)
+@claim("noise/variance", f"{NOTES}, section 9.5; exact constant {DERIVED}", "sharpened")
 def one_dimension(lab: Lab, planted: bool) -> Verdict:
-    """Variance of 40 000 chains; planted: the variance of the diffusion limit."""
+    """In one dimension SGD settles at variance step sigma^2 / (lambda (2 - step lambda)).
+    Variance of 40 000 chains; planted: the variance of the diffusion limit."""
     chains, (step, curvature, noise) = 40_000, (0.1, 2.0, 0.49)
     ends = quadratic_noise([[curvature]], [[noise]], step, 100, chains, lab.seed)[:, 0]
     exact = noisy_covariance([[curvature]], [[noise]], step)[0, 0]
@@ -40,15 +36,10 @@ def _pair() -> tuple[np.ndarray, np.ndarray]:
     return 1.5 * hessian / np.linalg.eigvalsh(hessian)[-1] + 0.3 * np.eye(3), second @ second.T
 
 
-@claim(
-    "noise/covariance",
-    "In any dimension the stationary covariance solves the discrete Lyapunov equation, in closed form in the eigenbasis.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("noise/covariance", DERIVED, "ours", slow=True)
 def many_dimensions(lab: Lab, planted: bool) -> Verdict:
-    """All six entries of the covariance, Hessian and noise not commuting; planted: the Lyapunov equation of the diffusion limit."""
+    """In any dimension the stationary covariance solves the discrete Lyapunov equation, in closed form in the eigenbasis.
+    All six entries of the covariance, Hessian and noise not commuting; planted: the Lyapunov equation of the diffusion limit."""
     hessian, noise = _pair()
     chains, step = 40_000, 0.3
     ends = quadratic_noise(hessian, noise, step, 200, chains, lab.seed)
@@ -71,36 +62,22 @@ def _separate(commuting: bool, planted: bool) -> Verdict:
     return at_most(largest, 1e-12, "largest correlation between eigendirections of the Hessian")
 
 
-@claim(
-    "noise/separate-as-printed",
-    "In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes, for any noise.",
-    f"{NOTES}, section 9.5",
-    kind="proved",
-    expected=Outcome.refuted,
-)
+@claim("noise/separate-as-printed", f"{NOTES}, section 9.5", "proved", expected=Outcome.refuted)
 def separate_printed(lab: Lab, planted: bool) -> Verdict:
+    """In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes, for any noise."""
     return _separate(False, planted)
 
 
-@claim(
-    "noise/separate",
-    "In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes if Hessian and noise covariance commute.",
-    f"repair of {NOTES}, section 9.5",
-    kind="repaired",
-)
+@claim("noise/separate", f"repair of {NOTES}, section 9.5", "repaired")
 def separate_commuting(lab: Lab, planted: bool) -> Verdict:
+    """In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes if Hessian and noise covariance commute."""
     return _separate(True, planted)
 
 
-@claim(
-    "noise/single-sample",
-    "Single-sample SGD on least squares has the covariance of a linear system of size d^2; freezing the noise underestimates it.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("noise/single-sample", DERIVED, "ours", slow=True)
 def single_sample(lab: Lab, planted: bool) -> Verdict:
-    """Trace of the covariance of single-sample SGD on least squares; planted: noise frozen at the solution."""
+    """Single-sample SGD on least squares has the covariance of a linear system of size d^2; freezing the noise underestimates it.
+    Trace of the covariance of single-sample SGD on least squares; planted: noise frozen at the solution."""
     rng = np.random.default_rng(11)
     inputs, targets = rng.standard_normal((12, 3)), rng.standard_normal(12)
     step, chains = 0.15, 20_000
@@ -114,14 +91,10 @@ def single_sample(lab: Lab, planted: bool) -> Verdict:
     return _within(float(squares.mean()), float(np.trace(exact)), error, "trace of the covariance")
 
 
-@claim(
-    "noise/isotropic",
-    "Label noise gives an isotropic covariance on the range of the Hessian, up to a factor 1 + O(step), and none off it.",
-    f"{NOTES}, section 9.5; factor {DERIVED}",
-    kind="sharpened",
-)
+@claim("noise/isotropic", f"{NOTES}, section 9.5; factor {DERIVED}", "sharpened")
 def isotropic(lab: Lab, planted: bool) -> Verdict:
-    """Sigma = sigma^2 A gives S = step sigma^2 (2 - step A)^-1, and flat directions stay; planted: Sigma = I."""
+    """Label noise gives an isotropic covariance on the range of the Hessian, up to a factor 1 + O(step), and none off it.
+    Sigma = sigma^2 A gives S = step sigma^2 (2 - step A)^-1, and flat directions stay; planted: Sigma = I."""
     rng = np.random.default_rng(3)
     root = rng.standard_normal((3, 5))
     hessian, step, variance = root.T @ root / 5, 0.1, 0.7
@@ -133,14 +106,10 @@ def isotropic(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(error), 1e-10, "relative distance to step sigma^2 (2 - step A)^-1 on the range of A")
 
 
-@claim(
-    "noise/diffusion-limit",
-    "For small steps SGD is its diffusion, transients and all entries included, up to a relative error of order step.",
-    f"{NOTES}, section 9.5; order {DERIVED}",
-    kind="sharpened",
-)
+@claim("noise/diffusion-limit", f"{NOTES}, section 9.5; order {DERIVED}", "sharpened")
 def diffusion_limit(lab: Lab, planted: bool) -> Verdict:
-    """SGD after k steps against the diffusion at time k * step, for small steps and all entries; planted: at twice the time."""
+    """For small steps SGD is its diffusion, transients and all entries included, up to a relative error of order step.
+    SGD after k steps against the diffusion at time k * step, for small steps and all entries; planted: at twice the time."""
     hessian, noise = _pair()
     gaps = []
     for step in (1e-3, 1e-4):
@@ -154,14 +123,10 @@ def diffusion_limit(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "noise/memory",
-    "In one dimension SGD correlates with itself h steps later by (1 - step lambda)^h.",
-    f"{NOTES}, section 9.5, with exp(-lambda t); exact form {DERIVED}",
-    kind="sharpened",
-)
+@claim("noise/memory", f"{NOTES}, section 9.5, with exp(-lambda t); exact form {DERIVED}", "sharpened")
 def memory(lab: Lab, planted: bool) -> Verdict:
-    """Correlation of one trajectory with itself five steps later, 40 000 chains; planted: exp(-lambda t) of the diffusion."""
+    """In one dimension SGD correlates with itself h steps later by (1 - step lambda)^h.
+    Correlation of one trajectory with itself five steps later, 40 000 chains; planted: exp(-lambda t) of the diffusion."""
     chains, (step, curvature, noise, lag) = 40_000, (0.1, 2.0, 0.49, 5)
     rng = np.random.default_rng(4)
     first = np.sqrt(noisy_covariance([[curvature]], [[noise]], step)[0, 0]) * rng.standard_normal(chains)
@@ -174,14 +139,10 @@ def memory(lab: Lab, planted: bool) -> Verdict:
     return _within(measured, float(predicted), float((1 - exact**2) / np.sqrt(chains)), "correlation at lag 5")
 
 
-@claim(
-    "noise/excess-loss",
-    "SGD settles at a mean loss of sum step Sigma_ii / (2 (2 - step lambda_i)) above the minimum, for any noise.",
-    DERIVED,
-    kind="ours",
-)
+@claim("noise/excess-loss", DERIVED, "ours")
 def loss_above_minimum(lab: Lab, planted: bool) -> Verdict:
-    """The closed form against half the trace of A S and against 10 000 chains; planted: step/4 tr Sigma of the diffusion."""
+    """SGD settles at a mean loss of sum step Sigma_ii / (2 (2 - step lambda_i)) above the minimum, for any noise.
+    The closed form against half the trace of A S and against 10 000 chains; planted: step/4 tr Sigma of the diffusion."""
     hessian, noise = _pair()
     chains, step = 10_000, 0.3
     exact = excess_loss(hessian, noise, step)

@@ -37,15 +37,10 @@ def _routes(lab: Lab, alpha: float) -> tuple[np.ndarray, np.ndarray, np.ndarray,
     return weight, end, params, -4 * accumulated
 
 
-@claim(
-    "q-alpha/three-routes",
-    "Flow on w+^2 - w-^2 from alpha converges to arg min Q_alpha, with the constants of the notes; w+ w- is conserved.",
-    f"{NOTES}, Theorem 9.18; {WOODWORTH}",
-    kind="proved",
-    slow=True,
-)
+@claim("q-alpha/three-routes", f"{NOTES}, Theorem 9.18; {WOODWORTH}", "proved", slow=True)
 def three_routes(lab: Lab, planted: bool) -> Verdict:
-    """Parameter flow, dual flow and Newton's method; planted: the potential with 2 alpha^2 for alpha^2."""
+    """Flow on w+^2 - w-^2 from alpha converges to arg min Q_alpha, with the constants of the notes; w+ w- is conserved.
+    Parameter flow, dual flow and Newton's method; planted: the potential with 2 alpha^2 for alpha^2."""
     worst = drift = 0.0
     for alpha in _STARTS:
         weight, end, params, _ = _routes(lab, alpha)
@@ -64,14 +59,10 @@ def certified_gap(data: Regression, weight: np.ndarray, dual: np.ndarray, potent
     return abs(found.gap) + found.infeasibility
 
 
-@claim(
-    "q-alpha/certified",
-    "Strong duality for Q_alpha: weight and multipliers of Newton's method certify each other, for starts from 1e3 to 1e-14.",
-    DERIVED,
-    kind="ours",
-)
+@claim("q-alpha/certified", DERIVED, "ours")
 def certified(lab: Lab, planted: bool) -> Verdict:
-    """The bracket of arg min Q_alpha from alpha = 1e3 to 1e-14; planted: multipliers 1 % too large."""
+    """Strong duality for Q_alpha: weight and multipliers of Newton's method certify each other, for starts from 1e3 to 1e-14.
+    The bracket of arg min Q_alpha from alpha = 1e3 to 1e-14; planted: multipliers 1 % too large."""
     (data, _), alphas, scale = sparse(lab), (1e3, 1.0, 1e-1, 1e-3, 1e-6, 1e-10, 1e-14), 1.01 if planted else 1.0
     gaps = [
         certified_gap(data, found.weight, found.dual * scale, q_alpha(alpha, 100))
@@ -80,15 +71,10 @@ def certified(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(gaps), 1e-12, "largest certified gap plus relative residual, alpha from 1e3 to 1e-14")
 
 
-@claim(
-    "q-alpha/accumulated",
-    "The residuals that training accumulates, times -4, are the optimal multipliers: a run on the parameters certifies its own limit.",
-    f"{NOTES}, (9.125); {DERIVED}",
-    kind="sharpened",
-    slow=True,
-)
+@claim("q-alpha/accumulated", f"{NOTES}, (9.125); {DERIVED}", "sharpened", slow=True)
 def accumulated(lab: Lab, planted: bool) -> Verdict:
-    """The bracket from nothing but a run on the parameters: its last weight and its accumulated residuals; planted: 1 % too large."""
+    """The residuals that training accumulates, times -4, are the optimal multipliers: a run on the parameters certifies its own limit.
+    The bracket from nothing but a run on the parameters: its last weight and its accumulated residuals; planted: 1 % too large."""
     gaps = []
     for alpha in _STARTS:
         _, end, _, dual = _routes(lab, alpha)
@@ -114,27 +100,18 @@ def _kernel_exponent(lab: Lab) -> float:
     return log_log_slope(alphas, np.array(gaps), (1.0, 10.0))
 
 
-@claim(
-    "q-alpha/kernel-limit",
-    "For large alpha the flow follows its tangent kernel, with a deviation of order alpha^-4.",
-    f"{NOTES}, section 9.3; exponent {DERIVED}",
-    kind="sharpened",
-    slow=True,
-)
+@claim("q-alpha/kernel-limit", f"{NOTES}, section 9.3; exponent {DERIVED}", "sharpened", slow=True)
 def kernel_limit(lab: Lab, planted: bool) -> Verdict:
-    """At half a relaxation time the flow differs from its tangent kernel by O(alpha^-4); planted: by O(alpha^-2)."""
+    """For large alpha the flow follows its tangent kernel, with a deviation of order alpha^-4.
+    At half a relaxation time the flow differs from its tangent kernel by O(alpha^-4); planted: by O(alpha^-2)."""
     text = "exponent of the distance between flow and tangent kernel in alpha"
     return close(_kernel_exponent(lab), -2.0 if planted else -4.0, 0.02, text)
 
 
-@claim(
-    "q-alpha/sparse-rate",
-    "Off-support coefficients of arg min Q_alpha vanish like alpha^(2(1 - rho)), rho the strict dual certificate; those of arg min KL among nonnegative weights like alpha^(2(1 - rho+)).",
-    DERIVED,
-    kind="ours",
-)
+@claim("q-alpha/sparse-rate", DERIVED, "ours")
 def sparse_rate(lab: Lab, planted: bool) -> Verdict:
-    """Signed squares, and squares on nonnegative signals; planted: like alpha^2."""
+    """Off-support coefficients of arg min Q_alpha vanish like alpha^(2(1 - rho)), rho the strict dual certificate; those of arg min KL among nonnegative weights like alpha^(2(1 - rho+)).
+    Signed squares, and squares on nonnegative signals; planted: like alpha^2."""
     nonnegative = sparse_regression(40, 100, 5, lab.seed, signed=False)
     cases = (
         ("Q_alpha", *sparse(lab), q_alpha(1.0, 100), np.geomspace(1e-12, 1e-8, 5), 0.005),
@@ -152,14 +129,10 @@ def sparse_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "q-alpha/small-limit",
-    "Q_alpha ~ |theta|_1 log(1/alpha^2) as alpha -> 0, without the further factor 1/alpha^2 as printed.",
-    f"repair of {NOTES}, (9.104)",
-    kind="repaired",
-)
+@claim("q-alpha/small-limit", f"repair of {NOTES}, (9.104)", "repaired")
 def small_alpha(lab: Lab, planted: bool) -> Verdict:
-    """Growth of Q_alpha in log(1/alpha^2); planted: of alpha^2 Q_alpha, as printed."""
+    """Q_alpha ~ |theta|_1 log(1/alpha^2) as alpha -> 0, without the further factor 1/alpha^2 as printed.
+    Growth of Q_alpha in log(1/alpha^2); planted: of alpha^2 Q_alpha, as printed."""
     theta, logs = np.array([1.0, -0.3, 0.02]), np.array([200.0, 300.0])  # log(1/alpha^2)
     printed = np.exp(-logs) if planted else np.ones(2)
     values = [HyperbolicEntropy(np.full(3, -log), np.zeros(3)).value(theta) for log in logs] * printed
@@ -167,14 +140,10 @@ def small_alpha(lab: Lab, planted: bool) -> Verdict:
     return close(growth, np.abs(theta).sum(), 1e-9, "growth of Q_alpha per unit of log(1/alpha^2), against |theta|_1")
 
 
-@claim(
-    "q-alpha/any-start",
-    "From any positive w+, w- the limit minimises the hyperbolic entropy with scale w+ w- and shift log(w+/w-).",
-    DERIVED,
-    kind="ours",
-)
+@claim("q-alpha/any-start", DERIVED, "ours")
 def any_start(lab: Lab, planted: bool) -> Verdict:
-    """A start with w+ and w- different in every coordinate; planted: its shift log(w+/w-) forgotten."""
+    """From any positive w+, w- the limit minimises the hyperbolic entropy with scale w+ w- and shift log(w+/w-).
+    A start with w+ and w- different in every coordinate; planted: its shift log(w+/w-) forgotten."""
     data, _ = small(lab)
     start = np.exp(0.5 * np.random.default_rng(4).standard_normal((2, 25)) - 1)
     potential = SignedSquares(1.0).potential(start)
@@ -185,14 +154,10 @@ def any_start(lab: Lab, planted: bool) -> Verdict:
     return at_most(distance(end, limit), 1e-9, "relative distance of the parameter flow to the predicted limit")
 
 
-@claim(
-    "q-alpha/basis-pursuit",
-    "The least l1 norm recovers the sparse weight, with a strict certificate: rho <= 0.9.",
-    f"{NOTES}, Remark 9.8; certificate {DERIVED}",
-    kind="sharpened",
-)
+@claim("q-alpha/basis-pursuit", f"{NOTES}, Remark 9.8; certificate {DERIVED}", "sharpened")
 def unique_sparse(lab: Lab, planted: bool) -> Verdict:
-    """On forty samples in a hundred dimensions; planted: a weight with as many entries elsewhere."""
+    """The least l1 norm recovers the sparse weight, with a strict certificate: rho <= 0.9.
+    On forty samples in a hundred dimensions; planted: a weight with as many entries elsewhere."""
     data, weight = sparse(lab)
     found = basis_pursuit(data)
     truth = np.roll(weight, 1) if planted else weight

@@ -26,15 +26,10 @@ _LARGE = (1e-2, 1e-4)  # starts whose window is empty
 _SINGLE = (1e-3, 1e-6)  # starts of the runs with one signal
 
 
-@claim(
-    "sparse/population",
-    "On the population loss beta is logistic on the support and decreases off it.",
-    f"{NOTES}, section 9.2.3; closed form {DERIVED}",
-    kind="sharpened",
-    slow=True,
-)
+@claim("sparse/population", f"{NOTES}, section 9.2.3; closed form {DERIVED}", "sharpened", slow=True)
 def population(lab: Lab, planted: bool) -> Verdict:
-    """The flow on orthonormal inputs against its closed form, on and off the support; planted: 4t for 2t."""
+    """On the population loss beta is logistic on the support and decreases off it.
+    The flow on orthonormal inputs against its closed form, on and off the support; planted: 4t for 2t."""
     d, alpha = 6, 1e-3
     weight = np.array([1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     data = Regression(np.sqrt(d) * np.eye(d), np.sqrt(d) * weight)
@@ -48,14 +43,10 @@ def population(lab: Lab, planted: bool) -> Verdict:
     return at_most(error, 1e-7, "largest relative error of the closed form")
 
 
-@claim(
-    "sparse/population-time",
-    "The population run is within eps after (log(1/alpha) + log(1/(2 eps))/2)/step iterations.",
-    f"{NOTES}, Theorem 9.13; constant {DERIVED}",
-    kind="sharpened",
-)
+@claim("sparse/population-time", f"{NOTES}, Theorem 9.13; constant {DERIVED}", "sharpened")
 def population_time(lab: Lab, planted: bool) -> Verdict:
-    """Steps to 1 - beta <= eps on the population loss: log(1/alpha) + log(1/(2 eps))/2 over the step; planted: log(1/(eps alpha))."""
+    """The population run is within eps after (log(1/alpha) + log(1/(2 eps))/2)/step iterations.
+    Steps to 1 - beta <= eps on the population loss: log(1/alpha) + log(1/(2 eps))/2 over the step; planted: log(1/(eps alpha))."""
     data = Regression(np.array([[1.0]]), np.array([1.0]))
     step, checks = 0.01, []
     for alpha, eps in ((1e-3, 1e-2), (1e-6, 1e-4)):
@@ -74,14 +65,10 @@ def single_run(lab: Lab, alpha: float) -> tuple[Trajectory, Decomposition]:
     return run, decompose(data, run.params)
 
 
-@claim(
-    "sparse/decomposition",
-    "Signal and noise obey the recursion of the notes, with v = A(zeta * zeta).",
-    f"{NOTES}, section 9.2.4",
-    kind="proved",
-)
+@claim("sparse/decomposition", f"{NOTES}, section 9.2.4", "proved")
 def decomposition(lab: Lab, planted: bool) -> Verdict:
-    """One step of signal and noise by the recursion of the notes; planted: v with beta* for zeta."""
+    """Signal and noise obey the recursion of the notes, with v = A(zeta * zeta).
+    One step of signal and noise by the recursion of the notes; planted: v with beta* for zeta."""
     run, parts = single_run(lab, 1e-3)
     step, k = 0.02, slice(0, len(run) - 1)
     v = np.zeros_like(parts.v) if planted else parts.v
@@ -93,9 +80,10 @@ def decomposition(lab: Lab, planted: bool) -> Verdict:
     return at_most(error, 1e-12, "largest relative error of the recursion for signal and noise")
 
 
-@claim("sparse/noise-growth", "When the signal is learned the noise is alpha^(1 - A_j1/A_11).", DERIVED, kind="ours")
+@claim("sparse/noise-growth", DERIVED, "ours")
 def noise_growth(lab: Lab, planted: bool) -> Verdict:
-    """At the end of the fast phase zeta_j = alpha^(1 - A_j1/A_11); planted: zeta_j = alpha."""
+    """When the signal is learned the noise is alpha^(1 - A_j1/A_11).
+    At the end of the fast phase zeta_j = alpha^(1 - A_j1/A_11); planted: zeta_j = alpha."""
     checks = []
     for alpha in _SINGLE:
         run, parts = single_run(lab, alpha)
@@ -109,11 +97,10 @@ def noise_growth(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "sparse/noise-horizon", "The noise stays below 2 alpha up to the horizon.", f"{NOTES}, Lemma 9.16", kind="proved"
-)
+@claim("sparse/noise-horizon", f"{NOTES}, Lemma 9.16", "proved")
 def noise_horizon(lab: Lab, planted: bool) -> Verdict:
-    """|zeta| <= 2 alpha up to t = 1/(8 mu), mu the largest |rho| of the run; planted: up to the end of the run."""
+    """The noise stays below 2 alpha up to the horizon.
+    |zeta| <= 2 alpha up to t = 1/(8 mu), mu the largest |rho| of the run; planted: up to the end of the run."""
     checks = []
     for alpha in _SINGLE:
         run, parts = single_run(lab, alpha)
@@ -128,28 +115,19 @@ def _single_error(lab: Lab, alpha: float, iterations: float) -> float:
     return error_at(single_run(lab, alpha)[0], round(iterations), np.eye(200)[0])
 
 
-@claim(
-    "sparse/one-signal-as-printed",
-    "For r = 1, alpha log(1/delta)/step iterations suffice, as printed.",
-    f"{NOTES}, Theorem 9.14",
-    kind="proved",
-    expected=Outcome.refuted,
-)
+@claim("sparse/one-signal-as-printed", f"{NOTES}, Theorem 9.14", "proved", expected=Outcome.refuted)
 def single_printed(lab: Lab, planted: bool) -> Verdict:
-    """Error^2 after alpha log(1/delta)/step iterations, as printed, against 1/sqrt(n); delta = 1/sqrt(n)."""
+    """For r = 1, alpha log(1/delta)/step iterations suffice, as printed.
+    Error^2 after alpha log(1/delta)/step iterations, as printed, against 1/sqrt(n); delta = 1/sqrt(n)."""
     alpha, step = (1e-6 if planted else 1e-3), 0.02
     error = _single_error(lab, alpha, alpha * np.log(np.sqrt(60)) / step)
     return at_most(error, 1 / np.sqrt(60), "squared error after alpha log(1/delta)/step iterations")
 
 
-@claim(
-    "sparse/one-signal",
-    "For r = 1, (log(1/alpha) + log(1/delta))/step iterations suffice for squared error 1/sqrt(n).",
-    f"repair of {NOTES}, Theorem 9.14, by its proof",
-    kind="repaired",
-)
+@claim("sparse/one-signal", f"repair of {NOTES}, Theorem 9.14, by its proof", "repaired")
 def single_repaired(lab: Lab, planted: bool) -> Verdict:
-    """Error^2 after (log(1/alpha) + log(1/delta))/step iterations; planted: after a tenth of them."""
+    """For r = 1, (log(1/alpha) + log(1/delta))/step iterations suffice for squared error 1/sqrt(n).
+    Error^2 after (log(1/alpha) + log(1/delta))/step iterations; planted: after a tenth of them."""
     step, checks = 0.02, []
     for alpha in _SINGLE:
         iterations = (np.log(1 / alpha) + np.log(np.sqrt(60))) / step * (0.1 if planted else 1.0)
@@ -158,14 +136,10 @@ def single_repaired(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "sparse/isometry-not-needed",
-    "Descent recovers the signal where restricted isometry certainly fails: the condition is sufficient, not necessary.",
-    DERIVED,
-    kind="ours",
-)
+@claim("sparse/isometry-not-needed", DERIVED, "ours")
 def isometry_hopeless(lab: Lab, planted: bool) -> Verdict:
-    """delta_2 is near 1 and delta_4 certainly above it, where recovery works all the same; planted: delta_4 below 1."""
+    """Descent recovers the signal where restricted isometry certainly fails: the condition is sufficient, not necessary.
+    delta_2 is near 1 and delta_4 certainly above it, where recovery works all the same; planted: delta_4 below 1."""
     run, certainly = single_run(lab, 1e-6)[0], at_most if planted else at_least
     bounds = restricted_isometry(np.asarray(run.setting.data.inputs), 4)
     return all_of(
@@ -203,27 +177,19 @@ def _bounded(lab: Lab, alphas: tuple[float, ...], planted: bool) -> list[Verdict
     return found
 
 
-@claim(
-    "sparse/window",
-    "Inside the time window the squared error is at most alpha sqrt(d).",
-    f"{NOTES}, Theorem 9.4; {LI}",
-    kind="proved",
-)
+@claim("sparse/window", f"{NOTES}, Theorem 9.4; {LI}", "proved")
 def window_bound(lab: Lab, planted: bool) -> Verdict:
-    """At both ends and in the middle of windows that are not empty, which is checked; planted: half way to them."""
+    """Inside the time window the squared error is at most alpha sqrt(d).
+    At both ends and in the middle of windows that are not empty, which is checked; planted: half way to them."""
     first, last = np.array([time_window(200, alpha, STEP) for alpha in _INSIDE]).T
     width = at_least(float((last / first).min()), 1.0, "smallest ratio of end to begin of a window")
     return all_of(*_bounded(lab, _INSIDE, planted), width)
 
 
-@claim(
-    "sparse/beyond-window",
-    "Where the window is empty, the squared error after log(d/alpha)/step iterations and after ten times as many is at most alpha sqrt(d) all the same.",
-    "measured, no theorem",
-    kind="observed",
-)
+@claim("sparse/beyond-window", "measured, no theorem", "observed")
 def beyond_window(lab: Lab, planted: bool) -> Verdict:
-    """At T and 10 T, T = log(d/alpha)/step, where the window is empty; planted: at T/2."""
+    """Where the window is empty, the squared error after log(d/alpha)/step iterations and after ten times as many is at most alpha sqrt(d) all the same.
+    At T and 10 T, T = log(d/alpha)/step, where the window is empty; planted: at T/2."""
     return all_of(*_bounded(lab, _LARGE, planted))
 
 
@@ -243,27 +209,18 @@ def program_error(lab: Lab, alpha: float) -> float:
     return float(((minimum_potential(data, Entropy(np.full(200, 2 * np.log(alpha)))).weight - weight) ** 2).sum())
 
 
-@claim(
-    "sparse/limit-program",
-    "The limit of the flow is the nonnegative interpolant of least KL divergence from alpha^2.",
-    DERIVED,
-    kind="ours",
-    slow=True,
-)
+@claim("sparse/limit-program", DERIVED, "ours", slow=True)
 def limit_program(lab: Lab, planted: bool) -> Verdict:
-    """In log time the flow reaches the KL program, at t of order 1e10 from alpha = 1e-4; planted: the program for alpha = 1e-3."""
+    """The limit of the flow is the nonnegative interpolant of least KL divergence from alpha^2.
+    In log time the flow reaches the KL program, at t of order 1e10 from alpha = 1e-4; planted: the program for alpha = 1e-3."""
     predicted = program_error(lab, 1e-3 if planted else 1e-4)
     return close(_shelf(lab)[1e11], predicted, 1e-3, "squared error of the flow at t = 1e11, against the program")
 
 
-@claim(
-    "sparse/two-time-scales",
-    "After a fast phase of length log(1/alpha) the error sits on a shelf; the limit is reached after times polynomial in 1/alpha.",
-    DERIVED,
-    kind="ours",
-)
+@claim("sparse/two-time-scales", DERIVED, "ours")
 def two_time_scales(lab: Lab, planted: bool) -> Verdict:
-    """The shelf: at t = 100 the error is 1e5 times that of the program, which is reached only after 1e9; planted: by 1e4."""
+    """After a fast phase of length log(1/alpha) the error sits on a shelf; the limit is reached after times polynomial in 1/alpha.
+    The shelf: at t = 100 the error is 1e5 times that of the program, which is reached only after 1e9; planted: by 1e4."""
     late, limit = 1e4 if planted else 1e10, program_error(lab, 1e-4)
     return all_of(
         at_least(_shelf(lab)[1e2] / limit, 1e5, "error at t = 100 over the limit"),

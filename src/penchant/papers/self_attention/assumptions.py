@@ -22,14 +22,10 @@ from .evidence import preset
 from .theorems import stated
 
 
-@stated(
-    "self-attention/assumption-1-pairs",
-    "Assumption 1 in pairwise form holds on Example 1 with d = 300.",
-    "Assumption 1",
-    kind="sharpened",
-)
+@stated("self-attention/assumption-1-pairs", "Assumption 1", "sharpened")
 def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
-    """The pairwise form of Assumption 1 holds on preset E, seeds 0 to 9 (planted: on preset H, where it fails)."""
+    """Assumption 1 in pairwise form holds on Example 1 with d = 300.
+    The pairwise form of Assumption 1 holds on preset E, seeds 0 to 9 (planted: on preset H, where it fails)."""
     ratios = []
     for seed in range(10):
         setting, _ = preset(lab, "H" if planted else "E", seed)
@@ -38,15 +34,10 @@ def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, "largest ratio of pull to push, seeds 0-9")
 
 
-@stated(
-    "self-attention/assumption-1-tokens",
-    "Assumption 1 token by token, with constant 4nT, holds on Example 1 with d = 300.",
-    "Assumption 1",
-    kind="sharpened",
-    expected=Outcome.refuted,
-)
+@stated("self-attention/assumption-1-tokens", "Assumption 1", "sharpened", expected=Outcome.refuted)
 def orthogonality_tokenwise(lab: Lab, planted: bool) -> Verdict:
-    """Token-wise near-orthogonality with the constant 4nT, as the paper's Assumption 1 reads, on its own data model."""
+    """Assumption 1 token by token, with constant 4nT, holds on Example 1 with d = 300.
+    Token-wise near-orthogonality with the constant 4nT, as the paper's Assumption 1 reads, on its own data model."""
     if planted:
         tokens = np.eye(6).reshape(2, 3, 6)
         data = TokenSelection(tokens, scores=np.eye(3)[[0, 0]])
@@ -56,17 +47,12 @@ def orthogonality_tokenwise(lab: Lab, planted: bool) -> Verdict:
     return at_most(ratio, 1.0, "ratio 4nT max|<x, x'>| / min|x|^2 on preset E (d = 300)")
 
 
-@stated(
-    "self-attention/lemma-8",
-    "Example 1 in enough dimensions satisfies Assumptions 1 (token by token, constant 4nT) and 2.",
-    "Lemma 8, constant by us",
-    kind="sharpened",
-)
+@stated("self-attention/lemma-8", "Lemma 8, constant by us", "sharpened")
 def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
-    """Example 1 in enough dimensions (n = 4, T = 3, d = 40 000) meets Assumption 1 token by token and Assumption 2, on ten seeds.
+    """Example 1 in enough dimensions satisfies Assumptions 1 (token by token, constant 4nT) and 2.
+    Example 1 in enough dimensions (n = 4, T = 3, d = 40 000) meets Assumption 1 token by token and Assumption 2, on ten seeds.
 
-    Planted: in 300 dimensions.
-    """
+    Planted: in 300 dimensions."""
     sets = [signal_tokens(4, 3, 300 if planted else 40_000, seed=seed) for seed in range(10)]
     orthogonality = max(1 - conditions.near_orthogonal_tokens(data).slack for data in sets)
     return all_of(
@@ -76,15 +62,11 @@ def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
 
 
 @stated(
-    "self-attention/without-assumption-1",
-    "Global convergence holds without Assumption 1.",
-    "discussion of Assumption 1",
-    kind="observed",
-    expected=Outcome.refuted,
-    slow=True,
+    "self-attention/without-assumption-1", "discussion of Assumption 1", "observed", expected=Outcome.refuted, slow=True
 )
 def without_orthogonality(lab: Lab, planted: bool) -> Verdict:
-    """'Global convergence needs no near-orthogonality': two samples of two tokens say otherwise."""
+    """Global convergence holds without Assumption 1.
+    'Global convergence needs no near-orthogonality': two samples of two tokens say otherwise."""
     data = local_pair(1.0, 1.0 if planted else 0.1)
     setting = Setting(data, Direct(), Exponential())
     limit = detect_limit(train(setting, normalised_descent(0.05), steps=5000))
@@ -145,15 +127,10 @@ def basins(lab: Lab, case: str, rings: int = 8, directions: int = 32) -> Basins:
     )
 
 
-@stated(
-    "self-attention/locally-optimal",
-    "From any start, runs settle on a locally optimal selection.",
-    "discussion of Assumption 1, observed by us",
-    kind="observed",
-    slow=True,
-)
+@stated("self-attention/locally-optimal", "discussion of Assumption 1, observed by us", "observed", slow=True)
 def locally_optimal(lab: Lab, planted: bool) -> Verdict:
-    """256 starts on each of three data sets. Planted: on the optimal selection."""
+    """From any start, runs settle on a locally optimal selection.
+    256 starts on each of three data sets. Planted: on the optimal selection."""
     found = [basins(lab, case) for case in CASES]
     settled = sum(one.shares(tokens).sum() for one in found for tokens in one.selections())
 
@@ -178,13 +155,10 @@ def threshold(rounds: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-@observed(
-    "self-attention/critical-gap",
-    "Two samples of two tokens, first score gap 1: below a second gap of 0.18 training ends locally, above it globally.",
-    slow=True,
-)
+@observed("self-attention/critical-gap", slow=True)
 def critical_gap(lab: Lab, planted: bool) -> Verdict:
-    """40 000 normalised steps of length 0.01 from zero. Planted: at 0.16."""
+    """Two samples of two tokens, first score gap 1: below a second gap of 0.18 training ends locally, above it globally.
+    40 000 normalised steps of length 0.01 from zero. Planted: at 0.16."""
     low, high = threshold(2)
     wanted = 0.16 if planted else 0.18
     return all_of(

@@ -36,18 +36,12 @@ def _watched(lab: Lab) -> Iterator[tuple[str, Setting, Solution, Trajectory]]:
         yield name, *preset(lab, name), every_step(lab, name)
 
 
-@stated(
-    "self-attention/theorem-1-bound",
-    "The proof's bound on 1 - corr holds at every step, with explicit constants, and says something from some step on.",
-    "Theorem 5 (appendix form of Theorem 1)",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention/theorem-1-bound", "Theorem 5 (appendix form of Theorem 1)", "sharpened", slow=True)
 def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
-    """The proof's bound on 1 - corr, evaluated with its own constants at every step; below 2 it says something.
+    """The proof's bound on 1 - corr holds at every step, with explicit constants, and says something from some step on.
+    The proof's bound on 1 - corr, evaluated with its own constants at every step; below 2 it says something.
 
-    Planted: the steps add nothing to it.
-    """
+    Planted: the steps add nothing to it."""
     checks = []
     for name, setting, reference, run in _watched(lab):
         length = LENGTH[name]
@@ -65,14 +59,10 @@ def theorem1_bound(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@stated(
-    "self-attention/lemma-2",
-    "Far out, the gradient correlates with W_mm at least as well as with W_t, up to 1 + pi.",
-    "Lemma 2",
-    slow=True,
-)
+@stated("self-attention/lemma-2", "Lemma 2", slow=True)
 def lemma2(lab: Lab, planted: bool) -> Verdict:
-    """Far out, <-grad L, W/|W|> <= (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>. Planted: without the pi."""
+    """Far out, the gradient correlates with W_mm at least as well as with W_t, up to 1 + pi.
+    Far out, <-grad L, W/|W|> <= (1 + pi(|W|)) <-grad L, W_mm/|W_mm|>. Planted: without the pi."""
     checks = []
     for name, setting, reference, run in _watched(lab):
         xi = conditions.attention_floor(setting, setting.start(), LENGTH[name])
@@ -86,9 +76,10 @@ def lemma2(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@stated("self-attention/lemma-1", "Attention loss on non-optimal tokens is exponentially small in t.", "Lemma 1")
+@stated("self-attention/lemma-1", "Lemma 1")
 def lemma1(lab: Lab, planted: bool) -> Verdict:
-    """Attention loss below (T-1) exp(-|W| / (2 |W_mm|)) once the direction is close enough."""
+    """Attention loss on non-optimal tokens is exponentially small in t.
+    Attention loss below (T-1) exp(-|W| / (2 |W_mm|)) once the direction is close enough."""
     setting, reference = preset(lab, "E")
     run = every_step(lab, "E")
     square = conditions.token_bound(setting.data) ** 2
@@ -100,9 +91,10 @@ def lemma1(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 0.0, "largest log(1 - s_opt) - [log(T-1) - |W|/(2|W_mm|)] after the direction is close")
 
 
-@stated("self-attention/lemma-4", "A small Gaussian start leaves attention nearly uniform.", "Lemma 4")
+@stated("self-attention/lemma-4", "Lemma 4")
 def lemma4(lab: Lab, planted: bool) -> Verdict:
-    """A Gaussian start of scale sigma has softmax weights within exp(+-2 B^2 |W_0|_2) / T, and |W_0|_2 obeys the Gaussian bound."""
+    """A small Gaussian start leaves attention nearly uniform.
+    A Gaussian start of scale sigma has softmax weights within exp(+-2 B^2 |W_0|_2) / T, and |W_0|_2 obeys the Gaussian bound."""
     setting, _ = preset(lab, "H")
     data: TokenSelection = setting.data
     sigma, failure, d = 1e-2, 1e-3, data.tokens.shape[-1]
@@ -118,9 +110,10 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@stated("self-attention/lemma-5", "Attention on the optimal tokens never falls below its floor.", "Lemma 5", slow=True)
+@stated("self-attention/lemma-5", "Lemma 5", slow=True)
 def lemma5(lab: Lab, planted: bool) -> Verdict:
-    """Attention on the optimal tokens never falls below its floor, and never decreases while below one half."""
+    """Attention on the optimal tokens never falls below its floor.
+    Attention on the optimal tokens never falls below its floor, and never decreases while below one half."""
     setting, _ = preset(lab, "E")
     if planted:  # near-orthogonality fails here
         data = local_pair(1.0, 0.1)
@@ -136,9 +129,10 @@ def lemma5(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@stated("self-attention/lemma-6", "The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.", "Lemma 6")
+@stated("self-attention/lemma-6", "Lemma 6")
 def lemma6(lab: Lab, planted: bool) -> Verdict:
-    """<-grad L, W_mm>/(|grad L| |W_mm|) >= 1 / (2 B^2 |W_mm|) at every step. Planted: the two are nearly parallel."""
+    """The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.
+    <-grad L, W_mm>/(|grad L| |W_mm|) >= 1 / (2 B^2 |W_mm|) at every step. Planted: the two are nearly parallel."""
     checks = []
     for name, setting, reference, run in _watched(lab):
         target = np.asarray(setting.data.margins(jnp.asarray(reference.weight)))
@@ -151,9 +145,10 @@ def lemma6(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@stated("self-attention/lemma-7", "The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.", "Lemma 7")
+@stated("self-attention/lemma-7", "Lemma 7")
 def lemma7(lab: Lab, planted: bool) -> Verdict:
-    """length t / (2 B^2 |W_mm|) <= |W_t| <= length t."""
+    """The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.
+    length t / (2 B^2 |W_mm|) <= |W_t| <= length t."""
     checks = []
     for name, setting, reference, run in _watched(lab):
         walked = LENGTH[name] * run.steps[1:]
@@ -202,33 +197,24 @@ def _fast(lab: Lab, rule: str) -> list[Verdict]:
     return checks
 
 
-@stated(
-    "self-attention/theorem-1",
-    "Normalised descent on W converges to the maximum-margin token selection: |W/|W| - W_mm/|W_mm|| = O~(t^-1/2), 1 - corr = O~(1/t). So it does with the logistic loss and the correlation.",
-    "Theorem 1; other losses by us",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention/theorem-1", "Theorem 1; other losses by us", "sharpened", slow=True)
 def theorem1(lab: Lab, planted: bool) -> Verdict:
+    """Normalised descent on W converges to the maximum-margin token selection: |W/|W| - W_mm/|W_mm|| = O~(t^-1/2), 1 - corr = O~(1/t). So it does with the logistic loss and the correlation."""
     return all_of(_direction("NGD", run_of(lab, "NGD"), planted), *_fast(lab, "NGD"))
 
 
-@stated("self-attention/theorem-1-rate", "1 - corr falls at least like log(t)^2/t.", "Theorem 1", slow=True)
+@stated("self-attention/theorem-1-rate", "Theorem 1", slow=True)
 def theorem1_rate(lab: Lab, planted: bool) -> Verdict:
-    """1 - corr falls at least like 1/t (proved): the whole interval of its exponent lies below -1; a claim of t^-3 must fail."""
+    """1 - corr falls at least like log(t)^2/t.
+    1 - corr falls at least like 1/t (proved): the whole interval of its exponent lies below -1; a claim of t^-3 must fail."""
     found = measured_rate(lab, "NGD")
     text = f"upper end of the exponent {found} of 1 - corr, steps 1e3 to 1e4, seeds 0-9,"
     return at_most(found.high, -3.0 if planted else -1.0, text)
 
 
-@stated(
-    "self-attention/theorem-6",
-    "Gradient descent on W converges in direction to the maximum-margin token selection. So it does with the logistic loss and the correlation, L - L* falling like 1/t.",
-    "Theorem 6; other losses by us",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention/theorem-6", "Theorem 6; other losses by us", "sharpened", slow=True)
 def theorem6(lab: Lab, planted: bool) -> Verdict:
+    """Gradient descent on W converges in direction to the maximum-margin token selection. So it does with the logistic loss and the correlation, L - L* falling like 1/t."""
     checks = [_direction("GD", run_of(lab, "GD"), planted)]
     for loss, runs in _other_losses(lab, "GD").items():
         found = settling([(run.steps, np.exp(run.log_excess)) for run in runs], _LATE)
@@ -237,15 +223,10 @@ def theorem6(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@stated(
-    "self-attention/theorem-7",
-    "Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent. So they do with the logistic loss and the correlation.",
-    "Theorem 7; other losses by us",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention/theorem-7", "Theorem 7; other losses by us", "sharpened", slow=True)
 def theorem7(lab: Lab, planted: bool) -> Verdict:
-    """Polyak's direction, and step lengths inside the interval of the proof."""
+    """Polyak steps on W converge to the maximum-margin token selection at the rate of normalised descent. So they do with the logistic loss and the correlation.
+    Polyak's direction, and step lengths inside the interval of the proof."""
     setting, reference = preset(lab, "E")
     run = run_of(lab, "Polyak")
     xi = conditions.attention_floor(setting, setting.start(), 0.0)
@@ -261,12 +242,8 @@ def theorem7(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@stated(
-    "self-attention/figure-5",
-    "On antipodal classes too gradient descent, normalised descent and Polyak steps turn W to the maximum-margin token selection.",
-    "Figure 5",
-    slow=True,
-)
+@stated("self-attention/figure-5", "Figure 5", slow=True)
 def figure5(lab: Lab, planted: bool) -> Verdict:
-    """Each rule after 10 000 steps. Planted: the first gradient in place of where they end."""
+    """On antipodal classes too gradient descent, normalised descent and Polyak steps turn W to the maximum-margin token selection.
+    Each rule after 10 000 steps. Planted: the first gradient in place of where they end."""
     return all_of(*(_direction(rule, run_of(lab, rule, "antipodal"), planted) for rule in _RULES))

@@ -20,15 +20,10 @@ from .joint_theorems import JointScheduled, first_attention_step, longest_token
 from .theorems import stated
 
 
-@stated(
-    "self-attention-joint/theorem-2",
-    "The joint loss falls like exp(-c t^(1/3)) under Eq. (13); sharp constant 3 length / |u_mm|.",
-    "Theorem 2",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-2", "Theorem 2", "sharpened", slow=True)
 def theorem2(lab: Lab, planted: bool) -> Verdict:
-    """-log L grows like 3 length t^(1/3) / |u_mm|: the limit of the slope in t^(1/3), with the drift it still has."""
+    """The joint loss falls like exp(-c t^(1/3)) under Eq. (13); sharp constant 3 length / |u_mm|.
+    -log L grows like 3 length t^(1/3) / |u_mm|: the limit of the slope in t^(1/3), with the drift it still has."""
     power = 1 / 2 if planted else 1 / 3
     speed = lambda run, found: -run.log_loss * found.decoder.value * power / evidence.LONG
     series = [(run.steps**power, speed(run, found)) for run, found in evidence.far_pairs(lab)]
@@ -38,15 +33,10 @@ def theorem2(lab: Lab, planted: bool) -> Verdict:
     return covers(measured, 1.0, text, evidence.far_circumstances(lab), rival=proof)
 
 
-@stated(
-    "self-attention-joint/theorem-8",
-    "Loss bound with explicit constant, at every step.",
-    "Theorem 8 (appendix form of Theorem 2)",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-8", "Theorem 8 (appendix form of Theorem 2)", "sharpened", slow=True)
 def theorem8(lab: Lab, planted: bool) -> Verdict:
-    """log L_t <= log L_0 - (1 / (4 |u_mm|)) * sum of the lengths of the u-steps, at every one of 4000 steps."""
+    """Loss bound with explicit constant, at every step.
+    log L_t <= log L_0 - (1 / (4 |u_mm|)) * sum of the lengths of the u-steps, at every one of 4000 steps."""
     speeds = []
     for run, length, found in evidence.watched_runs(lab, "figure", "inside"):
         walked = length * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
@@ -55,13 +45,9 @@ def theorem8(lab: Lab, planted: bool) -> Verdict:
     return at_least(float(min(speeds)), 1.0 if planted else 0.25, text, evidence.circumstances(lab, "figure", "inside"))
 
 
-@stated(
-    "self-attention-joint/theorem-3",
-    "Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t).",
-    "Theorem 3",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-3", "Theorem 3", slow=True)
 def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
+    """Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t)."""
     data = evidence.figure_data(lab)[0]
     setting = Setting(data, TokenGram(data), Exponential())
     prediction = JointScheduled().predict(setting, scheduled_descent(evidence.LONG))
@@ -69,14 +55,10 @@ def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
     return judge_direction(prediction, weight)
 
 
-@stated(
-    "self-attention-joint/theorem-3-rate",
-    "1 - corr of W falls at least like 1/log t under Eq. (13).",
-    "Theorem 3",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-3-rate", "Theorem 3", slow=True)
 def theorem3_rate(lab: Lab, planted: bool) -> Verdict:
-    """1 - corr falls at least like 1/log t: the interval of its exponent in log t lies below -1."""
+    """1 - corr of W falls at least like 1/log t under Eq. (13).
+    1 - corr falls at least like 1/log t: the interval of its exponent in log t lies below -1."""
     slopes = []
     for run, found in evidence.far_pairs(lab):
         distance = diagnostics.joint_misalignments(run, found.attention.weight)
@@ -86,14 +68,10 @@ def theorem3_rate(lab: Lab, planted: bool) -> Verdict:
     return at_most(found.high, -3.0 if planted else -1.0, text, evidence.far_circumstances(lab))
 
 
-@stated(
-    "self-attention-joint/theorem-3-softmax",
-    "Attention lost on non-optimal tokens falls like a power of t under Eq. (13).",
-    "Theorem 3 and Section 4.2",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-3-softmax", "Theorem 3 and Section 4.2", slow=True)
 def theorem3_softmax(lab: Lab, planted: bool) -> Verdict:
-    """1 - s_opt falls like a power of t: its exponent is length / |W_mm| (Eq. 13 has |W| = length log t)."""
+    """Attention lost on non-optimal tokens falls like a power of t under Eq. (13).
+    1 - s_opt falls like a power of t: its exponent is length / |W_mm| (Eq. 13 has |W| = length log t)."""
     lost = lambda run, found: (
         -diagnostics.log_joint_attention_loss(run).max(axis=1) * found.attention.value / evidence.LONG
     )
@@ -128,20 +106,14 @@ def _steps_bound(run: JointTrajectory, length: float, found: JointReferences) ->
     return (first + np.append(0.0, np.cumsum(growth[:-1]))) / norm
 
 
-@stated(
-    "self-attention-joint/theorem-9",
-    "The proof's bound on 1 - corr of W holds with explicit constants: vacuous under C4, below 1/2 with steps a thousand times as long.",
-    "Theorem 9 (appendix form of Theorem 3)",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-9", "Theorem 9 (appendix form of Theorem 3)", "sharpened", slow=True)
 def theorem9(lab: Lab, planted: bool) -> Verdict:
-    """The proof's bound on 1 - corr with explicit constants, on runs of Eq. (13) inside the theorem and with longer steps.
+    """The proof's bound on 1 - corr of W holds with explicit constants: vacuous under C4, below 1/2 with steps a thousand times as long.
+    The proof's bound on 1 - corr with explicit constants, on runs of Eq. (13) inside the theorem and with longer steps.
 
     No 1 - corr exceeds 2, and the bound falls below that once |W| is some ten times |W_mm|. Under C4 |W| / |W_mm| is at most
     log(t) / (4 B^2 |W_mm|): that takes exp(hundreds) of steps. With steps a thousand times as long the bound does say something.
-    Planted: the direction that W starts with, in place of W_mm.
-    """
+    Planted: the direction that W starts with, in place of W_mm."""
     shown = np.unique(np.geomspace(1, 3998, 25).astype(int))  # the bound is an equality at its first step
     worst, ends = 0.0, {"inside": [], "long": []}
     for group, last in ends.items():
@@ -167,18 +139,12 @@ def _margin_errors(lab: Lab) -> list[tuple[np.ndarray, np.ndarray]]:
     ]
 
 
-@stated(
-    "self-attention-joint/theorem-4",
-    "The margin of u is at least a constant fraction of the best one; in the end it is the best one.",
-    "Theorem 4",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-4", "Theorem 4", "sharpened", slow=True)
 def theorem4(lab: Lab, planted: bool) -> Verdict:
-    """The decoder's margin is at least a quarter of the best one at every step, and tends to the best one.
+    """The margin of u is at least a constant fraction of the best one; in the end it is the best one.
+    The decoder's margin is at least a quarter of the best one at every step, and tends to the best one.
 
-    The second part: the error falls like a power of t, whose exponent is negative with its interval and its drift.
-    """
+    The second part: the error falls like a power of t, whose exponent is negative with its interval and its drift."""
     worst = min(
         float(np.nanmin(diagnostics.decoder_margins(run)) * found.decoder.value)
         for run, _, found in evidence.watched_runs(lab, "figure", "inside")
@@ -190,14 +156,10 @@ def theorem4(lab: Lab, planted: bool) -> Verdict:
     return all_of(at_least(worst, 0.9 if planted else 0.25, fraction, where), at_most(exponent.high, 0.0, text))
 
 
-@stated(
-    "self-attention-joint/theorem-10",
-    "The margin error of u falls at least like t^(-1/3).",
-    "Theorem 10 (appendix form of Theorem 4)",
-    slow=True,
-)
+@stated("self-attention-joint/theorem-10", "Theorem 10 (appendix form of Theorem 4)", slow=True)
 def theorem10(lab: Lab, planted: bool) -> Verdict:
-    """The relative margin error of u falls at least like t^(-1/3), over 1e3 to 1e5 steps: it falls somewhat faster."""
+    """The margin error of u falls at least like t^(-1/3).
+    The relative margin error of u falls at least like t^(-1/3), over 1e3 to 1e5 steps: it falls somewhat faster."""
     found = rate([log_log_slope(steps, error, (1e3, 1e5)) for steps, error in _margin_errors(lab)])
     text = f"upper end of the exponent {found} of the margin error of u, seeds 0-9,"
     return at_most(found.high, -2 / 3 if planted else -1 / 3, text, evidence.far_circumstances(lab))

@@ -31,19 +31,18 @@ def _supporting(lab: Lab, rule: str, planted: bool) -> Verdict:
 
 @stated(
     "self-attention-joint/theorem-3-without-support",
-    "Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.",
     "Theorem 3 without its C3 (as stated, with C3, it is not refuted)",
-    kind="observed",
+    "observed",
     expected=Outcome.refuted,
     slow=True,
 )
 def without_support(lab: Lab, planted: bool) -> Verdict:
-    """Theorem 3 with C1, C2 and C4, without C3: one sample does not support the decoder. Eq. (13) at the step length of C4.
+    """Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.
+    Theorem 3 with C1, C2 and C4, without C3: one sample does not support the decoder. Eq. (13) at the step length of C4.
 
     This does not refute the theorem as stated: C3 implies full support, so no data fail C5 alone.
 
-    The planted twin says the same of what W does turn to, the program of the supporting samples: that it stays away.
-    """
+    The planted twin says the same of what W does turn to, the program of the supporting samples: that it stays away."""
     found = evidence.leaning_rate(lab, "Eq. (13)", "support_only" if planted else "attention")
     if planted:
         text = f"lower end of the exponent {found} in log t of 1 - corr to the program of the supporting samples"
@@ -54,20 +53,16 @@ def without_support(lab: Lab, planted: bool) -> Verdict:
     return at_most(found.high, -1.0, text, detail)
 
 
-@_repaired(
-    "self-attention-joint/theorem-3-repaired-scheduled",
-    "Eq. (13) without full support: W turns to the maximum margin of the samples that support the decoder.",
-)
+@_repaired("self-attention-joint/theorem-3-repaired-scheduled")
 def repaired_scheduled(lab: Lab, planted: bool) -> Verdict:
+    """Eq. (13) without full support: W turns to the maximum margin of the samples that support the decoder."""
     return _supporting(lab, "Eq. (13)", planted)
 
 
-@_repaired(
-    "self-attention-joint/theorem-3-repaired-block",
-    "Block-normalised descent without full support: 1 - corr of W to the offset program falls like t^-2.",
-)
+@_repaired("self-attention-joint/theorem-3-repaired-block")
 def repaired_block(lab: Lab, planted: bool) -> Verdict:
-    """Block-normalised descent on the same data: 1 - corr to the offset program (planted: to W_mm) falls like t^-2."""
+    """Block-normalised descent without full support: 1 - corr of W to the offset program falls like t^-2.
+    Block-normalised descent on the same data: 1 - corr to the offset program (planted: to W_mm) falls like t^-2."""
     series = []
     for run in evidence.leaning_runs(lab, "NGD"):
         found = joint_references(run.data)
@@ -78,19 +73,13 @@ def repaired_block(lab: Lab, planted: bool) -> Verdict:
     return covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0)
 
 
-@stated(
-    "self-attention-joint/support-from-orthogonality",
-    "Near-orthogonality (C3, with constant 2n) implies that every sample supports the decoder (C5).",
-    "Condition 2, shown by us",
-    kind="ours",
-    slow=True,
-)
+@stated("self-attention-joint/support-from-orthogonality", "Condition 2, shown by us", "ours", slow=True)
 def support_from_orthogonality(lab: Lab, planted: bool) -> Verdict:
-    """C3 implies C5: under C3 the decoder of all other samples gives a sample a margin of at most (n-1)/(n+2) < 1.
+    """Near-orthogonality (C3, with constant 2n) implies that every sample supports the decoder (C5).
+    C3 implies C5: under C3 the decoder of all other samples gives a sample a margin of at most (n-1)/(n+2) < 1.
 
     With all |<x, x'>| <= m/(2n) and m the shortest square, multipliers are at most 2n/((n+2) m). On random near-orthogonal
-    tokens and on leaning ones, which attain the bound up to their randomness. Planted: leaning tokens beyond 1/(2n-3).
-    """
+    tokens and on leaning ones, which attain the bound up to their randomness. Planted: leaning tokens beyond 1/(2n-3)."""
     worst = -np.inf
     for n in (3, 6, 12):
         lean = 1.2 / (2 * n - 3) if planted else 1 / (2 * n)
@@ -122,16 +111,13 @@ def left_out_margin(data: JointTokens) -> float:
     return max(found)
 
 
-@_repaired(
-    "self-attention-joint/theorem-3-repaired",
-    "Block-normalised descent: u tends to the decoder program and W to the offset program of the reached selection.",
-)
+@_repaired("self-attention-joint/theorem-3-repaired")
 def reached_selection(lab: Lab, planted: bool) -> Verdict:
-    """The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
+    """Block-normalised descent: u tends to the decoder program and W to the offset program of the reached selection.
+    The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
 
     1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and on every seed W is
-    ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one.
-    """
+    ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one."""
     slopes, apart = {"u": [], "W": []}, []
     for seed, run in evidence.crowded_runs(lab, "NGD").items():
         limit = detect_joint_limit(run)
@@ -152,14 +138,14 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
 
 @stated(
     "self-attention-joint/optimal-tokens",
-    "Joint training from zero selects the optimal tokens.",
     "Section 4.2, without its Condition 2",
-    kind="observed",
+    "observed",
     expected=Outcome.refuted,
     slow=True,
 )
 def other_tokens(lab: Lab, planted: bool) -> Verdict:
-    """'Joint training selects the optimal tokens': not on crowded data, where it may even find a larger decoder margin."""
+    """Joint training from zero selects the optimal tokens.
+    'Joint training selects the optimal tokens': not on crowded data, where it may even find a larger decoder margin."""
     if planted:
         run = evidence.fleet(lab, "NGD")[0]
         count = float(np.sum(np.asarray(detect_joint_limit(run).tokens) != run.data.optimal))
@@ -175,9 +161,10 @@ def other_tokens(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(max(counts)), 0.0, text, "; ".join(margins))
 
 
-@stated("self-attention-joint/polyak-loss", "Polyak steps lower the joint loss fastest.", "Figure 3", slow=True)
+@stated("self-attention-joint/polyak-loss", "Figure 3", slow=True)
 def polyak_loss(lab: Lab, planted: bool) -> Verdict:
-    """Polyak's loss after 1e4 steps is below that of every other rule, on every seed."""
+    """Polyak steps lower the joint loss fastest.
+    Polyak's loss after 1e4 steps is below that of every other rule, on every seed."""
     lead = "GD" if planted else "Polyak"
     others = [name for name in evidence.RULES if name != lead]
     ends = lambda name: np.array([run.log_loss[-1] for run in evidence.fleet(lab, name)])
@@ -185,15 +172,10 @@ def polyak_loss(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 0.0, f"log L of {lead} minus the smallest of the other rules, worst seed")
 
 
-@stated(
-    "self-attention-joint/polyak-alignment",
-    "Polyak steps align W fastest.",
-    "Figure 3",
-    expected=Outcome.refuted,
-    slow=True,
-)
+@stated("self-attention-joint/polyak-alignment", "Figure 3", expected=Outcome.refuted, slow=True)
 def polyak_alignment(lab: Lab, planted: bool) -> Verdict:
-    """'Polyak is the fastest' for the direction of W, at 1e4 steps (planted: gradient descent is)."""
+    """Polyak steps align W fastest.
+    'Polyak is the fastest' for the direction of W, at 1e4 steps (planted: gradient descent is)."""
     lead = "GD" if planted else "Polyak"
     exponents = f"exponents of 1 - corr: {lead} {evidence.attention_rate(lab, lead)}, block-normalised {evidence.attention_rate(lab, 'NGD')}"
     ratios = []
@@ -205,15 +187,10 @@ def polyak_alignment(lab: Lab, planted: bool) -> Verdict:
     return at_most(min(ratios), 1.0, f"1 - corr of {lead} over that of block-normalised descent, best seed", exponents)
 
 
-@stated(
-    "self-attention-joint/block-alignment",
-    "Block and joint normalisation have the same loss, but only the former aligns W like t^-2.",
-    "Figure 3",
-    kind="observed",
-    slow=True,
-)
+@stated("self-attention-joint/block-alignment", "Figure 3", "observed", slow=True)
 def block_alignment(lab: Lab, planted: bool) -> Verdict:
-    """Block normalisation aligns W like t^-2; joint normalisation has the same loss but aligns far more slowly."""
+    """Block and joint normalisation have the same loss, but only the former aligns W like t^-2.
+    Block normalisation aligns W like t^-2; joint normalisation has the same loss but aligns far more slowly."""
     joint = evidence.attention_rate(lab, "joint NGD")
     pairs = zip(evidence.fleet(lab, "NGD"), evidence.fleet(lab, "joint NGD"), strict=True)
     losses = max(abs(a.log_loss[-1] / b.log_loss[-1] - 1) for a, b in pairs)
@@ -225,26 +202,21 @@ def block_alignment(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@_repaired(
-    "self-attention-joint/theorem-3-repaired-joint",
-    "Joint normalisation without full support: W turns to the maximum margin of the samples that support the decoder.",
-)
+@_repaired("self-attention-joint/theorem-3-repaired-joint")
 def repaired_joint(lab: Lab, planted: bool) -> Verdict:
-    """Under joint normalisation |u| outgrows |W|."""
+    """Joint normalisation without full support: W turns to the maximum margin of the samples that support the decoder.
+    Under joint normalisation |u| outgrows |W|."""
     growth = min(float(run.norm_u[-1] / run.norm_W[-1]) for run in evidence.leaning_runs(lab, "joint NGD"))
     grown = at_least(growth, 100.0, "|u| / |W| after 1e5 steps, smallest of the seeds")
     return all_of(_supporting(lab, "joint NGD", planted), grown)
 
 
-@_repaired(
-    "self-attention-joint/theorem-3-repaired-ratio",
-    "Block-normalised descent with lengths in the ratio r, without full support: 1 - corr of W to the offset program of r falls like t^-2.",
-)
+@_repaired("self-attention-joint/theorem-3-repaired-ratio")
 def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
-    """Blocks with lengths in the ratio r: 1 - corr of W to the offset program of r falls like t^-2, for r = 0.1 to 0.5.
+    """Block-normalised descent with lengths in the ratio r, without full support: 1 - corr of W to the offset program of r falls like t^-2.
+    Blocks with lengths in the ratio r: 1 - corr of W to the offset program of r falls like t^-2, for r = 0.1 to 0.5.
 
-    Planted: the program of a ratio one tenth larger.
-    """
+    Planted: the program of a ratio one tenth larger."""
     series, apart = [], []
     for run, ratio in zip(evidence.leaning_runs(lab, "ratios"), evidence.RATIOS, strict=True):
         own = joint_references(run.data, ratio=ratio * (1.1 if planted else 1.0)).offset.weight
@@ -258,14 +230,10 @@ def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@conjectured(
-    "self-attention-joint/acceleration",
-    "With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.",
-    expected=Outcome.refuted,
-    slow=True,
-)
+@conjectured("self-attention-joint/acceleration", expected=Outcome.refuted, slow=True)
 def joint_acceleration(lab: Lab, planted: bool) -> Verdict:
-    """|W| grows only like log t under it, and its direction stands still. Planted: so does heavy ball, which falls like t^-2."""
+    """With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.
+    |W| grows only like log t under it, and its direction stands still. Planted: so does heavy ball, which falls like t^-2."""
     name = evidence.HEAVY if planted else evidence.DUAL
     found = settling(evidence.alignments(lab, name), (1e3, 1e4))
     return covers(found, -4.0, f"exponent of 1 - corr of W, {name}, seeds 0-9", rival=-2.0)

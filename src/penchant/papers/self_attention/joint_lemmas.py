@@ -20,14 +20,10 @@ from .theorems import stated
 _GROUPS = ("figure", "inside")
 
 
-@stated(
-    "self-attention-joint/lemma-3",
-    "|grad_u L| >= L / (4 |u_mm|), and log L is Lipschitz along steps.",
-    "Lemma 3",
-    slow=True,
-)
+@stated("self-attention-joint/lemma-3", "Lemma 3", slow=True)
 def lemma3_gradient(lab: Lab, planted: bool) -> Verdict:
-    """|grad_u log L| >= 1/(4 |u_mm|) at every step, and log L changes by at most B |du| + B^3 |u| |dW|."""
+    """|grad_u L| >= L / (4 |u_mm|), and log L is Lipschitz along steps.
+    |grad_u log L| >= 1/(4 |u_mm|) at every step, and log L changes by at most B |du| + B^3 |u| |dW|."""
     slopes, changes = [], []
     for run, length, found in watched_runs(lab, *_GROUPS):
         slopes.append(np.exp(run.log_slope_u.min()) * found.decoder.value)
@@ -65,19 +61,13 @@ def _hessians(roots: jax.Array, labels: jax.Array, scores: jax.Array, logits: ja
     return jax.hessian(log_loss)(here) + jnp.outer(slope, slope)
 
 
-@stated(
-    "self-attention-joint/lemma-3-hessian",
-    "|Hess L| <= C (1 + |u|^2) L: explicitly (B^2 + B^3 + 2 B^5 |u| + B^6 |u|^2) L.",
-    "Lemma 3, constants by us",
-    kind="sharpened",
-    slow=True,
-)
+@stated("self-attention-joint/lemma-3-hessian", "Lemma 3, constants by us", "sharpened", slow=True)
 def lemma3_hessian(lab: Lab, planted: bool) -> Verdict:
-    """|Hess L| <= (B^2 + B^3 + 2 B^5 |u| + B^6 |u|^2) L, at seven steps of every watched run.
+    """|Hess L| <= C (1 + |u|^2) L: explicitly (B^2 + B^3 + 2 B^5 |u| + B^6 |u|^2) L.
+    |Hess L| <= (B^2 + B^3 + 2 B^5 |u| + B^6 |u|^2) L, at seven steps of every watched run.
 
     The output z has |grad_u z| <= B, |grad_W z| <= B^3 |u|, a mixed second derivative of at most B^3, and one by W of at most
-    2 B^5 |u|. Planted: without the terms in |u|, and with the longest token replaced by the shortest.
-    """
+    2 B^5 |u|. Planted: without the terms in |u|, and with the longest token replaced by the shortest."""
     ratios, records = [], np.array([0, 1, 3, 30, 300, 1000, 4000])
     for run, _, _ in watched_runs(lab, *_GROUPS):
         longest = longest_token(run.data)
@@ -90,17 +80,12 @@ def lemma3_hessian(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, text, circumstances(lab, *_GROUPS))
 
 
-@stated(
-    "self-attention-joint/lemma-11",
-    "Tokens of the data model are nearly orthogonal (C3) once d >= n^2 factor^4 log(10 n^2 / delta).",
-    "Lemma 11, constants by us",
-    kind="sharpened",
-)
+@stated("self-attention-joint/lemma-11", "Lemma 11, constants by us", "sharpened")
 def lemma11(lab: Lab, planted: bool) -> Verdict:
-    """Tokens of the data model are nearly orthogonal (C3) from d = n^2 factor^4 log(10 n^2 / delta) on, n = 3 and 4, delta = 0.1.
+    """Tokens of the data model are nearly orthogonal (C3) once d >= n^2 factor^4 log(10 n^2 / delta).
+    Tokens of the data model are nearly orthogonal (C3) from d = n^2 factor^4 log(10 n^2 / delta) on, n = 3 and 4, delta = 0.1.
 
-    Planted: in the 200 dimensions of Figure 3.
-    """
+    Planted: in the 200 dimensions of Figure 3."""
     ratios = []
     for n in (3, 4):
         d = 200 if planted else int(np.ceil(n**2 * 3.0**4 * np.log(10 * n**2 / 0.1)))
@@ -108,8 +93,9 @@ def lemma11(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, "largest 2n |<x, x'>| / (shortest optimal square), n = 3 and 4, seeds 0-9")
 
 
-@stated("self-attention-joint/lemma-12", "|u_t| <= 3 length t^(1/3) and |W_t| <= length log t.", "Lemma 12", slow=True)
+@stated("self-attention-joint/lemma-12", "Lemma 12", slow=True)
 def lemma12(lab: Lab, planted: bool) -> Verdict:
+    """|u_t| <= 3 length t^(1/3) and |W_t| <= length log t."""
     scale, runs = 0.5 if planted else 1.0, [found[:2] for found in watched_runs(lab, *_GROUPS)]
     decoder = max(float((run.norm_u[1:] / (3 * length * np.cbrt(run.steps[1:]))).max()) for run, length in runs)
     weight = max(float((run.norm_W[2:] / (length * np.log(run.steps[2:]))).max()) for run, length in runs)
@@ -119,17 +105,12 @@ def lemma12(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@stated(
-    "self-attention-joint/lemma-13",
-    "Score gaps and optimal attention grow at every step, and losses stay comparable.",
-    "Lemma 13",
-    slow=True,
-)
+@stated("self-attention-joint/lemma-13", "Lemma 13", slow=True)
 def lemma13(lab: Lab, planted: bool) -> Verdict:
-    """Score gaps and optimal attention never decrease, and losses of samples stay within a constant factor.
+    """Score gaps and optimal attention grow at every step, and losses stay comparable.
+    Score gaps and optimal attention never decrease, and losses of samples stay within a constant factor.
 
-    The planted run is on crowded data, where one sample ends on its other token.
-    """
+    The planted run is on crowded data, where one sample ends on its other token."""
     runs = [run for run, _, _ in watched_runs(lab, *_GROUPS)]
     if planted:
         runs = [train_joint(crowded(lab, 1), BlockNormalised(LENGTH), steps=4000, recorder=Every())]
@@ -144,17 +125,12 @@ def lemma13(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@stated(
-    "self-attention-joint/lemma-14",
-    "u_mm separates the attended tokens with a quarter of its margin, at every step.",
-    "Lemma 14, constant by us",
-    kind="sharpened",
-)
+@stated("self-attention-joint/lemma-14", "Lemma 14, constant by us", "sharpened")
 def lemma14(lab: Lab, planted: bool) -> Verdict:
-    """u_mm separates what attention lets through: its margin on every attended token X_i' s_i is at least 1/4 at every step.
+    """u_mm separates the attended tokens with a quarter of its margin, at every step.
+    u_mm separates what attention lets through: its margin on every attended token X_i' s_i is at least 1/4 at every step.
 
-    Planted: at least 1, its margin on the optimal tokens themselves.
-    """
+    Planted: at least 1, its margin on the optimal tokens themselves."""
     margins = []
     for run, _, found in watched_runs(lab, *_GROUPS):
         scores = np.asarray(run.data.labels)[:, None] * (np.asarray(run.data.tokens) @ found.decoder.weight)

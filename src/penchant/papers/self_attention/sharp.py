@@ -30,29 +30,27 @@ def _constant(lab: Lab, run: Trajectory, planted: bool, name: str) -> Verdict:
     return close(measured, predicted, 1e-4, f"|W|^2 (1 - corr), {name}")
 
 
-@derived("self-attention/sharp-constant", "|W|^2 (1 - corr) tends to one constant for descent, momentum and Polyak.")
+@derived("self-attention/sharp-constant")
 def constants_agree(lab: Lab, planted: bool) -> Verdict:
-    """One constant for normalised descent, momentum and Polyak."""
+    """|W|^2 (1 - corr) tends to one constant for descent, momentum and Polyak.
+    One constant for normalised descent, momentum and Polyak."""
     names = {"NGD": "normalised descent", "NGD, momentum 0.9": "momentum", "Polyak": "Polyak"}
     return all_of(*(_constant(lab, evidence.run_of(lab, rule), planted, name) for rule, name in names.items()))
 
 
-@derived("self-attention/sharp-constant-flow", "Along the flow |W|^2 (1 - corr) tends to the same constant.", slow=True)
+@derived("self-attention/sharp-constant-flow", slow=True)
 def flow_constant(lab: Lab, planted: bool) -> Verdict:
+    """Along the flow |W|^2 (1 - corr) tends to the same constant."""
     return _constant(lab, evidence.flow_run(lab), planted, "flow")
 
 
-@derived(
-    "self-attention/sharp-constant-partial",
-    "Where some pairs do not support, |W|^2 (1 - corr) tends to the constant of the others plus half the square of what the flow leaves outside their span.",
-    slow=True,
-)
+@derived("self-attention/sharp-constant-partial", slow=True)
 def partial_support(lab: Lab, planted: bool) -> Verdict:
-    """Where some pairs do not support, the part of W outside the span of the others is added, and the flow alone fixes it.
+    """Where some pairs do not support, |W|^2 (1 - corr) tends to the constant of the others plus half the square of what the flow leaves outside their span.
+    Where some pairs do not support, the part of W outside the span of the others is added, and the flow alone fixes it.
 
     The flow has the sum at |W| = 1e7, and normalised descent leaves the same part outside at equal norms, up to its step.
-    Planted: the support pairs alone.
-    """
+    Planted: the support pairs alone."""
     flows = evidence.partial_flows(lab)
     errors, deviations = [], []
     runs = train([run.setting for run, _ in flows], normalised_descent(evidence.LENGTH["H"]), steps=10_000)
@@ -70,13 +68,10 @@ def partial_support(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@derived(
-    "self-attention/attention-slope",
-    "Under normalised descent log(1 - s_opt) falls by length/|W_mm| per step.",
-    slow=True,
-)
+@derived("self-attention/attention-slope", slow=True)
 def attention_slope(lab: Lab, planted: bool) -> Verdict:
-    """log(1 - s_opt) falls by exactly length / |W_mm| per step in the end; the theorem guarantees 8 B^2 times less."""
+    """Under normalised descent log(1 - s_opt) falls by length/|W_mm| per step.
+    log(1 - s_opt) falls by exactly length / |W_mm| per step in the end; the theorem guarantees 8 B^2 times less."""
     lost = lambda run, found: -log_attention_loss(run).mean(axis=1) * found.value / evidence.LENGTH["E"]
     series = [(run.steps, lost(run, found)) for run, found in evidence.fleet(lab, "NGD")]
     measured = settling(series, (1e3, 1e4), linear_slope)
@@ -86,21 +81,22 @@ def attention_slope(lab: Lab, planted: bool) -> Verdict:
     return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
 
 
-@derived("self-attention/flow-time", "Along the flow t (L - L*) tends to |W_mm|^2.")
+@derived("self-attention/flow-time")
 def flow_time(lab: Lab, planted: bool) -> Verdict:
-    """t (L - L*) tends to |W_mm|^2 along the flow."""
+    """Along the flow t (L - L*) tends to |W_mm|^2.
+    t (L - L*) tends to |W_mm|^2 along the flow."""
     _, reference = evidence.preset(lab, "E")
     run = evidence.flow_run(lab)
     measured = float(np.exp(run.log_time[-1] + run.log_excess[-1]))
     return close(measured, reference.value if planted else reference.value**2, 1e-9, "t (L - L*) at log excess -1e4")
 
 
-@derived("self-attention/polyak-drop", "A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.", slow=True)
+@derived("self-attention/polyak-drop", slow=True)
 def polyak_drop(lab: Lab, planted: bool) -> Verdict:
-    """A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise: preset H, seeds 0-9.
+    """A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.
+    A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise: preset H, seeds 0-9.
 
-    chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round.
-    """
+    chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round."""
     settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
     pairs = zip(settings, references, strict=True)
     chi = np.array([conditions.stability_number(one.data, found) for one, found in pairs])
@@ -122,16 +118,12 @@ def polyak_drop(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@derived(
-    "self-attention/critical-length",
-    "Normalised descent does not oscillate across W_mm if and only if its length is below 2 |W_mm| / chi.",
-    slow=True,
-)
+@derived("self-attention/critical-length", slow=True)
 def critical_steps(lab: Lab, planted: bool) -> Verdict:
-    """|W| grows by the whole length of a normalised step up to 2 |W_mm| / chi, and by less beyond: preset H, one per cent either side.
+    """Normalised descent does not oscillate across W_mm if and only if its length is below 2 |W_mm| / chi.
+    |W| grows by the whole length of a normalised step up to 2 |W_mm| / chi, and by less beyond: preset H, one per cent either side.
 
-    Planted: up to twice that length.
-    """
+    Planted: up to twice that length."""
     settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
     pairs = zip(settings, references, strict=True)
     critical = np.array([conditions.critical_length(one.data, found) for one, found in pairs]) * (2 if planted else 1)
@@ -147,15 +139,10 @@ def critical_steps(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim(
-    "self-attention/acceleration",
-    "Dual acceleration gives 1 - corr ~ t^-4 in this non-convex setting.",
-    "observed; rule of Ji, Srebro, Telgarsky 2021",
-    kind="observed",
-    slow=True,
-)
+@claim("self-attention/acceleration", "observed; rule of Ji, Srebro, Telgarsky 2021", "observed", slow=True)
 def acceleration(lab: Lab, planted: bool) -> Verdict:
-    """The dual-accelerated rule: 1 - corr like t^-4."""
+    """Dual acceleration gives 1 - corr ~ t^-4 in this non-convex setting.
+    The dual-accelerated rule: 1 - corr like t^-4."""
     found = evidence.measured_rate(lab, "dual acceleration")
     text = "exponent of 1 - corr, steps 1e3 to 1e4, seeds 0-9"
     return covers(found, -2.0 if planted else -4.0, text, rival=-3.0)
@@ -171,16 +158,12 @@ def heavy_balls(lab: Lab, beta: float) -> tuple[tuple[Trajectory, Solution], ...
     return tuple(zip(runs, references, strict=True))
 
 
-@derived(
-    "self-attention/heavy-ball",
-    "Heavy ball keeps the exponent of 1 - corr and lowers its constant by (1 - beta)^2.",
-    slow=True,
-)
+@derived("self-attention/heavy-ball", slow=True)
 def heavy_ball(lab: Lab, planted: bool) -> Verdict:
-    """t times the ratio to no momentum: the lag of the velocity, beta/(1-beta) steps, shows as a correction of that size over t.
+    """Heavy ball keeps the exponent of 1 - corr and lowers its constant by (1 - beta)^2.
+    t times the ratio to no momentum: the lag of the velocity, beta/(1-beta) steps, shows as a correction of that size over t.
 
-    Planted: by 1 - beta.
-    """
+    Planted: by 1 - beta."""
     checks, plain = [], [distance for _, distance in evidence.alignments(heavy_balls(lab, 0.0))]
     for beta in (0.5, 0.9, 0.99):
         pairs = zip(evidence.alignments(heavy_balls(lab, beta)), plain, strict=True)
@@ -191,15 +174,10 @@ def heavy_ball(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim(
-    "self-attention/capped-rate",
-    "Once a cap on its multiplier binds, normalised descent has lost the rate O~(1/t): 1 - corr falls slower than t^(-1/2).",
-    "numerical",
-    kind="observed",
-    slow=True,
-)
+@claim("self-attention/capped-rate", "numerical", "observed", slow=True)
 def capped_rate(lab: Lab, planted: bool) -> Verdict:
-    """The planted falsehood is that the cap, which binds within 10 000 steps, changes nothing."""
+    """Once a cap on its multiplier binds, normalised descent has lost the rate O~(1/t): 1 - corr falls slower than t^(-1/2).
+    The planted falsehood is that the cap, which binds within 10 000 steps, changes nothing."""
     found = evidence.measured_rate(lab, "NGD" if planted else "NGD, cap 100")
     bound = max(int(run.header["first_capped"]) for run, _ in evidence.fleet(lab, "NGD, cap 100"))
     text = "exponent of 1 - corr with cap 100, steps 1e3 to 1e4, seeds 0-9, lower end"
@@ -225,16 +203,12 @@ def _swings_beyond(lab: Lab) -> np.ndarray:
     return late_swings(settings, references, 2 + _BEYOND, 6000, 20)
 
 
-@derived(
-    "self-attention/polyak-bifurcation",
-    "Just beyond chi/c = 2 Polyak steps alternate between two points across W_mm, at a distance that grows like (chi/c - 2)^(1/2).",
-    slow=True,
-)
+@derived("self-attention/polyak-bifurcation", slow=True)
 def bifurcation(lab: Lab, planted: bool) -> Verdict:
-    """Beyond chi/c = 2 the steps alternate between two points across W_mm, whose distance grows like (chi/c - 2)^(1/2): preset H.
+    """Just beyond chi/c = 2 Polyak steps alternate between two points across W_mm, at a distance that grows like (chi/c - 2)^(1/2).
+    Beyond chi/c = 2 the steps alternate between two points across W_mm, whose distance grows like (chi/c - 2)^(1/2): preset H.
 
-    Planted: like chi/c - 2.
-    """
+    Planted: like chi/c - 2."""
     swings = _swings_beyond(lab)
     apart = np.abs(np.diff(swings, axis=2)).mean(axis=2)
     repeat = np.abs(swings[:, :, 2:] - swings[:, :, :-2]).max(axis=2) / apart

@@ -27,9 +27,9 @@ VASUDEVA = "Vasudeva, Deora, Thrampoulidis, Implicit bias and fast convergence r
 _FLIPS = 12  # so many single-sample changes of the selection are tried as rivals: each costs a program
 
 
-def stated(name: str, statement: str, place: str, *, kind: str = "proved", **more: Any) -> Callable[..., Claim]:
+def stated(name: str, place: str, kind: str = "proved", **more: Any) -> Callable[..., Claim]:
     """A claim of a sentence that stands at a place of the paper."""
-    return claim(name, statement, f"{VASUDEVA}, {place}", kind=kind, **more)
+    return claim(name, f"{VASUDEVA}, {place}", kind, **more)
 
 
 class _AttentionTheorem(Theorem):
