@@ -30,7 +30,14 @@ from penchant.papers import find_papers, new_lab
 from penchant.report.save import save as save_study
 
 _COMPILED = 25  # rows between which compiled code is let go: the system allows a process only so many pieces of memory
-_UNSTABLE = {"seconds", "page", "saved", "folder", "paper"}  # wall-clock time, paths and names of folders
+_UNSTABLE = {
+    "seconds",
+    "page",
+    "saved",
+    "folder",
+    "paper",
+    "code",
+}  # wall-clock time, paths, names of folders, the code itself
 _ROWS = {"claims": "claim", "studies": "study"}
 
 COMMANDS = (

@@ -12,6 +12,7 @@ import pytest
 from penchant.cli import main
 from penchant.commands import claims, verify
 from penchant.errors import DataFileError, MissingExtra
+from penchant.exhibits import Result
 from penchant.lab import Lab, Study
 from penchant.papers import find_papers
 
@@ -64,13 +65,25 @@ def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_pat
     def fail(lab):
         raise error
 
-    paper = type(PAPER)("some", "", "", (), (), ())
-    monkeypatch.setattr(type(PAPER), "studies", property(lambda self: (Study("some", "Some", fail),)))
+    monkeypatch.setattr(claims, "find_study", lambda name: (PAPER, Study("some", "Some", fail)))
     if left_out:
-        verify._studies((paper,), str(tmp_path), 0, True)
+        assert claims._draw("deep_linear", "some", 0, False, str(tmp_path))["verdict"].startswith("left out")
     else:
         with pytest.raises(DataFileError):
-            verify._studies((paper,), str(tmp_path), 0, True)
+            claims._draw("deep_linear", "some", 0, False, str(tmp_path))
+
+
+def test_a_study_is_drawn_again_only_for_other_code_seed_or_size(monkeypatch, tmp_path):
+    study = Study("some", "Some", lambda lab: Result((), ()))
+    monkeypatch.setattr(type(PAPER), "studies", property(lambda self: (study,)))
+    monkeypatch.setattr(claims, "find_study", lambda name: (PAPER, study))
+    asked = lambda seed=0, full=False, fresh=False: verify._studies((PAPER,), seed, full, str(tmp_path), fresh)
+    assert asked()
+    claims._draw("deep_linear", "some", 0, False, str(tmp_path))
+    assert not asked()
+    assert all((asked(seed=1), asked(full=True), asked(fresh=True)))
+    monkeypatch.setattr(claims.cache, "fingerprint", lambda paper: "another")
+    assert asked()
 
 
 @pytest.mark.parametrize("command", [("verify", "deep_linear"), ("study", "min-norm")])

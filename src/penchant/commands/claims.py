@@ -1,4 +1,4 @@
-"""Claims in worker processes: shared evidence computed once, the slowest first, every finished claim kept.
+"""Claims and studies in worker processes: shared evidence computed once, the slowest paper first, whatever is finished kept.
 
 A worker stays with one paper as long as that has work, so that its lab computes each recipe once; a free one without a paper of its own
 helps the paper that has most left, from the other end of its list.
@@ -7,7 +7,7 @@ helps the paper that has most left, from the other end of its list.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
@@ -16,17 +16,21 @@ from pathlib import Path
 from typing import Any
 
 from .. import cache
+from ..errors import MissingExtra
 from ..files import write_bytes
 from ..lab import Claim, Lab, Paper
 from ..papers import find_papers, new_lab
 from ..references.watched import watching
 from ..verdict import Outcome, Verdict
 from .exact import prove_all
+from .study import find_study, run_one
 
 _COMPILED = (
     40  # claims between which a worker lets compiled code go: the system allows a process only so many pieces of memory
 )
 _GUESS = {True: 6.0, False: 0.7}  # seconds of a slow claim and of another, before it was ever timed
+_DRAWING = 20.0  # seconds of a study whose claims are checked
+_OUTCOMES = tuple(outcome.value for outcome in Outcome)
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
@@ -94,6 +98,21 @@ _STATE: dict[str, Any] = {"paper": "", "lab": None, "count": 0}  # of a worker p
 
 def _work(paper: str, name: str, exact: bool) -> dict:
     """In a worker: check one claim and keep its row, so that not even a killed `verify` loses it."""
+    lab = _lab(paper)
+    (found,) = find_papers((paper,))
+    claim = next(claim for claim in found.claims if claim.name == name)
+    with watching() as calls:
+        row = check(claim, found, lab)
+    place = _place(found, name)
+    if exact:
+        row["proofs"] = prove_all(calls)
+    elif place is not None and not row["inequality"].startswith("the check broke"):
+        write_bytes(place, json.dumps(row).encode())
+    return row
+
+
+def _lab(paper: str) -> Lab:
+    """The lab of this worker process, which holds the evidence of one paper."""
     cache.keep_compiled()
     import jax
 
@@ -102,16 +121,17 @@ def _work(paper: str, name: str, exact: bool) -> dict:
     _STATE["count"] += 1
     if _STATE["count"] % _COMPILED == 0:
         jax.clear_caches()
-    (found,) = find_papers((paper,))
-    claim = next(claim for claim in found.claims if claim.name == name)
-    with watching() as calls:
-        row = check(claim, found, _STATE["lab"])
-    place = _place(found, name)
-    if exact:
-        row["proofs"] = prove_all(calls)
-    elif place is not None and not row["inequality"].startswith("the check broke"):
-        write_bytes(place, json.dumps(row).encode())
-    return row
+    return _STATE["lab"]
+
+
+def _draw(paper: str, name: str, seed: int, full: bool, out: str) -> dict:
+    """In a worker: run a study with the evidence that its paper's claims left, and save it."""
+    lab = _lab(paper)
+    try:
+        run_one(*find_study(name), lab if (seed, full) == (lab.seed, lab.full) else new_lab(seed, full), out)
+        return {"claim": f"study {name}", "verdict": "drawn"}
+    except MissingExtra as error:  # leaves out one study, not the page
+        return {"claim": f"study {name}", "verdict": f"left out. {error}"}
 
 
 @contextmanager
@@ -141,16 +161,24 @@ def expected_seconds(claims: list[tuple[Paper, Claim]]) -> dict[str, float]:
 
 
 def check_all(
-    claims: list[tuple[Paper, Claim]], jobs: int, tell: Callable[[dict, float], None], exact: bool = False
+    claims: list[tuple[Paper, Claim]],
+    jobs: int,
+    tell: Callable[[dict, float], None],
+    exact: bool = False,
+    studies: Sequence[tuple[Paper, str, int, bool, str]] = (),
 ) -> Iterator[dict]:
-    """Rows of all claims as they are found; `tell` hears each with the seconds that are left, about."""
+    """Rows of all claims as they are found; `tell` hears each, and each study that was drawn, with the seconds that are left, about."""
     cost = expected_seconds(claims)
-    waiting: dict[str, list[Claim]] = {}
-    for paper, claim in claims:
-        waiting.setdefault(paper.name, []).append(claim)
-    left = lambda paper: sum(cost[claim.name] for claim in waiting[paper])
-    workers = [_Worker() for _ in range(min(jobs, len(claims)))]
-    running: dict[Future, tuple[_Worker, str]] = {}
+    tasks = [
+        (paper.name, claim.name, cost[claim.name], (_work, paper.name, claim.name, exact)) for paper, claim in claims
+    ]
+    tasks += [(paper.name, f"study {rest[0]}", _DRAWING, (_draw, paper.name, *rest)) for paper, *rest in studies]
+    waiting: dict[str, list] = {paper: [] for paper, *_ in tasks}
+    for paper, *task in tasks:
+        waiting[paper].append(task)
+    left = lambda paper: sum(seconds for _, seconds, _ in waiting[paper])
+    workers = [_Worker() for _ in range(min(jobs, len(tasks)))]
+    running: dict[Future, tuple[_Worker, str, float]] = {}
 
     def give(worker: _Worker) -> None:
         todo = [paper for paper in waiting if waiting[paper]]
@@ -159,8 +187,8 @@ def check_all(
         taken = {other.paper for other in workers if other is not worker}
         if worker.paper not in todo:
             worker.paper = max([paper for paper in todo if paper not in taken] or todo, key=left)
-        claim = waiting[worker.paper].pop(0 if worker.paper not in taken else -1)
-        running[worker.pool.submit(_work, worker.paper, claim.name, exact)] = (worker, claim.name)
+        name, seconds, call = waiting[worker.paper].pop(0 if worker.paper not in taken else -1)
+        running[worker.pool.submit(*call)] = (worker, name, seconds)
 
     with _one_thread():
         try:
@@ -169,12 +197,13 @@ def check_all(
             while running:
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 for future in done:
-                    worker, name = running.pop(future)
+                    worker, name, _ = running.pop(future)
                     row = _result(future, worker, name, claims)
-                    remaining = sum(map(left, waiting)) + sum(cost[other] for _, other in running.values())
+                    remaining = sum(map(left, waiting)) + sum(seconds for *_, seconds in running.values())
                     give(worker)
                     tell(row, remaining / len(workers))
-                    yield row
+                    if row["verdict"] in _OUTCOMES:
+                        yield row
         finally:
             for worker in workers:
                 for process in (worker.pool._processes or {}).values():
@@ -187,6 +216,8 @@ def _result(future: Future, worker: _Worker, name: str, claims: list[tuple[Paper
         return future.result()
     except BrokenProcessPool:
         worker.restart()
+        if name.startswith("study "):
+            return {"claim": name, "verdict": "left out. The process that drew it was killed"}
         paper, claim = next((paper, claim) for paper, claim in claims if claim.name == name)
         broken = lambda *_: Verdict(Outcome.undecided, "the process that checked it was killed")
         row = check(Claim(name, claim.statement, claim.citation, broken, claim.kind, claim.expected), paper, Lab())

@@ -2,11 +2,12 @@
 
 import json
 import time
-from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from .. import cache
 from ..errors import ArgumentError
-from ..lab import Paper, Study
+from ..lab import Lab, Paper, Study
 from ..papers import PAPERS, new_lab
 from ..report.page import render
 from ..report.save import save
@@ -23,12 +24,20 @@ def find_study(name: str) -> tuple[Paper, Study]:
     return known[name]
 
 
-def run_one(paper: Paper, study: Study, seed: int, full: bool, out: str, show: Callable[..., None]) -> Path:
-    """Run a study in a lab of its own and save it."""
+def run_one(paper: Paper, study: Study, lab: Lab, out: str) -> Path:
+    """Run a study in a lab and save it."""
     started = time.perf_counter()
-    result = study.result(new_lab(seed, full, lambda text: show(f"{study.name}: {text}")))
+    result = study.result(lab)
     seconds = time.perf_counter() - started
-    return save(study, result, out, paper=paper.name, seed=seed, full=full, seconds=seconds)
+    return save(study, result, out, paper=paper.name, seed=lab.seed, full=lab.full, seconds=seconds)
+
+
+def drawn(paper: Paper, study: Study, seed: int, full: bool, out: str) -> bool:
+    """Whether the page there was drawn before by the same code and libraries."""
+    wanted = {"code": cache.fingerprint(paper.name), "seed": seed if study.seeded else None, "full": full}
+    with suppress(OSError, ValueError, AttributeError):
+        return json.loads((Path(out) / study.name / "study.json").read_text(encoding="utf-8")).items() >= wanted.items()
+    return False
 
 
 def run_study(name: str, seed: int, full: bool, out: str) -> dict:
@@ -36,7 +45,7 @@ def run_study(name: str, seed: int, full: bool, out: str) -> dict:
     paper, study = find_study(name)
     check_writable(f"{out}/{study.name}/study.json")
     with progress(1) as show:
-        folder = run_one(paper, study, seed, full, out, show)
+        folder = run_one(paper, study, new_lab(seed, full, lambda text: show(f"{study.name}: {text}")), out)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
     return {"study": study.name, **content, "folder": str(folder), "page": str(render(out))}
 

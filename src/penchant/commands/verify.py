@@ -5,10 +5,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ..errors import MissingExtra
 from ..exhibits import plain
 from ..files import mark, write_bytes
 from ..lab import KINDS, Claim, Paper
@@ -18,7 +18,7 @@ from .claims import check_all, kept
 from .exact import print_proofs
 from .options import check_writable
 from .progress import progress
-from .study import run_one
+from .study import drawn
 
 _SENTENCES = ("proved", "sharpened", "repaired")  # what the papers say; `--all` adds the rest
 
@@ -41,30 +41,37 @@ def verify(
     claims = [(p, claim) for p in chosen for claim in p.claims if everything or claim.kind in _SENTENCES]
     for name in ("ledger.json", "index.html") if out else ():
         check_writable(f"{out}/{name}")  # before the work, not after it
-    rows = _rows(claims, jobs or os.cpu_count() or 1, fresh, exact)
+    studies = _studies(chosen, seed, full, out, fresh) if out else []
+    rows = _rows(claims, jobs or os.cpu_count() or 1, fresh, exact, studies)
     if exact:
         print_proofs([row.pop("proofs") for row in rows])
     if out:
         ledger = {"format": mark("ledger"), "claims": plain(rows)}
         write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
-        _studies(chosen, out, seed, full)
         print(f"page: {render(out)}", file=sys.stderr)
     return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)
 
 
-def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool) -> list[dict]:
-    """The ledger in the order of the papers: kept rows where there are any, the others computed."""
+def _rows(
+    claims: list[tuple[Paper, Claim]],
+    jobs: int,
+    fresh: bool,
+    exact: bool,
+    studies: list[tuple[Paper, str, int, bool, str]],
+) -> list[dict]:
+    """The ledger in the order of the papers: kept rows where there are any, the others computed, studies drawn with their evidence."""
     found = {} if fresh or exact else {claim.name: row for paper, claim in claims if (row := kept(paper, claim))}
     missing = [(paper, claim) for paper, claim in claims if claim.name not in found]
     if found:
         print(f"{len(found)} claims kept from before, {len(missing)} to check (--fresh checks all)", file=sys.stderr)
-    with progress(len(missing)) as show:
+    total = len(missing) + len(studies)
+    number = count(1)
+    with progress(total) as show:
 
         def tell(row: dict, left: float) -> None:
-            number = len(found) - len(claims) + len(missing) + 1
-            show(f"[{number}/{len(missing)}] {row['claim']}: {row['verdict']}, about {_duration(left)} left", 1)
+            show(f"[{next(number)}/{total}] {row['claim']}: {row['verdict']}, about {_duration(left)} left", 1)
 
-        for row in check_all(missing, jobs, tell, exact) if missing else ():
+        for row in check_all(missing, jobs, tell, exact, studies) if total else ():
             found[row["claim"]] = row
     return [found[claim.name] for _, claim in claims]
 
@@ -73,16 +80,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _studies(papers: tuple[Paper, ...], out: str, seed: int, full: bool) -> None:
-    """The first study of each paper, which shows its main figure; all of them where the page is to be full."""
+def _studies(papers: tuple[Paper, ...], seed: int, full: bool, out: str, fresh: bool) -> list:
+    """The first study of each paper, which shows its main figure, or all where the page is to be full; without those drawn before."""
     wanted = [(paper, study) for paper in papers for study in (paper.studies if full else paper.studies[:1])]
-    with progress(len(wanted)) as show:
-        for paper, study in wanted:
-            try:
-                run_one(paper, study, seed, full, out, show)
-                show(f"{study.name}: done", 1)
-            except MissingExtra as error:  # leaves out one study, not the page
-                show(f"{study.name}: left out. {error}", 1)
+    again = [(paper, study) for paper, study in wanted if fresh or not drawn(paper, study, seed, full, out)]
+    return [(paper, study.name, seed, full, out) for paper, study in again]
 
 
 def print_ledger(rows: list[dict]) -> None:

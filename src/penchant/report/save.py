@@ -7,6 +7,7 @@ from typing import Any
 
 import equinox as eqx
 
+from ..cache import fingerprint
 from ..exhibits import DEFINITIONS, Finding, Result, Shown, Table, plain
 from ..files import mark, write_bytes
 from ..lab import Study
@@ -59,6 +60,7 @@ def save(
     folder = Path(directory) / study.name
     header = {"format": FORMAT, "name": study.name, "title": study.title, "paper": paper}
     header |= {"seed": seed if study.seeded else None, "full": full, "seconds": round(seconds, 3)}
+    header |= {"code": fingerprint(paper)} if paper else {}
     for name, run in result.runs.items():
         run.save(folder / f"{name}.npz")
     content = {
