@@ -44,7 +44,7 @@ def training(rng):
     if verdict.outcome.value == "confirmed":
         norm = prediction.reference.measure.name
         point = [float(x) for x in oracles.shortest_in_hull(rows)[0]]
-        apart = pt.diagnostics.misalignment(weight, point) if norm in ("l2", "frobenius") else 0.0
+        apart = pt.diagnostics.misalignment(np.ravel(weight), point) if norm in ("l2", "frobenius") else 0.0
         if min(margins) <= 0 or not apart <= 0.1:
             return WRONG, f"{note}; smallest margin {float(min(margins)):g}, 1 - corr {apart:g} to the true optimum"
     return RIGHT, note
