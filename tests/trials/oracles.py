@@ -178,9 +178,9 @@ def least_potential(rows, right, kind, alpha, depth=2, rounds=400):
     if kind == "KL":  # what must vanish only adds its start
         zero = vanishing(rows, right)
         idle, rows = sum(zero), [[x for x, gone in zip(row, zero, strict=True) if not gone] for row in rows]
-        if idle == d:
-            return (_mpf(Fraction(float(alpha)) ** 2 * d, 60),) * 2
-        rows, right, _ = solutions(rows, right)
+        rows, right, _ = ([], [], None) if idle == d else solutions(rows, right)
+        if not rows:  # nothing is asked of the others, which stay at their start
+            return (_mpf(Fraction(float(alpha)) ** 2 * idle, 60),) * 2
     largest = max((abs(x) for x in least_l2(rows, right)), default=Fraction(0))
     decades = abs(mpmath.log10(mpmath.mpf(float(alpha))) * depth - (mpmath.log10(_mpf(largest)) if largest else 0))
     with mpmath.workdps(int(60 + 2.5 * min(decades, 800))):
