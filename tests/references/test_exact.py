@@ -127,11 +127,18 @@ def test_one_changed_bit_is_refused_wherever_it_is(certificates, kind):
         ("inseparable", {"dual": [0, [[1] * 20]]}, "sum"),
         ("KL", {"slope": [0, [-50] * 6]}, "slope"),
         ("nuclear", {"top": [-3, 1]}, "row 0"),
+        ("nuclear", {"factor": []}, "zip"),  # half of |W|^2 alone bounds nothing
+        ("l2", {"format": "penchant certificate 99"}, "format"),
     ],
 )
 def test_a_forged_part_is_refused_by_what_it_breaks(certificates, kind, changes, what):
     with pytest.raises(ValueError, match=what):
         check(resealed(certificates[kind], **changes))
+
+
+def test_a_sign_that_was_assumed_is_said(certificates):
+    assert ", W >= 0, " in check(certificates["KL"])
+    assert ", W >= 0, " not in check(certificates["l1 interpolant"])
 
 
 def test_shapes_that_do_not_fit_prove_nothing(certificates):

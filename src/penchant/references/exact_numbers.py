@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..check import prove, seal
+from ..check import FORMAT, prove, seal
 from ..errors import Unproved
 
 
@@ -66,7 +66,7 @@ class Certificate(NamedTuple):
 
 def concluded(content: dict) -> Certificate:
     """The certificate with the best bounds that are floats, proved by the very lines that `penchant check` runs."""
-    content = {"format": "penchant certificate 1", "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
+    content = {"format": FORMAT, "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
     content |= {"lower": [0, 1], "upper": [0, 1], "seal": 0}
     try:
         need, power, low, high = prove(content)
