@@ -4,8 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from penchant.optimisers.joint import BlockNormalised
+from penchant.training.joint import train_joint
+
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 from penchant.papers.self_attention.joint_lemmas import curvatures
@@ -16,7 +17,6 @@ from penchant.papers.self_attention.joint_theorems import (
     short_joint_steps,
 )
 from penchant.settings.joint import marked_tokens
-from penchant.training.joint import train_joint
 from penchant.training.recorders import Every
 
 LAB = new_lab()

@@ -1,11 +1,12 @@
 """The page of a joint run on own data explains every symbol it draws."""
 
-from penchant.case import make_case
 from penchant.optimisers.joint import BlockNormalised
+from penchant.training.joint import train_joint
+
+from penchant.case import make_case
 from penchant.report.panel import page
 from penchant.report.panels import PANELS
 from penchant.settings.joint import marked_tokens
-from penchant.training.joint import train_joint
 
 
 def test_every_label_of_the_page_is_defined():

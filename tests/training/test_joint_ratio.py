@@ -5,7 +5,7 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
-from penchant.theory.joint_verdicts import OFFSET
+from penchant.theory.joint import OFFSET
 
 DATA = pt.settings.leaning_tokens()
 SETTING = pt.Setting(DATA, pt.settings.TokenGram(DATA), pt.Exponential())

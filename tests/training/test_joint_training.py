@@ -6,11 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import penchant as pt
-from penchant.diagnostics.direction import misalignment
-from penchant.diagnostics.joint import joint_misalignments
-from penchant.errors import ArgumentError, PenchantError
 from penchant.optimisers.joint import (
     BlockNormalised,
     JointAccelerated,
@@ -20,11 +15,16 @@ from penchant.optimisers.joint import (
     JointPolyak,
     scheduled_descent,
 )
+from penchant.training.joint import train_joint
+
+import penchant as pt
+from penchant.diagnostics.direction import misalignment
+from penchant.diagnostics.joint import joint_misalignments
+from penchant.errors import ArgumentError, PenchantError
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 from penchant.settings.joint import JointStart, JointTokens, marked_tokens, normal_start
 from penchant.settings.losses import Logistic
-from penchant.training.joint import train_joint
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
 

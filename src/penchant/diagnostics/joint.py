@@ -2,17 +2,24 @@
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from .direction import misalignment
 
 
+def log_joint_attention(run: Any) -> np.ndarray:
+    """log softmax of the logits, R x n x T."""
+    return np.asarray(jax.nn.log_softmax(jnp.asarray(run.logits), axis=-1))
+
+
 def joint_misalignments(run: Any, reference: Any, block: str = "W") -> np.ndarray:
     """1 - corr of the `block` ("W" or "u") with a reference weight at every record; NaN while the block is zero."""
-    norm, dense = (run.norm_W, run.weight) if block == "W" else (run.norm_u, run.decoder)
+    norm = getattr(run, f"norm_{block}")
     found = np.full(len(run), np.nan)
     for record in np.flatnonzero(norm > 0):
-        found[record] = misalignment(dense(int(record)), reference)
+        found[record] = misalignment(run.named(int(record))[block], reference)
     return found
 
 
@@ -30,7 +37,7 @@ def score_gaps(run: Any) -> np.ndarray:
 
 def log_joint_attention_loss(run: Any) -> np.ndarray:
     """log(1 - attention on the optimal token), R x n, from the other tokens: exact however small."""
-    log_share = run.log_attention().copy()
+    log_share = log_joint_attention(run).copy()
     np.put_along_axis(log_share, np.asarray(run.data.optimal)[None, :, None], -np.inf, axis=2)
     return np.logaddexp.reduce(log_share, axis=2)
 

@@ -1,23 +1,14 @@
 """Adam, with accumulators that never underflow."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
-from ..errors import ArgumentError
 from ..problem import Reading
 from .base import Move
-
-
-class AdamMemory(eqx.Module):
-    """First and second moments of the gradient in the units of the latest one, exp(log_scale)."""
-
-    mean: PyTree
-    square: PyTree
-    log_scale: Float[Array, ""]
+from .memory import Average, GradientAverage
+from .step_rules import positive, within
 
 
 class Adam(eqx.Module):
@@ -34,43 +25,32 @@ class Adam(eqx.Module):
     eps: Float[Array, "*b"]
     b1: float = eqx.field(static=True)
     b2: float = eqx.field(static=True)
+    coordinatewise = True
+    combines = False
 
     def __init__(self, step: object, eps: object, b1: float = 0.9, b2: float = 0.999):
-        if not bool(jnp.all(jnp.asarray(step) > 0)):
-            raise ArgumentError("step", "Adam", "positive", step)
-        if not bool(jnp.all(jnp.asarray(eps) >= 0)):
-            raise ArgumentError("eps", "Adam", "nonnegative", eps)
-        for name, value in (("b1", b1), ("b2", b2)):
-            if not 0 <= value < 1:
-                raise ArgumentError(name, "Adam", "in [0, 1)", value)
-        self.step, self.eps, self.b1, self.b2 = jnp.asarray(step, float), jnp.asarray(eps, float), b1, b2
+        self.step, self.eps = positive(step, "step", "Adam"), within(eps, "eps", "Adam", jnp.inf)
+        self.b1, self.b2 = (float(within(value, name, "Adam", 1.0)) for name, value in (("b1", b1), ("b2", b2)))
 
-    @property
-    def coordinatewise(self) -> bool:
-        return True
+    def init(self, tangent: PyTree) -> tuple[Average, Average]:
+        return GradientAverage(self.b1).init(tangent[0]), GradientAverage(self.b2).init(tangent[0])
 
-    def init(self, tangent: PyTree) -> AdamMemory:
-        params, _ = tangent
-        return AdamMemory(jax.tree.map(jnp.zeros_like, params), jax.tree.map(jnp.zeros_like, params), jnp.zeros(()))
-
-    def move(self, reading: Reading, memory: AdamMemory, count: Any) -> Move:
-        unit = jnp.exp(memory.log_scale - reading.log_scale)
-        unit = jnp.where(count == 0, 0.0, unit)
-        mean = jax.tree.map(lambda m, g: self.b1 * unit * m + (1 - self.b1) * g, memory.mean, reading.slope)
-        square = jax.tree.map(lambda v, g: self.b2 * unit**2 * v + (1 - self.b2) * g * g, memory.square, reading.slope)
-        age = count + 1.0
-        tilt, spread, eps = (
-            1 - self.b1**age,
-            1 - self.b2**age,
-            jnp.where(self.eps > 0, self.eps * jnp.exp(-reading.log_scale), 0.0),
-        )
+    def move(self, reading: Reading, memory: tuple[Average, Average], count: Array) -> Move:
+        mean = GradientAverage(self.b1).mix(reading.slope, memory[0], reading.log_scale)
+        squares = jax.tree.map(lambda g: g * g, reading.slope)
+        square = GradientAverage(self.b2).mix(squares, memory[1], reading.log_scale, 2)
+        tilt, spread = 1 - self.b1 ** (count + 1.0), 1 - self.b2 ** (count + 1.0)
+        eps = jnp.where(self.eps > 0, self.eps * jnp.exp(-reading.log_scale), 0.0)
 
         def displace(m: Array, v: Array) -> Array:
             """A coordinate whose gradient has always been 0 does not move, for eps = 0 as for every eps > 0."""
             return jnp.where(v == 0, 0.0, self.step * (m / tilt) / (jnp.sqrt(jnp.where(v == 0, 1.0, v) / spread) + eps))
 
-        displacement = jax.tree.map(displace, mean, square)
+        displacement = jax.tree.map(displace, mean.value, square.value)
         no = jnp.zeros((), bool)
-        return Move(
-            displacement, -self.step * reading.weights, AdamMemory(mean, square, reading.log_scale), self.step, no, no
-        )
+        return Move(displacement, -self.step * reading.weights, (mean, square), self.step, no, no)
+
+
+def exact_adam(step: object) -> Adam:
+    """Adam with eps = 0, which never turns into gradient descent."""
+    return Adam(step, 0.0)

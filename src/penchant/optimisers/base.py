@@ -1,17 +1,19 @@
 """Optimisers: geometry (which direction) x step rule (how far) + optional memory."""
 
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import replace
+from typing import Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..errors import ArgumentError
-from ..norms import L2, Geometry, Linf
+from ..norms import L2, Geometry, Linf, Spectral
 from ..problem import Reading
 from ..settings.base import Setting
-from .memory import HeavyBall, NoMemory
+from .memory import GradientAverage, HeavyBall
 from .step_rules import AbstractStepRule, Constant, Normalised, Polyak, positive, within
 
 
@@ -33,11 +35,11 @@ class Optimiser(Protocol):
     @property
     def coordinatewise(self) -> bool: ...
     def init(self, tangent: PyTree) -> PyTree: ...
-    def move(self, reading: Reading, memory: PyTree, count: Any) -> Move: ...
+    def move(self, reading: Reading, memory: PyTree, count: Array) -> Move: ...
 
 
 class Descent(eqx.Module):
-    """Steepest descent in a geometry, with a step rule and an optional memory of past steps.
+    """Steepest descent in a geometry, with a step rule and optional memories: of gradients `before` the geometry, of steps `after` it.
 
     The multipliers accumulated on the margins take exactly the steps the parameters take, so that for margins linear in
     the parameters they remain a dual point of the run: the run carries its own certificate.
@@ -45,7 +47,13 @@ class Descent(eqx.Module):
 
     rule: AbstractStepRule
     geometry: Geometry = L2()
-    memory: Any = NoMemory()
+    after: HeavyBall | None = None
+    before: GradientAverage | None = None
+
+    def __check_init__(self):
+        if self.before is not None and self.geometry.combines:
+            fix = "in the l2 geometry give the memory as `after`"
+            raise ArgumentError("before", "Descent", "with a geometry such as Linf() or Spectral()", "L2", fix)
 
     @property
     def coordinatewise(self) -> bool:
@@ -56,16 +64,67 @@ class Descent(eqx.Module):
         """Whether every step is a combination of gradients, as the Gram form needs."""
         return self.geometry.combines
 
-    def init(self, tangent: PyTree) -> PyTree:
-        return self.memory.init(tangent)
+    @property
+    def memoryless(self) -> bool:
+        return self.after is None and self.before is None
 
-    def move(self, reading: Reading, memory: PyTree, count: Any) -> Move:
-        size = self.geometry.dual_norm(reading.slope, reading.log_slope_norm)
-        factor = self.rule.factor(reading, size)
-        tangent = (self.geometry.direction(reading.slope, size), -reading.weights)
-        step = jax.tree.map(lambda leaf: factor.value * leaf, tangent)
-        (displacement, dual), memory = self.memory.mix(step, memory)
-        return Move(displacement, dual, memory, factor.value, factor.capped, factor.diverging)
+    def remembering(self, ball: HeavyBall) -> "Descent":
+        return replace(self, after=ball)
+
+    def init(self, tangent: PyTree) -> PyTree:
+        return tuple(None if part is None else part.init(tangent) for part in (self.before, self.after))
+
+    def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
+        (gradients, steps), slope, pull = memory, reading.slope, -reading.weights
+        if self.before is not None:
+            gradients = self.before.mix((slope, pull), gradients, reading.log_scale)
+            slope, pull = gradients.value
+        size = self.geometry.dual_norm(slope, reading.log_slope_norm)
+        factor = self.rule.factor(reading, size, count)
+        step = reading.scaled(self.geometry.direction(slope, size), factor.value), factor.value * pull
+        if self.after is not None:
+            step = steps = self.after.mix(step, steps)
+        return Move(*step, (gradients, steps), factor.value, factor.capped, factor.diverging)
+
+
+class Blockwise(eqx.Module):
+    """Every block of the parameters by a descent of its own: normalised, for example, by the norm of its own gradient."""
+
+    descents: tuple[Descent, ...]
+    coordinatewise = False
+
+    @property
+    def combines(self) -> bool:
+        return all(one.combines for one in self.descents)
+
+    @property
+    def growth_ratio(self) -> Array:
+        """What the ratio of the norms of the first two blocks tends to where the lengths of the rules fix it, and 1 elsewhere."""
+        first, second = (one.rule for one in self.descents[:2])
+        if not (hasattr(first, "length") and hasattr(second, "length") and _same(first.decay, second.decay)):
+            return jnp.ones(())
+        return first.length / second.length
+
+    @property
+    def memoryless(self) -> bool:
+        return all(one.memoryless for one in self.descents)
+
+    def remembering(self, ball: HeavyBall) -> "Blockwise":
+        return Blockwise(tuple(one.remembering(ball) for one in self.descents))
+
+    def init(self, tangent: PyTree) -> PyTree:
+        slopes, weights = tangent
+        return tuple(one.init((slope, weights)) for one, slope in zip(self.descents, slopes, strict=True))
+
+    def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
+        parts = zip(self.descents, reading.blocks(), memory, strict=True)
+        moves = [one.move(block, kept, count) for one, block, kept in parts]
+        silent = [jnp.isneginf(norm) for norm in reading.log_norms]
+        capped = sum(move.capped & ~off for move, off in zip(moves, silent, strict=True)) > 0
+        diverging = sum(move.diverging & ~off for move, off in zip(moves, silent, strict=True)) > 0
+        displacement = type(reading.slope)(*(move.displacement for move in moves))
+        factor = moves[0].factor * jnp.exp(-reading.relative[0])  # of the first block, in units of the whole reading
+        return Move(displacement, moves[0].dual, tuple(move.memory for move in moves), factor, capped, diverging)
 
 
 class Accelerated(eqx.Module):
@@ -78,24 +137,27 @@ class Accelerated(eqx.Module):
     """
 
     step: Float[Array, "*b"]
+    coordinatewise = False
+    combines = True
 
     def __init__(self, step: object):
         self.step = positive(step, "step", "Accelerated")
 
-    @property
-    def coordinatewise(self) -> bool:
-        return False
-
     def init(self, tangent: PyTree) -> PyTree:
         return jax.tree.map(jnp.zeros_like, tangent)
 
-    def move(self, reading: Reading, memory: PyTree, count: Any) -> Move:
+    def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
         relative = jnp.exp(reading.log_scale - reading.log_excess)
-        tangent = jax.tree.map(lambda leaf: relative * leaf, (reading.slope, -reading.weights))
+        tangent = reading.scaled(reading.slope, relative), relative * -reading.weights
         memory = jax.tree.map(lambda v, g: (v + g) * (count / (count + 1)), memory, tangent)
         displacement, dual = jax.tree.map(lambda v, g: self.step * (v + g), memory, tangent)
         no = jnp.zeros((), bool)
         return Move(displacement, dual, memory, self.step * relative, no, no)
+
+
+def _same(first: Array | None, second: Array | None) -> bool:
+    """Whether two decays are one; none is 0."""
+    return bool(np.array_equal(*(np.zeros(()) if one is None else np.asarray(one) for one in (first, second))))
 
 
 def _positive(owner: str, **values: object) -> list[Array]:
@@ -116,7 +178,44 @@ def normalised_descent(length: object, cap: object = jnp.inf) -> Descent:
 def momentum(length: object, beta: object = 0.9, cap: object = jnp.inf) -> Descent:
     """Heavy ball on normalised gradients: V = beta V + length * grad L / |grad L|, theta - V."""
     rule = Normalised(*_positive("momentum", length=length, cap=cap))
-    return Descent(rule, L2(), HeavyBall(within(beta, "beta", "momentum", 1.0)))
+    return Descent(rule, after=HeavyBall(within(beta, "beta", "momentum", 1.0)))
+
+
+D = TypeVar("D", Descent, Blockwise)
+
+
+def heavy_ball(optimiser: D, beta: object = 0.9) -> D:
+    """Heavy ball on the steps of another optimiser that has no memory: V = beta V + step."""
+    ball = HeavyBall(within(beta, "beta", "heavy_ball", 1.0))
+    if not getattr(optimiser, "memoryless", False):
+        raise ArgumentError("optimiser", "heavy_ball", "a descent without memory", type(optimiser).__name__)
+    return optimiser.remembering(ball)
+
+
+def block_normalised(
+    length: object, decay_u: object = None, decay_W: object = None, cap: object = jnp.inf, length_u: object = None
+) -> Blockwise:
+    """Decoder and attention each normalised by its own gradient norm, with lengths length/(t+1)^decay; multipliers of its gradient at most `cap`.
+
+    `length` is that of both blocks, or of W alone where u has a `length_u` of its own; without decays it stays the same.
+    """
+    own = _positive("block_normalised", length=length, cap=cap)
+    first = own[0] if length_u is None else positive(length_u, "length_u", "block_normalised")
+    decays = {"decay_u": decay_u, "decay_W": decay_W}
+    u, W = (p if p is None else within(p, name, "block_normalised", jnp.inf) for name, p in decays.items())
+    return Blockwise((Descent(Normalised(first, own[1], u)), Descent(Normalised(*own, W))))
+
+
+def block_momentum(
+    length: object, beta: object = 0.9, cap: object = jnp.inf, decay_u: object = None, decay_W: object = None
+) -> Blockwise:
+    """Heavy ball on the steps of `block_normalised`."""
+    return heavy_ball(block_normalised(length, decay_u, decay_W, cap), beta)
+
+
+def scheduled_descent(length: object) -> Blockwise:
+    """Eq. (13) of Vasudeva et al.: u moves by length/(t+1)^(2/3) and W by length/(t+1), each along its normalised gradient."""
+    return block_normalised(length, 2 / 3, 1.0)
 
 
 def polyak(c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0) -> Descent:
@@ -143,3 +242,21 @@ def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object
 def sign_descent(length: object) -> Descent:
     """theta - length * sign(grad L)."""
     return Descent(Normalised(positive(length, "length", "sign_descent")), Linf())
+
+
+def signum(length: object, beta: object = 0.9) -> Descent:
+    """theta - length * sign(M), with M a moving average of the gradients: sign descent with momentum.
+
+    **Reference:** Bernstein et al., *signSGD: compressed optimisation for non-convex problems*, 2018.
+    """
+    rule, average = positive(length, "length", "signum"), GradientAverage(within(beta, "beta", "signum", 1.0))
+    return Descent(Normalised(rule), Linf(), before=average)
+
+
+def muon(length: object, beta: object = 0.95) -> Descent:
+    """theta - length * U V', with M = U S V' a moving average of the gradients: the same step in every singular direction.
+
+    **Reference:** Jordan et al., *Muon: an optimizer for hidden layers in neural networks*, 2024.
+    """
+    rule, average = positive(length, "length", "muon"), GradientAverage(within(beta, "beta", "muon", 1.0))
+    return Descent(Normalised(rule), Spectral(), before=average)

@@ -12,6 +12,8 @@ from ..door import NUMBER, SEED
 from ..errors import ArgumentError, kind
 from .losses import AbstractLoss
 
+RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
+
 
 class Infimum(eqx.Module):
     """The infimum of the loss: its value, whether a finite parameter attains it, and why."""
@@ -42,6 +44,10 @@ class MarginData(eqx.Module):
     def smallest(self, margins: Float[Array, "N"]) -> Float[Array, ""]:
         """The smallest margin that the reference program constrains."""
         return jnp.min(margins)
+
+    def reached(self, margins: np.ndarray) -> str:
+        """How far margins have come, in words."""
+        return f"margin {float(self.smallest(jnp.asarray(margins))):.6g}"
 
     def at_rounding(self, margins: Float[Array, "N"]) -> Any:
         """Whether the loss is at its infimum up to rounding."""
@@ -150,8 +156,12 @@ class Setting(eqx.Module):
 
     def weigh(self, margins: Float[Array, "N"]) -> Weighing:
         weighing = self.data.weigh(margins, self.loss)
-        shift = jnp.log(self.samples) if self.reduction == "mean" else 0.0
-        return Weighing(weighing.log_excess - shift, weighing.log_scale - shift, weighing.weights)
+        return Weighing(weighing.log_excess - self.shift, weighing.log_scale - self.shift, weighing.weights)
+
+    @property
+    def shift(self) -> Float[Array, ""]:
+        """log of what the sum of the losses is divided by."""
+        return jnp.log(self.samples) if self.reduction == "mean" else jnp.zeros(())
 
     def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
         """The inner product in which training is steepest descent."""

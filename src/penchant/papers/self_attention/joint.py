@@ -7,13 +7,11 @@ from ...diagnostics import joint as diagnostics
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
 from ...lab import Lab
-from ...optimisers.joint import scheduled_descent
-from ...settings.base import Setting
-from ...settings.joint import TokenGram
-from ...settings.losses import Exponential
+from ...optimisers.base import scheduled_descent
+from ...settings.joint import joint_setting
 from ...theory.base import judge_direction
-from ...theory.joint_limits import JointReferences
-from ...training.joint import JointTrajectory
+from ...theory.joint import JointReferences
+from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
 from .joint_theorems import JointScheduled, first_attention_step, longest_token
@@ -25,7 +23,7 @@ def theorem2(lab: Lab, planted: bool) -> Verdict:
     """The joint loss falls like exp(-c t^(1/3)) under Eq. (13); sharp constant 3 length / |u_mm|.
     -log L grows like 3 length t^(1/3) / |u_mm|: the limit of the slope in t^(1/3), with the drift it still has."""
     power = 1 / 2 if planted else 1 / 3
-    speed = lambda run, found: -run.log_loss * found.decoder.value * power / evidence.LONG
+    speed = lambda run, found: -run.log_excess * found.decoder.value * power / evidence.LONG
     series = [(run.steps**power, speed(run, found)) for run, found in evidence.far_pairs(lab)]
     measured = settling(series, (1e3**power, 1e5**power), linear_slope)
     text = "-d log L / d t^(1/3) over 3 length / |u_mm|, steps 1e3 to 1e5, seeds 0-9"
@@ -40,7 +38,7 @@ def theorem8(lab: Lab, planted: bool) -> Verdict:
     speeds = []
     for run, length, found in evidence.watched_runs(lab, "figure", "inside"):
         walked = length * np.cumsum((np.arange(4000) + 1.0) ** (-2 / 3))
-        speeds.append(np.min((run.log_loss[0] - run.log_loss[1:]) / walked) * found.decoder.value)
+        speeds.append(np.min((run.log_excess[0] - run.log_excess[1:]) / walked) * found.decoder.value)
     text = "smallest (log L_0 - log L_t) |u_mm| / (path of u), 4000 steps"
     return at_least(float(min(speeds)), 1.0 if planted else 0.25, text, evidence.circumstances(lab, "figure", "inside"))
 
@@ -48,8 +46,7 @@ def theorem8(lab: Lab, planted: bool) -> Verdict:
 @stated("self-attention-joint/theorem-3", "Theorem 3", slow=True)
 def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
     """Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t)."""
-    data = evidence.figure_data(lab)[0]
-    setting = Setting(data, TokenGram(data), Exponential())
+    setting = joint_setting(evidence.figure_data(lab)[0])
     prediction = JointScheduled().predict(setting, scheduled_descent(evidence.LONG))
     weight = prediction.rivals[0].weight if planted else evidence.far_runs(lab)[0].weight()
     return judge_direction(prediction, weight)
@@ -82,22 +79,22 @@ def theorem3_softmax(lab: Lab, planted: bool) -> Verdict:
     return covers(measured, 1.5 if planted else 1.0, text, evidence.far_circumstances(lab), rival=lemma)
 
 
-def lemma2_excess(run: JointTrajectory, found: JointReferences) -> np.ndarray:
+def lemma2_excess(run: Trajectory, found: JointReferences) -> np.ndarray:
     """pi at every step: how much better than with W_mm the gradient may correlate with W, from the pull of each sample.
 
     With pulls A_i = |l'(z_i)| * gap_i and rho = max A / min A: pi solves |W| = |W_mm| / pi * log(2 N B^2 |W_mm| rho / (pi xi^2)).
     """
     n, length, _ = run.data.tokens.shape
     gaps = diagnostics.score_gaps(run)[1:]
-    log_pull = np.log(np.maximum(gaps, np.finfo(float).tiny)) - run.outputs[1:]
+    log_pull = np.log(np.maximum(gaps, np.finfo(float).tiny)) - run.margins[1:]
     rho = np.exp(log_pull.max(axis=1) - log_pull.min(axis=1))
-    xi = np.exp(diagnostics.optimal_entries(run, run.log_attention())).min()
+    xi = np.exp(diagnostics.optimal_entries(run, diagnostics.log_joint_attention(run))).min()
     value = found.attention.value
     scale = 2 * n * (length - 1) * longest_token(run.data) ** 2 * value * rho / xi**2
     return scale * np.exp(-np.real(lambertw(scale * run.norm_W[1:] / value)))
 
 
-def _steps_bound(run: JointTrajectory, length: float, found: JointReferences) -> np.ndarray:
+def _steps_bound(run: Trajectory, length: float, found: JointReferences) -> np.ndarray:
     """The proof's bound on 1 - corr from step 2 on, where W has left zero: what was there, and what each step may add."""
     norm = run.norm_W[2:]
     lengths = length / (run.steps[2:] + 1.0)

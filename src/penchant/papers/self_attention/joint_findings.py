@@ -10,9 +10,8 @@ from ...diagnostics.rates import log_log_slope, rate, settling
 from ...lab import Lab, conjectured
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
-from ...settings.joint import JointTokens
-from ...settings.joint_generators import leaning_tokens
-from ...theory.joint_limits import detect_joint_limit, joint_references
+from ...settings.joint import JointTokens, leaning_tokens
+from ...theory.joint import detect_joint_limit, joint_references
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
 from .joint_theorems import near_orthogonal
@@ -167,7 +166,7 @@ def polyak_loss(lab: Lab, planted: bool) -> Verdict:
     Polyak's loss after 1e4 steps is below that of every other rule, on every seed."""
     lead = "GD" if planted else "Polyak"
     others = [name for name in evidence.RULES if name != lead]
-    ends = lambda name: np.array([run.log_loss[-1] for run in evidence.fleet(lab, name)])
+    ends = lambda name: np.array([run.log_excess[-1] for run in evidence.fleet(lab, name)])
     worst = float(np.max(ends(lead) - np.min([ends(name) for name in others], axis=0)))
     return at_most(worst, 0.0, f"log L of {lead} minus the smallest of the other rules, worst seed")
 

@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics.joint import optimal_entries, score_gaps
+from ...diagnostics.joint import log_joint_attention, optimal_entries, score_gaps
 from ...lab import Lab
-from ...optimisers.joint import BlockNormalised
-from ...settings.joint import TokenGram, marked_tokens
-from ...training.joint import JointTrajectory, train_joint
+from ...optimisers.base import block_normalised
+from ...settings.joint import TokenGram, joint_setting, marked_tokens
 from ...training.recorders import Every
+from ...training.train import train
+from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most
 from .joint_evidence import LENGTH, SEEDS, circumstances, crowded, watched_runs
 from .joint_theorems import longest_token, near_orthogonal
@@ -30,7 +31,7 @@ def lemma3_gradient(lab: Lab, planted: bool) -> Verdict:
         bound, step = longest_token(run.data), np.arange(4000) + 1.0
         du, dW = length * step ** (-2 / 3), np.append(0.0, length / step[1:])
         allowed = bound * du + bound**3 * np.maximum(run.norm_u[:-1], run.norm_u[1:]) * dW
-        changes.append((np.abs(np.diff(run.log_loss)) / allowed).max())
+        changes.append((np.abs(np.diff(run.log_excess)) / allowed).max())
     text, where = "smallest |grad_u log L| |u_mm|, 4000 steps", circumstances(lab, *_GROUPS)
     return all_of(
         at_least(float(min(slopes)), 1.0 if planted else 0.25, text, where),
@@ -38,7 +39,7 @@ def lemma3_gradient(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-def curvatures(run: JointTrajectory, records: np.ndarray) -> np.ndarray:
+def curvatures(run: Trajectory, records: np.ndarray) -> np.ndarray:
     """The operator norm of the Hessian of L over L, in orthonormal coordinates of the span of the tokens."""
     gram = TokenGram(run.data)
     roots = jnp.linalg.cholesky(jnp.stack([gram.plain, gram.paired]))
@@ -113,11 +114,11 @@ def lemma13(lab: Lab, planted: bool) -> Verdict:
     The planted run is on crowded data, where one sample ends on its other token."""
     runs = [run for run, _, _ in watched_runs(lab, *_GROUPS)]
     if planted:
-        runs = [train_joint(crowded(lab, 1), BlockNormalised(LENGTH), steps=4000, recorder=Every())]
-    shares = [optimal_entries(run, run.log_attention()) for run in runs]
+        runs = [train(joint_setting(crowded(lab, 1)), block_normalised(LENGTH), steps=4000, recorder=Every())]
+    shares = [optimal_entries(run, log_joint_attention(run)) for run in runs]
     gap = min(float(np.diff(score_gaps(run), axis=0).min()) for run in runs)
     share = min(float(np.diff(one, axis=0).min()) for one in shares)
-    ratio = max(float(np.ptp(run.outputs, axis=1).max()) for run in runs)
+    ratio = max(float(np.ptp(run.margins, axis=1).max()) for run in runs)
     return all_of(
         at_least(gap, 0.0, "smallest change of a score gap in a step", circumstances(lab, *_GROUPS)),
         at_least(share, -1e-12, "smallest change of log s_opt in a step"),
@@ -134,6 +135,6 @@ def lemma14(lab: Lab, planted: bool) -> Verdict:
     margins = []
     for run, _, found in watched_runs(lab, *_GROUPS):
         scores = np.asarray(run.data.labels)[:, None] * (np.asarray(run.data.tokens) @ found.decoder.weight)
-        margins.append(float((np.exp(run.log_attention()) * scores).sum(axis=2).min()))
+        margins.append(float((np.exp(log_joint_attention(run)) * scores).sum(axis=2).min()))
     text = "smallest margin of u_mm on the attended tokens, 4000 steps"
     return at_least(min(margins), 1.0 if planted else 0.25, text, circumstances(lab, *_GROUPS))

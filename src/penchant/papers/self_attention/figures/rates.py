@@ -57,7 +57,7 @@ def joint_memory_table(lab: Lab) -> Table:
     for name in ("NGD", joint_evidence.HEAVY, joint_evidence.DUAL):
         runs, found = joint_evidence.fleet(lab, name), joint_evidence.alignments(lab, name)
         norms = (joint_evidence.norm_rate(lab, name, block) for block in ("W", "u"))
-        ends = found[0][1][-1], runs[0].log_loss[-1]
+        ends = found[0][1][-1], runs[0].log_excess[-1]
         rows.append((name, *norms, joint_evidence.attention_rate(lab, name), *ends))
     columns = {
         "rule": "",
