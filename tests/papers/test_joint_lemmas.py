@@ -4,9 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from penchant.optimisers.joint import BlockNormalised
-from penchant.training.joint import train_joint
 
+import penchant as pt
+from penchant.optimisers.base import block_normalised
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 from penchant.papers.self_attention.joint_lemmas import curvatures
@@ -25,7 +25,7 @@ LAB = new_lab()
 @pytest.mark.slow
 def test_the_curvature_is_that_of_the_dense_hessian():
     data = marked_tokens(3, 2, 7, 0.5, seed=4)
-    run = train_joint(data, BlockNormalised(0.2), steps=5, recorder=Every())
+    run = pt.train(pt.settings.joint_setting(data), block_normalised(0.2), steps=5, recorder=Every())
 
     def loss(both):
         u, W = both[:7], both[7:].reshape(7, 7)
@@ -33,7 +33,7 @@ def test_the_curvature_is_that_of_the_dense_hessian():
         return jnp.mean(jnp.exp(-data.labels * (share * (data.tokens @ u)).sum(axis=1)))
 
     for record, found in zip((0, 5), curvatures(run, np.array([0, 5])), strict=True):
-        both = jnp.concatenate([jnp.asarray(run.decoder(record)), jnp.asarray(run.weight(record)).ravel()])
+        both = jnp.concatenate([jnp.asarray(run.named(record)["u"]), jnp.asarray(run.weight(record)).ravel()])
         dense = np.linalg.norm(np.asarray(jax.hessian(loss)(both)), 2) / float(loss(both))
         assert found == pytest.approx(dense, rel=1e-10)
 

@@ -43,13 +43,16 @@ def test_a_million_steps_of_the_scheduled_rule():
     data = pt.settings.marked_tokens()
     found = pt.theory.joint_references(data)
     decades = tuple(10**k for k in range(2, 7))
-    run = pt.training.train_joint(
-        data, pt.optimisers.scheduled_descent(0.3), steps=decades[-1], recorder=pt.training.At(decades)
+    run = pt.train(
+        pt.settings.joint_setting(data),
+        pt.optimisers.scheduled_descent(0.3),
+        steps=decades[-1],
+        recorder=pt.training.At(decades),
     )
     at = np.searchsorted(run.steps, decades)
     distance = joint_misalignments(run, found.attention.weight)[at]
     np.testing.assert_allclose(distance, [2.94e-2, 1.21e-2, 6.48e-3, 4.00e-3, 2.72e-3], rtol=3e-3)
-    slope = np.diff(run.log_loss[at]) / np.diff(np.cbrt(run.steps[at])) * found.decoder.value / 0.9
+    slope = np.diff(run.log_excess[at]) / np.diff(np.cbrt(run.steps[at])) * found.decoder.value / 0.9
     np.testing.assert_allclose(slope, [-1.0094, -1.0017, -1.0003, -1.00004], atol=5.5e-5)
     np.testing.assert_allclose(
         decoder_margins(run)[at] * found.decoder.value, [0.952, 0.984, 0.994, 0.997, 0.999], atol=5.5e-4

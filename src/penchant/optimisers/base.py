@@ -81,10 +81,10 @@ class Descent(eqx.Module):
             slope, pull = gradients.value
         size = self.geometry.dual_norm(slope, reading.log_slope_norm)
         factor = self.rule.factor(reading, size, count)
-        step = reading.scaled(self.geometry.direction(slope, size), factor.value), factor.value * pull
+        step, dual = reading.scaled(self.geometry.direction(slope, size), factor.value), factor.value * pull
         if self.after is not None:
-            step = steps = self.after.mix(step, steps)
-        return Move(*step, (gradients, steps), factor.value, factor.capped, factor.diverging)
+            step, dual = steps = self.after.mix((step, dual), steps)
+        return Move(step, dual, (gradients, steps), factor.value, factor.capped, factor.diverging)
 
 
 class Blockwise(eqx.Module):
@@ -100,10 +100,10 @@ class Blockwise(eqx.Module):
     @property
     def growth_ratio(self) -> Array:
         """What the ratio of the norms of the first two blocks tends to where the lengths of the rules fix it, and 1 elsewhere."""
-        first, second = (one.rule for one in self.descents[:2])
-        if not (hasattr(first, "length") and hasattr(second, "length") and _same(first.decay, second.decay)):
-            return jnp.ones(())
-        return first.length / second.length
+        lengths, decays = ([getattr(one.rule, name, None) for one in self.descents[:2]] for name in ("length", "decay"))
+        first, second = (0.0 if decay is None else decay for decay in decays)
+        known = np.array_equal(first, second) and not any(length is None for length in lengths)
+        return lengths[0] / lengths[1] if known else jnp.ones(())
 
     @property
     def memoryless(self) -> bool:
@@ -119,9 +119,9 @@ class Blockwise(eqx.Module):
     def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
         parts = zip(self.descents, reading.blocks(), memory, strict=True)
         moves = [one.move(block, kept, count) for one, block, kept in parts]
-        silent = [jnp.isneginf(norm) for norm in reading.log_norms]
-        capped = sum(move.capped & ~off for move, off in zip(moves, silent, strict=True)) > 0
-        diverging = sum(move.diverging & ~off for move, off in zip(moves, silent, strict=True)) > 0
+        heard = jnp.array([~jnp.isneginf(norm) for norm in reading.log_norms])
+        capped = jnp.any(heard & jnp.array([move.capped for move in moves]))
+        diverging = jnp.any(heard & jnp.array([move.diverging for move in moves]))
         displacement = type(reading.slope)(*(move.displacement for move in moves))
         factor = moves[0].factor * jnp.exp(-reading.relative[0])  # of the first block, in units of the whole reading
         return Move(displacement, moves[0].dual, tuple(move.memory for move in moves), factor, capped, diverging)
@@ -153,11 +153,6 @@ class Accelerated(eqx.Module):
         displacement, dual = jax.tree.map(lambda v, g: self.step * (v + g), memory, tangent)
         no = jnp.zeros((), bool)
         return Move(displacement, dual, memory, self.step * relative, no, no)
-
-
-def _same(first: Array | None, second: Array | None) -> bool:
-    """Whether two decays are one; none is 0."""
-    return bool(np.array_equal(*(np.zeros(()) if one is None else np.asarray(one) for one in (first, second))))
 
 
 def _positive(owner: str, **values: object) -> list[Array]:
@@ -199,11 +194,11 @@ def block_normalised(
 
     `length` is that of both blocks, or of W alone where u has a `length_u` of its own; without decays it stays the same.
     """
-    own = _positive("block_normalised", length=length, cap=cap)
-    first = own[0] if length_u is None else positive(length_u, "length_u", "block_normalised")
+    each, most = _positive("block_normalised", length=length, cap=cap)
+    first = each if length_u is None else positive(length_u, "length_u", "block_normalised")
     decays = {"decay_u": decay_u, "decay_W": decay_W}
     u, W = (p if p is None else within(p, name, "block_normalised", jnp.inf) for name, p in decays.items())
-    return Blockwise((Descent(Normalised(first, own[1], u)), Descent(Normalised(*own, W))))
+    return Blockwise((Descent(Normalised(first, most, u)), Descent(Normalised(each, most, W))))
 
 
 def block_momentum(

@@ -6,14 +6,14 @@ largest violation of the descent inequality $R^+ \le R - \frac\eta2\|\nabla R\|^
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import warn
 from ..problem import Reading
@@ -56,7 +56,7 @@ class AbstractLayerRule(eqx.Module):
     def choose(self, reading: Reading, norms: Float[Array, "L"], account: Account, count: Array) -> Choice: ...
 
 
-def smoothness(radius: ArrayLike, depth: int, beta: float = 0.25, slope: float = 1.0) -> Array:
+def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
     if not isinstance(radius, Tracer) and np.min(radius) < 1:
         text = f"The paper's bound needs a radius of at least 1, not {np.min(radius):g}; `sharp_smoothness` holds for every radius."
@@ -64,7 +64,7 @@ def smoothness(radius: ArrayLike, depth: int, beta: float = 0.25, slope: float =
     return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
 
 
-def sharp_smoothness(radius: ArrayLike, depth: int, beta: float = 0.25, slope: float = 1.0) -> Array:
+def sharp_smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The same without waste, for every radius > 0: ten to forty times smaller at depth 4."""
     return beta * depth * radius ** (2 * depth - 2) + slope * (depth - 1) * radius ** (depth - 2)
 

@@ -59,6 +59,12 @@ class MarginData(eqx.Module):
 
     def check_optimiser(self, optimiser: Any) -> None:
         """Any optimiser of one weight will do."""
+        if hasattr(optimiser, "descents"):
+            wanted, fix = (
+                "an optimiser of one weight, such as gradient_descent(0.1)",
+                "the blocks are those of `JointTokens`",
+            )
+            raise ArgumentError("optimiser", "train", wanted, type(optimiser).__name__, fix)
 
 
 @runtime_checkable
@@ -88,8 +94,8 @@ class Parametrisation(Protocol):
 
     def zeros(self, data: Any) -> PyTree: ...
     def random(self, data: Any, rng: np.random.Generator, scale: float) -> PyTree: ...
-    def weight(self, params: PyTree, data: Any) -> Array: ...
-    def named(self, params: PyTree, data: Any) -> dict[str, Array]: ...
+    def weight(self, params: PyTree, data: Any) -> Array | np.ndarray: ...
+    def named(self, params: PyTree, data: Any) -> dict[str, Any]: ...
     def linearise(self, params: PyTree, data: Any) -> tuple[Array, Any]: ...
     def gram(self, params: PyTree, data: Any) -> Array: ...
     def inner(self, a: PyTree, b: PyTree) -> Array: ...
@@ -170,7 +176,7 @@ class Setting(eqx.Module):
     def norm(self, params: PyTree) -> Float[Array, ""]:
         return self.parametrisation.norm(params)
 
-    def weight(self, params: PyTree) -> Array:
+    def weight(self, params: PyTree) -> Array | np.ndarray:
         """The effective weight the parameters stand for."""
         return self.parametrisation.weight(params, self.data)
 

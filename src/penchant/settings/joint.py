@@ -80,6 +80,9 @@ class JointTokens(MarginData):
             "parametrisation", "Setting", "`TokenGram` on `JointTokens` data", "one of a single weight", fix
         )
 
+    def check_optimiser(self, optimiser: object) -> None:
+        """Of one weight or of blocks: the parametrisation decides."""
+
     def constrained(self) -> np.ndarray:
         return np.ones(len(self.labels), bool)
 
@@ -292,7 +295,7 @@ def _log_norm(square: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
 
 
-def joint_setting(data: Any, start: Any = None, loss: AbstractLoss | None = None) -> Any:
+def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
     """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`; lists of one length give a list of settings.
 
     >>> import penchant as pt
@@ -300,7 +303,7 @@ def joint_setting(data: Any, start: Any = None, loss: AbstractLoss | None = None
     >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
     ('out_of_steps', 4.98, 4.83)
     """
-    loss, many = loss or Exponential(), [one for one in (data, start) if isinstance(one, Sequence)]
+    loss, many = Exponential() if loss is None else loss, [one for one in (data, start) if isinstance(one, Sequence)]
     size = max(map(len, many), default=1)
     sets, starts = (list(one) if isinstance(one, Sequence) else [one] * size for one in (data, start))
     if len(sets) != len(starts):

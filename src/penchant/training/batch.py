@@ -8,11 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_map_with_path
-from jaxtyping import Array, ArrayLike, PyTree
+from jaxtyping import Array, PyTree
 
 from ..errors import ArgumentError
-from ..flow.flow import GradientFlow
-from ..optimisers.base import Optimiser
 from ..settings.base import Setting
 from ..settings.factored import Pair, check_moving
 
@@ -20,7 +18,7 @@ from ..settings.factored import Pair, check_moving
 class Batch:
     """A call of `train` lined up for vectorisation: `size` is None for a single run."""
 
-    def __init__(self, setting: Setting | Sequence[Setting], optimiser: Optimiser | GradientFlow, start: PyTree):
+    def __init__(self, setting: Setting | Sequence[Setting], optimiser: Any, start: PyTree):
         self.optimiser = optimiser
         many_settings = not isinstance(setting, Setting)
         self.settings = list(setting) if many_settings else [setting]
@@ -107,7 +105,7 @@ def _label(path: tuple) -> str:
     return f"W{path[0].idx + 1}" if len(path) == 1 and hasattr(path[0], "idx") else f"start{keystr(path)}"
 
 
-def _real(leaf: ArrayLike, label: str, owner: str = "train") -> Array:
+def _real(leaf: object, label: str, owner: str = "train") -> Array:
     """An array of a start in float64, if it is real and finite."""
     if isinstance(leaf, np.ma.MaskedArray) and np.ma.count_masked(leaf):
         raise ArgumentError("start", owner, "without masked entries", f"{np.ma.count_masked(leaf)} of them in {label}")

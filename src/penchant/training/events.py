@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ..errors import ArgumentError
 
@@ -73,7 +73,7 @@ class Limits(eqx.Module):
     stall: Float[Array, ""]
     inaccuracy: Float[Array, ""]
 
-    def reached(self, margin: Array, norm: Array, log_time: Array, log_excess: Array) -> Array:
+    def reached(self, margin: ArrayLike, norm: ArrayLike, log_time: ArrayLike, log_excess: ArrayLike) -> Array:
         return (
             (margin >= self.margin)
             | (norm >= self.norm)

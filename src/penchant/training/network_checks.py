@@ -1,6 +1,7 @@
 """What a run of a deep linear network is told before it starts: a start that cannot move is refused, broken assumptions are announced."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -57,7 +58,7 @@ def _check_level(reading: Reading, levels: Limits) -> None:
 
 def _steep(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree) -> str:
     """Assumption 4: the constants that a rule uses must bound slope and curvature of the risk, at least below the start."""
-    rule = getattr(optimiser, "rule", None)
+    rule: Any = getattr(optimiser, "rule", None)
     if hasattr(rule, "step") and isinstance(setting.loss, Exponential):
         safe, step = safe_step(setting, start), float(rule.step)
         bounded = f"The exponential loss has no bounds on slope and curvature (Assumption 4); those below the risk of the start allow a constant step of {safe:.3g}"
@@ -80,7 +81,7 @@ def _steep(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree)
 
 def raise_if_diverged(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree, run: Trajectory) -> None:
     """A `StepSizeError` with a safe step for a constant step on layers, a `DivergedRun` for any other run that could not go on."""
-    rule = getattr(optimiser, "rule", None)
+    rule: Any = getattr(optimiser, "rule", None)
     if getattr(rule, "fixed", False) and run.status is Status.diverging_step:
         why = "it raised the risk ten times in a row, or left the region of the weights"
         raise StepSizeError(float(np.max(rule.step)), safe_step(setting, start), why)

@@ -87,11 +87,11 @@ def train(
 
 
 def _descend(
-    batch: Batch, until: tuple, steps: int | None, recorder: Recorder | None, progress: Progress | None
+    batch: Batch, until: tuple, steps: int | None, recorder: Recorder | Levels | None, progress: Progress | None
 ) -> list[Trajectory]:
     """A run, or every member of a batch in one vectorised run."""
     steps, levels, recorder = _steps(steps, until), limits(until), recorder or LogSpaced()
-    if not hasattr(recorder, "schedule"):
+    if not isinstance(recorder, Recorder):
         wanted = "one of steps, such as Every(10): only a flow stops at levels"
         raise ArgumentError("recorder", "train", wanted, type(recorder).__name__)
     if flow_only(levels):
@@ -150,11 +150,11 @@ def _flow(
     start: PyTree,
     until: tuple,
     steps: int | None,
-    recorder: Levels | None,
+    recorder: Recorder | Levels | None,
     progress: Progress | None,
 ) -> Trajectory:
     owner = "train with GradientFlow"
-    if hasattr(recorder, "schedule"):
+    if isinstance(recorder, Recorder):
         wanted = "None (every step of the integrator) or `Levels`"
         raise ArgumentError("recorder", owner, wanted, repr(recorder))
     attained = setting.data.attained  # the flow then ends by itself

@@ -188,7 +188,7 @@ def exponential_loss(name: str) -> Hypothesis:
 def _is_scheduled(optimiser: Any) -> bool:
     """Whether these are the steps of Eq. (13), without a cap."""
     lengths = [one.rule.length for one in getattr(optimiser, "descents", ()) if isinstance(one.rule, Normalised)]
-    if len(lengths) != 2 or not np.array_equal(*lengths):
+    if len(lengths) != 2 or not np.array_equal(lengths[0], lengths[1]):
         return False
     numbers = zip(jax.tree.leaves(optimiser), jax.tree.leaves(scheduled_descent(lengths[0])), strict=False)
     same = jax.tree.structure(optimiser) == jax.tree.structure(scheduled_descent(1.0))
