@@ -73,7 +73,7 @@ class Limits(eqx.Module):
     stall: Float[Array, ""]
     inaccuracy: Float[Array, ""]
 
-    def reached(self, margin: ArrayLike, norm: ArrayLike, log_time: ArrayLike, log_excess: ArrayLike) -> Array:
+    def reached(self, margin: ArrayLike, norm: ArrayLike, log_time: ArrayLike, log_excess: ArrayLike) -> ArrayLike:
         return (
             (margin >= self.margin)
             | (norm >= self.norm)
