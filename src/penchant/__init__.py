@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # isort: off
     from .flow.flow import GradientFlow as GradientFlow
-    from .optimisers.adam import Adam as Adam
+    from .optimisers.base import Adam as Adam
     from .optimisers.base import (
         Accelerated as Accelerated,
         gradient_descent as gradient_descent,
@@ -75,8 +75,15 @@ _FRONT = {
     "settings.losses": ("Exponential", "Logistic", "Squared"),
     "settings.user_loss": ("UserLoss",),
     "flow.flow": ("GradientFlow",),
-    "optimisers.base": ("gradient_descent", "normalised_descent", "momentum", "polyak", "sign_descent", "Accelerated"),
-    "optimisers.adam": ("Adam",),
+    "optimisers.base": (
+        "gradient_descent",
+        "normalised_descent",
+        "momentum",
+        "polyak",
+        "sign_descent",
+        "Accelerated",
+        "Adam",
+    ),
     "papers.attention_regression.training.rules": ("PreconditionedDescent",),
     "training.events": ("MarginAbove", "LogTimeAbove", "LogExcessBelow"),
     "problem": ("read",),

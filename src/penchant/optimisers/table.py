@@ -82,7 +82,7 @@ OPTIMISERS = _rows(
     Row("momentum", "base.momentum", (SIZE, CAP, BETA), lambda s, beta: 0.5 * (1 - beta) / s.longest),
     Row("polyak", "base.polyak", (SIZE, CAP), lambda s, beta: 1.0),
     Row("accelerated", "base.Accelerated", (SIZE,), lambda s, beta: 0.5 / s.longest**2),
-    Row("adam", "adam.exact_adam", (SIZE,), _tiny, combines=False),
+    Row("adam", "base.exact_adam", (SIZE,), _tiny, combines=False),
     Row("sign", "base.sign_descent", (SIZE,), _tiny, combines=False),
     Row("signum", "base.signum", (SIZE, BETA), _tiny, combines=False),
     Row("muon", "base.muon", (SIZE, BETA), _tiny, 0.95, combines=False),

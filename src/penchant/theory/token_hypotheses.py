@@ -190,15 +190,6 @@ def stability_number(data: Any, reference: Solution) -> float:
     return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference)[0])[-1])
 
 
-def unstable_direction(data: Any, reference: Solution) -> np.ndarray:
-    """Numbers on the margins that add up to <V, W>, with V the unit direction of largest curvature, orthogonal to W_mm."""
-    across, root = _curvature(data, reference)
-    values, vectors = np.linalg.eigh(across)
-    found = np.zeros(len(reference.dual))
-    found[reference.support] = root * vectors[:, -1] / np.sqrt(values[-1])
-    return found
-
-
 def _curvature(data: Any, reference: Solution) -> tuple[np.ndarray, np.ndarray]:
     """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm; and these roots."""
     support = reference.support

@@ -10,8 +10,7 @@ import numpy as np
 from ...diagnostics.alignment import alignment
 from ...diagnostics.direction import misalignment
 from ...lab import Lab, claim, recipe
-from ...optimisers.adam import Adam
-from ...optimisers.base import Descent
+from ...optimisers.base import Adam, Descent
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant, Polyak
 from ...references.euclidean_margin import max_margin

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import Rate, log_log_slope, rate
+from ...diagnostics.softmax import joint_misalignments
 from ...lab import Lab, recipe
 from ...optimisers import base as optimisers
 from ...settings.joint import JointTokens, joint_setting, leaning_tokens, marked_tokens
@@ -23,7 +23,6 @@ RULES = {
     "Polyak, cap 100": optimisers.polyak(cap=100.0),
 }
 SCHEDULE = At(tuple(np.unique(np.append([10, 100], np.geomspace(1e3, 1e4, 60).round()).astype(int)).tolist()))
-HEAVY, DUAL = "block-normalised, heavy ball 0.9", "dual acceleration of log L"
 LENGTH, LONG = 0.05, 0.3  # step lengths of the paper's figure, and of the runs that look far ahead
 
 
@@ -40,13 +39,8 @@ def references(lab: Lab) -> tuple[JointReferences, ...]:
 
 @recipe
 def fleet(lab: Lab, name: str) -> tuple[Trajectory, ...]:
-    """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3 or one with a memory."""
-    longest = max(longest_token(data) for data in figure_data(lab))
-    memory = {
-        HEAVY: optimisers.heavy_ball(optimisers.block_normalised(LENGTH)),
-        DUAL: optimisers.Accelerated(0.5 / longest**2),
-    }
-    return tuple(train(joint_setting(figure_data(lab)), (RULES | memory)[name], steps=10_000, recorder=SCHEDULE))
+    """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3."""
+    return tuple(train(joint_setting(figure_data(lab)), RULES[name], steps=10_000, recorder=SCHEDULE))
 
 
 @recipe

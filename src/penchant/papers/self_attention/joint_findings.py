@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 
 from ...diagnostics.direction import misalignment
-from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...lab import Lab, conjectured
+from ...diagnostics.softmax import joint_misalignments
+from ...lab import Lab
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
 from ...settings.joint import JointTokens, leaning_tokens
@@ -227,12 +227,3 @@ def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
         covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0),
         at_most(float(np.max(apart)), 1e-3, "1 - corr of W over the distance of that program from the one of ratio 1"),
     )
-
-
-@conjectured("self-attention-joint/acceleration", expected=Outcome.refuted, slow=True)
-def joint_acceleration(lab: Lab, planted: bool) -> Verdict:
-    """With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.
-    |W| grows only like log t under it, and its direction stands still. Planted: so does heavy ball, which falls like t^-2."""
-    name = evidence.HEAVY if planted else evidence.DUAL
-    found = settling(evidence.alignments(lab, name), (1e3, 1e4))
-    return covers(found, -4.0, f"exponent of 1 - corr of W, {name}, seeds 0-9", rival=-2.0)

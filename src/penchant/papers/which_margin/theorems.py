@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...norms import L1, Linf
-from ...optimisers.adam import Adam
-from ...optimisers.base import Descent
+from ...optimisers.base import Adam, Descent
 from ...optimisers.step_rules import Normalised
 from ...problem import read_once
 from ...references.base import Solution

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....diagnostics.direction import misalignment
-from ....diagnostics.joint import joint_misalignments
+from ....diagnostics.softmax import joint_misalignments
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study, claims_in, recipe
 from ....optimisers.base import block_normalised, scheduled_descent
@@ -14,7 +14,6 @@ from ....training.train import train
 from ....training.trajectory import Trajectory
 from .. import joint, joint_findings
 from .. import joint_evidence as evidence
-from ..joint_theorems import near_orthogonal
 
 _SHOWN = (10, 100, 1000, 10_000)
 
@@ -79,27 +78,6 @@ def curve_figures(lab: Lab) -> tuple[Figure, ...]:
     return tuple(figures)
 
 
-def leaning(lab: Lab) -> tuple[Figure, Table]:
-    """One sample without support, everything else as the theorem asks: Eq. (13) at the step length of the theorem."""
-    rows, lines, steps = [], [], ("1e2", "1e3", "1e4", "1e5")
-    for seed, one in enumerate(evidence.leaning_runs(lab, "Eq. (13)")):
-        found = joint_references(one.data)
-        both = [joint_misalignments(one, program.weight) for program in (found.attention, found.support_only)]
-        at = np.searchsorted(one.steps, [float(step) for step in steps])
-        rows.append((seed, 1 - near_orthogonal(one.data).slack, *both[0][at], *both[1][at]))
-        if seed == 0:
-            lines.append(Line("to W_mm", one.steps[2:], both[0][2:]))
-            lines.append(Line("to the support-only program", one.steps[2:], both[1][2:], "prediction"))
-    cells = {f"to {program}, t={t}": ".3g" for program in ("W_mm", "support-only") for t in steps}
-    caption = "Eq. (13) at length 1/(4 B^2); 1 - corr of W. Zero start, long optimal tokens and short steps hold; near-orthogonality implies support, so it cannot."
-    columns = {"seed": "", "C3 missed by": ".3f", **cells}
-    text = "Seed 0: W turns away from W_mm, to the direction of the samples that support the decoder."
-    return (
-        log_figure("leaning", "Nearly orthogonal tokens without full support", "step", "1 - corr", lines, text),
-        table("leaning", "One sample that does not support the decoder", columns, rows, caption),
-    )
-
-
 def crowded(lab: Lab) -> tuple[Figure, Table]:
     """Data in 14 dimensions: the selection that was reached, and which program W solves for it."""
     numbers = (0, 1, 2, 11, 12, 13, 14, 15) if lab.full else (1, 2)
@@ -150,7 +128,7 @@ STUDIES = (
         "self-attention-joint",
         "Self-attention and decoder trained together (Figure 3)",
         claims=(joint.theorem2, joint.theorem3_direction, joint.theorem4, *claims_in(joint_findings)),
-        exhibits=(values_table, curve_figures, leaning, crowded),
+        exhibits=(values_table, curve_figures, crowded),
         definitions=_WORDS,
     ),
 )
