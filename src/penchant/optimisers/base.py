@@ -100,10 +100,10 @@ class Blockwise(eqx.Module):
     @property
     def growth_ratio(self) -> Array:
         """What the ratio of the norms of the first two blocks tends to where the lengths of the rules fix it, and 1 elsewhere."""
-        lengths, decays = ([getattr(one.rule, name, None) for one in self.descents[:2]] for name in ("length", "decay"))
-        first, second = (0.0 if decay is None else decay for decay in decays)
-        known = np.array_equal(first, second) and not any(length is None for length in lengths)
-        return lengths[0] / lengths[1] if known else jnp.ones(())
+        rules = [one.rule for one in self.descents[:2] if isinstance(one.rule, Normalised)]
+        decays = [0.0 if rule.decay is None else rule.decay for rule in rules]
+        known = len(rules) == 2 and np.array_equal(decays[0], decays[1])
+        return rules[0].length / rules[1].length if known else jnp.ones(())
 
     @property
     def memoryless(self) -> bool:

@@ -107,9 +107,9 @@ class Trajectory(eqx.Module):
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
-    def save(self, path: str | os.PathLike, extra: dict[str, Any] | None = None) -> Path:
+    def save(self, path: str | os.PathLike, extra: dict[str, np.ndarray] | None = None) -> Path:
         """Write all series, the final parameters under their names, their history as `history_NAME`, and `extra` arrays."""
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _SERIES}
+        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _SERIES}
         arrays |= self.named()
         if len(self) * sum(np.size(leaf) for leaf in self.named().values()) <= 20_000_000:
             history = [self.named(k) for k in range(len(self))]
@@ -124,7 +124,7 @@ def _software() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in ("penchant", "jax", "numpy")}}
 
 
-def describe(setting: Setting, optimiser: Any) -> dict:
+def describe(setting: Setting, optimiser: object) -> dict:
     """The part of a header that says what was run and with which software."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(setting.data)]
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)).hexdigest()
@@ -142,7 +142,7 @@ def describe(setting: Setting, optimiser: Any) -> dict:
     }
 
 
-def _brief(value: Any) -> Any:
+def _brief(value: object) -> object:
     """Constructor arguments that are not data: long arrays by their shape, functions by their name."""
     if isinstance(value, eqx.Module):
         return {"kind": type(value).__name__, **{name: _brief(part) for name, part in vars(value).items()}}
@@ -155,7 +155,7 @@ def _brief(value: Any) -> Any:
     return value
 
 
-def settings_of(module: Any) -> Any:
+def settings_of(module: object) -> Any:
     """Constructor arguments of nested modules as JSON values."""
     if isinstance(module, eqx.Module):
         fields = {name: settings_of(value) for name, value in vars(module).items()}
