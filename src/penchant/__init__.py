@@ -241,6 +241,7 @@ _RENAMED = {  # by folder and old name: the new name
     "optimisers.JointHeavyBall": "heavy_ball",
     "optimisers.JointAccelerated": "Accelerated",
     "theory.detect_joint_limit": "detect_limit",
+    "training.train_joint": "train",
 }
 _HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names}
 __all__ = sorted(name for names in _FRONT.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -139,6 +139,8 @@ class Setting(eqx.Module):
         data.check_loss(loss)
         if hasattr(parametrisation, "check_data"):
             parametrisation.check_data(data)
+        if hasattr(data, "check_parametrisation"):
+            data.check_parametrisation(parametrisation)
         self.data, self.parametrisation, self.loss = data, parametrisation, loss
         self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
 

@@ -72,13 +72,11 @@ class JointTokens(MarginData):
             fix = "use Exponential() or Logistic()"
             raise ArgumentError("loss", "Setting", required, f"{type(loss).__name__}()", fix)
 
-    @property
-    def weight_shape(self) -> NoReturn:
-        """Refused: two weights are trained, of which neither makes the margins alone."""
-        fix = "joint_setting(data), which is Setting(data, TokenGram(data), Exponential())"
-        raise ArgumentError(
-            "parametrisation", "Setting", "`TokenGram` on `JointTokens` data", "one of a single weight", fix
-        )
+    def check_parametrisation(self, parametrisation: object) -> None:
+        """Two weights are trained, of which neither makes the margins alone."""
+        if not hasattr(parametrisation, "blocks"):
+            fix, found = "joint_setting(data)", type(parametrisation).__name__
+            raise ArgumentError("parametrisation", "Setting", "`TokenGram` on `JointTokens` data", found, fix)
 
     def check_optimiser(self, optimiser: object) -> None:
         """Of one weight or of blocks: the parametrisation decides."""

@@ -131,7 +131,10 @@ def _steps(steps: int | None, until: tuple) -> int:
 
 def _check(setting: object, optimiser: object) -> None:
     if not isinstance(setting, Setting):
-        wanted, fix = "a Setting, or a list of them", "Setting(data, Direct(), Exponential())"
+        wanted, fix = (
+            "a Setting, or a list of them",
+            "Setting(data, Direct(), Exponential()); joint_setting(data) of `JointTokens`",
+        )
         raise ArgumentError("setting", "train", wanted, kind(setting), fix)
     setting.data.check_optimiser(optimiser)
     if isinstance(optimiser, type) or not isinstance(optimiser, GradientFlow | Optimiser):
