@@ -379,10 +379,11 @@ def test_bad_arguments_are_named(make):
 
 def test_joint_runs_stop_where_float64_no_longer_resolves_the_logits():
     data = marked_tokens()
-    long = JointTokens(2000.0 * np.asarray(data.tokens), data.labels, data.optimal)
-    run = train_joint(long, block_normalised(500.0), steps=2000)
+    long = JointTokens(200.0 * np.asarray(data.tokens), data.labels, data.optimal)
+    start = normal_start(data, 0, 0.01)  # of length 2: a step of 9e5 is not yet a leap
+    run = train_joint(long, block_normalised(9e5), start, steps=2000)
     assert run.status is Status.resolution_exhausted
     largest = max(np.abs(run.logits[-1]).max(), np.abs(run.margins[-1]).max())
     assert 1e-3 < np.finfo(float).eps * largest < 1e-1  # one step beyond what is resolved, not thousands
-    short = train_joint(data, block_normalised(500.0), steps=2000)
+    short = train_joint(data, block_normalised(9e5), start, steps=2000)
     assert short.status is Status.out_of_steps
