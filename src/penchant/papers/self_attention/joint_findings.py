@@ -192,7 +192,7 @@ def block_alignment(lab: Lab, planted: bool) -> Verdict:
     Block normalisation aligns W like t^-2; joint normalisation has the same loss but aligns far more slowly."""
     joint = evidence.attention_rate(lab, "joint NGD")
     pairs = zip(evidence.fleet(lab, "NGD"), evidence.fleet(lab, "joint NGD"), strict=True)
-    losses = max(abs(a.log_loss[-1] / b.log_loss[-1] - 1) for a, b in pairs)
+    losses = max(abs(a.log_excess[-1] / b.log_excess[-1] - 1) for a, b in pairs)
     block = settling(evidence.alignments(lab, "NGD"), (1e3, 1e4))
     return all_of(
         covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9", rival=-1.5),
