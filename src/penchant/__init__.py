@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # isort: off
     from .flow.flow import GradientFlow as GradientFlow
-    from .optimisers.adam import Adam as Adam
+    from .optimisers.base import Adam as Adam
     from .optimisers.base import (
         Accelerated as Accelerated,
         gradient_descent as gradient_descent,
@@ -75,8 +75,15 @@ _FRONT = {
     "settings.losses": ("Exponential", "Logistic", "Squared"),
     "settings.user_loss": ("UserLoss",),
     "flow.flow": ("GradientFlow",),
-    "optimisers.base": ("gradient_descent", "normalised_descent", "momentum", "polyak", "sign_descent", "Accelerated"),
-    "optimisers.adam": ("Adam",),
+    "optimisers.base": (
+        "gradient_descent",
+        "normalised_descent",
+        "momentum",
+        "polyak",
+        "sign_descent",
+        "Accelerated",
+        "Adam",
+    ),
     "papers.attention_regression.training.rules": ("PreconditionedDescent",),
     "training.events": ("MarginAbove", "LogTimeAbove", "LogExcessBelow"),
     "problem": ("read",),
@@ -90,8 +97,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "settings.base": ("Infimum",),
     "settings.classification": ("add_bias",),
     "settings.diagonal": ("DiagonalTokens",),
-    "settings.joint": ("JointStart", "TokenGram", "marked_tokens", "normal_start"),
-    "settings.joint_generators": ("leaning_tokens",),
+    "settings.joint": ("JointStart", "TokenGram", "joint_setting", "leaning_tokens", "marked_tokens", "normal_start"),
     "settings.parametrisations": ("Gram",),
     "settings.factored": ("PlusMinus",),
     "settings.deep_linear": ("deep_linear", "imbalance_constant"),
@@ -136,15 +142,15 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "settings.potentials": ("q_alpha",),
     "norms": ("SignProduct",),
     "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
-    "optimisers.base": ("Descent", "polyak_towards"),
-    "optimisers.joint": (
-        "JointDescent",
-        "BlockNormalised",
-        "JointNormalised",
-        "JointPolyak",
-        "JointHeavyBall",
-        "JointAccelerated",
+    "optimisers.base": (
+        "Descent",
+        "Blockwise",
+        "block_normalised",
+        "heavy_ball",
+        "muon",
+        "polyak_towards",
         "scheduled_descent",
+        "signum",
     ),
     "optimisers.layerwise": (
         "LayerDescent",
@@ -160,7 +166,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "flow.flow": ("Levels",),
     "papers.attention_regression.training.riccati": ("RiccatiFlow",),
     "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
-    "training.joint": ("train_joint",),
     "papers.attention_regression.training.population": ("train_population",),
     "papers.attention_regression.training.algorithm1": ("algorithm1", "train_attention"),
     "papers.attention_regression.training.sources": (
@@ -216,7 +221,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "theory.uniqueness": ("uniqueness",),
     "references.finite_margin": ("finite_margin", "spectral_finite_margin"),
     "references.sign_product_margin": ("sign_product_margin",),
-    "theory.joint_limits": ("detect_joint_limit", "joint_references"),
+    "theory.joint": ("joint_references",),
     "papers.self_attention.joint_theorems": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),
     "errors": (
@@ -227,6 +232,16 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "StepSizeError",
         "DivergedRun",
     ),
+}
+_RENAMED = {  # by folder and old name: the new name
+    "optimisers.JointDescent": "gradient_descent",
+    "optimisers.BlockNormalised": "block_normalised",
+    "optimisers.JointNormalised": "normalised_descent",
+    "optimisers.JointPolyak": "polyak",
+    "optimisers.JointHeavyBall": "heavy_ball",
+    "optimisers.JointAccelerated": "Accelerated",
+    "theory.detect_joint_limit": "detect_limit",
+    "training.train_joint": "train",
 }
 _HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names}
 __all__ = sorted(name for names in _FRONT.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -252,6 +267,8 @@ class _House(ModuleType):
             return self.__dict__[name]
         if self.__name__ == __name__ and name in _HOME:
             return _moved(name)
+        if f"{self.__name__}.{name}"[len(__name__) + 1 :] in _RENAMED:
+            return _moved(_RENAMED[f"{self.__name__}.{name}"[len(__name__) + 1 :]], f"{self.__name__}.{name}")
         if any(f"{place}.".startswith(f"{self.__name__}.{name}."[len(__name__) + 1 :]) for place in _HOME.values()):
             return import_module(f"{self.__name__}.{name}")
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
@@ -281,10 +298,11 @@ def _open(part: ModuleType) -> None:
                 _open(inner)
 
 
-def _moved(name: str) -> Any:
+def _moved(name: str, old: str = "") -> Any:
     from .errors import warn
 
-    warn(f"`penchant.{name}` is now `penchant.{_folder(name)}.{name}`; the old name works in this release only.")
+    place = "" if name in __all__ else f"{_folder(name)}."
+    warn(f"`{old or f'penchant.{name}'}` is now `penchant.{place}{name}`; the old name works in this release only.")
     return _fetch(name)
 
 

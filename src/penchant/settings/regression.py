@@ -94,6 +94,9 @@ class Regression(MarginData):
         """Which predictions an interpolant must match: all."""
         return np.ones(self.inputs.shape[0], bool)
 
+    def reached(self, margins: np.ndarray) -> str:
+        return f"largest residual {np.abs(margins - np.asarray(self.fitted)).max():.3g}"
+
     def at_rounding(self, margins: Float[Array, "n"]) -> Bool[Array, ""]:
         """Whether the residual is no larger than the rounding of the predictions and targets it is made of."""
         scale = jnp.linalg.norm(jnp.abs(margins) + jnp.abs(self.fitted))

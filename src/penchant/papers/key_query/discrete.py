@@ -6,8 +6,7 @@ import numpy as np
 
 from ...lab import Lab, conjectured, recipe
 from ...norms import Linf, Norm, SignProduct
-from ...optimisers.adam import Adam
-from ...optimisers.base import gradient_descent, normalised_descent, sign_descent
+from ...optimisers.base import Adam, gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
 from ...references.bracket import adjoint
 from ...references.polyhedral_margin import polyhedral_margin

@@ -10,8 +10,7 @@ from ...flow.flow import GradientFlow, Levels
 from ...flow.mirror import DualPath, follow_dual
 from ...lab import Lab, claim, recipe
 from ...norms import L2
-from ...optimisers.adam import Adam
-from ...optimisers.base import Descent, gradient_descent
+from ...optimisers.base import Adam, Descent, gradient_descent
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant
 from ...references.interpolation import minimum_norm, minimum_potential

@@ -8,8 +8,7 @@ from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
 from ....norms import L2
-from ....optimisers.adam import Adam
-from ....optimisers.base import Descent, gradient_descent
+from ....optimisers.base import Adam, Descent, gradient_descent
 from ....optimisers.memory import HeavyBall
 from ....optimisers.step_rules import Constant
 from ....references.interpolation import minimum_norm
