@@ -11,9 +11,9 @@ from ...lab import Lab, claim, recipe
 from ...references.interpolation import minimum_norm, minimum_potential, potential_path
 from ...references.l1_uniqueness import certificate, entropic_sparse, sparse_face, strict_dual
 from ...settings.generators import sparse_regression
-from ...settings.potentials import Entropy, q_alpha
-from ...settings.power_models import PowerEntropy, SignedPowers
+from ...settings.potentials import Entropy, PowerEntropy, q_alpha
 from ...settings.regression import Regression
+from ...settings.square_models import SignedPowers
 from ...theory.interpolants import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, parameter_flow, small, summed

@@ -19,9 +19,8 @@ from ...settings.base import Setting
 from ...settings.losses import Squared
 from ...settings.parametrisations import Direct
 from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, q_alpha
-from ...settings.power_models import SignedPowers
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares, Squares
+from ...settings.square_models import SignedPowers, SignedSquares, Squares
 from ...theory.interpolants import distance, relative_residual
 from ...training.noise import sample_noise
 from ...training.train import train

@@ -148,7 +148,7 @@ def any_start(lab: Lab, planted: bool) -> Verdict:
     start = np.exp(0.5 * np.random.default_rng(4).standard_normal((2, 25)) - 1)
     potential = SignedSquares(1.0).potential(start)
     if planted:
-        potential = HyperbolicEntropy(potential.log_scale, np.zeros(25))
+        potential = HyperbolicEntropy(potential.levels, np.zeros(25))
     limit = minimum_potential(data, potential).weight
     end, *_ = parameter_flow(data, start, 8 / slowest(data, potential, limit))
     return at_most(distance(end, limit), 1e-9, "relative distance of the parameter flow to the predicted limit")

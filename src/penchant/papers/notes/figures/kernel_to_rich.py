@@ -8,8 +8,7 @@ from ....lab import Lab, Study
 from ....references.interpolation import basis_pursuit, minimum_norm, potential_path
 from ....references.l1_uniqueness import strict_dual
 from ....settings.generators import sparse_regression
-from ....settings.potentials import q_alpha
-from ....settings.power_models import PowerEntropy
+from ....settings.potentials import PowerEntropy, q_alpha
 from .. import depth as depth_claims
 from .. import q_alpha as claims
 from ..evidence import sparse
