@@ -11,9 +11,8 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..norms import L2
-from ..rounding import FLUSHED, down, gamma, measured, rounding_of, scaled, up
+from ..rounding import FLUSHED, absolute_sums, down, gamma, measured, rounding_of, scaled, up
 from ..settings.check import real_array
-from ..settings.sizes import absolute_sums
 from .arguments import feature_rows, require_margins
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
+from ..rounding import absolute_sums, deciding_sums
 from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
-from .sizes import absolute_sums, deciding_sums
 
 
 class Classification(MarginData):

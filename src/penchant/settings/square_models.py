@@ -22,6 +22,16 @@ from .potentials import Entropy, HyperbolicEntropy, PowerEntropy
 _UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 
 
+def _size(alpha: object, owner: str) -> Array:
+    try:
+        found = jnp.asarray(alpha, float)
+    except (TypeError, ValueError):
+        raise ArgumentError("alpha", owner, "a positive number, or one per coordinate", repr(alpha)) from None
+    if found.ndim > 1 or not bool(jnp.all((found > 0) & jnp.isfinite(found))):
+        raise ArgumentError("alpha", owner, "positive and finite (zero is a critical point)", alpha)
+    return found
+
+
 def _positive(params: object, owner: str) -> np.ndarray:
     start = np.asarray(params, float)
     if not (np.isfinite(start).all() and (start > 0).all()):
@@ -35,15 +45,6 @@ class _Powers(eqx.Module):
     alpha: Float[Array, "*b"]
     signed: ClassVar[bool] = True
     depth = 2
-
-    def __init__(self, alpha: object):
-        owner = type(self).__name__
-        try:
-            self.alpha = jnp.asarray(alpha, float)
-        except (TypeError, ValueError):
-            raise ArgumentError("alpha", owner, "a positive number, or one per coordinate", repr(alpha)) from None
-        if self.alpha.ndim > 1 or not bool(jnp.all((self.alpha > 0) & jnp.isfinite(self.alpha))):
-            raise ArgumentError("alpha", owner, "positive and finite (zero is a critical point)", alpha)
 
     def _both(self, one: Array, sign: int = 1) -> Array:
         return jnp.stack([one, sign * one]) if self.signed else one
@@ -88,6 +89,9 @@ class Squares(_Powers, PlainMetric):
 
     signed: ClassVar[bool] = False
 
+    def __init__(self, alpha: object):
+        self.alpha = _size(alpha, "Squares")
+
     def potential(self, start: object) -> Entropy:
         """What gradient flow from `start` minimises."""
         return Entropy(2 * np.log(_positive(start, "Squares")))
@@ -102,6 +106,9 @@ class SignedSquares(_Powers, PlainMetric):
 
     The parameters are the two rows $w_+$, $w_-$. Gradient flow minimises $Q_\alpha$ among interpolants.
     """
+
+    def __init__(self, alpha: object):
+        self.alpha = _size(alpha, "SignedSquares")
 
     def potential(self, start: object) -> HyperbolicEntropy:
         """What gradient flow from `start` minimises."""
@@ -125,8 +132,7 @@ class SignedPowers(_Powers, PlainMetric):
         if isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 3:
             fix = "SignedSquares(alpha)"
             raise ArgumentError("depth", "SignedPowers", "an integer of at least 3", repr(depth), fix)
-        super().__init__(alpha)
-        self.depth = int(depth)
+        self.alpha, self.depth = _size(alpha, "SignedPowers"), int(depth)
         if self.alpha.ndim:
             raise ArgumentError("alpha", "SignedPowers", "one number", f"shape {self.alpha.shape}")
 

@@ -15,8 +15,8 @@ from ...references.sign_product_margin import sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard
+from ...settings.generators import equal_score_tokens
 from ...settings.losses import Exponential
-from ...settings.token_generators import equal_score_tokens
 from ...theory.least_norm import excess
 from ...training.events import MarginAbove
 from ...training.train import train
