@@ -29,7 +29,7 @@ class Measure(Protocol):
     def dual(self, weight: np.ndarray) -> float: ...
 
 
-def gamma(count: float | np.integer) -> float:
+def gamma(count: float | int | np.integer) -> float:
     """The relative error of `count` roundings, with one more for the product with gamma itself."""
     return float((count + 1) * _UNIT / (1 - (count + 1) * _UNIT))
 

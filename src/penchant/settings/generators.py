@@ -13,7 +13,7 @@ from .regression import Regression
 from .tokens import TokenSelection
 
 
-def _positive(owner: str, **values: float) -> None:
+def _positive(owner: str, **values: float | int) -> None:
     for name, value in values.items():
         if not value > 0:
             raise ArgumentError(name, owner, "positive", value)

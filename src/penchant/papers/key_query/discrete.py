@@ -10,8 +10,7 @@ from ...optimisers.adam import Adam
 from ...optimisers.base import gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
 from ...references.bracket import adjoint
-from ...references.polyhedral_margin import polyhedral_margin
-from ...references.sign_product_margin import sign_product_margin
+from ...references.polyhedral_margin import polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard
