@@ -7,8 +7,7 @@ from penchant.papers import new_lab
 from penchant.papers.notes.figures import min_norm
 from penchant.papers.notes.figures.kernel_to_rich import depths, path_of_minimisers
 from penchant.papers.notes.figures.sparse_recovery import flow_errors, lasso_errors
-from penchant.papers.notes.lasso import noisy_targets
-from penchant.papers.notes.q_alpha import kernel_deviation
+from penchant.papers.notes.q_alpha import kernel_deviation, noisy_targets
 from penchant.references.interpolation import minimum_norm
 from penchant.settings.generators import sparse_regression
 

@@ -16,8 +16,7 @@ from ...training.noise import label_noise
 from ...training.noise_law import moment_descent, regularised_descent
 from ...verdict import Verdict, all_of, at_most, close
 from .evidence import DERIVED
-from .label_noise import BLANC
-from .label_noise_evidence import ALPHA, leading_levels, mean_and_error, signals
+from .label_noise import ALPHA, BLANC, mean_and_error, signals
 from .margin_theorems import NOTES
 
 _DEVIATION = 0.005  # small, so that only the size of the step tells the laws apart
@@ -48,20 +47,6 @@ def leading_order(lab: Lab, planted: bool) -> Verdict:
     slope = log_log_slope(steps, gaps, (0.0025, 0.005))
     detail = f"gaps {np.round(gaps, 4).tolist()}"
     return close(slope, 2.0 if planted else 1.0, 0.1, "exponent of the gap in the step", detail)
-
-
-@claim("label-noise/effective-loss", f"{BLANC}; rate {DERIVED}", "ours")
-def effective_loss(lab: Lab, planted: bool) -> Verdict:
-    """Descent on L + (step sigma^2 / 4B) tr Hess L shrinks w+ w- by 4 step^2 sigma^2 c_j / B per step.
-    Descent on L + lambda tr Hess against exp(-4 step^2 sigma^2 c_j k), once it interpolates; planted: lambda twice as large."""
-    data = signals(12, False)
-    start, step, counts = np.full((2, 30), ALPHA), 0.005, (5_000, 20_000)
-    deviation = float(np.sqrt(2.0)) if planted else 1.0
-    found = regularised_descent(data, start, step=step, deviation=deviation, steps=counts).log_product
-    predicted = leading_levels(data, float(counts[1])) - leading_levels(data, float(counts[0]))
-    worst = float(np.abs((found[2] - found[1]) / predicted - 1).max())
-    text = "largest relative error of the fall of log w+ w- over 15 000 steps, columns of unequal size"
-    return at_most(worst, 1e-3, text)
 
 
 @recipe
@@ -152,26 +137,6 @@ def moments_single(lab: Lab, planted: bool) -> Verdict:
     law = moment_descent(data, start, step=_step(1), deviation=_DEVIATION, steps=[_BURN, _STEPS]).log_product
     predicted = _by_gradient(1, False) if planted else (law[1] - law[2]) / (_STEPS - _BURN)
     return _rates(lab, 1, predicted, "signed squares, one sample per step")
-
-
-@recipe
-def _long_steps(lab: Lab) -> tuple[np.ndarray, float, float]:
-    """Fall of log w+ w- (mean over coordinates, one per chain) after 1250 steps of 0.02; the law's and the leading order's."""
-    data, start, noise = signals(15, True), np.full((2, 30), ALPHA), {"step": 0.02, "deviation": 1.0, "steps": [1_250]}
-    fall = -label_noise(data, start, chains=_CHAINS, seed=1, **noise).log_product[-1].mean(axis=1)
-    law = moment_descent(data, start, **noise).log_product
-    return fall, float((law[0] - law[-1]).mean()), 4 * 0.02**2 * 1_250
-
-
-@claim("label-noise/law-accuracy", "measured, no theorem", "observed")
-def accuracy(lab: Lab, planted: bool) -> Verdict:
-    """At steps of 0.02 the law of second moments is within 3 % of the mean fall of log w+ w-.
-    The upper end of the 95 % interval of the relative error at step 0.02; planted: of the leading order."""
-    fall, second, leading = _long_steps(lab)
-    mean, error = mean_and_error(fall)
-    predicted = leading if planted else second
-    worst = (abs(float(mean) - predicted) + 1.96 * float(error)) / predicted
-    return at_most(worst, 0.03, "relative error of the predicted fall of log w+ w-, upper end of its 95 % interval")
 
 
 _SIZES = (0.002, 0.001)  # step sizes

@@ -174,18 +174,6 @@ def logistic_bound(lab: Lab, planted: bool) -> Verdict:
     return at_most(excess, 1e-12, "largest excess of the smooth margin over the margin, logistic loss")
 
 
-@claim("max-margin/orthogonal-part", f"sharp constant, {DERIVED}", "ours")
-def orthogonal_part(lab: Lab, planted: bool) -> Verdict:
-    """The margins of the support vectors tend to differ by the logarithms of their dual weights.
-    Planted: by none."""
-    reference, run = problem(lab)[1], flow_run(lab)
-    shares = reference.dual[reference.support] / reference.dual.sum()
-    margins = run.margins[-1][reference.support]
-    predicted = 0.0 if planted else -np.log(shares) - entropy(reference)[0]
-    worst = float(np.abs(margins - shares @ margins - predicted).max())
-    return at_most(worst, 1e-3, "largest |m_i - mean - (-log p_i - H)| over the support vectors")
-
-
 @recipe
 def _from_afar(lab: Lab) -> tuple[float, float, float]:
     """Largest (best margin - smooth margin) |w| of the flow from 40 times the best direction; log L at its start, best margin times |w(0)|."""

@@ -1,9 +1,8 @@
-"""Claims on how interpolation is reached: least norm from any start, the flow as mirror descent, its last relaxation, finite steps, tiny starts."""
+"""Claims on how interpolation is reached: least norm from any start, the flow as mirror descent, its last relaxation, finite steps."""
 
 from collections.abc import Callable
 
 import numpy as np
-from scipy.integrate import solve_ivp
 
 from ...diagnostics.rates import log_log_slope
 from ...flow.flow import GradientFlow, Levels
@@ -18,14 +17,14 @@ from ...references.interpolation import minimum_norm, minimum_potential
 from ...settings.base import Setting
 from ...settings.losses import Squared
 from ...settings.parametrisations import Direct
-from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, q_alpha
+from ...settings.potentials import AbstractPotential, HyperbolicEntropy, q_alpha
 from ...settings.regression import Regression
 from ...settings.square_models import SignedPowers, SignedSquares, Squares
 from ...theory.interpolants import distance, relative_residual
 from ...training.noise import sample_noise
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_most, close
-from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, sparse, square_setting, summed
+from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, square_setting, summed
 from .hypotheses import slowest_rate
 from .margin_theorems import NOTES
 
@@ -89,38 +88,6 @@ def _flow(lab: Lab, name: str) -> tuple[AbstractPotential, DualPath]:
     start = np.asarray(setting.start())
     start = start + np.random.default_rng(7).uniform(0.05, 0.5, start.shape) if random else start
     return setting.parametrisation.potential(start), follow_dual(setting, start, tolerance=1e-8)
-
-
-@claim("mirror/equal-decrease", DERIVED, "ours", slow=True)
-def equal_decrease(lab: Lab, planted: bool) -> Verdict:
-    """Along the flow the divergence to every interpolant falls at the same rate, c kappa |r|^2: c = 1 for plain weights, 4 for squares and signed squares, D^2 alpha^(D-2) at depth D.
-    The divergence to two interpolants falls by c kappa times the integral of |r|^2; planted: the second does not interpolate."""
-    data, sparse_one = small(lab, False)
-    dense_one = minimum_potential(data, Entropy(np.zeros(25))).weight * (1.1 if planted else 1.0)
-    text = "relative error of the predicted fall of the divergence to the sparse one and a dense one"
-    return all_of(
-        *(at_most(_decrease(lab, name, (sparse_one, dense_one)), 1e-3, f"{name}: {text}") for name in _MODELS)
-    )
-
-
-def _decrease(lab: Lab, name: str, targets: tuple[np.ndarray, ...]) -> float:
-    """Largest relative error of c kappa times the integral of |r|^2 as the fall of the divergence to the targets."""
-    (potential, path), (inputs, wanted) = _flow(lab, name), arrays(small(lab, False)[0])
-
-    def divergence(target: np.ndarray, dual: np.ndarray) -> float:
-        """D(target, theta) by Fenchel: psi(target) + psi*(s) - <s, target>."""
-        pull = dual @ inputs
-        return potential.value(target) + potential.conjugate(pull) - float(pull @ target)
-
-    time = np.exp(path.log_time[1:])
-    residuals = [inputs @ potential.link(dual @ inputs) - wanted for dual in path.dual[1:]]
-    square = potential.rate * _SCALE * np.array([(residual**2).sum() for residual in residuals])
-    fallen = np.concatenate([[0.0], np.cumsum(np.diff(time) * (square[1:] + square[:-1]) / 2)])  # trapezoidal rule
-    worst = 0.0
-    for target in targets:
-        series = np.array([divergence(target, dual) for dual in path.dual[1:]])
-        worst = max(worst, float(np.abs(series[0] - series - fallen).max() / series[0]))
-    return worst
 
 
 @claim("mirror/optimal-at-all-times", DERIVED, "ours", slow=True)
@@ -217,25 +184,3 @@ def step_orders(lab: Lab, planted: bool) -> Verdict:
             detail = f"{gaps[0]:.3g} to {gaps[-1]:.3g}"
             checks.append(close(slope, 3.0 - order if planted else float(order), 0.05, text, detail))
     return all_of(*checks)
-
-
-@claim("q-alpha/tiny-start", DERIVED, "ours", slow=True)
-def tiny_start(lab: Lab, planted: bool) -> Verdict:
-    """From alpha = 1e-30 the flow reaches the sparse solution; nothing stalls at the saddle.
-    From alpha = 1e-30 the dual flow reaches the sparse solution; planted: a general integrator with an absolute tolerance."""
-    data, weight = sparse(lab)
-    inputs, targets = arrays(data)
-    if planted:
-
-        def field(_: float, state: np.ndarray) -> np.ndarray:
-            slope = 2 * (inputs @ (state[:100] ** 2 - state[100:] ** 2) - targets) @ inputs
-            return np.concatenate([-slope * state[:100], slope * state[100:]])
-
-        found = solve_ivp(field, (0, 1e4), np.full(200, 1e-30), method="Radau")
-        end = found.y[:100, -1] ** 2 - found.y[100:, -1] ** 2
-        detail = f"scipy's Radau with its default tolerances reports success = {found.success}"
-    else:
-        path = follow_dual(summed(data, SignedSquares(1e-30)))
-        end = q_alpha(1e-30, 100).link(path.dual[-1] @ inputs)
-        detail = f"t = {np.exp(path.log_time[-1]):.2g}, {path.status.name}"
-    return at_most(distance(end, weight), 1e-5, "relative distance to the l1 solution, start 1e-30", detail)

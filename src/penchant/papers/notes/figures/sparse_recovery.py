@@ -19,7 +19,7 @@ from ....training.train import train
 from .. import sparse_recovery as claims
 from ..evidence import arrays, error_at, recovery, square_setting, summed
 from ..hypotheses import time_window
-from ..lasso import noisy_targets, penalty_of, time_average
+from ..q_alpha import noisy_targets, penalty_of, time_average
 from ..sparse_recovery import STEP, program_error
 
 
@@ -142,7 +142,6 @@ STUDIES = (
         "Sparse recovery by squared parameters",
         claims=(
             claims.window_bound,
-            claims.beyond_window,
             claims.noise_growth,
             claims.limit_program,
             claims.two_time_scales,
