@@ -1,7 +1,5 @@
 """Linear classification: margins m_i = y_i <x_i, w>."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -81,24 +79,19 @@ class Classification(MarginData):
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | Squared):
-            raise ArgumentError(
-                "loss",
-                "Setting",
-                "decreasing and bounded below on `Classification` data",
-                f"{type(loss).__name__}()",
-                "use Exponential() or Logistic()",
-            )
+            wanted, fix = "decreasing and bounded below on `Classification` data", "use Exponential() or Logistic()"
+            raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
 
 
-def is_single(inputs: Any) -> bool:
+def is_single(inputs: object) -> bool:
     """Whether an array came in float32."""
     return getattr(inputs, "dtype", None) == np.float32
 
 
-def add_bias(inputs: Any, value: float = 1.0) -> np.ndarray:
+def add_bias(inputs: object, value: float = 1.0) -> np.ndarray:
     """Inputs with a constant column, so that the direction can have an intercept."""
     inputs = real_array(inputs, "inputs", "add_bias", "(n, d)", 2)
     return np.column_stack([inputs, np.full(len(inputs), value)])
