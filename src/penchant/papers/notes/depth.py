@@ -88,21 +88,6 @@ def sparse_rate(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("depth/kernel-limit", DERIVED, "ours")
-def kernel_limit(lab: Lab, planted: bool) -> Verdict:
-    """Large starts at depth D select the least l2 norm up to a relative alpha^(-2D).
-    Large starts: relative distance to the least l2 norm ~ alpha^(-2D); planted: alpha^-4, as for squares."""
-    data, starts = small(lab)[0], np.array([2.0, 4.0, 8.0])
-    least, checks = minimum_norm(data).weight, []
-    for depth in _DEPTHS:
-        path = potential_path(data, _potential(depth, 1.0, _D), tuple(np.log(starts)))
-        gaps = np.array([distance(found.weight, least) for found in path])
-        slope = log_log_slope(starts, gaps, (2.0, 8.0))
-        text = f"exponent in alpha of the distance to the least l2 norm at depth {depth}"
-        checks.append(close(slope, -4.0 if planted else -2.0 * depth, 1e-3, text))
-    return all_of(*checks)
-
-
 _FACE, _WIDE = 7, 14  # columns that touch the bound of the dual solution, and all of them
 
 

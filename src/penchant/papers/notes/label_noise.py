@@ -3,18 +3,12 @@
 import numpy as np
 from scipy.special import stdtrit
 
-from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential
-from ...settings.base import Setting
-from ...settings.losses import Squared
 from ...settings.potentials import Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares
-from ...theory.interpolants import distance
 from ...training.noise import NoisyRun, label_noise, row_signs
 from ...training.noise_law import Drift, moment_descent
-from ...training.train import train
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most
 from .evidence import DERIVED
 
@@ -127,14 +121,6 @@ def agree(measured: np.ndarray, predicted: np.ndarray, what: str, detail: str = 
     return verdict
 
 
-@recipe
-def _unequal(lab: Lab) -> Regression:
-    """Six samples in twenty dimensions, columns of unequal size, and targets of a dense nonnegative weight."""
-    rng = np.random.default_rng(0)
-    inputs = rng.standard_normal((6, 20)) * np.geomspace(1.4, 0.7, 20)
-    return Regression(inputs, inputs @ rng.uniform(0, 1, 20))
-
-
 def _columns(data: Regression) -> np.ndarray:
     return np.asarray((data.inputs**2).mean(axis=0))
 
@@ -157,37 +143,6 @@ def _compared(measured: np.ndarray, predicted: np.ndarray) -> str:
     mean, error = mean_and_error(measured)
     shown = [np.round(values, 4).tolist() for values in (mean, 1.96 * error, predicted)]
     return "measured {} +- {} (95 %), law {}".format(*shown)
-
-
-@recipe
-def _continued(lab: Lab, chain: int) -> np.ndarray:
-    """The end of noise-free flow from a chain at its second checkpoint."""
-    run = noisy(lab)
-    setting = Setting(run.data, SignedSquares(ALPHA), Squared())
-    return train(setting, GradientFlow(), np.exp(run.log_params[2, chain])).weight()
-
-
-@claim("label-noise/noise-off", DERIVED, "ours", slow=True)
-def noise_off(lab: Lab, planted: bool) -> Verdict:
-    """When the noise stops, training ends at the minimiser of the potential with the present w+ w-.
-    Flow (two chains) and descent (four chains at five records), continued without noise, end where the product w+ w- says; planted: the start's product."""
-    run, worst = noisy(lab), 0.0
-    start = np.full(30, 2 * np.log(ALPHA))
-
-    def limit(log_params: np.ndarray) -> np.ndarray:
-        plus, minus = log_params
-        return minimum_potential(run.data, HyperbolicEntropy(start if planted else plus + minus, plus - minus)).weight
-
-    for chain in range(2):
-        worst = max(worst, distance(_continued(lab, chain), limit(run.log_params[2, chain])))
-    weights, residual = continuation(lab)
-    ends = np.array([[limit(one) for one in record[:4]] for record in run.log_params[1:]])
-    apart = np.linalg.norm(weights[1:, :4] - ends, axis=-1) / np.linalg.norm(ends, axis=-1)
-    return all_of(
-        at_most(worst, 1e-6, "relative distance of the continued flow to the predicted interpolant"),
-        at_most(float(apart.max()), 5e-4, "the same for continued descent, whose steps are finite"),
-        at_most(residual, 1e-4, "largest relative residual of continued descent"),
-    )
 
 
 @claim("label-noise/selection", f"{HAOCHEN}; law {DERIVED}", "ours", slow=True)
@@ -231,28 +186,3 @@ def weighted_norm_falls(lab: Lab, planted: bool) -> Verdict:
     Planted: the plain norm."""
     rise = float(np.diff(raw_columns(lab)[:, 1 if planted else 2]).max())
     return at_most(rise, 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law")
-
-
-def _to_program(data: Regression, columns: np.ndarray, steps: float, planted: bool, *, squares: bool) -> Verdict:
-    """The law at late times against the linear program weighted by c_j; planted: against the program without weights."""
-    level = 2 * np.log(ALPHA) - 4 * STEP**2 * DEVIATION**2 * columns * steps
-    potential = Entropy(level) if squares else HyperbolicEntropy(level, np.zeros(len(level)))
-    costs = columns, np.ones(len(columns))
-    weighted, plain = (basis_pursuit(data, cost, nonnegative=squares).weight for cost in costs)
-    apart = distance(minimum_potential(data, potential).weight, plain if planted else weighted)
-    text = (
-        f"{'squares' if squares else 'signed squares'}: relative distance of the law at step {steps:g} to the program"
-    )
-    return at_most(apart, 0.01, text, f"the two programs are {np.linalg.norm(weighted - plain):.2g} apart")
-
-
-@claim("label-noise/weighted-limit", DERIVED, "ours", slow=True)
-def weighted_limit(lab: Lab, planted: bool) -> Verdict:
-    """The final object is the least l1 norm weighted by c_j; for squares, among nonnegative solutions.
-    Signed squares and squares on columns of unequal size; planted: the program without weights."""
-    inputs = np.random.default_rng(0).standard_normal((12, 30)) * np.geomspace(1.5, 0.75, 30)
-    data, dense = Regression(inputs, inputs[:, 0] - inputs[:, 1]), _unequal(lab)
-    return all_of(
-        _to_program(data, (inputs**2).mean(axis=0), 8e5, planted, squares=False),
-        _to_program(dense, _columns(dense), 4e6, planted, squares=True),
-    )

@@ -49,33 +49,6 @@ def leading_order(lab: Lab, planted: bool) -> Verdict:
     return close(slope, 2.0 if planted else 1.0, 0.1, "exponent of the gap in the step", detail)
 
 
-@recipe
-def _pair_rate(lab: Lab) -> tuple[float, float]:
-    """Measured fall of log|a^2 - b^2| per step from (4, 1/4) at step * curvature 1.2, and its standard error."""
-    rng, step, chains = np.random.default_rng(1 + lab.seed), 0.075, 2_000
-    a, b = np.full(chains, 4.0), np.full(chains, 0.25)
-    begin = a
-    for k in range(600):
-        if k == 100:
-            begin = np.log(a**2 - b**2)
-        r = a * b - 1 + _DEVIATION * rng.standard_normal(chains)
-        a, b = a - step * r * b, b - step * r * a
-    mean, error = mean_and_error((begin - np.log(a**2 - b**2)) / 500)
-    return float(mean), float(error)
-
-
-def _pair(lab: Lab, planted: bool) -> Verdict:
-    """f = ab on one datum: the Hessian of (ab - 1)^2 / 2 on its zero-loss set is the square of (b, a)."""
-    regulariser = trace_regulariser if planted else determinant_regulariser
-    point, step = jnp.array([4.0, 0.25]), 0.075
-    value = lambda params: regulariser(jnp.outer(params[::-1], params[::-1]), step, _DEVIATION)
-    slope = jax.jit(jax.grad(value))(point)
-    predicted = float(step * 2 * (point[0] * slope[0] - point[1] * slope[1]) / (point[0] ** 2 - point[1] ** 2))
-    measured, error = _pair_rate(lab)
-    text = f"f = ab, step * curvature 1.2: |{measured:.4g} - {predicted:.4g}| in standard errors"
-    return at_most(abs(measured - predicted) / error, 4.0, text)
-
-
 def _interpolating() -> tuple[Regression, np.ndarray]:
     """Five samples in eight dimensions, and the interpolating w+, w- with w+ w- = 0.49."""
     data, _ = sparse_regression(5, 8, 2, 0, unit_columns=True)
@@ -125,8 +98,7 @@ def _rates(lab: Lab, batch: int | None, predicted: np.ndarray, what: str) -> Ver
 def determinant(lab: Lab, planted: bool) -> Verdict:
     """At large steps label noise acts like -(sigma^2 / 2B) log det(1 - step Hess / 2), where all samples take part in every step.
     Rates by the log-determinant, all samples in every step; planted: by the trace."""
-    rates = _rates(lab, None, _by_gradient(None, planted), "signed squares, all samples")
-    return all_of(_pair(lab, planted), rates)
+    return _rates(lab, None, _by_gradient(None, planted), "signed squares, all samples")
 
 
 @claim("label-noise/single-sample-moments", DERIVED, "ours")

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from ...diagnostics.direction import misalignments
 from ...diagnostics.margin import normalised_margins, smooth_margins
 from ...diagnostics.rates import log_log_slope, rate
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe
-from ...optimisers.base import gradient_descent, normalised_descent
+from ...optimisers.base import normalised_descent
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...settings.base import Setting
@@ -15,7 +14,7 @@ from ...settings.generators import separable
 from ...settings.losses import Exponential, Logistic
 from ...settings.parametrisations import Direct
 from ...theory.base import judge_direction
-from ...training.events import LogExcessBelow, NormAbove
+from ...training.events import LogExcessBelow
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -130,17 +129,6 @@ def normalised_rate(lab: Lab, planted: bool) -> Verdict:
     found, proved = rate(slopes), -1.25 if planted else -1.0
     text = f"upper end of the exponent {found} of the margin deficit, steps 1e3 to 1e4, seeds 0-9,"
     return at_most(found.high, proved + 0.05, text, f"O(t^{proved:g}), to 0.05")
-
-
-@claim("max-margin/same-path", SOUDRY, "ours")
-def same_path(lab: Lab, planted: bool) -> Verdict:
-    """Gradient descent with small steps turns like the flow at equal norm.
-    Directions at equal norm; planted: steps that are not small."""
-    setting, reference = problem(lab)
-    run = train(setting, gradient_descent(1.0 if planted else 0.005), steps=2_000)
-    flow = train(setting, GradientFlow(), until=NormAbove(float(run.norm[-1])))
-    measured, predicted = misalignments(run, reference)[-1], misalignments(flow, reference)[-1]
-    return close(float(measured), float(predicted), 2e-2, "1 - corr of descent and of the flow at equal norm")
 
 
 @claim("max-margin/gradient-bound", f"{NOTES}, (9.165)", "proved")

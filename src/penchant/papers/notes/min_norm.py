@@ -5,7 +5,6 @@ from collections.abc import Callable
 import numpy as np
 
 from ...diagnostics.rates import log_log_slope
-from ...flow.flow import GradientFlow, Levels
 from ...flow.mirror import DualPath, follow_dual
 from ...lab import Lab, claim, recipe
 from ...norms import L2
@@ -48,27 +47,6 @@ def nearest_solution(lab: Lab, planted: bool) -> Verdict:
         worst = max(worst, *(distance(end, minimum_norm(data, begin).weight) for end in ends))
     text = "largest relative distance to the projection of the start"
     return at_most(worst, 1e-11, text, "descent, heavy ball, single-sample SGD")
-
-
-@claim("min-norm/closed-form", DERIVED, "ours", slow=True)
-def closed_form(lab: Lab, planted: bool) -> Verdict:
-    """In each singular direction the error decays like exp(-s^2 t) (flow) or (1 - step s^2)^k (descent).
-    Flow and descent against their closed forms in the singular directions; planted: s for s^2."""
-    data, start = dense(lab)
-    setting, limit = summed(data, Direct()), minimum_norm(data, start).weight
-    sizes, right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[1:]
-    step, rate = 0.5 / sizes[0] ** 2, sizes if planted else sizes**2
-    descent = train(setting, gradient_descent(step), start, steps=100)
-    flow = train(setting, GradientFlow(tolerance=1e-9), start, recorder=Levels("log_time", np.log([0.01, 0.1])))
-    checks = []
-    for name, weight, decay in (
-        ("100 steps of descent", descent.weight(), (1 - step * rate) ** 100),
-        ("flow at t = 0.01", flow.weight(1), np.exp(-0.01 * rate)),
-        ("flow at t = 0.1", flow.weight(2), np.exp(-0.1 * rate)),
-    ):
-        predicted = limit + right.T @ (decay * (right @ (start - limit)))
-        checks.append(at_most(distance(weight, predicted), 1e-9, f"{name}: relative distance to the closed form"))
-    return all_of(*checks)
 
 
 _SCALE = 0.7  # a loss scale kappa that is not 1, so that it is seen

@@ -174,14 +174,6 @@ def program_error(lab: Lab, alpha: float) -> float:
     return float(((minimum_potential(data, Entropy(np.full(200, 2 * np.log(alpha)))).weight - weight) ** 2).sum())
 
 
-@claim("sparse/limit-program", DERIVED, "ours", slow=True)
-def limit_program(lab: Lab, planted: bool) -> Verdict:
-    """The limit of the flow is the nonnegative interpolant of least KL divergence from alpha^2.
-    In log time the flow reaches the KL program, at t of order 1e10 from alpha = 1e-4; planted: the program for alpha = 1e-3."""
-    predicted = program_error(lab, 1e-3 if planted else 1e-4)
-    return close(_shelf(lab)[1e11], predicted, 1e-3, "squared error of the flow at t = 1e11, against the program")
-
-
 @claim("sparse/two-time-scales", DERIVED, "ours")
 def two_time_scales(lab: Lab, planted: bool) -> Verdict:
     """After a fast phase of length log(1/alpha) the error sits on a shelf; the limit is reached after times polynomial in 1/alpha.
