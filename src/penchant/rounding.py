@@ -73,11 +73,7 @@ def dual_above(norm: Measure, pull: np.ndarray) -> float:
 
 
 def absolute_sums(rows: np.ndarray, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """|rows| @ |weight| and |coefficients| @ |rows|.
-
-    >>> absolute_sums(np.array([[1.0, -2.0]]), np.array([3.0, 1.0]), np.array([-4.0]))
-    (array([5.]), array([4., 8.]))
-    """
+    """|rows| @ |weight| and |coefficients| @ |rows|."""
     weight, coefficients, count = np.abs(weight), np.abs(coefficients), 1 + rows.size // _BLOCK
     of_rows, of_columns = [], np.zeros(rows.shape[1])
     for part, shares in zip(np.array_split(rows, count), np.array_split(coefficients, count), strict=True):

@@ -35,12 +35,7 @@ class Whole(NamedTuple):
 
 
 def whole(values: ArrayLike) -> Whole:
-    """The floats themselves, every bit of them.
-
-    >>> exponent, digits = whole([0.75, -2.0])
-    >>> exponent, digits.tolist()
-    (-2, [3, -8])
-    """
+    """The floats themselves, every bit of them."""
     if not np.isfinite(values).all():
         raise Unproved("wanted", "it holds numbers that are not finite")
     mantissas, exponents = np.frexp(np.asarray(values, float))

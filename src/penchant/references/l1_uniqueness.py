@@ -37,11 +37,6 @@ class L1Uniqueness(eqx.Module):
     smallest: float
     support: tuple[int, ...]
 
-    @property
-    def slack(self) -> float:
-        """How far the dual vector stays below its bound off the support."""
-        return 1 - self.rho
-
     def __str__(self) -> str:
         word = {True: "unique", False: "not unique", None: "unique or not, undecided"}[self.unique]
         return f"{word}: rho = {self.rho:.6g} on a support of {len(self.support)}, smallest singular value {self.smallest:.3g}"

@@ -47,12 +47,7 @@ class LogisticLimit(eqx.Module):
 
 
 def logistic_limit(signed: np.ndarray) -> LogisticLimit:
-    """Where training on sum log(1 + exp(-<z, w>)) goes, for signed samples z that no direction classifies all.
-
-    >>> found = logistic_limit(np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0], [-2.0, 3.0]]))
-    >>> found.finite.tolist(), found.direction.round(12).tolist(), found.separated.tolist()
-    ([0.0, 0.0], [0.0, 1.0], [False, False, True, True])
-    """
+    """Where training on sum log(1 + exp(-<z, w>)) goes, for signed samples z that no direction classifies all."""
     separated = separable_part(signed)
     finite = logistic_minimiser(signed[~separated])
     if not separated.any():
@@ -119,12 +114,7 @@ _elasticity = eqx.filter_jit(lambda loss, margins: jnp.exp(loss.log_slope(margin
 
 
 def tail_power(loss: AbstractLoss) -> float | None:
-    """a if the loss decays like z^-a; None for every other tail.
-
-    >>> import penchant as pt
-    >>> round(tail_power(pt.settings.PolynomialTail(2.0)), 6), tail_power(pt.Logistic())
-    (2.0, None)
-    """
+    """a if the loss decays like z^-a; None for every other tail."""
     near, far = np.asarray(_elasticity(loss, np.asarray(_FAR)))
     settled = np.isfinite(near) and np.isfinite(far) and far > 0 and abs(far - near) <= _SETTLED * near
     return float(far) if settled else None
@@ -134,9 +124,6 @@ def polynomial_direction(signed: np.ndarray, power: float, inside: np.ndarray) -
     r"""The unit vector that minimises $\sum_i\langle w, z_i\rangle^{-a}$; `inside` is any vector with positive margins.
 
     It is the minimiser of the strictly convex $\frac1a\log\sum_i\langle w, z_i\rangle^{-a} + \frac12|w|^2$, whose length is 1 by homogeneity.
-
-    >>> polynomial_direction(np.array([[1.0, 0.0], [0.0, 1.0]]), 2.0, np.array([3.0, 1.0])).round(12).tolist()
-    [0.707106781187, 0.707106781187]
     """
 
     def newton(weight: np.ndarray, pulls: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, float]:

@@ -31,14 +31,7 @@ _CHEAPEST = 2.0**-29  # least unit of a column: HiGHS would drop a smaller one f
 
 @watched
 def polyhedral_margin(data: object, norm: Norm) -> Solution:
-    """The maximum-margin weight in the l1 or the linf norm.
-
-    >>> import penchant as pt
-    >>> from penchant.norms import L1, Linf
-    >>> data = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
-    >>> polyhedral_margin(data, L1()).weight.tolist(), round(polyhedral_margin(data, Linf()).value, 12)
-    ([0.5, 1.0], 1.0)
-    """
+    """The maximum-margin weight in the l1 or the linf norm."""
     data = require_margins(data, "polyhedral_margin")
     if getattr(norm, "name", "") not in ("l1", "linf"):
         raise ArgumentError("norm", "polyhedral_margin", "L1() or Linf()", kind(norm))

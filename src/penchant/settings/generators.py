@@ -39,11 +39,7 @@ def _in_unit_ball(inputs: np.ndarray, labels: np.ndarray) -> Classification:
 def strips(
     seed: int = 0, n: int = 40, tilt: float = 15.0, gap: float = 0.8, spread: float = 0.7, half: float = 6.0
 ) -> Classification:
-    """Two parallel strips in the plane, tilted by `tilt` degrees: a wide separable cloud whose two support vectors lie far apart.
-
-    >>> strips().signed.shape
-    (40, 2)
-    """
+    """Two parallel strips in the plane, tilted by `tilt` degrees: a wide separable cloud whose two support vectors lie far apart."""
     _positive("strips", n=n - 1, gap=gap, spread=spread, half=half)
     rng, angle = np.random.default_rng(seed), np.deg2rad(tilt)
     labels = np.where(np.arange(n) < n // 2, 1.0, -1.0)

@@ -162,12 +162,7 @@ class UserLoss(AbstractLoss):
 
 
 class PolynomialTail(AbstractLoss):
-    """l(z) = (1 + z)^-power for z >= 0 and 1 - power z below: alignment survives, the maximum margin does not.
-
-    >>> loss = PolynomialTail(2.0)
-    >>> loss.value(jnp.array([1.0, -1.0])).tolist()
-    [0.25, 3.0]
-    """
+    """l(z) = (1 + z)^-power for z >= 0 and 1 - power z below: alignment survives, the maximum margin does not."""
 
     power: float
 
