@@ -15,6 +15,7 @@ from ..rounding import FLUSHED, absolute_sums, down, gamma, measured, rounding_o
 from ..settings.base import Data
 from ..settings.check import real_array
 from .base import Bracket, feature_rows, require_margins
+from .interpolation_bracket import interpolation_bracket
 
 margins = eqx.filter_jit(lambda data, weight: data.margins(weight))  # compiled once per shape
 adjoint = eqx.filter_jit(lambda data, coefficients: data.adjoint(coefficients))
@@ -39,7 +40,7 @@ def _sizes(data: Data, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.
     return of_margins, of_pull.reshape(weight.shape)
 
 
-def bracket(data: object, primal: object, dual: object, norm: Norm | None = None) -> Bracket:
+def bracket(data: object, primal: object, dual: object, norm: object = None) -> Bracket:
     """Bounds on min ||W|| subject to margins >= 1, from any weight `primal` and any multipliers `dual`.
 
     On a `Regression` the constraints are the targets, X theta = y, and `norm` may be a potential (`interpolation_bracket`).
@@ -57,10 +58,11 @@ def bracket(data: object, primal: object, dual: object, norm: Norm | None = None
     """
     norm = L2() if norm is None else norm
     if hasattr(data, "fitted"):
-        from .interpolation_bracket import interpolation_bracket  # it is built on this file
-
         return interpolation_bracket(data, primal, dual, norm)  # pyright: ignore[reportArgumentType]
-    data = require_margins(data, "bracket")
+    return _margin_bracket(require_margins(data, "bracket"), primal, dual, norm)  # pyright: ignore[reportArgumentType]
+
+
+def _margin_bracket(data: Data, primal: object, dual: object, norm: Norm) -> Bracket:
     active, shape = data.constrained(), data.weight_shape
     weight = real_array(primal, "primal", "bracket", str(shape), len(shape), np.inf)
     dual = real_array(dual, "dual", "bracket", str(active.shape), 1, np.inf)
