@@ -3,7 +3,7 @@
 from ...lab import Paper
 from . import interpolation_theorems, margin_theorems
 
-_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery errata noise label_noise label_noise_law"
+_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery errata noise label_noise"
 _STUDIES = "max_margin sparse_recovery noise"
 PAPER = Paper(
     "notes",

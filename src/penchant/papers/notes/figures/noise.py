@@ -7,7 +7,7 @@ from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....lab import Lab, Study
 from ....references.interpolation import basis_pursuit
 from ....training.noise import quadratic_noise
-from .. import label_noise, label_noise_law, noise
+from .. import label_noise, noise
 from ..label_noise import DEVIATION, STEP, chains, mean_and_error, measured_norms, noisy, predicted_norms
 
 _HESSIAN, _ETA = np.array([[1.5, 0.6], [0.6, 0.5]]), 0.3
@@ -155,8 +155,8 @@ STUDIES = (
         claims=(
             label_noise.time_scale,
             label_noise.selection,
-            label_noise_law.determinant,
-            label_noise_law.moments_single,
+            label_noise.determinant,
+            label_noise.moments_single,
             label_noise.control,
             label_noise.weighted_norm_falls,
         ),
