@@ -62,13 +62,10 @@ def _sinh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
     return np.where(near, np.sinh(np.where(near, u, 0.0)) * np.exp(shift), far)
 
 
-def _cosh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    return 0.5 * (np.exp(u + shift) + np.exp(-u + shift))
-
-
 def _barrier(rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """The dual variables of the program divided by its margin; `shift` is log(scale^2 / margin)."""
-    curvature = lambda dual: (rows * _cosh(dual @ rows, shift)) @ rows.T
+    cosh = lambda u: 0.5 * (np.exp(u + shift) + np.exp(-u + shift))
+    curvature = lambda dual: (rows * cosh(dual @ rows)) @ rows.T
     return least_by_barrier(
         Growth(
             lambda dual: float(2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum()),  # cosh - 1 without cancellation

@@ -138,10 +138,7 @@ def polynomial_direction(signed: np.ndarray, power: float, inside: np.ndarray) -
 
 
 def descend(
-    cost: Callable[[np.ndarray], tuple],
-    newton: Callable[..., tuple[np.ndarray, float]],
-    point: np.ndarray,
-    rounds: int,
+    cost: Callable[[np.ndarray], tuple], newton: Callable[..., tuple[np.ndarray, float]], point: np.ndarray, rounds: int
 ) -> tuple[np.ndarray, float]:
     """Damped Newton steps to the least cost, which comes with what the next step and its promise, twice what the cost can still fall, are made of."""
     least, *parts = cost(point)

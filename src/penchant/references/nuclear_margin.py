@@ -108,8 +108,15 @@ def nuclear_margin(data: object, gap: float = _GAP) -> Solution:
     smallest = np.asarray(margins(data, weight))[active].min()
     weight = weight / smallest if smallest > 0 else weight
     norm = Nuclear()
-    found = Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm)
-    return _certified(provable(data, active, found))
+    found = provable(data, active, Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm))
+    if not found.certified:
+        warn(
+            f"`nuclear_margin` could not certify its solution: the optimum lies between {found.bracket.lower:.9g} and "
+            f"{found.bracket.upper:.9g}, a relative gap of {found.bracket.gap:.1e} (wanted: {CERTIFIED:.0e}). Verdicts on it are undecided.\n"
+            "  Usual cause: queries or token differences that are parallel up to rounding.\n"
+            "  Fix: remove near-duplicate samples or tokens."
+        )
+    return found
 
 
 def _refusal(data: TokenSelection, found: PenchantError) -> PenchantError:
@@ -118,17 +125,6 @@ def _refusal(data: TokenSelection, found: PenchantError) -> PenchantError:
         max_margin(data)
     except PenchantError as error:
         return error
-    return found
-
-
-def _certified(found: Solution) -> Solution:
-    if not found.certified:
-        warn(
-            f"`nuclear_margin` could not certify its solution: the optimum lies between {found.bracket.lower:.9g} and "
-            f"{found.bracket.upper:.9g}, a relative gap of {found.bracket.gap:.1e} (wanted: {CERTIFIED:.0e}). Verdicts on it are undecided.\n"
-            "  Usual cause: queries or token differences that are parallel up to rounding.\n"
-            "  Fix: remove near-duplicate samples or tokens."
-        )
     return found
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from ..rounding import absolute_sums, deciding_sums
+from ..rounding import deciding_sums
 from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
@@ -49,14 +49,10 @@ class Classification(MarginData):
     def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
         return coefficients @ self.signed
 
-    def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and adjoint with all terms taken absolutely: what rounding of these sums is relative to."""
-        return absolute_sums(np.asarray(self.signed), weight, coefficients)
-
     def deciding_sizes(
         self, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, with bounds for margins that a relative `rounding` of their terms keeps off the smallest that was `reached`."""
+        """Margins and adjoint with all terms taken absolutely, which rounding is relative to; bounds where it keeps margins off the smallest `reached`."""
         return deciding_sums(self.signed, weight, coefficients, reached, rounding)
 
     def gram(self) -> Float[Array, "n n"]:

@@ -91,14 +91,10 @@ def signal_tokens(
     means[0, 0] = signal
     means[1, 0 if antipodal else 1] = -signal if antipodal else signal
     tokens[:, :, : 1 if antipodal else 2] = 0.0
-    if position == "random":
-        where = rng.integers(0, length, n)
-    elif position == "not_first":
-        where = rng.integers(1, length, n)
-    elif position == "first":
-        where = np.zeros(n, int)
-    else:
+    ranges = {"random": (0, length), "not_first": (1, length), "first": (0, 1)}
+    if position not in ranges:
         raise ArgumentError("position", "signal_tokens", "'random', 'first' or 'not_first'", repr(position))
+    where = rng.integers(*ranges[position], n)  # the last draw
     tokens[np.arange(n), where] = means[np.where(labels == 1, 0, 1)]
     head = means[0] / signal**2 if antipodal else (means[0] - means[1]) / signal**2
     return TokenSelection(tokens, labels, head)

@@ -8,14 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import stdtrit
 
-from ...diagnostics.label_noise import determinant_regulariser, moving_time, tangent_part, trace_regulariser
+from ...diagnostics.label_noise import determinant_regulariser, trace_regulariser
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential
 from ...settings.generators import sparse_regression
 from ...settings.potentials import Entropy, HyperbolicEntropy, q_alpha
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares
 from ...training.noise import NoisyRun, label_noise, row_signs
 from ...training.noise_law import Drift, moment_descent, regularised_descent
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
@@ -288,40 +287,3 @@ def moments_single(lab: Lab, planted: bool) -> Verdict:
     law = moment_descent(data, start, step=_step(1), deviation=_SMALL, steps=[_BURN, _STEPS]).log_product
     predicted = _by_gradient(1, False) if planted else (law[1] - law[2]) / (_STEPS - _BURN)
     return _rates(lab, 1, predicted, "signed squares, one sample per step")
-
-
-_HALVED = (0.002, 0.001)  # step sizes
-_MANY, _MOVED = 192, 0.05  # of a norm of 4: far beyond the spread of the mean, and straight to a percent
-
-
-@recipe
-def _displacement(lab: Lab, step: float, batch: int) -> tuple[float, float]:
-    """Mean displacement along the drift after the steps that should take it to 0.05, over that, and its standard error."""
-    data, start = signals(15, True), np.full((2, 30), ALPHA)
-    inputs, potential = np.asarray(data.inputs), q_alpha(ALPHA, 30)
-    dual = potential.gradient(minimum_potential(data, potential).weight)
-    point = SignedSquares(ALPHA).moved(start, dual)  # on the zero-loss set
-    jacobian = 2 * np.hstack([inputs * point[0], -inputs * point[1]])
-    gradient = (8 * (inputs**2).mean(axis=0) * point).ravel()  # tr Hess L = 4 sum of c_j (w+^2 + w-^2)
-    count = round(_MOVED * moving_time(gradient, jacobian, step, 1.0, batch))
-    run = label_noise(data, point, step=step, deviation=1.0, steps=[count], chains=_MANY, batch=batch, seed=1)
-    along = tangent_part(gradient, jacobian)
-    moved = (point - np.exp(run.log_params[-1])).reshape(_MANY, -1) @ along / (np.linalg.norm(along) * _MOVED)
-    return float(moved.mean()), float(moved.std(ddof=1) / np.sqrt(_MANY))
-
-
-@claim("label-noise/moving-time", f"{BLANC}; constant {DERIVED}", "ours", slow=True)
-def moving(lab: Lab, planted: bool) -> Verdict:
-    """Label noise moves the parameters by 1 along the zero-loss set in 4B / (step^2 sigma^2 |P_T grad tr Hess L|) steps, as the step size goes to 0.
-    Displacement at two step sizes, extrapolated to step size 0, for batches of 1 and 3; planted: twice the drift, lambda = step sigma^2 / 2B."""
-    checks = []
-    for batch in (1, 3):
-        (long, wide), (short, narrow) = (_displacement(lab, step, batch) for step in _HALVED)
-        limit, error = 2 * short - long, float(np.hypot(2 * narrow, wide))
-        text = f"batch {batch}: displacement at the predicted time over the predicted one, step size to 0"
-        detail = f"{long:.4f} at {_HALVED[0]:g}, {short:.4f} at {_HALVED[1]:g}, standard error {error:.2g}"
-        checks += [
-            at_most(error, 0.01, f"batch {batch}: standard error of that ratio"),
-            close(limit, 2.0 if planted else 1.0, 0.03, text, detail),
-        ]
-    return all_of(*checks)

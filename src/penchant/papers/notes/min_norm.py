@@ -1,10 +1,9 @@
-"""Claims on how interpolation is reached: least norm from any start, the flow as mirror descent, its last relaxation, finite steps."""
+"""Claims on how interpolation is reached: least norm from any start, the flow as mirror descent, its last relaxation."""
 
 from collections.abc import Callable
 
 import numpy as np
 
-from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import DualPath, follow_dual
 from ...lab import Lab, claim, recipe
 from ...norms import L2
@@ -16,10 +15,10 @@ from ...references.interpolation import minimum_norm, minimum_potential
 from ...settings.base import Setting
 from ...settings.losses import Squared
 from ...settings.parametrisations import Direct
-from ...settings.potentials import AbstractPotential, HyperbolicEntropy, q_alpha
+from ...settings.potentials import AbstractPotential
 from ...settings.regression import Regression
 from ...settings.square_models import SignedPowers, SignedSquares, Squares
-from ...theory.interpolants import distance, relative_residual
+from ...theory.interpolants import distance
 from ...training.noise import sample_noise
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_most, close
@@ -125,40 +124,4 @@ def final_rate(lab: Lab, planted: bool) -> Verdict:
         text = f"{name}: rate of the residual between {_RELAXATIONS[0]:g} and {_RELAXATIONS[1]:g} relaxation times"
         detail = f"n / lambda_min(2 X diag(theta) X') = {1 / predicted:.4g}" if name == "squares" else ""
         checks.append(close(measured, other if planted else predicted, 0.01, text, detail))
-    return all_of(*checks)
-
-
-_LOADS = np.array([0.4, 0.2, 0.1, 0.05])  # step size times 4 |X|^2
-
-
-@recipe
-def _ends(lab: Lab, alpha: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Distances of where descent ends to arg min Q_alpha and to the minimiser for its own product w+ w-, and its residual, per step size."""
-    data, _ = small(lab)
-    setting = summed(data, SignedSquares(alpha))
-    top = 4 * float(np.linalg.norm(np.asarray(data.inputs), 2) ** 2)
-    plain, rows = minimum_potential(data, q_alpha(alpha, 25)).weight, []
-    for load in _LOADS:
-        run = train(setting, gradient_descent(float(load / top)), steps=100_000)
-        own = minimum_potential(data, HyperbolicEntropy(np.log(run.at()).sum(axis=0), np.zeros(25))).weight
-        left = relative_residual(data, run.margins[-1])
-        rows.append((distance(run.weight(), plain), distance(run.weight(), own), left))
-    first, second, residual = np.array(rows).T
-    return first, second, residual
-
-
-@claim("q-alpha/step-orders", DERIVED, "ours", slow=True)
-def step_orders(lab: Lab, planted: bool) -> Verdict:
-    """Descent ends at a distance of first order in the step size from arg min Q_alpha, and of second order from the minimiser for its own product w+ w-.
-    Slopes over four step sizes and two starts; planted: order 2 for Q_alpha itself, order 1 with the product."""
-    checks = []
-    for alpha in (0.3, 0.1):
-        *found, residual = _ends(lab, alpha)
-        checks.append(at_most(float(residual.max()), 1e-8, f"alpha = {alpha:g}: relative residual where descent ends"))
-        names = "arg min Q_alpha", "the minimiser for its own w+ w-"
-        for name, gaps, order in zip(names, found, (1, 2), strict=True):
-            slope = log_log_slope(_LOADS, gaps, (_LOADS[-1], _LOADS[0]))
-            text = f"alpha = {alpha:g}: order in the step size of the distance to {name}"
-            detail = f"{gaps[0]:.3g} to {gaps[-1]:.3g}"
-            checks.append(close(slope, 3.0 - order if planted else float(order), 0.05, text, detail))
     return all_of(*checks)

@@ -205,12 +205,7 @@ STUDIES = (
     Study(
         "max-margin",
         "Maximum margin on separable linear data",
-        claims=(
-            claims.direction,
-            claims.deficit_constant,
-            claims.margin_constant,
-            claims.logarithmic_time,
-        ),
+        claims=(claims.direction, claims.deficit_constant, claims.margin_constant, claims.logarithmic_time),
         exhibits=(_flows, _directions, _certificates, _verdicts),
         definitions={
             **DEFINITIONS,

@@ -241,11 +241,7 @@ STUDIES = (
     Study(
         "sparse-recovery",
         "Sparse recovery by squared parameters",
-        claims=(
-            recovered.window_bound,
-            recovered.noise_growth,
-            recovered.two_time_scales,
-        ),
+        claims=(recovered.window_bound, recovered.noise_growth, recovered.two_time_scales),
         exhibits=(_errors, _isometry),
         definitions={
             **DEFINITIONS,
