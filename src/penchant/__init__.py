@@ -45,12 +45,16 @@ if TYPE_CHECKING:  # isort: off
     from .settings.factored import Hadamard as Hadamard, KeyQuery as KeyQuery
     from .settings.files import load as load
     from .settings.joint import JointTokens as JointTokens
-    from .settings.losses import Exponential as Exponential, Logistic as Logistic, Squared as Squared
+    from .settings.losses import (
+        Exponential as Exponential,
+        Logistic as Logistic,
+        Squared as Squared,
+        UserLoss as UserLoss,
+    )
     from .settings.parametrisations import Direct as Direct
     from .settings.regression import Regression as Regression
     from .settings.square_models import SignedSquares as SignedSquares, Squares as Squares
     from .settings.tokens import TokenSelection as TokenSelection
-    from .settings.user_loss import UserLoss as UserLoss
     from .theory.judge import judge as judge
     from .training.events import (
         LogExcessBelow as LogExcessBelow,
@@ -72,8 +76,7 @@ _FRONT = {
     "settings.factored": ("KeyQuery", "Hadamard"),
     "settings.square_models": ("Squares", "SignedSquares"),
     "settings.deep_linear": ("DeepLinear",),
-    "settings.losses": ("Exponential", "Logistic", "Squared"),
-    "settings.user_loss": ("UserLoss",),
+    "settings.losses": ("Exponential", "Logistic", "Squared", "UserLoss"),
     "flow.flow": ("GradientFlow",),
     "optimisers.base": (
         "gradient_descent",
@@ -100,9 +103,9 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "settings.joint": ("JointStart", "TokenGram", "joint_setting", "leaning_tokens", "marked_tokens", "normal_start"),
     "settings.parametrisations": ("Gram",),
     "settings.factored": ("PlusMinus",),
+    "settings.square_models": ("SignedPowers",),
     "settings.deep_linear": ("deep_linear", "imbalance_constant"),
     "settings.network_starts": ("ensure_assumption2", "named_start"),
-    "settings.user_loss": ("PolynomialTail",),
     "papers.attention_regression.setting.problem": ("AttentionLayer", "Balance", "ScaleFreeBalance", "Unregularised"),
     "papers.attention_regression.setting.sample": (
         "attention_experiment",
@@ -118,19 +121,17 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "optimal_scale",
         "best_gauge",
     ),
-    "settings.token_generators": ("equal_score_tokens", "aligned_tokens", "contrary_pair"),
     "problem": ("Reading",),
     "references.bracket": ("Bracket",),
     "references.interpolation_bracket": ("interpolation_bracket",),
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
-    "references.polyhedral_margin": ("diagonal_margin",),
+    "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
-    "settings.power_models": ("SignedPowers",),
     "references.lasso": ("lasso_path",),
     "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),
-    "settings.losses": ("Correlation",),
+    "settings.losses": ("Correlation", "PolynomialTail"),
     "settings.generators": (
         "separable",
         "signal_tokens",
@@ -138,6 +139,9 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "sparse_regression",
         "local_pair",
         "local_single",
+        "equal_score_tokens",
+        "aligned_tokens",
+        "contrary_pair",
     ),
     "settings.potentials": ("q_alpha",),
     "norms": ("SignProduct",),
@@ -220,7 +224,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "theory.certificate_mix": ("mixture", "race"),
     "theory.uniqueness": ("uniqueness",),
     "references.finite_margin": ("finite_margin", "spectral_finite_margin"),
-    "references.sign_product_margin": ("sign_product_margin",),
     "theory.joint": ("joint_references",),
     "papers.self_attention.joint_theorems": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),

@@ -18,15 +18,13 @@ from penchant.errors import InfeasibleError, MissingExtra, Unproved
 from penchant.lab import Claim
 from penchant.norms import L1, L2, Linf
 from penchant.papers import PAPERS
-from penchant.references.exact import programs, proof_of
-from penchant.references.exact_interpolation import prove_interpolant
+from penchant.references.base import watching
+from penchant.references.exact import programs, proof_of, prove_interpolant
 from penchant.references.exact_margin import prove_margin
 from penchant.references.exact_numbers import whole
 from penchant.references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from penchant.references.nuclear_margin import nuclear_margin
-from penchant.references.polyhedral_margin import polyhedral_margin
-from penchant.references.sign_product_margin import sign_product_margin
-from penchant.references.watched import watching
+from penchant.references.polyhedral_margin import polyhedral_margin, sign_product_margin
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
 from penchant.verdict import at_most
 

@@ -57,9 +57,7 @@ class Regression(MarginData):
         self.rank = int((sizes > _RANK * sizes[0]).sum())
         basis = left[:, : self.rank]
         rest = targets - basis @ (basis.T @ targets)
-        rest = rest - basis @ (
-            basis.T @ rest
-        )  # once more: the first projection leaves rounding of the size of the targets
+        rest = rest - basis @ (basis.T @ rest)  # once more: the first leaves rounding of the size of the targets
         self.unexplained = float(np.linalg.norm(rest)) if self.rank < len(targets) else 0.0
         self.inputs, self.targets = jnp.asarray(inputs), jnp.asarray(targets)
         self.fitted = jnp.asarray(targets - rest if self.rank < len(targets) else targets)

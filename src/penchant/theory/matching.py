@@ -9,8 +9,7 @@ from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..settings.joint import TokenGram
 from ..settings.parametrisations import Direct, Gram
-from ..settings.power_models import SignedPowers
-from ..settings.square_models import SignedSquares, Squares
+from ..settings.square_models import SignedPowers, SignedSquares, Squares
 from ..training.trajectory import settings_of
 from .base import Prediction
 

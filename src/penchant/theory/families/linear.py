@@ -8,8 +8,8 @@ from ...errors import PenchantError, warn
 from ...norms import L1, L2, Linf
 from ...optimisers.base import Descent
 from ...references.base import Solution
+from ...references.logistic import polynomial_direction, tail_power
 from ...references.polyhedral_margin import polyhedral_margin
-from ...references.polynomial_margin import polynomial_direction, tail_power
 from ...settings.base import Setting
 from ...settings.classification import Classification
 from ..base import Hypothesis, rivals
