@@ -71,7 +71,6 @@ def light_calls(folder):
         "Logistic": {},
         "MarginAbove": {"level": 2.0},
         "NormAbove": {"level": 2.0},
-        "NormalMixture": {"kurtosis": 1.0},
         "PlainDescent": {"step": 0.1},
         "PlusMinus": {},
         "PolynomialTail": {"power": 2.0},
@@ -94,7 +93,6 @@ def light_calls(folder):
         "Squared": {"scale": 1.0},
         "Squares": {"alpha": 0.1},
         "Stalled": {"level": 1e3},
-        "ThreePoint": {"kurtosis": 1.0},
         "TokenSelection": {
             "tokens": TOKENS,
             "labels": [1, -1],
@@ -198,7 +196,6 @@ def heavy_calls(folder):
     regulariser = {"hessian": HESSIAN, "step": 0.1, "deviation": 0.5, "batch": 1}
     return {
         "AttentionSample": {"inputs": sample.inputs, "targets": sample.targets, "ridge": 0.0},
-        "CovariatePopulation": {"truth": problem, "law": pt.papers.attention_regression.ThreePoint(1.0)},
         "FreshBatches": {"truth": problem, "count": 5, "batches": 2, "seed": 0},
         "FullSample": {"sample": sample, "include_self": True, "form": "auto"},
         "LineSearch": {"setting": deep, "capped": False},
@@ -231,7 +228,6 @@ def heavy_calls(folder):
         "alignment_limits": {"start": layers, "end": deep_run.at()},
         "alignments": {"run": deep_run},
         "attention_experiment": {"m": 4, "d": 2, "n": 20, "seed": 0, "largest": 0.05, "noise": 0.001},
-        "best_gauge": {"problem": problem, "sample_balance": True, "seed": 0},
         "bound_slack": {"run": deep_flow, "found": None},
         "bracket": {"data": data, "primal": reference.weight, "dual": reference.dual, "norm": L1()},
         "certificates": {"run": thin, "norm": L1()},

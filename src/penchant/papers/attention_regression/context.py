@@ -19,7 +19,7 @@ from .setting.context_bias import (
     whitened_loss_bias,
 )
 from .setting.geometry import TwoSided, attraction_radius, balanced_point
-from .setting.gradient_noise import gradient_covariance
+
 from .setting.measured_bias import (
     Estimate,
     extrapolated,

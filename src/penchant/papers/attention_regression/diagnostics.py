@@ -224,7 +224,7 @@ def perturbation(run: AttentionRun, rule: PreconditionedDescent, truth: Attentio
     if len(run) < 2 or not np.array_equal(run.steps, np.arange(len(run))):
         fix = "train with `recorder=Every(1)`"
         raise ArgumentError("run", owner, "one with every step recorded", f"{len(run)} records", fix)
-    step = rule.step.constant(run.problem, rule.geometry)
+    step = rule.constant(run.problem)
     if not np.isfinite(step) or (run.step_factor != 1).any():
         fix = "give PreconditionedDescent a number as its step"
         raise ArgumentError("run", owner, "one with a constant step", "steps of several sizes", fix)

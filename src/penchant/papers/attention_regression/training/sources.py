@@ -5,43 +5,43 @@ the population and the oracle, the estimate from all samples for the others.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ....errors import ArgumentError, ThresholdError
 from ..setting.context_bias import whitened_balance_bias, whitened_loss_bias
 from ..setting.context_sums import FORMS, Sums, context_sums
-from ..setting.covariates import AbstractCoordinate, Covariates
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
-from ..setting.sample import KEYS, AttentionSample
+from ..setting.sample import KEYS, AttentionSample, check_counts
 
 
 class AbstractSource(eqx.Module):
-    """`draws(count)` is what `count` evaluations need (a leading axis, or None); `evaluate` gives the loss and its gradient."""
+    """`draws(count)` is what `count` evaluations need (a leading axis, or None); `evaluate` gives the loss and its gradient.
+
+    `rows` says which rows of a sample ask: "all", a "batch", or none where there is no sample; `context` is then the number of keys.
+    """
+
+    rows: ClassVar[str] = ""
 
     @property
     @abstractmethod
     def problem(self) -> AttentionRegression: ...
 
-    def draws(self, count: int) -> Any:
+    def draws(self, count: int) -> PyTree:
         """Nothing, unless a source is random."""
         return None
 
     @abstractmethod
-    def evaluate(self, layer: AttentionLayer, draw: Any) -> tuple[Float[Array, ""], AttentionLayer]: ...
+    def evaluate(self, layer: AttentionLayer, draw: PyTree) -> tuple[Float[Array, ""], AttentionLayer]: ...
 
     def require(self, layer: AttentionLayer) -> None:
         """Raise where the source has no value at a layer."""
         return
-
-
-def _layer_of(sums: Sums) -> AttentionLayer:
-    return AttentionLayer(sums.value, sums.key_query)
 
 
 class Population(AbstractSource):
@@ -49,9 +49,7 @@ class Population(AbstractSource):
 
     truth: AttentionRegression
 
-    @property
-    def problem(self):
-        return self.truth
+    problem = property(lambda self: self.truth)
 
     def evaluate(self, layer, draw):
         return self.truth.loss(layer), self.truth.gradient(layer, Unregularised())
@@ -67,16 +65,14 @@ class Oracle(AbstractSource):
     count: Float[Array, ""]
     sample_balance: bool = eqx.field(static=True)
 
-    def __init__(self, truth: AttentionRegression, count: Any, *, sample_balance: bool = True):
+    def __init__(self, truth: AttentionRegression, count: float, *, sample_balance: bool = True):
         if not count >= 1:
             raise ArgumentError("count", "Oracle", "at least 1", count)
         if not 2 * float(truth.sizes[0]) < 1:
             raise ThresholdError("The oracle's bias", "2 s_1 = 2 |A Sigma^(1/2)|", 2 * float(truth.sizes[0]), 1.0)
         self.truth, self.count, self.sample_balance = truth, jnp.asarray(count, float), sample_balance
 
-    @property
-    def problem(self):
-        return self.truth
+    problem = property(lambda self: self.truth)
 
     def require(self, layer):
         size = np.linalg.norm(np.asarray(self.truth.root @ layer.key_query @ self.truth.root), 2)
@@ -110,9 +106,7 @@ class FreshBatches(AbstractSource):
                 why = ": attention over one key is the identity" if name == "count" else ""
                 raise ArgumentError(name, "FreshBatches", f"at least {least}{why}", getattr(self, name))
 
-    @property
-    def problem(self):
-        return self.truth
+    problem = property(lambda self: self.truth)
 
     def draws(self, count):
         return jax.random.split(jax.random.key(int(self.seed)), count)
@@ -126,11 +120,14 @@ class FreshBatches(AbstractSource):
 
         sums = jax.lax.map(one, jax.random.split(draw, self.batches))
         mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), sums)
-        return mean.loss + truth.outputs * truth.noise, _layer_of(mean)
+        return mean.loss + truth.outputs * truth.noise, AttentionLayer(mean.value, mean.key_query)
 
 
 class FullSample(AbstractSource):
     """All samples are queries and keys."""
+
+    rows = "all"
+    context = property(lambda self: self.sample.size)
 
     sample: AttentionSample
     include_self: bool = eqx.field(static=True)
@@ -141,20 +138,21 @@ class FullSample(AbstractSource):
             raise ArgumentError("form", "FullSample", f"one of {', '.join(FORMS)}", repr(form))
         self.sample, self.include_self, self.form = sample, include_self, form
 
-    @property
-    def problem(self):
-        return self.sample.estimated
+    problem = property(lambda self: self.sample.estimated)
 
     def evaluate(self, layer, draw):
         data = self.sample
         sums = context_sums(
             data.inputs, data.targets, layer.value, layer.key_query, include_self=self.include_self, form=self.form
         )
-        return sums.loss, _layer_of(sums)
+        return sums.loss, AttentionLayer(sums.value, sums.key_query)
 
 
 class Minibatch(AbstractSource):
     """`size` queries per step, drawn without replacement; keys are the minibatch itself ("batch") or the whole sample ("full")."""
+
+    rows = "batch"
+    context = property(lambda self: self.size if self.keys == "batch" else self.sample.size)
 
     sample: AttentionSample
     size: int = eqx.field(static=True)
@@ -163,21 +161,18 @@ class Minibatch(AbstractSource):
     include_self: bool = eqx.field(static=True)
 
     def __init__(
-        self, sample: AttentionSample, size: Any, *, keys: str = "batch", seed: int = 7, include_self: bool = True
+        self, sample: AttentionSample, size: int, *, keys: str = "batch", seed: int = 7, include_self: bool = True
     ):
         if keys not in KEYS:
             raise ArgumentError("keys", "Minibatch", f"one of {', '.join(KEYS)}", repr(keys))
-        if isinstance(size, bool) or not isinstance(size, int | np.integer):
-            raise ArgumentError("size", "Minibatch", "an integer", repr(size))
+        check_counts("Minibatch", size=size)
         if not 2 <= size <= sample.size:
             fix = "attention over a single key is constant, so V would never move" if size < 2 else ""
             raise ArgumentError("size", "Minibatch", f"between 2 and n = {sample.size}", size, fix)
         self.sample, self.size, self.keys, self.seed = sample, int(size), keys, np.asarray(seed)
         self.include_self = include_self
 
-    @property
-    def problem(self):
-        return self.sample.estimated
+    problem = property(lambda self: self.sample.estimated)
 
     def draws(self, count):
         rng = np.random.default_rng(int(self.seed))
@@ -191,25 +186,4 @@ class Minibatch(AbstractSource):
         sums = context_sums(
             inputs, targets, layer.value, layer.key_query, queries=queries, include_self=self.include_self
         )
-        return sums.loss, _layer_of(sums)
-
-
-class CovariatePopulation(AbstractSource):
-    """The exact population gradient for independent coordinates of a law; `truth` has the covariance, the map and the noise.
-
-    Preconditioner, regulariser and step are those of normal covariates. `run.loss - m sigma^2` is what cannot be fitted plus what is left to learn.
-    """
-
-    truth: AttentionRegression
-    covariates: Covariates
-
-    def __init__(self, truth: AttentionRegression, law: AbstractCoordinate):
-        self.truth, self.covariates = truth, Covariates(law, truth.inputs)
-
-    @property
-    def problem(self):
-        return self.truth
-
-    def evaluate(self, layer, draw):
-        excess, slope = jax.value_and_grad(lambda one: self.covariates.excess(self.truth, one))(layer)
-        return excess + self.truth.outputs * self.truth.noise, slope
+        return sums.loss, AttentionLayer(sums.value, sums.key_query)
