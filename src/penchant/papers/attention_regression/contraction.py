@@ -10,6 +10,7 @@ from .evidence import (
     plain_slope,
     plane_problem,
     quadrature,
+    random_point,
     random_runs,
     regularised,
     rotations,
@@ -19,8 +20,23 @@ from .evidence import (
 )
 from .setting.balanced_minima import component_distance, nearest_minimum
 from .setting.geometry import Left, TwoSided, attraction_radius, balanced_point, contraction, eigenbasis, hessian
+from .setting.problem import AttentionLayer
 from .setting.sample import key_strength, log_cross_moment, log_self_moment, moment_threshold, prescribed_spectrum
 from .theorems import GOEL
+
+
+@claim("attention-regression/tilt", f"{GOEL}, proof of Theorem 1.1", "proved")
+def tilt(lab: Lab, planted: bool) -> Verdict:
+    """Under the weights of a query x the covariates are N(Sigma V x, Sigma).
+    Mean Sigma V x and covariance Sigma under the weights of a query, by quadrature; planted: covariance Sigma + Sigma V Sigma."""
+    problem, layer = plane_problem(lab)
+    covariance, key = np.asarray(problem.covariance), np.asarray(layer.key_query)
+    errors = []
+    for query in np.array([[0.5, -1.0], [1.5, 0.3], [-0.7, -0.9]]):
+        mean, spread = tilted(lab, problem, layer, query)
+        expected = covariance + (covariance @ key @ covariance if planted else 0.0)
+        errors.append(max(np.abs(mean - covariance @ key @ query).max(), np.abs(spread - expected).max()))
+    return at_most(float(max(errors)), 1e-14, "largest error of mean and covariance at 3 queries, 60^2 nodes")
 
 
 @claim("attention-regression/theorem-1.1", f"{GOEL}, Theorem 1.1", "proved", slow=True)
@@ -67,6 +83,28 @@ def all_minima(lab: Lab, planted: bool) -> Verdict:
     ends = [run.whitened[-1] for run in random_runs(lab)] + ([np.zeros((7, 3))] if planted else [])
     far = max(nearest_minimum(problem, end, TwoSided()).distance for end in ends)
     return at_most(far, 1e-12, "largest distance to the minima after 1000 steps, 60 starts")
+
+
+@claim("attention-regression/gauge", f"{GOEL}, Theorem 1.2", "proved")
+def gauge(lab: Lab, planted: bool) -> Verdict:
+    """The loss is invariant under GL(d), the regularised loss under an orthogonal group.
+    The loss under all of GL(d), the regularised loss under the orthogonal group; planted: the regularised loss under GL(d)."""
+    problem, rng = small_problem(lab), np.random.default_rng(3)
+    covariance, root, back = (np.asarray(part) for part in (problem.covariance, problem.root, problem.inverse_root))
+    layer = layer_of(problem, random_point(problem, 7))
+
+    def change(matrix: np.ndarray) -> AttentionLayer:
+        moved = np.linalg.solve(covariance, np.linalg.solve(matrix, covariance @ np.asarray(layer.key_query)))
+        return AttentionLayer(np.asarray(layer.value) @ matrix, moved)
+
+    general = np.eye(3) + 0.3 * rng.standard_normal((3, 3))
+    turn = root @ np.linalg.qr(rng.standard_normal((3, 3)))[0] @ back
+    total = lambda one: float(problem.excess(one) + problem.regulariser(one))
+    moved = total(change(general if planted else turn))
+    return all_of(
+        close(float(problem.excess(change(general))), float(problem.excess(layer)), 1e-12, "excess under GL(d)"),
+        close(moved, total(layer), 1e-12, "regularised loss under the gauge group"),
+    )
 
 
 @claim("attention-regression/connected", f"{GOEL}, Theorem 1.2", "proved", expected=Outcome.refuted)
@@ -160,7 +198,7 @@ def lemma1(lab: Lab, planted: bool) -> Verdict:
         for whitened, nearest in found:
             point = nearest_minimum(problem, whitened, TwoSided()).whitened if planted else nearest.whitened
             matrix = (whitened - point).T @ point
-            matrix = inverse @ matrix @ root if isinstance(geometry, Left) else matrix
+            matrix = inverse @ matrix @ root if geometry.columns else matrix
             worst = max(worst, float(np.linalg.norm(matrix - matrix.T) / np.linalg.norm(matrix)))
         checks.append(at_most(worst, 1e-11, f"largest relative asymmetry of K, {geometry.name}, 30 points"))
     return all_of(*checks)

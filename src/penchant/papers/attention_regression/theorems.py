@@ -239,7 +239,9 @@ class AttentionConvergence(_AttentionTheorem):
             return False
         return not optimiser.geometry.rows and optimiser.balance.printed and optimiser.logit_limit is None
 
-    def hypotheses(self, setting: AttentionRegression, optimiser: PreconditionedDescent, reference: BalancedMinima) -> tuple[Hypothesis, ...]:
+    def hypotheses(
+        self, setting: AttentionRegression, optimiser: PreconditionedDescent, reference: BalancedMinima
+    ) -> tuple[Hypothesis, ...]:
         found = check_assumptions(setting, strict=False)
         return (*found, step_size(setting, optimiser)) if setting.rank == setting.inputs else found
 
@@ -260,7 +262,9 @@ class AttentionConjecture(_AttentionTheorem):
             )
         return True
 
-    def hypotheses(self, setting: AttentionRegression, optimiser: PreconditionedDescent, reference: BalancedMinima) -> tuple[Hypothesis, ...]:
+    def hypotheses(
+        self, setting: AttentionRegression, optimiser: PreconditionedDescent, reference: BalancedMinima
+    ) -> tuple[Hypothesis, ...]:
         found = check_assumptions(setting, strict=False)
         return (*found, covered(f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}"))
 

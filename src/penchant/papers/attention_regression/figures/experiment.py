@@ -9,7 +9,7 @@ from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import Every
 from ..evidence import BATCH, STEP, STEPS, experiment_rules, experiment_run
-from ..samples import gauge_law, minibatch_law, sooner, start_excess
+from ..samples import minibatch_law, sooner, start_excess
 from ..setting.context_bias import oracle_shift, sample_floor
 from ..setting.geometry import balanced_point
 from ..setting.problem import AttentionLayer
@@ -144,7 +144,7 @@ STUDIES = (
     Study(
         "attention-regression",
         "Structure-aware descent on softmax attention regression",
-        claims=(sooner, start_excess, minibatch_law, gauge_law),
+        claims=(sooner, start_excess, minibatch_law),
         exhibits=(curves, excesses, seeds, gauges),
         definitions=DEFINITIONS
         | {

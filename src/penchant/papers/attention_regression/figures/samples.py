@@ -1,4 +1,4 @@
-"""The scaling law: what training settles at, with the oracle's gradient, on fixed data and on minibatches, against n."""
+"""Attention from data: the bias of a finite context and the scale that restores its law, and what training settles at against n."""
 
 from collections.abc import Callable, Iterable
 
@@ -9,12 +9,23 @@ from ....diagnostics.scaling import exponent
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import At
-from .. import samples
+from .. import context, samples
+from ..context import bias_along, bias_slope, off_minimum
 from ..evidence import layer_of, mean_layer_excess, sampled_oracle_floors, scaling_problem, start_near
-from ..setting.context_bias import oracle_shift, sample_floor, spectral_floor
-from ..setting.geometry import TwoSided, attraction_radius
+from ..setting.context_bias import (
+    balance_bias,
+    loss_bias,
+    optimal_scale,
+    oracle_shift,
+    sample_floor,
+    scaled,
+    spectral_floor,
+    whitened_loss_bias,
+)
+from ..setting.geometry import TwoSided, attraction_radius, balanced_point
+from ..setting.measured_bias import Estimate, balance_bias_samples, loss_bias_samples
 from ..setting.problem import AttentionLayer, AttentionRegression
-from ..setting.sample import GAUGE, AttentionSample, draw_sample, prescribed_spectrum, spectral_layer
+from ..setting.sample import GAUGE, draw_sample, prescribed_spectrum, spectral_layer
 from ..training.algorithm1 import train_attention
 from ..training.rules import PreconditionedDescent
 from ..training.sources import AbstractSource, FullSample, Minibatch, Oracle, Population
@@ -24,6 +35,93 @@ GRID = (0, 5, 10, 20, 40)
 SIGNS = {"R = 1": 1.0, "mode 1 flipped": -1.0}  # the two gauges of the starts
 Floors = dict[int, np.ndarray]  # n, or B -> the excess of every run
 Rows = dict[tuple[str, str], list[float]]  # n and gauge -> mean excess at the steps of the grid
+
+
+def _text(found: Estimate) -> str:
+    return f"{found.mean:.5g} ± {found.error:.2g}"
+
+
+def bias(lab: Lab) -> tuple[Figure, Table]:
+    problem, away, draws = scaling_problem(lab), off_minimum(lab), 400_000 if lab.full else 40_000
+    alone = "off the minima, leave-one-out"
+    cases = {"minimum": (spectral_layer(problem), True), "off the minima": (away, True), alone: (away, False)}
+    counts = (25, 50, 100, 200) if lab.full else (25, 50, 100)
+    lines, rows = [], []
+    for name, (layer, own) in cases.items():
+        lab.progress(name)
+        exact = loss_bias(problem, layer, include_self=own)
+        measure = lambda n, layer=layer, own=own: loss_bias_samples(
+            problem, layer, n, draws * 25 // n, seed=lab.seed + n, include_self=own
+        )
+        found = [Estimate.of(measure(n)) for n in counts]
+        means, errors = (np.array([getattr(one, part) for one in found]) for part in ("mean", "error"))
+        lines.append(Line(name, np.array(counts, float), means, "points", errors))
+        lines.append(Line(f"B_1, {name}", np.array([counts[0], counts[-1]], float), np.full(2, exact), "prediction"))
+        rows.append((name, *map(_text, found), f"{exact:.5g}"))
+    lab.progress("regulariser")
+    balance = (balance_bias_samples(problem, away, n, draws // 2, seed=lab.seed + n) for n in counts)
+    rows.append(
+        (
+            "regulariser off the minima",
+            *(_text(Estimate.of(one)) for one in balance),
+            f"{balance_bias(problem, away):.5g}",
+        )
+    )
+    title = "n (E of the empirical loss - population loss)"
+    caption = "Monte Carlo with a control variate, ± one standard error; dashed: B_1."
+    columns = ("quantity", *(f"n = {n}" for n in counts), "predicted limit")
+    text = "n times the bias, ± one standard error; the findings have draws of their own, the same for every seed."
+    return (
+        Figure("bias", title, "n", "scaled bias", tuple(lines), caption, "log"),
+        Table("bias", "First-order bias", columns, tuple(rows), text),
+    )
+
+
+def _plan(lab: Lab) -> tuple[tuple[int, ...], int, int]:
+    """Sizes of contexts, draws and seed of the measured slopes."""
+    return (50, 100, 200, 400, 800) if lab.full else (50, 100, 200, 400), 20_000 if lab.full else 4000, lab.seed
+
+
+def slopes(lab: Lab) -> tuple[Figure, Table]:
+    lines, rows, (counts, *_) = [], [], _plan(lab)
+    for size in (0.05, 0.2, 0.4, 0.8, 1.5, 3.0):
+        lab.progress(f"s_1 = {size}")
+        values = bias_along(lab, size, 1.0, *_plan(lab))[:, 0]
+        lines.append(Line(f"s_1 = {size:g}", np.array(counts, float), values))
+        slope = bias_slope(lab, size, 1.0, *_plan(lab))
+        rows.append((f"{size:g}", "yes" if size < 1 / 16 else "no", f"{slope:.3f}"))
+    title, caption = "Bias against the size of the context", "Sizes (s_1, s_1/2), m = d = 2, on the minima."
+    text = f"Least squares over n = {counts[0]} to {counts[-1]}; B_1 is finite for s_1 < 1/2."
+    text += "" if lab.full else " Only with --full: n = 800 and 5 times the draws."
+    return (
+        Figure("slopes", title, "n", "E L_n - L", tuple(lines), caption, "log", "log"),
+        Table("slopes", "Exponents of the bias", ("s_1", "A3 holds", "slope in n"), tuple(rows), text),
+    )
+
+
+def scales(lab: Lab) -> tuple[Table, Figure]:
+    """The bias at s_1 = 1.5 for layers (c U, V/c)."""
+    problem, rows, (counts, *_) = prescribed_spectrum(2, (1.5, 0.75)), [], _plan(lab)
+    best = optimal_scale(problem)
+    exact = lambda c: float(whitened_loss_bias(scaled(balanced_point(problem), 2, c), problem.target))
+    for scale in (1.0, 2.0, 3.0, 5.0):
+        lab.progress(f"s_1 = 1.5, scale {scale:g}")
+        last = counts[-1] * bias_along(lab, 1.5, scale, *_plan(lab))[-1]
+        finite = f"{exact(scale):.4g}" if 2 * 1.5 / scale**2 < 1 else "infinite"
+        slope = f"{bias_slope(lab, 1.5, scale, *_plan(lab)):.3f}"
+        rows.append((f"{scale:g}", slope, f"{last[0]:.4g} ± {last[1]:.2g}", finite))
+    grid = np.linspace(1.75, 8.0, 80)
+    lines = (
+        Line("B_1", grid, np.array([exact(c) for c in grid])),
+        Line(f"best, c = {best.factor:.4g}", np.array([best.factor]), np.array([best.bias]), "points"),
+    )
+    caption = f"s_1 = 1.5: B_1 is finite for c > {np.sqrt(3):.4g}; at the best scale |V| = {best.key_norm:.3g}."
+    columns = ("c", "slope in n", f"n bias at n = {counts[-1]}", "B_1")
+    text = f"Best scale c = {best.factor:.5g} with B_1 = {best.bias:.5g}."
+    return (
+        Table("scales", "Scale at s_1 = 1.5", columns, tuple(rows), text),
+        Figure("scale", "B_1 along the scales (c U, V/c)", "c", "B_1", lines, caption, "linear", "log"),
+    )
 
 
 def flipped(problem: AttentionRegression, sign: float = -1.0) -> np.ndarray:
@@ -112,15 +210,9 @@ def fixed_data_law(
     problem: AttentionRegression, plan: dict[int, int], steps: int, seed: int = 0
 ) -> tuple[Floors, Floors]:
     """Excess after spectral start and training, for `plan[n]` data sets of each size n; and that of the spectral start alone."""
-
-    def settle(sample: AttentionSample) -> np.ndarray:
-        start, rule = spectral_layer(sample.estimated), PreconditionedDescent()
-        run = train_attention(FullSample(sample), rule, start, steps=steps, recorder=At(()), truth=problem)
-        return run.excess[[-1, 0]]
-
-    rngs = {n: np.random.default_rng([1000 + n, seed]) for n in plan}
-    found = {n: np.array([settle(draw_sample(problem, n, rngs[n])) for _ in range(sets)]) for n, sets in plan.items()}
-    return {n: pairs[:, 0] for n, pairs in found.items()}, {n: pairs[:, 1] for n, pairs in found.items()}
+    draw = lambda n, sets: samples.draw_samples(problem, n, sets, [1000 + n, seed])
+    found = {n: samples.trained_excess(problem, draw(n, sets), steps) for n, sets in plan.items()}
+    return {n: pairs[:, -1] for n, pairs in found.items()}, {n: pairs[:, 0] for n, pairs in found.items()}
 
 
 def minibatch_floors(
@@ -242,6 +334,23 @@ WORDS = {
     "interval": "95 % Student interval of the exponent, from the scatter of the log means",
 }
 STUDIES = (
+    Study(
+        "attention-bias",
+        "The bias of a finite context, where its 1/n law ends, and the scale that restores it",
+        claims=(
+            *(context.first_order_bias, context.gradient_bias, context.regulariser_bias, context.weight_moments),
+            *(context.law_ends_at_half, context.scale_restores_law, context.gradient_scatter),
+        ),
+        exhibits=(bias, slopes, scales),
+        definitions=DEFINITIONS
+        | {
+            "B_1": "limit of n (E of the empirical loss - population loss)",
+            "R_1": "limit of n (E of the regulariser with the sample's covariance - regulariser)",
+            "own weight": "the query is one of its own keys; leave-one-out removes it",
+            "scale c": "the layer (c U, V/c), which has the same population loss for every c",
+            "A3": "s_1 < 1/16: exponential moments of the logits up to order 2 on all minima",
+        },
+    ),
     Study(
         "attention-scaling-law",
         "The scaling law of attention regression",
