@@ -59,7 +59,7 @@ def light_calls(folder):
         "JointStart": {"u": [1.0, 0.0], "W": HESSIAN},
         "JointTokens": {"tokens": TOKENS, "labels": [1, -1], "optimal": [0, 1], "queries": HESSIAN},
         "KeyQuery": {"width": 2},
-        "LayerAdam": {"step": 0.1, "epsilon": 1e-8, "first": 0.9, "second": 0.99},
+        "LayerAdam": {"step": 0.1, "epsilon": 1e-8},
         "LayerDescent": {"rule": pt.optimisers.BallStep()},
         "LayerShampoo": {"step": 0.1, "epsilon": 1e-8},
         "Levels": {"quantity": "margin", "values": [1.0]},

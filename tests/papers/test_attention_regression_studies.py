@@ -7,8 +7,8 @@ import pytest
 
 from penchant.papers import new_lab
 from penchant.papers.attention_regression.figures import landscape, rates
-from penchant.papers.attention_regression.figures.rates import GAUGE, SEED, SIZES, steps_needed
-from penchant.papers.attention_regression.figures.scaling_law import value_table
+from penchant.papers.attention_regression.figures.population import GAUGE, SEED, SIZES, steps_needed
+from penchant.papers.attention_regression.figures.samples import value_table
 from penchant.papers.attention_regression.setting.geometry import GEOMETRIES
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.theorems import asymptotic_factor

@@ -10,7 +10,7 @@ from penchant.papers import new_lab, studies
 from penchant.papers.attention_regression.context import bias_along
 from penchant.papers.attention_regression.evidence import sampled_oracle_floors
 from penchant.papers.attention_regression.figures.experiment import sign_choices
-from penchant.papers.attention_regression.figures.scaling_law import (
+from penchant.papers.attention_regression.figures.samples import (
     WORDS,
     fixed_data_law,
     flipped,

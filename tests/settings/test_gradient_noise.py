@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError, ThresholdError
-from penchant.papers.attention_regression.setting.context_sums import context_sums
 from penchant.papers.attention_regression.setting.context_bias import gradient_covariance
+from penchant.papers.attention_regression.setting.context_sums import context_sums
 from penchant.papers.attention_regression.setting.measured_bias import gradient_draws, scatter
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum, spectral_layer

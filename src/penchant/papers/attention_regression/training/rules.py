@@ -4,7 +4,7 @@ A rule has `init(layer) -> memory` and `update(gradient, memory, layer) -> (chan
 """
 
 from abc import abstractmethod
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -50,7 +50,7 @@ class AbstractAttentionRule(eqx.Module):
         self, gradient: AttentionLayer, memory: PyTree, layer: AttentionLayer
     ) -> tuple[AttentionLayer, PyTree]: ...
 
-    def bind(self, problem: AttentionRegression) -> Self:
+    def bind(self, problem: AttentionRegression) -> "AbstractAttentionRule":
         """The rule as a function of gradient and layer."""
         return self
 
@@ -62,7 +62,7 @@ class AbstractAttentionRule(eqx.Module):
         """The step size, not a number for rules that have none."""
         return jnp.asarray(getattr(self, "step", jnp.nan))
 
-    def with_step(self, size: float) -> Self:
+    def with_step(self, size: float) -> "AbstractAttentionRule":
         return eqx.tree_at(lambda one: one.step, self, jnp.asarray(size))
 
     def constant(self, problem: AttentionRegression) -> float:
@@ -267,7 +267,7 @@ class PreconditionedDescent(eqx.Module):
     def __init__(
         self,
         geometry: str | AbstractGeometry = "two_sided",
-        step: AbstractAttentionStep | str | float = "default",
+        step: AbstractAttentionStep | str | float | int = "default",
         balance: AbstractBalance | None = None,
         logit_limit: float | None = None,
     ):

@@ -65,7 +65,7 @@ class Oracle(AbstractSource):
     count: Float[Array, ""]
     sample_balance: bool = eqx.field(static=True)
 
-    def __init__(self, truth: AttentionRegression, count: float, *, sample_balance: bool = True):
+    def __init__(self, truth: AttentionRegression, count: float | int, *, sample_balance: bool = True):
         if not count >= 1:
             raise ArgumentError("count", "Oracle", "at least 1", count)
         if not 2 * float(truth.sizes[0]) < 1:
@@ -161,7 +161,7 @@ class Minibatch(AbstractSource):
     include_self: bool = eqx.field(static=True)
 
     def __init__(
-        self, sample: AttentionSample, size: int, *, keys: str = "batch", seed: int = 7, include_self: bool = True
+        self, sample: AttentionSample, size: int | float, *, keys: str = "batch", seed: int = 7, include_self: bool = True
     ):
         if keys not in KEYS:
             raise ArgumentError("keys", "Minibatch", f"one of {', '.join(KEYS)}", repr(keys))

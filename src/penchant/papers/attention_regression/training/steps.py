@@ -123,7 +123,7 @@ class AdaptiveStep(AbstractAttentionStep):
 STEPS = {"default": DefaultStep(), "optimal": OptimalStep(), "theory": TheoryStep(), "adaptive": AdaptiveStep()}
 
 
-def step_of(step: AbstractAttentionStep | str | float) -> AbstractAttentionStep:
+def step_of(step: AbstractAttentionStep | str | float | int) -> AbstractAttentionStep:
     """A step rule from a rule, a name or a number."""
     if isinstance(step, AbstractAttentionStep):
         return step
