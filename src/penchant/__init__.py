@@ -110,7 +110,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "sample_floor",
         "oracle_shift",
         "optimal_scale",
-        "gradient_covariance",
     ),
     "settings.token_generators": ("equal_score_tokens", "aligned_tokens", "contrary_pair"),
     "problem": ("Reading",),

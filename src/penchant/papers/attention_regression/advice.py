@@ -229,12 +229,6 @@ def advise(
     recommended step is tried for `trial_steps` steps on samples of at most 5000 rows, because a sample may curve more than
     the population that it estimates. `key_norm` is |V| of the whitened minima where training takes place at another scale than the
     balanced one.
-
-    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
-    >>> found = attention_experiment(n=2000)
-    >>> advice = advise(AttentionSample(found.inputs, found.targets))
-    >>> advice.recommended.geometry, [hypothesis.holds for hypothesis in advice.hypotheses][:3]
-    ('two_sided', [True, None, True])
     """
     problem, count = sample.estimated, sample.size
     problem.check_shape(truth, "advise")

@@ -1,4 +1,4 @@
-"""Claims on attention over a finite context: first-order bias of loss, gradient and regulariser, moments of the weights, and the scatter of the gradient."""
+"""Claims on attention over a finite context: first-order bias of loss, gradient and regulariser, and moments of the weights."""
 
 import jax
 import jax.numpy as jnp
@@ -6,26 +6,20 @@ import numpy as np
 
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
-from ...training.recorders import At
 from ...verdict import Verdict, all_of, at_least, at_most
-from .evidence import BY_US, layer_of, scaling_problem, start_near
-from .setting.context_bias import balance_bias, gradient_covariance, loss_bias, scaled, whitened_loss_bias
-from .setting.geometry import TwoSided, attraction_radius, balanced_point
+from .evidence import BY_US, scaling_problem
+from .setting.context_bias import balance_bias, loss_bias, scaled, whitened_loss_bias
+from .setting.geometry import balanced_point
 from .setting.measured_bias import (
     Estimate,
     balance_bias_samples,
-    extrapolated,
     extrapolated_loss_bias,
     gradient_bias_samples,
-    gradient_draws,
     loss_bias_samples,
-    scatter,
 )
 from .setting.problem import AttentionLayer
 from .setting.sample import prescribed_spectrum, spectral_layer
 from .theorems import GOEL
-from .training.population import train_population
-from .training.rules import PreconditionedDescent
 
 SIZES = (50, 100, 200, 400)
 
@@ -161,53 +155,3 @@ def scale_restores_law(lab: Lab, planted: bool) -> Verdict:
     at = lambda scale: problem.unwhiten(scaled(balanced_point(problem), 2, scale))
     found = extrapolated_loss_bias(problem, at(5.0), 100, 2000)
     return agrees(found, loss_bias(problem, at(3.0 if planted else 5.0)), "n (E L_n - L) of (5U, V/5)")
-
-
-COUNT = 200  # and twice as many, so that the term in 1/n drops out
-RECORDS = (0, 2)  # steps of a run from distance r_0: far from the minima, and on the way
-_DRAWS, _AXES = 2000, 3
-
-
-@recipe
-def path(lab: Lab) -> tuple[AttentionLayer, ...]:
-    """Layers of default two-sided descent with population gradients, from distance r_0."""
-    problem = scaling_problem(lab, 1e-3)
-    layer = layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 21))
-    run = train_population(problem, PreconditionedDescent(), layer, steps=RECORDS[-1], recorder=At(RECORDS))
-    return tuple(run.at(k) for k in range(len(run)))
-
-
-def _layer(lab: Lab, record: int | None) -> AttentionLayer:
-    """A record of the path, or (None) the minimum."""
-    return spectral_layer(scaling_problem(lab, 1e-3)) if record is None else path(lab)[record]
-
-
-@recipe
-def _draws(lab: Lab, record: int | None, count: int) -> np.ndarray:
-    """Gradients of fresh samples."""
-    return gradient_draws(scaling_problem(lab, 1e-3), _layer(lab, record), count, _DRAWS, seed=count)
-
-
-def measured_scatter(lab: Lab, record: int | None, direction: np.ndarray | None = None) -> Estimate:
-    """n times the trace of the covariance of the gradient, or its variance along a direction, without its term in 1/n."""
-    small, large = (scatter(_draws(lab, record, count), direction) for count in (COUNT, 2 * COUNT))
-    return extrapolated(small, large)
-
-
-def predicted_scatter(lab: Lab, record: int | None, keys: bool = True) -> np.ndarray:
-    """n times that covariance by the projection on single rows."""
-    return np.asarray(gradient_covariance(scaling_problem(lab, 1e-3), _layer(lab, record), keys=keys))
-
-
-@claim("attention-regression/gradient-covariance", BY_US, "ours", slow=True)
-def gradient_scatter(lab: Lab, planted: bool) -> Verdict:
-    """n times the covariance of the gradient of n samples tends to that of what single rows do to it, as queries and as keys: on the minima, and along training.
-    Trace, and at the minimum the variances along the widest directions; planted: rows as queries alone, as if their losses were independent."""
-    found, whole = predicted_scatter(lab, None, keys=not planted), predicted_scatter(lab, None)
-    checks = [agrees(measured_scatter(lab, None), float(found.trace()), "n tr Cov of the gradient at a minimum")]
-    for axis in np.linalg.eigh(whole)[1][:, -_AXES:].T:
-        checks.append(agrees(measured_scatter(lab, None, axis), float(axis @ found @ axis), "along a widest direction"))
-    for record, step in enumerate(RECORDS):
-        predicted = float(predicted_scatter(lab, record, keys=not planted).trace())
-        checks.append(agrees(measured_scatter(lab, record), predicted, f"n tr Cov of the gradient at step {step}"))
-    return all_of(*checks)

@@ -136,54 +136,33 @@ def two_components(lab: Lab, planted: bool) -> Verdict:
 
 @claim("attention-regression/theorem-1.3", f"{GOEL}, Theorem 1.3, constants by us", "sharpened")
 def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
-    """One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2; both sharp.
-    Worst case over directions against alpha(r) and beta(r), which it attains; planted: alpha without its loss in r."""
+    """One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2, both sharp; in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.
+    Worst case over directions against alpha(r) and beta(r), which it attains in the two-sided norm; planted: alpha without its loss in r, and the two-sided constants in the one-sided norm."""
     problem, checks = small_problem(lab), []
-    radius = attraction_radius(problem, TwoSided())
+    low, radius = 2 * float(problem.sizes[-1]), attraction_radius(problem, TwoSided())
     for share in (0.5, 1.0):
         found = contraction(problem, TwoSided(), share * radius)
         alpha, beta = worst_constants(problem, TwoSided(), share * radius)
-        promised = 2 * float(problem.sizes[-1]) if planted else found.alpha
         checks += [
-            at_least(alpha, promised * (1 - 1e-9), f"least <gradient, Delta>/r^2 at {share:g} r_0"),
-            at_most(beta, found.beta * (1 + 1e-9), f"largest |gradient|/r at {share:g} r_0"),
+            *_within(alpha, beta, low if planted else found.alpha, found.beta, f"{share:g} r_0", 1e-9),
             at_most(alpha, found.alpha * (1 + 1e-5), f"alpha is sharp at {share:g} r_0"),
             at_least(beta, found.beta * (1 - 1e-5), f"beta is sharp at {share:g} r_0"),
         ]
-    return all_of(*checks)
-
-
-@claim("attention-regression/theorem-1.3-left", f"{GOEL}, Theorem 1.3, constants by us", "sharpened")
-def one_point_left(lab: Lab, planted: bool) -> Verdict:
-    """The same in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.
-    The same in the left norm, where the constants are not sharp; planted: the two-sided constants."""
-    problem, checks = small_problem(lab), []
-    radius = attraction_radius(problem, Left())
     for share in (0.01, 0.5, 1.0):
-        found = contraction(problem, TwoSided() if planted else Left(), share * radius)
-        alpha, beta = worst_constants(problem, Left(), share * radius)
-        checks += [
-            at_least(alpha, found.alpha, f"least <gradient, Delta>/r^2 at {share:g} r_0"),
-            at_most(beta, found.beta, f"largest |gradient|/r at {share:g} r_0"),
-        ]
+        length = share * attraction_radius(problem, Left())
+        found = contraction(problem, TwoSided() if planted else Left(), length)
+        worst = worst_constants(problem, Left(), length)
+        checks += _within(*worst, found.alpha, found.beta, f"{share:g} r_0, left")
     return all_of(*checks)
 
 
-@claim("attention-regression/convexity-identity", f"{GOEL}, proof of Theorem 1.3, by us", "ours")
-def convexity_identity(lab: Lab, planted: bool) -> Verdict:
-    """<grad g, Delta> = |K + 3/2 N|^2 - 5/4 |N|^2 + |W* Delta'|^2 + |W~*' Delta|^2 at a projection.
-    <grad g, Delta> as a sum of squares minus 5/4 |N|^2; planted: another coefficient in the square."""
-    problem = small_problem(lab)
-    basis, sizes = eigenbasis(problem), np.asarray(problem.sizes)
-    worst = 0.0
-    for whitened, nearest in around(problem, TwoSided(), 0.3, 30):
-        gap, point = whitened - nearest.whitened, nearest.whitened
-        other = np.sqrt(2) * (basis.minus * np.sqrt(sizes)) @ nearest.rotation
-        cross, square = gap.T @ point, gap.T @ gap
-        mixed = np.linalg.norm(cross + (1.0 if planted else 1.5) * square) ** 2 - 1.25 * np.linalg.norm(square) ** 2
-        total = mixed + np.linalg.norm(point @ gap.T) ** 2 + np.linalg.norm(other.T @ gap) ** 2
-        worst = max(worst, abs(float(np.sum(plain_slope(problem)(whitened) * gap)) - total))
-    return at_most(float(worst), 1e-15, "largest |<grad g, Delta> - its decomposition| over 30 points")
+def _within(
+    alpha: float, beta: float, least: float, largest: float, where: str, rounding: float = 0.0
+) -> tuple[Verdict, Verdict]:
+    return (
+        at_least(alpha, least * (1 - rounding), f"least <gradient, Delta>/r^2 at {where}"),
+        at_most(beta, largest * (1 + rounding), f"largest |gradient|/r at {where}"),
+    )
 
 
 @claim("attention-regression/lemma-1", f"{GOEL}, Lemma 1", "proved", slow=True)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -161,28 +162,35 @@ def normal_directions(problem: AttentionRegression, geometry: AbstractGeometry) 
     return whole[len(tangents) :].reshape(-1, *point.shape)
 
 
-def _pulled(
-    problem: AttentionRegression, root: Array, point: Array, basis: Array, radius: Array, weights: Array
-) -> tuple[Array, Array]:
-    """Direction of length 1 and the gradient at distance `radius` along it, both in the coordinates W T^-1."""
-    direction = jnp.tensordot(weights / jnp.linalg.norm(weights), basis, 1)
-    return direction, problem.whitened_gradient(point + radius * direction @ root) @ root
-
-
 _SOUGHT = {  # what is least where a constant is worst, from direction, slope and radius
     "convexity": lambda direction, slope, radius: jnp.sum(slope * direction) / radius,
     "steepness": lambda direction, slope, radius: -jnp.linalg.norm(slope) / radius,
 }
 
 
-@partial(jax.jit, static_argnums=0)
-def _values(sought: str, tries: Array, *rest) -> Array:
-    return jax.vmap(lambda weights: _SOUGHT[sought](*_pulled(*rest, weights), rest[-1]))(tries)
+class _Place(eqx.Module):
+    """Directions normal to the minima at a point, in the coordinates W T^-1, T = `root`, and how far along them to look."""
+
+    problem: AttentionRegression
+    root: Array
+    point: Array
+    basis: Array
+    radius: Array
+
+    def value(self, sought: str, weights: Array) -> Array:
+        direction = jnp.tensordot(weights / jnp.linalg.norm(weights), self.basis, 1)
+        slope = self.problem.whitened_gradient(self.point + self.radius * direction @ self.root) @ self.root
+        return _SOUGHT[sought](direction, slope, self.radius)
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_slope(sought: str, weights: Array, *rest) -> tuple[Array, Array]:
-    return jax.value_and_grad(lambda w: _SOUGHT[sought](*_pulled(*rest, w), rest[-1]))(weights)
+def _values(sought: str, tries: Array, place: _Place) -> Array:
+    return jax.vmap(lambda weights: place.value(sought, weights))(tries)
+
+
+@partial(jax.jit, static_argnums=0)
+def _value_and_slope(sought: str, weights: Array, place: _Place) -> tuple[Array, Array]:
+    return jax.value_and_grad(lambda w: place.value(sought, w))(weights)
 
 
 def worst_constants(
@@ -192,14 +200,14 @@ def worst_constants(
     root = jnp.asarray(metric_root(problem, geometry))
     basis = jnp.asarray(normal_directions(problem, geometry))
     point = jnp.asarray(balanced_point(problem))
-    rest = (problem, root, point, basis, jnp.asarray(float(radius)))
+    place = _Place(problem, root, point, basis, jnp.asarray(float(radius)))
     draws = jnp.asarray(np.random.default_rng(seed).standard_normal((tries, len(basis))))
     found = []
     for sought in _SOUGHT:
-        values = np.asarray(_values(sought, draws, *rest))
+        values = np.asarray(_values(sought, draws, place))
         best = np.inf
         for k in np.argsort(values)[:6]:
-            objective = lambda w, sought=sought: tuple(map(np.asarray, _value_and_slope(sought, jnp.asarray(w), *rest)))
+            objective = lambda w, sought=sought: tuple(map(np.asarray, _value_and_slope(sought, jnp.asarray(w), place)))
             polished = minimize(objective, np.asarray(draws[k]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15})
             best = min(best, float(polished.fun))
         found.append(best)

@@ -201,9 +201,9 @@ def _exact(logits: Array, keys: Array, pull: Pull, *rows: Array, count: int, int
     """The same in float64."""
     band = _band(logits.shape[0], keys.shape[0])
     # the largest logit of each query to 16 bits, on tensor cores: enough for a shift that the quotient cancels
-    halves = [sliced(array.astype(jnp.float32), 2) for array in (logits, keys)]
+    asked, values = (sliced(array.astype(jnp.float32), 2) for array in (logits, keys))
     (tops,) = _launch(
-        _top_kernel, *halves, (), outputs=(None,), parameters=EXACT_LAUNCH, count=count, interpret=interpret
+        _top_kernel, asked, values, (), outputs=(None,), parameters=EXACT_LAUNCH, count=count, interpret=interpret
     )
 
     def one(query, top, *row):

@@ -1,6 +1,6 @@
 """Attention regression: hypotheses with slack (exact or estimated), prediction and verdict for a problem of the user's own."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Array
@@ -217,12 +217,12 @@ class _AttentionTheorem(Theorem):
     paper = PAPER
     problem: ClassVar[type] = AttentionRegression
 
-    def predict(self, setting: AttentionRegression, optimiser: PreconditionedDescent) -> Prediction:
-        reference = BalancedMinima(setting)
+    def predict(self, setting: Any, optimiser: PreconditionedDescent) -> Prediction:
+        reference: Any = BalancedMinima(setting)
         found = self.hypotheses(setting, optimiser, reference)
         return Prediction(self, setting, found, reference, saddles(setting), expected_rate(setting, optimiser))
 
-    def judge(self, prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
+    def judge(self, prediction: Prediction, run: Any) -> Verdict:
         """Confirmed where the excess is far below that of every saddle; refuted where the run stands on one."""
         return judge_layer(prediction, run)
 
@@ -239,9 +239,7 @@ class AttentionConvergence(_AttentionTheorem):
             return False
         return not optimiser.geometry.rows and optimiser.balance.printed and optimiser.logit_limit is None
 
-    def hypotheses(
-        self, setting: AttentionRegression, optimiser: PreconditionedDescent, reference: BalancedMinima
-    ) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, setting: Any, optimiser: PreconditionedDescent, reference: Any) -> tuple[Hypothesis, ...]:
         found = check_assumptions(setting, strict=False)
         return (*found, step_size(setting, optimiser)) if setting.rank == setting.inputs else found
 
@@ -262,9 +260,7 @@ class AttentionConjecture(_AttentionTheorem):
             )
         return True
 
-    def hypotheses(
-        self, setting: AttentionRegression, optimiser: PreconditionedDescent, reference: BalancedMinima
-    ) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, setting: Any, optimiser: PreconditionedDescent, reference: Any) -> tuple[Hypothesis, ...]:
         found = check_assumptions(setting, strict=False)
         return (*found, covered(f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}"))
 

@@ -7,8 +7,8 @@ import numpy as np
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study
 from ....training.recorders import Every
-from ..contraction import one_point_convexity, one_point_left
-from ..evidence import layer_of, random_point, start_near, worst_constants
+from ..contraction import one_point_convexity
+from ..evidence import layer_of, random_point, start_near
 from ..rates import (
     RISING,
     covariance_free,
@@ -24,18 +24,15 @@ from ..rates import (
     sampled_steps,
     tails,
 )
-from ..setting.balanced_minima import nearest_minimum
 from ..setting.geometry import (
     GEOMETRIES,
     AbstractGeometry,
-    Left,
     TwoSided,
     attraction_radius,
-    contraction,
     curvature_range,
     eigenbasis,
 )
-from ..setting.problem import AttentionRegression, ScaleFreeBalance, Unregularised
+from ..setting.problem import AttentionRegression, Unregularised
 from ..setting.sample import GAUGE as GAUGE_WORD
 from ..setting.sample import attention_experiment, prescribed_spectrum
 from ..theorems import asymptotic_factor
@@ -105,30 +102,6 @@ def gauges(lab: Lab) -> Table:
     text = "R over the 16 diagonal sign matrices and the symmetric gauges R = Q', -Q'."
     columns = ("geometry", "fewest steps", "R = I", "most steps")
     return Table("gauges", "The same over gauges, condition 100", columns, tuple(rows), text)
-
-
-def constants(lab: Lab) -> Table:
-    """Promised and worst constants of one-point convexity, and the factors they imply."""
-    problem, rows = prescribed_spectrum(4, MODES, 5.0, 11), []
-    for geometry in (TwoSided(), Left()):
-        lab.progress(f"worst constants, {geometry.name}")
-        sure = contraction(problem, geometry)
-        alpha, beta = worst_constants(problem, geometry, sure.radius)
-        best = asymptotic_factor(problem, geometry, OptimalStep().constant(problem, geometry))
-        start = layer_of(problem, start_near(problem, sure.radius / 2, 21))
-        run = train_population(problem, PreconditionedDescent(geometry, "theory"), start, steps=4000)
-        distances = [nearest_minimum(problem, one, geometry).distance for one in run.whitened[[0, -1]]]
-        observed = (distances[-1] / distances[0]) ** (2 / run.steps[-1])
-        limits = (asymptotic_factor(problem, geometry, sure.step) ** 2, best**2)
-        values = (sure.radius, sure.alpha, alpha, sure.beta, beta, sure.factor, observed, *limits)
-        rows.append((geometry.name, *(f"{value:.6g}" for value in values)))
-    columns = (
-        *("geometry", "r_0", "alpha", "worst alpha", "beta", "worst beta", "guaranteed factor of dist^2", "observed"),
-        *("asymptotic at that step", "asymptotic at the optimal step"),
-    )
-    title = "Promised and observed constants, sizes (.05, .03, .01), m = 4, condition 5"
-    text = "Worst: over directions normal to the minima at distance r_0, by optimisation."
-    return Table("constants", title, columns, tuple(rows), text)
 
 
 def random_start(lab: Lab) -> tuple[Figure, Table, dict[str, AttentionTrajectory]]:
@@ -228,29 +201,12 @@ def far(lab: Lab) -> Figure:
     return Figure("closed-form", title, "time", "- log excess", tuple(lines), caption, "log", "log")
 
 
-def scale(lab: Lab) -> Table:
-    """Beyond A3: with the scale-free regulariser and a limit on the logits training still finds a minimum of the loss."""
-    lab.progress("scale")
-    problem = prescribed_spectrum(4, (1.5, 1.0, 0.5), 3.0, 2)
-    start, rows = layer_of(problem, random_point(problem, lab.seed, 0.5)), []
-    for limit in (None, 0.4, 0.24):
-        rule = PreconditionedDescent("two_sided", "adaptive", None if limit is None else ScaleFreeBalance(), limit)
-        run = train_population(problem, rule, start, steps=20_000)
-        logits = f"{float(np.linalg.norm(run.whitened[-1, 4:], 2)):.4f}"
-        ends = (f"{series[-1]:.3g}" for series in (run.excess, run.regulariser))
-        rows.append(("none" if limit is None else f"{limit:g}", logits, *ends))
-    title = "s_1 = 1.5, far beyond Assumption 3: moving scale from V to U"
-    columns = ("limit on the logits", "norm of whitened V", "excess", "regulariser")
-    text = "20 000 adaptive two-sided steps. Without a limit: the paper's regulariser; else the scale-free one, V rescaled after each step."
-    return Table("scale", title, columns, tuple(rows), text)
-
-
 STUDIES = (
     Study(
         "attention-rates",
         "Rates of preconditioned descent on attention regression",
-        claims=(exact_factor, covariance_free, guaranteed_step, one_point_convexity, one_point_left, lemma4_on_samples),
-        exhibits=(geometries, gauges, constants, perturbed, random_start),
+        claims=(exact_factor, covariance_free, guaranteed_step, one_point_convexity, lemma4_on_samples),
+        exhibits=(geometries, gauges, perturbed, random_start),
         definitions=DEFINITIONS
         | {
             "excess": "L - m sigma^2, the population loss above its minimum",
@@ -266,7 +222,7 @@ STUDIES = (
         "attention-landscape",
         "Saddles, rank and far times of attention regression",
         claims=(landscape, saddle_to_saddle, deficient, tails),
-        exhibits=(saddles, rank, far, scale),
+        exhibits=(saddles, rank, far),
         definitions=DEFINITIONS
         | {
             "excess": "L - m sigma^2, the population loss above its minimum",

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ....diagnostics.paired import paired
 from ....diagnostics.scaling import exponent
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
@@ -19,22 +18,18 @@ from ..setting.context_bias import (
     oracle_shift,
     sample_floor,
     scaled,
-    spectral_floor,
     whitened_loss_bias,
 )
 from ..setting.geometry import TwoSided, attraction_radius, balanced_point
 from ..setting.measured_bias import Estimate, balance_bias_samples, loss_bias_samples
-from ..setting.problem import AttentionLayer, AttentionRegression
+from ..setting.problem import AttentionRegression
 from ..setting.sample import GAUGE, draw_sample, prescribed_spectrum, spectral_layer
 from ..training.algorithm1 import train_attention
 from ..training.rules import PreconditionedDescent
 from ..training.sources import AbstractSource, FullSample, Minibatch, Oracle, Population
 
-WIDER = (0.2, 0.17, 0.14)  # beyond A3, so that v_ctx is far from its leading term
 GRID = (0, 5, 10, 20, 40)
-SIGNS = {"R = 1": 1.0, "mode 1 flipped": -1.0}  # the two gauges of the starts
 Floors = dict[int, np.ndarray]  # n, or B -> the excess of every run
-Rows = dict[tuple[str, str], list[float]]  # n and gauge -> mean excess at the steps of the grid
 
 
 def _text(found: Estimate) -> str:
@@ -124,75 +119,46 @@ def scales(lab: Lab) -> tuple[Table, Figure]:
     )
 
 
-def flipped(problem: AttentionRegression, sign: float = -1.0) -> np.ndarray:
-    """The gauge identity with the sign of mode 1 chosen the other way (or, with sign 1, as it is)."""
-    return np.diag([sign, *np.ones(problem.inputs - 1)])
-
-
-def perturbed_start(problem: AttentionRegression, rotation: np.ndarray | None = None) -> AttentionLayer:
-    """A point at two-sided distance r_0 from the minimum with a gauge (the identity), in a fixed normal direction."""
-    return layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 21, rotation))
-
-
-def two_terms(problem: AttentionRegression, count: int, gauge: str | np.ndarray = "identity") -> float:
-    """v/n + b_2/n^2 in a gauge."""
-    return sample_floor(problem) / count + oracle_shift(problem, gauge).excess / count**2
+def two_terms(problem: AttentionRegression, count: int) -> float:
+    """v/n + b_2/n^2 in the gauge identity."""
+    return sample_floor(problem) / count + oracle_shift(problem).excess / count**2
 
 
 @recipe
-def grid_rows(lab: Lab) -> Rows:
-    """Mean excess after T steps on n samples, from a start at distance r_0 in each of the two gauges."""
+def grid_rows(lab: Lab) -> dict[str, list[float]]:
+    """Mean excess after the steps of the grid on n samples, from a start at distance r_0 of the gauge identity."""
     problem, rule = scaling_problem(lab, 1e-3), PreconditionedDescent("two_sided", 5.0)
+    start, recorder = layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 21)), At(GRID)
     sources: dict[str, list[AbstractSource]] = {"infinity": [Population(problem)]}
     for count, sets in ((200, 20), (800, 10), (3200, 5)) if lab.full else ((200, 5), (800, 5)):
         draws = (draw_sample(problem, count, np.random.default_rng([50 + k, lab.seed])) for k in range(sets))
         sources[str(count)] = [FullSample(sample) for sample in draws]
-    rows: Rows = {}
+    rows = {}
     for count, those in sources.items():
-        lab.progress(f"n = {count}, {len(those)} runs from each of two starts at distance r_0")
-        for name, sign in SIGNS.items():
-            start, recorder = perturbed_start(problem, flipped(problem, sign)), At(GRID)
-            go = lambda source, start=start, recorder=recorder: train_attention(
-                source, rule, start, steps=GRID[-1], recorder=recorder, truth=problem
-            )
-            runs = [go(source) for source in those]
-            rows[count, name] = [float(np.mean([run.excess_at(step) for run in runs])) for step in GRID]
+        lab.progress(f"n = {count}, {len(those)} runs from distance r_0")
+        go = lambda source: train_attention(source, rule, start, steps=GRID[-1], recorder=recorder, truth=problem)
+        runs = [go(source) for source in those]
+        rows[count] = [float(np.mean([run.excess_at(step) for run in runs])) for step in GRID]
     return rows
 
 
-def grid_figure(rows: Rows, problem: AttentionRegression) -> Figure:
-    """The rows of the gauge identity, with v/n + b_2/n^2."""
-    shown = {count: values for (count, name), values in rows.items() if name == next(iter(SIGNS))}
-    lines = [Line(f"n = {count}", np.array(GRID, float), np.array(values)) for count, values in shown.items()]
-    for count in filter(str.isdigit, shown):
-        level = np.full(2, two_terms(problem, int(count)))
-        lines.append(Line(f"v/n + b_2/n^2, n = {count}", np.array([0.0, GRID[-1]]), level, "prediction"))
-    caption = "Two-sided descent with step 5 from distance r_0 of the gauge identity, mean over data sets."
-    title = "Contraction, then the floor of the data"
-    return Figure("grid", title, "step", "excess", tuple(lines), caption, "linear", "log")
-
-
-def grid_table(rows: Rows, problem: AttentionRegression) -> Table:
-    """Both gauges, each with its own prediction."""
-
-    def row(count: str, name: str, values: list[float]) -> tuple:
-        level = two_terms(problem, int(count), flipped(problem, SIGNS[name])) if count.isdigit() else 0.0
-        return (count, name, *(f"{value:.4g}" for value in values), f"{level:.3g}")
-
-    columns = ("n", "gauge of the start", *(f"step {step}" for step in GRID), "v/n + b_2/n^2")
-    cells = tuple(row(count, name, values) for (count, name), values in rows.items())
-    here, there = (oracle_shift(problem, flipped(problem, sign)).excess for sign in SIGNS.values())
-    caption = (
-        "Start at distance r_0 from a minimum, noise variance 1e-3. The gauge identity depends on the signs of the singular vectors: "
-        f"b_2 = {here:.4g} with the largest entry of each right one positive (R = 1), {there:.4g} with the sign of mode 1 flipped; "
-        f"the contraction is the same. {'' if any(n == '3200' for n, _ in rows) else 'Only with --full: n = 3200.'}"
-    )
-    return Table("grid", "Excess after T steps on n samples", columns, cells, caption)
-
-
 def grid(lab: Lab) -> tuple[Figure, Table]:
-    rows, problem = grid_rows(lab), scaling_problem(lab, 1e-3)
-    return grid_figure(rows, problem), grid_table(rows, problem)
+    """Contraction, then v/n + b_2/n^2."""
+    found, problem = grid_rows(lab), scaling_problem(lab, 1e-3)
+    levels = {count: two_terms(problem, int(count)) if count.isdigit() else 0.0 for count in found}
+    lines = [Line(f"n = {count}", np.array(GRID, float), np.array(values)) for count, values in found.items()]
+    for count in filter(str.isdigit, found):
+        ends, level = np.array([0.0, GRID[-1]]), np.full(2, levels[count])
+        lines.append(Line(f"v/n + b_2/n^2, n = {count}", ends, level, "prediction"))
+    rows = tuple((n, *(f"{value:.4g}" for value in values), f"{levels[n]:.3g}") for n, values in found.items())
+    columns = ("n", *(f"step {step}" for step in GRID), "v/n + b_2/n^2")
+    caption = "Two-sided descent with step 5 from distance r_0 of the gauge identity, mean over data sets, noise variance 1e-3."
+    text = f"{caption} {'' if lab.full else 'Only with --full: n = 3200.'}"
+    title = "Contraction, then the floor of the data"
+    return (
+        Figure("grid", title, "step", "excess", tuple(lines), caption, "linear", "log"),
+        Table("grid", "Excess after T steps on n samples", columns, rows, text),
+    )
 
 
 def oracle_law(problem: AttentionRegression, counts: Iterable[int], gauge: str, sample_balance: bool = True) -> Floors:
@@ -291,38 +257,6 @@ def floors(lab: Lab) -> tuple[Figure, Table, Table]:
     )
 
 
-def value_table(problem: AttentionRegression, start: Floors, trained: Floors) -> Table:
-    """What training after the spectral start is worth: the paired change of the excess at each n."""
-    leading, bias, rows = sample_floor(problem) - spectral_floor(problem), oracle_shift(problem).excess, []
-    for n, one in trained.items():
-        change = paired(start[n], one)
-        shown = f"{change.mean:.3g} [{change.low:.3g}, {change.high:.3g}]"
-        expected = f"{leading / n + bias / n**2:.3g}"
-        rows.append((n, f"{start[n].mean():.4g}", f"{one.mean():.4g}", shown, expected))
-    columns = ("n", "excess of the start", "after training", "paired change, 95 %", "(v - v_spec)/n + b_2/n^2")
-    text = (
-        "Mean over data sets; the change is that of each data set, so that the luck it shares with its start drops out."
-    )
-    return Table("value", "What training after the spectral start is worth", columns, tuple(rows), text)
-
-
-def value(lab: Lab) -> Table:
-    trained, start = _fixed(lab)
-    return value_table(scaling_problem(lab), start, trained)
-
-
-def wider(lab: Lab) -> Table:
-    """Larger sizes: n times the excess on fixed data after 25 steps, and v + b_2/n."""
-    problem, rows = prescribed_spectrum(4, WIDER, 5.0, 11), []
-    lab.progress("fixed data, sizes .2, .17, .14")
-    for count, sets in ((200, 60), (400, 60), (800, 30)) if lab.full else ((200, 24),):
-        found = samples.fixed_data_floor(lab, WIDER, count, sets, 25, lab.seed)
-        rows.append((count, f"{found.mean:.4g}", f"{found.error:.2g}", f"{count * two_terms(problem, count):.4g}"))
-    columns = ("n", "n excess after 25 steps", "standard error", "v + b_2/n")
-    text = "Spectral start, noise-free targets; the sizes are beyond Assumption 3. n = 400 and 800 only with --full."
-    return Table("wider", "Fixed data at sizes .2, .17, .14", columns, tuple(rows), text)
-
-
 WORDS = {
     **DEFINITIONS,
     "excess": "population loss above its infimum",
@@ -339,7 +273,7 @@ STUDIES = (
         "The bias of a finite context, where its 1/n law ends, and the scale that restores it",
         claims=(
             *(context.first_order_bias, context.gradient_bias, context.regulariser_bias, context.weight_moments),
-            *(context.law_ends_at_half, context.scale_restores_law, context.gradient_scatter),
+            *(context.law_ends_at_half, context.scale_restores_law),
         ),
         exhibits=(bias, slopes, scales),
         definitions=DEFINITIONS
@@ -358,7 +292,7 @@ STUDIES = (
             *(samples.oracle_bound, samples.oracle_floor, samples.sample_floor_law, samples.training_raises),
             *(samples.minibatch_law, samples.full_keys),
         ),
-        exhibits=(grid, floors, value, wider),
+        exhibits=(grid, floors),
         definitions=WORDS,
     ),
 )

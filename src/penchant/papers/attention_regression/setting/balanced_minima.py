@@ -232,15 +232,7 @@ class BalancedMinima(eqx.Module):
 def nearest_minimum(
     problem: AttentionRegression, whitened: Array | np.ndarray, geometry: AbstractGeometry
 ) -> NearestMinimum:
-    """The nearest minimum to W in the norm of a geometry (`two_sided` or `left`).
-
-    >>> from penchant.papers.attention_regression.setting.geometry import TwoSided
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> problem = prescribed_spectrum(3, (0.05, 0.02), condition=4.0)
-    >>> found = nearest_minimum(problem, 1.1 * balanced_point(problem), TwoSided())
-    >>> f"{found.distance:.6f}", found.component, found.asymmetry < 1e-12          # 0.1 |W*| = 0.1 sqrt(2 (s_1 + s_2))
-    ('0.037417', 1, True)
-    """
+    """The nearest minimum to W in the norm of a geometry (`two_sided` or `left`)."""
     whitened = np.asarray(whitened, float)
     rows, d = problem.outputs + problem.inputs, problem.inputs
     if whitened.shape != (rows, d):

@@ -175,12 +175,7 @@ def _hessian(matrix: np.ndarray, whitened: np.ndarray) -> np.ndarray:
 
 
 def minimum_spectrum(problem: AttentionRegression) -> np.ndarray:
-    """All Hessian eigenvalues on the manifold of minima, ascending, from the sizes alone (two-sided geometry, m >= d).
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> minimum_spectrum(prescribed_spectrum(3, (0.05, 0.01))).round(12).tolist()
-    [0.0, 0.02, 0.04, 0.04, 0.1, 0.12, 0.12, 0.12, 0.2, 0.2]
-    """
+    """All Hessian eigenvalues on the manifold of minima, ascending, from the sizes alone (two-sided geometry, m >= d)."""
     _tall(problem, "minimum_spectrum")
     sizes, d = np.asarray(problem.sizes), problem.inputs
     pairs = 2 * (sizes[:, None] + sizes)
@@ -265,13 +260,7 @@ def attraction_radius(problem: AttentionRegression, geometry: AbstractGeometry) 
 
 
 def contraction(problem: AttentionRegression, geometry: AbstractGeometry, radius: float | None = None) -> Contraction:
-    """alpha and beta at a radius, r_0 by default.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> found = contraction(prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0), TwoSided())
-    >>> round(found.alpha, 6), round(found.beta, 9), round(found.factor, 5)
-    (0.01, 0.292852814, 0.99883)
-    """
+    """alpha and beta at a radius, r_0 by default."""
     narrow, wide = _spread(problem, geometry, "contraction")
     radius = attraction_radius(problem, geometry) if radius is None else float(radius)
     top, low, length = float(problem.sizes[0]), float(problem.sizes[-1]), np.sqrt(wide) * radius

@@ -108,8 +108,6 @@ class Descent(eqx.Module):
 class TriedDescent(Descent):
     """Steps that are tried before they are kept: a candidate is evaluated with the draw of the step that proposed it, and kept, or the step is halved."""
 
-    rule: StructuredRule
-
     def begin(self) -> State:
         zero, state = jnp.zeros(()), super().begin()
         trial = Trial(self.start, jnp.zeros((), bool), zero, zero, jnp.full((), jnp.nan))
@@ -122,6 +120,7 @@ class TriedDescent(Descent):
         """
         trial, rule = state.trial, self.rule
         assert trial is not None
+        assert isinstance(rule, StructuredRule)
         point = _pick(trial.waiting, trial.candidate, state.layer)
         loss, gradient = self.look(point, state.count + ~trial.waiting)
         objective = rule.objective(loss, point)
@@ -198,17 +197,7 @@ def train_attention(
     truth: AttentionRegression | None = None,
     throw: bool = False,
 ) -> AttentionRun:
-    """Take `steps` steps from `start`; `truth` is what the excess is measured against.
-
-    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
-    >>> from penchant.papers.attention_regression.training.sources import Population
-    >>> from penchant.training.recorders import At
-    >>> found = attention_experiment()
-    >>> rule = PreconditionedDescent("two_sided", 0.1)
-    >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At((10,)), truth=found.problem)
-    >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
-    '0.0571674 0.00294268'
-    """
+    """Take `steps` steps from `start`; `truth` is what the excess is measured against."""
     check_float64()
     steps, problem = check_steps(steps, "train_attention"), source.problem
     problem.check_layer(start, "train_attention")

@@ -140,12 +140,6 @@ def train_population(
 
     With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
     instead of ending with the status `diverging_step`.
-
-    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
-    >>> found = attention_experiment(n=10)
-    >>> run = train_population(found.problem, PreconditionedDescent("two_sided", "adaptive"), found.start, steps=300)
-    >>> run.status.name, bool(run.excess[-1] < 1e-4 < run.excess[0])
-    ('out_of_steps', True)
     """
     (run,) = train_populations(problem, rule, [start], steps=steps, recorder=recorder, excess_below=excess_below)
     if throw and run.status is Status.diverging_step:

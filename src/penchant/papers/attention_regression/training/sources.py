@@ -23,14 +23,20 @@ from ..setting.sample import KEYS, AttentionSample, check_counts
 class AbstractSource(eqx.Module):
     """`draws(count)` is what `count` evaluations need (a leading axis, or None); `evaluate` gives the loss and its gradient.
 
-    `rows` says which rows of a sample ask: "all", a "batch", or none where there is no sample; `context` is then the number of keys.
+    `rows` says which rows of a sample ask: "all", a "batch", or none where there is no sample.
     """
 
     rows: ClassVar[str] = ""
 
     @property
     @abstractmethod
-    def problem(self) -> AttentionRegression: ...
+    def problem(self) -> AttentionRegression:
+        """What preconditions: the truth, or what the sample suggests."""
+
+    @property
+    def context(self) -> int:
+        """The number of keys of a query; 0 where there is no sample."""
+        return 0
 
     def draws(self, count: int) -> PyTree:
         """Nothing, unless a source is random."""
@@ -49,7 +55,9 @@ class Population(AbstractSource):
 
     truth: AttentionRegression
 
-    problem = property(lambda self: self.truth)
+    @property
+    def problem(self):
+        return self.truth
 
     def evaluate(self, layer, draw):
         return self.truth.loss(layer), self.truth.gradient(layer, Unregularised())
@@ -72,7 +80,9 @@ class Oracle(AbstractSource):
             raise ThresholdError("The oracle's bias", "2 s_1 = 2 |A Sigma^(1/2)|", 2 * float(truth.sizes[0]), 1.0)
         self.truth, self.count, self.sample_balance = truth, jnp.asarray(count, float), sample_balance
 
-    problem = property(lambda self: self.truth)
+    @property
+    def problem(self):
+        return self.truth
 
     def require(self, layer):
         size = np.linalg.norm(np.asarray(self.truth.root @ layer.key_query @ self.truth.root), 2)
@@ -106,7 +116,9 @@ class FreshBatches(AbstractSource):
                 why = ": attention over one key is the identity" if name == "count" else ""
                 raise ArgumentError(name, "FreshBatches", f"at least {least}{why}", getattr(self, name))
 
-    problem = property(lambda self: self.truth)
+    @property
+    def problem(self):
+        return self.truth
 
     def draws(self, count):
         return jax.random.split(jax.random.key(int(self.seed)), count)
@@ -127,7 +139,6 @@ class FullSample(AbstractSource):
     """All samples are queries and keys."""
 
     rows = "all"
-    context = property(lambda self: self.sample.size)
 
     sample: AttentionSample
     include_self: bool = eqx.field(static=True)
@@ -138,7 +149,13 @@ class FullSample(AbstractSource):
             raise ArgumentError("form", "FullSample", f"one of {', '.join(FORMS)}", repr(form))
         self.sample, self.include_self, self.form = sample, include_self, form
 
-    problem = property(lambda self: self.sample.estimated)
+    @property
+    def problem(self):
+        return self.sample.estimated
+
+    @property
+    def context(self):
+        return self.sample.size
 
     def evaluate(self, layer, draw):
         data = self.sample
@@ -152,7 +169,6 @@ class Minibatch(AbstractSource):
     """`size` queries per step, drawn without replacement; keys are the minibatch itself ("batch") or the whole sample ("full")."""
 
     rows = "batch"
-    context = property(lambda self: self.size if self.keys == "batch" else self.sample.size)
 
     sample: AttentionSample
     size: int = eqx.field(static=True)
@@ -161,7 +177,13 @@ class Minibatch(AbstractSource):
     include_self: bool = eqx.field(static=True)
 
     def __init__(
-        self, sample: AttentionSample, size: int | float, *, keys: str = "batch", seed: int = 7, include_self: bool = True
+        self,
+        sample: AttentionSample,
+        size: int | float,
+        *,
+        keys: str = "batch",
+        seed: int = 7,
+        include_self: bool = True,
     ):
         if keys not in KEYS:
             raise ArgumentError("keys", "Minibatch", f"one of {', '.join(KEYS)}", repr(keys))
@@ -172,7 +194,13 @@ class Minibatch(AbstractSource):
         self.sample, self.size, self.keys, self.seed = sample, int(size), keys, np.asarray(seed)
         self.include_self = include_self
 
-    problem = property(lambda self: self.sample.estimated)
+    @property
+    def problem(self):
+        return self.sample.estimated
+
+    @property
+    def context(self):
+        return self.size if self.keys == "batch" else self.sample.size
 
     def draws(self, count):
         rng = np.random.default_rng(int(self.seed))
