@@ -36,12 +36,7 @@ def check_counts(owner: str, **values: object) -> None:
 def attention_experiment(
     m: int = 10, d: int = 5, *, n: int = 10_000, seed: int = 0, largest: float = 0.05, noise: float = 1e-3
 ) -> AttentionExperiment:
-    """The experiments' data: a Wishart covariance of norm 1, a normal map scaled to `largest` singular value of A Sigma^(1/2), a normal start.
-
-    >>> found = attention_experiment()
-    >>> np.asarray(found.problem.sizes).round(4).tolist(), round(float(found.problem.excess(found.start)), 4)
-    ([0.05, 0.0367, 0.0267, 0.007, 0.0026], 35.2732)
-    """
+    """The experiments' data: a Wishart covariance of norm 1, a normal map scaled to `largest` singular value of A Sigma^(1/2), a normal start."""
     check_counts("attention_experiment", m=m, d=d, n=n)
     for name, value in {"largest": largest, "noise": noise}.items():
         if not 0 < value < np.inf and not (name == "noise" and value == 0):
@@ -64,10 +59,6 @@ def prescribed_spectrum(
     """A problem with the given singular values of A Sigma^(1/2) and a covariance of norm 1 with the given condition number.
 
     There are d = len(sizes) inputs; with m < d only the first m sizes have room.
-
-    >>> problem = prescribed_spectrum(4, (0.05, 0.03, 0.01), condition=5.0)
-    >>> np.asarray(problem.sizes).round(12).tolist(), np.asarray(problem.spread).round(12).tolist()
-    ([0.05, 0.03, 0.01], [0.2, 0.4472135955, 1.0])
     """
     owner = "prescribed_spectrum"
     sizes = real_array(sizes, "sizes", owner, "(d,)", 1)
