@@ -319,7 +319,7 @@ def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
         if still and abs(excess / level - 1) < 1e-2:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, excess, f"the run stands at the {name}")
     remarks = [prediction.remarks] if prediction.remarks else []
-    if run.sampled:
+    if run.estimated:
         remarks.append("a run on samples settles at a floor above 0, which `penchant train` judges it by")
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, "; ".join(remarks))
 

@@ -159,7 +159,7 @@ class AttentionRun(AbstractAttentionRun):
     """
 
     FORMAT = mark("attention run")
-    sampled = True
+    estimated = True
     SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
 
     value: np.ndarray

@@ -35,7 +35,7 @@ class AbstractAttentionRun(eqx.Module):
 
     FORMAT: ClassVar[str]
     SERIES: ClassVar[tuple[str, ...]]
-    sampled: ClassVar[bool]
+    estimated: ClassVar[bool]  # whether the problem is an estimate from a sample
 
     problem: AttentionRegression
     steps: np.ndarray
@@ -111,7 +111,7 @@ class AttentionTrajectory(AbstractAttentionRun):
 
     FORMAT = mark("attention trajectory")
     SERIES = ("steps", "excess", "regulariser", "slope", "step_size", "whitened")
-    sampled = False
+    estimated = False
 
     regulariser: np.ndarray
     slope: np.ndarray
