@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ....errors import ArgumentError
-from ....optimisers.adam import Adam
+from ....optimisers.base import Adam
 from ....problem import Reading
 from ..setting.context_bias import scaled
 from ..setting.geometry import AbstractGeometry, Euclidean, geometry_of
