@@ -2,9 +2,7 @@
 
 import numpy as np
 
-from ...diagnostics.paired import Paired, paired
-from ...diagnostics.rates import log_log_slope
-from ...diagnostics.scaling import Exponent, exponent
+from ...diagnostics.rates import Interval, exponent, log_log_slope, paired
 from ...lab import Lab, claim, recipe
 from ...training.recorders import At
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
@@ -67,7 +65,7 @@ def start_excess(lab: Lab, planted: bool) -> Verdict:
     return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
 
 
-def oracle_exponent(lab: Lab) -> Exponent:
+def oracle_exponent(lab: Lab) -> Interval:
     """The exponent in n of what training with the mean gradient of fresh samples settles at; no expansion in 1/n enters."""
     return exponent({n: sampled_oracle_floors(lab, n, batches, runs) for n, (batches, runs) in ORACLE_PLAN.items()})
 
@@ -120,7 +118,7 @@ def sample_floor_law(lab: Lab, planted: bool) -> Verdict:
 
 
 @recipe
-def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Paired:
+def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Interval:
     """Change of the excess by 80 default steps after the spectral start, data set by data set; noise-free targets."""
     problem, rule = scaling_problem(lab), PreconditionedDescent()
     train = lambda sample: train_attention(

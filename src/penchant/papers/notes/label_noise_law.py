@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics.label_noise import determinant_regulariser, moving_time, tangent_part, trace_regulariser
+from ...diagnostics.noise import determinant_regulariser, moving_time, tangent_part, trace_regulariser
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import minimum_potential

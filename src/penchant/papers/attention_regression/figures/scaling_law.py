@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ....diagnostics.paired import paired
-from ....diagnostics.scaling import exponent
+from ....diagnostics.rates import exponent, paired
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import At
@@ -187,7 +186,7 @@ def floors(lab: Lab) -> tuple[Figure, Table, Table]:
             continue
         fitted = exponent(found)
         interval = f"[{fitted.low:.3f}, {fitted.high:.3f}]"
-        cells.append((name, f"{fitted.slope:.3f}", interval, law, f"{law_slope(levels):.3f}"))
+        cells.append((name, f"{fitted.centre:.3f}", interval, law, f"{law_slope(levels):.3f}"))
     caption = "Oracle and minibatches in the gauge minus. b_2 of the sampled oracle and of minibatches is without the bias of the regulariser."
     text = "The law's exponent is fitted over the same sizes; every measurement has its own draws and, on fixed data and minibatches, its own data set."
     title, columns = "What training settles at", ("gradient", "n or B", "excess", "standard error", "prediction")
@@ -204,7 +203,7 @@ def value_table(problem: AttentionRegression, start: Floors, trained: Floors) ->
     leading, bias, rows = sample_floor(problem) - spectral_floor(problem), oracle_shift(problem).excess, []
     for n, one in trained.items():
         change = paired(start[n], one)
-        shown = f"{change.mean:.3g} [{change.low:.3g}, {change.high:.3g}]"
+        shown = f"{change.centre:.3g} [{change.low:.3g}, {change.high:.3g}]"
         expected = f"{leading / n + bias / n**2:.3g}"
         rows.append((n, f"{start[n].mean():.4g}", f"{one.mean():.4g}", shown, expected))
     columns = ("n", "excess of the start", "after training", "paired change, 95 %", "(v - v_spec)/n + b_2/n^2")
