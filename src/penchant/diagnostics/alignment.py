@@ -155,7 +155,7 @@ def sandwich(run: Trajectory) -> tuple[np.ndarray, np.ndarray]:
     return lower, np.linalg.norm(shares @ signed, axis=1)
 
 
-def sine(vector: ArrayLike, unit: ArrayLike) -> float:
+def sine(vector: object, unit: object) -> float:
     """Sine of the angle to a unit vector, up to sign, from the part orthogonal to it.
 
     >>> sine([2.0, 2e-12], [1.0, 0.0])

@@ -1,6 +1,6 @@
 """The problems on which the claims on deep linear networks are checked, and their runs, each computed once."""
 
-from typing import Any
+from itertools import islice
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,11 +15,12 @@ from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, support_geometry
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear
+from ...settings.deep_linear import DeepLinear, Layers
 from ...settings.generators import blobs, strips
 from ...settings.losses import Exponential, Logistic
 from ...settings.network_starts import ensure_assumption2
 from ...settings.user_loss import PolynomialTail
+from ...theory.layer_hypotheses import start_below_zero
 from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.recorders import Every
 from ...training.train import train
@@ -46,13 +47,13 @@ def geometry(lab: Lab) -> SupportGeometry:
 @recipe
 def problem(
     lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
-) -> tuple[Setting, Any]:
+) -> tuple[Setting, Layers]:
     """The strips with a network of this depth, and a normal start that satisfies Assumption 2."""
     setting = Setting(strips(0), DeepLinear((width,) * (depth - 1)), Logistic() if logistic else Exponential())
     return setting, ensure_assumption2(setting, setting.start(seed, scale))
 
 
-def kept(level: float) -> tuple[Any, ...]:
+def kept(level: float) -> tuple[LogExcessBelow, Inaccurate]:
     """Until -log R is `level`, or until the integration has lost what the exact flow keeps."""
     return LogExcessBelow(-level), Inaccurate()
 
@@ -130,6 +131,27 @@ def levels(run: Trajectory) -> np.ndarray:
     return -run.log_excess
 
 
+def account(run: Trajectory) -> dict[str, np.ndarray]:
+    """What layerwise descent kept of its own steps."""
+    assert run.account is not None
+    return run.account
+
+
+def ended(run: Trajectory, risk: float = 0.1) -> float:
+    """When a flow has reached a risk; infinite if it has not."""
+    return float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(risk) + 1e-9 else np.inf
+
+
+def escaped(lab: Lab, seeds: range, most: int | None = None) -> np.ndarray:
+    """Of the normal starts with these seeds, for the first of those above the risk of zero: the time to risk 0.1, infinite if not before t = e^5."""
+    setting, _ = problem(lab, 3, logistic=True, width=6)
+    until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
+    starts = (setting.start(seed, 0.6) for seed in seeds)
+    with quietly():
+        above = islice((start for start in starts if not start_below_zero(setting, start).holds), most)
+        return np.array([ended(train(setting, FAR, start, until=until, steps=_STEPS)) for start in above])
+
+
 def across(weight: np.ndarray, found: SupportGeometry) -> np.ndarray:
     """The part of a weight orthogonal to the maximum margin."""
     return weight - (weight @ found.direction) * found.direction
@@ -141,7 +163,7 @@ def size_law(found: SupportGeometry, run: Trajectory, samples: int) -> float:
 
 
 @recipe
-def mirrored(lab: Lab, perturbation: float = 0.0) -> tuple[Setting, tuple]:
+def mirrored(lab: Lab, perturbation: float = 0.0) -> tuple[Setting, Layers]:
     """One sample, risk e^-<w1, w2>, and the start w1 = -w2 with |w1|^2 = 1.3, moved by `perturbation` along (w1, w1)/|w1|."""
     setting = Setting(Classification([[1.0]], [1]), DeepLinear((3,)), Exponential())
     unit = np.array([2.0, -1.0, 0.5]) / np.linalg.norm([2.0, -1.0, 0.5])
