@@ -1,6 +1,7 @@
 """The saddle at zero: appendix A, balanced starts, and the one curve of balanced starts that ends in the saddle."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -100,8 +101,9 @@ def stable_curve(lab: Lab, size: float) -> np.ndarray:
     """The balanced starts that end in the saddle, out to norm `size`: followed backwards in time from its only stable direction, which then attracts."""
     unit = descent_at_zero(lab) / np.linalg.norm(descent_at_zero(lab))
     back = lambda t, w: -velocity(lab, w[None])[0]
-    beyond, exact = until(lambda w: float(np.linalg.norm(w)) - size), {"rtol": 1e-12, "atol": 1e-22, "max_step": 1.0}
-    return solve_ivp(back, (0, 1e4), -_NEAR * unit, method="DOP853", events=beyond, **exact).y.T
+    beyond = until(lambda w: float(np.linalg.norm(w)) - size)
+    exact = partial(solve_ivp, method="DOP853", rtol=1e-12, atol=1e-22, max_step=1.0)
+    return exact(back, (0, 1e4), -_NEAR * unit, events=beyond).y.T
 
 
 def _escape_time(lab: Lab, start: np.ndarray) -> float:

@@ -17,18 +17,16 @@ from ....references.finite_margin import finite_margin
 from ....references.polyhedral_margin import diagonal_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
-from ....settings.factored import Hadamard
 from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
 from ....settings.token_generators import contrary_pair, equal_score_tokens
 from ....theory.certificates import certificates, certified
-from ....theory.least_norm import excess
-from ....training.events import LogTimeAbove, MarginAbove
+from ....training.events import MarginAbove
 from ....training.train import train
 from ....training.trajectory import Trajectory
-from .. import flow, limits, rates, scan
-from ..evidence import diagonal, diagonal_run, one_sided, spread_scores
-from .curves import DEFINED, apart, certificate_figure, curve, late, path_to
+from .. import flow, limits, rates
+from ..evidence import diagonal, diagonal_run, excess_at, on_diagonals, spread_scores
+from . import DEFINED, apart, certificate_figure, curve, late, path_to
 
 _SCALES = (10.0, 1.0, 0.1, 0.01)
 _TIGHT = 1e-3  # a margin this near the smallest one, relatively, counts as tight
@@ -143,7 +141,7 @@ def scales_table(lab: Lab) -> Table:
     for number in range(12) if lab.full else (5 + lab.seed, 7 + lab.seed):
         lab.progress(f"data {number} from {len(_SCALES)} starts")
         runs = [diagonal_run(lab, number, scale) for scale in _SCALES]
-        found = [excess(run.setting.data, run.weight(), reference) for run, reference in runs]
+        found = [excess_at(*one) for one in runs]
         for scale, (run, reference), value in zip(_SCALES, runs, found, strict=True):
             constants.append(rates.gap_constant(run, reference, scale))
             distance = apart(run.weight() / run.smallest_margin()[-1], reference.weight)
@@ -166,12 +164,6 @@ def scales_table(lab: Lab) -> Table:
     return table("scales", "l1 excess, direction and gap by data and start", columns, rows, caption)
 
 
-def _ends(setting: Setting, start: object) -> float:
-    """log(L - L*) at the end of a flow that may stand on a plateau."""
-    until = (MarginAbove(1e2), LogTimeAbove(40.0))
-    return float(train(setting, GradientFlow(), start, until=until, steps=2000).log_excess[-1])
-
-
 def _separated(number: int) -> bool:
     try:
         diagonal_margin(DiagonalTokens(equal_score_tokens(4, 4, 5, number)))
@@ -182,20 +174,21 @@ def _separated(number: int) -> bool:
 
 def beyond_table(lab: Lab) -> Table:
     """What was seen where the theorem assumes: data that no diagonal separates, plateaus, unequal scores."""
-    tokens = contrary_pair((6.0, 1.0), (-3.0, 0.0))
-    data = DiagonalTokens(tokens)
-    plateau = _ends(Setting(data, Hadamard(), Exponential()), one_sided(data, 0.1))
-    count, contrary = sum(not _separated(number) for number in range(40)), "contrary pair, gaps 6 and 1"
+    tokens, contrary = contrary_pair((6.0, 1.0), (-3.0, 0.0)), "contrary pair, gaps 6 and 1"
+    plateau = limits.plateau(*on_diagonals(tokens))
+    left, count = (
+        limits.plateau(Setting(tokens, Direct(), Exponential()), None),
+        sum(not _separated(k) for k in range(40)),
+    )
     rows = [
         ("separable data sets that no diagonal separates", "40 sets of 4 samples, 4 tokens, 5 dimensions", count),
         ("log(L - L*) at the end of the diagonal flow", contrary, plateau),
-        ("log(L - L*) at the end of the flow on W", contrary, _ends(Setting(tokens, Direct(), Exponential()), None)),
+        ("log(L - L*) at the end of the flow on W", contrary, left),
     ]
     for number, most in product((0, 5), (2.0, 5.0)):
         lab.progress(f"other scores spread over {most:g}, data {number}")
-        spread = DiagonalTokens(spread_scores(equal_score_tokens(4, 4, 12, number), most))
-        setting = Setting(spread, Hadamard(), Exponential())
-        run = train(setting, GradientFlow(), one_sided(spread, 1.0), until=MarginAbove(1e3), steps=5000)
+        setting, start = on_diagonals(spread_scores(equal_score_tokens(4, 4, 12, number), most), 1.0)
+        run = train(setting, GradientFlow(), start, until=MarginAbove(1e3), steps=5000)
         least = float(np.diff(run.dual, axis=0).min())
         rows.append(("least step of a gathered multiplier", f"data {number}, other scores spread over {most:g}", least))
     caption = "Spread over 2, the scores of the other tokens leave every gathered multiplier increasing; training W leaves the plateau on which the diagonals end."
@@ -209,7 +202,7 @@ STUDIES = (
         claims=(
             flow.theorem41,
             flow.lemma42,
-            scan.finite_limit,
+            limits.finite_limit,
             limits.without_assumption3,
             rates.diagonal_constant,
             rates.gap_decomposition,
