@@ -17,7 +17,7 @@ from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear, Layers
 from ...settings.generators import blobs, strips
-from ...settings.losses import Exponential, Logistic
+from ...settings.losses import AbstractLoss, Exponential, Logistic
 from ...settings.network_starts import ensure_assumption2
 from ...settings.user_loss import PolynomialTail
 from ...theory.layer_hypotheses import start_below_zero
@@ -44,13 +44,20 @@ def geometry(lab: Lab) -> SupportGeometry:
     return support_geometry(data, max_margin(data))
 
 
+def network(
+    data: Classification, depth: int, width: int, loss: AbstractLoss, seed: int, scale: float
+) -> tuple[Setting, Layers]:
+    """A network of this depth and width on these data, and a normal start that satisfies Assumption 2."""
+    setting = Setting(data, DeepLinear((width,) * (depth - 1)), loss)
+    return setting, ensure_assumption2(setting, setting.start(seed, scale))
+
+
 @recipe
 def problem(
     lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
 ) -> tuple[Setting, Layers]:
-    """The strips with a network of this depth, and a normal start that satisfies Assumption 2."""
-    setting = Setting(strips(0), DeepLinear((width,) * (depth - 1)), Logistic() if logistic else Exponential())
-    return setting, ensure_assumption2(setting, setting.start(seed, scale))
+    """The strips with a network of this depth."""
+    return network(strips(0), depth, width, Logistic() if logistic else Exponential(), seed, scale)
 
 
 def kept(level: float) -> tuple[LogExcessBelow, Inaccurate]:
@@ -99,8 +106,7 @@ def descent(
 def few_supports(lab: Lab, depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajectory]:
     """Blobs in ten dimensions, where the support vectors span less than the data, followed to risk e^-1000000."""
     data = blobs(50, 10, seed)
-    setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
-    start = ensure_assumption2(setting, setting.start(0, 0.3))
+    setting, start = network(data, depth, 6, Exponential(), 0, 0.3)
     run = train(setting, FAR, start, until=kept(1e6), steps=_STEPS)
     return support_geometry(data, max_margin(data)), run
 
@@ -121,8 +127,7 @@ def eight_points() -> Classification:
 @recipe
 def slow_tail(lab: Lab, depth: int = 3) -> Trajectory:
     """The loss (1 + z)^-2, followed until the risk is e^-30 and the weight about 1e6."""
-    setting = Setting(eight_points(), DeepLinear((6,) * (depth - 1)), PolynomialTail(2.0))
-    start = ensure_assumption2(setting, setting.start(1, 0.5))
+    setting, start = network(eight_points(), depth, 6, PolynomialTail(2.0), 1, 0.5)
     return train(setting, FAR, start, until=LogExcessBelow(-30.0), steps=_STEPS)
 
 

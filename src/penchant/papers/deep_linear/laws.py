@@ -14,16 +14,13 @@ from ...flow.flow import Levels
 from ...lab import Lab, claim, recipe
 from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, project_on_support, support_geometry
-from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear
 from ...settings.generators import blobs, teacher
 from ...settings.losses import Exponential
-from ...settings.network_starts import ensure_assumption2
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_most, close, covers
-from .evidence import DERIVED, FAR, across, few_supports, flow, geometry, kept, layers, levels, size_law
+from .evidence import DERIVED, FAR, across, few_supports, flow, geometry, kept, layers, levels, network, size_law
 
 DEPTHS = (2, 3, 4, 6)
 STARTS = range(1, 7)
@@ -221,8 +218,7 @@ def _data(where: str) -> tuple[Classification, SupportGeometry]:
 def span_run(lab: Lab, where: str, depth: int, outside: float = 1.0) -> tuple[SupportGeometry, Trajectory]:
     """The flow to risk e^-1000000 from a start whose first layer is `outside` times as large outside the span of the support vectors."""
     data, found = _data(where)
-    setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
-    start = ensure_assumption2(setting, setting.start(0, 0.3))
+    setting, start = network(data, depth, 6, Exponential(), 0, 0.3)
     if outside != 1:
         missing = found.outside()
         start = (start[0] + jnp.asarray((outside - 1) * np.asarray(start[0]) @ missing.T @ missing), *start[1:])
@@ -275,8 +271,7 @@ _FOUR = ((0.5, 0.3, 0.1), (0.5, -0.3, 0.2), (0.5, 0.1, -0.3), (0.5, -0.2, -0.25)
 def _run(lab: Lab, points: tuple, depth: int, seed: int = 0) -> tuple[SupportGeometry, Trajectory]:
     """The flow to risk e^-1000000, recorded there and a decade before."""
     data = Classification(points, np.ones(len(points)))
-    setting = Setting(data, DeepLinear((4,) * (depth - 1)), Exponential())
-    start = ensure_assumption2(setting, setting.start(seed, 0.4))
+    setting, start = network(data, depth, 4, Exponential(), seed, 0.4)
     until, recorder = kept(1e6), Levels("log_excess", [-1e5])
     run = train(setting, FAR, start, until=until, steps=20_000, recorder=recorder)
     return support_geometry(data, max_margin(data)), run

@@ -18,17 +18,16 @@ from ...optimisers.step_rules import Constant, Polyak
 from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry
 from ...settings.base import Setting
-from ...settings.deep_linear import DeepLinear, Layers, imbalances
+from ...settings.deep_linear import Layers, imbalances
 from ...settings.generators import blobs
 from ...settings.losses import Exponential
-from ...settings.network_starts import ensure_assumption2
 from ...theory.layer_constants import critical_step
 from ...training.events import LogExcessBelow
 from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most
-from .evidence import DERIVED, across, geometry, problem
+from .evidence import DERIVED, across, geometry, network, problem
 
 LEVEL = 2000.0  # of -log R, where corrections to the critical step have fallen below its two per cent
 _STEPS = 200_000
@@ -110,8 +109,7 @@ def measures(setting: Setting, layers: Sequence[ArrayLike], start: Sequence[Arra
 @recipe
 def apart(lab: Lab, depth: int = 3, seed: int = 1) -> tuple[Setting, Layers]:
     """Blobs in ten dimensions, where the maximum margins in the l2, l1 and linf norms are far apart, and a start."""
-    setting = Setting(blobs(50, 10, 3), DeepLinear((8,) * (depth - 1)), Exponential())
-    return setting, ensure_assumption2(setting, setting.start(seed, 0.3))
+    return network(blobs(50, 10, 3), depth, 8, Exponential(), seed, 0.3)
 
 
 @recipe

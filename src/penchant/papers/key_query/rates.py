@@ -9,10 +9,9 @@ from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, derived
 from ...norms import L1, L2, Nuclear
 from ...references.base import Solution
-from ...references.bracket import adjoint, bracket, margins
+from ...references.bracket import adjoint, margins
 from ...references.euclidean_margin import max_margin
 from ...references.finite_margin import finite_margin, potential
-from ...theory.certificate_mix import mixture
 from ...theory.certificates import certificates
 from ...theory.uniqueness import certified_rank
 from ...training.trajectory import Trajectory
@@ -33,20 +32,6 @@ def accumulated_rate(lab: Lab, planted: bool) -> Iterator[Verdict]:
         line = np.polyfit(x, inverse, 1)
         residual = float(np.abs(np.polyval(line, x) / inverse - 1).max())
         yield at_most(residual, 2e-2, f"data {seed}: largest relative residual of the line", f"slope {line[0]:.4g}")
-
-
-@derived("key-query/mixed-certificate", slow=True)
-def mixed_certificate(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Mixing the dual points of a diagonal run proves at least twice as much as the best of them.
-    A mixture of all dual points of a run halves the error of its best single one. Planted: of the gathered ones only."""
-    for number in (5, 6):
-        run, reference = evidence.diagonal_run(lab, number)
-        single = certificates(run, L1()).best_lower[-1]
-        offered = run.dual[-1] if planted else mixture(run, L1())
-        found = bracket(run.setting.data, run.weight(), offered, L1()).lower
-        yield at_most(found / reference.value, 1 + 1e-9, f"mixed bound over the optimum, data {number}")
-        what = f"1 - mixed bound / optimum over that of the best single bound, margin 1e6, data {number}"
-        yield at_most(float((1 - found / reference.value) / (1 - single / reference.value)), 0.5, what)
 
 
 @derived("key-query/rank-one-rate", slow=True)

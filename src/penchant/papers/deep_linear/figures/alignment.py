@@ -181,12 +181,9 @@ def _findings(probes: dict[str, Probe], fresh: dict[str, Probe]) -> tuple[Findin
     default, equal = (probes[start] for start in _STARTS)
     gain = lambda probe: probe.ratio[-1] / probe.ratio[0]
     miss = max(float(np.abs(probe.ratio[0] / _random_ratio(probe) - 1).max()) for probe in fresh.values())
-    rises = [
-        at_least(float(gain(one).min()), 1.1, f"{start}: smallest growth of a ratio") for start, one in probes.items()
-    ]
-    falls = [
-        at_most(one.losses[-1] / one.losses[0], 0.5, f"{start}: last over first loss") for start, one in probes.items()
-    ]
+    runs = probes.items()
+    rises = [at_least(float(gain(one).min()), 1.1, f"{start}: smallest growth of a ratio") for start, one in runs]
+    falls = [at_most(one.losses[-1] / one.losses[0], 0.5, f"{start}: last over first loss") for start, one in runs]
     floors = min(float((probe.ratio[-1] / probe.floor)[:2].min()) for probe in probes.values())
     middle = float((gain(equal) / gain(default))[:2].min())
     return (
@@ -226,13 +223,10 @@ def _trained(probes: dict[str, Probe]) -> Table:
             first, last = probe.ratio[0, k], probe.ratio[-1, k]
             norms = (probe.frobenius[0, k], probe.frobenius[-1, k])
             rows.append((start, k + 1, *(f"{value:.4g}" for value in (first, last, *norms, probe.floor[k]))))
-    return Table(
-        "trained",
-        "Dense layers of the reduced network",
-        ("start", "layer", "ratio before", "ratio after", "norm before", "norm after", "floor"),
-        tuple(rows),
-        f"SGD with momentum 0.9, batch 64, rate 0.02, {len(next(iter(probes.values())).losses) - 1} epochs on 512 synthetic images of ten classes.",
-    )
+    columns = ("start", "layer", "ratio before", "ratio after", "norm before", "norm after", "floor")
+    epochs = len(next(iter(probes.values())).losses) - 1
+    text = f"SGD with momentum 0.9, batch 64, rate 0.02, {epochs} epochs on 512 synthetic images of ten classes."
+    return Table("trained", "Dense layers of the reduced network", columns, tuple(rows), text)
 
 
 def _full_size(fresh: dict[str, Probe]) -> Table:

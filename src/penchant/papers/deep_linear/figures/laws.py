@@ -4,14 +4,14 @@ from itertools import product
 
 import numpy as np
 
-from ....diagnostics.alignment import alignment_limits, alignments, clock_error, conservation_drift, sandwich, sine
+from ....diagnostics.alignment import alignments, sine
 from ....diagnostics.rates import end_slope, log_log_slope
 from ....exhibits import Figure, Line, Shown, Table
 from ....lab import Lab, Study
 from ....settings.losses import Exponential, Logistic
 from ....training.trajectory import Trajectory
 from .. import laws, lemmas
-from ..evidence import few_supports, flow, flow_at, geometry, layers, levels, size_law, tight_flow
+from ..evidence import few_supports, flow, flow_at, geometry, layers, levels, size_law
 from . import words
 
 
@@ -94,38 +94,6 @@ def along(lab: Lab) -> Table:
     fits = ("1 - ratio of layer 2", "1 - |<v_3, u_2>|", "offset")
     columns = ("-log R", *fits, "sine of w", "sine of v_1", "|w| / product of norms")
     return Table("levels", "Depth 4 along the flow", columns, tuple(rows), "2-8-8-8-1, exponential loss.")
-
-
-def limits(lab: Lab) -> Table:
-    rows = []
-    for logistic in (False, True):
-        path, found = flow(lab, 4, logistic, 1 + lab.seed), layers(lab, 4, logistic, 1 + lab.seed)
-        wanted = alignment_limits(path.at(0), path.at())
-        measured = found.spectral[-1, 1:] ** 4 * found.misfit[-1] * (2 - found.misfit[-1])
-        for k in range(3):
-            cells = (f"{found.excess[-1, k]:.4f}", f"{wanted.excess[k]:.4f}")
-            cells += (f"{measured[k]:.5f}", f"{wanted.misfit[k]:.5f}")
-            rows.append(("logistic" if logistic else "exponential", k + 1, *cells))
-    columns = ("loss", "layer", "excess", "predicted", "spectral^4 (1 - <v, u>^2)", "predicted")
-    caption = "Predictions from the conserved matrices of the start."
-    return Table("limits", "Constants at risk e^-1000000", columns, tuple(rows), caption)
-
-
-def integration(lab: Lab) -> Table:
-    start, rows = 1 + lab.seed, []
-    paths = {str(depth): flow(lab, depth, seed=start) for depth in laws.DEPTHS} | {"4, tighter": tight_flow(lab, start)}
-    for name, path in paths.items():
-        lower, upper = sandwich(path)
-        used = (f"{path.header['optimiser']['tolerance']:.0e}", path.header["integrator"]["steps"])
-        errors = (f"{conservation_drift(path).max():.1e}", f"{clock_error(path):.1e}", f"{upper[-1] - lower[-1]:.3g}")
-        rows.append((name, *used, *errors, f"{path.log_time[-1] - 1e6:.4f}"))
-    errors = ("conservation drift", "clock error", "width of the margin sandwich")
-    text = (
-        "Flow to risk e^-1000000. The drift is the error of matrices that the exact flow conserves; the clock error is that of -log R against the clock, "
-        "an error along the path which landing on a risk level removes."
-    )
-    columns = ("L", "tolerance", "steps", *errors, "log t - 1e6")
-    return Table("integration", "The integration itself", columns, tuple(rows), text)
 
 
 def kept_run(lab: Lab) -> dict[str, Trajectory]:
@@ -227,10 +195,8 @@ STUDIES = (
             *(laws.offset, laws.size, laws.gradient, laws.time, laws.excess_limit, laws.misfit_limit),
             *(laws.ratio_exponent, laws.alignment_exponent, laws.direction_exponent, laws.first_layer_exponent),
         ),
-        exhibits=(exponents, offset, slopes, along, limits, integration, kept_run),
-        definitions=words(
-            *("-log R", "ratio", "alignment", "offset", "excess", "H(p)", "conservation drift", "margin sandwich")
-        ),
+        exhibits=(exponents, offset, slopes, along, kept_run),
+        definitions=words("-log R", "ratio", "alignment", "offset", "excess", "H(p)"),
     ),
     Study(
         "deep-linear-no-span",

@@ -63,20 +63,6 @@ def _escape(setting: Setting, start: PyTree) -> float:
     return float(np.exp(run.log_time[-1]))
 
 
-def near_manifold(lab: Lab) -> Figure:
-    """Escape times of e^-<w1, w2> over starts (a u, b u): the line b = -a is the stable manifold of the saddle."""
-    setting, (first, _) = mirrored(lab)
-    unit = np.asarray(first)[:, 0] / np.linalg.norm(first)
-    lines, offsets = [], np.geomspace(1e-6, 1.0, 13 if lab.full else 7)
-    for a in (0.3, 0.6, 1.0):
-        lab.progress(f"slice: a = {a}")
-        found = [_escape(setting, (a * unit[:, None], (gap - a) * unit[None])) for gap in offsets]
-        lines.append(Line(f"a = {a}", offsets, np.array(found)))
-    title = "Escape times near the stable manifold of the saddle"
-    caption = "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance)."
-    return Figure("slice", title, "distance b + a", "time to risk 1/2", tuple(lines), caption, "log")
-
-
 @recipe
 def _escapes(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
     """Sizes of perturbations of the start w1 = -w2, and the times they need."""
@@ -134,7 +120,7 @@ STUDIES = (
         "deep-linear-basin",
         "Starts above the risk of zero, and the saddle (appendix A)",
         claims=(saddle.appendix, other_starts, saddle.curve_times),
-        exhibits=(times, plane, near_manifold, escapes, rounding),
+        exhibits=(times, plane, escapes, rounding),
         definitions=words()
         | {
             "w1, w2": "the entries of the product of the two layers at the start",

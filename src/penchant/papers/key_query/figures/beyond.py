@@ -53,15 +53,8 @@ def scales_table(lab: Lab) -> Table:
             (number, scale, *values, far, "best" if values[-1] == best else "")
             for scale, values in zip(scales, found, strict=True)
         ]
-    columns = {
-        "data": "",
-        "start": "g",
-        "excess at 1e2": ".2e",
-        "at 1e4": ".2e",
-        "at margin 1e6": ".2e",
-        "excess of the Frobenius solution": ".3f",
-        "least": "",
-    }
+    columns = {"data": "", "start": "g", **dict.fromkeys(("excess at 1e2", "at 1e4", "at margin 1e6"), ".2e")}
+    columns |= {"excess of the Frobenius solution": ".3f", "least": ""}
     caption = (
         "Three samples of four tokens in five dimensions; K and Q start with normal entries of deviation scale / sqrt(5). "
         "A smaller start is not always better at a given margin."
@@ -105,15 +98,8 @@ def large_table(lab: Lab) -> Table:
         slack = initial_loss(run.setting, run.setting.data, run.at(0)).slack
         ending = f"{run.status.name}, {detect_limit(run).kind}, log t = {run.log_time[-1]:.4g}"
         rows.append((scale, number, draw, slack, run.log_excess[0], _leaving(run), ending))
-    columns = {
-        "start": "g",
-        "data": "",
-        "draw": "",
-        "slack of Assumption 3": ".2f",
-        "log(L - L*) at the start": ".4f",
-        "log t of leaving it": ".4g",
-        "end": "",
-    }
+    columns = {"start": "g", "data": "", "draw": "", "slack of Assumption 3": ".2f"}
+    columns |= {"log(L - L*) at the start": ".4f", "log t of leaving it": ".4g", "end": ""}
     caption = (
         "Normal entries of deviation start / sqrt(5). A run leaves its start when log(L - L*) has fallen by 1: "
         "often later than a run in plain physical time can last."
@@ -142,14 +128,8 @@ def basin_table(found: list[limits.Started]) -> Table:
         counts = ", ".join(f"{wrong.count(k)} with {k} of {size[0]}" for k in dict.fromkeys(wrong)) or "-"
         share, span = np.mean([one.reached for one in cell]), f"{min(slacks):.2f} to {max(slacks):.2f}"
         rows.append((f"{size[0]}, {size[1]}", gap, scale, span, share, counts))
-    columns = {
-        "n, L": "",
-        "score gap": "g",
-        "start": "g",
-        "slack of Assumption 3": "",
-        "share global": ".2f",
-        "others: samples on a wrong token": "",
-    }
+    columns = {"n, L": "", "score gap": "g", "start": "g", "slack of Assumption 3": ""}
+    columns |= {"share global": ".2f", "others: samples on a wrong token": ""}
     caption = (
         "Random data and starts, followed to margin 20 or log t = 100: what is not global by then may still become so."
     )
@@ -166,15 +146,8 @@ def widths_table(lab: Lab) -> Table:
             head = number + lab.seed, certified_rank(data, reference), width, draw
             nearest = sizes[np.abs(sizes - 1).argmin()]
             rows.append((*head, excess(data, run.weight(), reference), nearest, sizes[0]))
-    columns = {
-        "data": "",
-        "rank": "",
-        "width": "",
-        "draw": "",
-        "excess": ".3e",
-        "singular value nearest 1": ".5f",
-        "largest singular value": ".4f",
-    }
+    columns = {"data": "", "rank": "", "width": "", "draw": "", "excess": ".3e"}
+    columns |= {"singular value nearest 1": ".5f", "largest singular value": ".4f"}
     caption = (
         "At margin 1e6. Rank W <= width makes the program non-convex. Singular values of the multipliers' matrix, scaled so that a "
         "stationary point of the factors has one equal to 1; it is optimal if none is larger."
@@ -210,17 +183,23 @@ def steps_table(lab: Lab) -> Table:
     return table("steps", "Where each optimiser ends", columns, rows, caption)
 
 
-def steps_figure(lab: Lab) -> Figure:
-    lines = []
-    for rule in discrete.RULES:
-        run = discrete.stepped(lab, rule, lab.seed)
-        margin = run.smallest_margin()
-        rising = [k for k in range(len(run)) if margin[k] > max(0.5, margin[:k].max(initial=0.0))][::4]
-        for found, norm in _programs(lab, lab.seed)[::2] if len(rising) > 1 else ():
-            excesses = np.array([_excess(run, k, found, norm) for k in rising])
-            lines.append(Line(f"{norm.name}, {rule}", margin[rising], excesses))
-    caption = "Excess of the nuclear norm and of the norm of sign products over their minima, first data set."
-    return log_figure("steps", "Two norms", "margin", "excess", lines, caption)
+def steps_figures(lab: Lab) -> tuple[Figure, ...]:
+    """One figure per norm: where each rule stands in it."""
+    figures, programs = [], _programs(lab, lab.seed)
+    for name, title, (found, norm) in (
+        ("steps-nuclear", "Nuclear norm", programs[0]),
+        ("steps-signs", "Norm of sign products", programs[2]),
+    ):
+        lines = []
+        for rule in discrete.RULES:
+            run = discrete.stepped(lab, rule, lab.seed)
+            margin = run.smallest_margin()
+            rising = [k for k in range(len(run)) if margin[k] > max(0.5, margin[:k].max(initial=0.0))][::4]
+            if len(rising) > 1:
+                lines.append(Line(rule, margin[rising], np.array([_excess(run, k, found, norm) for k in rising])))
+        caption = "Excess over the minimum of this norm, first data set."
+        figures.append(log_figure(name, title, "margin", "excess", lines, caption))
+    return tuple(figures)
 
 
 _SIGNS = "least sum of coefficients of products of sign vectors that make up W; width times the largest |entry| of K and of Q bounds it"
@@ -229,21 +208,12 @@ STUDIES = (
         "key-query-starts",
         "Keys and queries: scale of the start, plateaus, the basin, few columns",
         claims=(
-            limits.kernel_to_rich,
-            limits.spectral_prediction,
-            limits.large_start,
-            limits.basin,
-            limits.wide_as_the_rank,
-            limits.narrow,
+            *(limits.kernel_to_rich, limits.spectral_prediction, limits.large_start),
+            *(limits.basin, limits.wide_as_the_rank, limits.narrow),
         ),
         exhibits=(
-            kernel_figure,
-            plateaus_figure,
-            basin_figure,
-            scales_table,
-            large_table,
-            lambda lab: basin_table(limits.all_starts(lab, lab.seed, lab.full)),
-            widths_table,
+            *(kernel_figure, plateaus_figure, basin_figure, scales_table, large_table),
+            *(lambda lab: basin_table(limits.all_starts(lab, lab.seed, lab.full)), widths_table),
         ),
         definitions=DEFINED,
         aliases=("key-query-init-scale", "key-query-large-start", "key-query-width", "key-query-basin"),
@@ -252,13 +222,10 @@ STUDIES = (
         "key-query-steps",
         "Keys and queries trained in steps: which norm?",
         claims=(
-            discrete.descent_follows_flow,
-            discrete.normalised_nuclear,
-            discrete.sign_norm,
-            discrete.adam_norm,
-            discrete.sign_diagonal,
+            *(discrete.descent_follows_flow, discrete.normalised_nuclear),
+            *(discrete.sign_norm, discrete.adam_norm, discrete.sign_diagonal),
         ),
-        exhibits=(steps_figure, steps_table),
+        exhibits=(steps_figures, steps_table),
         definitions={**DEFINED, "norm of sign products": _SIGNS},
     ),
 )
