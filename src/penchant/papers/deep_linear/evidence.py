@@ -142,19 +142,16 @@ def account(run: Trajectory) -> dict[str, np.ndarray]:
     return run.account
 
 
-def ended(run: Trajectory, risk: float = 0.1) -> float:
-    """When a flow has reached a risk; infinite if it has not."""
-    return float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(risk) + 1e-9 else np.inf
-
-
 def escaped(lab: Lab, seeds: range, most: int | None = None) -> np.ndarray:
     """Of the normal starts with these seeds, for the first of those above the risk of zero: the time to risk 0.1, infinite if not before t = e^5."""
     setting, _ = problem(lab, 3, logistic=True, width=6)
     until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
     starts = (setting.start(seed, 0.6) for seed in seeds)
+    above = islice((start for start in starts if not start_below_zero(setting, start).holds), most)
     with quietly():
-        above = islice((start for start in starts if not start_below_zero(setting, start).holds), most)
-        return np.array([ended(train(setting, FAR, start, until=until, steps=_STEPS)) for start in above])
+        runs = [train(setting, FAR, start, until=until, steps=_STEPS) for start in above]
+    ends = [(float(np.exp(run.log_time[-1])), run.log_excess[-1] <= np.log(0.1) + 1e-9) for run in runs]
+    return np.array([time if reached else np.inf for time, reached in ends])
 
 
 def across(weight: np.ndarray, found: SupportGeometry) -> np.ndarray:

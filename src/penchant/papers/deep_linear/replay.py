@@ -29,9 +29,7 @@ def _assumption5(run: Trajectory, account: dict[str, np.ndarray]) -> Hypothesis:
         text = f"beta and G are not known for {type(run.setting.loss).__name__} (Assumption 4)"
         return Hypothesis("steps", None, float("nan"), "", text, "not checkable")
     largest = np.array([max(np.linalg.norm(layer) for layer in run.at(k)) for k in range(len(run) - 1)])
-    radius, log_step = (
-        account[name][1:] for name in ("radius", "log_step")
-    )  # record k + 1 tells of the step at record k
+    radius, log_step = account["radius"][1:], account["log_step"][1:]  # record k + 1 tells of the step at record k
     with np.errstate(divide="ignore"):
         bound = -np.log(np.maximum(smoothness(np.maximum(radius, 1.0), len(run.at(0)), *constants), 1.0))
     forced = np.append(True, largest[1:] > radius[:-1] - 1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ....diagnostics.alignment import alignments, sine
 from ....diagnostics.rates import end_slope, log_log_slope
-from ....exhibits import Figure, Line, Shown, Table
+from ....exhibits import Figure, Line, Shown, Table, table
 from ....lab import Lab, Study
 from ....settings.losses import Exponential, Logistic
 from ....training.trajectory import Trajectory
@@ -101,7 +101,7 @@ def kept_run(lab: Lab) -> dict[str, Trajectory]:
 
 
 def directions(lab: Lab) -> tuple[Figure, Table]:
-    """The regime where the support vectors do not laws."""
+    """The regime where the support vectors do not span."""
     lines, rows, window = [], [], (1e4, 1e6)
     for depth in (1, 2, 3, 4):
         lab.progress(f"depth {depth}")
@@ -113,18 +113,12 @@ def directions(lab: Lab) -> tuple[Figure, Table]:
         lines.append(Line(f"L = {depth}", level[late], sines[late]))
         fits = (log_log_slope(level, component, window), 1 - 1 / depth, log_log_slope(level, sines, window))
         ways = (component, 1 - np.sqrt(1 - sines**2))
-        at = lambda values, x, level=level, late=late: np.exp(
-            np.interp(np.log(x), np.log(level[late]), np.log(values[late]))
-        )
+        logs = np.log(level[late])
+        at = lambda values, x, logs=logs, late=late: np.exp(np.interp(np.log(x), logs, np.log(values[late])))
         size = size_law(found, path, path.setting.samples)
-        rows.append(
-            (
-                *(depth, len(found.support)),
-                *(f"{value:.4f}" for value in (*fits, end_slope(level, sines, window), -1 / depth)),
-                *(f"{at(values, x):.4g}" for values in ways for x in (1150, 1e5)),
-                *(f"{size:.7f}", f"{found.entropy:.7f}"),
-            )
-        )
+        slopes = (f"{value:.4f}" for value in (*fits, end_slope(level, sines, window), -1 / depth))
+        passed = (f"{at(values, x):.4g}" for values in ways for x in (1150, 1e5))
+        rows.append((depth, len(found.support), *slopes, *passed, f"{size:.7f}", f"{found.entropy:.7f}"))
     caption = "Blobs in ten dimensions with fewer support vectors. With spanning support vectors every curve would have slope -1."
     title, label = "Support vectors that do not span slow the direction down", "sine of the angle to the maximum margin"
     columns = (
@@ -145,26 +139,21 @@ def outside(lab: Lab) -> tuple[Table, Figure]:
     lab.progress("starts outside the span")
     for where, depth in (("as they are", 2), ("as they are", 3), ("projected", 2), ("projected", 3)):
         found = [laws.outside_constant(*laws.span_run(lab, where, depth, size), depth) for size in sizes]
-        rows += [
-            (where, depth, size, *(Shown(value, ".6g") for value in pair))
-            for size, pair in zip(sizes, found, strict=True)
-        ]
+        rows += [(where, depth, size, *pair) for size, pair in zip(sizes, found, strict=True)]
         lines.append(Line(f"{where}, L = {depth}", np.array(sizes), np.array(found)[:, 0]))
     size, turn = "size of the outside part of W_1(0)", "sin(angle) (-log R / margin)^(1/L)"
     text = "At risk e^-1000000, size 1 a normal start of scale 0.3. Projected data never move W_1 outside the span, so that a start without an outside part keeps none."
     caption = "Blobs in ten dimensions. On projected data the curves are lines through 0; data with parts outside the span add their own to W_1 before they fall silent."
-    title, columns = (
-        "The start outside the span of the support vectors",
-        ("data", "L", size, turn, "|u_1' W_1| outside"),
-    )
+    title, columns = "The start outside the span of the support vectors", {"data": "", "L": "", size: ""}
+    columns |= dict.fromkeys((turn, "|u_1' W_1| outside"), ".6g")
     return (
-        Table("outside", title, columns, tuple(rows), text),
+        table("outside", title, columns, rows, text),
         Figure("outside", "The slow turn remembers the start", size, turn, tuple(lines), caption),
     )
 
 
 def shares(lab: Lab) -> Table:
-    """How many data sets satisfy Assumption 3: in five dimensions and more the support vectors of two blobs seldom laws."""
+    """How many data sets satisfy Assumption 3: in five dimensions and more the support vectors of two blobs seldom span."""
     lab.progress("draws of data")
     share = lambda kind, d, n: laws.spanning(lab, kind, d, n, lab.seed * laws.DRAWS) / laws.DRAWS
     rows = tuple((kind, d, n, Shown(share(kind, d, n), ".3f")) for kind in laws.KINDS for d, n in laws.SIZES)
@@ -174,7 +163,7 @@ def shares(lab: Lab) -> Table:
 
 
 def gaps(lab: Lab) -> Table:
-    """How far below the K of Lemma 4 violations end on random data that laws."""
+    """How far below the K of Lemma 4 violations end on random data that span."""
     rows = []
     for name, loss in (("exponential", Exponential()), ("logistic", Logistic())):
         found = [

@@ -75,14 +75,12 @@ def excess_figure(lab: Lab) -> Figure:
 def own_figures(lab: Lab) -> tuple:
     """Singular values of both flows, what the flow on K and Q certifies, and both runs with their bounds."""
     runs, (nuclear, frobenius, _) = contrast(lab), (found for found, _ in programs(lab).values())
+    own = {"key-query": certified(runs["K Q"], Nuclear(), nuclear), "direct": certified(runs["W"], L2(), frobenius)}
     return (
         paths_figure("key-query", runs["K Q"], "Singular values when K and Q are trained"),
         paths_figure("direct", runs["W"], "Singular values when W is trained"),
         certificate_figure("key-query", runs["K Q"], Nuclear(), nuclear),
-        {
-            "key-query": certified(runs["K Q"], Nuclear(), nuclear),
-            "direct": certified(runs["W"], L2(), frobenius),
-        },
+        own,
     )
 
 
