@@ -17,7 +17,7 @@ import pytest
 import penchant as pt
 from penchant.case import make_case
 from penchant.cli import main
-from penchant.commands import data, study
+from penchant.commands import data, verify
 from penchant.commands.own import Trained
 from penchant.diagnostics.rates import rate
 from penchant.exhibits import Figure, Finding, Line, Result, Shown, Table
@@ -312,7 +312,7 @@ def test_study_prints_what_it_saves_with_all_digits(capsys, tmp_path, monkeypatc
     slopes = rate([-2.0, -2.1])
     table = Table("shares", "Shares", ("name", "n", "share", "slope"), (("a", 3, Shown(2 / 3, ".3f"), slopes),), "")
     tiny = Study("tiny", "Tiny", lambda lab: Result((finding,), (figure,), (table,)))
-    monkeypatch.setattr(study, "find_study", lambda name: (PAPERS[0], tiny))
+    monkeypatch.setattr(verify, "find_study", lambda name: (PAPERS[0], tiny))
     status, printed = call(capsys, "study", "tiny", "--out", tmp_path, "--json")
     content = json.loads(printed.out)
     assert status == 0

@@ -109,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
+    verify.add_argument("--claim", action="append", metavar="ID", help="only this claim (again for more); old ids work")
     verify.add_argument("--all", action="store_true", help="also what the papers do not say: ours and observed")
     verify.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: all cores)")
     verify.add_argument("--fresh", action="store_true", help="check again what was kept from before")
@@ -169,18 +170,16 @@ def _prepare() -> None:
 
 def _study(options: argparse.Namespace) -> int:
     _prepare()
-    from .commands.study import print_study, run_study
+    from .commands.verify import print_study, run_study
 
-    _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
+    _show(options, run_study(options), print_study)
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
     from .commands.verify import print_ledger, verify
 
-    rows, trusted = verify(
-        options.papers, options.out, options.seed, options.full, options.all, options.jobs, options.fresh, options.exact
-    )
+    rows, trusted = verify(options)
     _show(options, rows, print_ledger)
     return 0 if trusted else 1
 

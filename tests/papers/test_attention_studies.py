@@ -27,8 +27,7 @@ from penchant.papers.attention_regression.setting.sample import attention_experi
 from penchant.papers.attention_regression.training.population import train_population
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.report.figures import draw
-from penchant.report.page import render
-from penchant.report.save import save
+from penchant.report.page import render, save
 from penchant.training.recorders import At
 
 LAB = new_lab()

@@ -10,8 +10,7 @@ from pathlib import Path
 from ..errors import ArgumentError, PenchantError
 from ..exhibits import Result
 from ..lab import Study
-from ..report.page import render
-from ..report.save import save
+from ..report.page import render, save
 
 NAME = "own-data"  # of the folder, and so one to a directory
 

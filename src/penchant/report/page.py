@@ -1,18 +1,22 @@
-"""One self-contained HTML page from saved results: reads files only, never trains, needs no network."""
+"""Studies and verdicts as files, and one self-contained HTML page from what is saved: reads files only, never trains, needs no network."""
 
 import json
 import os
 import re
 from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import UnionType
 from typing import Any
 
 from .. import __version__
+from ..cache import fingerprint
 from ..errors import DataFileError
-from ..files import check_mark, load_npz, write_bytes
-from ..lab import KINDS
+from ..exhibits import DEFINITIONS, Finding, Result, Table, measured, plain, shown
+from ..files import check_mark, load_npz, mark, write_bytes
+from ..lab import KINDS, Study
+from ..verdict import Verdict
 from .figures import draw, write_csv
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
@@ -35,7 +39,7 @@ _SHAPES = {  # what a page shows of a saved file
             dict.fromkeys(
                 ("claim", "statement", "citation", "verdict", "expected", "inequality", "detail", "twin"), str
             )
-            | {"seconds": int | float, "paper?": str, "kind?": str}
+            | {"seconds": int | float, "paper?": str, "kind?": str, "repair?": str, "repaired?": str}
         ],
         "unfinished?": int,
     },
@@ -156,3 +160,50 @@ def _citations(studies: list[dict], claims: list[dict]) -> list[str]:
         finding.get("citation", "") for study in studies for finding in study["findings"]
     ]
     return sorted({work for text in texts for work in _WORK.findall(text)})
+
+
+def _table(table: Table) -> dict:
+    """`rows` as the page shows them, and `values` with the same cells unrounded."""
+    cells = lambda tell: [[tell(cell) for cell in row] for row in table.rows]
+    return {**vars(table), "rows": cells(shown), "values": cells(measured)}
+
+
+def _finding(finding: Finding) -> dict:
+    """A finding with the headline of its verdict, and both facts in words."""
+    verdict = finding.verdict
+    facts = f"conclusion {verdict.conclusion}, hypotheses {verdict.hypotheses}"
+    return {**vars(finding), "verdict": {**vars(verdict), "headline": verdict.headline, "facts": facts}}
+
+
+def save(
+    study: Study, result: Result, directory: str | Path, *, paper: str, seed: int, full: bool, seconds: float
+) -> Path:
+    """Write `study.json` and one trajectory file per run under `directory`/study-name; returns that folder.
+
+    Of the common definitions those that the study mentions are kept, of its own all.
+    """
+    folder = Path(directory) / study.name
+    header = {"format": mark("study"), "name": study.name, "title": study.title, "paper": paper}
+    header |= {"seed": seed if study.seeded else None, "full": full, "seconds": round(seconds, 3)}
+    header |= {"code": fingerprint(paper)} if paper else {}
+    for name, run in result.runs.items():
+        run.save(folder / f"{name}.npz")
+    parts = {
+        "findings": [plain(_finding(finding)) for finding in result.findings],
+        "figures": plain(result.figures),
+        "tables": [plain(_table(table)) for table in result.tables],
+    }
+    own = {name: meaning for name, meaning in result.definitions.items() if DEFINITIONS.get(name) != meaning}
+    text = json.dumps([parts, own], ensure_ascii=False)
+    used = {name: meaning for name, meaning in result.definitions.items() if name in own or name in text}
+    content = {**header, **parts, "definitions": used, "runs": {name: f"{name}.npz" for name in result.runs}}
+    write_bytes(folder / "study.json", json.dumps(content).encode())
+    return folder
+
+
+def report(findings: Sequence[Verdict | Finding], directory: str | Path) -> Path:
+    """Write verdicts (or findings with statement and citation) to `directory` and make its page; returns the page."""
+    items = tuple(item if isinstance(item, Finding) else Finding("", item) for item in findings)
+    study = Study("verdicts", "Verdicts", lambda lab: Result(items, ()))
+    save(study, Result(items, ()), directory, paper="", seed=0, full=False, seconds=0.0)
+    return render(directory)

@@ -282,6 +282,7 @@ def scatter_along_path(lab: Lab, planted: bool) -> Verdict:
     f"{GOEL}, concentration of gradients, read at moderate n",
     "observed",
     expected=Outcome.refuted,
+    repair="attention-regression/gradient-covariance",
     slow=True,
 )
 def first_order_suffices(lab: Lab, planted: bool) -> Verdict:

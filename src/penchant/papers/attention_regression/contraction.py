@@ -69,7 +69,13 @@ def all_minima(lab: Lab, planted: bool) -> Verdict:
     return at_most(far, 1e-12, "largest distance to the minima after 1000 steps, 60 starts")
 
 
-@claim("attention-regression/connected", f"{GOEL}, Theorem 1.2", "proved", expected=Outcome.refuted)
+@claim(
+    "attention-regression/connected",
+    f"{GOEL}, Theorem 1.2",
+    "proved",
+    expected=Outcome.refuted,
+    repair="attention-regression/two-components",
+)
 def connected(lab: Lab, planted: bool) -> Verdict:
     """The manifold of minima is connected.
     Points of the two components would have to come arbitrarily close."""

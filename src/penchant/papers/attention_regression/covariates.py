@@ -76,7 +76,13 @@ def square_of_kurtosis(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim("attention-regression/covariates-kurtosis-alone", BY_US, "observed", expected=Outcome.refuted)
+@claim(
+    "attention-regression/covariates-kurtosis-alone",
+    BY_US,
+    "observed",
+    expected=Outcome.refuted,
+    repair="attention-regression/covariates-kurtosis",
+)
 def kurtosis_is_all(lab: Lab, planted: bool) -> Verdict:
     """That excess is a function of the kurtosis alone, within 10 %.
     Two laws of excess kurtosis 1.5; planted: one of kurtosis 0 with the other's constant."""

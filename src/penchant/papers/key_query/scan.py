@@ -166,7 +166,9 @@ def spectral_prediction(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@conjectured("key-query/spectral-potential", expected=Outcome.refuted, slow=True)
+@conjectured(
+    "key-query/spectral-potential", expected=Outcome.refuted, slow=True, repair="key-query/spectral-prediction"
+)
 def least_potential(lab: Lab, planted: bool) -> Verdict:
     """The flow on (K, Q) minimises the spectral potential at every margin, up to the slack of its multipliers.
     A mirror flow keeps its potential within the slack of its multipliers of the minimum. Planted: that of half the start."""
