@@ -6,7 +6,7 @@ theorems, its files of claims and its studies; nothing is registered anywhere el
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
@@ -45,13 +45,13 @@ class Lab:
         seed: int = 0,
         full: bool = False,
         progress: Callable[[str], None] = lambda text: None,
-        theorems: tuple[Theorem, ...] = (),
+        theorems: Callable[[], Iterable[Theorem]] = tuple,
     ):
         self.seed, self.full, self.progress, self.theorems = seed, full, progress, theorems
         self.kept: dict[tuple, object] = {}
 
     def predict(self, setting: eqx.Module, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
-        return predict(self.theorems, setting, optimiser, start)
+        return predict(self.theorems(), setting, optimiser, start)
 
 
 def recipe(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab, P], T]:

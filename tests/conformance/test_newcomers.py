@@ -95,6 +95,5 @@ def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path):
     for name, text in PAPER.items():
         (package / "papers" / "toy" / name).write_text(text)
     contents = package / "papers" / "__init__.py"
-    listed = contents.read_text().replace("import attention_regression,", "import toy, attention_regression,")
-    contents.write_text(listed.replace("    notes.PAPER,\n", "    notes.PAPER,\n    toy.PAPER,\n"))
+    contents.write_text(contents.read_text().replace('    "notes",\n', '    "notes",\n    "toy",\n'))
     run(tmp_path, "import jax; jax.config.update('jax_enable_x64', True)\n" + USE_OPTIMISER + USE_PAPER)

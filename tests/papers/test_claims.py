@@ -7,7 +7,7 @@ import pytest
 from penchant import papers
 from penchant.commands.verify import BECAME
 from penchant.lab import Claim, claims_in
-from penchant.papers import PAPERS, THEOREMS, new_lab
+from penchant.papers import PAPERS, new_lab, theorems
 from penchant.verdict import Outcome
 
 LABS = {paper.name: new_lab() for paper in PAPERS}
@@ -36,7 +36,7 @@ def test_names_are_unique_and_every_entry_is_sourced():
     names = [claim.name for claim in papers.claims()]
     assert len(set(names)) == len(names)
     assert all(claim.statement and claim.citation for claim in papers.claims())
-    assert all(theorem.name and theorem.statement and theorem.citation for theorem in THEOREMS)
+    assert all(theorem.name and theorem.statement and theorem.citation for theorem in theorems())
 
 
 def test_a_sentence_that_does_not_hold_names_the_one_that_does():

@@ -1,17 +1,19 @@
 """From the options of the command line to a setting, an optimiser and a budget."""
 
+import importlib.util
 import os
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
 
+import equinox as eqx
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
 from ..optimisers.adam import Adam
-from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
+from ..optimisers.base import Accelerated, Optimiser, gradient_descent, momentum, normalised_descent, polyak
 from ..optimisers.layerwise import (
     BallStep,
     ConstantStep,
@@ -22,17 +24,20 @@ from ..optimisers.layerwise import (
     risk_bounds,
     safe_step,
 )
-from ..settings.base import Setting
+from ..settings.base import Data, Setting
 from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
-from ..settings.files import Request, guess, read_arrays, setting_of
+from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
+from ..settings.losses import AbstractLoss
 from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
 from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove
-from .losses import loss_of
 
+Trainer = GradientFlow | Optimiser
+Until = eqx.Module | tuple[eqx.Module, ...] | None
+_OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
 # By name: a rule from the setting and the bounds beta, G of its loss.
 LAYER_RULES = {
     "line-search": lambda setting, bounds: LineSearch(setting),
@@ -46,7 +51,7 @@ _WITH_MEMORY = ("momentum", "accelerated", "adam")
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
 
-def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
+def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer:
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
     if name in LAYER_RULES:
@@ -82,7 +87,9 @@ def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
     return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
 
 
-def watched(options: Namespace, setting: Setting, optimiser: Any, until: Any, separable: bool) -> tuple[Any, Any]:
+def watched(
+    options: Namespace, setting: Setting, optimiser: Trainer, until: Until, separable: bool
+) -> tuple[Trainer, Until]:
     """A flow of a deep linear network stops where it loses what it must keep.
 
     Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
@@ -94,7 +101,7 @@ def watched(options: Namespace, setting: Setting, optimiser: Any, until: Any, se
     return optimiser, (Inaccurate(),) if until is None else (until, Inaccurate())
 
 
-def _layer_step(setting: Setting, start: Any) -> float:
+def _layer_step(setting: Setting, start: PyTree) -> float:
     step = safe_step(setting, start)
     if np.isnan(step):
         found = f"nothing, and {type(setting.loss).__name__} has no known bounds"
@@ -102,7 +109,7 @@ def _layer_step(setting: Setting, start: Any) -> float:
     return step
 
 
-def longest_feature(data: Any) -> float:
+def longest_feature(data: Data) -> float:
     """The length of the longest feature; of many samples without the matrix of all their inner products."""
     rows = data.signed if isinstance(data, Classification) else data.inputs if isinstance(data, Regression) else None
     if rows is not None:
@@ -110,7 +117,7 @@ def longest_feature(data: Any) -> float:
     return float(np.sqrt(np.max(np.diag(np.asarray(data.gram())))))
 
 
-def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
+def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     coordinatewise = options.optimiser == "adam"
@@ -173,7 +180,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
-def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | None, Any]:
+def budget(options: Namespace, optimiser: Trainer, setting: Setting) -> tuple[int | None, Until]:
     """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps.
 
     Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
@@ -215,3 +222,35 @@ def check_writable(path: str) -> None:
     parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")
+
+
+def loss_of(text: str, setting: str) -> AbstractLoss:
+    """`exponential`, `logistic`, or `FILE.py:NAME` with NAME a loss such as `UserLoss(log_value, log_slope)`; the file is executed."""
+    if text in LOSSES:
+        return LOSSES[text]()
+    path, _, name = text.rpartition(":")
+    if not path.endswith(".py") or not name:
+        raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)}, or FILE.py:NAME", repr(text))
+    if setting not in _OWN_LOSS:
+        raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)} with --setting {setting}", repr(text))
+    found = _attribute(Path(path), name)
+    if not isinstance(found, AbstractLoss):
+        fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
+        raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
+    return found
+
+
+def _attribute(file: Path, name: str) -> object:
+    if not file.is_file():
+        raise DataFileError(f"There is no file '{file}'.")
+    module_spec = importlib.util.spec_from_file_location("penchant_user_loss", file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise DataFileError(f"'{file}' could not be executed: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        raise DataFileError(f"'{file}' defines no '{name}'.")
+    return getattr(module, name)
