@@ -1,6 +1,7 @@
 """The command line: parses and calls; every heavy import waits until a command needs it."""
 
 import argparse
+import gc
 import io
 import json
 import os
@@ -185,29 +186,29 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _predict(options: argparse.Namespace) -> int:
-    _prepare()
-    from .commands.own import predict
-    from .commands.progress import spinner
-
-    with spinner("looking for a theorem, checking its hypotheses, solving the reference"):
-        found = predict(options)
-    _tell(options, *found)
+    _own("predict", options, "importing, looking for a theorem, checking its hypotheses, solving the reference")
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    _prepare()
-    from .commands.own import train
-    from .commands.progress import spinner
-
-    with spinner("predicting, compiling, training"):
-        content, text = train(options)
-    _tell(options, content, text)
+    content = _own("train", options, "importing, predicting, compiling, training")
     return 1 if "page_error" in content else 0
 
 
-def _tell(options: argparse.Namespace, content: Any, text: list[str]) -> None:
+def _own(command: str, options: argparse.Namespace, doing: str) -> dict:
+    """`predict` or `train` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
+    from .commands.progress import spinner
+
+    with spinner(doing):
+        gc.disable()
+        _prepare()
+        from .commands import own
+
+        gc.freeze()
+        gc.enable()
+        content, text = getattr(own, command)(options)
     _show(options, content, lambda _: print("\n".join(text)))
+    return content
 
 
 def _check(options: argparse.Namespace) -> int:
