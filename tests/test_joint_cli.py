@@ -7,7 +7,7 @@ import pytest
 
 import penchant as pt
 from penchant.cli import main
-from penchant.commands import pages
+from penchant.commands import own
 
 
 @pytest.fixture

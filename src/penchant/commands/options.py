@@ -3,6 +3,7 @@
 import importlib.util
 import os
 from argparse import Namespace
+from operator import attrgetter
 from pathlib import Path
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from ..errors import ArgumentError, DataFileError, warn
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
 from ..optimisers.adam import Adam
-from ..optimisers.base import Accelerated, Optimiser, gradient_descent, momentum, normalised_descent, polyak
+from ..optimisers.base import Accelerated, Descent, gradient_descent, momentum, normalised_descent, polyak
 from ..optimisers.layerwise import (
     BallStep,
     ConstantStep,
@@ -33,9 +34,10 @@ from ..settings.losses import AbstractLoss
 from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
-from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove
+from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
+from .flags import refuse_elsewhere
 
-Trainer = GradientFlow | Optimiser
+Trainer = GradientFlow | Descent | LayerDescent | Accelerated | Adam
 Until = eqx.Module | tuple[eqx.Module, ...] | None
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
 # By name: a rule from the setting and the bounds beta, G of its loss.
@@ -98,7 +100,7 @@ def watched(
         return optimiser, until
     if not separable:
         optimiser = GradientFlow(RelativeArc(), 1e-7 if options.tolerance is None else options.tolerance, 1e-6, order=6)
-    return optimiser, (Inaccurate(),) if until is None else (until, Inaccurate())
+    return optimiser, (*events(until), Inaccurate())
 
 
 def _layer_step(setting: Setting, start: PyTree) -> float:
@@ -120,6 +122,7 @@ def longest_feature(data: Data) -> float:
 def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
+    refuse_elsewhere(options, kind)
     coordinatewise = options.optimiser == "adam"
     if kind != "deep-linear" and options.scale is None:
         options.scale = 1e-3
@@ -194,7 +197,7 @@ def budget(options: Namespace, optimiser: Trainer, setting: Setting) -> tuple[in
     if log_time is not None:
         steps = None
         if options.optimiser == "gd":  # a constant step size says how many steps the time is
-            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(optimiser.rule.step)) + 1, 1e8))
+            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(attrgetter("rule.step")(optimiser))) + 1, 1e8))
         return steps, LogTimeAbove(log_time)
     if options.margin is not None:
         return None, MarginAbove(options.margin)

@@ -40,7 +40,7 @@ class Predicted(NamedTuple):
 
     content: dict
     lines: Iterable[str]
-    arrays: dict[str, ArrayLike]
+    arrays: Mapping[str, ArrayLike]
 
 
 class Trained(NamedTuple):

@@ -156,7 +156,7 @@ PREDICTED = Panel(
 )
 RUN = Panel(lambda case: not case.joint, _numbers, _lines, _rows)
 LOSS = Panel(lambda case: not case.joint, draw=_draw)
-FAILED = Panel(
+FAILED = Panel[Case](
     lambda case: case.prediction is not None and not case.joint,
     lines=lambda case, found: hypothesis_lines(vars(one) for one in case.prediction.hypotheses if one.holds is False),
 )
