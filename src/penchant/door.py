@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 from .errors import ArgumentError, kind
 
 _LARGEST = 2**62  # so that the sum of two integers still fits
-_ANYTHING = (object, inspect.Parameter.empty, PyTree, eqx.Module)  # the function itself says what it wants
+_ANYTHING = (Any, object, inspect.Parameter.empty, PyTree, eqx.Module)  # the function itself says what it wants
 
 
 class Promise(NamedTuple):
