@@ -8,11 +8,12 @@ import numpy as np
 
 from ..exhibits import DEFINITIONS, Figure, Finding, Result, Saved, Table, only
 from ..theory.base import Hypothesis
+from ..verdict import Verdict
 
 
 @runtime_checkable
 class Told(Protocol):
-    """What panels tell of: a run, how it was made, and the sentence that was judged."""
+    """What panels tell of: a run, how it was made, the sentence that was judged, and the verdict."""
 
     @property
     def run(self) -> Saved: ...
@@ -20,6 +21,8 @@ class Told(Protocol):
     def made(self) -> Mapping[str, str]: ...
     @property
     def finding(self) -> Finding: ...
+    @property
+    def verdict(self) -> Verdict: ...
 
 
 C = TypeVar("C", bound=Told)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -63,7 +62,7 @@ def _measured_rate(case: Case) -> str:
     return f"1 - corr ~ ({unit})^{found:.3f} over the last decade"
 
 
-def _direction_lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _direction_lines(case: Case, found: dict) -> Iterator[str]:
     measure = "relative distance" if case.regression else "1 - corr"
     yield from (f"direction  {measure} to {name}: {value:.4g}" for name, value in found["directions"].items())
 
@@ -98,7 +97,7 @@ def _margin(case: Case) -> Iterator[Figure]:
     yield Figure("margin", "Normalised margin", label, f"margin / {reference.norm} norm", lines, caption, scale)
 
 
-def _bracket(case: Case) -> dict[str, Any]:
+def _bracket(case: Case) -> dict:
     found = case.brackets
     of = (
         f"least {what_is_least(case.run.setting, case.run.at(0))}" if case.regression else "best norm with margins >= 1"
@@ -113,7 +112,7 @@ def _bracket(case: Case) -> dict[str, Any]:
     }
 
 
-def _bracket_lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _bracket_lines(case: Case, found: dict) -> Iterator[str]:
     bounds = found["bracket"]
     text = f"in [{bounds['lower']:.10g}, {bounds['upper']:.10g}]"
     if not math.isfinite(bounds["upper"]):
@@ -177,10 +176,10 @@ def _singular_values(case: Case) -> Iterator[Figure]:
     yield Figure("singular-values", "Singular values", label, label_y, tuple(lines), caption, scale, "log")
 
 
-def _limit(case: Case) -> dict[str, Any]:
+def _limit(case: Case) -> dict:
     """The tokens a run has settled on, their maximum-margin direction W^alpha, and the plateau of the loss there."""
     limit, found = case.limit, case.limit.reached
-    content: dict[str, Any] = {"limit": limit.kind, "tokens": list(limit.tokens), "reached": None, "plateau": None}
+    content: dict = {"limit": limit.kind, "tokens": list(limit.tokens), "reached": None, "plateau": None}
     if found is not None:
         content["reached"] = {
             **{name: getattr(found, name) for name in ("locally_optimal", "slack", "sample")},
@@ -194,7 +193,7 @@ def _limit(case: Case) -> dict[str, Any]:
     return content
 
 
-def _limit_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
+def _limit_lines(case: Case, content: dict) -> Iterator[str]:
     found, plateau = content["reached"], content["plateau"]
     text = f"limit      {content['limit']}, most attended tokens {content['tokens']}"
     if found is not None:
