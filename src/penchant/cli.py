@@ -12,10 +12,12 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 from . import __version__
 from .commands.flags import FLAGS, add_flags, seed
+
+T = TypeVar("T")
 
 
 class _UsageError(Exception):
@@ -36,10 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="surrogateescape"
-            )  # names of files need not be text; they are printed as they are
+        if isinstance(stream, io.TextIOWrapper):  # names of files need not be text; they are printed as they are
+            stream.reconfigure(errors="surrogateescape")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being written is cleaned up
     try:
@@ -129,14 +129,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, text: str, command: Callable) -> argparse.ArgumentParser:
+def _add(commands: "argparse._SubParsersAction", name: str, text: str, command: Callable) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 
 
-def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
+def _show(options: argparse.Namespace, content: T, text: Callable[[T], None]) -> None:
     if options.json:
         from .exhibits import plain
 

@@ -38,7 +38,7 @@ def _of(kind: type | types.UnionType, but: type | types.UnionType | tuple = ()) 
     return lambda value: isinstance(value, kind) and not isinstance(value, but)
 
 
-def _letter(value: ArrayLike) -> str:
+def _letter(value: Any) -> str:
     """The kind of numbers in an array, a tracer or nested lists, by NumPy's letter; '-' where there are none."""
     found = getattr(getattr(value, "dtype", None), "kind", None)
     try:
@@ -47,20 +47,20 @@ def _letter(value: ArrayLike) -> str:
         return "-"
 
 
-def _real(value: ArrayLike) -> bool:
+def _real(value: Any) -> bool:
     return _array(value) and _letter(value) in "biuf"
 
 
-def _number(value: ArrayLike) -> bool:
+def _number(value: Any) -> bool:
     return _plain_real(value) or (_real(value) and np.ndim(value) == 0 and type(value) is not bool)
 
 
-def _integer(value: ArrayLike, low: int = -_LARGEST, high: int = _LARGEST) -> bool:
+def _integer(value: Any, low: int = -_LARGEST, high: int = _LARGEST) -> bool:
     whole = _plain_integer(value) or (_letter(value) in "iu" and np.ndim(value) == 0)
     return whole and low <= np.asarray(value).item() < high
 
 
-def _shaped(value: ArrayLike, rank: int) -> bool:
+def _shaped(value: Any, rank: int) -> bool:
     return _real(value) and np.ndim(value) == rank
 
 

@@ -3,14 +3,18 @@
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..files import write_bytes
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+
 _STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
-_COLOURS = (
+_COLOURS = [
     "#1b5e8c",
     "#c2452d",
     "#3c8d40",
@@ -21,7 +25,7 @@ _COLOURS = (
     "#2aa6a1",
     "#7a5230",
     "#9aa83a",
-)
+]
 
 
 def draw(figure: dict, path: Path) -> str:
@@ -89,7 +93,7 @@ def _window(figure: dict, visible: list) -> tuple[float, float] | None:
     return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
 
 
-def _cells(axes: Any, line: dict) -> Any:
+def _cells(axes: "Axes", line: dict) -> "QuadMesh":
     """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
     x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
     columns, rows = np.unique(x), np.unique(y)

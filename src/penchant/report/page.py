@@ -6,9 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import singledispatch
 from pathlib import Path
 from types import UnionType
-from typing import Any
+from typing import cast
 
 from .. import __version__
 from ..cache import fingerprint
@@ -123,25 +124,38 @@ def read_saved(path: Path, kind: str) -> dict:
         raise DataFileError(
             f"'{path}' cannot be read ({error}).\n  Usual causes: (a) the copy was cut short; (b) it was edited by hand.\n  Fix: run the study again with the same --out."
         ) from None
-    check_mark(content.get("format") if isinstance(content, dict) else None, (kind,), path)
-    _check_shape(content, _SHAPES[kind], f"'{path}' is not a penchant {kind}: it")
+    check_mark(content.get("format") if type(content) is dict else None, (kind,), path)
+    _check_shape(_SHAPES[kind], content, f"'{path}' is not a penchant {kind}: it")
     return content
 
 
-def _check_shape(value: Any, shape: Any, where: str) -> None:
-    """Refuse what a page cannot show: `shape` is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing."""
-    if not isinstance(value, shape if isinstance(shape, type | UnionType) else type(shape)):
+def _require(kind: type | UnionType, value: object, where: str) -> None:
+    if not isinstance(value, kind):
         raise DataFileError(f"{where} is {value!r:.80}.")
-    if isinstance(shape, list):
-        for number, item in enumerate(value):
-            _check_shape(item, shape[0], f"{where}[{number}]")
-    for key, part in shape.items() if isinstance(shape, dict) else ():
+
+
+# Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing.
+_check_shape = singledispatch(_require)
+
+
+@_check_shape.register
+def _(shape: list, value: object, where: str) -> None:
+    _require(list, value, where)
+    for number, item in enumerate(cast(list, value)):
+        _check_shape(shape[0], item, f"{where}[{number}]")
+
+
+@_check_shape.register
+def _(shape: dict, value: object, where: str) -> None:
+    _require(dict, value, where)
+    value = cast(dict, value)
+    for key, part in shape.items():
         name = key.removesuffix("?")
         if key == "*":
             for own, item in value.items():
-                _check_shape(item, part, f"{where}[{own!r}]")
+                _check_shape(part, item, f"{where}[{own!r}]")
         elif name in value:
-            _check_shape(value[name], part, f"{where}['{name}']")
+            _check_shape(part, value[name], f"{where}['{name}']")
         elif key == name:
             raise DataFileError(f"{where} has no '{name}'.")
 
