@@ -3,11 +3,11 @@
 PyTorch is an extra (`pip install 'penchant[torch]'`); nothing else of penchant imports it.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -65,8 +65,7 @@ class SpectralProbe:
         if matrix.size < _EXACT or min(matrix.shape) < 3:
             return float(np.linalg.norm(matrix, 2))
         start = np.ones(min(matrix.shape)) if self._warm[k] is None else self._warm[k]
-        found: Any = svds(matrix, k=1, v0=start, tol=_TOLERANCE)  # pyright: ignore[reportArgumentType]
-        left, values, right = found
+        left, values, right = svds(matrix, k=1, v0=start, tol=_TOLERANCE)  # pyright: ignore[reportArgumentType]
         self._warm[k] = left[:, 0] if matrix.shape[0] < matrix.shape[1] else right[0]
         return float(values[0])
 
@@ -137,7 +136,7 @@ def template_images(count: int = 512, noise: float = 0.7, *, seed: int = 0) -> t
     return templates[labels] + noise * torch.randn(count, 3, 32, 32, generator=generator), labels
 
 
-def cifar10(folder: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def cifar10(folder: str | os.PathLike) -> tuple[torch.Tensor, torch.Tensor]:
     """Training images and labels from the *binary* version of CIFAR-10 in `folder` (`data_batch_1.bin`, ...); nothing is downloaded."""
     files = sorted(Path(folder).glob("data_batch_*.bin"))
     if not files:

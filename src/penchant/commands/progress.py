@@ -5,9 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol, SupportsFloat, SupportsInt
+from typing import Protocol, SupportsFloat, SupportsInt, runtime_checkable
 
 
+@runtime_checkable
 class Show(Protocol):
     """Tell what is being done, and by how many steps the work has advanced."""
 
