@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # isort: off
+    from .case import Case as Case
     from .flow.flow import GradientFlow as GradientFlow
     from .optimisers.adam import Adam as Adam
     from .optimisers.base import (
@@ -83,6 +84,7 @@ _FRONT = {
     "training.train": ("train",),
     "papers": ("predict",),
     "theory.judge": ("judge",),
+    "case": ("Case",),
     "references.bracket": ("bracket",),
     "report.page": ("report",),
 }

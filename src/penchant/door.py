@@ -15,7 +15,6 @@ from functools import cache, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import numpy as np
 from jaxtyping import AbstractArray, Array, PyTree
 from numpy.typing import ArrayLike
@@ -23,7 +22,7 @@ from numpy.typing import ArrayLike
 from .errors import ArgumentError, kind
 
 _LARGEST = 2**62  # so that the sum of two integers still fits
-_ANYTHING = (Any, object, inspect.Parameter.empty, PyTree, eqx.Module)  # the function itself says what it wants
+_ANYTHING = (Any, object, inspect.Parameter.empty, PyTree)
 
 
 class Promise(NamedTuple):
@@ -157,7 +156,7 @@ def _promise(hint: Any) -> Promise | None:
     if origin in (typing.Union, types.UnionType):
         found = [_promise(part) for part in parts]
         return None if None in found else _either(*filter(None, found))
-    if not _class(origin) or origin in _ANYTHING or getattr(origin, "_is_protocol", False):
+    if not _class(origin) or origin in _ANYTHING:
         return None
     if issubclass(origin, AbstractArray):
         return REAL
@@ -167,7 +166,7 @@ def _promise(hint: Any) -> Promise | None:
         each = _promise(parts[0]) if parts and parts[1:] in ((), (...,)) else None
         return _each(f"a sequence, each of it {each.words}", each) if each else Promise("a sequence", _listed)
     name = {types.NoneType: "None", str: "a text", Path: "a path"}.get(origin, f"of kind {origin.__name__}")
-    return Promise(name, _of(origin))
+    return Promise(name, _of(origin, () if origin is type else type))
 
 
 def _admit(name: str, value: Any, owner: str, declared: inspect.Parameter) -> object:

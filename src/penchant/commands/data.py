@@ -20,7 +20,6 @@ from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.diagonal import DiagonalTokens
 from ..settings.losses import Logistic
-from ..settings.parametrisations import Direct, Gram
 from ..settings.tokens import TokenSelection
 from ..theory.base import MARGIN, Prediction
 from ..theory.describe import describe, lines, proof_lines
@@ -29,7 +28,16 @@ from ..training.status import Status
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome
 from .exact import proving, save_proof
-from .options import Trainer, budget, longest_feature, optimiser_of, setting_and_start, warn_of_lost_memory, watched
+from .options import (
+    Trainer,
+    budget,
+    longest_feature,
+    optimiser_of,
+    setting_and_start,
+    trains_weight,
+    warn_of_lost_memory,
+    watched,
+)
 from .own import Predicted, Trained, describe_steps, made
 from .progress import progress, sparse
 
@@ -155,7 +163,7 @@ def _larger_margin(prediction: Prediction, run: Trajectory, options: Namespace) 
 
 def _steps(prediction: Prediction, target: float) -> str:
     """How many normalised steps of the default length reach the margin; known beforehand where the weight itself is trained."""
-    if not isinstance(prediction.setting.parametrisation, Direct | Gram):
+    if not trains_weight(prediction.setting):
         return ""
     needed = target * prediction.reference.value * 2 * longest_feature(prediction.setting.data)
     return f" --steps {float(f'{max(needed, 1000.0):.1g}'):.0f}"
@@ -163,8 +171,7 @@ def _steps(prediction: Prediction, target: float) -> str:
 
 def instead(setting: Setting) -> str:
     """What training a linear model does on data that no direction separates (Ji, Telgarsky 2019)."""
-    linear = isinstance(setting.data, Classification) and isinstance(setting.parametrisation, Direct | Gram)
-    if not linear:
+    if not (isinstance(setting.data, Classification) and trains_weight(setting)):
         return ""
     from ..references.logistic import logistic_limit
 

@@ -26,14 +26,12 @@ from ..optimisers.layerwise import (
     safe_step,
 )
 from ..settings.base import Data, Setting
-from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
 from ..settings.losses import AbstractLoss
 from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
-from ..settings.regression import Regression
 from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
 from .flags import refuse_elsewhere
 
@@ -57,14 +55,13 @@ def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
     if name in LAYER_RULES:
-        if not isinstance(setting.parametrisation, DeepLinear):
+        if not _layered(setting):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
         return LayerDescent(LAYER_RULES[name](setting, risk_bounds(setting, start) or (0.25, 1.0)))
-    if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
+    if name == "gd" and _layered(setting):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
     longest, summed = longest_feature(setting.data), setting.reduction == "sum"
-    regression = isinstance(setting.data, Regression)
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
     if name == "polyak":
@@ -74,17 +71,26 @@ def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer
         "ngd": (lambda step: normalised_descent(step, limit), 0.5 / longest),
         "momentum": (lambda step: momentum(step, beta, limit), 0.5 * (1 - beta) / longest),
         "accelerated": (lambda step: Accelerated(step), 0.5 / longest**2),
-        "adam": (lambda step: Adam(step, eps=0.0), (0.01 if regression else 0.001) / longest),
+        "adam": (lambda step: Adam(step, eps=0.0), (0.01 if setting.data.attained else 0.001) / longest),
     }
     make, default = makers[name]
     return make(default if size is None else size)
+
+
+def _layered(setting: Setting) -> bool:
+    return isinstance(setting.parametrisation, DeepLinear)
+
+
+def trains_weight(setting: Setting) -> bool:
+    """Whether the weight itself is trained, and no parameters that make one."""
+    return isinstance(setting.parametrisation, Direct | Gram)
 
 
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
     """For deep linear networks in the clock of risk levels, which says how wrong they are."""
     if tolerance is not None and not 0 < tolerance < 1:
         raise ArgumentError("--tolerance", "penchant train", "between 0 and 1", f"{tolerance:g}")
-    if not isinstance(setting.parametrisation, DeepLinear):
+    if not _layered(setting):
         return GradientFlow() if tolerance is None else GradientFlow(tolerance=tolerance)
     return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
 
@@ -96,7 +102,7 @@ def watched(
 
     Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
     """
-    if not (isinstance(optimiser, GradientFlow) and isinstance(setting.parametrisation, DeepLinear)):
+    if options.optimiser != "flow" or not _layered(setting):
         return optimiser, until
     if not separable:
         optimiser = GradientFlow(RelativeArc(), 1e-7 if options.tolerance is None else options.tolerance, 1e-6, order=6)
@@ -113,7 +119,7 @@ def _layer_step(setting: Setting, start: PyTree) -> float:
 
 def longest_feature(data: Data) -> float:
     """The length of the longest feature; of many samples without the matrix of all their inner products."""
-    rows = data.signed if isinstance(data, Classification) else data.inputs if isinstance(data, Regression) else None
+    rows = getattr(data, "signed", getattr(data, "inputs", None))  # of a classification, of a regression
     if rows is not None:
         return float(np.linalg.norm(np.asarray(rows), axis=1).max())
     return float(np.sqrt(np.max(np.diag(np.asarray(data.gram())))))
@@ -142,7 +148,7 @@ def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
         return setting, start
     if options.start == "small":
         weights = {"W": scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
-        if not isinstance(setting.parametrisation, Direct | Gram):
+        if not trains_weight(setting):
             return setting, setting.start(options.seed, scale)
     elif options.start.endswith(".npz"):
         weights = read_arrays(options.start)
@@ -205,7 +211,7 @@ def budget(options: Namespace, optimiser: Trainer, setting: Setting) -> tuple[in
         return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
     if options.steps is not None:
         return options.steps, None
-    if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself
+    if setting.data.attained:  # a regression: the flow ends by itself
         return (None, None) if options.optimiser == "flow" else (10_000, None)
     if options.optimiser == "flow":
         return FLOW_STEPS, MarginAbove(1e6)

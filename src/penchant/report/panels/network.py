@@ -21,12 +21,12 @@ from ...diagnostics.alignment import (
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
 from ...flow.accuracy import clock_bound, drift_bound
-from ...settings.deep_linear import DeepLinear, imbalance_constant
+from ...settings.deep_linear import imbalance_constant
 from ...theory.describe import vector
 from ...theory.layer_constants import NetworkConstants, network_constants, tail_rate
 from ...training.trajectory import Trajectory
 from ..panel import Panel
-from .selection import is_deep, slope
+from .selection import is_deep, is_layered, slope
 
 _WORDS = {
     "ratio": "spectral over Frobenius norm of a layer; 1 means rank one",
@@ -58,7 +58,7 @@ def words(case: Case) -> dict[str, str]:
 def draw(case: Case) -> Iterator[Figure | Table]:
     """The layers one by one, the laws of the whole network, and everything that the laws speak about along the run."""
     run, found = case.run, alignments(case.run)
-    constants = network_constants(run.setting, run.at(0), case.prediction.reference)
+    constants = network_constants(run.setting, run.at(0), case.foreseen.reference)
     yield _layers(run, found, constants)
     yield _laws(run, found, constants)
     curves = _by_layer(found.deficit)
@@ -70,7 +70,7 @@ def draw(case: Case) -> Iterator[Figure | Table]:
     yield _offset(run, constants)
     lower, upper = sandwich(run)
     curves = {"lower": lower, "upper": upper}
-    best, caption = {"best possible": case.prediction.reference.margin}, "Of the product of the layers."
+    best, caption = {"best possible": case.foreseen.reference.margin}, "Of the product of the layers."
     yield _falling(run, "sandwich", "Margin sandwich", "margin / norm", curves, caption, "linear", best)
     if constants.depth > 1:
         curves = {"run": conservation_drift(run)}
@@ -273,11 +273,6 @@ def _descent_lines(case: Case, content: dict) -> Iterator[str]:
     yield f"descent    {steps}; traces {vector(found['traces'])}; descent inequality: {kept}"
 
 
-def _flows(case: Case) -> bool:
-    deep = not case.joint and isinstance(case.run.setting.parametrisation, DeepLinear)
-    return deep and "integrator" in case.run.header
-
-
-ACCURACY = Panel(_flows, _accuracy, _accuracy_lines)
+ACCURACY = Panel(lambda case: is_layered(case) and "integrator" in case.run.header, _accuracy, _accuracy_lines)
 DESCENT = Panel(lambda case: not case.joint and "traces" in (case.run.account or {}), _descent, _descent_lines)
 LAWS = Panel(is_deep, draw=draw, words=words)

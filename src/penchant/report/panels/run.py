@@ -18,9 +18,13 @@ from ...theory.interpolants import relative_residual
 from ..panel import Panel, Told, hypotheses
 
 
+def is_flow(case: Case) -> bool:
+    return isinstance(case.optimiser, GradientFlow)
+
+
 def axis(case: Case) -> tuple[np.ndarray, str, str]:
     """What a run is drawn against, its name and its scale: log time for the flow, steps otherwise; without the start, where both are empty."""
-    if isinstance(case.optimiser, GradientFlow):
+    if is_flow(case):
         x = case.run.log_time[1:]
         return x, "log t", "log" if not case.regression and len(x) and x[-1] > 100 else "linear"
     x = case.run.steps[1:].astype(float)
@@ -161,7 +165,7 @@ RUN = Panel(lambda case: not case.joint, _numbers, _lines, _rows)
 LOSS = Panel(lambda case: not case.joint, draw=_draw)
 FAILED = Panel[Case](
     lambda case: case.prediction is not None and not case.joint,
-    lines=lambda case, found: hypothesis_lines(vars(one) for one in case.prediction.hypotheses if one.holds is False),
+    lines=lambda case, found: hypothesis_lines(vars(one) for one in case.foreseen.hypotheses if one.holds is False),
 )
 VERDICT = Panel(
     lambda case: True,

@@ -1,0 +1,156 @@
+"""The front door in words: no public signature says `Any`, and what a user prints is readable."""
+
+import inspect
+import typing
+from importlib import import_module
+
+import pytest
+
+import penchant as pt
+from penchant.case import make_case
+
+# Names whose arguments have no type yet: none may join.
+OPEN = set(
+    [
+        "AttentionLayer",
+        "Case",
+        "DeepLinear",
+        "Descent",
+        "DiagonalTokens",
+        "FreshBatches",
+        "GradientFlow",
+        "Gram",
+        "JointStart",
+        "LayerAdam",
+        "LayerShampoo",
+        "Levels",
+        "Minibatch",
+        "Oracle",
+        "PlainDescent",
+        "RiccatiFlow",
+        "Setting",
+        "SignedPowers",
+        "TokenSelection",
+        "Verdict",
+        "add_bias",
+        "algorithm1",
+        "aligned_tokens",
+        "alignment_floor",
+        "alignment_limits",
+        "alignments",
+        "basis_pursuit",
+        "bound_slack",
+        "bracket",
+        "clock_error",
+        "commutator",
+        "conservation_drift",
+        "context_sums",
+        "critical_length",
+        "decompose",
+        "deep_linear",
+        "determinant_regulariser",
+        "diagonal_margin",
+        "diffusion_covariance",
+        "diffusion_lag_covariance",
+        "diffusion_transient",
+        "entropic_sparse",
+        "excess_loss",
+        "finite_margin",
+        "imbalance_constant",
+        "interpolation_bracket",
+        "joint_references",
+        "judge",
+        "l1_uniqueness",
+        "label_noise",
+        "label_noise_hypotheses",
+        "lag_correlation",
+        "lag_covariance",
+        "lasso_path",
+        "locally_optimal_selections",
+        "max_margin",
+        "minimum_norm",
+        "minimum_potential",
+        "misalignment",
+        "misalignments",
+        "moment_descent",
+        "moving_time",
+        "nearest_minimum",
+        "network_constants",
+        "noise_hypotheses",
+        "noisy_covariance",
+        "nuclear_margin",
+        "offset_margin",
+        "potential_path",
+        "prescribed_spectrum",
+        "q_alpha",
+        "quadratic_noise",
+        "random_tokens",
+        "regularised_descent",
+        "restricted_isometry",
+        "sample_covariance",
+        "sample_noise",
+        "sandwich",
+        "sharp_smoothness",
+        "sign_product_margin",
+        "smoothness",
+        "sparse_face",
+        "spectral_finite_margin",
+        "stability_number",
+        "strict_dual",
+        "support_geometry",
+        "tangent_part",
+        "trace_regulariser",
+        "train",
+        "train_attention",
+        "train_joint",
+        "train_population",
+        "uniqueness",
+    ]
+)
+
+
+def says_any(hint):
+    return hint is typing.Any or any(says_any(part) for part in typing.get_args(hint))
+
+
+def untyped():
+    for name, place in pt._HOME.items():
+        thing = getattr(import_module(f"penchant.{place}"), name)
+        if inspect.isfunction(thing) or hasattr(thing, "__dataclass_fields__"):
+            signature = inspect.signature(thing)
+            hints = [*(one.annotation for one in signature.parameters.values()), signature.return_annotation]
+            if any(map(says_any, hints)):
+                yield name
+
+
+def test_no_public_signature_says_any():
+    assert set(untyped()) <= OPEN
+
+
+@pytest.fixture(scope="module")
+def case():
+    setting = pt.Setting(pt.Classification([[2.0, 0.5], [0.1, -1.0]], [1, -1]), pt.Direct(), pt.Exponential())
+    prediction = pt.predict(setting, pt.GradientFlow())
+    return make_case(prediction, pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e4)))
+
+
+def test_a_case_and_its_parts_are_readable(case):
+    for part, words in (
+        (case.prediction, "<Prediction max-margin: l2 reference"),
+        (case.run, "<Trajectory of "),
+        (case.verdict, "<Verdict confirmed: 1 - corr to the l2 reference"),
+        (case, "<Case <Prediction max-margin"),
+    ):
+        assert repr(part).startswith(words)
+        assert len(repr(part)) < 400
+    assert isinstance(case, pt.Case)
+    assert str(case).startswith("theorem    max-margin")
+    assert "verdict" not in str(case).split("\n")[0]
+
+
+def test_notebooks_get_escaped_html(case):
+    assert case._repr_html_().endswith(case.verdict._repr_html_())
+    assert case.verdict._repr_html_().startswith("<b>confirmed</b>: ")
+    for part in (case.prediction, case.run):
+        assert part._repr_html_().startswith("<pre>")
+    assert "&lt;=" in case.verdict._repr_html_()
