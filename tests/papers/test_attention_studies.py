@@ -26,8 +26,7 @@ from penchant.papers.attention_regression.setting.geometry import balanced_point
 from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
 from penchant.papers.attention_regression.training.population import train_population
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
-from penchant.report.figures import draw
-from penchant.report.page import render, save
+from penchant.report.page import draw, render, save
 from penchant.training.recorders import At
 
 LAB = new_lab()

@@ -1,5 +1,7 @@
 """Studies and verdicts as files, and one self-contained HTML page from what is saved: reads files only, never trains, needs no network."""
 
+import csv
+import io
 import json
 import os
 import re
@@ -9,7 +11,9 @@ from datetime import UTC, datetime
 from functools import singledispatch
 from pathlib import Path
 from types import UnionType
-from typing import cast
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
 
 from .. import __version__
 from ..cache import fingerprint
@@ -18,8 +22,24 @@ from ..exhibits import DEFINITIONS, Finding, Result, Table, measured, plain, sho
 from ..files import check_mark, load_npz, mark, write_bytes
 from ..lab import KINDS, Study
 from ..verdict import Verdict
-from .figures import draw, write_csv
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+
+_STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
+_COLOURS = [
+    "#1b5e8c",
+    "#c2452d",
+    "#3c8d40",
+    "#8a5aa8",
+    "#b8860b",
+    "#4d4d4d",
+    "#d1679f",
+    "#2aa6a1",
+    "#7a5230",
+    "#9aa83a",
+]
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
 _WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapter \d+: [^,;]*)")
 
@@ -221,3 +241,113 @@ def report(findings: Sequence[Verdict | Finding], directory: str | Path) -> Path
     study = Study("verdicts", "Verdicts", lambda lab: Result(items, ()))
     save(study, Result(items, ()), directory, paper="", seed=0, full=False, seconds=0.0)
     return render(directory)
+
+
+def draw(figure: dict, path: Path) -> str:
+    """Draw a figure; writes the SVG file and returns its markup for the page."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
+    FigureCanvasSVG(canvas)
+    axes = canvas.subplots()
+    alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
+    visible = [_visible(line, figure) for line in figure["lines"]]
+    empty = not any(len(x) for x, _, _ in visible)
+    for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
+        if line["style"] == "map":
+            canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
+            continue
+        dashed, points = line["style"] == "prediction", line["style"] == "points"
+        colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
+        if error is not None:
+            axes.errorbar(x, y, error, fmt="none", ecolor=colour, capsize=2.0)
+        axes.plot(
+            x,
+            y,
+            label=line["label"],
+            color=colour,
+            linestyle="" if points else "--" if dashed else "-",
+            marker="o" if points else None,
+            linewidth=1.1 if dashed else 1.6,
+        )
+    axes.set(
+        xlabel=figure["x_label"],
+        ylabel=figure["y_label"],
+        xscale="linear" if empty else figure["x_scale"],  # a logarithmic axis without a positive number has no ticks
+        yscale="linear" if empty else figure["y_scale"],
+        title=figure["title"],
+    )
+    axes.set_xlim(_window(figure, visible))
+    axes.grid(True, which="major", alpha=0.25)
+    if empty:
+        axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
+    elif any(line["style"] != "map" for line in figure["lines"]):
+        on_map = any(line["style"] == "map" for line in figure["lines"])
+        axes.legend(fontsize="small", frameon=on_map)
+    buffer = io.StringIO()
+    canvas.savefig(buffer, format="svg", metadata={"Date": None})
+    write_bytes(path, buffer.getvalue().encode())
+    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def _window(figure: dict, visible: list) -> tuple[float, float] | None:
+    """Where the curves move: ends of the axis on which none does are not shown if they are more than half of it; the data keep them."""
+    if {line["style"] for line in figure["lines"]} - {"line", "prediction"}:
+        return None
+    scaled = lambda values, axis: np.log(values) if figure[f"{axis}_scale"] == "log" else values
+    curves = [(x, y) for line, (x, y, _) in zip(figure["lines"], visible, strict=True) if line["style"] == "line"]
+    moving = []
+    for x, y in curves:
+        rise = np.abs(np.diff(scaled(y, "y")))
+        moves = np.flatnonzero(rise > _STILL * np.ptp(scaled(y, "y"))) if len(x) else []
+        moving += [*x[moves], *x[np.asarray(moves, int) + 1]]
+    if not moving:
+        return None
+    whole, ends = np.concatenate([x for x, _ in curves]), np.array([min(moving), max(moving)])
+    return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
+
+
+def _cells(axes: "Axes", line: dict) -> "QuadMesh":
+    """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
+    x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
+    columns, rows = np.unique(x), np.unique(y)
+    grid = np.full((len(rows), len(columns)), np.nan)
+    grid[np.searchsorted(rows, y), np.searchsorted(columns, x)] = values
+    return axes.pcolormesh(columns, rows, np.ma.masked_invalid(grid), shading="nearest", rasterized=True)
+
+
+def _numbers(values: list) -> np.ndarray:
+    """Numbers as they were saved; those that are missing are not finite."""
+    return np.array([np.nan if value is None else value for value in values], float)
+
+
+def _nothing(figure: dict) -> str:
+    positive = "" if (figure["x_scale"], figure["y_scale"]) == ("linear", "linear") else " and positive"
+    return f"Nothing to draw: no value is finite{positive}."
+
+
+def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The points a plot can show: finite, and positive on a logarithmic axis; with their errors where there are any."""
+    x, y = _numbers(line["x"]), _numbers(line["y"])
+    keep = np.isfinite(x) & np.isfinite(y)
+    if figure["x_scale"] == "log":
+        keep &= x > 0
+    if figure["y_scale"] == "log":
+        keep &= y > 0
+    error = line.get("error")
+    return x[keep], y[keep], None if error is None else np.array(error, float)[keep]
+
+
+def write_csv(figure: dict, path: Path) -> None:
+    """The numbers behind a figure, one row per point."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    coloured = any(line.get("values") is not None for line in figure["lines"])
+    writer.writerow(["line", figure["x_label"], figure["y_label"], *(["value"] if coloured else [])])
+    for line in figure["lines"]:
+        columns = [line["x"], line["y"]]
+        if coloured:
+            columns.append(line.get("values") or [""] * len(line["x"]))
+        writer.writerows((line["label"], *row) for row in zip(*columns, strict=True))
+    write_bytes(path, buffer.getvalue().encode())
