@@ -400,7 +400,8 @@ def test_data_that_nothing_separates_report_the_loss_itself(capsys, tmp_path):
 
 def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, linear, tmp_path):
     trained = []
-    case = SimpleNamespace(finding=Finding("", at_most(0.0, 1.0, "gap")), made={}, run=None)
+    gap = at_most(0.0, 1.0, "gap")
+    case = SimpleNamespace(finding=Finding("", gap), verdict=gap, made={}, run=None)
     trained_now = lambda options: trained.append(options) or Trained(case, (), Path, "")
     monkeypatch.setattr(data, "train", trained_now)
     (tmp_path / "page" / "own-data").mkdir(parents=True)

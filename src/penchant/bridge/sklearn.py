@@ -6,7 +6,6 @@ Each one has `coef_`, `n_features_in_` and `bracket_`: proven bounds on the opti
 from numbers import Real
 
 import numpy as np
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.datasets import load_digits
 from sklearn.utils.multiclass import type_of_target
@@ -31,10 +30,10 @@ def _centre(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     mean = values.mean(axis=0)
     centred = values - mean
     left = centred.mean(axis=0)
-    return centred - left, mean + left
+    return centred - left, np.asarray(mean + left)
 
 
-def _validated(model: BaseEstimator, *arrays: ArrayLike, **options: bool) -> tuple[np.ndarray, ...]:
+def _validated(model: BaseEstimator, *arrays: object, **options: bool) -> tuple[np.ndarray, ...]:
     """What scikit-learn makes of arrays, and remembers or compares with what was fitted."""
     found = validate_data(model, *arrays, dtype=np.float64, **options)  # pyright: ignore[reportArgumentType]
     return (found,) if len(arrays) == 1 else found  # pyright: ignore[reportReturnType]
@@ -45,12 +44,12 @@ class _LinearRegressor(RegressorMixin, BaseEstimator):
 
     fit_intercept: object
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         check_is_fitted(self)
         (inputs,) = _validated(self, X, reset=False)
         return inputs @ self.coef_ + self.intercept_
 
-    def _centred(self, X: ArrayLike, y: ArrayLike) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+    def _centred(self, X: object, y: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
         inputs, targets = _validated(self, X, y, y_numeric=True)
         targets, means, level = np.asarray(targets, float), np.zeros(inputs.shape[1]), 0.0
         if self.fit_intercept:
@@ -75,7 +74,7 @@ class MinNormRegressor(_LinearRegressor):
     def __init__(self, fit_intercept: object = True):
         self.fit_intercept = fit_intercept
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "MinNormRegressor":
+    def fit(self, X: object, y: object) -> "MinNormRegressor":
         inputs, targets, means, level = self._centred(X, y)
         self._finish(minimum_norm(Regression(inputs, targets)), means, level)
         return self
@@ -96,7 +95,7 @@ class QAlphaRegressor(_LinearRegressor):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "QAlphaRegressor":
+    def fit(self, X: object, y: object) -> "QAlphaRegressor":
         if not (isinstance(self.alpha, Real) and 0 < float(self.alpha) < np.inf):
             raise ArgumentError("alpha", "QAlphaRegressor", "positive and finite", self.alpha)
         inputs, targets, means, level = self._centred(X, y)
@@ -131,7 +130,7 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> "MaxMarginClassifier":
+    def fit(self, X: object, y: object) -> "MaxMarginClassifier":
         inputs, labels = _validated(self, X, y)
         kind = type_of_target(labels, input_name="y", raise_unknown=True)
         if kind != "binary":
@@ -164,12 +163,12 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
         self.direction_ = None
         return found.weight
 
-    def decision_function(self, X: ArrayLike) -> np.ndarray:
+    def decision_function(self, X: object) -> np.ndarray:
         check_is_fitted(self)
         (inputs,) = _validated(self, X, reset=False)
         return inputs @ self.coef_[0] + self.intercept_[0]
 
-    def predict(self, X: ArrayLike) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         score = self.decision_function(X)
         return self.classes_[(score > 0).astype(int)]
 
