@@ -139,6 +139,7 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     (_has("a norm, such as L1()", "name", "value"), "bracket.norm"),
     (_has("a reference, as max_margin returns it", "weight"), "misalignments.reference"),
     (_is("Prediction"), "prediction"),
+    (_either(_is("Prediction"), Promise("None", _of(types.NoneType))), "Case.prediction"),
     (_is("AbstractPotential"), "potential"),
     (_is("Classification"), "support_geometry.data"),
     (_is("Regression"), "l1_uniqueness.data strict_dual.data decompose.data interpolation_bracket.data"),

@@ -73,6 +73,11 @@ def test_a_case_and_its_parts_are_readable(case):
     assert "verdict" not in str(case).split("\n")[0]
 
 
+def test_a_case_need_not_have_a_prediction(case):
+    assert isinstance(case, pt.Case)  # behind the door from here on
+    assert make_case(None, case.run, "nothing separates").verdict.headline == "undecided"
+
+
 def test_notebooks_get_escaped_html(case):
     assert case._repr_html_().endswith(case.verdict._repr_html_())
     assert case.verdict._repr_html_().startswith("<b>confirmed</b>: ")
