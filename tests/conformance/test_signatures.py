@@ -13,20 +13,14 @@ from penchant.case import make_case
 OPEN = {
     name
     for row in (
-        "AttentionLayer Case DeepLinear Descent DiagonalTokens FreshBatches GradientFlow Gram JointStart LayerAdam",
-        "LayerShampoo Levels Minibatch Oracle PlainDescent RiccatiFlow Setting SignedPowers TokenSelection add_bias",
-        "algorithm1 aligned_tokens alignment_floor alignment_limits alignments basis_pursuit bound_slack bracket",
-        "clock_error commutator conservation_drift context_sums critical_length decompose deep_linear",
-        "determinant_regulariser diagonal_margin diffusion_covariance diffusion_lag_covariance diffusion_transient",
-        "entropic_sparse excess_loss finite_margin imbalance_constant interpolation_bracket joint_references judge",
-        "l1_uniqueness label_noise label_noise_hypotheses lag_correlation lag_covariance lasso_path",
-        "locally_optimal_selections max_margin minimum_norm minimum_potential misalignment misalignments",
-        "moment_descent moving_time nearest_minimum network_constants noise_hypotheses noisy_covariance",
-        "nuclear_margin offset_margin potential_path prescribed_spectrum q_alpha quadratic_noise random_tokens",
-        "regularised_descent restricted_isometry sample_covariance sample_noise sandwich sharp_smoothness",
-        "sign_product_margin smoothness sparse_face spectral_finite_margin stability_number strict_dual",
-        "support_geometry tangent_part trace_regulariser train train_attention train_joint train_population",
-        "uniqueness",
+        "DeepLinear FreshBatches GradientFlow Gram Levels RiccatiFlow Setting TokenSelection alignment_floor",
+        "alignment_limits alignments bound_slack clock_error commutator conservation_drift critical_length",
+        "decompose deep_linear detect_limit determinant_regulariser diffusion_covariance",
+        "diffusion_lag_covariance diffusion_transient excess_loss imbalance_constant joint_setting judge",
+        "label_noise_hypotheses lag_correlation lag_covariance locally_optimal_selections misalignment",
+        "misalignments moving_time network_constants noise_hypotheses noisy_covariance restricted_isometry",
+        "sample_covariance sandwich sharp_smoothness smoothness stability_number tangent_part",
+        "trace_regulariser train uniqueness",
     )
     for name in row.split()
 }

@@ -10,6 +10,7 @@ from penchant.errors import ArgumentError, CriticalPointError, PenchantWarning
 from penchant.problem import read
 from penchant.settings.deep_linear import DeepLinear, deep_linear, imbalance_constant
 from penchant.settings.generators import blobs, strips, teacher
+from penchant.settings.losses import PolynomialTail, UserLoss
 from penchant.settings.network_starts import (
     NAMED,
     balanced,
@@ -20,7 +21,6 @@ from penchant.settings.network_starts import (
     torch_default,
     zero_first,
 )
-from penchant.settings.user_loss import PolynomialTail, UserLoss
 
 
 def network(widths=(4, 3), loss=None, d=5):

@@ -22,7 +22,7 @@ from ..errors import ArgumentError, MissingExtra
 from ..files import write_bytes
 from ..lab import Claim, Lab, Paper, Study
 from ..papers import PAPERS, find_papers, new_lab
-from ..references.watched import watching
+from ..references.base import watching
 from ..report.page import save
 from ..verdict import Outcome, Verdict
 from .exact import prove_all

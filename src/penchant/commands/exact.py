@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 from ..errors import InfeasibleError, PenchantError, Unproved
 from ..files import write_bytes
-from ..references.base import Interpolant, Solution
+from ..references.base import Call, Interpolant, Solution, watching
 from ..references.exact import programs, proof_of
-from ..references.watched import Call, watching
 from .options import check_writable
 
 Proved = Solution | Interpolant | InfeasibleError
@@ -61,7 +61,7 @@ def save_proof(reference: Proved, calls: list[Call], options: Namespace) -> dict
 def prove_all(calls: Iterable[Call]) -> dict:
     """Every reference among the calls proved once: how many, in what time, and why not where there is no proof."""
     started, reasons = time.perf_counter(), Counter()
-    distinct = {_key(found): prove for found, prove in programs(calls)}
+    distinct = {_key(cast(Proved, found)): prove for found, prove in programs(calls)}
     for prove in distinct.values():
         try:
             prove()

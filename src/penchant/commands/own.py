@@ -21,6 +21,7 @@ from jaxtyping import ArrayLike
 
 from ..errors import ArgumentError, PenchantError
 from ..exhibits import only
+from ..optimisers.base import Optimiser
 from ..settings.files import read_arrays
 from ..theory.matching import optimiser_name
 from ..training.trajectory import settings_of, write_npz
@@ -32,6 +33,16 @@ if TYPE_CHECKING:  # a prediction draws nothing
     from ..report.panel import Panel, Told
 
 PAGE = "own-data"  # the folder of a page, and so one to a directory
+_SIZED = (
+    "gd",
+    "ngd",
+    "momentum",
+    "accelerated",
+    "adam",
+    "sign",
+    "signum",
+    "muon",
+)  # their steps are chosen by the data
 _WORDS = {"momentum": "normalised momentum (heavy ball on gradients of length 1)"}
 
 
@@ -131,14 +142,14 @@ def _readable(text: str) -> str:
     return os.fsencode(text).decode(errors="replace")
 
 
-def describe_steps(options: Namespace, optimiser: eqx.Module) -> str:
+def describe_steps(options: Namespace, optimiser: eqx.Module | Optimiser) -> str:
     """The rule with its numbers, and whether the step size was chosen by the data."""
-    open_size = options.step_size is None and options.optimiser in ("gd", "ngd", "momentum", "accelerated", "adam")
+    open_size = options.step_size is None and options.optimiser in _SIZED
     chosen = " (step size: the default, from the data)" if open_size else ""
     return f"{_WORDS.get(options.optimiser, options.optimiser)}: {optimiser_name(settings_of(optimiser))}{chosen}"
 
 
-def made(options: Namespace, optimiser: eqx.Module) -> dict[str, str]:
+def made(options: Namespace, optimiser: eqx.Module | Optimiser) -> dict[str, str]:
     """What a reader needs to make a run again: the command, the data and their shapes, optimiser, step size, start and seed."""
     shape = lambda array: " x ".join(map(str, np.shape(array))) or "one number"
     arrays = ", ".join(f"{name} {shape(array)}" for name, array in read_arrays(options.data).items())

@@ -34,28 +34,22 @@ BECAME = {
     "max-margin/log-time": "max-margin/loss-rate",
     "max-margin/logistic-bound": "max-margin/logistic-bound-as-printed",
     "max-margin/smooth-margin": "max-margin/logistic-smooth-margin",
-    "q-alpha/step-orders": "q-alpha/finite-steps",
     "q-alpha/sparse-rate": "sparse/program-rate",
     "q-alpha/small-limit": "q-alpha/small-limit-as-printed",
     "q-alpha/kernel-constants": "q-alpha/kernel-constants-as-printed",
     "q-alpha/velocity": "q-alpha/velocity-as-printed q-alpha/exponential-rule-as-printed q-alpha/exponential-rule",
     "q-alpha/row-span": "q-alpha/row-span-as-printed",
-    "q-alpha/three-routes": "q-alpha/terms-as-printed q-alpha/terms",
+    "q-alpha/three-routes": "q-alpha/terms-as-printed q-alpha/terms q-alpha/finite-steps q-alpha/step-orders",
     "sparse/noise-start": "sparse/noise-start-as-printed",
     "sparse/gradient-split": "sparse/gradient-split-as-printed",
     "sparse/dense-product": "sparse/dense-product-as-printed sparse/square-norm-as-printed sparse/square-norm",
     "noise/covariance": "noise/lyapunov",
-    "label-noise/product": "label-noise/two-parameters",
-    "label-noise/selection": "label-noise/selection-leading-order",
+    "label-noise/selection": "label-noise/selection-leading-order label-noise/noise-off",
     "label-noise/weighted-norm": "label-noise/plain-norm",
-    "label-noise/law-accuracy": "label-noise/law-is-the-mean",
     "label-noise/single-sample-moments": "label-noise/log-determinant-single-sample",
-    "label-noise/hessian-trace": "label-noise/squares-hessian-trace",
-    "label-noise/weighted-limit": "label-noise/squares-limit",
     "self-attention/theorem-1": "self-attention/theorem-1-other-losses",
     "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
-    "self-attention/sharp-constant-flow": "self-attention/flow-far",
     "key-query/gradient-readout": "key-query/gradient-direction",
     "key-query/diagonal-constant": "key-query/constant-from-above",
     "key-query/finite-limit": "key-query/diagonal-separability",
@@ -64,13 +58,35 @@ BECAME = {
     "deep-linear/pull-back": "deep-linear/pull-back-gap",
     "deep-linear/no-span": "deep-linear/span-rare",
     "deep-linear/polynomial-tail": "deep-linear/tails",
-    "attention-regression/affine": "attention-regression/affine-left",
     "attention-regression/law-ends-at-half": "attention-regression/law-ends-at-a3",
     "attention-regression/oracle-floor": "attention-regression/oracle-bound-attained",
     "attention-regression/training-after-start": "attention-regression/training-lowers",
-    "attention-regression/equivariance": "attention-regression/left-not-equivariant",
-    "": "max-margin/orthogonal q-alpha/stacked-inputs self-attention/log-space deep-linear/one-layer key-query/assumption-1 "
-    "key-query/assumption-2 key-query/assumption-4 key-query/smaller-start key-query/direct-is-global key-query/multipliers-gather",
+    "attention-regression/equivariance": "attention-regression/left-not-equivariant attention-regression/affine attention-regression/affine-left",
+    "attention-regression/theorem-1.3": "attention-regression/theorem-1.3-left",
+    "attention-regression/rank-deficient": "attention-regression/wide",
+    "attention-regression/bias": "attention-regression/bias-minimum attention-regression/bias-own-weight "
+    "attention-regression/bias-leave-one-out",
+    "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
+    "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
+    "max-margin/deficit-constant": "max-margin/orthogonal-part",
+    "": "max-margin/orthogonal q-alpha/stacked-inputs self-attention/log-space deep-linear/one-layer "
+    "key-query/assumption-1 key-query/assumption-2 key-query/assumption-4 key-query/smaller-start "
+    "key-query/direct-is-global key-query/multipliers-gather max-margin/same-path min-norm/closed-form "
+    "q-alpha/tiny-start mirror/equal-decrease q-alpha/certified q-alpha/any-start depth/trajectory "
+    "depth/sparse-constant depth/kernel-limit sparse/limit-program sparse/beyond-window "
+    "sparse/isometry-not-needed noise/excess-loss label-noise/hessian-trace label-noise/product "
+    "label-noise/weighted-limit label-noise/law-accuracy label-noise/effective-loss label-noise/squares-selection "
+    "label-noise/moving-time self-attention/flow-time self-attention/polyak-bifurcation "
+    "attention-regression/convexity-identity attention-regression/monotone attention-regression/hessian "
+    "attention-regression/saddle-start attention-regression/riccati attention-regression/riccati-far "
+    "attention-regression/imbalance attention-regression/conservation attention-regression/step-drift "
+    "attention-regression/modes attention-regression/best-scale attention-regression/context-variance "
+    "attention-regression/gradient-covariance attention-regression/gradient-covariance-path "
+    "attention-regression/gradient-covariance-early attention-regression/covariates-mean "
+    "attention-regression/covariates-kurtosis attention-regression/covariates-kurtosis-alone "
+    "attention-regression/covariates-preconditioner attention-regression/covariates-laplace "
+    "label-noise/two-parameters label-noise/law-is-the-mean label-noise/squares-hessian-trace "
+    "label-noise/squares-limit",
 }
 
 
@@ -87,7 +103,11 @@ def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Pap
                 f"one of {', '.join(claim.name for _, claim in known.values())}" if now else "one that is still a claim"
             )
             raise ArgumentError(
-                "--claim", "penchant verify", wanted, repr(name), "" if now else "it is a test now, or a row of a table"
+                "--claim",
+                "penchant verify",
+                wanted,
+                repr(name),
+                "" if now else "it is a test now, or a row of a table, or was left out",
             )
         found.append(known[now])
         if found[-1][1].name != name:

@@ -11,6 +11,7 @@ from jaxtyping import PyTree
 
 from ..errors import ArgumentError
 from ..lab import Claim, Lab, Paper, Study
+from ..optimisers.base import Optimiser
 from ..theory import predict as theory
 from ..theory.base import Prediction, Theorem
 
@@ -66,7 +67,7 @@ def new_lab(seed: int = 0, full: bool = False, progress: Callable[[str], None] =
     return Lab(seed, full, progress, theorems)
 
 
-def predict(setting: eqx.Module, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
+def predict(setting: eqx.Module, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the first theorem of the papers that speaks about it.
 
     With a `start` the hypotheses about starts are checked too. Which interpolant a regression ends at depends on the `start` of

@@ -22,9 +22,8 @@ from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Correlation, Exponential, Logistic, Squared
 from .network_starts import balanced, named_start
 from .parametrisations import Direct, Gram
-from .power_models import SignedPowers
 from .regression import Regression
-from .square_models import SignedSquares, Squares
+from .square_models import SignedPowers, SignedSquares, Squares
 from .tokens import TokenSelection
 
 Arrays = dict[str, np.ndarray]

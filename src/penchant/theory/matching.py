@@ -7,9 +7,9 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
+from ..settings.joint import TokenGram
 from ..settings.parametrisations import Direct, Gram
-from ..settings.power_models import SignedPowers
-from ..settings.square_models import SignedSquares, Squares
+from ..settings.square_models import SignedPowers, SignedSquares, Squares
 from ..training.trajectory import settings_of
 from .base import Prediction
 
@@ -33,8 +33,6 @@ def _parts(setting: Any, run: Any) -> dict[str, tuple[Any, Any]]:
         return {}
     if hasattr(run, "problem"):  # on the population of attention regression the problem is everything
         return {"problem": (setting, run.problem)}
-    if not hasattr(run, "setting"):  # joint training: a run has data and a loss of its own
-        return {"data": (setting.data, run.data), "loss": (setting.loss, run.loss)}
     trained = run.setting
     return {
         "data": (setting.data, trained.data),
@@ -46,7 +44,7 @@ def _parts(setting: Any, run: Any) -> dict[str, tuple[Any, Any]]:
 
 def _form(parametrisation: Any) -> Any:
     """The Gram form is that of plain weights; the alpha of squares and powers is their start, which is compared as such."""
-    if isinstance(parametrisation, Direct | Gram):
+    if isinstance(parametrisation, Direct | Gram | TokenGram):
         return "plain weights"
     if isinstance(parametrisation, SignedPowers):
         return f"SignedPowers of depth {parametrisation.depth}"
@@ -100,7 +98,7 @@ def optimiser_name(settings: Any) -> str:
 
     >>> import penchant as pt
     >>> optimiser_name(settings_of(pt.normalised_descent(0.05)))
-    'Descent(Normalised(length=0.05), L2, NoMemory)'
+    'Descent(Normalised(length=0.05), L2)'
     """
     if not isinstance(settings, dict):
         return f"{settings:g}" if isinstance(settings, float) else str(settings)

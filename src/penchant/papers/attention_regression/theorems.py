@@ -2,28 +2,19 @@
 
 from typing import Any, ClassVar
 
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ...errors import ArgumentError, AssumptionError
 from ...theory.base import Hypothesis, Prediction, Rival, Theorem
 from ...theory.families.linear import covered
 from ...verdict import Outcome, Verdict
 from .setting.balanced_minima import BalancedMinima, nearest_minimum
-from .setting.geometry import (
-    AbstractGeometry,
-    Euclidean,
-    Left,
-    TwoSided,
-    attraction_radius,
-    contraction,
-    curvature_range,
-)
-from .setting.problem import AttentionLayer, AttentionRegression, Balance
+from .setting.geometry import AbstractGeometry, TwoSided, attraction_radius, contraction, curvature_range
+from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
-from .training.algorithm1 import AttentionRun
-from .training.population import AbstractAttentionRun, AttentionTrajectory
-from .training.rules import AdaptiveStep, PreconditionedDescent
+from .training.population import AbstractAttentionRun
+from .training.rules import PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
 PAPER = "attention_regression"
@@ -40,7 +31,7 @@ def _from(samples: int | None) -> str:
     return "" if samples is None else f"from {samples} samples: "
 
 
-def _direction(vector: Any) -> str:
+def _direction(vector: Array | np.ndarray) -> str:
     return f"direction {np.asarray(vector).round(3).tolist()}"
 
 
@@ -95,7 +86,7 @@ def finite_moments(
 
 def near_minima(problem: AttentionRegression, layer: AttentionLayer, geometry: AbstractGeometry) -> Hypothesis:
     """The start is within r_0 of the minima, in the norm of the geometry (two-sided for `euclidean`, which has no radius)."""
-    norm = TwoSided() if isinstance(geometry, Euclidean) else geometry
+    norm = TwoSided() if geometry.rows else geometry
     found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), norm)
     radius = attraction_radius(problem, norm)
     unproved = (
@@ -148,7 +139,7 @@ def _not_normal(n: int, d: int, flat: str) -> Hypothesis:
     )
 
 
-def gaussian_inputs(inputs: Any) -> Hypothesis:
+def gaussian_inputs(inputs: Array | np.ndarray) -> Hypothesis:
     """Mardia's skewness and kurtosis as z-scores; the worst sample is the one of largest Mahalanobis norm."""
     inputs = np.asarray(inputs, float)
     n, d = inputs.shape
@@ -169,7 +160,7 @@ def gaussian_inputs(inputs: Any) -> Hypothesis:
     return Hypothesis("gaussian_inputs", holds, float(DEVIATIONS - worst), offender, detail, "estimated")
 
 
-def centred_inputs(inputs: Any) -> Hypothesis:
+def centred_inputs(inputs: Array | np.ndarray) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
     scores = mean_scores(inputs)
     worst = int(scores.argmax())
@@ -180,9 +171,9 @@ def centred_inputs(inputs: Any) -> Hypothesis:
 
 def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) -> Hypothesis:
     """Steps below the stability limit 2/(largest curvature) at the minima; adaptive steps always are."""
-    if isinstance(optimiser.step, AdaptiveStep):
+    if optimiser.step.adaptive:
         return Hypothesis("stable_step", True, 1.0, "", "adaptive steps follow a bound of the curvature", "exact")
-    step = optimiser.step.constant(problem, optimiser.geometry)
+    step = optimiser.constant(problem)
     limit = 2 / curvature_range(problem, optimiser.geometry)[1]
     return Hypothesis(
         "stable_step", step < limit, 1 - step / limit, "", f"1 - step / limit, limit {limit:.4g}", "exact"
@@ -215,7 +206,7 @@ def check_assumptions(
 
 
 def asymptotic_factor(
-    problem: AttentionRegression, geometry: AbstractGeometry, step: float, rotation: Any = None
+    problem: AttentionRegression, geometry: AbstractGeometry, step: float, rotation: np.ndarray | None = None
 ) -> float:
     """Factor of the distance per step near the minimum with gauge R: max |1 - step * curvature|; the excess falls by its square."""
     low, high = curvature_range(problem, geometry, rotation)
@@ -226,7 +217,7 @@ class _AttentionTheorem(Theorem):
     paper = PAPER
     problem: ClassVar[type] = AttentionRegression
 
-    def predict(self, setting: Any, optimiser: Any) -> Prediction:
+    def predict(self, setting: Any, optimiser: PreconditionedDescent) -> Prediction:
         reference: Any = BalancedMinima(setting)
         found = self.hypotheses(setting, optimiser, reference)
         return Prediction(self, setting, found, reference, saddles(setting), expected_rate(setting, optimiser))
@@ -243,16 +234,12 @@ class AttentionConvergence(_AttentionTheorem):
     statement = "Preconditioned descent with the balance regulariser converges linearly to a balanced minimum of the population loss."
     citation = f"{GOEL}, Theorems 1.1-1.3"
 
-    def applies(self, setting: Any, optimiser: Any) -> bool:
-        return (
-            isinstance(setting, AttentionRegression)
-            and isinstance(optimiser, PreconditionedDescent)
-            and isinstance(optimiser.geometry, Left | TwoSided)
-            and isinstance(optimiser.balance, Balance)
-            and optimiser.logit_limit is None
-        )
+    def applies(self, setting: object, optimiser: object) -> bool:
+        if not isinstance(setting, AttentionRegression) or not isinstance(optimiser, PreconditionedDescent):
+            return False
+        return not optimiser.geometry.rows and optimiser.balance.printed and optimiser.logit_limit is None
 
-    def hypotheses(self, setting: Any, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, setting: Any, optimiser: PreconditionedDescent, reference: Any) -> tuple[Hypothesis, ...]:
         found = check_assumptions(setting, strict=False)
         return (*found, step_size(setting, optimiser)) if setting.rank == setting.inputs else found
 
@@ -264,7 +251,7 @@ class AttentionConjecture(_AttentionTheorem):
     statement = "Conjecture: this descent reaches the minima of the population loss, balanced or not."
     citation = f"{GOEL} (outside its theorems)"
 
-    def applies(self, setting: Any, optimiser: Any) -> bool:
+    def applies(self, setting: object, optimiser: object) -> bool:
         if not isinstance(setting, AttentionRegression):
             return False
         if not isinstance(optimiser, PreconditionedDescent):
@@ -273,7 +260,7 @@ class AttentionConjecture(_AttentionTheorem):
             )
         return True
 
-    def hypotheses(self, setting: Any, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
+    def hypotheses(self, setting: Any, optimiser: PreconditionedDescent, reference: Any) -> tuple[Hypothesis, ...]:
         found = check_assumptions(setting, strict=False)
         return (*found, covered(f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}"))
 
@@ -295,13 +282,13 @@ def expected_rate(problem: AttentionRegression, optimiser: PreconditionedDescent
         return "sublinear: the excess of modes of size 0 falls like t^-2"
     if problem.outputs < problem.inputs:
         return "the excess falls exponentially, the regulariser only like t^-2"
-    if isinstance(optimiser.step, AdaptiveStep):
+    if optimiser.step.adaptive:
         step = float(1 / (8 * problem.sizes[0] * optimiser.geometry.stretch(problem.spread[-1])))  # |W|^2 = 2 s_1 there
     else:
-        step = optimiser.step.constant(problem, optimiser.geometry)
+        step = optimiser.constant(problem)
     factor = asymptotic_factor(problem, optimiser.geometry, step)
     text = f"excess times {factor**2:.6g} per step near the minima"
-    if isinstance(optimiser.geometry, Euclidean):
+    if optimiser.geometry.rows:
         return f"{text} (gauge R = I; it depends on the gauge)"
     sure = contraction(problem, optimiser.geometry)
     return (
@@ -318,7 +305,7 @@ def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
     problem, layer = prediction.setting, run.at()
     problem.check_layer(layer, "judge")
     levels = {rival.name: rival.separation for rival in prediction.rivals}
-    excess, sampled = float(problem.excess(layer)), isinstance(run, AttentionRun)
+    excess = float(problem.excess(layer))
     if not np.isfinite(excess):
         return Verdict(Outcome.undecided, "the run has no finite excess")
     bound = 1e-4 * min(levels.values())
@@ -327,15 +314,12 @@ def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, excess, prediction.remarks)
     # Kernel parts along the missing mode decay only like t^(-1/2), so the gradient at a saddle is small, not rounding.
     whitened = problem.whiten(layer)
-    slope = (
-        run.slope[-1] if isinstance(run, AttentionTrajectory) else jnp.linalg.norm(problem.whitened_gradient(whitened))
-    )
-    still = float(slope) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
+    still = run.last_slope(problem) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
     for name, level in levels.items():
         if still and abs(excess / level - 1) < 1e-2:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, excess, f"the run stands at the {name}")
     remarks = [prediction.remarks] if prediction.remarks else []
-    if sampled:
+    if run.estimated:
         remarks.append("a run on samples settles at a floor above 0, which `penchant train` judges it by")
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, "; ".join(remarks))
 

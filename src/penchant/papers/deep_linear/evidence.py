@@ -17,9 +17,8 @@ from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear
 from ...settings.generators import blobs, strips
-from ...settings.losses import Exponential, Logistic
+from ...settings.losses import Exponential, Logistic, PolynomialTail
 from ...settings.network_starts import ensure_assumption2
-from ...settings.user_loss import PolynomialTail
 from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.recorders import Every
 from ...training.train import train

@@ -13,8 +13,7 @@ from ...problem import read_once
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
-from ...references.polyhedral_margin import diagonal_margin, polyhedral_margin
-from ...references.sign_product_margin import LARGEST, sign_product_margin
+from ...references.polyhedral_margin import LARGEST, diagonal_margin, polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection

@@ -13,7 +13,7 @@ from ...references.interpolation import basis_pursuit
 from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness, sparse_face
 from ...settings.base import Setting
 from ...settings.check import symmetric_matrix
-from ...settings.power_models import PowerEntropy
+from ...settings.potentials import PowerEntropy
 from ...settings.regression import Regression
 from ...theory.base import Hypothesis, Prediction
 from ...training.noise import check_noise

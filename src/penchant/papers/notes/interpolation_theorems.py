@@ -110,7 +110,7 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
     inputs = np.asarray(setting.data.inputs)
     curvature = potential.speed(reference.weight)
     load = np.asarray(optimiser.rule.step) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
-    beta = np.asarray(optimiser.memory.beta) if isinstance(optimiser.memory, HeavyBall) else np.zeros(())
+    beta = np.asarray(optimiser.after.beta) if isinstance(optimiser.after, HeavyBall) else np.zeros(())
     load, bound = np.broadcast_arrays(load, 2 * (1 + beta))
     worst = np.unravel_index(np.argmin(bound - load), load.shape)  # of a batch of rules
     load, bound = float(load[worst]), float(bound[worst])
@@ -221,7 +221,7 @@ def _heavy_ball(optimiser: Any) -> bool:
         isinstance(optimiser, Descent)
         and isinstance(optimiser.rule, Constant)
         and isinstance(optimiser.geometry, L2)
-        and isinstance(optimiser.memory, HeavyBall)
+        and isinstance(optimiser.after, HeavyBall)
     )
 
 

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...norms import L1, Linf
-from ...optimisers.adam import Adam
-from ...optimisers.base import Descent
-from ...optimisers.memory import NoMemory
+from ...optimisers.base import Adam, Descent
 from ...optimisers.step_rules import Normalised
 from ...problem import read_once
 from ...references.base import Solution
@@ -41,7 +39,7 @@ def is_sign_descent(optimiser: Any) -> bool:
     """Sign descent without a cap, or Adam whose epsilon never takes over."""
     if isinstance(optimiser, Adam):
         return bool(np.all(np.asarray(optimiser.eps) == 0))
-    if not (isinstance(optimiser, Descent) and isinstance(optimiser.memory, NoMemory)):
+    if not (isinstance(optimiser, Descent) and optimiser.memoryless):
         return False
     if not (isinstance(optimiser.geometry, Linf) and isinstance(optimiser.rule, Normalised)):
         return False

@@ -6,8 +6,7 @@ import numpy as np
 
 from ...settings.base import Setting
 from ...settings.potentials import Quadratic
-from ...settings.power_models import SignedPowers
-from ...settings.square_models import SignedSquares, Squares
+from ...settings.square_models import SignedPowers, SignedSquares, Squares
 
 
 def own_potential(setting: Setting, start: Any) -> Any:

@@ -7,10 +7,9 @@ import numpy as np
 from ...errors import PenchantError, warn
 from ...norms import L1, L2, Linf
 from ...optimisers.base import Descent
-from ...optimisers.memory import NoMemory
 from ...references.base import Solution
+from ...references.logistic import polynomial_direction, tail_power
 from ...references.polyhedral_margin import polyhedral_margin
-from ...references.polynomial_margin import polynomial_direction, tail_power
 from ...settings.base import Setting
 from ...settings.classification import Classification
 from ..base import Hypothesis, rivals
@@ -24,7 +23,7 @@ def plain(optimiser: Any, rule: type) -> bool:
         isinstance(optimiser, Descent)
         and isinstance(optimiser.rule, rule)
         and isinstance(optimiser.geometry, L2)
-        and isinstance(optimiser.memory, NoMemory)
+        and optimiser.memoryless
     )
 
 
