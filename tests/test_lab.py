@@ -1,5 +1,7 @@
 """Studies as data: claims become findings, exhibits become figures, tables and runs."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from penchant.exhibits import Figure, Line, Result, Table
@@ -28,8 +30,11 @@ def curve(lab: Lab) -> Figure:
     return Figure("curve", "a line", "x", "y", (Line("line", np.arange(2), np.arange(2)),), "")
 
 
+RUN = SimpleNamespace(save=print)
+
+
 def several(lab: Lab) -> tuple:
-    return Table("first", "", ("a",), (("1",),), ""), {"kept": lab.seed}, Table("second", "", ("a",), (("2",),), "")
+    return Table("first", "", ("a",), (("1",),), ""), {"kept": RUN}, Table("second", "", ("a",), (("2",),), "")
 
 
 def test_a_study_is_its_claims_and_exhibits_in_order():
@@ -41,7 +46,7 @@ def test_a_study_is_its_claims_and_exhibits_in_order():
     assert found.verdict.outcome.value == "refuted"  # the lab's seed is 5
     assert [table.name for table in result.tables] == ["first", "second"]
     assert [figure.name for figure in result.figures] == ["curve"]
-    assert result.runs == {"kept": 5}
+    assert result.runs == {"kept": RUN}
     assert result.definitions == {"a": "a column"}
     assert messages == ["claim toy/seed"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.commands.study import find_study
+from penchant.commands.claims import find_study
 from penchant.papers import PAPERS, new_lab
 from penchant.papers.key_query.evidence import diagonal_run, flow_to
 from penchant.papers.key_query.figures.beyond import basin_table

@@ -195,7 +195,7 @@ class _Walk:
         first = read(setting, params)
         self.setting, self.flow, self.first = setting, flow, first
         dual = jnp.asarray(np.zeros(first.weights.shape))
-        self.state = State(jax.tree.map(jnp.asarray, params), jnp.asarray(0.0), dual)
+        self.state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), dual)
         self.view = _view(setting, self.state)
         self.h, self.steps, self.rejected, self.clock = 1e-3, 0, 0, 0.0
 

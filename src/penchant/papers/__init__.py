@@ -1,28 +1,49 @@
 """The papers, each in a folder of its own with its theorems, claims and figures: this tuple is the one list.
 
-`predict` asks the theorems in this order. Files of claims and studies are imported where they are asked for.
+`predict` asks the theorems in this order, and opens a paper when it comes to it. Files of claims and studies are imported where they are asked for.
 """
 
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+
+import equinox as eqx
+from jaxtyping import PyTree
 
 from ..errors import ArgumentError
 from ..lab import Claim, Lab, Paper, Study
+from ..optimisers.base import Optimiser
 from ..theory import predict as theory
 from ..theory.base import Prediction, Theorem
-from . import attention_regression, deep_linear, key_query, notes, self_attention, which_margin
 
-PAPERS: tuple[Paper, ...] = (
-    which_margin.PAPER,  # before the conjectures that would speak about every optimiser
-    notes.PAPER,
-    self_attention.PAPER,
-    key_query.PAPER,
-    deep_linear.PAPER,
-    attention_regression.PAPER,
+_FOLDERS = (
+    "which_margin",  # before the conjectures that would speak about every optimiser
+    "notes",
+    "self_attention",
+    "key_query",
+    "deep_linear",
+    "attention_regression",
 )
-THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in PAPERS for theorem in paper.theorems)
 
 
-def find_papers(names: tuple[str, ...] = ()) -> tuple[Paper, ...]:
+class _Papers(Sequence[Paper]):
+    """The papers in their order, each imported when it is reached."""
+
+    def __len__(self) -> int:
+        return len(_FOLDERS)
+
+    def __getitem__(self, place: int) -> Paper:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return import_module(f".{_FOLDERS[place]}", __name__).PAPER
+
+
+PAPERS: Sequence[Paper] = _Papers()
+
+
+def theorems() -> Iterator[Theorem]:
+    """Every theorem of every paper."""
+    return (theorem for paper in PAPERS for theorem in paper.theorems)
+
+
+def find_papers(names: tuple[str, ...] = ()) -> Sequence[Paper]:
     """The papers of these names, old ones included; all papers without any."""
     known = {name: paper for paper in PAPERS for name in (paper.name, *paper.aliases)}
     for name in names:
@@ -41,12 +62,12 @@ def studies() -> tuple[Study, ...]:
     return tuple(study for paper in PAPERS for study in paper.studies)
 
 
-def new_lab(seed: int = 0, full: bool = False, progress: Any = None) -> Lab:
+def new_lab(seed: int = 0, full: bool = False, progress: Callable[[str], None] = lambda text: None) -> Lab:
     """A lab whose predictions know the theorems of all papers."""
-    return Lab(seed, full, progress or (lambda text: None), THEOREMS)
+    return Lab(seed, full, progress, theorems)
 
 
-def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+def predict(setting: eqx.Module, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the first theorem of the papers that speaks about it.
 
     With a `start` the hypotheses about starts are checked too. Which interpolant a regression ends at depends on the `start` of
@@ -57,4 +78,4 @@ def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
     >>> pt.predict(setting, pt.GradientFlow(), [3.0, 1.0]).reference.weight.round(12).tolist()   # the nearest one to (3, 1)
     [2.0, 0.0]
     """
-    return theory.predict(THEOREMS, setting, optimiser, start)
+    return theory.predict(theorems(), setting, optimiser, start)

@@ -1,6 +1,8 @@
 """What theory says of a setting: the first theorem that speaks about it."""
 
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from ..errors import ArgumentError, kind
@@ -9,7 +11,7 @@ from ..training.batch import single_start
 from .base import Prediction, Theorem
 
 
-def predict(theorems: tuple[Theorem, ...], setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+def predict(theorems: Iterable[Theorem], setting: Any, optimiser: Any, start: Any = None) -> Prediction:
     """The prediction of the first of `theorems` that speaks about training `setting` with `optimiser`; see `penchant.predict`."""
     for theorem in _speaking(theorems, setting, optimiser):
         if theorem.applies(setting, optimiser):
@@ -30,13 +32,14 @@ def _has_arrays(setting: Any) -> bool:
     return isinstance(setting, Setting) and isinstance(setting.parametrisation, Parametrisation)
 
 
-def _speaking(theorems: tuple[Theorem, ...], setting: Any, optimiser: Any) -> list[Theorem]:
-    """The theorems about this kind of problem; an error where there is none."""
-    found = [theorem for theorem in theorems if isinstance(setting, theorem.problem)]
-    if not found:
+def _speaking(theorems: Iterable[Theorem], setting: Any, optimiser: Any) -> Iterator[Theorem]:
+    """The theorems about this kind of problem, each asked for when the one before has nothing to say; an error where there is none."""
+    found = (theorem for theorem in theorems if isinstance(setting, theorem.problem))
+    first = next(found, None)
+    if first is None:
         wanted, fix = "a Setting or an AttentionRegression", "Setting(data, Direct(), Exponential())"
         raise ArgumentError("setting", "predict", wanted, kind(setting), fix)
     if not is_module(optimiser):
         wanted = "an optimiser such as GradientFlow() or gradient_descent(0.1)"
         raise ArgumentError("optimiser", "predict", wanted, kind(optimiser))
-    return found
+    return chain((first,), found)

@@ -266,7 +266,9 @@ def spectral_prediction(lab: Lab, planted: bool) -> Iterator[Verdict]:
             yield at_most(apart(least), 0.5 * min(apart(margin * limit) for limit in limits), what)
 
 
-@conjectured("key-query/spectral-potential", expected=Outcome.refuted, slow=True)
+@conjectured(
+    "key-query/spectral-potential", expected=Outcome.refuted, slow=True, repair="key-query/spectral-prediction"
+)
 def least_potential(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The flow on (K, Q) minimises the spectral potential at every margin, up to the slack of its multipliers.
     A mirror flow keeps its potential within the slack of its multipliers of the minimum. Planted: that of half the start."""

@@ -67,7 +67,9 @@ def _separate(commuting: bool, planted: bool) -> Verdict:
     return at_most(largest, 1e-12, "largest correlation between eigendirections of the Hessian")
 
 
-@claim("noise/separate-as-printed", f"{NOTES}, section 9.5", "proved", expected=Outcome.refuted)
+@claim(
+    "noise/separate-as-printed", f"{NOTES}, section 9.5", "proved", expected=Outcome.refuted, repair="noise/separate"
+)
 def separate_printed(lab: Lab, planted: bool) -> Verdict:
     """In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes, for any noise."""
     return _separate(False, planted)
