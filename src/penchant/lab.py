@@ -13,11 +13,12 @@ from types import ModuleType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import equinox as eqx
+from jaxtyping import PyTree
 
 from .errors import ArgumentError
 from .exhibits import Figure, Finding, Result, Table
-from .theory.base import Prediction, Theorem
-from .theory.predict import predict
+from .problem import Problem
+from .theory.base import Prediction, Theorem, predict
 from .verdict import Outcome, Verdict
 
 P = ParamSpec("P")
@@ -48,7 +49,7 @@ class Lab:
         self.seed, self.full, self.progress, self.theorems = seed, full, progress, theorems
         self.kept: dict[tuple, Any] = {}
 
-    def predict(self, setting: Any, optimiser: Any, start: Any = None) -> Prediction:
+    def predict(self, setting: Problem, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
         return predict(self.theorems, setting, optimiser, start)
 
 

@@ -20,7 +20,7 @@ from penchant.papers.key_query.evidence import (
     precise_aligned_run,
 )
 from penchant.settings.factored import Factors
-from penchant.theory.least_norm import judge_value
+from penchant.theory.verdicts import judge_value
 from penchant.verdict import Outcome
 
 LAB = new_lab()

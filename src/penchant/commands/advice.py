@@ -13,8 +13,9 @@ from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.losses import Logistic
 from ..settings.parametrisations import Direct, Gram
-from ..theory.base import MARGIN, Prediction
-from ..theory.matching import optimiser_name
+from ..theory.base import Prediction
+from ..theory.judge import optimiser_name
+from ..theory.verdicts import MARGIN
 from ..training.status import Status
 from ..training.trajectory import Trajectory, settings_of
 from ..verdict import Outcome

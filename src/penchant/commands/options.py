@@ -24,10 +24,9 @@ from ..optimisers.layerwise import (
 )
 from ..settings.base import Setting
 from ..settings.classification import Classification
-from ..settings.deep_linear import DeepLinear
+from ..settings.deep_linear import NAMED, DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.files import Request, guess, read_arrays, setting_of
-from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
 from ..settings.regression import Regression
 from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove

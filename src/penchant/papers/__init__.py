@@ -1,24 +1,28 @@
-"""The papers, each in a folder of its own with its theorems, claims and figures: this tuple is the one list.
+"""The papers, each in a folder of its own with its theorems, claims and figures: `NAMES` is the one list.
 
-`predict` asks the theorems in this order. Files of claims and studies are imported where they are asked for.
+Their order decides nothing: a theorem that covers the optimiser speaks before any family without one. Files of claims and studies are
+imported where they are asked for.
 """
 
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+
+from jaxtyping import PyTree
 
 from ..errors import ArgumentError
 from ..lab import Claim, Lab, Paper, Study
-from ..theory import predict as theory
+from ..theory import base as theory
 from ..theory.base import Prediction, Theorem
-from . import attention_regression, deep_linear, key_query, notes, self_attention, which_margin
 
-PAPERS: tuple[Paper, ...] = (
-    which_margin.PAPER,  # before the conjectures that would speak about every optimiser
-    notes.PAPER,
-    self_attention.PAPER,
-    key_query.PAPER,
-    deep_linear.PAPER,
-    attention_regression.PAPER,
+NAMES = (
+    "which_margin",
+    "notes",
+    "self_attention",
+    "key_query",
+    "deep_linear",
+    "attention_regression",
 )
+PAPERS: tuple[Paper, ...] = tuple(import_module(f"{__name__}.{name}").PAPER for name in NAMES)
 THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in PAPERS for theorem in paper.theorems)
 
 
@@ -41,13 +45,13 @@ def studies() -> tuple[Study, ...]:
     return tuple(study for paper in PAPERS for study in paper.studies)
 
 
-def new_lab(seed: int = 0, full: bool = False, progress: Any = None) -> Lab:
+def new_lab(seed: int = 0, full: bool = False, progress: Callable[[str], None] = lambda text: None) -> Lab:
     """A lab whose predictions know the theorems of all papers."""
-    return Lab(seed, full, progress or (lambda text: None), THEOREMS)
+    return Lab(seed, full, progress, THEOREMS)
 
 
-def predict(setting: Any, optimiser: Any, start: Any = None) -> Prediction:
-    """What theory says of training `setting` with `optimiser`: the first theorem of the papers that speaks about it.
+def predict(setting: object, optimiser: object, start: PyTree = None) -> Prediction:
+    """What theory says of training `setting` with `optimiser`: the theorem of the papers that covers it.
 
     With a `start` the hypotheses about starts are checked too. Which interpolant a regression ends at depends on the `start` of
     training (that of the setting by default); the directions of classification and attention do not.

@@ -1,5 +1,7 @@
 """A reference: the convex program that theory says training solves, with its primal and dual solution."""
 
+from typing import Protocol
+
 import equinox as eqx
 import numpy as np
 
@@ -16,6 +18,13 @@ def pinned(bracket: Bracket) -> bool:
     """Whether bounds on an interpolant prove its value, 0 included, about a weight that interpolates."""
     narrow = bracket.upper - bracket.lower <= CERTIFIED * bracket.upper < np.inf
     return narrow and bracket.infeasibility <= INTERPOLATES
+
+
+class Reference(Protocol):
+    """What a prediction says is selected: a direction, an interpolant, or a set of minima; `norm` names what is least there."""
+
+    @property
+    def norm(self) -> str: ...
 
 
 class Solution(eqx.Module):

@@ -164,6 +164,16 @@ class Setting(eqx.Module):
         """The effective weight the parameters stand for."""
         return self.parametrisation.weight(params, self.data)
 
+    @property
+    def kind(self) -> str:
+        return f"{type(self.data).__name__} with {type(self.parametrisation).__name__}"
+
+    @property
+    def parts(self) -> dict[str, PyTree]:
+        """What makes two settings the same; a parametrisation by its form, which forgets where training starts."""
+        form = getattr(self.parametrisation, "form", self.parametrisation)
+        return {"data": self.data, "parametrisation": form, "loss": self.loss, "reduction": self.reduction}
+
     def infimum(self) -> Infimum:
         found = self.data.infimum(self.loss)
         scale = 1 if self.reduction == "mean" else self.samples

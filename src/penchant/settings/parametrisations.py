@@ -42,6 +42,8 @@ class PlainMetric(eqx.Module):
 class Direct(PlainMetric):
     """The weight itself is trained; gradient flow then minimises its l2 (Frobenius) norm."""
 
+    form = "plain weights"
+
     def zeros(self, data: Any) -> Array:
         return jnp.asarray(np.zeros(data.weight_shape))
 
@@ -89,6 +91,8 @@ class Gram(eqx.Module):
 
     **Hypotheses:** the optimiser is a combination of gradients (descent, momentum, acceleration), not coordinatewise.
     """
+
+    form = "plain weights"
 
     matrix: Float[Array, "N N"]
     offset: Float[Array, "N"]

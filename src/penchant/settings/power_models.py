@@ -166,6 +166,8 @@ class SignedPowers(PlainMetric):
         if self.alpha.ndim:
             raise ArgumentError("alpha", "SignedPowers", "one number", f"shape {self.alpha.shape}")
 
+    form = property(lambda self: f"SignedPowers of depth {self.depth}")
+
     def zeros(self, data: Any) -> Array:
         """The start alpha: from zero itself no gradient ever leads away."""
         return jnp.stack([spread(self.alpha, data, "SignedPowers")] * 2)

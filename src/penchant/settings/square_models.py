@@ -57,6 +57,7 @@ class Squares(PlainMetric):
     Gradient flow minimises KL($\theta\,|\,\alpha^2$) among nonnegative interpolants; for $\alpha\to0$ that is the l1 norm.
     """
 
+    form = "Squares"
     alpha: Float[Array, "*b"]
 
     def __init__(self, alpha: object):
@@ -100,6 +101,7 @@ class SignedSquares(PlainMetric):
     $\alpha\to\infty$, the l1 norm for $\alpha\to0$.
     """
 
+    form = "SignedSquares"
     alpha: Float[Array, "*b"]
 
     def __init__(self, alpha: object):

@@ -10,11 +10,11 @@ from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear, layer_norms
+from ..settings.potentials import Quadratic
 from ..settings.tokens import TokenSelection
 from .base import Prediction
-from .families.interpolation import own_potential
-from .interpolants import unresolved, what_is_selected
-from .layer_constants import network_constants
+from .families.interpolation import own_potential, unresolved, what_is_selected
+from .families.layers import network_constants
 
 _SHOWN = 6  # entries of a vector on one line
 
@@ -55,7 +55,7 @@ def _bounds(found: Solution | Interpolant) -> dict[str, float]:
 def what_is_least(setting: Setting, start: Any) -> str:
     """The quantity that the selected interpolant minimises, in words."""
     potential = own_potential(setting, start)
-    if potential.name != "l2":
+    if not isinstance(potential, Quadratic):
         return potential.name
     return "l2 distance to the start" if potential.start.any() else "l2 norm"
 

@@ -7,8 +7,9 @@ from ..diagnostics.joint import joint_misalignments
 from ..settings.losses import Exponential
 from ..training.joint import JointTrajectory
 from ..verdict import Outcome, Verdict
-from .base import Prediction, judge_direction
+from .base import Prediction
 from .joint_limits import JointLimit, detect_joint_limit
+from .verdicts import judge_direction
 
 OFFSET = "offset program (|u| and |W| grow alike)"
 SUPPORT_ONLY = "decoder-support samples only (|u| outgrows |W|)"

@@ -64,6 +64,10 @@ class JointTrajectory(eqx.Module):
     status: Status = eqx.field(static=True)
     header: dict = eqx.field(static=True)
 
+    @property
+    def parts(self) -> dict[str, Any]:
+        return {"data": self.data, "loss": self.loss}
+
     def __len__(self) -> int:
         return len(self.steps)
 

@@ -21,7 +21,7 @@ from ...papers.attention_regression.setting.context_bias import loss_bias
 from ...papers.attention_regression.setting.context_sums import context_sums
 from ...papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
 from ...papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
-from ...papers.attention_regression.theorems import PAPER, AttentionConvergence, expected_gradients, expected_rate
+from ...papers.attention_regression.theorems import CONVERGENCE, expected_gradients, expected_rate
 from ...papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
 from ...papers.attention_regression.training.rules import (
     AbstractAttentionRule,
@@ -68,12 +68,12 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
 
 
 def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict[str, Any]:
-    problem, theorem = advice.problem, AttentionConvergence()
+    problem, theorem = advice.problem, CONVERGENCE
     return {
         "theorem": theorem.name,
         "statement": theorem.statement,
         "citation": theorem.citation,
-        "paper": PAPER,
+        "paper": theorem.paper,
         "estimate": {
             "samples": sample.size,
             "inputs": problem.inputs,
@@ -160,7 +160,7 @@ def train(options: Namespace) -> Trained:
     settings = made(options, rule) | run_settings(options, steps)
     case = AttentionCase(run, verdict, hypotheses, advice, floor, numbers, settings)
     text = [f"warning    {warning}" for warning in warnings]
-    return Trained(case, (RUN, VERDICT), run.save, PAPER, {"warnings": warnings}, text)
+    return Trained(case, (RUN, VERDICT), run.save, CONVERGENCE.paper, {"warnings": warnings}, text)
 
 
 def _gradients(run: AttentionRun, batch: int | None) -> Hypothesis:

@@ -1,13 +1,11 @@
 """Attention regression: hypotheses with slack (exact or estimated), prediction and verdict for a problem of the user's own."""
 
-from typing import Any, ClassVar
-
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ArgumentError, AssumptionError
-from ...theory.base import Hypothesis, Prediction, Rival, Theorem
-from ...theory.families.linear import covered
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem
 from ...verdict import Outcome, Verdict
 from .setting.balanced_minima import BalancedMinima, nearest_minimum
 from .setting.geometry import (
@@ -26,7 +24,6 @@ from .training.population import AbstractAttentionRun, AttentionTrajectory
 from .training.rules import AdaptiveStep, PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
-PAPER = "attention_regression"
 _SINGULAR = 1e-14
 _FLAT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
@@ -40,7 +37,7 @@ def _from(samples: int | None) -> str:
     return "" if samples is None else f"from {samples} samples: "
 
 
-def _direction(vector: Any) -> str:
+def _direction(vector: object) -> str:
     return f"direction {np.asarray(vector).round(3).tolist()}"
 
 
@@ -148,7 +145,7 @@ def _not_normal(n: int, d: int, flat: str) -> Hypothesis:
     )
 
 
-def gaussian_inputs(inputs: Any) -> Hypothesis:
+def gaussian_inputs(inputs: object) -> Hypothesis:
     """Mardia's skewness and kurtosis as z-scores; the worst sample is the one of largest Mahalanobis norm."""
     inputs = np.asarray(inputs, float)
     n, d = inputs.shape
@@ -169,7 +166,7 @@ def gaussian_inputs(inputs: Any) -> Hypothesis:
     return Hypothesis("gaussian_inputs", holds, float(DEVIATIONS - worst), offender, detail, "estimated")
 
 
-def centred_inputs(inputs: Any) -> Hypothesis:
+def centred_inputs(inputs: object) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
     scores = mean_scores(inputs)
     worst = int(scores.argmax())
@@ -215,67 +212,11 @@ def check_assumptions(
 
 
 def asymptotic_factor(
-    problem: AttentionRegression, geometry: AbstractGeometry, step: float, rotation: Any = None
+    problem: AttentionRegression, geometry: AbstractGeometry, step: float, rotation: np.ndarray | None = None
 ) -> float:
     """Factor of the distance per step near the minimum with gauge R: max |1 - step * curvature|; the excess falls by its square."""
     low, high = curvature_range(problem, geometry, rotation)
     return max(abs(1 - step * low), abs(1 - step * high))
-
-
-class _AttentionTheorem(Theorem):
-    paper = PAPER
-    problem: ClassVar[type] = AttentionRegression
-
-    def predict(self, setting: Any, optimiser: Any) -> Prediction:
-        reference: Any = BalancedMinima(setting)
-        found = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, found, reference, saddles(setting), expected_rate(setting, optimiser))
-
-    def judge(self, prediction: Prediction, run: Any) -> Verdict:
-        """Confirmed where the excess is far below that of every saddle; refuted where the run stands on one."""
-        return judge_layer(prediction, run)
-
-
-class AttentionConvergence(_AttentionTheorem):
-    """Theorems 1.1 to 1.3 with the linear rate they imply, for preconditioned descent with the regulariser."""
-
-    name = "attention-regression"
-    statement = "Preconditioned descent with the balance regulariser converges linearly to a balanced minimum of the population loss."
-    citation = f"{GOEL}, Theorems 1.1-1.3"
-
-    def applies(self, setting: Any, optimiser: Any) -> bool:
-        return (
-            isinstance(setting, AttentionRegression)
-            and isinstance(optimiser, PreconditionedDescent)
-            and isinstance(optimiser.geometry, Left | TwoSided)
-            and isinstance(optimiser.balance, Balance)
-            and optimiser.logit_limit is None
-        )
-
-    def hypotheses(self, setting: Any, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
-        found = check_assumptions(setting, strict=False)
-        return (*found, step_size(setting, optimiser)) if setting.rank == setting.inputs else found
-
-
-class AttentionConjecture(_AttentionTheorem):
-    """Plain descent, other regularisers and none: the same minima of the loss, without a theorem of the paper."""
-
-    name = "attention-regression-conjecture"
-    statement = "Conjecture: this descent reaches the minima of the population loss, balanced or not."
-    citation = f"{GOEL} (outside its theorems)"
-
-    def applies(self, setting: Any, optimiser: Any) -> bool:
-        if not isinstance(setting, AttentionRegression):
-            return False
-        if not isinstance(optimiser, PreconditionedDescent):
-            raise ArgumentError(
-                "optimiser", "predict", "a PreconditionedDescent for attention regression", type(optimiser).__name__
-            )
-        return True
-
-    def hypotheses(self, setting: Any, optimiser: Any, reference: Any) -> tuple[Hypothesis, ...]:
-        found = check_assumptions(setting, strict=False)
-        return (*found, covered(f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}"))
 
 
 def saddles(problem: AttentionRegression) -> tuple[Rival, ...]:
@@ -309,7 +250,7 @@ def expected_rate(problem: AttentionRegression, optimiser: PreconditionedDescent
     )
 
 
-def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
+def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run: AbstractAttentionRun) -> Verdict:
     """Excess against the least excess of a saddle: 1e-4 of it is a minimum, within 1 % of a saddle's value with no gradient is that saddle.
 
     The excess is that of the predicted problem at the last layer, so a run on a sample needs no truth of its own; its floor is
@@ -340,4 +281,39 @@ def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, "; ".join(remarks))
 
 
-THEOREMS = (AttentionConvergence(), AttentionConjecture())
+def _covers(optimiser: eqx.Module) -> bool:
+    """Theorems 1.1 to 1.3 speak of preconditioned descent with the regulariser."""
+    if not isinstance(optimiser, PreconditionedDescent):
+        wanted = "a PreconditionedDescent for attention regression"
+        raise ArgumentError("optimiser", "predict", wanted, type(optimiser).__name__)
+    known = isinstance(optimiser.geometry, Left | TwoSided) and isinstance(optimiser.balance, Balance)
+    return known and optimiser.logit_limit is None
+
+
+def _hypotheses(asked: Prediction[BalancedMinima, AttentionRegression]) -> tuple[Hypothesis, ...]:
+    problem, found = asked.setting, check_assumptions(asked.setting, strict=False)
+    return (*found, step_size(problem, asked.optimiser)) if problem.rank == problem.inputs else found
+
+
+ATTENTION_REGRESSION = Family(
+    "attention-regression",
+    "attention_regression",
+    lambda problem: isinstance(problem, AttentionRegression),
+    lambda problem, start: BalancedMinima(problem),
+    lambda asked: saddles(asked.setting),
+    judge_layer,
+    lambda asked: check_assumptions(asked.setting, strict=False),
+    "Conjecture: this descent reaches the minima of the population loss, balanced or not.",
+    f"{GOEL} (outside its theorems)",
+    rate=lambda asked: expected_rate(asked.setting, asked.optimiser),
+    called=lambda optimiser: f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}",
+)
+CONVERGENCE = Theorem(
+    "attention-regression",
+    "Preconditioned descent with the balance regulariser converges linearly to a balanced minimum of the population loss.",
+    f"{GOEL}, Theorems 1.1-1.3",
+    ATTENTION_REGRESSION,
+    _covers,
+    _hypotheses,
+)
+THEOREMS = (CONVERGENCE,)

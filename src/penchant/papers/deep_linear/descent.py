@@ -12,13 +12,13 @@ from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear
 from ...settings.losses import Logistic
-from ...theory.base import judge_direction
+from ...theory.verdicts import judge_direction
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most
 from .evidence import descent, mirrored, problem
-from .theorems import JI, DeepLinearMaxMargin
+from .theorems import JI, MAX_MARGIN
 
 _STEPS = 200_000  # of Assumption 5, whose steps are short
 
@@ -68,7 +68,7 @@ def descent_aligns(lab: Lab, planted: bool) -> Verdict:
     checks, record = [], 0 if planted else -1
     for name, run in _proved(lab).items():
         found = alignments(run)
-        prediction = DeepLinearMaxMargin().predict(run.setting, LayerDescent(BallStep()))
+        prediction = MAX_MARGIN.predict(run.setting, LayerDescent(BallStep()))
         checks += [
             at_most(float(found.deficit[record].max()), 0.05, f"{name}: largest 1 - spectral/Frobenius"),
             at_most(float(found.misfit[record].max()), 1e-2, f"{name}: largest 1 - |<v, u>|"),

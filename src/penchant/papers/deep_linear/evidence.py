@@ -15,10 +15,9 @@ from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, support_geometry
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear
+from ...settings.deep_linear import DeepLinear, ensure_assumption2
 from ...settings.generators import blobs, strips
 from ...settings.losses import Exponential, Logistic
-from ...settings.network_starts import ensure_assumption2
 from ...settings.user_loss import PolynomialTail
 from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.recorders import Every

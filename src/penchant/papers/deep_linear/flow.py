@@ -7,7 +7,8 @@ from ...errors import quietly
 from ...lab import Lab, claim
 from ...references.euclidean_margin import max_margin
 from ...references.polynomial_margin import polynomial_direction
-from ...theory.base import judge_direction
+from ...theory.families.layers import start_below_zero
+from ...theory.verdicts import judge_direction
 from ...training.events import LogExcessBelow, LogTimeAbove
 from ...training.train import train
 from ...verdict import ROUNDING, Verdict, all_of, at_least, at_most
@@ -24,7 +25,7 @@ from .evidence import (
     problem,
     slow_tail,
 )
-from .theorems import JI, DeepLinearMaxMargin, start_below_zero
+from .theorems import JI, MAX_MARGIN
 
 
 @claim("deep-linear/risk", f"{JI}, Theorem 1", "proved", slow=True)
@@ -58,7 +59,7 @@ def layers_align(lab: Lab, planted: bool) -> Verdict:
 def max_margin_direction(lab: Lab, planted: bool) -> Verdict:
     """On separable data flow and descent on a deep linear network align adjacent layers, and the network converges in direction to the l2 maximum margin."""
     setting, _ = problem(lab, 4)
-    prediction = DeepLinearMaxMargin().predict(setting, FAR)
+    prediction = MAX_MARGIN.predict(setting, FAR)
     weight = prediction.rivals[-1].weight if planted else flow(lab, 4).weight()
     first = sine(layers(lab, 4).first[-1], geometry(lab).direction)
     return all_of(

@@ -9,9 +9,8 @@ from scipy.special import exp1, expi
 from ...lab import Lab, claim, recipe
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear
+from ...settings.deep_linear import DeepLinear, balanced
 from ...settings.losses import Exponential
-from ...settings.network_starts import balanced
 from ...training.events import LogExcessBelow
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_least, at_most, close

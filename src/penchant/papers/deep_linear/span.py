@@ -13,10 +13,9 @@ from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, project_on_support, support_geometry
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear
+from ...settings.deep_linear import DeepLinear, ensure_assumption2
 from ...settings.generators import blobs, teacher
 from ...settings.losses import Exponential
-from ...settings.network_starts import ensure_assumption2
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_most, close

@@ -17,12 +17,11 @@ from ...optimisers.step_rules import Constant, Polyak
 from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry
 from ...settings.base import Setting
-from ...settings.deep_linear import DeepLinear, Layers, imbalances
+from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2, imbalances
 from ...settings.generators import blobs
 from ...settings.losses import Exponential
-from ...settings.network_starts import ensure_assumption2
+from ...theory.families.layers import critical_step
 from ...theory.families.linear import linear_rivals
-from ...theory.layer_constants import critical_step
 from ...training.events import LogExcessBelow
 from ...training.recorders import LogSpaced
 from ...training.train import train

@@ -17,7 +17,7 @@ from ...settings.parametrisations import Direct
 from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.tokens import TokenSelection
 from ...theory.base import Hypothesis
-from ...theory.least_norm import excess
+from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory

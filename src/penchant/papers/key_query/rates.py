@@ -10,8 +10,7 @@ from ...references.base import Solution
 from ...references.bracket import adjoint, bracket, margins
 from ...references.euclidean_margin import max_margin
 from ...references.finite_margin import finite_margin, potential
-from ...theory.certificate_mix import mixture
-from ...theory.certificates import brackets, certificates
+from ...theory.certificates import brackets, certificates, mixture
 from ...theory.uniqueness import certified_rank
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close

@@ -17,7 +17,7 @@ from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard, KeyQuery
 from ...settings.losses import Exponential
 from ...settings.token_generators import equal_score_tokens
-from ...theory.least_norm import excess
+from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory

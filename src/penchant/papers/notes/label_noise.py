@@ -12,7 +12,7 @@ from ...settings.losses import Squared
 from ...settings.potentials import Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares
-from ...theory.interpolants import distance
+from ...theory.families.interpolation import distance
 from ...training.noise import label_noise, row_signs
 from ...training.noise_law import moment_descent
 from ...training.train import train

@@ -18,7 +18,7 @@ from ...verdict import Verdict, all_of, at_most, close
 from .evidence import DERIVED
 from .label_noise import BLANC
 from .label_noise_evidence import ALPHA, leading_levels, mean_and_error, signals
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 _DEVIATION = 0.005  # small, so that only the size of the step tells the laws apart
 _BURN, _STEPS, _CHAINS = 200, 1_000, 400

@@ -22,13 +22,13 @@ from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy
 from ...settings.power_models import SignedPowers
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares, Squares
-from ...theory.interpolants import distance, relative_residual
+from ...theory.families.interpolation import distance, relative_residual
 from ...training.noise import sample_noise
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_most, close
 from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, sparse, square_setting, summed
 from .hypotheses import slowest_rate
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 
 @claim("min-norm/projection", f"{NOTES}, Theorem 9.3; other starts and rules {DERIVED}", "sharpened", slow=True)

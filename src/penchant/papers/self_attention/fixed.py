@@ -19,13 +19,14 @@ from ...settings.losses import Correlation, Exponential, Logistic
 from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...theory.base import Theorem, judge_direction
+from ...theory.base import Theorem
+from ...theory.verdicts import judge_direction
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, covers
 from .evidence import LENGTH, SEEDS, alignments, every_step, lemma2_excess, measured_rate, preset, run_of
-from .theorems import AttentionGradientDescent, AttentionNormalisedDescent, AttentionPolyak, stated
+from .theorems import DESCENT, NORMALISED, POLYAK, stated
 
 _LATE = (1e3, 1e4)  # the steps over which exponents are measured
 
@@ -162,9 +163,9 @@ def lemma7(lab: Lab, planted: bool) -> Verdict:
 
 _LOSSES = {"logistic loss": Logistic(), "correlation": Correlation()}
 _RULES: dict[str, tuple[Theorem, Any]] = {
-    "GD": (AttentionGradientDescent(), gradient_descent(1.0)),
-    "NGD": (AttentionNormalisedDescent(), normalised_descent(LENGTH["E"])),
-    "Polyak": (AttentionPolyak(), polyak()),
+    "GD": (DESCENT, gradient_descent(1.0)),
+    "NGD": (NORMALISED, normalised_descent(LENGTH["E"])),
+    "Polyak": (POLYAK, polyak()),
 }
 
 

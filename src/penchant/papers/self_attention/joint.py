@@ -11,12 +11,12 @@ from ...optimisers.joint import scheduled_descent
 from ...settings.base import Setting
 from ...settings.joint import TokenGram
 from ...settings.losses import Exponential
-from ...theory.base import judge_direction
 from ...theory.joint_limits import JointReferences
+from ...theory.verdicts import judge_direction
 from ...training.joint import JointTrajectory
 from ...verdict import Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
-from .joint_theorems import JointScheduled, first_attention_step, longest_token
+from .joint_theorems import SCHEDULED, first_attention_step, longest_token
 from .theorems import stated
 
 
@@ -50,7 +50,7 @@ def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
     """Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t)."""
     data = evidence.figure_data(lab)[0]
     setting = Setting(data, TokenGram(data), Exponential())
-    prediction = JointScheduled().predict(setting, scheduled_descent(evidence.LONG))
+    prediction = SCHEDULED.predict(setting, scheduled_descent(evidence.LONG))
     weight = prediction.rivals[0].weight if planted else evidence.far_runs(lab)[0].weight()
     return judge_direction(prediction, weight)
 

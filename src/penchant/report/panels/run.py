@@ -13,7 +13,7 @@ from ...references.interpolation import reachable
 from ...settings.parametrisations import Direct, Gram
 from ...settings.square_models import Squares
 from ...theory.describe import describe, hypothesis_lines
-from ...theory.interpolants import relative_residual
+from ...theory.families.interpolation import relative_residual
 from ..panel import Panel, hypotheses
 
 

@@ -41,6 +41,11 @@ class AbstractAttentionRun(eqx.Module):
     safe_step: float = eqx.field(static=True, kw_only=True)
     header: dict = eqx.field(static=True, kw_only=True)
 
+    @property
+    def parts(self) -> dict[str, AttentionRegression]:
+        """What the run has in common with every run on its population."""
+        return {"problem": self.problem}
+
     def __len__(self) -> int:
         return len(self.steps)
 

@@ -11,12 +11,12 @@ from ....exhibits import Figure, Line, Shown, Table
 from ....lab import Lab, Study, recipe
 from ....optimisers.layerwise import ConstantStep, LayerDescent
 from ....settings.base import Setting
+from ....theory.families.layers import start_below_zero
 from ....training.events import LogExcessBelow, LogTimeAbove
 from ....training.train import train
 from .. import saddle
 from ..evidence import FAR, FINEST, mirrored, problem
 from ..flow import other_starts
-from ..theorems import start_below_zero
 from . import words
 
 _HALF, _END = 6.0, 200.0  # of the map in |w|, and of its integration in time

@@ -22,7 +22,7 @@ from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
 from ....settings.token_generators import contrary_pair, equal_score_tokens
 from ....theory.certificates import certificates, certified
-from ....theory.least_norm import excess
+from ....theory.verdicts import excess
 from ....training.events import LogTimeAbove, MarginAbove
 from ....training.train import train
 from ....training.trajectory import Trajectory

@@ -15,7 +15,7 @@ from ....optimisers.step_rules import Constant
 from ....references.interpolation import minimum_norm
 from ....settings.parametrisations import Direct
 from ....settings.regression import Regression
-from ....theory.interpolants import distance
+from ....theory.families.interpolation import distance
 from ....training.noise import sample_noise
 from ....training.recorders import LogSpaced
 from ....training.train import train
