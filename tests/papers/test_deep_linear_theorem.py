@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from penchant.theory.layer_hypotheses import loss_shape, start_below_zero
 
 import penchant as pt
 from penchant.errors import NotSeparableError, PenchantError, PenchantWarning
@@ -12,6 +11,8 @@ from penchant.settings.deep_linear import DeepLinear, balanced, deep_linear, ens
 from penchant.settings.generators import blobs, strips
 from penchant.settings.user_loss import PolynomialTail, UserLoss
 from penchant.theory.families import linear
+from penchant.theory.families.layers import start_below_zero
+from penchant.theory.families.linear import loss_shape
 from penchant.theory.verdicts import judge_direction, with_margin
 from penchant.verdict import Outcome
 

@@ -1,6 +1,6 @@
 """A reference: the convex program that theory says training solves, with its primal and dual solution."""
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
@@ -20,6 +20,7 @@ def pinned(bracket: Bracket) -> bool:
     return narrow and bracket.infeasibility <= INTERPOLATES
 
 
+@runtime_checkable
 class Reference(Protocol):
     """What a prediction says is selected: a direction, an interpolant, or a set of minima; `norm` names what is least there."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any, overload
+from typing import overload
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: P
     return Selection(chosen, bool(gap.min() > 0), solution, float(gap.min()), sample)
 
 
-def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: Any = None) -> list[Selection]:
+def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: object = None) -> list[Selection]:
     """All locally optimal selections, by enumeration; beyond `limit` selections only those within one sample of `around`.
 
     `around` is the selection a run has reached (`detect_limit(run).tokens`), or the optimal one by default.
@@ -106,7 +106,7 @@ def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: 
     return [selection for selection in found if selection.locally_optimal]
 
 
-def _flips(data: TokenSelection, around: Any, limit: int) -> list[tuple[int, ...]]:
+def _flips(data: TokenSelection, around: object, limit: int) -> list[tuple[int, ...]]:
     """A selection and all that differ from it in one sample."""
     n, length = data.scores.shape
     if n * (length - 1) + 1 > limit:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from scipy.optimize import linear_sum_assignment
 
 from ...problem import read_once
@@ -24,7 +24,7 @@ _ENUMERATED = 8  # other tokens up to which all 105 pairings are tried
 _log_gap = eqx.filter_jit(lambda loss, best, deficit: loss.log_gap(best, jnp.log(deficit)))
 
 
-def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypothesis:
+def initial_loss(setting: Setting, tokens: TokenSelection, start: PyTree) -> Hypothesis:
     """Assumption 3: the loss at the start is below that of every point where one sample attends to a wrong token only.
 
     The wrong token that costs least is the second best one of a sample; the paper's Assumption 2 makes all others as bad.

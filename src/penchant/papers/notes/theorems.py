@@ -66,37 +66,24 @@ LINEAR_NORMALISED = Theorem(
     _normalised_conditions,
     "margin deficit O(1/t)",
 )
-_SOLUTIONS = {
-    "minimum-norm": (
-        "Gradient flow, descent and heavy ball on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm.",
-        "Theorem 9.3",
-        lambda optimiser: first_order(optimiser) or descends(optimiser, Constant, memory=HeavyBall),
-        "linear: exp(-kappa s^2 t) in each singular direction",
-        lambda problem: not interpolation.is_square(problem),
-    ),
-    "minimum-potential": (
-        "Gradient flow on square parametrisations converges to the interpolant of least potential: Q_alpha for signed squares (and powers), KL for squares.",
-        "Theorem 9.18",
-        first_order,
-        "linear at rate c kappa lambda_min(X C X'), C the curvature of the dual potential at the limit, c = 4 (D^2 alpha^(D-2) at depth D)",
-        interpolation.is_square,
-    ),
-}
-THEOREMS = (
-    LINEAR_MAX_MARGIN,
-    LINEAR_NORMALISED,
-    *(
-        Theorem(
-            name,
-            statement,
-            f"{NOTES}, {place}",
-            interpolation.INTERPOLATION,
-            covers,
-            interpolation.proved,
-            rate,
-            about,
-            with_numbers,
-        )
-        for name, (statement, place, covers, rate, about) in _SOLUTIONS.items()
-    ),
+MINIMUM_NORM = Theorem(
+    "minimum-norm",
+    "Gradient flow, descent and heavy ball on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm.",
+    f"{NOTES}, Theorem 9.3",
+    interpolation.PLAIN,
+    lambda optimiser: first_order(optimiser) or descends(optimiser, Constant, memory=HeavyBall),
+    interpolation.proved,
+    "linear: exp(-kappa s^2 t) in each singular direction",
+    refine=with_numbers,
 )
+MINIMUM_POTENTIAL = Theorem(
+    "minimum-potential",
+    "Gradient flow on square parametrisations converges to the interpolant of least potential: Q_alpha for signed squares (and powers), KL for squares.",
+    f"{NOTES}, Theorem 9.18",
+    interpolation.SQUARES,
+    first_order,
+    interpolation.proved,
+    "linear at rate c kappa lambda_min(X C X'), C the curvature of the dual potential at the limit, c = 4 (D^2 alpha^(D-2) at depth D)",
+    refine=with_numbers,
+)
+THEOREMS = (LINEAR_MAX_MARGIN, LINEAR_NORMALISED, MINIMUM_NORM, MINIMUM_POTENTIAL)

@@ -1,5 +1,6 @@
 """What training a regression could select: the interpolant of least potential, its rivals, and the verdict on a weight."""
 
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -311,10 +312,10 @@ def _others(asked: Prediction[Interpolant]) -> tuple[tuple[Rival, ...], tuple[st
     return tuple(Rival(name, weight, distance(weight, reference.weight)) for name, weight in far.items()), missing
 
 
-INTERPOLATION = Family(
+PLAIN = Family(
     "interpolation",
     "linear_models",
-    lambda problem: made_of(problem, Regression),
+    lambda problem: made_of(problem, Regression) and not is_square(problem),
     _reference,
     lambda asked: _others(asked)[0],
     _judge,
@@ -324,3 +325,4 @@ INTERPOLATION = Family(
     notes=_notes,
     begin=checked_start,
 )
+SQUARES = replace(PLAIN, speaks_of=lambda problem: made_of(problem, Regression) and is_square(problem))
