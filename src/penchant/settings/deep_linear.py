@@ -12,6 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
+from ..door import INTEGER
 from ..errors import ArgumentError, CriticalPointError, warn
 from .base import Data, Setting
 from .check import real_array
@@ -42,12 +43,12 @@ class DeepLinear(PlainMetric):
     widths: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, widths: Any = ()):
-        if np.ndim(widths) != 1 or isinstance(widths, str):
+        if np.ndim(widths) != 1:
             wanted = "a sequence of positive integers, one per hidden layer"
-            fix = f"DeepLinear(({widths!r},))" if isinstance(widths, int | np.integer) else ""
+            fix = f"DeepLinear(({widths!r},))" if INTEGER.holds(widths) else ""
             raise ArgumentError("widths", "DeepLinear", wanted, repr(widths), fix)
         for width in widths:
-            if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
+            if not (INTEGER.holds(width) and width >= 1):
                 raise ArgumentError("widths", "DeepLinear", "positive integers, one per hidden layer", repr(width))
         self.widths = tuple(int(width) for width in widths)
 

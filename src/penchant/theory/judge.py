@@ -85,14 +85,17 @@ def other_optimiser(prediction: Prediction, run: Run) -> str:
 
 def _agree(predicted: JSON, by: JSON, member: int | None) -> bool:
     """Equal, or one is a member of the other's batch; flows are one optimiser, however finely they are integrated."""
-    if isinstance(predicted, dict) and isinstance(by, dict):
-        if predicted.get("kind") == by.get("kind") == GradientFlow.__name__:
+    match predicted, by:
+        case {"kind": GradientFlow.__name__}, {"kind": GradientFlow.__name__}:
             return True
-        return predicted.keys() == by.keys() and all(_agree(predicted[name], by[name], member) for name in predicted)
-    if isinstance(by, list) and not isinstance(predicted, list):
-        return predicted == (by[member] if member is not None and member < len(by) else None)
-    if isinstance(predicted, list) and not isinstance(by, list):
-        return by in predicted
+        case dict(), dict():
+            return predicted.keys() == by.keys() and all(_agree(predicted[one], by[one], member) for one in predicted)
+        case list(), list():
+            return predicted == by
+        case _, list():
+            return predicted == (by[member] if member is not None and member < len(by) else None)
+        case list(), _:
+            return by in predicted
     return bool(predicted == by)
 
 
@@ -103,13 +106,14 @@ def optimiser_name(settings: JSON) -> str:
     >>> optimiser_name(settings_of(pt.normalised_descent(0.05)))
     'Descent(Normalised(length=0.05), L2, NoMemory)'
     """
-    if not isinstance(settings, dict):
-        return f"{settings:g}" if isinstance(settings, float) else str(settings)
-    if settings.get("kind") == GradientFlow.__name__:
-        return GradientFlow.__name__
-    parts = [
-        optimiser_name(value) if isinstance(value, dict) else f"{name}={optimiser_name(value)}"
-        for name, value in settings.items()
-        if name != "kind" and not isinstance(value, bool) and value not in (None, float("inf"))
-    ]
-    return f"{settings.get('kind', 'settings')}({', '.join(parts)})" if parts else str(settings.get("kind"))
+    match settings:
+        case float():
+            return f"{settings:g}"
+        case {"kind": GradientFlow.__name__}:
+            return GradientFlow.__name__
+        case dict():
+            silent = lambda value: type(value) is bool or value in (None, float("inf"))
+            shown = {name: value for name, value in settings.items() if name != "kind" and not silent(value)}
+            parts = [f"{name}=" * (type(value) is not dict) + optimiser_name(value) for name, value in shown.items()]
+            return str(settings.get("kind")) + f"({', '.join(parts)})" * bool(parts)
+    return str(settings)

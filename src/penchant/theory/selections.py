@@ -27,6 +27,7 @@ _AT = 1e-2  # 1 - corr below which a run counts as being at a direction
 _EXACT = 1e-10  # certified gap below which margins are known that well; above it, to its square root
 
 Program = Callable[[TokenSelection], Solution]
+_PROGRAMS = {KeyQuery: nuclear_margin, Hadamard: diagonal_margin, PlusMinus: diagonal_margin}
 
 
 class Selection(eqx.Module):
@@ -125,11 +126,9 @@ def _flips(data: TokenSelection, around: object, limit: int) -> list[tuple[int, 
 
 def program_of(setting: Setting) -> Program:
     """The margin program that the parametrisation of a token-selection setting is led to; its weight is a matrix."""
-    if isinstance(setting.parametrisation, KeyQuery):
-        return nuclear_margin
+    solve = _PROGRAMS.get(type(setting.parametrisation), max_margin)
     if not isinstance(setting.data, DiagonalTokens):
-        return max_margin
-    solve = diagonal_margin if isinstance(setting.parametrisation, Hadamard | PlusMinus) else max_margin
+        return solve
 
     def diagonal(tokens: TokenSelection) -> Solution:
         found = solve(DiagonalTokens(tokens))

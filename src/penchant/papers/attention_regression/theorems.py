@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ArgumentError, AssumptionError
-from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero
 from ...verdict import Outcome, Verdict
 from .setting.balanced_minima import BalancedMinima, nearest_minimum
 from .setting.geometry import (
@@ -20,7 +20,7 @@ from .setting.geometry import (
 from .setting.problem import AttentionLayer, AttentionRegression, Balance
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
 from .training.algorithm1 import AttentionRun
-from .training.population import AbstractAttentionRun, AttentionTrajectory
+from .training.population import AbstractAttentionRun
 from .training.rules import AdaptiveStep, PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
@@ -95,9 +95,7 @@ def near_minima(problem: AttentionRegression, layer: AttentionLayer, geometry: A
     norm = TwoSided() if isinstance(geometry, Euclidean) else geometry
     found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), norm)
     radius = attraction_radius(problem, norm)
-    unproved = (
-        "" if found.proved else ", of the nearest minimum from several starts, not proved to be the nearest of all"
-    )
+    unproved = ", of the nearest minimum from several starts, not proved to be the nearest of all" * (not found.proved)
     detail = f"r_0 = {radius:.4g} minus the {norm.name} distance {found.distance:.4g}{unproved}"
     offender = f"component det R = {found.component:+d}"
     # A distance that is only an upper bound decides a failure where even a lower bound is beyond r_0.
@@ -116,11 +114,8 @@ def _least_distance(problem: AttentionRegression, layer: AttentionLayer) -> floa
 def expected_gradients(source: str, deviation: float = 0.0) -> Hypothesis:
     """The theorem's oracle: steps use the expected gradient. Any other source is outside of it, by its measured deviation (nan: unknown)."""
     exact = source == "population"
-    known = (
-        "minus the largest measured deviation of the gradients"
-        if np.isfinite(deviation)
-        else "by how much needs the truth"
-    )
+    known = "minus the largest measured deviation of the gradients"
+    known = known if np.isfinite(deviation) else "by how much needs the truth"
     detail = "gradients of the population" if exact else f"outside the theorem: {known}"
     return Hypothesis("expected_gradients", exact, -deviation, "" if exact else source, detail, "exact")
 
@@ -140,9 +135,8 @@ def _not_normal(n: int, d: int, flat: str) -> Hypothesis:
     if n <= d:
         detail = f"{n} samples in {d} dimensions are too few for skewness and kurtosis"
         return Hypothesis("gaussian_inputs", None, float("nan"), flat, detail, "estimated")
-    return Hypothesis(
-        "gaussian_inputs", False, float("-inf"), flat, "normal inputs vary in every direction", "estimated"
-    )
+    detail = "normal inputs vary in every direction"
+    return Hypothesis("gaussian_inputs", False, float("-inf"), flat, detail, "estimated")
 
 
 def gaussian_inputs(inputs: object) -> Hypothesis:
@@ -162,17 +156,15 @@ def gaussian_inputs(inputs: object) -> Hypothesis:
     worst = max(abs(skewness), abs(kurtosis))
     detail = f"5 minus the larger of the z-scores, skewness {skewness:.3g}, kurtosis {kurtosis:.3g}"
     offender = f"sample {int(lengths.argmax())}"
-    holds = bool(worst <= DEVIATIONS)
-    return Hypothesis("gaussian_inputs", holds, float(DEVIATIONS - worst), offender, detail, "estimated")
+    return at_least_zero("gaussian_inputs", DEVIATIONS - worst, offender, detail, "estimated")
 
 
 def centred_inputs(inputs: object) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
     scores = mean_scores(inputs)
     worst = int(scores.argmax())
-    slack = float(DEVIATIONS - scores[worst])
     detail = "5 minus the largest z-score of a mean"
-    return Hypothesis("centred_inputs", slack >= 0, slack, f"column {worst}", detail, "estimated")
+    return at_least_zero("centred_inputs", DEVIATIONS - scores[worst], f"column {worst}", detail, "estimated")
 
 
 def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) -> Hypothesis:
@@ -181,9 +173,8 @@ def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) ->
         return Hypothesis("stable_step", True, 1.0, "", "adaptive steps follow a bound of the curvature", "exact")
     step = optimiser.step.constant(problem, optimiser.geometry)
     limit = 2 / curvature_range(problem, optimiser.geometry)[1]
-    return Hypothesis(
-        "stable_step", step < limit, 1 - step / limit, "", f"1 - step / limit, limit {limit:.4g}", "exact"
-    )
+    detail = f"1 - step / limit, limit {limit:.4g}"
+    return Hypothesis("stable_step", step < limit, 1 - step / limit, "", detail, "exact")
 
 
 def check_assumptions(
@@ -268,9 +259,7 @@ def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, excess, prediction.remarks)
     # Kernel parts along the missing mode decay only like t^(-1/2), so the gradient at a saddle is small, not rounding.
     whitened = problem.whiten(layer)
-    slope = (
-        run.slope[-1] if isinstance(run, AttentionTrajectory) else jnp.linalg.norm(problem.whitened_gradient(whitened))
-    )
+    slope = run.slope[-1] if not sampled else jnp.linalg.norm(problem.whitened_gradient(whitened))
     still = float(slope) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
     for name, level in levels.items():
         if still and abs(excess / level - 1) < 1e-2:

@@ -7,6 +7,7 @@ from jaxtyping import PyTree
 
 from ...diagnostics.relaxation import commutator
 from ...diagnostics.restricted_isometry import restricted_isometry
+from ...door import INTEGER
 from ...errors import ArgumentError, PenchantError
 from ...flow.mirror import loss_scale
 from ...references.base import Interpolant
@@ -41,7 +42,7 @@ def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: i
         raise ArgumentError("alpha", "recovery_hypotheses", "positive and finite", alpha)
     if not 0 < step < np.inf:
         raise ArgumentError("step", "recovery_hypotheses", "positive and finite", step)
-    if isinstance(sparsity, bool) or not isinstance(sparsity, int | np.integer) or not 1 <= sparsity <= d:
+    if not (INTEGER.holds(sparsity) and 1 <= sparsity <= d):
         raise ArgumentError("sparsity", "recovery_hypotheses", f"an integer between 1 and {d}", repr(sparsity))
     inputs = np.asarray(data.inputs)
     samples = float(n / (sparsity**2 * max(np.log(d), 1.0) ** 2))

@@ -6,7 +6,7 @@ h_1, h_2, ... columns is any weight with entries of at most s^L h_1 h_2 ...: the
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import numpy as np
@@ -42,15 +42,19 @@ GUNASEKAR = "Gunasekar, Lee, Soudry, Srebro, Characterizing implicit bias in ter
 _LARGEST = 1000  # entries of a weight, beyond which the linear program is too large
 
 
+def _is_adam(optimiser: eqx.Module) -> TypeGuard[Adam]:
+    return isinstance(optimiser, Adam)
+
+
 def is_sign_descent(optimiser: eqx.Module) -> bool:
     """Sign descent without a cap, or Adam whose epsilon never takes over."""
-    if isinstance(optimiser, Adam):
+    if _is_adam(optimiser):
         return bool(np.all(np.asarray(optimiser.eps) == 0))
     return descends(optimiser, Normalised, Linf) and uncapped(optimiser)
 
 
 def _length(optimiser: Any) -> float:
-    return float(np.max(optimiser.step if isinstance(optimiser, Adam) else optimiser.rule.length))
+    return float(np.max(optimiser.step if _is_adam(optimiser) else optimiser.rule.length))
 
 
 def vanishing_steps(data: Classification, reference: Solution, optimiser: eqx.Module) -> Hypothesis:
@@ -58,7 +62,7 @@ def vanishing_steps(data: Classification, reference: Solution, optimiser: eqx.Mo
     as its constant, so that signs of a constant length lose at most half of that times the length."""
     lengths = np.abs(np.asarray(data.signed)).sum(axis=1)
     what = "proved for step sizes that tend to 0"
-    if not isinstance(optimiser, Adam):
+    if not _is_adam(optimiser):
         lost = _length(optimiser) * float(lengths.max()) ** 2 / 2 / reference.margin
         what += f"; signs of this constant size lose at most a share {lost:.3g} of the margin"
     return Hypothesis("vanishing_steps", False, -_length(optimiser), f"sample {int(lengths.argmax())}", what)
@@ -81,7 +85,7 @@ def memories(optimiser: Adam) -> Hypothesis:
 def _linear_conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
     setting, reference, optimiser = asked.setting, asked.reference, asked.optimiser
     loss = () if is_exponential(setting.loss) else (loss_shape(setting.loss),)
-    order = (memories(optimiser), short_memory(reference, optimiser)) if isinstance(optimiser, Adam) else ()
+    order = (memories(optimiser), short_memory(reference, optimiser)) if _is_adam(optimiser) else ()
     return separable(reference), *loss, vanishing_steps(setting.data, reference, optimiser), *order
 
 

@@ -18,7 +18,7 @@ from ...settings.deep_linear import UNIT_BALL, DeepLinear, Layers, imbalance_con
 from ...settings.losses import AbstractLoss, Exponential, Logistic
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
-from ..base import Family, Hypothesis, Prediction, made_of
+from ..base import Family, Hypothesis, Prediction, at_least_zero, made_of
 from ..verdicts import explained, judge_run
 from .linear import SLOW, divided, is_exponential, is_flow, linear_rivals, loss_shape, separable
 
@@ -34,47 +34,29 @@ def data_norm(data: Classification) -> Hypothesis:
     """Inputs lie in the unit ball."""
     lengths = np.linalg.norm(np.asarray(data.signed), axis=1)
     worst = int(lengths.argmax())
-    return Hypothesis(
-        "data_norm",
-        bool(lengths[worst] <= UNIT_BALL),
-        float(1 - lengths[worst]),
-        f"sample {worst}",
-        "norm of the inputs, at most 1 to rounding (1e-12). Only the step rules depend on it: see `deep_linear(normalise=True)`",
-        "exact",
-    )
+    inside, slack = bool(lengths[worst] <= UNIT_BALL), float(1 - lengths[worst])
+    detail = "norm of the inputs, at most 1 to rounding (1e-12). Only the step rules depend on it: see `deep_linear(normalise=True)`"
+    return Hypothesis("data_norm", inside, slack, f"sample {worst}", detail, "exact")
 
 
 def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     """Assumption 3, strict and relaxed: the support vectors that pull span all directions, or at least those of the data."""
-    d, rank = len(geometry.direction), geometry.pulling_rank
-    idle = int((~geometry.pulling).sum())
-    counted = f"{len(geometry.support)} support vectors" + (f", {idle} of them without dual weight" if idle else "")
-    outside = geometry.outside()
-    missing = "" if geometry.spans else f"{d - rank} directions no support vector pulls along, {_shown(outside)}"
-    lost = (
-        ""
-        if geometry.spans
-        else "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-no-span)"
+    d, rank, outside = len(geometry.direction), geometry.pulling_rank, geometry.outside()
+    idle, count = int((~geometry.pulling).sum()), f"{len(geometry.support)} support vectors"
+    count += f", {idle} of them without dual weight" * bool(idle)
+    missing, lost, slack = "", "", geometry.smallest_singular
+    if not geometry.spans:
+        missing = f"{d - rank} directions no support vector pulls along, {_shown(outside)}"
+        lost = "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-no-span)"
+        slack = float(rank - d)
+    strict = f"smallest singular value of the {count}; those with weight have rank {rank} of {d}{lost}"
+    relaxed = f"relaxed: rank {rank} of the support vectors with weight against {geometry.data_rank} of the data; "
+    relaxed += "if it holds, the rates hold in the span of the data"
+    left = float(rank - geometry.data_rank)
+    return (
+        Hypothesis("support_spans", geometry.spans, slack, missing, strict, "numerical", outside),
+        Hypothesis("support_spans_data", geometry.spans_data, left, "", relaxed, "numerical"),
     )
-    strict = Hypothesis(
-        "support_spans",
-        geometry.spans,
-        geometry.smallest_singular if geometry.spans else float(rank - d),
-        missing,
-        f"smallest singular value of the {counted}; those with weight have rank {rank} of {d}{lost}",
-        "numerical",
-        outside,
-    )
-    relaxed = Hypothesis(
-        "support_spans_data",
-        geometry.spans_data,
-        float(rank - geometry.data_rank),
-        "",
-        f"relaxed: rank {rank} of the support vectors with weight against {geometry.data_rank} of the data; "
-        "if it holds, the rates hold in the span of the data",
-        "numerical",
-    )
-    return strict, relaxed
 
 
 def _shown(rows: np.ndarray) -> str:
@@ -93,43 +75,39 @@ def generic(geometry: SupportGeometry) -> Hypothesis:
         "hull radius 0": not geometry.radius > 0,
     }
     found = [text for text, failed in failures.items() if failed]
-    return Hypothesis(
-        "generic_support",
-        not found,
-        -1.0 if found else min(share, geometry.radius),
-        "; ".join(found) or f"sample {int(geometry.support[least])}",
-        f"smallest dual weight {share:.4g} of a support vector, hull radius {geometry.radius:.6g}: both positive",
-        "numerical",
-    )
+    slack, offender = min(share, geometry.radius), f"sample {int(geometry.support[least])}"
+    detail = f"smallest dual weight {share:.4g} of a support vector, hull radius {geometry.radius:.6g}: both positive"
+    if found:
+        slack, offender = -1.0, "; ".join(found)
+    return Hypothesis("generic_support", not found, slack, offender, detail, "numerical")
 
 
 def start_below_zero(setting: Setting, params: Layers) -> Hypothesis:
     """Assumption 2: the start has at most the risk of weight 0, and a gradient."""
     reading = read(setting, params)
-    slack = risk_of_zero(setting) - float(reading.log_excess)
     size = float(jnp.exp(reading.log_slope_norm))
-    return Hypothesis(
-        "start",
-        bool(slack >= 0 and size > 0),
-        slack if size > 0 else -1.0,
-        "" if size > 0 else "the gradient is 0",
-        f"log risk of weight 0 minus log risk of the start; |grad log R| = {size:.3g}",
+    slack = risk_of_zero(setting) - float(reading.log_excess) if size > 0 else -1.0
+    detail = f"log risk of weight 0 minus log risk of the start; |grad log R| = {size:.3g}"
+    return at_least_zero("start", slack, "the gradient is 0" * (not size > 0), detail, "exact")
+
+
+_SMOOTH = {
+    Logistic: (True, 1.0, "", "|l'| <= 1, l'' <= 1/4", "exact"),
+    Exponential: (
+        False,
+        -1.0,
+        "Exponential",
+        "unbounded; on risks at most R_0 it has |l'|, l'' <= n R_0 (`BallStep(beta=n R_0, slope=n R_0)`)",
         "exact",
-    )
+    ),
+}
 
 
 def smooth_loss(setting: Setting) -> Hypothesis:
     """Assumption 4, for descent: the loss has bounded slope and curvature."""
-    loss = setting.loss
-    if isinstance(loss, Logistic):
-        return Hypothesis("smooth_loss", True, 1.0, "", "|l'| <= 1, l'' <= 1/4", "exact")
-    detail = (
-        "unbounded; on risks at most R_0 it has |l'|, l'' <= n R_0 (`BallStep(beta=n R_0, slope=n R_0)`)"
-        if isinstance(loss, Exponential)
-        else "bounds on slope and curvature are not known for this loss"
-    )
-    known = "exact" if isinstance(loss, Exponential) else "not checkable"
-    return Hypothesis("smooth_loss", False, -1.0, type(loss).__name__, detail, known)
+    unknown = "bounds on slope and curvature are not known for this loss"
+    kind = type(setting.loss)
+    return Hypothesis("smooth_loss", *_SMOOTH.get(kind, (False, -1.0, kind.__name__, unknown, "not checkable")))
 
 
 def smooth_below_start(setting: Setting, optimiser: eqx.Module, params: Layers) -> Hypothesis:
