@@ -20,7 +20,7 @@ from .setting.geometry import (
 from .setting.problem import AttentionLayer, AttentionRegression, Balance
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
 from .training.algorithm1 import AttentionRun
-from .training.population import AbstractAttentionRun
+from .training.population import AbstractAttentionRun, AttentionTrajectory
 from .training.rules import AdaptiveStep, PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
@@ -259,7 +259,8 @@ def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, excess, prediction.remarks)
     # Kernel parts along the missing mode decay only like t^(-1/2), so the gradient at a saddle is small, not rounding.
     whitened = problem.whiten(layer)
-    slope = run.slope[-1] if not sampled else jnp.linalg.norm(problem.whitened_gradient(whitened))
+    known = run.slope[-1] if isinstance(run, AttentionTrajectory) else None
+    slope = jnp.linalg.norm(problem.whitened_gradient(whitened)) if known is None else known
     still = float(slope) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
     for name, level in levels.items():
         if still and abs(excess / level - 1) < 1e-2:
