@@ -10,7 +10,7 @@ from penchant.norms import L1
 from penchant.papers.attention_regression.setting.geometry import Left
 
 NOT_CALLED = {  # constants, and errors and results that penchant makes and nobody else
-    *("CLAIMS", "THEOREMS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),
+    *("PAPERS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),
     *("CriticalPointError", "StepSizeError", "DivergedRun", "Trajectory", "Reading", "Bracket", "Infimum", "Verdict"),
 }
 INPUTS, LABELS = [[2.0, 0.5, 0.1], [0.1, -1.0, 0.3]], [1, -1]

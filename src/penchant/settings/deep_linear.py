@@ -134,13 +134,13 @@ def layer_norms(params: Layers) -> Float[Array, "L"]:
     return jnp.stack([jnp.linalg.norm(jax.lax.stop_gradient(layer).ravel()) for layer in params])
 
 
-def imbalances(layers: Sequence[Array | np.ndarray]) -> list[np.ndarray]:
+def imbalances(layers: Sequence[object]) -> list[np.ndarray]:
     """W_k W_k' - W_{k+1}' W_{k+1} for k < L: constant along the flow."""
     matrices = [np.asarray(layer, float) for layer in layers]
     return [low @ low.T - high.T @ high for low, high in pairwise(matrices)]
 
 
-def imbalance_constant(layers: Sequence[Array | np.ndarray]) -> float:
+def imbalance_constant(layers: Sequence[object]) -> float:
     """D of the proofs: how far a start is from balanced; it bounds every excess along the flow.
 
     >>> imbalance_constant([np.array([[2.0, 0.0]]), np.array([[2.0]])])

@@ -133,7 +133,7 @@ def describe(one: Hypothesis) -> str:
     return f"{one.name} {word}: {one.slack:.4g}{f', {one.offender}' if one.offender else ''} ({one.detail})"
 
 
-def noise_hypotheses(hessian: np.ndarray, noise: np.ndarray, step: float) -> tuple[Hypothesis, ...]:
+def noise_hypotheses(hessian: object, noise: object, step: float) -> tuple[Hypothesis, ...]:
     """Of noisy descent on a quadratic: `stable`, and `commuting`, without which eigendirections are not separate processes."""
     top = float(np.linalg.eigvalsh(symmetric_matrix(hessian, "hessian", "noise_hypotheses"))[-1])
     if not 0 < step < np.inf:
