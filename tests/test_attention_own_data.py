@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from penchant.cli import main
-from penchant.papers.attention_regression.floor import layer_scale
+from penchant.papers.attention_regression.advice import layer_scale
 from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor
 from penchant.papers.attention_regression.setting.geometry import balanced_point
 from penchant.papers.attention_regression.setting.problem import AttentionLayer

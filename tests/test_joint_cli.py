@@ -77,19 +77,19 @@ def test_options_of_joint_training_are_refused_elsewhere(local, capsys):
 def test_decays_beta_and_cap_reach_the_rule(marked, capsys, tmp_path):
     data = pt.settings.marked_tokens(5, 2, 12, 0.3, 3.0, seed=1)
     rules = {
-        ("--optimiser", "scheduled", "--decays", "3/4, 0.5"): pt.optimisers.BlockNormalised(0.1, 0.75, 0.5),
-        ("--optimiser", "ngd", "--cap", "0.2"): pt.optimisers.BlockNormalised(0.1, cap=0.2),
-        ("--optimiser", "joint-ngd", "--cap", "0.2"): pt.optimisers.JointNormalised(0.1, cap=0.2),
-        ("--optimiser", "momentum", "--beta", "0.5"): pt.optimisers.JointHeavyBall(
-            pt.optimisers.BlockNormalised(0.1), 0.5
+        ("--optimiser", "scheduled", "--decays", "3/4, 0.5"): pt.optimisers.block_normalised(0.1, 0.75, 0.5),
+        ("--optimiser", "ngd", "--cap", "0.2"): pt.optimisers.block_normalised(0.1, cap=0.2),
+        ("--optimiser", "joint-ngd", "--cap", "0.2"): pt.normalised_descent(0.1, cap=0.2),
+        ("--optimiser", "momentum", "--beta", "0.5"): pt.optimisers.heavy_ball(
+            pt.optimisers.block_normalised(0.1), 0.5
         ),
     }
     for options, rule in rules.items():
         command = ("train", marked, "--joint", "--step-size", "0.1", "--steps", "20", *options)
-        content, run = answer(capsys, *command), pt.training.train_joint(data, rule, steps=20)
+        content, run = answer(capsys, *command), pt.train(pt.settings.joint_setting(data), rule, steps=20)
         assert content["norm_u"] == pytest.approx(run.norm_u[-1], rel=1e-12), options
         assert content["norm_W"] == pytest.approx(run.norm_W[-1], rel=1e-12), options
-        assert content["first_capped"] == (None if run.first_capped < 0 else run.first_capped)
+        assert content["first_capped"] == run.header["first_capped"]
     assert answer(capsys, "predict", marked, "--joint", "--decays", "2/3,1")["theorem"] == "theorem-3"
     assert answer(capsys, "predict", marked, "--joint", "--decays", "0.7,1")["theorem"] == "joint-conjecture"
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # isort: off
     from .flow.flow import GradientFlow as GradientFlow
-    from .optimisers.adam import Adam as Adam
+    from .optimisers.base import Adam as Adam
     from .optimisers.base import (
         Accelerated as Accelerated,
         gradient_descent as gradient_descent,
@@ -45,12 +45,16 @@ if TYPE_CHECKING:  # isort: off
     from .settings.factored import Hadamard as Hadamard, KeyQuery as KeyQuery
     from .settings.files import load as load
     from .settings.joint import JointTokens as JointTokens
-    from .settings.losses import Exponential as Exponential, Logistic as Logistic, Squared as Squared
+    from .settings.losses import (
+        Exponential as Exponential,
+        Logistic as Logistic,
+        Squared as Squared,
+        UserLoss as UserLoss,
+    )
     from .settings.parametrisations import Direct as Direct
     from .settings.regression import Regression as Regression
     from .settings.square_models import SignedSquares as SignedSquares, Squares as Squares
     from .settings.tokens import TokenSelection as TokenSelection
-    from .settings.user_loss import UserLoss as UserLoss
     from .theory.judge import judge as judge
     from .training.events import (
         LogExcessBelow as LogExcessBelow,
@@ -72,11 +76,17 @@ _FRONT = {
     "settings.factored": ("KeyQuery", "Hadamard"),
     "settings.square_models": ("Squares", "SignedSquares"),
     "settings.deep_linear": ("DeepLinear",),
-    "settings.losses": ("Exponential", "Logistic", "Squared"),
-    "settings.user_loss": ("UserLoss",),
+    "settings.losses": ("Exponential", "Logistic", "Squared", "UserLoss"),
     "flow.flow": ("GradientFlow",),
-    "optimisers.base": ("gradient_descent", "normalised_descent", "momentum", "polyak", "sign_descent", "Accelerated"),
-    "optimisers.adam": ("Adam",),
+    "optimisers.base": (
+        "gradient_descent",
+        "normalised_descent",
+        "momentum",
+        "polyak",
+        "sign_descent",
+        "Accelerated",
+        "Adam",
+    ),
     "papers.attention_regression.training.rules": ("PreconditionedDescent",),
     "training.events": ("MarginAbove", "LogTimeAbove", "LogExcessBelow"),
     "problem": ("read",),
@@ -90,12 +100,11 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "settings.base": ("Infimum",),
     "settings.classification": ("add_bias",),
     "settings.diagonal": ("DiagonalTokens",),
-    "settings.joint": ("JointStart", "TokenGram", "marked_tokens", "normal_start"),
-    "settings.joint_generators": ("leaning_tokens",),
+    "settings.joint": ("JointStart", "TokenGram", "joint_setting", "leaning_tokens", "marked_tokens", "normal_start"),
     "settings.parametrisations": ("Gram",),
     "settings.factored": ("PlusMinus",),
+    "settings.square_models": ("SignedPowers",),
     "settings.deep_linear": ("deep_linear", "ensure_assumption2", "imbalance_constant", "named_start"),
-    "settings.user_loss": ("PolynomialTail",),
     "papers.attention_regression.setting.problem": ("AttentionLayer", "Balance", "ScaleFreeBalance", "Unregularised"),
     "papers.attention_regression.setting.sample": (
         "attention_experiment",
@@ -109,21 +118,18 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "sample_floor",
         "oracle_shift",
         "optimal_scale",
-        "best_gauge",
     ),
-    "settings.token_generators": ("equal_score_tokens", "aligned_tokens", "contrary_pair"),
     "problem": ("Reading",),
     "references.bracket": ("Bracket",),
     "references.interpolation_bracket": ("interpolation_bracket",),
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
-    "references.polyhedral_margin": ("diagonal_margin",),
+    "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
-    "settings.power_models": ("SignedPowers",),
     "references.lasso": ("lasso_path",),
     "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),
-    "settings.losses": ("Correlation",),
+    "settings.losses": ("Correlation", "PolynomialTail"),
     "settings.generators": (
         "separable",
         "signal_tokens",
@@ -131,19 +137,22 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "sparse_regression",
         "local_pair",
         "local_single",
+        "equal_score_tokens",
+        "aligned_tokens",
+        "contrary_pair",
     ),
     "settings.potentials": ("q_alpha",),
     "norms": ("SignProduct",),
     "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
-    "optimisers.base": ("Descent", "polyak_towards"),
-    "optimisers.joint": (
-        "JointDescent",
-        "BlockNormalised",
-        "JointNormalised",
-        "JointPolyak",
-        "JointHeavyBall",
-        "JointAccelerated",
+    "optimisers.base": (
+        "Descent",
+        "Blockwise",
+        "block_normalised",
+        "heavy_ball",
+        "muon",
+        "polyak_towards",
         "scheduled_descent",
+        "signum",
     ),
     "optimisers.layerwise": (
         "LayerDescent",
@@ -159,7 +168,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "flow.flow": ("Levels",),
     "papers.attention_regression.training.riccati": ("RiccatiFlow",),
     "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
-    "training.joint": ("train_joint",),
     "papers.attention_regression.training.population": ("train_population",),
     "papers.attention_regression.training.algorithm1": ("algorithm1", "train_attention"),
     "papers.attention_regression.training.sources": (
@@ -168,7 +176,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "FreshBatches",
         "FullSample",
         "Minibatch",
-        "CovariatePopulation",
     ),
     "training.events": ("NormAbove", "DirectionSettled", "Stalled", "Inaccurate"),
     "training.noise": ("label_noise", "quadratic_noise", "sample_noise"),
@@ -205,16 +212,13 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "papers.attention_regression.advice": ("advise",),
     "papers.attention_regression.theorems": ("check_assumptions",),
     "papers.attention_regression.diagnostics": ("trajectory_moments", "perturbation"),
-    "papers.attention_regression.setting.gradient_noise": ("gradient_covariance",),
-    "papers.attention_regression.setting.covariates": ("ThreePoint", "Uniform", "NormalMixture"),
     "theory.selections": ("detect_limit", "locally_optimal_selections"),
     "theory.token_hypotheses": ("stability_number", "critical_length"),
     "papers.notes.hypotheses": ("recovery_hypotheses", "noise_hypotheses", "label_noise_hypotheses"),
     "theory.certificates": ("certificates", "certified", "mixture", "race"),
     "theory.uniqueness": ("uniqueness",),
     "references.finite_margin": ("finite_margin", "spectral_finite_margin"),
-    "references.sign_product_margin": ("sign_product_margin",),
-    "theory.joint_limits": ("detect_joint_limit", "joint_references"),
+    "theory.joint": ("joint_references",),
     "papers.self_attention.joint_theorems": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),
     "errors": (
@@ -225,6 +229,16 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "StepSizeError",
         "DivergedRun",
     ),
+}
+_RENAMED = {  # by folder and old name: the new name
+    "optimisers.JointDescent": "gradient_descent",
+    "optimisers.BlockNormalised": "block_normalised",
+    "optimisers.JointNormalised": "normalised_descent",
+    "optimisers.JointPolyak": "polyak",
+    "optimisers.JointHeavyBall": "heavy_ball",
+    "optimisers.JointAccelerated": "Accelerated",
+    "theory.detect_joint_limit": "detect_limit",
+    "training.train_joint": "train",
 }
 _HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names}
 __all__ = sorted(name for names in _FRONT.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
@@ -250,6 +264,8 @@ class _House(ModuleType):
             return self.__dict__[name]
         if self.__name__ == __name__ and name in _HOME:
             return _moved(name)
+        if f"{self.__name__}.{name}"[len(__name__) + 1 :] in _RENAMED:
+            return _moved(_RENAMED[f"{self.__name__}.{name}"[len(__name__) + 1 :]], f"{self.__name__}.{name}")
         if any(f"{place}.".startswith(f"{self.__name__}.{name}."[len(__name__) + 1 :]) for place in _HOME.values()):
             return import_module(f"{self.__name__}.{name}")
         raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
@@ -279,10 +295,11 @@ def _open(part: ModuleType) -> None:
                 _open(inner)
 
 
-def _moved(name: str) -> Any:
+def _moved(name: str, old: str = "") -> Any:
     from .errors import warn
 
-    warn(f"`penchant.{name}` is now `penchant.{_folder(name)}.{name}`; the old name works in this release only.")
+    place = "" if name in __all__ else f"{_folder(name)}."
+    warn(f"`{old or f'penchant.{name}'}` is now `penchant.{place}{name}`; the old name works in this release only.")
     return _fetch(name)
 
 

@@ -15,15 +15,14 @@ from .references.bracket import Bracket
 from .references.interpolation import shifted
 from .references.interpolation_bracket import interpolation_bracket
 from .settings.diagonal import DiagonalTokens
+from .settings.joint import JointTokens
 from .settings.regression import Regression
 from .settings.tokens import TokenSelection
 from .theory.base import Prediction
 from .theory.certificates import Certificates, brackets, certificates
 from .theory.families.interpolation import own_potential
-from .theory.joint_limits import detect_joint_limit
 from .theory.judge import judge
 from .theory.selections import detect_limit
-from .training.joint import JointTrajectory
 from .training.trajectory import Trajectory
 from .verdict import Outcome, Verdict
 
@@ -36,7 +35,7 @@ class Case:
     """
 
     prediction: Any  # a Prediction, or None
-    run: Any  # a Trajectory, or a JointTrajectory
+    run: Trajectory
     verdict: Verdict
     optimiser: Any = None
     made: Mapping[str, str] = field(default_factory=dict)
@@ -51,19 +50,18 @@ class Case:
 
     @property
     def joint(self) -> bool:
-        return isinstance(self.run, JointTrajectory)
+        return isinstance(self.run.data, JointTokens)
 
     @property
     def regression(self) -> bool:
-        return not self.joint and isinstance(self.run.setting.data, Regression)
+        return isinstance(self.run.data, Regression)
 
     @cached_property
     def limit(self) -> Any:
         """The tokens that attention has settled on, a `Limit` or `JointLimit`; None for other data."""
-        if self.joint:
-            return detect_joint_limit(self.run)
-        tokens = isinstance(self.run.setting.data, TokenSelection | DiagonalTokens)
-        return detect_limit(self.run) if tokens else None
+        return (
+            detect_limit(self.run) if isinstance(self.run.data, TokenSelection | DiagonalTokens | JointTokens) else None
+        )
 
     @property
     def norm(self) -> Norm:

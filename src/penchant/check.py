@@ -3,7 +3,7 @@
 import fractions
 import json
 
-F, get = fractions.Fraction, lambda c, name: (c[name][1], F(2) ** c[name][0])  # integers, and the power of 2 they count
+F, FORMAT, get = fractions.Fraction, "penchant certificate 1", lambda c, name: (c[name][1], F(2) ** c[name][0])
 flat, turned = lambda rows: [x for row in rows for x in row], lambda rows: list(zip(*rows, strict=True))
 dot, square = lambda a, b: sum([x * y for x, y in zip(a, b, strict=True)]), lambda a: dot(a, a)
 seal = lambda c: int.from_bytes(json.dumps({**c, "seal": 0}).encode(), "big") % (2**256 - 189)  # a prime
@@ -21,10 +21,10 @@ def prove(c):  # conditions, p, and bounds on the p-th power of the optimum, fro
     (left, a), (right, b), (lam, g), (W, w), (y, r) = map(get, [c] * 5, ("left", "right", "dual", "primal", "targets"))
     pulls = [[dot(s, column) for column in turned(rows)] for s, rows in zip(lam, left, strict=True)]
     V, v, lam, equal, plus = times(turned(pulls), turned(right)), a * b * g, flat(lam), c["equal"] != 0, c["plus"] != 0
-    mass, need = dot(lam, y) * g * r, {"dual": equal or min(lam) >= 0}
+    mass, need = dot(lam, y) * g * r, {"format": c["format"] == FORMAT, "dual": equal or min(lam) >= 0}
     if c["norm"] == "none":  # V = 0: there is no W
         return need | {"sum": mass > 0 and not equal and not any(flat(V))}, 1, 0, 0
-    A, W, w, p, k = W, times(W, c["factor"]) if c["factor"] else W, w / c["over"], 1, iter(y)
+    A, W, w, p, k = W, times(W, c["factor"]) if c["norm"] == "nuclear" else W, w / c["over"], 1, iter(y)
     slack = [dot(z, u) * a * b * w - next(k) * r for rows, u in zip(left, times(right, W), strict=True) for z in rows]
     need["primal"] = min(slack) >= 0 >= equal * max(slack) and w > 0 and min(flat(W)) * plus >= 0
     if c["norm"] == "nuclear":  # |A B'| <= (|A|^2 + |B|^2) / 2; diagonally dominant: top >= V V' + L L'
@@ -40,9 +40,9 @@ def prove(c):  # conditions, p, and bounds on the p-th power of the optimum, fro
         low = mass - sum(e(i + x, True) - e(i, False) for i, _, x, _ in rows)
         high = sum(z * (j - 1) + e(i, True) for i, j, _, z in rows)
     else:
-        V, W = [max(x, -x * (not plus)) for x in flat(V)], [abs(x) for x in flat(W)]
         p, one, two = {"l2": (2, square, square), "l1": (1, max, sum), "linf": (1, sum, max)}[c["norm"]]
-        low, high = max(mass / v, 0) ** p / one(V), two(W) * w**p
+        V, high = [max(x, -x * (not plus)) for x in flat(V)], two([abs(x) for x in flat(W)]) * w**p
+        low = max(mass / v, 0) ** p / one(V)
     lower, upper = (x * abs(x) ** (p - 1) for x in (F(*c["lower"]), F(*c["upper"])))
     return need | {"bounds": lower <= low and high <= upper}, p, low, high
 
@@ -52,8 +52,8 @@ def check(text):
     need = prove(c)[0] if text == json.dumps({**c, "seal": seal(c)}) else {"seal": False}
     if failed := [name for name, holds in need.items() if not holds]:
         raise ValueError(f"refused: {', '.join(failed)}")
-    (low, high), such = (repr(float(F(*c[e]))) for e in ("lower", "upper")), f"<Z_k, W> {'>='[c['equal'] != 0 :]} y_k"
-    return f"no W has {such}" if c["norm"] == "none" else f"{low} <= min {c['norm']}(W), {such}, <= {high}"
+    a, b, so = F(*c["lower"]), F(*c["upper"]), f"<Z_k, W> {'>='[c['equal'] != 0 :]} y_k{', W >= 0' * bool(c['plus'])}"
+    return f"no W has {so}" if c["norm"] == "none" else f"{a / 1.0} <= min {c['norm']}(W), {so}, <= {b / 1.0}"
 
 
 if __name__ == "__main__":

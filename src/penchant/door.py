@@ -125,7 +125,6 @@ PROMISES = {
     "radius": Promise(
         "a number or an array", lambda value: _number(value) or (hasattr(value, "dtype") and _real(value))
     ),
-    "train_joint.start": Promise("one start or more", lambda value: not isinstance(value, Sequence) or len(value) > 0),
     "sample_covariance.step": FINITE,
     "PreconditionedDescent.step": _either(NUMBER, TEXT, _is("AbstractAttentionStep")),
     "Levels.values": REAL,

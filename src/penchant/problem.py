@@ -13,7 +13,6 @@ from .errors import ArgumentError, kind
 from .settings.base import Infimum, Parametrisation, Setting
 
 _TINY = 1e-280  # squared norms below this lose digits, or underflow
-RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
 
 
 @runtime_checkable
@@ -33,6 +32,9 @@ class Reading(eqx.Module):
     The loss gradient is exp(log_scale) * slope and is never formed; `weights` are the matching dual variables, one per
     margin. For classification `log_scale` equals `log_excess`, and `slope` is the gradient of `log_excess`. `params` is the
     point itself, for rules whose step depends on it.
+
+    Where one part of the parameters may have a gradient smaller than another by a factor that no float can hold, the slope is a tuple of
+    blocks: `relative` has the log scale of each minus `log_scale`, and `log_norms` the logarithm of its length; -inf for a block that is 0.
     """
 
     log_excess: Float[Array, ""]
@@ -42,6 +44,28 @@ class Reading(eqx.Module):
     weights: Float[Array, "N"]
     log_slope_norm: Float[Array, ""]
     params: PyTree = None
+    relative: tuple[Float[Array, ""], ...] = ()
+    log_norms: tuple[Float[Array, ""], ...] = ()
+
+    def scaled(self, direction: PyTree, factor: Float[Array, ""]) -> PyTree:
+        """A direction made of the blocks of the slope, times the factor, with each block in its own scale; a silent block stays 0."""
+        if not self.relative:
+            return jax.tree.map(lambda leaf: factor * leaf, direction)
+        scales = (
+            jnp.where(jnp.isneginf(n), 0.0, jnp.exp(r)) for r, n in zip(self.relative, self.log_norms, strict=True)
+        )
+        parts = (jax.tree.map(lambda leaf, s=s: factor * s * leaf, b) for s, b in zip(scales, direction, strict=True))
+        return type(direction)(*parts)
+
+    def blocks(self) -> "tuple[Reading, ...]":
+        """A reading of each block by itself. One that is silent has a slope of 0 and the length 1, so that every step along it is 0."""
+        found = []
+        for relative, slope, norm in zip(self.relative, self.slope, self.log_norms, strict=True):
+            silent = jnp.isneginf(norm)
+            slope, norm = jax.tree.map(lambda x, off=silent: jnp.where(off, 0.0, x), (slope, norm))
+            scale = self.log_scale + jnp.where(silent, 0.0, relative)
+            found.append(Reading(self.log_excess, scale, slope, self.margins, self.weights, norm))
+        return tuple(found)
 
     @property
     def log_gradient_norm(self) -> Float[Array, ""]:
@@ -78,6 +102,8 @@ def read(setting: Setting, params: PyTree) -> Reading:
     ([-2.0, -1.3838965267367376e-87], -800.6931471805599)
     """
     _check_point(setting, params)
+    if hasattr(setting.parametrisation, "blocks"):
+        return _read_blocks(setting, params)
     margins, pull = setting.linearise(params)
     weighing = setting.weigh(margins)
     slope = pull(-weighing.weights)
@@ -86,6 +112,21 @@ def read(setting: Setting, params: PyTree) -> Reading:
     if setting.data.attained:
         log_norm = jnp.where(square > _TINY, log_norm, _log_small_norm(setting, slope))
     return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
+
+
+def _read_blocks(setting: Setting, params: PyTree) -> Reading:
+    """Where the parametrisation knows the blocks of the gradient, each with a scale of its own."""
+    margins = setting.parametrisation.outputs(params)
+    weighing = setting.data.weigh(margins, setting.loss)
+    parts = setting.parametrisation.blocks(params, weighing, setting.loss)
+    top = jnp.maximum(*(part.log_scale for part in parts))
+    relative = tuple(part.log_scale - top for part in parts)
+    norms = tuple(part.log_norm for part in parts)
+    length = 0.5 * jnp.logaddexp(*(2 * (one + norm) for one, norm in zip(relative, norms, strict=True)))
+    slope = type(params)(*(part.slope for part in parts))
+    weights = weighing.weights * jnp.exp(weighing.log_scale - top)
+    excess, scale = weighing.log_excess - setting.shift, top - setting.shift
+    return Reading(excess, scale, slope, margins, weights, length, params, relative, norms)
 
 
 def _log_small_norm(setting: Setting, slope: PyTree) -> Float[Array, ""]:

@@ -36,12 +36,13 @@ def light_calls(folder):
         "AttentionRegression": {"covariance": HESSIAN, "planted": [[0.1, 0.0]], "noise": 0.0},
         "Balance": {},
         "BallStep": {"tight": False, "beta": 0.25, "slope": 1.0},
-        "BlockNormalised": {"length": 0.1, "decay_u": 0.0, "decay_W": 0.0, "cap": 1.0, "length_u": 0.1},
+        "Blockwise": {"descents": (polyak, polyak)},
+        "block_normalised": {"length": 0.1, "decay_u": 0.0, "decay_W": 0.0, "cap": 1.0, "length_u": 0.1},
         "Classification": {"inputs": INPUTS, "labels": LABELS, "divisor": 1.0, "single": False},
         "ConstantStep": {"step": 0.1},
         "Correlation": {},
         "DeepLinear": {"widths": (2, 2)},
-        "Descent": {"rule": polyak.rule, "geometry": polyak.geometry, "memory": polyak.memory},
+        "Descent": {"rule": polyak.rule, "geometry": polyak.geometry, "after": None, "before": None},
         "DiagonalTokens": {"tokens": diagonal.tokens},
         "Direct": {},
         "DirectionSettled": {"level": 1e-3},
@@ -51,15 +52,10 @@ def light_calls(folder):
         "Gram": {"data": data, "origin": [0.0, 1.0, 0.0]},
         "Hadamard": {},
         "Inaccurate": {"level": 1.0},
-        "JointAccelerated": {"step": 0.1},
-        "JointDescent": {"step": 0.1},
-        "JointHeavyBall": {"rule": pt.optimisers.JointNormalised(0.1), "beta": 0.9},
-        "JointNormalised": {"length": 0.1, "cap": 1.0},
-        "JointPolyak": {"c": 1.0, "cap": 1.0},
         "JointStart": {"u": [1.0, 0.0], "W": HESSIAN},
         "JointTokens": {"tokens": TOKENS, "labels": [1, -1], "optimal": [0, 1], "queries": HESSIAN},
         "KeyQuery": {"width": 2},
-        "LayerAdam": {"step": 0.1, "epsilon": 1e-8, "first": 0.9, "second": 0.99},
+        "LayerAdam": {"step": 0.1, "epsilon": 1e-8},
         "LayerDescent": {"rule": pt.optimisers.BallStep()},
         "LayerShampoo": {"step": 0.1, "epsilon": 1e-8},
         "Levels": {"quantity": "margin", "values": [1.0]},
@@ -71,7 +67,6 @@ def light_calls(folder):
         "Logistic": {},
         "MarginAbove": {"level": 2.0},
         "NormAbove": {"level": 2.0},
-        "NormalMixture": {"kurtosis": 1.0},
         "PlainDescent": {"step": 0.1},
         "PlusMinus": {},
         "PolynomialTail": {"power": 2.0},
@@ -94,7 +89,6 @@ def light_calls(folder):
         "Squared": {"scale": 1.0},
         "Squares": {"alpha": 0.1},
         "Stalled": {"level": 1e3},
-        "ThreePoint": {"kurtosis": 1.0},
         "TokenSelection": {
             "tokens": TOKENS,
             "labels": [1, -1],
@@ -103,7 +97,6 @@ def light_calls(folder):
             "scores": None,
             "ties": "raise",
         },
-        "Uniform": {},
         "Unregularised": {},
         "UserLoss": {"log_of_value": lambda z: -z, "log_of_slope": lambda z: -z},
         "add_bias": {"inputs": INPUTS, "value": 1.0},
@@ -144,7 +137,10 @@ def light_calls(folder):
         "q_alpha": {"alpha": 0.1, "d": 3},
         "random_tokens": {"n": 2, "length": 3, "d": 4, "seed": 0, "equal_scores": False, "ties": "raise"},
         "sample_covariance": {"inputs": INPUTS, "targets": [1.0, 2.0], "step": 0.01},
+        "heavy_ball": {"optimiser": polyak, "beta": 0.9},
+        "muon": {"length": 0.1, "beta": 0.9},
         "scheduled_descent": {"length": 0.1},
+        "signum": {"length": 0.1, "beta": 0.9},
         "separable": {"n": 4, "d": 2, "seed": 5},
         "sharp_smoothness": {"radius": 1.0, "depth": 2, "beta": 0.25, "slope": 1.0},
         "sign_descent": {"length": 0.1},
@@ -184,7 +180,7 @@ def heavy_calls(folder):
     clock = pt.GradientFlow(pt.flow.RelativeDrop(), 1e-9, 1e-6, order=6)
     deep_flow = pt.train(deep, clock, layers, until=pt.LogExcessBelow(-1.0))
     thin = pt.train(pt.Setting(diagonal, pt.Hadamard(), pt.Exponential()), flow, until=pt.MarginAbove(5.0))
-    joint_run = pt.training.train_joint(joint, pt.optimisers.BlockNormalised(0.1), steps=5)
+    joint_run = pt.train(pt.settings.joint_setting(joint), pt.optimisers.block_normalised(0.1), steps=5)
     problem = pt.papers.attention_regression.prescribed_spectrum(3, (0.05, 0.03), 2.0, 1, noise=1e-3)
     start, sample = (
         pt.papers.attention_regression.spectral_layer(problem),
@@ -198,7 +194,6 @@ def heavy_calls(folder):
     regulariser = {"hessian": HESSIAN, "step": 0.1, "deviation": 0.5, "batch": 1}
     return {
         "AttentionSample": {"inputs": sample.inputs, "targets": sample.targets, "ridge": 0.0},
-        "CovariatePopulation": {"truth": problem, "law": pt.papers.attention_regression.ThreePoint(1.0)},
         "FreshBatches": {"truth": problem, "count": 5, "batches": 2, "seed": 0},
         "FullSample": {"sample": sample, "include_self": True, "form": "auto"},
         "LineSearch": {"setting": deep, "capped": False},
@@ -206,6 +201,7 @@ def heavy_calls(folder):
         "Oracle": {"truth": problem, "count": 100, "sample_balance": True},
         "Population": {"truth": problem},
         "RiccatiFlow": {"problem": problem, "start": problem.whiten(start)},
+        "joint_setting": {"data": joint, "start": pt.settings.normal_start(joint, 0, 0.1), "loss": pt.Exponential()},
         "TokenGram": {"data": joint, "start": pt.settings.normal_start(joint, 0, 0.1)},
         "advise": {"sample": sample, "truth": problem, "start": start, "trial_steps": 2, "key_norm": 1.0},
         "algorithm1": {
@@ -231,7 +227,6 @@ def heavy_calls(folder):
         "alignment_limits": {"start": layers, "end": deep_run.at()},
         "alignments": {"run": deep_run},
         "attention_experiment": {"m": 4, "d": 2, "n": 20, "seed": 0, "largest": 0.05, "noise": 0.001},
-        "best_gauge": {"problem": problem, "sample_balance": True, "seed": 0},
         "bound_slack": {"run": deep_flow, "found": None},
         "bracket": {"data": data, "primal": reference.weight, "dual": reference.dual, "norm": L1()},
         "certificates": {"run": thin, "norm": L1()},
@@ -251,7 +246,6 @@ def heavy_calls(folder):
             "slices": 3,
         },
         "critical_length": {"data": tokens, "reference": pt.references.max_margin(tokens)},
-        "detect_joint_limit": {"run": joint_run},
         "detect_limit": {
             "run": pt.train(pt.Setting(tokens, pt.Direct(), pt.Exponential()), flow, until=pt.MarginAbove(5.0))
         },
@@ -261,7 +255,6 @@ def heavy_calls(folder):
         "ensure_assumption2": {"setting": deep, "params": layers},
         "entropic_sparse": {"data": fit, "nonnegative": False},
         "finite_margin": {"data": diagonal, "scales": 0.5, "margin": 2.0},
-        "gradient_covariance": {"problem": problem, "layer": start, "keys": True},
         "imbalance_constant": {"layers": layers},
         "interpolation_bracket": {"data": fit, "primal": best.weight, "dual": best.dual, "objective": L1()},
         "joint_references": {"data": joint, "selection": None, "ratio": 1.0},
@@ -335,14 +328,6 @@ def heavy_calls(folder):
             "recorder": pt.training.Every(1),
             "truth": problem,
             "throw": False,
-        },
-        "train_joint": {
-            "data": joint,
-            "rule": pt.optimisers.BlockNormalised(0.1),
-            "steps": 2,
-            "start": pt.settings.normal_start(joint, 0, 0.1),
-            "loss": pt.Exponential(),
-            "recorder": pt.training.Every(1),
         },
         "train_population": {
             "problem": problem,

@@ -4,7 +4,7 @@ import equinox as eqx
 import pytest
 
 import penchant as pt
-from penchant.optimisers.adam import Adam
+from penchant.optimisers.base import Adam
 from penchant.papers import PAPERS, THEOREMS
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.testing import ConformanceError, check_contents, check_optimiser, check_problem, check_theorem

@@ -22,7 +22,7 @@ ALLOWED = {
     "check": set(),
     "rounding": set(),
     "norms": {"rounding"},
-    "settings": {"logspace", "door"},
+    "settings": {"logspace", "door", "rounding"},
     "problem": {"logspace", "settings"},
     "references": {"logspace", "settings", "check", "norms", "rounding"},
     "optimisers": {"logspace", "settings", "problem", "norms"},

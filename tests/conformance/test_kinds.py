@@ -5,8 +5,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.norms import L1
-from penchant.optimisers.adam import Adam
-from penchant.optimisers.base import Accelerated, Descent, Optimiser
+from penchant.optimisers.base import Accelerated, Adam, Descent, Optimiser
 from penchant.optimisers.layerwise import LayerDescent
 from penchant.references.nuclear_margin import nuclear_margin
 from penchant.references.polyhedral_margin import polyhedral_margin

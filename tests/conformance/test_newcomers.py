@@ -30,12 +30,17 @@ def row_descent(length: object) -> Descent:
 
     return Descent(Normalised(positive(length, "length", "row_descent")), LongestRow())
 '''
+ROW = '    Row("rows", "base.row_descent", (SIZE,), _tiny, combines=False),\n'
 USE_OPTIMISER = """
 import penchant as pt
 from penchant.optimisers.base import row_descent
 from penchant.testing import check_optimiser
 tokens = pt.TokenSelection([[[2.0, 0.3], [0.5, 1.0], [0.1, -1.0]]], scores=[[1.0, 0.2, 0.4]])
 check_optimiser(row_descent(0.01), pt.Setting(tokens, pt.Direct(), pt.Exponential()))
+from penchant.commands import flags
+from penchant.optimisers.table import OPTIMISERS, Given
+assert OPTIMISERS["rows"].make(Given(0.01)) == row_descent(0.01)
+assert "rows" in flags.OPTIMISERS["own"]
 """
 PAPER = {
     "__init__.py": '''"""A toy."""
@@ -111,6 +116,8 @@ def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path):
     for file, text in (("norms.py", GEOMETRY), ("optimisers/base.py", FUNCTION)):
         with open(package / file, "a") as stream:
             stream.write(text)
+    table = package / "optimisers" / "table.py"
+    table.write_text(table.read_text().replace("OPTIMISERS = _rows(\n", f"OPTIMISERS = _rows(\n{ROW}"))
     (package / "papers" / "toy").mkdir()
     for name, text in PAPER.items():
         (package / "papers" / "toy" / name).write_text(text)

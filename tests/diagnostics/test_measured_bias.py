@@ -8,9 +8,9 @@ from penchant.diagnostics.scaling import exponent
 from penchant.errors import ArgumentError
 from penchant.papers.attention_regression.setting.context_sums import context_sums
 from penchant.papers.attention_regression.setting.measured_bias import (
+    Estimate,
     gradient_bias_samples,
     loss_bias_samples,
-    measured_loss_bias,
 )
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
@@ -45,8 +45,8 @@ def test_gradient_samples_average_to_the_bias_of_the_loss_along_a_direction():
 
 
 def test_estimates_carry_their_error():
-    found = measured_loss_bias(PROBLEM, LAYER, 10, 400)
     values = loss_bias_samples(PROBLEM, LAYER, 10, 400)
+    found = Estimate.of(values)
     assert (found.mean, found.error) == pytest.approx((values.mean(), values.std(ddof=1) / 20))
     assert found.away(found.mean + 3 * found.error) == pytest.approx(3.0)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.joint import joint_misalignments
+from penchant.diagnostics.softmax import joint_misalignments
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 
@@ -19,7 +19,9 @@ SEEDS = (0, 1, 2, 13, 15)
 def crowded_runs():
     """60 000 block-normalised steps of length 0.02."""
     sets = [pt.settings.marked_tokens(10, 2, 14, 0.3, 3.0, seed) for seed in SEEDS]
-    runs = pt.training.train_joint(sets, pt.optimisers.BlockNormalised(0.02), steps=60_000, recorder=pt.training.At(()))
+    runs = pt.train(
+        pt.settings.joint_setting(sets), pt.optimisers.block_normalised(0.02), steps=60_000, recorder=pt.training.At(())
+    )
     return dict(zip(SEEDS, runs, strict=True))
 
 
@@ -63,8 +65,11 @@ def test_another_token_may_have_the_larger_decoder_margin(seed):
 @pytest.mark.slow
 def test_eq_13_leaves_the_maximum_margin():
     data = pt.settings.marked_tokens(10, 2, 14, 0.3, 3.0, 2)
-    run = pt.training.train_joint(
-        data, pt.optimisers.scheduled_descent(0.3), steps=60_000, recorder=pt.training.At((100, 1000, 10_000))
+    run = pt.train(
+        pt.settings.joint_setting(data),
+        pt.optimisers.scheduled_descent(0.3),
+        steps=60_000,
+        recorder=pt.training.At((100, 1000, 10_000)),
     )
     found = 1 - joint_misalignments(run, pt.theory.joint_references(data).attention.weight)[1:]
     assert found == pytest.approx([0.926, 0.916, 0.888, 0.866], abs=5.5e-4)
@@ -74,7 +79,7 @@ def test_eq_13_leaves_the_maximum_margin():
 def test_losses_of_samples_and_the_decoder_gradient_keep_their_bounds():
     """Figure 3, Eq. (13): largest log ratio of two losses over ten seeds, smallest |grad_u log L| |u_mm| of the first."""
     runs = evidence.every_step(LAB, "figure")
-    ratio = max(float(np.ptp(run.outputs, axis=1).max()) for run in runs)
+    ratio = max(float(np.ptp(run.margins, axis=1).max()) for run in runs)
     assert ratio == pytest.approx(1.43, abs=5.5e-3)
     slope = float(np.exp(runs[0].log_slope_u).min()) * pt.theory.joint_references(runs[0].data).decoder.value
     assert slope == pytest.approx(0.53, abs=5.5e-3)

@@ -47,6 +47,19 @@ def accelerated(gradient, excess, state):
     return 0.05 * (v + slope), (age + 1, v)
 
 
+def signum(gradient, excess, average):
+    average = 0.9 * (0 if average is None else average) + 0.1 * gradient
+    return 0.03 * np.sign(average), average
+
+
+def muon(gradient, excess, average):
+    average = 0.95 * (0 if average is None else average) + 0.05 * gradient
+    if average.ndim == 1:
+        return 0.03 * average / np.linalg.norm(average), average
+    left, _, right = np.linalg.svd(average, full_matrices=False)
+    return 0.03 * left @ right, average
+
+
 RULES = {
     "gradient_descent": (pt.gradient_descent(0.3), lambda g, e, s: (0.3 * g, s)),
     "normalised": (pt.normalised_descent(0.1), lambda g, e, s: (0.1 * g / np.linalg.norm(g), s)),
@@ -58,6 +71,8 @@ RULES = {
     "polyak": (pt.polyak(3.0), lambda g, e, s: (e / (3 * np.vdot(g, g)) * g, s)),
     "polyak_capped": (pt.polyak(1.0, cap=0.7), lambda g, e, s: (capped(e / np.vdot(g, g), 0.7) * g, s)),
     "sign": (pt.sign_descent(0.03), lambda g, e, s: (0.03 * np.sign(g), s)),
+    "signum": (pt.optimisers.signum(0.03), signum),
+    "muon": (pt.optimisers.muon(0.03), muon),
     "accelerated": (pt.Accelerated(0.05), accelerated),
 }
 

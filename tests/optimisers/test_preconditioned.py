@@ -18,16 +18,13 @@ from penchant.papers.attention_regression.setting.geometry import (
 from penchant.papers.attention_regression.setting.problem import AttentionRegression
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.training.rules import (
-    FixedStep,
     LayerAdam,
     LayerShampoo,
-    OptimalStep,
     PlainDescent,
     PreconditionedDescent,
-    safe_step,
-    step_of,
     step_warning,
 )
+from penchant.papers.attention_regression.training.steps import FixedStep, OptimalStep, safe_step, step_of
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 # The same sizes with a covariance of norm 3 and of norm 1/3: what a geometry stretches is not 1.
@@ -87,8 +84,7 @@ def test_numbers_of_the_rules():
         (lambda: PreconditionedDescent(step="fast"), "step"),
         (lambda: PreconditionedDescent("right"), "geometry"),
         (lambda: PreconditionedDescent(logit_limit=0.0), "logit_limit"),
-        (lambda: LayerAdam(0.1, epsilon=-1.0), "epsilon"),
-        (lambda: LayerAdam(0.1, 1e-8, first=1.0), "first"),
+        (lambda: LayerAdam(0.1, epsilon=-1.0), "eps"),
         (lambda: LayerShampoo(0.1, epsilon=0.0), "epsilon"),
         (lambda: step_of("theory").resolve(PROBLEM, Euclidean()), "geometry"),
     ],

@@ -5,7 +5,7 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
-from penchant.optimisers.table import CAP, JOINT, LAYER_RULES, OPTIMISERS, Given, Scale
+from penchant.optimisers.table import CAP, JOINT, LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
 from penchant.settings.joint import marked_tokens
 
 DATA = pt.settings.separable(6, 2)
@@ -16,7 +16,7 @@ LONGEST = float(np.linalg.norm(np.asarray(DATA.signed), axis=1).max())
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_every_row_lowers_the_loss_by_steps_of_its_own_size(name):
     row = OPTIMISERS[name]
-    optimiser = row.make(Given(row.size(Scale(LONGEST), 0.9)))
+    optimiser = row.make(Given(row.step(Scale(LONGEST), None)))
     run = pt.train(SETTING, optimiser, steps=50)
     assert run.log_excess[-1] < run.log_excess[0]
 
@@ -32,15 +32,15 @@ def test_a_cap_counts_where_the_row_takes_one(name):
 @pytest.mark.parametrize("name", JOINT)
 def test_every_joint_row_lowers_the_loss(name):
     data, row = marked_tokens(n=4, d=10), JOINT[name]
-    short = 1 / (4 * float(np.linalg.norm(np.asarray(data.tokens), axis=2).max()) ** 2)
-    run = pt.training.train_joint(data, row.make(Given(row.size(short, 0.9), decays=row.decays)), steps=20)
-    assert run.log_loss[-1] < run.log_loss[0]
+    longest = float(np.linalg.norm(np.asarray(data.tokens), axis=2).max())
+    run = pt.train(pt.settings.joint_setting(data), row.make(Given(row.step(Scale(longest), None))), steps=20)
+    assert run.log_excess[-1] < run.log_excess[0]
 
 
 def test_layer_rules_are_made_from_a_setting_and_bounds():
     small = pt.Classification(np.asarray(DATA.signed) / 4, np.ones(len(DATA.signed)))
     setting = pt.Setting(small, pt.DeepLinear((2, 3, 1)), pt.Logistic())
-    rules = {name: make(setting, (0.5, 2.0)) for name, make in LAYER_RULES.items()}
+    rules = {name: layer_rule(name, setting, (0.5, 2.0)) for name in LAYER_RULES}
     assert rules["line-search-capped"].capped != rules["line-search"].capped
     assert (rules["assumption5-tight"].tight, rules["assumption5"].tight) == (True, False)
     assert (rules["sharp"].beta, rules["sharp"].slope) == (0.5, 2.0)

@@ -14,7 +14,6 @@ from penchant.papers.attention_regression.setting.sample import (
     attention_experiment,
     draw_sample,
     first_violation,
-    integrable_radius,
     key_strength,
     log_cross_moment,
     log_self_moment,
@@ -63,7 +62,7 @@ def test_moments_end_where_the_determinants_vanish():
 
 
 def test_moments_stay_finite_within_their_radius(rng):
-    radius = integrable_radius(PROBLEM)
+    radius = np.sqrt(moment_threshold(2.0)) - np.sqrt(float(PROBLEM.sizes[0]))
     worst = balanced_point(PROBLEM, np.asarray(PROBLEM.right).T)
     for _ in range(50):
         step = rng.standard_normal(worst.shape)

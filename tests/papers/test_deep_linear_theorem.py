@@ -9,7 +9,7 @@ from penchant.errors import NotSeparableError, PenchantError, PenchantWarning
 from penchant.optimisers.layerwise import BallStep, LayerDescent, SharpStep
 from penchant.settings.deep_linear import DeepLinear, balanced, deep_linear, ensure_assumption2, zero_first
 from penchant.settings.generators import blobs, strips
-from penchant.settings.user_loss import PolynomialTail, UserLoss
+from penchant.settings.losses import PolynomialTail, UserLoss
 from penchant.theory.families import linear
 from penchant.theory.families.layers import start_below_zero
 from penchant.theory.families.linear import loss_shape

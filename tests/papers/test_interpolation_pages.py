@@ -4,11 +4,9 @@ import numpy as np
 import pytest
 
 from penchant.papers import new_lab
-from penchant.papers.notes.figures import min_norm
-from penchant.papers.notes.figures.kernel_to_rich import depths, path_of_minimisers
-from penchant.papers.notes.figures.sparse_recovery import flow_errors, lasso_errors
-from penchant.papers.notes.lasso import noisy_targets
-from penchant.papers.notes.q_alpha import kernel_deviation
+from penchant.papers.notes.figures import max_margin
+from penchant.papers.notes.figures.sparse_recovery import depths, flow_errors, lasso_errors, path_of_minimisers
+from penchant.papers.notes.q_alpha import kernel_deviation, noisy_targets
 from penchant.references.interpolation import minimum_norm
 from penchant.settings.generators import sparse_regression
 
@@ -17,7 +15,7 @@ def test_single_samples_end_at_the_projection_of_their_start(rng):
     data, _ = sparse_regression(6, 12, 2, 1)
     start = rng.standard_normal(12)
     target = minimum_norm(data, start).weight
-    assert np.abs(min_norm.single_samples(data, start, 0) - target).max() < 1e-12
+    assert np.abs(max_margin.single_samples(data, start, 0) - target).max() < 1e-12
     assert np.abs(minimum_norm(data).weight - target).max() > 0.1
 
 
@@ -28,7 +26,7 @@ def test_large_starts_follow_their_tangent_kernel(alpha, deviation):
 
 @pytest.mark.slow
 def test_the_table_of_ends_has_the_known_numbers():
-    table, runs = min_norm.ends(new_lab())
+    table, runs = max_margin.ends(new_lab())
     rows = {row[0]: [cell.value for cell in row[2:6]] for row in table.rows}
     assert rows["Adam from 0"] == pytest.approx([0.269, 0.45, 0.269, 1.096], rel=2e-3)
     for name in ("gradient descent", "heavy ball", "single-sample SGD"):

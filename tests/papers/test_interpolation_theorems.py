@@ -18,7 +18,7 @@ TOP = float(np.linalg.norm(np.asarray(DATA.inputs), 2) ** 2)
 
 
 def heavy_ball(step, beta=0.9):
-    return pt.optimisers.Descent(Constant(step), memory=HeavyBall(beta))
+    return pt.optimisers.Descent(Constant(step), after=HeavyBall(beta))
 
 
 @pytest.mark.parametrize(
@@ -58,11 +58,11 @@ def test_heavy_ball_is_stable_up_to_twice_one_plus_beta(beta, load, holds):
 
 def test_a_batch_of_heavy_balls_is_as_stable_as_its_worst_member():
     """Member 0 has beta = 0 and diverges beyond a load of 2, whatever the others allow."""
-    batch = pt.optimisers.Descent(Constant(3.0 / TOP), memory=HeavyBall(np.array([0.0, 0.9])))
+    batch = pt.optimisers.Descent(Constant(3.0 / TOP), after=HeavyBall(np.array([0.0, 0.9])))
     found = {one.name: one for one in pt.predict(DIRECT, batch).hypotheses}["step_size"]
     assert found.holds is False
     assert found.slack == pytest.approx(-1.0, abs=1e-9)
-    pairs = pt.optimisers.Descent(Constant(np.array([1.0, 3.0]) / TOP), memory=HeavyBall(np.array([0.0, 0.9])))
+    pairs = pt.optimisers.Descent(Constant(np.array([1.0, 3.0]) / TOP), after=HeavyBall(np.array([0.0, 0.9])))
     assert {one.name: one for one in pt.predict(DIRECT, pairs).hypotheses}["step_size"].slack == pytest.approx(0.8)
 
 

@@ -23,7 +23,7 @@ def setting_of(data):
 def test_the_theorem_speaks_of_its_own_steps_only():
     setting = setting_of(evidence.figure_data(LAB)[0])
     assert pt.predict(setting, pt.optimisers.scheduled_descent(0.05)).theorem.name == "theorem-3"
-    other = pt.predict(setting, pt.optimisers.BlockNormalised(0.05))
+    other = pt.predict(setting, pt.optimisers.block_normalised(0.05))
     assert other.theorem.name == "joint-conjecture"
     assert not other.holds
 
@@ -53,7 +53,7 @@ def test_full_support_is_reported_with_its_worst_sample():
 @pytest.mark.parametrize(("seed", "kind"), [(0, "global"), (1, "local"), (2, "global"), (13, "local"), (15, "local")])
 def test_the_reached_selection_is_named(seed, kind):
     run = evidence.crowded_runs(LAB, "NGD")[seed]
-    limit = pt.theory.detect_joint_limit(run)
+    limit = pt.theory.detect_limit(run)
     assert limit.kind == kind
     assert sum(np.asarray(limit.tokens) != np.asarray(run.data.optimal)) == (kind == "local")
     assert max(limit.decoder, limit.offset) < 1e-6 < limit.attention
@@ -62,17 +62,16 @@ def test_the_reached_selection_is_named(seed, kind):
 def test_a_run_elsewhere_is_refuted_with_the_program_it_solves():
     data = evidence.crowded(LAB, 1)
     verdict = pt.judge(
-        pt.predict(setting_of(data), pt.optimisers.BlockNormalised(0.05)), evidence.crowded_runs(LAB, "NGD")[1]
+        pt.predict(setting_of(data), pt.optimisers.block_normalised(0.05)), evidence.crowded_runs(LAB, "NGD")[1]
     )
     assert verdict.outcome is Outcome.refuted
     assert "local on tokens" in verdict.detail
 
 
 def test_a_young_run_is_undecided():
-    run = pt.training.train_joint(
-        evidence.figure_data(LAB)[0], pt.optimisers.scheduled_descent(0.05), steps=1, recorder=pt.training.At((1,))
-    )
-    limit = pt.theory.detect_joint_limit(run)
+    setting = pt.settings.joint_setting(evidence.figure_data(LAB)[0])
+    run = pt.train(setting, pt.optimisers.scheduled_descent(0.05), steps=1, recorder=pt.training.At((1,)))
+    limit = pt.theory.detect_limit(run)
     assert limit.kind == "undecided"
     assert np.isnan(limit.offset)
 
@@ -83,13 +82,13 @@ def test_a_young_run_is_undecided():
     [
         (pt.optimisers.scheduled_descent(25.0), 30),
         (pt.optimisers.scheduled_descent(25.0), 100),
-        (pt.optimisers.BlockNormalised(25.0), 5),
+        (pt.optimisers.block_normalised(25.0), 5),
     ],
 )
 def test_passing_by_the_reference_is_not_going_there(rule, steps):
     """On leaning data W starts on the other side of W_mm and passes it at 1e-5 on its way to the offset program."""
     data = pt.settings.leaning_tokens()
-    run = pt.training.train_joint(data, rule, steps=steps)
+    run = pt.train(pt.settings.joint_setting(data), rule, steps=steps)
     verdict = pt.judge(pt.predict(setting_of(data), rule), run)
     assert verdict.measured < verdict.predicted  # near enough to be confirmed, were it not for the open selection
     assert verdict.outcome is Outcome.undecided
@@ -103,10 +102,10 @@ def test_passing_by_the_reference_is_not_going_there(rule, steps):
         assert "approaching the rival" in verdict.detail
 
 
-@pytest.mark.parametrize("rule", [pt.optimisers.scheduled_descent(250.0), pt.optimisers.BlockNormalised(25.0)])
+@pytest.mark.parametrize("rule", [pt.optimisers.scheduled_descent(250.0), pt.optimisers.block_normalised(25.0)])
 def test_the_program_that_w_turns_to_refutes(rule):
     data = pt.settings.leaning_tokens()
-    verdict = pt.judge(pt.predict(setting_of(data), rule), pt.training.train_joint(data, rule, steps=2000))
+    verdict = pt.judge(pt.predict(setting_of(data), rule), pt.train(pt.settings.joint_setting(data), rule, steps=2000))
     assert verdict.outcome is Outcome.refuted
     assert "offset program" in verdict.detail
 
@@ -115,7 +114,7 @@ def at_the_reference(data, scale):
     """A run that starts with W = scale * W_mm and does not move."""
     found = pt.theory.joint_references(data)
     start = pt.settings.JointStart(found.decoder.weight, scale * found.attention.weight)
-    return pt.training.train_joint(data, pt.optimisers.BlockNormalised(1e-9), steps=2, start=start)
+    return pt.train(pt.settings.joint_setting(data, start), pt.optimisers.block_normalised(1e-9), steps=2)
 
 
 def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
@@ -123,7 +122,7 @@ def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
     verdicts = {}
     for name, data in {"lean": lean, "full": full}.items():
         run = at_the_reference(data, 10.0)
-        verdicts[name] = pt.judge(pt.predict(setting_of(data), pt.optimisers.BlockNormalised(1e-9)), run)
+        verdicts[name] = pt.judge(pt.predict(setting_of(data), pt.optimisers.block_normalised(1e-9)), run)
     assert {verdict.outcome for verdict in verdicts.values()} == {Outcome.undecided}
     assert "still that of the start" in verdicts["full"].inequality
     assert "decoder_support fails" in verdicts["lean"].inequality
@@ -132,13 +131,13 @@ def test_being_at_the_reference_is_doubted_where_the_programs_lead_apart():
 def test_the_logistic_loss_is_outside_every_theorem():
     data = evidence.figure_data(LAB)[0]
     setting = Setting(data, pt.settings.TokenGram(data), pt.Logistic())
-    for rule in (pt.optimisers.scheduled_descent(0.01), pt.optimisers.BlockNormalised(0.5)):
+    for rule in (pt.optimisers.scheduled_descent(0.01), pt.optimisers.block_normalised(0.5)):
         prediction = pt.predict(setting, rule)
         assert prediction.theorem.name == "joint-conjecture"
         (found,) = (one for one in prediction.hypotheses if one.name == "exponential_loss")
         assert found.holds is False
         assert "not applicable" in found.detail
-    run = pt.training.train_joint(data, rule, steps=2000, loss=pt.Logistic())
+    run = pt.train(pt.settings.joint_setting(data, None, pt.Logistic()), rule, steps=2000)
     verdict = pt.judge(prediction, run)
     assert verdict.measured < verdict.predicted
     assert verdict.outcome is Outcome.undecided
@@ -148,7 +147,8 @@ def test_the_logistic_loss_is_outside_every_theorem():
 def test_eq_13_with_a_cap_is_not_eq_13():
     setting = setting_of(evidence.figure_data(LAB)[0])
     assert (
-        pt.predict(setting, pt.optimisers.BlockNormalised(0.05, 2 / 3, 1.0, cap=1.0)).theorem.name == "joint-conjecture"
+        pt.predict(setting, pt.optimisers.block_normalised(0.05, 2 / 3, 1.0, cap=1.0)).theorem.name
+        == "joint-conjecture"
     )
 
 

@@ -5,10 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from penchant.optimisers.joint import BlockNormalised
+import penchant as pt
+from penchant.diagnostics import softmax
+from penchant.optimisers.base import block_normalised
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
-from penchant.papers.self_attention.joint_lemmas import curvatures
+from penchant.papers.self_attention.joint import curvatures
 from penchant.papers.self_attention.joint_theorems import (
     decoder_support,
     long_optimal_tokens,
@@ -16,7 +18,6 @@ from penchant.papers.self_attention.joint_theorems import (
     short_joint_steps,
 )
 from penchant.settings.joint import marked_tokens
-from penchant.training.joint import train_joint
 from penchant.training.recorders import Every
 
 LAB = new_lab()
@@ -25,7 +26,7 @@ LAB = new_lab()
 @pytest.mark.slow
 def test_the_curvature_is_that_of_the_dense_hessian():
     data = marked_tokens(3, 2, 7, 0.5, seed=4)
-    run = train_joint(data, BlockNormalised(0.2), steps=5, recorder=Every())
+    run = pt.train(pt.settings.joint_setting(data), block_normalised(0.2), steps=5, recorder=Every())
 
     def loss(both):
         u, W = both[:7], both[7:].reshape(7, 7)
@@ -33,7 +34,7 @@ def test_the_curvature_is_that_of_the_dense_hessian():
         return jnp.mean(jnp.exp(-data.labels * (share * (data.tokens @ u)).sum(axis=1)))
 
     for record, found in zip((0, 5), curvatures(run, np.array([0, 5])), strict=True):
-        both = jnp.concatenate([jnp.asarray(run.decoder(record)), jnp.asarray(run.weight(record)).ravel()])
+        both = jnp.concatenate([jnp.asarray(run.named(record)["u"]), jnp.asarray(run.weight(record)).ravel()])
         dense = np.linalg.norm(np.asarray(jax.hessian(loss)(both)), 2) / float(loss(both))
         assert found == pytest.approx(dense, rel=1e-10)
 
@@ -50,3 +51,25 @@ def test_the_watched_data_meet_every_condition_and_those_of_the_figure_do_not():
         assert all(check.holds for check in checks)
     assert evidence.circumstances(LAB, "inside").endswith("C3 holds, C4 holds")
     assert evidence.circumstances(LAB, "figure").count("is missed by a factor") == 2
+
+
+@pytest.mark.slow
+def test_a_million_steps_of_the_scheduled_rule():
+    data = pt.settings.marked_tokens()
+    found = pt.theory.joint_references(data)
+    decades = tuple(10**k for k in range(2, 7))
+    run = pt.train(
+        pt.settings.joint_setting(data),
+        pt.optimisers.scheduled_descent(0.3),
+        steps=decades[-1],
+        recorder=pt.training.At(decades),
+    )
+    at = np.searchsorted(run.steps, decades)
+    distance = softmax.joint_misalignments(run, found.attention.weight)[at]
+    np.testing.assert_allclose(distance, [2.94e-2, 1.21e-2, 6.48e-3, 4.00e-3, 2.72e-3], rtol=3e-3)
+    slope = np.diff(run.log_excess[at]) / np.diff(np.cbrt(run.steps[at])) * found.decoder.value / 0.9
+    np.testing.assert_allclose(slope, [-1.0094, -1.0017, -1.0003, -1.00004], atol=5.5e-5)
+    np.testing.assert_allclose(
+        softmax.decoder_margins(run)[at] * found.decoder.value, [0.952, 0.984, 0.994, 0.997, 0.999], atol=5.5e-4
+    )
+    assert np.log(distance[-1] / distance[-3]) / np.log(6 / 4) == pytest.approx(-2.14, abs=0.006)

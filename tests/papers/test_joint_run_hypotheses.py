@@ -37,7 +37,7 @@ def test_two_tokens_or_equal_ones_have_equal_scores_for_sure(rng):
 def test_a_run_decides_by_its_recorded_scores(rng):
     data = three(rng)
     start = pt.settings.normal_start(data, 0, 0.5)
-    run = pt.training.train_joint(data, pt.optimisers.scheduled_descent(0.05), steps=50, start=start)
+    run = pt.train(pt.settings.joint_setting(data, start), pt.optimisers.scheduled_descent(0.05), steps=50)
     found = held(pt.papers.self_attention.run_hypotheses(run))
     scores = run.scores[1:]
     size = np.abs(scores).max(axis=(1, 2))[:, None]
@@ -47,7 +47,7 @@ def test_a_run_decides_by_its_recorded_scores(rng):
     assert found["equal_scores"].holds is False
     assert found["score_order"].slack == pytest.approx(lead.min(), rel=1e-12)
     assert found["score_order"].holds is bool(lead.min() > 0)
-    assert found["loss_ratio"].slack == pytest.approx(np.ptp(run.outputs[1:], axis=1).max(), rel=1e-12)
+    assert found["loss_ratio"].slack == pytest.approx(np.ptp(run.margins[1:], axis=1).max(), rel=1e-12)
 
 
 def test_the_verdict_names_what_fails_along_the_run(rng):
@@ -57,11 +57,11 @@ def test_the_verdict_names_what_fails_along_the_run(rng):
         pt.optimisers.scheduled_descent(0.05),
     )
     start = pt.settings.normal_start(data, 0, 0.5)
-    verdict = pt.judge(pt.predict(setting, rule), pt.training.train_joint(data, rule, steps=50, start=start))
+    verdict = pt.judge(pt.predict(setting, rule), pt.train(pt.settings.joint_setting(data, start), rule, steps=50))
     assert "along the run fails equal_scores (sample" in verdict.detail
     quiet = three(rng, twin=True)
     setting = pt.Setting(quiet, pt.settings.TokenGram(quiet), pt.Exponential())
     assert (
         "along the run"
-        not in pt.judge(pt.predict(setting, rule), pt.training.train_joint(quiet, rule, steps=50)).detail
+        not in pt.judge(pt.predict(setting, rule), pt.train(pt.settings.joint_setting(quiet), rule, steps=50)).detail
     )

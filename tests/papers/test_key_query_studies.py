@@ -15,7 +15,7 @@ from penchant.papers.key_query.rates import gap_constant
 from penchant.papers.key_query.scan import Started, started
 from penchant.references.polyhedral_margin import diagonal_margin
 from penchant.settings.diagonal import DiagonalTokens
-from penchant.settings.token_generators import equal_score_tokens
+from penchant.settings.generators import equal_score_tokens
 from penchant.theory.verdicts import excess
 
 LAB = new_lab()

@@ -47,9 +47,7 @@ def test_the_gram_form_is_the_setting_of_plain_weights():
 
 def test_another_optimiser_is_judged_and_named():
     verdict = pt.judge(PREDICTION, short(SETTING, pt.sign_descent(0.1)))
-    assert (
-        "the prediction is for Descent(Normalised(length=0.1), L2, NoMemory), the run is by Descent(" in verdict.detail
-    )
+    assert "the prediction is for Descent(Normalised(length=0.1), L2), the run is by Descent(" in verdict.detail
     longer = pt.judge(PREDICTION, short(SETTING, pt.normalised_descent(0.2)))
     assert "length=0.1" in longer.detail
     assert "length=0.2" in longer.detail

@@ -4,21 +4,21 @@ import numpy as np
 import pytest
 
 from penchant.papers import new_lab
-from penchant.papers.notes import label_noise_evidence, label_noise_law
+from penchant.papers.notes import label_noise as label_noise_claims
 from penchant.papers.notes import noise as noise_claims
 from penchant.papers.notes.figures import noise, sparse_recovery
-from penchant.papers.notes.label_noise_evidence import agree, continued, limit_of, signals
+from penchant.papers.notes.label_noise import agree, continued, limit_of, signals
 from penchant.verdict import Outcome
 
 
 @pytest.mark.slow
 def test_label_noise_uses_its_seed_everywhere(monkeypatch):
     """A few short chains: the seed is what is tested."""
-    monkeypatch.setattr(label_noise_evidence, "CHECKPOINTS", (20, 60))
-    monkeypatch.setattr(label_noise_evidence, "CONTINUED", ((0.05, 200),))
-    monkeypatch.setattr(label_noise_evidence, "chains", lambda lab: (5, 3))
+    monkeypatch.setattr(label_noise_claims, "CHECKPOINTS", (20, 60))
+    monkeypatch.setattr(label_noise_claims, "CONTINUED", ((0.05, 200),))
+    monkeypatch.setattr(label_noise_claims, "chains", lambda lab: (5, 3))
     monkeypatch.setattr(noise, "chains", lambda lab: (5, 3))
-    monkeypatch.setattr(label_noise_law, "_CHAINS", 8)
+    monkeypatch.setattr(label_noise_claims, "_CHAINS", 8)
     first, second = (noise.STUDIES[1].result(new_lab(seed)) for seed in (0, 1))
     for one, other in zip(first.figures, second.figures, strict=True):
         moved = [not np.array_equal(a.y, b.y) for a, b in zip(one.lines, other.lines, strict=True)]

@@ -1,15 +1,15 @@
 """The page of a joint run on own data explains every symbol it draws."""
 
+import penchant as pt
 from penchant.case import make_case
-from penchant.optimisers.joint import BlockNormalised
+from penchant.optimisers.base import block_normalised
 from penchant.report.panel import page
 from penchant.report.panels import PANELS
 from penchant.settings.joint import marked_tokens
-from penchant.training.joint import train_joint
 
 
 def test_every_label_of_the_page_is_defined():
-    run = train_joint(marked_tokens(3, 2, 7, 0.5, seed=4), BlockNormalised(0.5), steps=200)
+    run = pt.train(pt.settings.joint_setting(marked_tokens(3, 2, 7, 0.5, seed=4)), block_normalised(0.5), steps=200)
     result = page(make_case(None, run, "asked for none"), PANELS)
     words = " ".join([*result.definitions, *result.definitions.values()])
     for figure in result.figures:

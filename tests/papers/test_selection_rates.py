@@ -6,8 +6,8 @@ import penchant as pt
 from penchant.commands.study import find_study
 from penchant.papers import new_lab
 from penchant.papers.self_attention.evidence import preset
+from penchant.papers.self_attention.figures.beyond import memory_table
 from penchant.papers.self_attention.figures.directions import naive_error
-from penchant.papers.self_attention.figures.rates import joint_memory_table, memory_table
 
 LAB = new_lab()
 
@@ -20,15 +20,6 @@ def test_momentum_changes_the_constant_and_acceleration_the_exponent():
         assert row[2].value == pytest.approx((1 - beta) ** 2, rel=3e-4 * (1 + lag))  # at 10 000 steps
         assert row[3].value == pytest.approx(1.0, abs=1e-2)
     assert rows[-1][1].slope == pytest.approx(-4.0, abs=0.05)
-
-
-@pytest.mark.slow
-def test_an_accelerated_attention_stands_still_where_its_decoder_is_trained():
-    block, heavy, accelerated = joint_memory_table(LAB).rows
-    assert block[3].slope == pytest.approx(-2.0, abs=0.1)
-    assert heavy[3].slope == pytest.approx(-2.0, abs=0.1)
-    assert accelerated[3].slope > -0.5
-    assert accelerated[5].value < heavy[5].value  # while its loss is the lowest
 
 
 @pytest.mark.slow
@@ -47,7 +38,11 @@ def test_the_plain_gradient_is_wrong_in_its_second_digit_at_margin_36_and_noise_
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("self-attention-antipodal", "self-attention"), ("momentum-and-acceleration", "self-attention-rates")],
+    [
+        ("self-attention-antipodal", "self-attention"),
+        ("momentum-and-acceleration", "self-attention-rates"),
+        ("local-global-phase", "local-directions"),
+    ],
 )
 def test_a_study_that_was_taken_in_is_found_by_its_old_name(old, new):
     assert find_study(old)[1].name == new

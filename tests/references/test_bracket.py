@@ -108,7 +108,7 @@ def test_large_data_are_bounded_as_small_ones_are(rng, monkeypatch):
     labels = np.sign(inputs @ np.linspace(1, 2, 100))
     data, dual = pt.Classification(inputs, labels), np.where(np.arange(1200) < 90, rng.random(1200), 0.0)
     found = bracket(data, np.linspace(1, 2, 100), dual)
-    monkeypatch.setattr("penchant.settings.sizes._LARGE", np.inf)
+    monkeypatch.setattr("penchant.rounding._LARGE", np.inf)
     plain = bracket(data, np.linspace(1, 2, 100), dual)
     assert [found.lower, found.upper] == pytest.approx([plain.lower, plain.upper], rel=1e-15)
     tight = bracket(data, np.linspace(1, 2, 100), np.ones(1200))

@@ -8,7 +8,7 @@ import penchant as pt
 from penchant.errors import InfeasibleError, InfeasibleSVM, NotSeparableError, UndecidedMargin
 from penchant.references.bracket import bracket
 from penchant.references.euclidean_margin import max_margin
-from penchant.references.exact_inseparable import balanced
+from penchant.references.exact_margin import balanced
 from penchant.settings.classification import Classification
 from penchant.settings.generators import local_pair, local_single, random_tokens, separable, signal_tokens
 from penchant.settings.tokens import TokenSelection

@@ -18,15 +18,13 @@ from penchant.errors import InfeasibleError, MissingExtra, Unproved
 from penchant.lab import Claim
 from penchant.norms import L1, L2, Linf
 from penchant.papers import PAPERS
-from penchant.references.exact import programs, proof_of
-from penchant.references.exact_interpolation import prove_interpolant
+from penchant.references.base import watching
+from penchant.references.exact import programs, proof_of, prove_interpolant
 from penchant.references.exact_margin import prove_margin
 from penchant.references.exact_numbers import whole
 from penchant.references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from penchant.references.nuclear_margin import nuclear_margin
-from penchant.references.polyhedral_margin import polyhedral_margin
-from penchant.references.sign_product_margin import sign_product_margin
-from penchant.references.watched import watching
+from penchant.references.polyhedral_margin import polyhedral_margin, sign_product_margin
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
 from penchant.verdict import at_most
 
@@ -127,11 +125,18 @@ def test_one_changed_bit_is_refused_wherever_it_is(certificates, kind):
         ("inseparable", {"dual": [0, [[1] * 20]]}, "sum"),
         ("KL", {"slope": [0, [-50] * 6]}, "slope"),
         ("nuclear", {"top": [-3, 1]}, "row 0"),
+        ("nuclear", {"factor": []}, "zip"),  # half of |W|^2 alone bounds nothing
+        ("l2", {"format": "penchant certificate 99"}, "format"),
     ],
 )
 def test_a_forged_part_is_refused_by_what_it_breaks(certificates, kind, changes, what):
     with pytest.raises(ValueError, match=what):
         check(resealed(certificates[kind], **changes))
+
+
+def test_a_sign_that_was_assumed_is_said(certificates):
+    assert ", W >= 0, " in check(certificates["KL"])
+    assert ", W >= 0, " not in check(certificates["l1 interpolant"])
 
 
 def test_shapes_that_do_not_fit_prove_nothing(certificates):

@@ -1,5 +1,7 @@
 """The nuclear-norm reference against CVXPY, closed forms and invariances; the l1 reference of diagonal data."""
 
+import sys
+
 import cvxpy as cp
 import numpy as np
 import pytest
@@ -7,7 +9,6 @@ import pytest
 import penchant as pt
 from penchant.errors import InfeasibleDiagonal, InfeasibleSVM, PenchantWarning
 from penchant.norms import Nuclear
-from penchant.references import nuclear_interior
 from penchant.settings.generators import random_tokens
 from penchant.theory.uniqueness import certified_rank
 from problems import features
@@ -66,7 +67,7 @@ def test_one_sample_may_outweigh_the_other(ratio):
 
 
 def test_a_solution_that_is_not_certified_says_so(monkeypatch):
-    monkeypatch.setattr(nuclear_interior, "_ROUNDS", 3)
+    monkeypatch.setattr(sys.modules["penchant.references.nuclear_margin"], "_ROUNDS", 3)
     data = pt.settings.equal_score_tokens(3, 4, 5, 1)
     with pytest.warns(PenchantWarning, match="could not certify"):
         found = pt.references.nuclear_margin(data)

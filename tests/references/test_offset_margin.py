@@ -11,7 +11,7 @@ from penchant.references.euclidean_margin import max_margin
 from penchant.references.offset_margin import certify_offset, offset_margin
 from penchant.settings.joint import marked_tokens
 from penchant.settings.tokens import TokenSelection
-from penchant.theory.joint_limits import joint_references
+from penchant.theory.joint import joint_references
 
 
 @pytest.mark.parametrize("seed", range(4))

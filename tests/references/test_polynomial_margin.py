@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.references.polynomial_margin import polynomial_direction, tail_power
+from penchant.references.logistic import polynomial_direction, tail_power
 from penchant.settings.generators import strips, teacher
 
 

@@ -98,10 +98,8 @@ def test_the_lifted_gradient_is_cubic():
 
 def test_coordinates_go_both_ways():
     again = PROBLEM.unwhiten(PROBLEM.whiten(LAYER))
-    stacked = PROBLEM.unstack(np.asarray(LAYER.stacked))
     for name in ("value", "key_query"):
         assert np.allclose(getattr(again, name), getattr(LAYER, name), rtol=0, atol=1e-13)
-        assert np.array_equal(getattr(stacked, name), getattr(LAYER, name))
 
 
 def test_the_scale_free_balance_is_blind_to_scale_and_agrees_where_norms_agree():
@@ -254,7 +252,6 @@ BAD = {
     "value ragged": (lambda: AttentionLayer([[1.0], [1.0, 2.0]], np.eye(2)), "value", "list"),
     "key-query of other width": (lambda: AttentionLayer(np.ones((4, 3)), np.eye(2)), "key_query", "(2, 2)"),
     "whitened of other height": (lambda: PROBLEM.unwhiten(jnp.ones((6, 3))), "whitened", "(7, 3)"),
-    "stack beside, not above": (lambda: PROBLEM.unstack(np.ones((3, 7))), "stacked", "transpose"),
     "unknown geometry": (lambda: geometry_of("right"), "geometry", "'right'"),
     "rotation not orthogonal": (lambda: balanced_point(PROBLEM, 2 * np.eye(3)), "rotation", "orthonormal"),
     "wide map": (lambda: minimum_spectrum(prescribed_spectrum(2, (0.05, 0.03, 0.01))), "problem", "m = 2"),

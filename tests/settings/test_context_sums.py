@@ -8,8 +8,7 @@ import pytest
 from scipy.special import softmax
 
 from penchant.errors import ArgumentError, PenchantWarning
-from penchant.papers.attention_regression.setting.context_blocks import log_weights, rest_of_largest
-from penchant.papers.attention_regression.setting.context_sums import _blocked, context_sums
+from penchant.papers.attention_regression.setting.context_sums import _blocked, context_sums, log_weights
 
 FORMS = ("auto", "one_pass", "two_pass")
 
@@ -108,19 +107,6 @@ def test_a_gradient_far_below_rounding_of_the_second_moment(rng):
     assert np.abs(exact).max() < 1e-25
     found = context_sums(x, y, u, v)
     assert np.abs(found.key_query - exact).max() <= 1e-12 * np.abs(exact).max()
-
-
-def test_the_rest_of_the_largest_weight_is_never_a_difference(rng):
-    x, v = rng.standard_normal((12, 2)), 400.0 * rng.standard_normal((2, 2))
-    rest, key = rest_of_largest(x, v, blocks=(5, 7))
-    mpmath.mp.dps = 60
-    logits = [[mpmath.mpf(float(z)) for z in row] for row in x @ v.T @ x.T]
-    for i, row in enumerate(logits):
-        largest = max(range(12), key=lambda j, row=row: row[j])
-        others = mpmath.fsum(mpmath.exp(row[j] - row[largest]) for j in range(12) if j != largest)
-        assert int(key[i]) == largest
-        assert float(rest[i]) == pytest.approx(float(others / (1 + others)), rel=1e-11)
-    assert float(np.asarray(rest).min()) < 1e-20
 
 
 def test_log_weights_are_finite_where_weights_underflow(rng):

@@ -22,7 +22,7 @@ from penchant.settings.deep_linear import (
     zero_first,
 )
 from penchant.settings.generators import blobs, strips, teacher
-from penchant.settings.user_loss import PolynomialTail, UserLoss
+from penchant.settings.losses import PolynomialTail, UserLoss
 
 
 def network(widths=(4, 3), loss=None, d=5):

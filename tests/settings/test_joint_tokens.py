@@ -9,7 +9,7 @@ import pytest
 from penchant.errors import ArgumentError, DegenerateSample
 from penchant.problem import read
 from penchant.settings.base import Setting
-from penchant.settings.joint import JointTokens, TokenGram, marked_tokens, normal_start
+from penchant.settings.joint import JointTokens, TokenGram, joint_setting, marked_tokens, normal_start
 from penchant.settings.losses import Correlation, Exponential, Logistic
 
 DATA = marked_tokens(4, 3, 6, 0.5, 2.0, seed=3)
@@ -31,18 +31,19 @@ def plain_loss(data, loss, u, W):
 def test_both_blocks_agree_with_automatic_differentiation(loss, rng):
     gram = TokenGram(DATA)
     point = gram.point(*(jnp.asarray(rng.standard_normal((4, 3))) for _ in range(2)))
-    u, W = dense(DATA, point.u, point.W)
-    reading = gram.read(point, loss)
+    u, W = dense(DATA, point.u.coefficients, point.W.coefficients)
+    reading = read(Setting(DATA, gram, loss), point)
     value, (by_u, by_W) = jax.value_and_grad(lambda u, W: plain_loss(DATA, loss, u, W), argnums=(0, 1))(u, W)
-    ours_u, ours_W = dense(DATA, reading.u.slope, reading.W.slope)
-    np.testing.assert_allclose(reading.log_loss, np.log(value), rtol=1e-12)
-    np.testing.assert_allclose(
-        -jnp.exp(reading.u.log_scale) * ours_u, by_u, rtol=1e-11, atol=1e-13 * np.abs(by_u).max()
-    )
-    np.testing.assert_allclose(
-        -jnp.exp(reading.W.log_scale) * ours_W, by_W, rtol=1e-11, atol=1e-13 * np.abs(by_W).max()
-    )
-    np.testing.assert_allclose(jnp.exp(reading.W.log_gradient_norm), jnp.linalg.norm(by_W), rtol=1e-12)
+    gradient = reading.scaled(reading.slope, jnp.exp(reading.log_scale))
+    ours_u, ours_W = dense(DATA, gradient.u.coefficients, gradient.W.coefficients)
+    np.testing.assert_allclose(reading.log_excess, np.log(value), rtol=1e-12)
+    np.testing.assert_allclose(ours_u, by_u, rtol=1e-11, atol=1e-13 * np.abs(by_u).max())
+    np.testing.assert_allclose(ours_W, by_W, rtol=1e-11, atol=1e-13 * np.abs(by_W).max())
+    u_block, W_block = reading.blocks()
+    np.testing.assert_allclose(jnp.exp(W_block.log_gradient_norm), jnp.linalg.norm(by_W), rtol=1e-12)
+    both = np.hypot(jnp.linalg.norm(by_u), jnp.linalg.norm(by_W))
+    np.testing.assert_allclose(jnp.exp(reading.log_gradient_norm), both, rtol=1e-12)
+    np.testing.assert_allclose(jnp.exp(u_block.log_gradient_norm), jnp.linalg.norm(by_u), rtol=1e-12)
     np.testing.assert_allclose(gram.norms(point), (jnp.linalg.norm(u), jnp.linalg.norm(W)), rtol=1e-12)
 
 
@@ -51,12 +52,12 @@ def test_the_attention_block_survives_saturation_on_tokens_that_are_not_optimal(
     """Scores and logits are random, so attention saturates on whatever token leads; the reference has 60 digits."""
     gram = TokenGram(DATA)
     start = gram.point(*(jnp.asarray(rng.standard_normal((4, 3))) for _ in range(2)))
-    point = gram.point(start.u, scale * start.W)
-    reading = gram.read(point, Exponential())
-    assert np.any(point.logits.argmax(axis=1) != point.scores.argmax(axis=1))
+    point = gram.point(start.u.coefficients, scale * start.W.coefficients)
+    _, block = read(Setting(DATA, gram, Exponential()), point).blocks()
+    assert np.any(point.W.image.argmax(axis=1) != point.u.image.argmax(axis=1))
     with mp.workdps(60):
         rows = []
-        for logits, scores in zip(np.asarray(point.logits), np.asarray(point.scores), strict=True):
+        for logits, scores in zip(np.asarray(point.W.image), np.asarray(point.u.image), strict=True):
             share = [mp.e ** (mp.mpf(float(a)) - mp.mpf(float(logits.max()))) for a in logits]
             share = [s / sum(share) for s in share]
             gamma = [mp.mpf(float(g)) for g in scores]
@@ -70,16 +71,16 @@ def test_the_attention_block_survives_saturation_on_tokens_that_are_not_optimal(
         top = max(abs(value) for row in rows for value in row)
         exact = np.array([[float(value / top) for value in row] for row in rows])
         log_top = float(mp.log(top))
-    ours = np.asarray(reading.W.slope)
+    ours = -np.asarray(block.slope.coefficients)
     np.testing.assert_allclose(ours / np.abs(ours).max(), exact, atol=1e-12 * max(1.0, scale / 10))
-    np.testing.assert_allclose(reading.W.log_scale + np.log(np.abs(ours).max()), log_top, rtol=1e-12)
+    np.testing.assert_allclose(block.log_scale + np.log(np.abs(ours).max()), log_top, rtol=1e-12)
 
 
 def test_a_zero_decoder_has_a_silent_attention_block():
     gram = TokenGram(DATA)
-    reading = gram.read(gram.point(jnp.zeros((4, 3)), jnp.ones((4, 3))), Exponential())
-    assert np.isneginf(reading.W.log_norm)
-    assert not np.asarray(reading.W.slope).any()
+    reading = read(Setting(DATA, gram, Exponential()), gram.point(jnp.zeros((4, 3)), jnp.ones((4, 3))))
+    assert np.isneginf(reading.log_norms[1])
+    assert not np.asarray(reading.blocks()[1].slope.coefficients).any()
     assert np.isfinite(reading.log_gradient_norm)
 
 
@@ -119,13 +120,11 @@ def test_a_loss_without_infimum_is_refused():
         DATA.check_loss(Correlation())
 
 
-def test_a_joint_setting_has_a_start_and_an_infimum_and_refuses_to_be_read_as_one_weight():
-    setting = Setting(DATA, TokenGram(DATA), Exponential())
-    zero, drawn, wanted = setting.start(), setting.start(seed=1, scale=0.5), normal_start(DATA, 1, 0.5)
-    assert not zero.u.any()
-    assert not zero.W.any()
-    np.testing.assert_array_equal(drawn.W, wanted.W)
+def test_a_joint_setting_starts_where_its_parametrisation_says_and_has_no_single_weight():
+    drawn = normal_start(DATA, 1, 0.5)
+    zero, setting = joint_setting(DATA), joint_setting(DATA, drawn)
+    assert not zero.parametrisation.named(zero.start(), DATA)["u"].any()
+    np.testing.assert_array_equal(setting.weight(setting.start()), drawn.W)
     assert setting.infimum().value == 0
-    for look in (lambda: read(setting, drawn), lambda: setting.margins(drawn)):
-        with pytest.raises(ArgumentError, match="JointTokens"):
-            look()
+    with pytest.raises(ArgumentError, match="JointTokens"):
+        setting.margins(setting.start())

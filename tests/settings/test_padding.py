@@ -9,8 +9,8 @@ import penchant as pt
 from penchant.cli import main
 from penchant.diagnostics.softmax import log_attention_loss
 from penchant.errors import ArgumentError
+from penchant.references.base import watching
 from penchant.references.exact import programs
-from penchant.references.watched import watching
 from penchant.theory.selections import locally_optimal_selections
 
 

@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 
 import penchant as pt
 from penchant.errors import ArgumentError
-from penchant.settings.power_models import PowerEntropy
+from penchant.settings.potentials import PowerEntropy
 
 DATA, _ = pt.settings.sparse_regression(3, 6, 1, 2)
 

@@ -16,8 +16,12 @@ from penchant.papers.attention_regression.setting.problem import (
     ScaleFreeBalance,
     Unregularised,
 )
-from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
-from penchant.papers.attention_regression.training.population import train_population
+from penchant.papers.attention_regression.setting.sample import (
+    attention_experiment,
+    prescribed_spectrum,
+    spectral_layer,
+)
+from penchant.papers.attention_regression.training.population import train_population, train_populations
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
@@ -102,7 +106,7 @@ def test_adaptive_steps_descend_from_anywhere(rng):
     ]
     for geometry in GEOMETRIES:
         rule = PreconditionedDescent(geometry, "adaptive")
-        for run in train_population(problem, rule, starts, steps=100, recorder=Every(1)):
+        for run in train_populations(problem, rule, starts, steps=100, recorder=Every(1)):
             total = run.excess + run.regulariser
             assert (np.diff(total) <= 1e-12 * total[:-1]).all()
 
@@ -204,7 +208,6 @@ def test_a_saved_run_has_its_layer(tmp_path):
     ("start", "steps", "argument"),
     [
         (AttentionLayer(np.ones((5, 5)), np.eye(5)), 3, "value"),
-        ([], 3, "start"),
         (EXPERIMENT.start, -1, "steps"),
         (EXPERIMENT.start, True, "steps"),
     ],
@@ -213,6 +216,17 @@ def test_bad_input_is_named(start, steps, argument):
     with pytest.raises(ArgumentError) as caught:
         train_population(EXPERIMENT.problem, PreconditionedDescent(), start, steps=steps)
     assert caught.value.argument == argument
+
+
+def test_several_starts_are_the_runs_of_each():
+    rule, starts = (
+        PreconditionedDescent("two_sided", "adaptive"),
+        [EXPERIMENT.start, spectral_layer(EXPERIMENT.problem)],
+    )
+    for run, start in zip(train_populations(EXPERIMENT.problem, rule, starts, steps=5), starts, strict=True):
+        assert run.excess == pytest.approx(train_population(EXPERIMENT.problem, rule, start, steps=5).excess, rel=1e-9)
+    with pytest.raises(ArgumentError, match="at least one"):
+        train_populations(EXPERIMENT.problem, rule, [], steps=3)
 
 
 class Counting(AbstractBalance):

@@ -8,7 +8,7 @@ from penchant.settings.generators import sparse_regression
 
 RULES = {
     "descent": lambda step: pt.gradient_descent(step),
-    "heavy ball": lambda step: pt.optimisers.Descent(pt.gradient_descent(step).rule, memory=pt.momentum(1.0).memory),
+    "heavy ball": lambda step: pt.optimisers.Descent(pt.gradient_descent(step).rule, after=pt.momentum(1.0).after),
     "Adam": lambda step: pt.Adam(1e-2, eps=1e-8),
     "Adam without epsilon": lambda step: pt.Adam(1e-3, eps=0.0),
 }
@@ -39,7 +39,7 @@ def test_a_residual_that_is_exactly_zero_does_not_end_adam():
 def test_passing_through_the_minimum_is_not_an_end():
     """One sample with dyadic numbers: heavy ball hits the target exactly with a velocity that carries it on."""
     setting = pt.Setting(pt.Regression([[1.0]], [1.0]), pt.Direct(), pt.Squared())
-    rule = pt.optimisers.Descent(pt.gradient_descent(1.0).rule, memory=pt.momentum(1.0, beta=0.5).memory)
+    rule = pt.optimisers.Descent(pt.gradient_descent(1.0).rule, after=pt.momentum(1.0, beta=0.5).after)
     run = pt.train(setting, rule, steps=3, recorder=pt.training.Every())
     assert run.margins[1, 0] == 1.0
     assert run.margins[2, 0] != 1.0

@@ -303,6 +303,9 @@ def test_float32_data_are_refused():
         pt.train(setting, pt.gradient_descent(0.1), steps=5)
 
 
+JOINT = pt.settings.joint_setting(pt.settings.marked_tokens())
+
+
 def _trainings():
     """Every way to train, by name, ready to be called."""
     regression = pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])
@@ -311,9 +314,7 @@ def _trainings():
     noise = {"step": 0.01, "deviation": 0.1, "steps": [1]}
     return {
         "train": lambda: pt.train(PAIR, pt.gradient_descent(0.1), np.zeros(2), steps=1),
-        "train_joint": lambda: pt.training.train_joint(
-            pt.settings.marked_tokens(), pt.optimisers.BlockNormalised(0.05), steps=1
-        ),
+        "joint": lambda: pt.train(JOINT, pt.optimisers.block_normalised(0.05), steps=1),
         "train_population": lambda: pt.papers.attention_regression.train_population(
             layers.problem, rule, layers.start, steps=1
         ),

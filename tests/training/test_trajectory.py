@@ -32,7 +32,7 @@ def test_a_saved_run_reads_back_bit_by_bit(run, tmp_path):
     assert np.array_equal(arrays["W"], run.weight())
     assert np.array_equal(arrays["history_W"], run.params)
     assert header["status"] == "out_of_steps"
-    assert header["optimiser"]["rule"] == {"kind": "Normalised", "length": 0.05, "cap": 10.0}
+    assert header["optimiser"]["rule"] == {"kind": "Normalised", "length": 0.05, "cap": 10.0, "decay": None}
     assert header["steps"] == 30
     assert json.loads(json.dumps(header)) == header
 

@@ -32,7 +32,16 @@ def describe_steps(options: Namespace, optimiser: Any) -> str:
 
 
 def _by_default(options: Namespace) -> bool:
-    return options.step_size is None and options.optimiser in ("gd", "ngd", "momentum", "accelerated", "adam")
+    return options.step_size is None and options.optimiser in (
+        "gd",
+        "ngd",
+        "momentum",
+        "accelerated",
+        "adam",
+        "sign",
+        "signum",
+        "muon",
+    )
 
 
 def would_decide(case: Case, options: Namespace) -> str:

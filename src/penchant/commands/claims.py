@@ -20,7 +20,7 @@ from ..errors import MissingExtra
 from ..files import write_bytes
 from ..lab import Claim, Lab, Paper
 from ..papers import find_papers, new_lab
-from ..references.watched import watching
+from ..references.base import watching
 from ..verdict import Outcome, Verdict
 from .exact import prove_all
 from .study import find_study, run_one

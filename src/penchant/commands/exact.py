@@ -11,8 +11,8 @@ from typing import Any
 
 from ..errors import InfeasibleError, PenchantError, Unproved
 from ..files import write_bytes
+from ..references.base import Call, watching
 from ..references.exact import programs, proof_of
-from ..references.watched import Call, watching
 from .options import check_writable
 
 

@@ -4,14 +4,14 @@ import argparse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from ..optimisers import table
+
 LAYERS = "attention-regression"
 _LINEAR, _JOINT = "own", "joint"
 _ALL = (_LINEAR, _JOINT, LAYERS)
-_NETWORK_RULES = ("line-search", "line-search-capped", "assumption5", "assumption5-tight", "sharp", "risk-scaled")
-_JOINT_RULES = ("gd", "ngd", "momentum", "joint-ngd", "scheduled", "polyak", "accelerated")
 OPTIMISERS: dict[str, tuple[str, ...]] = {  # by kind of training, its default first
-    _LINEAR: ("flow", "gd", "ngd", "momentum", "polyak", "accelerated", "adam", *_NETWORK_RULES),
-    _JOINT: ("scheduled", *(name for name in _JOINT_RULES if name != "scheduled")),
+    _LINEAR: ("flow", *table.OPTIMISERS, *table.LAYER_RULES),
+    _JOINT: tuple(table.JOINT),
     LAYERS: ("gd", "adam"),
 }
 _EVERY = tuple(dict.fromkeys((*OPTIMISERS[_LINEAR], "joint-ngd", "scheduled")))
@@ -68,8 +68,14 @@ class Flag(NamedTuple):
 
 
 _OWN, _NOT_LAYERS, _OF_LAYERS = (_LINEAR,), (_LINEAR, _JOINT), (LAYERS,)
-_CAPPED = {_LINEAR: ("ngd", "momentum", "polyak"), _JOINT: ("ngd", "momentum", "joint-ngd", "polyak")}
-_SIZED = {_LINEAR: tuple(name for name in OPTIMISERS[_LINEAR] if name not in ("flow", *_NETWORK_RULES))}
+
+
+def _taking(option: str) -> dict[str, tuple[str, ...]]:
+    """The optimisers that take an option, by kind of training."""
+    tables = {_LINEAR: table.OPTIMISERS, _JOINT: table.JOINT}
+    return {kind: tuple(name for name, row in rows.items() if option in row.takes) for kind, rows in tables.items()}
+
+
 _SETTINGS = "linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, signed-powers, squares, attention-regression"
 # fmt: off
 FLAGS = (
@@ -92,10 +98,10 @@ FLAGS = (
     Flag("optimiser", _EVERY, "default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear"),
     Flag("loss", str, "default: exponential; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,correlation,FILE.py:NAME}", "exponential", _NOT_LAYERS),
     Flag("reduction", ("mean", "sum"), "of the losses of the samples (default mean)", default="mean", takes=_OWN),
-    Flag("step-size", _step_size, f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {LAYERS}: or 'adaptive'", optimisers=_SIZED),
-    Flag("cap", float, "largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)", takes=_NOT_LAYERS, optimisers=_CAPPED),
-    Flag("beta", float, "share of the last step that momentum keeps (default 0.9)", takes=_NOT_LAYERS, optimisers=dict.fromkeys(_NOT_LAYERS, ("momentum",))),
-    Flag("decays", str, "--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)", "P_U,P_W", takes=(_JOINT,), optimisers={_JOINT: ("ngd", "momentum", "scheduled")}),
+    Flag("step-size", _step_size, f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {LAYERS}: or 'adaptive'", optimisers={_LINEAR: tuple(table.OPTIMISERS)}),
+    Flag("cap", float, "largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)", takes=_NOT_LAYERS, optimisers=_taking(table.CAP)),
+    Flag("beta", float, "share of the past that momentum, signum and muon keep (default 0.9; muon 0.95)", takes=_NOT_LAYERS, optimisers=_taking(table.BETA)),
+    Flag("decays", str, "--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)", "P_U,P_W", takes=(_JOINT,), optimisers=_taking(table.DECAYS)),
     Flag("seed", whole, "seed of a random start (default 0)", default=0),
     Flag("start", str, "default: zeros; deep-linear: or normal (the default there), balanced, zero-first, equal-frobenius, torch-default, all brought below the risk of zero", "{zeros,small,FILE.npz}", "zeros"),
     Flag("scale", float, "standard deviation of the start 'small' (default 1e-3) or of a start of deep-linear (default 0.3; equal-frobenius: norm of a layer, default 1)"),
@@ -171,7 +177,7 @@ def refuse(options: argparse.Namespace) -> None:
 def _optimisers(kind: str, name: str) -> str:
     if kind == LAYERS:
         return f"gd, adam or left out with --setting {LAYERS}"
-    return f"one of {', '.join(_JOINT_RULES)} with --joint" if kind == _JOINT else "used with --joint"
+    return f"one of {', '.join(table.JOINT)} with --joint" if kind == _JOINT else "used with --joint"
 
 
 def _elsewhere(flag: Flag, kind: str, value: Any) -> tuple[str, Any]:

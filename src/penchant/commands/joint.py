@@ -1,36 +1,27 @@
 """The desk of joint training: attention and decoder trained together on the user's data."""
 
 from argparse import Namespace
-from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
 
 from ..case import make_case
 from ..errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMargin
-from ..optimisers.joint import (
-    AbstractJointRule,
-    BlockNormalised,
-    JointAccelerated,
-    JointDescent,
-    JointHeavyBall,
-    JointNormalised,
-    JointPolyak,
-)
+from ..optimisers.base import Optimiser
+from ..optimisers.table import JOINT, Given, Scale
 from ..papers import predict as predicted
 from ..papers.self_attention.joint_theorems import longest_token
 from ..report.panels import PANELS
 from ..report.panels.joint import program_lines, programs
 from ..settings.base import Setting
 from ..settings.files import LOSSES, read_arrays
-from ..settings.joint import JointStart, JointTokens, TokenGram, normal_start
+from ..settings.joint import JointStart, JointTokens, joint_setting, normal_start
 from ..settings.tokens import TokenSelection
 from ..theory.describe import describe, lines
-from ..theory.joint_limits import joint_references
-from ..training.joint import train_joint
+from ..theory.joint import joint_references
+from ..training.train import train as trained
 from .own import Predicted, Trained, made
 
-_DECAYS = {"ngd": (0.0, 0.0), "momentum": (0.0, 0.0), "scheduled": (2 / 3, 1.0)}
 _SMALL = 1e-3  # standard deviation of the start 'small'
 _LOSSES = ("exponential", "logistic")
 
@@ -50,7 +41,7 @@ def _data(options: Namespace) -> JointTokens:
     return JointTokens(tokens, labels, optimal, queries=queries)
 
 
-def _ask(options: Namespace) -> tuple[Setting, JointStart | None, AbstractJointRule]:
+def _ask(options: Namespace) -> tuple[Setting, Optimiser]:
     if options.setting not in (None, "attention"):
         raise ArgumentError("--setting", "penchant", "attention with --joint", repr(options.setting))
     if options.loss not in _LOSSES:
@@ -59,12 +50,11 @@ def _ask(options: Namespace) -> tuple[Setting, JointStart | None, AbstractJointR
         fix = "it is the standard deviation of --start small"
         raise ArgumentError("--scale", "penchant", "left out unless --start small", options.scale, fix)
     data = _data(options)
-    start = _start(options, data)
-    return Setting(data, TokenGram(data, start), LOSSES[options.loss]()), start, _rule(options, data)
+    return joint_setting(data, _start(options, data), LOSSES[options.loss]()), _rule(options, data)
 
 
 def predict(options: Namespace) -> Predicted:
-    setting, _, rule = _ask(options)
+    setting, rule = _ask(options)
     found = joint_references(setting.data)
     content = describe(predicted(setting, rule)) | {"programs": programs(found)}
     arrays = {"W": found.attention.weight, "u": found.decoder.weight, "W_offset": found.offset.weight}
@@ -72,9 +62,8 @@ def predict(options: Namespace) -> Predicted:
 
 
 def train(options: Namespace) -> Trained:
-    setting, start, rule = _ask(options)
-    steps = 10_000 if options.steps is None else options.steps
-    run = train_joint(setting.data, rule, steps=steps, start=start, loss=setting.loss)
+    setting, rule = _ask(options)
+    run = trained(setting, rule, steps=10_000 if options.steps is None else options.steps)
     try:
         prediction, why = predicted(setting, rule), ""
     except (InfeasibleError, UndecidedMargin) as error:
@@ -83,10 +72,10 @@ def train(options: Namespace) -> Trained:
     return Trained(case, PANELS, run.save, "self_attention_rates")
 
 
-def _decays(options: Namespace) -> tuple[float, float]:
-    """p_u and p_W of the step lengths length/(t+1)^p, from '2/3,1'."""
+def _decays(options: Namespace) -> tuple[float, float] | None:
+    """p_u and p_W of the step lengths length/(t+1)^p, from '2/3,1'; None where the rule has its own."""
     if options.decays is None:
-        return _DECAYS[options.optimiser]
+        return None
     try:
         u, W = (float(Fraction(part.strip())) for part in options.decays.split(","))
     except (ValueError, ZeroDivisionError):
@@ -97,24 +86,11 @@ def _decays(options: Namespace) -> tuple[float, float]:
     return u, W
 
 
-def _rule(options: Namespace, data: JointTokens) -> AbstractJointRule:
+def _rule(options: Namespace, data: JointTokens) -> Optimiser:
     """The rule of the command line; a length left open is the 1/(4 B^2) of the theorem."""
-    name, size = options.optimiser, options.step_size
-    cap = np.inf if options.cap is None else options.cap
-    beta = 0.9 if options.beta is None else options.beta
-    short = 1 / (4 * longest_token(data) ** 2)
-    blocks: Callable[[float], BlockNormalised] = lambda length: BlockNormalised(length, *_decays(options), cap)
-    makers: dict[str, tuple[Callable[[float], AbstractJointRule], float]] = {
-        "gd": (JointDescent, short),
-        "ngd": (blocks, short),
-        "momentum": (lambda length: JointHeavyBall(blocks(length), beta), short * (1 - beta)),
-        "joint-ngd": (lambda length: JointNormalised(length, cap), short),
-        "scheduled": (blocks, short),
-        "accelerated": (JointAccelerated, 2 * short),
-        "polyak": (lambda divisor: JointPolyak(divisor, cap), 1.0),
-    }
-    make, default = makers[name]
-    return make(default if size is None else size)
+    row, cap = JOINT[options.optimiser], np.inf if options.cap is None else options.cap
+    size = row.step(Scale(longest_token(data)), options.beta) if options.step_size is None else options.step_size
+    return row.make(Given(size, options.beta, cap, _decays(options)))
 
 
 def _start(options: Namespace, data: JointTokens) -> JointStart | None:

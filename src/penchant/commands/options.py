@@ -10,18 +10,8 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError, warn
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
-from ..optimisers.adam import Adam
-from ..optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
-from ..optimisers.layerwise import (
-    BallStep,
-    ConstantStep,
-    LayerDescent,
-    LineSearch,
-    RiskScaled,
-    SharpStep,
-    risk_bounds,
-    safe_step,
-)
+from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
+from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.deep_linear import NAMED, DeepLinear
@@ -32,16 +22,7 @@ from ..settings.regression import Regression
 from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove
 from .losses import loss_of
 
-# By name: a rule from the setting and the bounds beta, G of its loss.
-LAYER_RULES = {
-    "line-search": lambda setting, bounds: LineSearch(setting),
-    "line-search-capped": lambda setting, bounds: LineSearch(setting, capped=True),
-    "assumption5": lambda setting, bounds: BallStep(False, *bounds),
-    "assumption5-tight": lambda setting, bounds: BallStep(True, *bounds),
-    "sharp": lambda setting, bounds: SharpStep(*bounds),
-    "risk-scaled": lambda setting, bounds: RiskScaled(),
-}
-_WITH_MEMORY = ("momentum", "accelerated", "adam")
+_WITH_MEMORY = ("momentum", "accelerated", "adam", "signum", "muon")
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
 
@@ -51,25 +32,15 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     if name in LAYER_RULES:
         if not isinstance(setting.parametrisation, DeepLinear):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
-        return LayerDescent(LAYER_RULES[name](setting, risk_bounds(setting, start) or (0.25, 1.0)))
+        return LayerDescent(layer_rule(name, setting, risk_bounds(setting, start) or (0.25, 1.0)))
     if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
-    limit, beta = np.inf if cap is None else cap, 0.9 if options.beta is None else options.beta
-    longest, summed = longest_feature(setting.data), setting.reduction == "sum"
-    regression = isinstance(setting.data, Regression)
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
-    if name == "polyak":
-        return polyak(1.0 if size is None else size, limit)
-    makers = {
-        "gd": (lambda step: gradient_descent(step), 1 / (longest**2 * (setting.samples if summed else 1))),
-        "ngd": (lambda step: normalised_descent(step, limit), 0.5 / longest),
-        "momentum": (lambda step: momentum(step, beta, limit), 0.5 * (1 - beta) / longest),
-        "accelerated": (lambda step: Accelerated(step), 0.5 / longest**2),
-        "adam": (lambda step: Adam(step, eps=0.0), (0.01 if regression else 0.001) / longest),
-    }
-    make, default = makers[name]
-    return make(default if size is None else size)
+    terms = setting.samples if setting.reduction == "sum" else 1
+    row, scale = OPTIMISERS[name], Scale(longest_feature(setting.data), terms, setting.data.attained)
+    chosen = row.step(scale, options.beta) if size is None else size
+    return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
 
 
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
@@ -112,7 +83,7 @@ def longest_feature(data: Any) -> float:
 def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
-    coordinatewise = options.optimiser == "adam"
+    coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
     if kind != "deep-linear" and options.scale is None:
         options.scale = 1e-3
     extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "depth", "bias", "ties", "normalise")}
@@ -198,7 +169,7 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
         return (None, None) if options.optimiser == "flow" else (10_000, None)
     if options.optimiser == "flow":
         return FLOW_STEPS, MarginAbove(1e6)
-    return 300_000 if options.optimiser == "adam" else 10_000, None
+    return 300_000 if options.optimiser in ("adam", "sign", "signum", "muon") else 10_000, None
 
 
 def npz_name(path: str) -> str:

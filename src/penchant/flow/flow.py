@@ -12,9 +12,9 @@ from jaxtyping import Array, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
-from ..problem import RESOLUTION, smallest_margin
 from ..problem import read_once as read
-from ..settings.base import Setting
+from ..problem import smallest_margin
+from ..settings.base import RESOLUTION, Setting
 from ..training.events import Limits
 from ..training.status import Status
 from .accuracy import Accuracy

@@ -6,7 +6,7 @@ largest violation of the descent inequality $R^+ \le R - \frac\eta2\|\nabla R\|^
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -48,10 +48,12 @@ class Choice(eqx.Module):
 
 
 class AbstractLayerRule(eqx.Module):
-    """A rule for log eta from a reading, the norms of the layers and the account so far."""
+    """A rule for log eta from a reading, the norms of the layers and the account so far; a `fixed` one cannot react to a rise of the risk."""
+
+    fixed: ClassVar[bool] = False
 
     @abstractmethod
-    def choose(self, reading: Reading, norms: Float[Array, "L"], account: Account, count: Any) -> Choice: ...
+    def choose(self, reading: Reading, norms: Float[Array, "L"], account: Account, count: Array) -> Choice: ...
 
 
 def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
@@ -102,7 +104,7 @@ class BallStep(AbstractLayerRule):
     beta: float = 0.25
     slope: float = 1.0
 
-    def clearance(self, depth: int) -> Any:
+    def clearance(self, depth: int) -> float:
         return self.slope / (2 * depth**2 * (self.beta + self.slope)) if self.tight else 1.0
 
     def choose(self, reading, norms, account, count):
@@ -137,6 +139,7 @@ class ConstantStep(AbstractLayerRule):
     """The same step always; ten rises of the risk in a row end the run as `diverging_step`."""
 
     step: float
+    fixed = True
 
     def __check_init__(self):
         positive(self.step, "step", "ConstantStep")
@@ -178,9 +181,7 @@ class LayerDescent(eqx.Module):
 
     rule: AbstractLayerRule
 
-    @property
-    def coordinatewise(self) -> bool:
-        return False
+    coordinatewise = False
 
     def init(self, tangent: PyTree) -> Account:
         slope, _ = tangent
@@ -188,7 +189,7 @@ class LayerDescent(eqx.Module):
         high = jnp.array(jnp.inf)  # before the first step nothing is promised
         return Account(zero, zero, low, jnp.zeros(len(slope)), high, high, low, jnp.zeros((), int))
 
-    def move(self, reading: Reading, memory: Account, count: Any) -> Move:
+    def move(self, reading: Reading, memory: Account, count: Array) -> Move:
         choice = self.rule.choose(reading, layer_norms(reading.params), memory, count)
         factor = jnp.exp(choice.log_step + reading.log_scale)
         squares = jnp.stack([jnp.sum(layer**2) for layer in reading.slope])
@@ -203,19 +204,16 @@ class LayerDescent(eqx.Module):
             _violation(memory, reading.log_excess),
             jnp.where(reading.log_excess > memory.log_risk, memory.rises + 1, 0),
         )
-        diverging = isinstance(self.rule, ConstantStep) & (account.rises >= _RISES)
+        diverging = self.rule.fixed & (account.rises >= _RISES)
         displacement = jax.tree.map(lambda leaf: factor * leaf, reading.slope)
         return Move(displacement, -factor * reading.weights, account, factor, jnp.zeros((), bool), diverging)
+
+    def account(self, memory: Account, log_excess: Array) -> dict[str, Array]:
+        """What is recorded of the steps, which have led to `log_excess`."""
+        kept = {name: getattr(memory, name) for name in ("radius", "log_step", "log_step_sum", "traces")}
+        return {**kept, "violation": _violation(memory, log_excess)}
 
 
 def _violation(memory: Account, log_excess: Array) -> Array:
     """The largest violation so far, with that of the last step, whose risk is `log_excess`."""
     return jnp.maximum(memory.violation, log_excess - memory.promised)
-
-
-def account(optimiser: Any, memory: PyTree, log_excess: Array) -> dict[str, Array] | None:
-    """What an optimiser wants recorded of its own steps, where they have led to `log_excess`; nothing for those that keep no account."""
-    if not isinstance(optimiser, LayerDescent):
-        return None
-    kept = {name: getattr(memory, name) for name in ("radius", "log_step", "log_step_sum", "traces")}
-    return {**kept, "violation": _violation(memory, log_excess)}

@@ -28,10 +28,10 @@ class Factor(eqx.Module):
 
 
 class AbstractStepRule(eqx.Module):
-    """A rule for the factor on the slope; `dual_norm` is the slope's size in the optimiser's geometry."""
+    """A rule for the factor on the slope at step `count` = 0, 1, ...; `dual_norm` is the slope's size in the optimiser's geometry."""
 
     @abstractmethod
-    def factor(self, reading: Reading, dual_norm: Float[Array, ""]) -> Factor: ...
+    def factor(self, reading: Reading, dual_norm: Float[Array, ""], count: Array) -> Factor: ...
 
 
 def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
@@ -75,22 +75,25 @@ class Constant(AbstractStepRule):
     def __init__(self, step: object):
         self.step = positive(step, "step", "Constant")
 
-    def factor(self, reading, dual_norm):
+    def factor(self, reading, dual_norm, count):
         no = jnp.zeros((), bool)
         return Factor(jnp.exp(jnp.log(self.step) + reading.log_scale), no, no)
 
 
 class Normalised(AbstractStepRule):
-    """Every step has the same `length`, unless the cap on the multiplier of the gradient binds."""
+    """Every step has the same `length`, or length/(t+1)^decay, unless the cap on the multiplier of the gradient binds."""
 
     length: Float[Array, "*b"]
     cap: Float[Array, "*b"]
+    decay: Float[Array, "*b"] | None
 
-    def __init__(self, length: object, cap: object = jnp.inf):
+    def __init__(self, length: object, cap: object = jnp.inf, decay: object = None):
         self.length, self.cap = positive(length, "length", "Normalised"), positive(cap, "cap", "Normalised")
+        self.decay = None if decay is None else within(decay, "decay", "Normalised", jnp.inf)
 
-    def factor(self, reading, dual_norm):
-        return _capped(self.length / dual_norm, self.cap, reading, jnp.zeros((), bool))
+    def factor(self, reading, dual_norm, count):
+        length = self.length if self.decay is None else self.length * (count + 1.0) ** -self.decay
+        return _capped(length / dual_norm, self.cap, reading, jnp.zeros((), bool))
 
 
 class Polyak(AbstractStepRule):
@@ -128,7 +131,7 @@ class Polyak(AbstractStepRule):
             )
         self.gap = jnp.asarray(found)
 
-    def factor(self, reading, dual_norm):
+    def factor(self, reading, dual_norm, count):
         log_excess = jnp.logaddexp(reading.log_excess, jnp.log(self.gap))  # log(0) is -inf: nothing is added
         wanted = jnp.exp(log_excess - reading.log_scale) / (self.c * dual_norm**2)
         return _capped(wanted, self.cap, reading, reading.log_gradient_norm - log_excess < jnp.log(_FLAT))

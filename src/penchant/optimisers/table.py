@@ -1,35 +1,31 @@
-"""One row per optimiser that has a name: how it is made, which options it takes, and the size of its steps where none is given."""
+"""One row per optimiser that has a name: how it is made, of which options, and the size of its steps where none is given.
+
+Nothing heavy is imported before an optimiser is made, so that the command line can show its help at once.
+"""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
 
-from .adam import Adam
-from .base import Accelerated, gradient_descent, momentum, normalised_descent, polyak, sign_descent
-from .joint import (
-    AbstractJointRule,
-    BlockNormalised,
-    JointAccelerated,
-    JointDescent,
-    JointHeavyBall,
-    JointNormalised,
-    JointPolyak,
-)
-from .layerwise import AbstractLayerRule, BallStep, LineSearch, RiskScaled, SharpStep
+if TYPE_CHECKING:
+    from ..settings.base import Setting
+    from .base import Optimiser
+    from .layerwise import AbstractLayerRule
 
-SIZE, CAP, BETA, DECAYS = "step_size", "cap", "beta", "decays"
+SIZE, CAP, BETA, DECAYS = "size", "cap", "beta", "decays"
 
 
 class Given(NamedTuple):
     """The options of an optimiser: a `size` of steps, a `beta` of momentum, a `cap` on multipliers, and two `decays` of lengths."""
 
     size: float
-    beta: float = 0.9
+    beta: float | None = None
     cap: float = float("inf")
-    decays: tuple[float, float] = (0.0, 0.0)
+    decays: tuple[float, float] | None = None
 
 
 class Scale(NamedTuple):
-    """What a safe first step depends on: the longest feature, how many losses add up, and whether the infimum is attained."""
+    """What a safe first step depends on: the longest feature (or token), how many losses add up, and whether the infimum is attained."""
 
     longest: float
     terms: int = 1
@@ -37,25 +33,36 @@ class Scale(NamedTuple):
 
 
 class Row(NamedTuple):
-    """An optimiser of one weight: its `size` where none is given comes from the scale of the data and beta."""
+    """An optimiser: `maker` names a function of this folder, called with the options it `takes`; `size` is the step where none is given,
+    from the scale of the data and beta. One that does not combine gradients needs the coordinates of the weight."""
 
     name: str
-    make: Callable[[Given], Any]
+    maker: str
     takes: tuple[str, ...]
     size: Callable[[Scale, float], float]
+    beta: float = 0.9
+    combines: bool = True
+    decays: tuple[float, float] | None = None
+
+    def make(self, given: Given) -> "Optimiser":
+        beta = self.beta if given.beta is None else given.beta
+        given = given._replace(beta=beta, decays=self.decays if given.decays is None else given.decays)
+        return _made(self.maker, **{name: getattr(given, name) for name in self.takes})
+
+    def step(self, scale: Scale, beta: float | None) -> float:
+        """The size of a step where none is given."""
+        return self.size(scale, self.beta if beta is None else beta)
 
 
-class JointRow(NamedTuple):
-    """A rule for attention and decoder: its `size` where none is given comes from the 1/(4 B^2) of the theorem and beta."""
-
-    name: str
-    make: Callable[[Given], AbstractJointRule]
-    takes: tuple[str, ...]
-    size: Callable[[float, float], float]
-    decays: tuple[float, float] = (0.0, 0.0)
+def _made(maker: str, size: float, decays: tuple[float, float] | None = None, **options: float) -> "Optimiser":
+    file, _, name = maker.partition(".")
+    make = getattr(import_module(f".{file}", __package__), name)
+    if decays is not None:
+        options |= {"decay_u": decays[0], "decay_W": decays[1]}
+    return make(size, **options)
 
 
-def _rows(*rows: Any) -> dict[str, Any]:
+def _rows(*rows: Row) -> dict[str, Row]:
     return {row.name: row for row in rows}
 
 
@@ -64,47 +71,45 @@ def _tiny(scale: Scale, beta: float) -> float:
     return (0.01 if scale.attained else 0.001) / scale.longest
 
 
-OPTIMISERS: dict[str, Row] = _rows(
-    Row("gd", lambda g: gradient_descent(g.size), (SIZE,), lambda s, beta: 1 / (s.longest**2 * s.terms)),
-    Row("ngd", lambda g: normalised_descent(g.size, g.cap), (SIZE, CAP), lambda s, beta: 0.5 / s.longest),
-    Row(
-        "momentum",
-        lambda g: momentum(g.size, g.beta, g.cap),
-        (SIZE, CAP, BETA),
-        lambda s, beta: 0.5 * (1 - beta) / s.longest,
-    ),
-    Row("polyak", lambda g: polyak(g.size, g.cap), (SIZE, CAP), lambda s, beta: 1.0),
-    Row("accelerated", lambda g: Accelerated(g.size), (SIZE,), lambda s, beta: 0.5 / s.longest**2),
-    Row("adam", lambda g: Adam(g.size, eps=0.0), (SIZE,), _tiny),
-    Row("sign", lambda g: sign_descent(g.size), (SIZE,), _tiny),
+def _short(scale: Scale, beta: float) -> float:
+    """The 1/(4 B^2) of the theorem on joint training, with B the longest token."""
+    return 1 / (4 * scale.longest**2)
+
+
+OPTIMISERS = _rows(
+    Row("gd", "base.gradient_descent", (SIZE,), lambda s, beta: 1 / (s.longest**2 * s.terms)),
+    Row("ngd", "base.normalised_descent", (SIZE, CAP), lambda s, beta: 0.5 / s.longest),
+    Row("momentum", "base.momentum", (SIZE, CAP, BETA), lambda s, beta: 0.5 * (1 - beta) / s.longest),
+    Row("polyak", "base.polyak", (SIZE, CAP), lambda s, beta: 1.0),
+    Row("accelerated", "base.Accelerated", (SIZE,), lambda s, beta: 0.5 / s.longest**2),
+    Row("adam", "base.exact_adam", (SIZE,), _tiny, combines=False),
+    Row("sign", "base.sign_descent", (SIZE,), _tiny, combines=False),
+    Row("signum", "base.signum", (SIZE, BETA), _tiny, combines=False),
+    Row("muon", "base.muon", (SIZE, BETA), _tiny, 0.95, combines=False),
 )
-
-
-def _blocks(given: Given) -> BlockNormalised:
-    return BlockNormalised(given.size, *given.decays, given.cap)
-
-
-JOINT: dict[str, JointRow] = _rows(
-    JointRow("gd", lambda g: JointDescent(g.size), (SIZE,), lambda short, beta: short),
-    JointRow("ngd", _blocks, (SIZE, CAP, DECAYS), lambda short, beta: short),
-    JointRow(
-        "momentum",
-        lambda g: JointHeavyBall(_blocks(g), g.beta),
-        (SIZE, CAP, BETA, DECAYS),
-        lambda short, beta: short * (1 - beta),
-    ),
-    JointRow("joint-ngd", lambda g: JointNormalised(g.size, g.cap), (SIZE, CAP), lambda short, beta: short),
-    JointRow("scheduled", _blocks, (SIZE, DECAYS), lambda short, beta: short, (2 / 3, 1.0)),
-    JointRow("polyak", lambda g: JointPolyak(g.size, g.cap), (SIZE, CAP), lambda short, beta: 1.0),
-    JointRow("accelerated", lambda g: JointAccelerated(g.size), (SIZE,), lambda short, beta: 2 * short),
+JOINT = _rows(  # for attention and decoder together; its first row is the default
+    Row("scheduled", "base.block_normalised", (SIZE, DECAYS), _short, decays=(2 / 3, 1.0)),
+    Row("gd", "base.gradient_descent", (SIZE,), _short),
+    Row("ngd", "base.block_normalised", (SIZE, CAP, DECAYS), _short),
+    Row("momentum", "base.block_momentum", (SIZE, CAP, BETA, DECAYS), lambda s, beta: _short(s, beta) * (1 - beta)),
+    Row("joint-ngd", "base.normalised_descent", (SIZE, CAP), _short),
+    Row("polyak", "base.polyak", (SIZE, CAP), lambda s, beta: 1.0),
+    Row("accelerated", "base.Accelerated", (SIZE,), lambda s, beta: 2 * _short(s, beta)),
 )
-
-# Rules for the layers of a network, from the setting and the bounds beta, G of its loss: they choose their own steps.
-LAYER_RULES: dict[str, Callable[[Any, tuple[float, float]], AbstractLayerRule]] = {
-    "line-search": lambda setting, bounds: LineSearch(setting),
-    "line-search-capped": lambda setting, bounds: LineSearch(setting, capped=True),
-    "assumption5": lambda setting, bounds: BallStep(False, *bounds),
-    "assumption5-tight": lambda setting, bounds: BallStep(True, *bounds),
-    "sharp": lambda setting, bounds: SharpStep(*bounds),
-    "risk-scaled": lambda setting, bounds: RiskScaled(),
+# Rules for the layers of a network, by class and options: they choose their own steps, some from the bounds beta, G of the loss.
+LAYER_RULES = {
+    "line-search": ("LineSearch", {}),
+    "line-search-capped": ("LineSearch", {"capped": True}),
+    "assumption5": ("BallStep", {"tight": False}),
+    "assumption5-tight": ("BallStep", {"tight": True}),
+    "sharp": ("SharpStep", {}),
+    "risk-scaled": ("RiskScaled", {}),
 }
+
+
+def layer_rule(name: str, setting: "Setting", bounds: tuple[float, float]) -> "AbstractLayerRule":
+    """The rule of this name, for the setting and the bounds beta, G of its loss."""
+    kind, options = LAYER_RULES[name]
+    known = {"setting": setting, "beta": bounds[0], "slope": bounds[1]}
+    make = getattr(import_module(".layerwise", __package__), kind)
+    return make(**options, **{key: value for key, value in known.items() if key in make.__dataclass_fields__})

@@ -1,17 +1,53 @@
-"""A reference: the convex program that theory says training solves, with its primal and dual solution."""
+"""What references are made of: the convex program that theory says training solves, with its primal and dual solution.
 
-from typing import Protocol, runtime_checkable
+Programs take data with margins, or a regression (anything else is named, with what to pass instead), and the features of data, the rows
+that a weight is multiplied with to give the margins, some at a time. They can be watched: what each was asked and what it found is
+kept for those who prove it once more.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
+import jax
 import numpy as np
 
+from ..errors import ArgumentError, InfeasibleError, kind
 from ..norms import Norm
-from .bracket import Bracket
+from ..settings.base import Data
+from ..settings.regression import Regression
+from ..settings.tokens import TokenSelection
 
+S = TypeVar("S", bound=Callable)
+T = TypeVar("T")
 CERTIFIED = 1e-6  # largest relative gap at which a reference counts as known
-
-
 INTERPOLATES = 1e-9  # largest relative residual of a weight that interpolates
+_BLOCK = 500  # rows at once: a unit matrix for all of them would be N by N
+
+
+class Bracket(eqx.Module):
+    """lower <= min ||W|| subject to margins >= 1 <= upper, and the four residuals of the optimality conditions.
+
+    The residuals are 0 at the optimum: `infeasibility` (shortfall of the smallest margin below 1 after rescaling),
+    `negativity` (most negative dual entry, relative to the largest), `complementarity` (dual mass on margins above the
+    smallest), `misalignment` (1 - <W, V> / (||W|| ||V||_dual) with V the weight the dual points to). Both bounds hold for the numbers as
+    stored: `rounding` is the part of the gap by which they were moved outward, which no better points would take away.
+    """
+
+    lower: float
+    upper: float
+    infeasibility: float
+    negativity: float
+    complementarity: float
+    misalignment: float
+    rounding: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """Relative width upper/lower - 1; infinite while one side is missing."""
+        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
 
 
 def pinned(bracket: Bracket) -> bool:
@@ -87,3 +123,113 @@ class Interpolant(eqx.Module):
     def support(self) -> np.ndarray:
         """Coefficients above 1e-9 of the largest."""
         return np.abs(self.weight) > 1e-9 * np.abs(self.weight).max()
+
+
+def require_margins(data: object, owner: str) -> Data:
+    """The data, if they can be asked for margins that are to exceed 1."""
+    fits = isinstance(data, Regression)
+    if fits or not isinstance(data, Data) or isinstance(data, type):
+        wanted = "data with margins, such as Classification(inputs, labels)"
+        fix = "`minimum_norm(data)` is its program" if fits else _fix(data)
+        raise ArgumentError("data", owner, wanted, kind(data), fix)
+    return _double(data, owner)
+
+
+def require_tokens(data: object, owner: str) -> TokenSelection:
+    """The data, if they are tokens, whose weight is a matrix."""
+    if not isinstance(data, TokenSelection):
+        raise ArgumentError("data", owner, "a TokenSelection", kind(data), _fix(data))
+    return _double(data, owner)
+
+
+def require_regression(data: object, owner: str) -> Regression:
+    """The data, if they are inputs with targets to interpolate."""
+    if not isinstance(data, Regression):
+        raise ArgumentError("data", owner, "a Regression(inputs, targets)", kind(data), _fix(data))
+    return _double(data, owner)
+
+
+def _double(data: T, owner: str) -> T:
+    """The data, unless sums would be rounded to seven digits: no certificate allows for that."""
+    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+        raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
+    if any(leaf.dtype == np.float32 for leaf in jax.tree.leaves(data)):
+        fix = "build the data again with jax's 64-bit mode on"
+        raise ArgumentError("data", owner, "float64 throughout", "float32 arrays", fix)
+    return data
+
+
+def _fix(data: object) -> str:
+    return "pass `setting.data`" if hasattr(data, "parametrisation") else ""
+
+
+_adjoints = eqx.filter_jit(lambda data, units: jax.vmap(data.adjoint)(units))
+
+
+def parts(values: np.ndarray) -> list[np.ndarray]:
+    """Values split as `row_blocks` splits the rows they belong to."""
+    return np.array_split(values, 1 + len(values) // _BLOCK)
+
+
+def row_blocks(data: Data, active: np.ndarray) -> Iterator[np.ndarray]:
+    """The features of the active margins, one row each, in blocks."""
+    for part in parts(np.flatnonzero(active)):
+        units = (part[:, None] == np.arange(len(active))).astype(float)
+        yield np.asarray(_adjoints(data, units)).reshape(len(part), -1)
+
+
+def feature_rows(data: Data, active: np.ndarray) -> np.ndarray:
+    """All features of the active margins."""
+    return np.concatenate(list(row_blocks(data, active)))
+
+
+def placed(values: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Values where they belong, 0 elsewhere."""
+    found = np.zeros(len(where))
+    found[where] = values
+    return found
+
+
+class Call(NamedTuple):
+    """A call of a solver: its name, the data, its other arguments, and what it returned, or, `refused`, the proof that there is nothing to return."""
+
+    solver: str
+    data: Any
+    arguments: tuple
+    options: dict
+    found: Any
+    refused: bool = False
+
+
+_WATCHERS: list[list[Call]] = []
+
+
+def watched(solve: S) -> S:
+    """The solver, which tells those who watch; it costs nothing where nobody does."""
+
+    @wraps(solve)
+    def telling(data: object, *arguments: object, **options: object) -> object:
+        try:
+            found = solve(data, *arguments, **options)
+        except InfeasibleError as error:
+            _tell(Call(solve.__name__, data, arguments, options, error, refused=True))
+            raise
+        _tell(Call(solve.__name__, data, arguments, options, found))
+        return found
+
+    return telling  # pyright: ignore[reportReturnType]
+
+
+def _tell(call: Call) -> None:
+    for calls in _WATCHERS:
+        calls.append(call)
+
+
+@contextmanager
+def watching() -> Iterator[list[Call]]:
+    """The list of all calls made inside."""
+    _WATCHERS.append([])
+    try:
+        yield _WATCHERS[-1]
+    finally:
+        _WATCHERS.pop()

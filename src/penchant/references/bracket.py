@@ -4,68 +4,43 @@ This file knows no solver. Feed it the output of ours, of another one, or the tr
 point, and the multipliers it accumulated on the margins are a dual point.
 """
 
-from typing import Any
+from functools import partial
 
 import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
-from ..norms import L2
-from ..rounding import FLUSHED, down, gamma, measured, rounding_of, scaled, up
+from ..norms import L2, Norm
+from ..rounding import FLUSHED, absolute_sums, down, gamma, measured, rounding_of, scaled, up
+from ..settings.base import Data
 from ..settings.check import real_array
-from ..settings.sizes import absolute_sums
-from .arguments import feature_rows, require_margins
-
-
-class Bracket(eqx.Module):
-    """lower <= min ||W|| subject to margins >= 1 <= upper, and the four residuals of the optimality conditions.
-
-    The residuals are 0 at the optimum: `infeasibility` (shortfall of the smallest margin below 1 after rescaling),
-    `negativity` (most negative dual entry, relative to the largest), `complementarity` (dual mass on margins above the
-    smallest), `misalignment` (1 - <W, V> / (||W|| ||V||_dual) with V the weight the dual points to). Both bounds hold for the numbers as
-    stored: `rounding` is the part of the gap by which they were moved outward, which no better points would take away.
-    """
-
-    lower: float
-    upper: float
-    infeasibility: float
-    negativity: float
-    complementarity: float
-    misalignment: float
-    rounding: float = 0.0
-
-    @property
-    def gap(self) -> float:
-        """Relative width upper/lower - 1; infinite while one side is missing."""
-        return self.upper / self.lower - 1 if self.lower > 0 else float("inf")
-
+from .base import Bracket, feature_rows, require_margins
+from .interpolation_bracket import interpolation_bracket
 
 margins = eqx.filter_jit(lambda data, weight: data.margins(weight))  # compiled once per shape
 adjoint = eqx.filter_jit(lambda data, coefficients: data.adjoint(coefficients))
 
 
-def sums(data: Any, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, ...]:
+def sums(data: Data, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, ...]:
     """Margins of a weight and the pull of nonnegative multipliers, each followed by a bound of what rounding did to it."""
     # Products and additions, a difference of tokens and a product with a query; multipliers of 0 add nothing.
     of_margins, of_pull = gamma(sum(weight.shape) + 2), gamma(np.count_nonzero(multipliers) + 2)
     reached, pull = np.asarray(margins(data, weight)), np.asarray(adjoint(data, multipliers))
-    if hasattr(type(data), "deciding_sizes"):
-        terms, weights = data.deciding_sizes(weight, multipliers, reached, of_margins)
-    elif hasattr(type(data), "sizes"):
-        terms, weights = data.sizes(weight, multipliers)
+    if (deciding := getattr(data, "deciding_sizes", None)) is not None:
+        terms, weights = deciding(weight, multipliers, reached, of_margins)
     else:
-        terms, weights = _sizes(data, weight, multipliers)
+        terms, weights = getattr(data, "sizes", partial(_sizes, data))(weight, multipliers)
     return reached, of_margins * terms + FLUSHED, pull, of_pull * weights + FLUSHED
 
 
-def _sizes(data: Any, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _sizes(data: Data, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """From the features, where data do not say what their own sums are made of."""
     rows = feature_rows(data, np.ones(len(multipliers), bool))
     of_margins, of_pull = absolute_sums(rows, weight.ravel(), multipliers)
     return of_margins, of_pull.reshape(weight.shape)
 
 
-def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
+def bracket(data: object, primal: object, dual: object, norm: object = None) -> Bracket:
     """Bounds on min ||W|| subject to margins >= 1, from any weight `primal` and any multipliers `dual`.
 
     On a `Regression` the constraints are the targets, X theta = y, and `norm` may be a potential (`interpolation_bracket`).
@@ -83,19 +58,19 @@ def bracket(data: Any, primal: Any, dual: Any, norm: Any = None) -> Bracket:
     """
     norm = L2() if norm is None else norm
     if hasattr(data, "fitted"):
-        from .interpolation_bracket import interpolation_bracket  # it is built on this file
+        return interpolation_bracket(data, primal, dual, norm)  # pyright: ignore[reportArgumentType]
+    return _margin_bracket(require_margins(data, "bracket"), primal, dual, norm)  # pyright: ignore[reportArgumentType]
 
-        return interpolation_bracket(data, primal, dual, norm)
-    require_margins(data, "bracket")
+
+def _margin_bracket(data: Data, primal: object, dual: object, norm: Norm) -> Bracket:
     active, shape = data.constrained(), data.weight_shape
     weight = real_array(primal, "primal", "bracket", str(shape), len(shape), np.inf)
     dual = real_array(dual, "dual", "bracket", str(active.shape), 1, np.inf)
     if weight.shape != shape:
         raise ArgumentError("primal", "bracket", f"of shape {shape}", f"shape {weight.shape}")
     if dual.shape != active.shape:
-        raise ArgumentError(
-            "dual", "bracket", f"of shape {active.shape}, one multiplier per margin", f"shape {dual.shape}"
-        )
+        wanted = f"of shape {active.shape}, one multiplier per margin"
+        raise ArgumentError("dual", "bracket", wanted, f"shape {dual.shape}")
     weight, exponent = scaled(weight)
     multipliers = scaled(np.where(active, np.maximum(dual, 0.0), 0.0))[0]
     reached, blur, pull, haze = sums(data, weight, multipliers)

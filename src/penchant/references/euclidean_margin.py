@@ -7,7 +7,6 @@ Own code because it is decisively faster than a general cone solver, which sees 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -16,12 +15,11 @@ from scipy.optimize import nnls
 
 from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedMargin
 from ..norms import L2
-from .arguments import feature_rows, parts, require_margins, row_blocks
-from .base import Solution
+from ..settings.base import Data
+from .base import Solution, feature_rows, parts, placed, require_margins, row_blocks, watched
 from .bracket import adjoint, bracket, margins
-from .exact_inseparable import balanced
+from .exact_margin import balanced
 from .feature_margin import contradiction, shortest, vanishes, witness
-from .watched import watched
 
 _ROUNDS = 100
 _TALL, _LARGEST = 2000, 20_000  # margins
@@ -30,7 +28,7 @@ _GAP = 1e-12  # certified relative width asked of every solution
 
 
 @watched
-def max_margin(data: Any) -> Solution:
+def max_margin(data: object) -> Solution:
     """The maximum-margin weight of `data` in the l2 (Frobenius) norm.
 
     Raises `NotSeparableError` or `InfeasibleSVM`, with the convex combination of features that proves it, if there is none.
@@ -40,16 +38,15 @@ def max_margin(data: Any) -> Solution:
     >>> solution.weight.round(12).tolist(), round(solution.value, 12)
     ([0.5, 1.0], 1.11803398875)
     """
-    require_margins(data, "max_margin")
+    data = require_margins(data, "max_margin")
     active = data.constrained()
     fit, tall = _fit(data, active), _tall(data, active)
     if fit and tall:  # the Gram matrix would be far larger than the features
         return _by_features(data, active)
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
-    dual = np.zeros(len(active))
     root = lambda: _feature_root(data, active, gram)
     try:
-        dual[active] = least_norm(gram, root, lambda q: infeasible(data, active, q))
+        dual = placed(least_norm(gram, root, lambda q: infeasible(data, active, q)), active)
     except UndecidedMargin:
         if not fit:
             raise
@@ -64,7 +61,7 @@ def _solved(found: Solution) -> bool:
     return found.bracket.gap - found.bracket.rounding <= _GAP
 
 
-def provable(data: Any, active: np.ndarray, found: Solution) -> Solution:
+def provable(data: Data, active: np.ndarray, found: Solution) -> Solution:
     """A solution with margins that are provably positive, or the doubt."""
     if found.bracket.upper < np.inf:
         return found
@@ -74,18 +71,18 @@ def provable(data: Any, active: np.ndarray, found: Solution) -> Solution:
 _gram = eqx.filter_jit(lambda data: data.gram())
 
 
-def _tall(data: Any, active: np.ndarray) -> bool:
+def _tall(data: Data, active: np.ndarray) -> bool:
     """Whether the program in the features is the cheaper one: many more of them than dimensions, or too many for a Gram matrix."""
     count = active.sum()
     return bool(count > max(_TALL, 16 * np.prod(data.weight_shape)) or count > _LARGEST)
 
 
-def _fit(data: Any, active: np.ndarray) -> bool:
+def _fit(data: Data, active: np.ndarray) -> bool:
     """Whether the features fit in memory beside everything else."""
     return bool(active.sum() * np.prod(data.weight_shape) <= _ENTRIES)
 
 
-def _improved(data: Any, active: np.ndarray, found: Solution) -> Solution:
+def _improved(data: Data, active: np.ndarray, found: Solution) -> Solution:
     """A wide bracket, or that of the features if they are solved at all and it is narrower."""
     try:
         other = _by_features(data, active)
@@ -94,69 +91,62 @@ def _improved(data: Any, active: np.ndarray, found: Solution) -> Solution:
     return min(found, other, key=lambda solution: abs(solution.bracket.gap))
 
 
-def _by_features(data: Any, active: np.ndarray) -> Solution:
+def _by_features(data: Data, active: np.ndarray) -> Solution:
     """The slower program that resolves small margins; where it finds none, the proof that there is none, or the doubt."""
     features = feature_rows(data, active)
     found = shortest(features, _GAP)
     if found is None:
         raise infeasible(data, active, contradiction(features))
-    dual = np.zeros(len(active))
-    dual[active] = found.dual
-    return provable(data, active, _certified(data, active, found.weight.reshape(data.weight_shape), dual))
+    weight = found.weight.reshape(data.weight_shape)
+    return provable(data, active, _certified(data, active, weight, placed(found.dual, active)))
 
 
-def _weight(data: Any, dual: np.ndarray) -> np.ndarray:
+def _weight(data: Data, dual: np.ndarray) -> np.ndarray:
     return np.asarray(adjoint(data, dual))
 
 
-def _certified(data: Any, active: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> Solution:
+def _certified(data: Data, active: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> Solution:
     smallest = np.asarray(margins(data, weight))[active].min()
     weight = weight / smallest if smallest > 0 else weight
     return Solution(data.names["norm"], weight, dual, bracket(data, weight, dual), L2())
 
 
-def _refined(data: Any, active: np.ndarray, found: Solution) -> Solution:
+def _refined(data: Data, active: np.ndarray, found: Solution) -> Solution:
     """Margins of exactly 1 on the support, solved in the features: the Gram matrix has their condition number squared."""
-    support = np.flatnonzero(found.support & active)
-    units = np.zeros((len(support), len(active)))
-    units[np.arange(len(support)), support] = 1.0
-    features = np.stack([_weight(data, unit) for unit in units]).reshape(len(support), -1)
-    weight = np.linalg.lstsq(features, np.ones(len(support)), rcond=None)[0]
-    dual = np.zeros(len(active))
-    dual[support] = np.linalg.lstsq(features.T, weight, rcond=None)[0]
+    support = found.support & active
+    features = feature_rows(data, support)
+    weight = np.linalg.lstsq(features, np.ones(len(features)), rcond=None)[0]
+    dual = placed(np.linalg.lstsq(features.T, weight, rcond=None)[0], support)
     refined = _certified(data, active, weight.reshape(found.weight.shape), dual)
     return refined if 0 <= refined.bracket.gap < found.bracket.gap else found
 
 
-def infeasible(data: Any, active: np.ndarray, q: np.ndarray) -> PenchantError:
+def infeasible(data: Data, active: np.ndarray, q: np.ndarray) -> PenchantError:
     """The proof that there is no solution, recomputed from the features; without a proof, the case is undecided."""
-    weights = np.zeros(len(active))
-    weights[active] = q / q.sum()
+    weights = placed(q / q.sum(), active)
     left = _weight(data, weights)
     norm, used = float(np.linalg.norm(left)), weights > 0
     size = sum(weight @ np.abs(rows) for weight, rows in zip(parts(weights[used]), row_blocks(data, used), strict=True))
     if not (vanishes(left.ravel(), np.asarray(size)) and balanced(data, weights)):
         return _undecided(data, active, norm)
-    return (
-        NotSeparableError(weights, norm, largest_pairs(data, weights), _has_bias(data))
-        if len(data.weight_shape) == 1
-        else InfeasibleSVM(weights, norm, largest_pairs(data, weights))
-    )
+    pairs = largest_pairs(data, weights)
+    matrix = len(data.weight_shape) > 1
+    return InfeasibleSVM(weights, norm, pairs) if matrix else NotSeparableError(weights, norm, pairs, _has_bias(data))
 
 
-def _undecided(data: Any, active: np.ndarray, most: float) -> UndecidedMargin:
+def _undecided(data: Data, active: np.ndarray, most: float) -> UndecidedMargin:
     """The doubt about a margin that is at most `most`."""
     longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
     return UndecidedMargin(most, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
 
 
-def _has_bias(data: Any) -> bool:
+def _has_bias(data: Data) -> bool:
     """Whether some input is the same in every sample, up to the sign that the labels give it."""
     signed = np.abs(np.asarray(getattr(data, "signed", np.zeros((1, 1)))))
     return bool(((signed == signed[0]).all(axis=0) & (signed[0] > 0)).any())
 
 
-def largest_pairs(data: Any, weights: np.ndarray) -> str:
+def largest_pairs(data: Data, weights: np.ndarray) -> str:
     """The pairs that carry most of a proof, by sample and token, where the data are pairs of tokens (also of their diagonals)."""
     others = getattr(getattr(data, "tokens", data), "others", getattr(data, "others", None))
     if others is None:
@@ -202,9 +192,8 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
             return None
         dual[index] = cho_solve(factor, np.ones(len(index)))
         slack = gram @ dual - 1
-        wrong = np.where(
-            free, dual < -tolerance * np.abs(dual).max(), slack < -tolerance * max(1.0, np.abs(dual).max())
-        )
+        top = np.abs(dual).max()
+        wrong = np.where(free, dual < -tolerance * top, slack < -tolerance * max(1.0, top))
         if not wrong.any():
             dual = np.maximum(dual, 0.0)
             margins = gram @ dual
@@ -247,11 +236,15 @@ def gram_root(gram: np.ndarray) -> np.ndarray:
     return root
 
 
-def _feature_root(data: Any, active: np.ndarray, gram: np.ndarray) -> np.ndarray:
+def _feature_root(data: Data, active: np.ndarray, gram: np.ndarray) -> np.ndarray:
     """R with R'R = gram: from the features themselves while they fit in memory, which keeps all digits, else from the Gram matrix."""
     if not _fit(data, active):
         return gram_root(gram)
-    features = feature_rows(data, active)
+    return root_of(feature_rows(data, active))
+
+
+def root_of(features: np.ndarray) -> np.ndarray:
+    """R with R'R the Gram matrix of features, of as few rows as possible."""
     return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
 
 

@@ -4,12 +4,14 @@ import json
 import math
 import sys
 from fractions import Fraction
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from ..check import prove, seal
-from ..errors import Unproved
+from ..check import FORMAT, prove, seal
+from ..errors import MissingExtra, Unproved
 
 
 class Whole(NamedTuple):
@@ -32,13 +34,8 @@ class Whole(NamedTuple):
         return [self.exponent, self.digits.tolist()]
 
 
-def whole(values: Any) -> Whole:
-    """The floats themselves, every bit of them.
-
-    >>> exponent, digits = whole([0.75, -2.0])
-    >>> exponent, digits.tolist()
-    (-2, [3, -8])
-    """
+def whole(values: ArrayLike) -> Whole:
+    """The floats themselves, every bit of them."""
     if not np.isfinite(values).all():
         raise Unproved("wanted", "it holds numbers that are not finite")
     mantissas, exponents = np.frexp(np.asarray(values, float))
@@ -48,6 +45,15 @@ def whole(values: Any) -> Whole:
     least = int(exponents[digits != 0].min(initial=0 if not digits.any() else 10_000))
     shifts = np.where(digits == 0, 0, exponents - least).astype(object)
     return Whole(least, digits.astype(object) * 2**shifts)
+
+
+def flint() -> ModuleType:
+    """The package for exact matrices."""
+    try:
+        import flint
+    except ImportError:
+        raise MissingExtra("exact", "An exact proof of this reference") from None
+    return flint
 
 
 def plus(a: Whole, b: Whole) -> Whole:
@@ -66,7 +72,7 @@ class Certificate(NamedTuple):
 
 def concluded(content: dict) -> Certificate:
     """The certificate with the best bounds that are floats, proved by the very lines that `penchant check` runs."""
-    content = {"format": "penchant certificate 1", "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
+    content = {"format": FORMAT, "equal": 0, "plus": 0, "over": 1, "factor": [], **content}
     content |= {"lower": [0, 1], "upper": [0, 1], "seal": 0}
     try:
         need, power, low, high = prove(content)

@@ -6,15 +6,14 @@ diagonal keys and queries is the gathered multipliers; its minimiser goes from t
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import ArgumentError, PenchantError
-from .arguments import require_margins, require_tokens
+from .base import feature_rows, placed, require_margins, require_tokens
 
 _BARRIERS = 10.0 ** -np.arange(1, 14)
 _STEPS = 200
@@ -31,19 +30,15 @@ class FiniteMargin(eqx.Module):
     miss: float
 
 
-def potential(weight: Any, scales: Any) -> float:
-    """R(weight), which is 0 at 0 and grows like |weight| log(2 |weight| / scale^2).
-
-    >>> round(potential([3.0], [1.0]), 6)                # 3 arcsinh 3 - sqrt 10 + 1
-    3.293062
-    """
+def potential(weight: ArrayLike, scales: ArrayLike) -> float:
+    """R(weight), which is 0 at 0 and grows like |weight| log(2 |weight| / scale^2)."""
     weight, square = np.asarray(weight, float), np.asarray(scales, float) ** 2
     return float((weight * np.arcsinh(weight / square) - np.hypot(weight, square) + square).sum())
 
 
-def finite_margin(data: Any, scales: Any, margin: float) -> FiniteMargin:
+def finite_margin(data: object, scales: ArrayLike, margin: float) -> FiniteMargin:
     """The weight of least potential with all margins of diagonal data at least `margin`; `scales` are those of the start."""
-    require_margins(data, "finite_margin")
+    data = require_margins(data, "finite_margin")
     if not 0 < margin < np.inf:
         raise ArgumentError("margin", "finite_margin", "positive and finite", margin)
     size = data.weight_shape[0]
@@ -52,30 +47,25 @@ def finite_margin(data: Any, scales: Any, margin: float) -> FiniteMargin:
     square = np.broadcast_to(np.asarray(scales, float), (size,)) ** 2
     if not (square > 0).all():
         raise ArgumentError("scales", "finite_margin", "positive in every coordinate", scales)
-    rows = np.asarray(jax.vmap(data.adjoint)(jnp.eye(len(data.constrained()))[data.constrained()]))
-    found = _barrier(rows, np.log(square) - np.log(margin))
-    weight = margin * _sinh(found @ rows, np.log(square) - np.log(margin))
+    active, shift = data.constrained(), np.log(square) - np.log(margin)
+    rows = feature_rows(data, active)
+    found = _barrier(rows, shift)
+    weight = margin * _sinh(found @ rows, shift)
     miss = float(np.maximum(0.0, 1 - (rows @ weight) / margin).max())
-    dual = np.zeros(len(data.constrained()))
-    dual[data.constrained()] = found
-    return FiniteMargin(weight, dual, potential(weight, np.sqrt(square)), miss)
+    return FiniteMargin(weight, placed(found, active), potential(weight, np.sqrt(square)), miss)
 
 
 def _sinh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """sinh(u) e^shift, for arguments beyond the range of sinh and near 0."""
     near = np.abs(u) < 1
-    return np.where(
-        near, np.sinh(np.where(near, u, 0.0)) * np.exp(shift), 0.5 * (np.exp(u + shift) - np.exp(shift - u))
-    )
-
-
-def _cosh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    return 0.5 * (np.exp(u + shift) + np.exp(-u + shift))
+    far = 0.5 * (np.exp(u + shift) - np.exp(shift - u))
+    return np.where(near, np.sinh(np.where(near, u, 0.0)) * np.exp(shift), far)
 
 
 def _barrier(rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """The dual variables of the program divided by its margin; `shift` is log(scale^2 / margin)."""
-    curvature = lambda dual: (rows * _cosh(dual @ rows, shift)) @ rows.T
+    cosh = lambda u: 0.5 * (np.exp(u + shift) + np.exp(-u + shift))
+    curvature = lambda dual: (rows * cosh(dual @ rows)) @ rows.T
     return least_by_barrier(
         Growth(
             lambda dual: float(2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum()),  # cosh - 1 without cancellation
@@ -125,7 +115,7 @@ def least_by_barrier(growth: Growth, count: int, unit: float) -> np.ndarray:
     return dual
 
 
-def spectral_finite_margin(data: Any, scale: float, margin: float) -> FiniteMargin:
+def spectral_finite_margin(data: object, scale: float, margin: float) -> FiniteMargin:
     r"""The matrix analogue of `finite_margin`: $\min \sum_j R(\sigma_j(W))$ subject to margins of token data of at least `margin`.
 
     From K = a I, Q = 0 the flow of W = K Q^T is $\dot W = \sqrt{WW^\top + c^2}\,G + G\sqrt{W^\top W + c^2}$ with $c = a^2/2$. Where G keeps
@@ -138,23 +128,21 @@ def spectral_finite_margin(data: Any, scale: float, margin: float) -> FiniteMarg
     >>> spectral_finite_margin(data, 1.0, 12.0).weight.round(9).tolist()       # one pair: W = 2 at its only entry
     [[0.0, 2.0], [0.0, 0.0]]
     """
-    require_tokens(data, "spectral_finite_margin")
+    data = require_tokens(data, "spectral_finite_margin")
     for name, value in (("scale", scale), ("margin", margin)):
         if not 0 < value < np.inf:
             raise ArgumentError(name, "spectral_finite_margin", "positive and finite", value)
     active = data.constrained()
-    pairs = np.asarray(jax.vmap(data.adjoint)(jnp.eye(len(active))[active]))
+    pairs = feature_rows(data, active).reshape(-1, *data.weight_shape)
     ratio = scale**2 / margin
     found = least_by_barrier(_growth(pairs, ratio), len(pairs), min(1.0, 1 / ratio))
     left, sizes, right = np.linalg.svd(np.tensordot(found, pairs, 1), full_matrices=False)
     weight = scale**2 * (left * np.sinh(sizes)) @ right
     miss = float(np.maximum(0.0, 1 - np.tensordot(pairs, weight, 2) / margin).max())
-    dual = np.zeros(len(active))
-    dual[active] = found
-    return FiniteMargin(weight, dual, spectral_potential(weight, scale), miss)
+    return FiniteMargin(weight, placed(found, active), spectral_potential(weight, scale), miss)
 
 
-def spectral_potential(weight: Any, scale: float) -> float:
+def spectral_potential(weight: object, scale: float) -> float:
     """The potential of the singular values."""
     sizes = np.linalg.svd(np.asarray(weight, float), compute_uv=False)
     return potential(sizes, np.full(len(sizes), scale))

@@ -4,10 +4,14 @@ The l2 norm by a singular value decomposition; the (weighted) l1 norm by a linea
 on its dual, $\max_\nu\ \langle\nu, y\rangle - \psi^*(X^\top\nu)$, which is what the training flow ascends. The curvature there spans as many
 decades as the coefficients, so the Newton system is solved through a pivoted QR of $\sqrt C X^\top$ with its rows sorted by size, which
 is stable row by row, and small starts are reached along a path in $\log\alpha$.
+
+Of the least potential among nonnegative interpolants the dual has no maximiser where some coefficients vanish in all of them:
+$\theta_j = \alpha_j^2e^{s_j}$ is 0 only in the limit $s_j\to-\infty$, and Newton's method would run after it. The
+coefficients that can be positive are found by a linear program and solved for alone; its multipliers mu then push the others to 0
+in the dual, $\nu - \tau\mu$ with tau so large that what is left of them is below rounding, which certifies the whole.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import numpy as np
@@ -15,16 +19,16 @@ from scipy.linalg import qr, solve_triangular
 
 from ..errors import ArgumentError, InterpolationError, PenchantError, UndecidedInterpolation
 from ..norms import L2
-from ..settings.regression import row_units
-from .arguments import require_regression
-from .base import INTERPOLATES, Interpolant, pinned
-from .interpolation_bracket import interpolation_bracket, repaired
-from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_path, nonnegative_residual
-from .watched import watched
+from ..settings.potentials import AbstractPotential
+from ..settings.regression import Regression, row_units
+from .base import INTERPOLATES, Interpolant, pinned, placed, require_regression, watched
+from .interpolation_bracket import Equations, interpolation_bracket, repaired
+from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_residual, positive_part
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
 _PATIENCE, _NEWTON = 8, 200
+_VANISHED = 45.0  # e^-45 is below the rounding of any start that is not itself negligible
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
 
 _UNEVEN = 1e-3  # ratio of singular values of the samples below which Newton's method is given orthonormal ones
@@ -61,7 +65,7 @@ class PositiveL1(eqx.Module):
         return float(max((weight / self.costs).max(), 0.0))
 
 
-def check_consistent(data: Any) -> None:
+def check_consistent(data: Regression) -> None:
     """Raise unless some weight interpolates the targets."""
     if not data.consistent:
         rest = np.asarray(data.targets) - np.asarray(data.fitted)
@@ -69,7 +73,7 @@ def check_consistent(data: Any) -> None:
 
 
 @watched
-def minimum_norm(data: Any, start: Any = None) -> Interpolant:
+def minimum_norm(data: object, start: object = None) -> Interpolant:
     r"""The point of $\{X\theta = y\}$ nearest to `start` (0 by default): $\theta_0 + X^+(y - X\theta_0)$.
 
     Targets that no weight interpolates are replaced by their least-squares fit.
@@ -78,7 +82,7 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     >>> minimum_norm(pt.Regression([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]], [1.0, 0.0])).weight.round(12).tolist()
     [0.666666666667, 0.333333333333, -0.333333333333]
     """
-    require_regression(data, "minimum_norm")
+    data = require_regression(data, "minimum_norm")
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
     start = np.zeros(inputs.shape[1]) if start is None else np.asarray(start, float)
     if start.shape != (inputs.shape[1],):
@@ -96,42 +100,31 @@ def minimum_norm(data: Any, start: Any = None) -> Interpolant:
     return Interpolant("l2", start + step, dual, bounds, pinned(bounds))
 
 
-def own_units(data: Any) -> np.ndarray:
+def own_units(data: Regression) -> np.ndarray:
     """Units of the samples in which to solve; 1 where some are dependent, as least squares weighs them by their size."""
     inputs = np.asarray(data.inputs)
     return row_units(inputs) if data.rank == len(inputs) else np.ones(len(inputs))
 
 
-class _Shifted(eqx.Module):
-    """Inputs with the targets that are left after a start."""
-
-    inputs: np.ndarray
-    fitted: np.ndarray
-
-
-def shifted(inputs: np.ndarray, fitted: np.ndarray, start: np.ndarray) -> _Shifted:
+def shifted(inputs: np.ndarray, fitted: np.ndarray, start: np.ndarray) -> Equations:
     """The problem in the displacement from `start`: its least norm is the least distance to the start."""
-    return _Shifted(inputs, fitted - inputs @ start)
+    return Equations(inputs, fitted - inputs @ start)
 
 
 @watched
-def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) -> Interpolant:
+def basis_pursuit(data: object, weights: object = None, *, nonnegative: bool = False) -> Interpolant:
     """min sum of c_j |theta_j| subject to X theta = y (c = 1 by default), a linear program solved by HiGHS.
 
     >>> import penchant as pt
     >>> basis_pursuit(pt.Regression([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0]], [2.0, 1.0])).weight.round(12).tolist()
     [0.0, 1.0, 0.0]
     """
-    require_regression(data, "basis_pursuit")
+    data = require_regression(data, "basis_pursuit")
     check_consistent(data)
-    inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
-    d = inputs.shape[1]
-    costs = np.ones(d) if weights is None else np.asarray(weights, float)
-    if costs.shape != (d,) or not ((costs > 0) & np.isfinite(costs)).all():
-        raise ArgumentError("weights", "basis_pursuit", f"{d} positive and finite numbers", weights)
+    costs = costs_of(data, weights, "basis_pursuit")
     if nonnegative:
         check_nonnegative(data)
-    weight, dual = least_l1(inputs, targets, costs, nonnegative)
+    weight, dual = least_l1(np.asarray(data.inputs), np.asarray(data.fitted), costs, nonnegative)
     norm = PositiveL1(costs) if nonnegative else WeightedL1(costs)
     found = interpolation_bracket(data, weight, dual, norm)
     if not pinned(found):
@@ -143,12 +136,21 @@ def basis_pursuit(data: Any, weights: Any = None, *, nonnegative: bool = False) 
     return Interpolant(norm.name, weight, dual, found)
 
 
-def reachable(data: Any) -> bool:
+def costs_of(data: Regression, weights: object, owner: str) -> np.ndarray:
+    """The weights of an l1 norm, 1 where none are given."""
+    d = data.inputs.shape[1]
+    costs = np.ones(d) if weights is None else np.asarray(weights, float)
+    if costs.shape != (d,) or not ((costs > 0) & np.isfinite(costs)).all():
+        raise ArgumentError("weights", owner, f"{d} positive and finite numbers", weights)
+    return costs
+
+
+def reachable(data: Regression) -> bool:
     """Whether some nonnegative weight reaches the least-squares fit of the targets."""
     return against_nonnegative(np.asarray(data.inputs), np.asarray(data.fitted)) is None
 
 
-def check_nonnegative(data: Any) -> None:
+def check_nonnegative(data: Regression) -> None:
     """Raise, with a proof or undecided, unless some nonnegative weight interpolates the targets to rounding."""
     inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
     error = nonnegative_residual(inputs, targets)
@@ -160,7 +162,7 @@ def check_nonnegative(data: Any) -> None:
     raise InterpolationError(proof, float(targets @ proof), nonnegative=True)
 
 
-def minimum_potential(data: Any, potential: Any) -> Interpolant:
+def minimum_potential(data: object, potential: AbstractPotential) -> Interpolant:
     """The interpolant of least potential: where gradient flow of the parametrisation goes from its start.
 
     >>> import penchant as pt
@@ -174,33 +176,59 @@ def minimum_potential(data: Any, potential: Any) -> Interpolant:
 
 
 @watched
-def potential_path(data: Any, potential: Any, log_factors: Sequence[float] | np.ndarray) -> list[Interpolant]:
+def potential_path(
+    data: object, potential: AbstractPotential, log_factors: Sequence[float] | np.ndarray
+) -> list[Interpolant]:
     """Minimisers of the potential for starts multiplied by exp(log_factors), followed from large starts to small ones."""
-    require_regression(data, "minimum_potential")
+    data = require_regression(data, "minimum_potential")
     check_consistent(data)
-    coordinates = len(potential.start if potential.name == "l2" else potential.levels)
-    if coordinates != data.inputs.shape[1]:
+    if len(potential.levels) != data.inputs.shape[1]:
         wanted = f"one of {data.inputs.shape[1]} coordinates, as many as the inputs have"
-        raise ArgumentError("potential", "minimum_potential", wanted, f"{coordinates} coordinates")
+        raise ArgumentError("potential", "minimum_potential", wanted, f"{len(potential.levels)} coordinates")
     factors = [float(factor) for factor in log_factors]
     if potential.name == "l2":
-        return [minimum_norm(data, potential.scaled(factor).start) for factor in factors]
-    wanted = sorted(set(factors), reverse=True)
+        return [minimum_norm(data, potential.scaled(factor).link(np.zeros(data.inputs.shape[1]))) for factor in factors]
     if potential.nonnegative:
         check_nonnegative(data)
+    follow = _nonnegative_path if potential.nonnegative else lambda data, potential: _Path(data, potential).advance
     with np.errstate(all="ignore"):  # trial points may overflow; what comes out is certified or not resolved
-        if potential.nonnegative:
-            found = nonnegative_path(_Path, data, potential, wanted)
-        else:
-            solver = _Path(data, potential)
-            found = {factor: solver.advance(factor) for factor in wanted}
+        solve = follow(data, potential)
+        found = {factor: solve(factor) for factor in sorted(set(factors), reverse=True)}
     return [found[factor] for factor in factors]
+
+
+def _nonnegative_path(data: Regression, potential: AbstractPotential) -> Callable[[float], Interpolant]:
+    """The minimiser for the start multiplied by exp(factor), factors descending: on the coefficients that can be positive, 0 on the others."""
+    inputs = np.asarray(data.inputs)
+    positive, mu = positive_part(inputs, np.asarray(data.fitted))
+    if positive.all():
+        return _Path(data, potential).advance
+    solver = None  # targets 0: nothing but 0 interpolates
+    if positive.any():
+        solver = _Path(Regression(inputs[:, positive], data.fitted), potential.at_levels(potential.levels[positive]))
+
+    def extended(factor: float) -> Interpolant:
+        found, target = None if solver is None else solver.advance(factor), potential.scaled(factor)
+        weight, dual = (np.zeros(0), np.zeros(len(inputs))) if found is None else (found.weight, found.dual)
+        weight, dual = placed(weight, positive), _pushed(inputs, positive, mu, dual)
+        bracket = interpolation_bracket(data, weight, dual, target)
+        resolved, count = (True, 0) if found is None else (found.resolved, found.iterations)
+        return Interpolant(target.name, weight, dual, bracket, resolved and pinned(bracket), count)
+
+    return extended
+
+
+def _pushed(inputs: np.ndarray, positive: np.ndarray, mu: np.ndarray, dual: np.ndarray) -> np.ndarray:
+    """The dual moved along mu until every coefficient that must vanish is e^-45 of its start, those that need not left alone."""
+    outside, direction = ~positive, mu @ inputs
+    left = (dual @ inputs)[outside] + _VANISHED
+    return dual + max(0.0, float((left / -direction[outside]).max())) * mu
 
 
 class _Path:
     """Newton's method along a path of starts: from one as large as the coefficients, equal in all coordinates, to those wanted."""
 
-    def __init__(self, data: Any, potential: Any):
+    def __init__(self, data: Regression, potential: AbstractPotential):
         self.data, self.potential = data, potential
         inputs, targets = np.asarray(data.inputs), np.asarray(data.fitted)
         self.basis = np.eye(len(targets))
@@ -215,7 +243,7 @@ class _Path:
         self.levels = np.full(len(potential.levels), self._top())
         self.dual = self._newton(self._here(), np.zeros(len(self.targets)))
 
-    def _here(self) -> Any:
+    def _here(self) -> AbstractPotential:
         return self.potential.at_levels(self.levels)
 
     def _top(self) -> float:
@@ -257,14 +285,14 @@ class _Path:
 
     def _drift(self, levels: np.ndarray) -> np.ndarray:
         """First-order change of the dual variable: predictions stay while every coefficient scales with its level."""
+        if self.solve is None:
+            return np.zeros_like(self.dual)
         weight = self._here().link(self.dual @ self.inputs)
-        return (
-            np.zeros_like(self.dual)
-            if self.solve is None
-            else -self.solve(self.inputs @ (weight * (levels - self.levels)))
-        )
+        return -self.solve(self.inputs @ (weight * (levels - self.levels)))
 
-    def _system(self, potential: Any, dual: np.ndarray) -> tuple[Any, bool]:
+    def _system(
+        self, potential: AbstractPotential, dual: np.ndarray
+    ) -> tuple[Callable[[np.ndarray], np.ndarray], bool]:
         """b -> (X C X')^-1 b, and whether the smallest pivot is above rounding."""
         rows = np.sqrt(potential.curvature(dual @ self.inputs))[:, None] * self.inputs.T
         order = np.argsort(-np.abs(rows).max(axis=1), kind="stable")
@@ -280,7 +308,7 @@ class _Path:
         room = 1 - np.abs(dual @ self.inputs).max() / potential.radius  # to the boundary of the dual points, relative
         return solve, bool(diagonal.min() ** 2 > _RESOLUTION * diagonal.max() ** 2 and room > _ROOM)
 
-    def _newton(self, potential: Any, dual: np.ndarray) -> np.ndarray:
+    def _newton(self, potential: AbstractPotential, dual: np.ndarray) -> np.ndarray:
         """The iterate of smallest residual; ends at rounding, or after eight steps without progress."""
         size = float(np.linalg.norm(self.targets))
         best, least, waiting = dual, np.inf, 0
@@ -296,7 +324,7 @@ class _Path:
             self.iterations += 1
         return best
 
-    def _certified(self, target: Any) -> Interpolant:
+    def _certified(self, target: AbstractPotential) -> Interpolant:
         """The solution for `target`; past the resolution limit its dual is extrapolated and its weight is the last one resolved."""
         weight = self._here().link(self.dual @ self.inputs)
         drift = np.zeros_like(self.dual) if self.resolved else self._drift(target.levels)

@@ -4,6 +4,8 @@ This file knows no solver either: the dual variable that a run accumulates on it
 hardly ever interpolates exactly: the upper bound is that of a solution proved to lie in a box around it.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -13,8 +15,8 @@ from ..errors import ArgumentError
 from ..norms import Norm
 from ..rounding import dual_above, gamma, up, value_above
 from ..settings.potentials import AbstractPotential
-from ..settings.regression import row_units
-from .bracket import Bracket
+from ..settings.regression import Regression, row_units
+from .base import Bracket
 
 _RANK = 1e-12  # singular values below this fraction of the largest leave the weight undetermined
 _DEFECT = 0.5  # of an approximate right inverse, below which it proves that there is one
@@ -24,7 +26,16 @@ _UNDERFLOW = 1e-305  # above what sums of underflowing products lose
 _SHORTER = (0.0, 1e-13, 1e-11, 1e-9, 1e-7)  # parts of a dual point taken away where dual points are bounded
 
 
-def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | AbstractPotential) -> Bracket:
+class Equations(eqx.Module):
+    """Inputs with targets that some weight reaches."""
+
+    inputs: np.ndarray
+    fitted: np.ndarray
+
+
+def interpolation_bracket(
+    data: Regression | Equations, primal: object, dual: object, objective: Norm | AbstractPotential
+) -> Bracket:
     r"""Bounds on min f(theta) subject to X theta = y, with f a norm or a potential.
 
     Weak duality: $f(\theta) \ge \langle\nu, y\rangle - f^*(X^\top\nu)$ for a potential, $\ge \langle\nu, y\rangle/\|X^\top\nu\|_*$ for a norm. The upper bound is that
@@ -51,7 +62,7 @@ def interpolation_bracket(data: Any, primal: Any, dual: Any, objective: Norm | A
         return _bracket(_Constraints(inputs, targets), weight, dual, objective)
 
 
-def repaired(data: Any, weight: np.ndarray, nonnegative: bool) -> np.ndarray:
+def repaired(data: Regression | Equations, weight: np.ndarray, nonnegative: bool) -> np.ndarray:
     """The weight moved to the solutions, as near as float64 gets to them; itself where that proves no solution near it."""
     given = _Constraints(np.asarray(data.inputs), np.asarray(data.fitted))
     metric = np.maximum(weight, 0.0) if nonnegative else np.ones_like(weight)
@@ -146,30 +157,28 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     rest = np.abs(onto) @ misfit[live] * (1 + gamma(len(live) + 1))
     rest = np.maximum(rest, _EVEN * rest.max())
     sizes = np.abs(rows) @ np.abs(inverse)
-    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + (gamma(len(weight) + len(live) + 4) + given.blur) * (
-        np.abs(onto) @ sizes
-    )
+    lost = gamma(len(weight) + len(live) + 4) + given.blur
+    defect = np.abs(np.eye(len(rest)) - onto @ (rows @ inverse)) + lost * (np.abs(onto) @ sizes)
     kappa = float((defect @ rest / rest).max(initial=0.0)) if rest.any() else 0.0
     if not kappa <= _DEFECT:
         return None
-    room = (
-        np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8)) + _UNDERFLOW * (metric > 0) * rest.any()
-    )
+    room = np.abs(inverse) @ rest / (1 - kappa) * (1 + gamma(2 * len(live) + 8))
+    room = room + _UNDERFLOW * (metric > 0) * rest.any()
     if not np.isfinite(room).all() or (nonnegative and (weight < room).any()):
         return None
     return _Box(weight, room, misfit)
 
 
 def _bracket(given: _Constraints, weight: np.ndarray, dual: np.ndarray, objective: Any) -> Bracket:
-    nonnegative = bool(getattr(objective, "nonnegative", False))
-    below: Any = _potential_below if isinstance(objective, AbstractPotential) else _norm_below
-    lower = below(given, dual, objective)
-    upper, centre = _upper(given, weight, dual, objective, nonnegative, lower)
+    nonnegative, of_potential = bool(getattr(objective, "nonnegative", False)), hasattr(objective, "conjugate")
+    lower = (_potential_below if of_potential else _norm_below)(given, dual, objective)
+    above = partial(_potential_above if of_potential else _norm_above, given, dual, objective)
+    upper, centre = _upper(given, weight, above, nonnegative, lower)
     pull = (given.units * dual) @ given.rows
     size = float(np.linalg.norm(given.units * given.goal)) or float(np.linalg.norm(np.abs(given.rows) @ np.abs(weight)))
     residual = float(np.linalg.norm(given.units * (given.goal - given.rows @ weight)))
     smallest = max(0.0, -weight.min()) / (np.abs(weight).max() or 1.0) if nonnegative else 0.0
-    if isinstance(objective, AbstractPotential):
+    if of_potential:
         slack = objective.value(centre) + objective.conjugate(pull) - float(centre @ pull)
         unit = float(np.linalg.norm(centre) * np.linalg.norm(pull))
     else:
@@ -191,7 +200,7 @@ def _known(residual: float) -> float:
 
 
 def _upper(
-    given: _Constraints, weight: np.ndarray, dual: np.ndarray, objective: Any, nonnegative: bool, lower: float
+    given: _Constraints, weight: np.ndarray, above: Callable[[_Box], float], nonnegative: bool, lower: float
 ) -> tuple[float, np.ndarray]:
     """The least upper bound of the boxes that hold a solution, and the centre of that one (without one, the weight itself)."""
     best, centre = float("inf"), weight
@@ -204,8 +213,7 @@ def _upper(
         box = _box(given, sized if nonnegative else weight, metric, nonnegative)
         if box is None:
             continue
-        above: Any = _potential_above if isinstance(objective, AbstractPotential) else _norm_above
-        found = above(given, box, dual, objective)
+        found = above(box)
         best, centre = (found, box.centre) if found < best else (best, centre)
     return best, centre
 
@@ -223,7 +231,7 @@ def _norm_below(given: _Constraints, dual: np.ndarray, norm: Norm) -> float:
     return float(found) if np.isfinite(found) else 0.0
 
 
-def _norm_above(given: _Constraints, box: _Box, dual: np.ndarray, norm: Norm) -> float:
+def _norm_above(given: _Constraints, dual: np.ndarray, norm: Norm, box: _Box) -> float:
     """The norm of the centre and of the room; 0 has no power of two to measure it by."""
     found = sum(value_above(norm, part) for part in (box.centre, box.room) if part.any())
     return _outward(float(found))
@@ -246,7 +254,7 @@ def _fenchel(given: _Constraints, dual: np.ndarray, potential: AbstractPotential
     return paired - conjugate - gamma(4) * (abs(paired) + abs(conjugate))
 
 
-def _potential_above(given: _Constraints, box: _Box, dual: np.ndarray, potential: AbstractPotential) -> float:
+def _potential_above(given: _Constraints, dual: np.ndarray, potential: AbstractPotential, box: _Box) -> float:
     """f is convex: a step d adds at most <f', d> with the slope at its end, of which <X' nu, d> = <nu, X d> is known to be small."""
     pull, lost, _ = given.pull(dual)
     known = np.isfinite(pull).all() and not given.dependent

@@ -7,17 +7,15 @@ For $\alpha\to0$ the potentials of squares are $\|\theta\|_1\log\alpha^{-2}$ plu
 the one of largest entropy is selected. All solutions have the signs of $X^\top\mu$, for a dual solution $\mu$, and vanish where $|X^\top\mu| < 1$: they are the nonnegative solutions in the other columns.
 """
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
-from scipy.optimize import linprog
+from scipy.optimize import OptimizeResult, linprog
 
 from ..errors import ArgumentError, PenchantError
 from ..settings.potentials import Entropy
 from ..settings.regression import Regression
 from .base import Interpolant, pinned
-from .interpolation import PositiveL1, WeightedL1, basis_pursuit, minimum_potential
+from .interpolation import PositiveL1, WeightedL1, basis_pursuit, costs_of, minimum_potential
 from .interpolation_bracket import interpolation_bracket
 from .linear_programs import positive_part
 
@@ -39,17 +37,12 @@ class L1Uniqueness(eqx.Module):
     smallest: float
     support: tuple[int, ...]
 
-    @property
-    def slack(self) -> float:
-        """How far the dual vector stays below its bound off the support."""
-        return 1 - self.rho
-
     def __str__(self) -> str:
         word = {True: "unique", False: "not unique", None: "unique or not, undecided"}[self.unique]
         return f"{word}: rho = {self.rho:.6g} on a support of {len(self.support)}, smallest singular value {self.smallest:.3g}"
 
 
-def _support(data: Any, weight: Any, owner: str) -> tuple[np.ndarray, np.ndarray]:
+def _support(data: Regression, weight: object, owner: str) -> tuple[np.ndarray, np.ndarray]:
     weight = np.asarray(weight, float)
     d = data.inputs.shape[1]
     if weight.shape != (d,) or not np.isfinite(weight).all():
@@ -57,15 +50,7 @@ def _support(data: Any, weight: Any, owner: str) -> tuple[np.ndarray, np.ndarray
     return weight, np.abs(weight) > _SUPPORT * np.abs(weight).max()
 
 
-def _costs(data: Any, weights: Any, owner: str) -> np.ndarray:
-    d = data.inputs.shape[1]
-    costs = np.ones(d) if weights is None else np.asarray(weights, float)
-    if costs.shape != (d,) or not ((costs > 0) & np.isfinite(costs)).all():
-        raise ArgumentError("weights", owner, f"{d} positive and finite numbers", weights)
-    return costs
-
-
-def strict_dual(data: Any, weight: Any, weights: Any = None, *, nonnegative: bool = False) -> float:
+def strict_dual(data: Regression, weight: object, weights: object = None, *, nonnegative: bool = False) -> float:
     """rho = min max off-support |X' mu|_j / c_j (X' mu, where weights are nonnegative) subject to X_S' mu = signs * c.
 
     `weight` is an l1 solution. Below 1 the l1 solution is unique, and rho sets the rate at which the other coefficients vanish.
@@ -78,10 +63,12 @@ def strict_dual(data: Any, weight: Any, weights: Any = None, *, nonnegative: boo
     return certificate(data, weight, weights, nonnegative=nonnegative)[0]
 
 
-def certificate(data: Any, weight: Any, weights: Any = None, *, nonnegative: bool = False) -> tuple[float, np.ndarray]:
+def certificate(
+    data: Regression, weight: object, weights: object = None, *, nonnegative: bool = False
+) -> tuple[float, np.ndarray]:
     """rho, and X' mu / c of the program with rho >= 0, which decides unless rho is negative."""
     weight, support = _support(data, weight, "strict_dual")
-    inputs = np.asarray(data.inputs) / _costs(data, weights, "strict_dual")
+    inputs = np.asarray(data.inputs) / costs_of(data, weights, "strict_dual")
     inputs = inputs / np.abs(inputs).max()  # mu absorbs the unit: the program's tolerance is absolute
     if not support.any():
         return 0.0, np.zeros(len(weight))
@@ -98,7 +85,9 @@ def certificate(data: Any, weight: Any, weights: Any = None, *, nonnegative: boo
     return -np.inf if below.x is None else float(below.fun), pull
 
 
-def _program(inputs: np.ndarray, support: np.ndarray, signs: np.ndarray, nonnegative: bool, least: float | None) -> Any:
+def _program(
+    inputs: np.ndarray, support: np.ndarray, signs: np.ndarray, nonnegative: bool, least: float | None
+) -> OptimizeResult:
     """min t >= least subject to X_j' mu <= t off the support (in modulus, unless nonnegative) and X_S' mu = signs."""
     n, rest = len(inputs), inputs[:, ~support].T
     sides = (rest,) if nonnegative else (rest, -rest)
@@ -114,7 +103,9 @@ def _program(inputs: np.ndarray, support: np.ndarray, signs: np.ndarray, nonnega
     )
 
 
-def l1_uniqueness(data: Any, weight: Any, weights: Any = None, *, nonnegative: bool = False) -> L1Uniqueness:
+def l1_uniqueness(
+    data: Regression, weight: object, weights: object = None, *, nonnegative: bool = False
+) -> L1Uniqueness:
     """Whether `weight`, of least l1 norm (weighted by `weights`, or among nonnegative ones), is the only such interpolant.
 
     Not unique only where a second solution is exhibited, to rounding; near the border, without one, `unique` is None.
@@ -136,7 +127,7 @@ def l1_uniqueness(data: Any, weight: Any, weights: Any = None, *, nonnegative: b
     elif smallest <= _DEPENDENT:  # along the null vector of these columns the norm does not change
         unique = False
     else:
-        scale = _costs(data, weights, "l1_uniqueness")
+        scale = costs_of(data, weights, "l1_uniqueness")
         unique = False if _second(np.asarray(data.inputs) / scale, found * scale, pull, nonnegative) else None
     return L1Uniqueness(unique, rho, smallest, tuple(int(j) for j in np.flatnonzero(support)))
 
@@ -162,7 +153,7 @@ def _second(inputs: np.ndarray, weight: np.ndarray, pull: np.ndarray, nonnegativ
 _TOUCHING = 1e-7  # distance of X' mu from its bound within which a column may carry weight
 
 
-def sparse_face(data: Any, *, nonnegative: bool = False) -> np.ndarray:
+def sparse_face(data: Regression, *, nonnegative: bool = False) -> np.ndarray:
     """The signs of the coefficients that are not 0 in some solution of least l1 norm, 0 for the others.
 
     >>> import penchant as pt
@@ -179,7 +170,7 @@ def sparse_face(data: Any, *, nonnegative: bool = False) -> np.ndarray:
     return face
 
 
-def entropic_sparse(data: Any, *, nonnegative: bool = False) -> Interpolant:
+def entropic_sparse(data: Regression, *, nonnegative: bool = False) -> Interpolant:
     """The solution of least l1 norm with the largest entropy: what Q_alpha (KL, for nonnegative weights) selects as alpha goes to 0.
 
     >>> import penchant as pt

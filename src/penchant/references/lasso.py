@@ -4,13 +4,11 @@ Coordinate descent finds the support and the signs; the weight is then solved fo
 shortened until $|X^\top u| \le \lambda$, so that the gap bounds the error whatever the solver did.
 """
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError, PenchantError
-from .arguments import require_regression
+from .base import require_regression
 
 _SWEEPS = 5_000
 _GAP = 1e-10  # of the objective, relative to its value at 0
@@ -26,14 +24,14 @@ class Lasso(eqx.Module):
     gap: float
 
 
-def lasso_path(data: Any, penalties: Any, *, nonnegative: bool = False) -> list[Lasso]:
+def lasso_path(data: object, penalties: object, *, nonnegative: bool = False) -> list[Lasso]:
     """Minimisers for all penalties, among nonnegative weights if so asked, followed from the largest to the smallest.
 
     >>> import penchant as pt
     >>> [found.weight.round(9).tolist() for found in lasso_path(pt.Regression([[1.0, 0.0], [0.0, 2.0]], [3.0, 1.0]), [2.0, 0.5])]
     [[1.0, 0.0], [2.5, 0.375]]
     """
-    require_regression(data, "lasso_path")
+    data = require_regression(data, "lasso_path")
     wanted = np.asarray(penalties, float)
     if wanted.ndim != 1 or not ((wanted > 0) & np.isfinite(wanted)).all():
         raise ArgumentError("penalties", "lasso_path", "positive and finite numbers", penalties)

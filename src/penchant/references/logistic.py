@@ -1,17 +1,22 @@
-r"""What the logistic loss selects on data that no direction separates.
+r"""What is selected where the maximum margin is not: by the logistic loss on data that no direction separates, by polynomial tails.
 
 In general the samples fall into two parts: those that some direction classifies without hurting any other one, and the rest. The
 rest has a finite minimiser v in its span. Orthogonally to that span training grows along the maximum margin u of the others, for
 ever: $w(t) \approx v + u\log t$ (Ji, Telgarsky, *The implicit bias of gradient descent on nonseparable data*, 2019). Without others, v is all.
+Under a loss with a polynomial tail, $\ell(z) \sim z^{-a}$, training goes to the direction of least $\sum_i\langle w, z_i\rangle^{-a}$ on the sphere.
 """
 
+from collections.abc import Callable
+
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import linprog
 from scipy.special import expit
 
 from ..errors import PenchantError
 from ..settings.classification import Classification
+from ..settings.losses import AbstractLoss
 from .euclidean_margin import max_margin
 
 _NEWTON = 100
@@ -21,6 +26,8 @@ _ROUNDING, _BALANCED = (
     1e-9,
 )  # relative slopes: Newton's method stops at the first, and has failed above the second
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
+_FAR = (1e8, 1e10)  # margins at which a power is read off
+_SETTLED = 1e-3  # by how much it may change between them: a power of the margin has settled, the logarithm of any other tail has not
 
 
 class LogisticLimit(eqx.Module):
@@ -35,18 +42,12 @@ class LogisticLimit(eqx.Module):
         if not self.separated.any():
             return self.finite
         rows = signed[self.separated]
-        return (
-            self.finite + max(0.0, float(((1 - rows @ self.finite) / (rows @ self.direction)).max())) * self.direction
-        )
+        needed = float(((1 - rows @ self.finite) / (rows @ self.direction)).max())
+        return self.finite + max(0.0, needed) * self.direction
 
 
 def logistic_limit(signed: np.ndarray) -> LogisticLimit:
-    """Where training on sum log(1 + exp(-<z, w>)) goes, for signed samples z that no direction classifies all.
-
-    >>> found = logistic_limit(np.array([[1.0, 0.0], [-1.0, 0.0], [1.0, 1.0], [-2.0, 3.0]]))
-    >>> found.finite.tolist(), found.direction.round(12).tolist(), found.separated.tolist()
-    ([0.0, 0.0], [0.0, 1.0], [False, False, True, True])
-    """
+    """Where training on sum log(1 + exp(-<z, w>)) goes, for signed samples z that no direction classifies all."""
     separated = separable_part(signed)
     finite = logistic_minimiser(signed[~separated])
     if not separated.any():
@@ -79,9 +80,7 @@ def logistic_minimiser(signed: np.ndarray) -> np.ndarray:
         if left <= _ROUNDING:
             break
         share = expit(-signed @ weight)
-        root = np.sqrt(
-            share * (1 - share)
-        )  # the Hessian is the square of root * signed, whose condition is half in digits
+        root = np.sqrt(share * (1 - share))  # the Hessian is the square of root * signed: half its condition, in digits
         step = np.linalg.lstsq(root[:, None] * signed, np.sqrt(share / (1 - share)), rcond=_RANK)[0]
         weight = weight + _length(signed, weight, step, float(share @ signed @ step)) * step
         left = _imbalance(signed, weight)
@@ -109,3 +108,60 @@ def _length(signed: np.ndarray, weight: np.ndarray, step: np.ndarray, decrease: 
     while length > 1e-8 and loss(weight + length * step) > now - 0.25 * length * decrease:
         length /= 2
     return length
+
+
+_elasticity = eqx.filter_jit(lambda loss, margins: jnp.exp(loss.log_slope(margins) - loss.log_value(margins)) * margins)
+
+
+def tail_power(loss: AbstractLoss) -> float | None:
+    """a if the loss decays like z^-a; None for every other tail."""
+    near, far = np.asarray(_elasticity(loss, np.asarray(_FAR)))
+    settled = np.isfinite(near) and np.isfinite(far) and far > 0 and abs(far - near) <= _SETTLED * near
+    return float(far) if settled else None
+
+
+def polynomial_direction(signed: np.ndarray, power: float, inside: np.ndarray) -> np.ndarray:
+    r"""The unit vector that minimises $\sum_i\langle w, z_i\rangle^{-a}$; `inside` is any vector with positive margins.
+
+    It is the minimiser of the strictly convex $\frac1a\log\sum_i\langle w, z_i\rangle^{-a} + \frac12|w|^2$, whose length is 1 by homogeneity.
+    """
+
+    def newton(weight: np.ndarray, pulls: np.ndarray, shares: np.ndarray) -> tuple[np.ndarray, float]:
+        mean = shares @ pulls
+        gradient = weight - mean
+        curved = np.eye(len(weight)) + (power + 1) * (shares[:, None] * pulls).T @ pulls - power * np.outer(mean, mean)
+        step = np.linalg.solve(curved, gradient)
+        return -step, float(gradient @ step)
+
+    weight = descend(lambda w: _cost(signed, power, w), newton, inside / np.linalg.norm(inside), 200)[0]
+    return weight / np.linalg.norm(weight)
+
+
+def descend(
+    cost: Callable[[np.ndarray], tuple], newton: Callable[..., tuple[np.ndarray, float]], point: np.ndarray, rounds: int
+) -> tuple[np.ndarray, float]:
+    """Damped Newton steps to the least cost, which comes with what the next step and its promise, twice what the cost can still fall, are made of."""
+    least, *parts = cost(point)
+    for _ in range(rounds):
+        step, promised = newton(point, *parts)
+        if not promised > 1e-30:
+            break
+        length = 1.0
+        while length > 1e-10 and cost(point + length * step)[0] > least - 0.25 * length * promised:
+            length /= 2
+        if length <= 1e-10:  # rounding decides
+            break
+        point = point + length * step
+        least, *parts = cost(point)
+    return point, least
+
+
+def _cost(signed: np.ndarray, power: float, weight: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+    """The convex cost, infinite outside the cone of positive margins, with z_i / margin_i and the shares of the samples in the sum."""
+    margins = signed @ weight
+    if not margins.min() > 0:
+        return np.inf, signed, margins
+    terms = -power * np.log(margins)
+    sizes = np.exp(terms - terms.max())
+    total = float(terms.max() + np.log(sizes.sum())) / power + float(weight @ weight) / 2
+    return total, signed / margins[:, None], sizes / sizes.sum()

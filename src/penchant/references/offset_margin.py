@@ -4,8 +4,6 @@ Joint training whose decoder grows as fast as its attention solves it: a sample 
 spare (mu above the smallest) needs less attention. With equal offsets it is the maximum-margin program.
 """
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 from scipy.optimize import nnls, root_scalar
@@ -13,7 +11,8 @@ from scipy.optimize import nnls, root_scalar
 from ..errors import ArgumentError
 from ..norms import L2
 from ..rounding import down, dual_above, gamma, up, value_above
-from .arguments import require_margins
+from ..settings.base import Data
+from .base import require_margins
 from .bracket import adjoint, sums
 from .euclidean_margin import gram_root
 
@@ -34,15 +33,14 @@ class OffsetSolution(eqx.Module):
         return self.upper - self.lower
 
 
-def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
+def offset_margin(data: object, offsets: object) -> OffsetSolution:
     """Solve the program for `data` with one offset per margin, and certify it.
 
     For a value v the shortest weight with <Z_k, W> >= v - mu_k is a nonnegative least squares problem; the optimum is the v
     at which its length is 1. Weak duality for any shares q: v <= |sum q_k Z_k| + <q, mu>.
     """
-    require_margins(data, "offset_margin")
-    offsets = np.asarray(offsets, float)
-    gram = np.asarray(data.gram())
+    data = require_margins(data, "offset_margin")
+    offsets, gram = np.asarray(offsets, float), np.asarray(data.gram())
     if offsets.shape != (len(gram),) or not np.isfinite(offsets).all():
         raise ArgumentError("offsets", "offset_margin", f"{len(gram)} finite numbers", f"shape {offsets.shape}")
     root = gram_root(gram)
@@ -57,7 +55,7 @@ def offset_margin(data: Any, offsets: Any) -> OffsetSolution:
     return certify_offset(data, offsets, np.asarray(adjoint(data, multipliers)), multipliers)
 
 
-def certify_offset(data: Any, offsets: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> OffsetSolution:
+def certify_offset(data: Data, offsets: np.ndarray, weight: np.ndarray, dual: np.ndarray) -> OffsetSolution:
     """Bounds on the optimum from any weight and any multipliers, moved outward by what rounding may have done; negative ones are clipped."""
     weight = weight / np.linalg.norm(weight)
     shares = np.maximum(dual, 0.0) / np.maximum(dual, 0.0).sum()

@@ -1,7 +1,5 @@
 r"""The geometry of the support vectors of linear data: what fixes the offset, the size law and the constants of the proofs."""
 
-from typing import Any
-
 import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog, nnls
@@ -10,6 +8,7 @@ from scipy.special import lambertw
 
 from ..settings.classification import Classification
 from .base import Solution
+from .logistic import descend
 
 _TIGHT = 1e-7  # a point is a support vector if its margin is within this fraction of the smallest
 _FLAT = 1e-10  # singular values below this fraction of the largest are directions that the points do not have
@@ -66,7 +65,7 @@ class SupportGeometry(eqx.Module):
         return {name: float(value / self.radius) if self.radius > 0 else np.inf for name, value in reach.items()}
 
 
-def support_geometry(data: Any, solution: Solution) -> SupportGeometry:
+def support_geometry(data: Classification, solution: Solution) -> SupportGeometry:
     """The support geometry of `Classification` data at their l2 maximum margin.
 
     >>> import penchant as pt
@@ -182,27 +181,20 @@ def _least_sum(across: np.ndarray, size: float) -> tuple[np.ndarray, float]:
     The points have 0 in the relative interior of their hull, so the minimum is attained and the Hessian positive in their span.
     """
     basis = _row_basis(across, size)
-    reduced, v = across @ basis.T, np.zeros(len(basis))
+    reduced = across @ basis.T
 
     def value(v: np.ndarray) -> tuple[float, np.ndarray]:
         top = (-reduced @ v).max()
         terms = np.exp(-reduced @ v - top)
         return float(top + np.log(terms.sum())), terms / terms.sum()
 
-    least, weights = value(v)
-    for _ in range(100):
+    def newton(_: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
         mean = weights @ reduced
         centred = reduced - mean
         step = np.linalg.lstsq((weights[:, None] * centred).T @ centred, mean, rcond=None)[0]
-        if not mean @ step > 1e-30:  # twice what the value can still fall
-            break
-        length = 1.0
-        while length > 1e-10 and value(v + length * step)[0] > least - 0.25 * length * float(mean @ step):
-            length /= 2
-        if length <= 1e-10:  # rounding decides
-            break
-        v = v + length * step
-        least, weights = value(v)
+        return step, float(mean @ step)
+
+    v, least = descend(value, newton, np.zeros(len(basis)), 100)
     return v @ basis, least
 
 

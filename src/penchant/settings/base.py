@@ -13,6 +13,8 @@ from ..door import NUMBER, SEED
 from ..errors import ArgumentError, kind
 from .losses import AbstractLoss
 
+RESOLUTION = 1e-3  # weights are e^-margin: an absolute margin error above this makes them wrong by 0.1 %
+
 
 class Infimum(eqx.Module):
     """The infimum of the loss: its value, whether a finite parameter attains it, and why."""
@@ -44,6 +46,10 @@ class MarginData(eqx.Module):
         """The smallest margin that the reference program constrains."""
         return jnp.min(margins)
 
+    def reached(self, margins: np.ndarray) -> str:
+        """How far margins have come, in words."""
+        return f"margin {float(self.smallest(jnp.asarray(margins))):.6g}"
+
     def at_rounding(self, margins: Float[Array, "N"]) -> Array | bool:
         """Whether the loss is at its infimum up to rounding."""
         return False
@@ -54,6 +60,12 @@ class MarginData(eqx.Module):
 
     def check_optimiser(self, optimiser: object) -> None:
         """Any optimiser of one weight will do."""
+        if hasattr(optimiser, "descents"):
+            wanted, fix = (
+                "an optimiser of one weight, such as gradient_descent(0.1)",
+                "the blocks are those of `JointTokens`",
+            )
+            raise ArgumentError("optimiser", "train", wanted, type(optimiser).__name__, fix)
 
 
 @runtime_checkable
@@ -83,8 +95,8 @@ class Parametrisation(Protocol):
 
     def zeros(self, data: Data) -> PyTree: ...
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> PyTree: ...
-    def weight(self, params: PyTree, data: Data) -> Array: ...
-    def named(self, params: PyTree, data: Data) -> dict[str, Array]: ...
+    def weight(self, params: PyTree, data: Data) -> Array | np.ndarray: ...
+    def named(self, params: PyTree, data: Data) -> dict[str, Array | np.ndarray]: ...
     def linearise(self, params: PyTree, data: Data) -> tuple[Array, Callable[[Array], PyTree]]: ...
     def gram(self, params: PyTree, data: Data) -> Array: ...
     def inner(self, a: PyTree, b: PyTree) -> Array: ...
@@ -128,6 +140,8 @@ class Setting(eqx.Module):
         data.check_loss(loss)
         if hasattr(parametrisation, "check_data"):
             parametrisation.check_data(data)
+        if hasattr(data, "check_parametrisation"):
+            data.check_parametrisation(parametrisation)
         self.data, self.parametrisation, self.loss = data, parametrisation, loss
         self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
 
@@ -151,8 +165,12 @@ class Setting(eqx.Module):
 
     def weigh(self, margins: Float[Array, "N"]) -> Weighing:
         weighing = self.data.weigh(margins, self.loss)
-        shift = jnp.log(self.samples) if self.reduction == "mean" else 0.0
-        return Weighing(weighing.log_excess - shift, weighing.log_scale - shift, weighing.weights)
+        return Weighing(weighing.log_excess - self.shift, weighing.log_scale - self.shift, weighing.weights)
+
+    @property
+    def shift(self) -> Float[Array, ""]:
+        """log of what the sum of the losses is divided by."""
+        return jnp.log(self.samples) if self.reduction == "mean" else jnp.zeros(())
 
     def inner(self, a: PyTree, b: PyTree) -> Float[Array, ""]:
         """The inner product in which training is steepest descent."""
@@ -161,7 +179,7 @@ class Setting(eqx.Module):
     def norm(self, params: PyTree) -> Float[Array, ""]:
         return self.parametrisation.norm(params)
 
-    def weight(self, params: PyTree) -> Array:
+    def weight(self, params: PyTree) -> Array | np.ndarray:
         """The effective weight the parameters stand for."""
         return self.parametrisation.weight(params, self.data)
 

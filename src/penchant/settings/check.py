@@ -1,7 +1,5 @@
 """Checks of user arrays, shared by the data classes: float64, finite, of the right shape, or an error that names them."""
 
-from typing import Any
-
 import numpy as np
 
 from ..errors import ArgumentError, warn
@@ -9,18 +7,16 @@ from ..errors import ArgumentError, warn
 _PADDING = "; `mask=` says which tokens only pad their sample"
 
 
-def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
+def real_array(value: object, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
     """`value` as a finite float64 array with the given number of dimensions and a largest entry between 1/limit and limit."""
-    hidden = int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0
-    if hidden:
-        fix = "leave those samples out, or give all of them the same number of entries"
-        fix += _PADDING if (name, owner) == ("tokens", "TokenSelection") else ""
+    padding = _PADDING if (name, owner) == ("tokens", "TokenSelection") else ""
+    if hidden := int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0:
+        fix = "leave those samples out, or give all of them the same number of entries" + padding
         raise ArgumentError(name, owner, "without masked entries", f"{hidden} masked ones", fix)
     try:
         array = np.asarray(value)
     except ValueError as error:  # ragged nested lists
-        fix = "give every sample the same number of entries"
-        fix += _PADDING if (name, owner) == ("tokens", "TokenSelection") else ""
+        fix = "give every sample the same number of entries" + padding
         raise ArgumentError(name, owner, f"an array of shape {shape}", f"ragged rows ({error})", fix) from None
     if array.dtype == object or array.dtype.kind not in "biuf":
         raise ArgumentError(name, owner, f"a real array of shape {shape}", f"dtype {array.dtype}")
@@ -41,7 +37,7 @@ def real_array(value: Any, name: str, owner: str, shape: str, dimensions: int, l
     return array
 
 
-def warn_of_rounded(owner: str, **arrays: Any) -> None:
+def warn_of_rounded(owner: str, **arrays: object) -> None:
     """Numbers that were rounded to less than float64 before they came here."""
     short = [name for name, array in arrays.items() if getattr(array, "dtype", None) in (np.float32, np.float16)]
     if short:
@@ -51,7 +47,7 @@ def warn_of_rounded(owner: str, **arrays: Any) -> None:
         )
 
 
-def symmetric_matrix(value: Any, name: str, owner: str) -> np.ndarray:
+def symmetric_matrix(value: object, name: str, owner: str) -> np.ndarray:
     """`value` as a symmetric positive semidefinite matrix."""
     found = real_array(value, name, owner, "(d, d)", 2)
     size = np.abs(found).max()
@@ -63,7 +59,7 @@ def symmetric_matrix(value: Any, name: str, owner: str) -> np.ndarray:
     return found
 
 
-def sign_labels(value: Any, owner: str, count: int) -> np.ndarray:
+def sign_labels(value: object, owner: str, count: int) -> np.ndarray:
     """Labels in {-1, +1}, one per sample."""
     labels = real_array(value, "labels", owner, "(n,)", 1)
     if len(labels) != count:

@@ -1,7 +1,5 @@
 """Linear classification: margins m_i = y_i <x_i, w>."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,10 +7,10 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
+from ..rounding import deciding_sums
 from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, Squared
-from .sizes import absolute_sums, deciding_sums
 
 
 class Classification(MarginData):
@@ -51,14 +49,10 @@ class Classification(MarginData):
     def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
         return coefficients @ self.signed
 
-    def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and adjoint with all terms taken absolutely: what rounding of these sums is relative to."""
-        return absolute_sums(np.asarray(self.signed), weight, coefficients)
-
     def deciding_sizes(
         self, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The same, with bounds for margins that a relative `rounding` of their terms keeps off the smallest that was `reached`."""
+        """Margins and adjoint with all terms taken absolutely, which rounding is relative to; bounds where it keeps margins off the smallest `reached`."""
         return deciding_sums(self.signed, weight, coefficients, reached, rounding)
 
     def gram(self) -> Float[Array, "n n"]:
@@ -81,24 +75,19 @@ class Classification(MarginData):
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | Squared):
-            raise ArgumentError(
-                "loss",
-                "Setting",
-                "decreasing and bounded below on `Classification` data",
-                f"{type(loss).__name__}()",
-                "use Exponential() or Logistic()",
-            )
+            wanted, fix = "decreasing and bounded below on `Classification` data", "use Exponential() or Logistic()"
+            raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
 
 
-def is_single(inputs: Any) -> bool:
+def is_single(inputs: object) -> bool:
     """Whether an array came in float32."""
     return getattr(inputs, "dtype", None) == np.float32
 
 
-def add_bias(inputs: Any, value: float = 1.0) -> np.ndarray:
+def add_bias(inputs: object, value: float = 1.0) -> np.ndarray:
     """Inputs with a constant column, so that the direction can have an intercept."""
     inputs = real_array(inputs, "inputs", "add_bias", "(n, d)", 2)
     return np.column_stack([inputs, np.full(len(inputs), value)])

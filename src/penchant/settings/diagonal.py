@@ -1,7 +1,5 @@
 """Token selection with a diagonal weight matrix: the margins are linear in a vector of d numbers."""
 
-from typing import Any
-
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -25,14 +23,13 @@ class DiagonalTokens(MarginData):
 
     tokens: TokenSelection
 
-    def __init__(self, tokens: Any):
+    def __init__(self, tokens: object):
         if not isinstance(tokens, TokenSelection):
             raise ArgumentError("tokens", "DiagonalTokens", "TokenSelection", type(tokens).__name__)
         rows, columns = tokens.weight_shape
         if rows != columns:
-            raise ArgumentError(
-                "tokens", "DiagonalTokens", "tokens and queries of one dimension", f"{rows} and {columns}"
-            )
+            wanted = "tokens and queries of one dimension"
+            raise ArgumentError("tokens", "DiagonalTokens", wanted, f"{rows} and {columns}")
         self.tokens = tokens
 
     @property

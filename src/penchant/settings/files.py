@@ -20,9 +20,8 @@ from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Correlation, Exponential, Logistic, Squared
 from .parametrisations import Direct, Gram
-from .power_models import SignedPowers
 from .regression import Regression
-from .square_models import SignedSquares, Squares
+from .square_models import SignedPowers, SignedSquares, Squares
 from .tokens import TokenSelection
 
 LOSSES = {"exponential": Exponential, "logistic": Logistic, "correlation": Correlation}

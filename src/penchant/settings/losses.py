@@ -5,13 +5,20 @@ margin can only reach the best score, and the excess over that is `log_gap`, wri
 """
 
 from abc import abstractmethod
+from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
 from ..logspace import log_expm1_ratio, log_softplus, softplus
+
+# where a derivative is tried, off the corners that losses usually have
+_MARGINS = np.array([-2.3, -0.7, 0.3, 1.1, 3.7, 17.3])
+_APART = 1e-5  # of the difference quotient, which is then good to 1e-9
+_WRONG = 1e-4  # relative error beyond which a derivative is not that of the loss
 
 
 class AbstractLoss(eqx.Module):
@@ -108,3 +115,71 @@ class Squared(AbstractLoss):
 
     def log_gap(self, best, log_deficit):
         raise NotImplementedError("the squared loss is not a decreasing function of a margin")
+
+
+class UserLoss(AbstractLoss):
+    """A decreasing positive loss given by log l(z) and log(-l'(z)) as functions of the margin, tried on each other at a few margins.
+
+    >>> import jax
+    >>> loss = UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)          # e^(-2z)
+    >>> float(loss.log_value(jnp.array(1e6))), float(loss.value(jnp.array(0.5))) == float(jnp.exp(-1.0))
+    (-2000000.0, True)
+    """
+
+    log_of_value: Callable[[Array], Array] = eqx.field(static=True)
+    log_of_slope: Callable[[Array], Array] = eqx.field(static=True)
+
+    def __check_init__(self):
+        ratio = self._tried("log_of_slope", _MARGINS) - self._tried("log_of_value", _MARGINS)
+        ends = [self._tried("log_of_value", _MARGINS + sign * _APART) for sign in (1, -1)]
+        found, exact = -np.exp(ratio), (ends[0] - ends[1]) / (2 * _APART)
+        bad = np.flatnonzero(~(np.abs(found - exact) <= _WRONG * np.abs(exact)))
+        if len(bad):
+            k = bad[0]
+            text = f"{found[k]:.6g} where the difference quotient of log l is {exact[k]:.6g}, at margin {_MARGINS[k]:g}"
+            fix = "for l = e^(-2z): UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
+            raise ArgumentError(
+                "log_of_slope", "UserLoss", "log(-l') of the loss l = e^log_of_value", f"l'/l = {text}", fix
+            )
+
+    def _tried(self, name: str, margins: np.ndarray) -> np.ndarray:
+        found = getattr(self, name)(jnp.asarray(margins))
+        if np.shape(found) != margins.shape:
+            raise ArgumentError(name, "UserLoss", "a function that returns one number for each margin", repr(found))
+        return np.asarray(found)
+
+    def value(self, z):
+        return jnp.exp(self.log_of_value(z))
+
+    def log_value(self, z):
+        return self.log_of_value(z)
+
+    def log_slope(self, z):
+        return self.log_of_slope(z)
+
+    def log_gap(self, best, log_deficit):
+        raise NotImplementedError("a loss of the user's own has no closed form for its excess over a finite infimum")
+
+
+class PolynomialTail(AbstractLoss):
+    """l(z) = (1 + z)^-power for z >= 0 and 1 - power z below: alignment survives, the maximum margin does not."""
+
+    power: float
+
+    def __init__(self, power: float):
+        if not power > 0:
+            raise ArgumentError("power", "PolynomialTail", "positive", power)
+        self.power = float(power)
+
+    def value(self, z):
+        return jnp.exp(self.log_value(z))
+
+    def log_value(self, z):
+        right, left = jnp.maximum(z, 0.0), jnp.minimum(z, 0.0)
+        return jnp.where(z >= 0, -self.power * jnp.log1p(right), jnp.log1p(-self.power * left))
+
+    def log_slope(self, z):
+        return jnp.log(self.power) - (self.power + 1) * jnp.log1p(jnp.maximum(z, 0.0))
+
+    def log_gap(self, best, log_deficit):
+        raise NotImplementedError("polynomial tails have no use for a finite infimum here")

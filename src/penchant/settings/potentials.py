@@ -8,8 +8,7 @@ $10^{-100}$ is as good as any other.
 """
 
 from abc import abstractmethod
-from numbers import Integral, Real
-from typing import Any
+from dataclasses import replace
 
 import equinox as eqx
 import numpy as np
@@ -20,32 +19,37 @@ _LARGEST = 200 * np.log(10)  # logarithm of the square of a start beyond which s
 _NEAR = 5e-3  # ratios of weight to start below which three terms of a series are all digits, and squares may underflow
 _EPS = float(np.finfo(float).eps)
 _FLAT, _BENT = 32, 4  # roundings of one coordinate of a potential, and of the logarithms that it is made of
+_FAR = 40.0  # logarithm of weight over start above which the power of the other sign is below rounding
+_BOUND = np.log(1e-9)  # of 1 - s/p, below which it is not computed from s: the weight is one power then, to nine digits
+_SMALL = 1e-100  # dual points whose squares underflow
+_STEPS = 60  # of Newton's method for the inverse, which converges monotonically from below
 _LARGE = 20.0  # above this e^-2x is below the rounding of 1, and e^-x a relative 1e-9 that the series still resolves
 
 
 class AbstractPotential(eqx.Module):
     """A separable convex potential with its minimum 0 at the start; arrays of d numbers throughout.
 
-    `rate` is the c of the module's docstring: how fast the dual variable moves, in units of the loss scale.
+    `rate` is the c of the module's docstring: how fast the dual variable moves, in units of the loss scale; `levels` are the logarithms
+    of the size of the start, a power `depth` of that of the parameters. Where a parametrisation has no negative weights, its potential
+    is `nonnegative`; dual points of weights are smaller than `radius` in every coordinate.
     """
 
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
+    levels: np.ndarray
+    name = ""
+    depth = 2
+    rate = 4.0
+    nonnegative = False
+    radius = float("inf")
 
-    @property
-    @abstractmethod
-    def rate(self) -> float: ...
-
-    @property
-    def nonnegative(self) -> bool:
-        """Whether weights of this parametrisation cannot be negative."""
-        return False
-
-    @property
-    def radius(self) -> float:
-        """Dual points of weights are smaller than this in every coordinate."""
-        return float("inf")
+    def __check_init__(self) -> None:
+        if np.max(self.levels) > _LARGEST:
+            raise ArgumentError(
+                "alpha",
+                "square parameters",
+                "at most 1e100",
+                f"a start of about e^{np.max(self.levels) / 2:.0f}",
+                "such starts select the least l2 norm to all digits: train the weight itself, `Direct`",
+            )
 
     @abstractmethod
     def value(self, weight: np.ndarray) -> float:
@@ -101,43 +105,24 @@ class AbstractPotential(eqx.Module):
         """Sizes of linear terms of the potential."""
         return np.zeros_like(self.levels)
 
-    @abstractmethod
-    def scaled(self, log_factor: float) -> "AbstractPotential":
-        """The potential of the start multiplied by exp(log_factor) (in the parameters)."""
-
-    @property
-    def levels(self) -> np.ndarray:
-        """Logarithms of the size of the start, one per coordinate, for potentials that have a scale."""
-        raise NotImplementedError(f"{type(self).__name__} has no scale")
-
     def at_levels(self, levels: np.ndarray) -> "AbstractPotential":
         """The same potential with other levels."""
-        raise NotImplementedError(f"{type(self).__name__} has no scale")
+        return replace(self, levels=levels)
 
-
-def check_levels(levels: np.ndarray) -> None:
-    if np.max(levels) > _LARGEST:
-        raise ArgumentError(
-            "alpha",
-            "square parameters",
-            "at most 1e100",
-            f"a start of about e^{np.max(levels) / 2:.0f}",
-            "such starts select the least l2 norm to all digits: train the weight itself, `Direct`",
-        )
+    def scaled(self, log_factor: float) -> "AbstractPotential":
+        """The potential of the start multiplied by exp(log_factor) (in the parameters)."""
+        return self.at_levels(self.levels + self.depth * log_factor)
 
 
 class Quadratic(AbstractPotential):
-    """|weight - start|^2 / 2: the weight itself is trained."""
+    """|weight - start|^2 / 2: the weight itself is trained, and there is no scale."""
 
     start: np.ndarray
+    name = "l2"
+    rate = 1.0
 
-    @property
-    def name(self) -> str:
-        return "l2"
-
-    @property
-    def rate(self) -> float:
-        return 1.0
+    def __init__(self, start: np.ndarray):
+        self.start, self.levels = start, np.zeros_like(start)
 
     def value(self, weight: np.ndarray) -> float:
         return float(0.5 * ((weight - self.start) ** 2).sum())
@@ -156,7 +141,7 @@ class Quadratic(AbstractPotential):
 
     @property
     def _logs(self) -> np.ndarray:
-        return np.zeros_like(self.start)
+        return self.levels
 
     @property
     def _tilt(self) -> np.ndarray:
@@ -169,29 +154,15 @@ class Quadratic(AbstractPotential):
 class Entropy(AbstractPotential):
     """KL(weight | start) = sum of weight log(weight/start) - weight + start, for weights >= 0: the parameters are squared."""
 
-    log_start: np.ndarray
-
-    def __check_init__(self) -> None:
-        check_levels(self.log_start)
-
-    @property
-    def name(self) -> str:
-        return "KL"
-
-    @property
-    def rate(self) -> float:
-        return 4.0
-
-    @property
-    def nonnegative(self) -> bool:
-        return True
+    name = "KL"
+    nonnegative = True
 
     def value(self, weight: np.ndarray) -> float:
         if weight.min() < 0:
             return float("inf")
-        start, positive = np.exp(self.log_start), weight > 0
+        start, positive = np.exp(self.levels), weight > 0
         near = np.where(positive, weight, 1.0)
-        ratio = np.log(near) - self.log_start
+        ratio = np.log(near) - self.levels
         small = np.abs(ratio) < 0.5  # then the two parts nearly cancel: x log x - x + 1 with x = 1 + expm1(ratio)
         direct = near * (ratio - 1) + start
         series = start * _entropy_near_one(np.where(small, ratio, 0.0))
@@ -199,27 +170,17 @@ class Entropy(AbstractPotential):
 
     def gradient(self, weight: np.ndarray) -> np.ndarray:
         with np.errstate(divide="ignore"):
-            return np.log(weight) - self.log_start
+            return np.log(weight) - self.levels
 
     def link(self, dual: np.ndarray) -> np.ndarray:
-        return np.exp(self.log_start + dual)
+        return np.exp(self.levels + dual)
 
     def curvature(self, dual: np.ndarray) -> np.ndarray:
-        return np.exp(self.log_start + dual)
+        return np.exp(self.levels + dual)
 
     def conjugate(self, dual: np.ndarray) -> float:
-        start = np.exp(self.log_start)
+        start = np.exp(self.levels)
         return float(np.where(np.abs(dual) < 1, start * np.expm1(np.clip(dual, -1, 1)), self.link(dual) - start).sum())
-
-    def scaled(self, log_factor: float) -> "Entropy":
-        return Entropy(self.log_start + 2 * log_factor)
-
-    @property
-    def levels(self) -> np.ndarray:
-        return self.log_start
-
-    def at_levels(self, levels: np.ndarray) -> "Entropy":
-        return Entropy(levels)
 
 
 def _entropy_near_one(ratio: np.ndarray) -> np.ndarray:
@@ -236,38 +197,27 @@ class HyperbolicEntropy(AbstractPotential):
 
     The parameters are $w_\pm$ with $\theta = w_+^2 - w_-^2$, $b = w_+w_-$ and $s = \log(w_+/w_-)$ at the start; $b = \alpha^2$ and $s = 0$ give the
     potential $Q_\alpha$, between the l2 norm ($\alpha\to\infty$) and the l1 norm ($\alpha\to0$).
-
-    >>> potential = HyperbolicEntropy(np.log([1e-60, 1.0]), np.zeros(2))
-    >>> potential.link(np.array([138.0, 1.0])).round(6).tolist()                    # 2 b sinh(s)
-    [0.856325, 2.350402]
     """
 
-    log_scale: np.ndarray
     shift: np.ndarray
-
-    def __check_init__(self) -> None:
-        check_levels(self.log_scale)
-
-    @property
-    def name(self) -> str:
-        return "Q_alpha"
-
-    @property
-    def rate(self) -> float:
-        return 4.0
+    name = "Q_alpha"
 
     def value(self, weight: np.ndarray) -> float:
         at_start = self._potential(self.link(np.zeros_like(weight)))
         linear = self.shift * (weight - self.link(np.zeros_like(weight)))
         return float((self._potential(weight) - at_start - linear).sum())
 
+    def _ratio(self, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """|weight|, the logarithm of |weight|/b, and where that is so large that the other sign is below rounding."""
+        size = np.abs(weight)
+        log_ratio = np.where(size > 0, np.log(np.where(size > 0, size, 1.0)), -np.inf) - self.levels
+        return size, log_ratio, log_ratio > _LARGE
+
     def _potential(self, weight: np.ndarray) -> np.ndarray:
         """b q(weight/b)."""
-        size = np.abs(weight)
-        log_ratio = np.where(size > 0, np.log(np.where(size > 0, size, 1.0)), -np.inf) - self.log_scale
-        far = log_ratio > _LARGE
+        size, log_ratio, far = self._ratio(weight)
         near = np.exp(np.where(far, 0.0, log_ratio))
-        scale = np.exp(self.log_scale)
+        scale = np.exp(self.levels)
         close = scale * (near * np.arcsinh(near / 2) - near**2 / (2 + np.sqrt(4 + near**2)))
         series = size * near * (1 / 4 - near**2 / 192 + near**4 / 2560)
         close = np.where(near < _NEAR, series, close)
@@ -275,47 +225,133 @@ class HyperbolicEntropy(AbstractPotential):
         return np.where(far, size * (np.where(far, log_ratio, 1.0) - 1) + 2 * scale, close)
 
     def gradient(self, weight: np.ndarray) -> np.ndarray:
-        size = np.abs(weight)
-        log_ratio = np.where(size > 0, np.log(np.where(size > 0, size, 1.0)), -np.inf) - self.log_scale
-        far = log_ratio > _LARGE
+        _, log_ratio, far = self._ratio(weight)
         found = np.where(far, np.where(far, log_ratio, 0.0), np.arcsinh(np.exp(np.where(far, 0.0, log_ratio)) / 2))
         return np.sign(weight) * found - self.shift
 
     def link(self, dual: np.ndarray) -> np.ndarray:
         moved = dual + self.shift
         size = np.abs(moved)
-        return np.sign(moved) * np.exp(self.log_scale + size) * -np.expm1(-2 * size)
+        return np.sign(moved) * np.exp(self.levels + size) * -np.expm1(-2 * size)
 
     def curvature(self, dual: np.ndarray) -> np.ndarray:
         size = np.abs(dual + self.shift)
-        return np.exp(self.log_scale + size) * (1 + np.exp(-2 * size))
+        return np.exp(self.levels + size) * (1 + np.exp(-2 * size))
 
     def conjugate(self, dual: np.ndarray) -> float:
         """2 b (cosh(s + shift) - cosh(shift)) = 4 b sinh(s/2 + shift) sinh(s/2), the second form free of cancellation."""
         first, second = np.abs(dual / 2 + self.shift), np.abs(dual / 2)
         sign = np.sign(dual / 2 + self.shift) * np.sign(dual)
-        size = np.exp(self.log_scale + first + second) * np.expm1(-2 * first) * np.expm1(-2 * second)
+        size = np.exp(self.levels + first + second) * np.expm1(-2 * first) * np.expm1(-2 * second)
         return float((sign * size).sum())
 
     @property
     def _tilt(self) -> np.ndarray:
         return 2 * np.abs(self.shift)
 
-    def scaled(self, log_factor: float) -> "HyperbolicEntropy":
-        return HyperbolicEntropy(self.log_scale + 2 * log_factor, self.shift)
+
+class PowerEntropy(AbstractPotential):
+    r"""$\sum_j b\,\psi_D(\theta_j/b)$ with $b = \alpha^D$, the same in every coordinate, and $\psi_D'$ the inverse of $(1 - \frac sp)^{-p} - (1 + \frac sp)^{-p}$, $p = \frac D{D-2}$.
+
+    Gradient flow on $w_+^D - w_-^D$, $D \ge 3$, moves $w_\pm^{2-D}$ at equal and opposite rates, so that $w_\pm = (\alpha^{2-D} \mp D(D-2)\,S)^{-1/(D-2)}$
+    with $S = -\kappa X^\top\int r$ (the trajectory form). In units of the start, $s = D^2\alpha^{D-2}S$, the weight is the function above, which is
+    $2\alpha^2\sinh s$ in the limit $D = 2$. Dual points are bounded by p.
+    """
+
+    depth: int = eqx.field(static=True)
 
     @property
-    def levels(self) -> np.ndarray:
-        return self.log_scale
+    def radius(self) -> float:
+        """p = D / (D - 2)."""
+        return self.depth / (self.depth - 2)
 
-    def at_levels(self, levels: np.ndarray) -> "HyperbolicEntropy":
-        return HyperbolicEntropy(levels, self.shift)
+    @property
+    def name(self) -> str:
+        return f"Q_alpha of depth {self.depth}"
+
+    @property
+    def rate(self) -> float:
+        return float(self.depth**2 * np.exp((1 - 2 / self.depth) * self.levels[0]))
+
+    def value(self, weight: np.ndarray) -> float:
+        """<s, weight> - conjugate; from 1 - s/p itself where s is near its bound p, which it leaves no digits."""
+        size, log_left, p = np.abs(weight), self._log_left(weight), self.radius
+        left = np.exp(log_left)
+        far = left < 0.5
+        dual = np.where(far, 0.0, self.gradient(weight))
+        close = float(dual @ weight) - self.conjugate(dual)
+        grown = np.exp(self.levels + (1 - p) * log_left) + np.exp(self.levels) * ((2 - left) ** (1 - p) - 2)
+        return close + float(np.where(far, p * (1 - left) * size - p / (p - 1) * grown, 0.0).sum())
+
+    def _log_ratio(self, weight: np.ndarray) -> np.ndarray:
+        return np.log(np.maximum(np.abs(weight), np.finfo(float).tiny)) - self.levels
+
+    def _log_left(self, weight: np.ndarray) -> np.ndarray:
+        """log(1 - |s|/p) by Newton's method, where the function is convex; at large ratios the second power is below rounding."""
+        log_ratio, p = self._log_ratio(weight), self.radius
+        far = log_ratio > _FAR
+        ratio = np.exp(np.where(far, 0.0, log_ratio))
+        left = (1 + ratio) ** (-1 / p)
+        for _ in range(_STEPS):
+            slope = p * (left ** (-p - 1) + (2 - left) ** (-p - 1))
+            step = (left**-p - (2 - left) ** -p - ratio) / slope
+            left = np.minimum(left + step, 1.0)
+            if np.abs(step).max() <= 1e-15:
+                break
+        return np.where(far, -log_ratio / p, np.log(left))
+
+    def gradient(self, weight: np.ndarray) -> np.ndarray:
+        """First 1 - s/p, then Newton's method on s/p itself, where small weights keep their digits."""
+        left, p = np.exp(self._log_left(weight)), self.radius
+        ratio, share = np.exp(np.minimum(self._log_ratio(weight), _FAR)), 1 - left
+        for _ in range(2):
+            near = share < 0.5
+            at = np.where(near, share, 0.0)
+            share = np.where(near, at - (_odd(at, p) - ratio) / (p * _even(at, p + 1)), share)
+        return np.sign(weight) * p * share
+
+    def link(self, dual: np.ndarray) -> np.ndarray:
+        share = self._share(dual)
+        return np.sign(dual) * np.exp(self.levels) * _odd(np.abs(share), self.radius)
+
+    def curvature(self, dual: np.ndarray) -> np.ndarray:
+        return np.exp(self.levels) * _even(np.abs(self._share(dual)), self.radius + 1)
+
+    def conjugate(self, dual: np.ndarray) -> float:
+        """b p/(p - 1) [(1 - u)^(1 - p) + (1 + u)^(1 - p) - 2], u = s/p, free of cancellation; infinite beyond the radius."""
+        share, p = np.abs(self._share(dual)), self.radius
+        if np.isnan(share).any():
+            return float("inf")
+        angle = (p - 1) * np.arctanh(share)
+        grown = np.expm1(-(p - 1) / 2 * np.log1p(-(share**2)))
+        total = 2 * (grown * np.cosh(angle) + 2 * np.sinh(angle / 2) ** 2)
+        scale = np.exp(self.levels)
+        small = p**2 * (scale * share) * share  # all digits, and its square may underflow
+        return float(np.where(share < _SMALL, small, scale * p / (p - 1) * total).sum())
+
+    def speed(self, weight: np.ndarray) -> np.ndarray:
+        """D^2 |weight|^(2 - 2/D) where the dual point leaves its bound no digits."""
+        far = self._log_left(weight) < _BOUND
+        near = super().speed(np.where(far, 0.0, weight))
+        return np.where(far, self.depth**2 * np.abs(weight) ** (2 - 2 / self.depth), near)
+
+    def _share(self, dual: np.ndarray) -> np.ndarray:
+        """s/p; NaN where no weight has this dual point."""
+        return np.where(np.abs(dual) < self.radius, dual / self.radius, np.nan)
 
 
-def q_alpha(alpha: Any, d: Any) -> HyperbolicEntropy:
+def _odd(share: np.ndarray, p: float) -> np.ndarray:
+    """(1 - u)^-p - (1 + u)^-p for u in [0, 1)."""
+    return np.exp(-p * np.log1p(-share)) * -np.expm1(p * (np.log1p(-share) - np.log1p(share)))
+
+
+def _even(share: np.ndarray, p: float) -> np.ndarray:
+    """(1 - u)^-p + (1 + u)^-p for u in [0, 1)."""
+    return np.exp(-p * np.log1p(-share)) + np.exp(-p * np.log1p(share))
+
+
+def q_alpha(alpha: float, d: int) -> HyperbolicEntropy:
     """The potential of signed squares from the start w+ = w- = alpha, in d coordinates."""
-    if not (isinstance(alpha, Real) and 0 < float(alpha) < np.inf):
+    if not 0 < alpha < np.inf:
         raise ArgumentError("alpha", "q_alpha", "a positive and finite number", repr(alpha))
-    if not (isinstance(d, Integral) and int(d) > 0):
-        raise ArgumentError("d", "q_alpha", "a positive integer", repr(d))
-    return HyperbolicEntropy(np.full(int(d), 2 * np.log(float(alpha))), np.zeros(int(d)))
+    return HyperbolicEntropy(np.full(d, 2 * np.log(float(alpha))), np.zeros(d))

@@ -57,9 +57,7 @@ class Regression(MarginData):
         self.rank = int((sizes > _RANK * sizes[0]).sum())
         basis = left[:, : self.rank]
         rest = targets - basis @ (basis.T @ targets)
-        rest = rest - basis @ (
-            basis.T @ rest
-        )  # once more: the first projection leaves rounding of the size of the targets
+        rest = rest - basis @ (basis.T @ rest)  # once more: the first leaves rounding of the size of the targets
         self.unexplained = float(np.linalg.norm(rest)) if self.rank < len(targets) else 0.0
         self.inputs, self.targets = jnp.asarray(inputs), jnp.asarray(targets)
         self.fitted = jnp.asarray(targets - rest if self.rank < len(targets) else targets)
@@ -93,6 +91,9 @@ class Regression(MarginData):
     def constrained(self) -> np.ndarray:
         """Which predictions an interpolant must match: all."""
         return np.ones(self.inputs.shape[0], bool)
+
+    def reached(self, margins: np.ndarray) -> str:
+        return f"largest residual {np.abs(margins - np.asarray(self.fitted)).max():.3g}"
 
     def at_rounding(self, margins: Float[Array, "n"]) -> Bool[Array, ""]:
         """Whether the residual is no larger than the rounding of the predictions and targets it is made of."""

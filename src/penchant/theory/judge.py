@@ -104,7 +104,7 @@ def optimiser_name(settings: JSON) -> str:
 
     >>> import penchant as pt
     >>> optimiser_name(settings_of(pt.normalised_descent(0.05)))
-    'Descent(Normalised(length=0.05), L2, NoMemory)'
+    'Descent(Normalised(length=0.05), L2)'
     """
     match settings:
         case float():

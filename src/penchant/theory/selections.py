@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import overload
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -17,10 +17,10 @@ from ..references.polyhedral_margin import diagonal_margin
 from ..settings.base import Setting
 from ..settings.diagonal import DiagonalTokens
 from ..settings.factored import Hadamard, KeyQuery, PlusMinus
+from ..settings.joint import JointTokens
 from ..settings.tokens import TokenSelection
-from ..training.joint import JointTrajectory
 from ..training.trajectory import Trajectory
-from .joint_limits import JointLimit, detect_joint_limit
+from .joint import SETTLED, detect_joint_limit
 
 _ACTIVE = 1e-7  # a margin this close to 1 counts as active
 _AT = 1e-2  # 1 - corr below which a run counts as being at a direction
@@ -137,13 +137,9 @@ def program_of(setting: Setting) -> Program:
     return diagonal
 
 
-@overload
-def detect_limit(run: Trajectory) -> Limit: ...
-@overload
-def detect_limit(run: JointTrajectory) -> JointLimit: ...
-def detect_limit(run: Trajectory | JointTrajectory) -> Limit | JointLimit:
-    """Name where a token-selection run has gone, from its last record; of a joint run, with the programs of both blocks."""
-    if isinstance(run, JointTrajectory):
+def detect_limit(run: Trajectory) -> Any:
+    """Name where a token-selection run has gone, from its last record, as a `Limit`; of joint training, with the programs of both blocks, as a `JointLimit`."""
+    if isinstance(run.data, JointTokens):
         return detect_joint_limit(run)
     data, weight, program = run.setting.data, run.weight(), program_of(run.setting)
     if isinstance(data, DiagonalTokens):
@@ -153,7 +149,7 @@ def detect_limit(run: Trajectory | JointTrajectory) -> Limit | JointLimit:
     shares = np.exp(np.asarray(data.log_attention(jnp.asarray(run.margins[-1]))))
     tokens = tuple(int(token) for token in shares.argmax(axis=1))
     nan = float("nan")
-    if shares.max(axis=1).min() < 0.9:
+    if shares.max(axis=1).min() < SETTLED:
         return Limit("undecided", tokens, None, nan, nan, nan, nan)
     scores = np.asarray(data.scores)[np.arange(len(tokens)), list(tokens)]
     best = np.asarray(data.best_scores())

@@ -160,24 +160,15 @@ def short_polyak_steps(setting: Setting, reference: Solution, c: float) -> Hypot
 
 def stability_number(data: Data, reference: Solution) -> float:
     """chi: largest curvature of log excess across the limit direction, in units of a Polyak step; above 2c the step overshoots."""
-    return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference)[0])[-1])
+    return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference))[-1])
 
 
-def unstable_direction(data: Data, reference: Solution) -> np.ndarray:
-    """Numbers on the margins that add up to <V, W>, with V the unit direction of largest curvature, orthogonal to W_mm."""
-    across, root = _curvature(data, reference)
-    values, vectors = np.linalg.eigh(across)
-    found = np.zeros(len(reference.dual))
-    found[reference.support] = root * vectors[:, -1] / np.sqrt(values[-1])
-    return found
-
-
-def _curvature(data: Data, reference: Solution) -> tuple[np.ndarray, np.ndarray]:
-    """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm; and these roots."""
+def _curvature(data: Data, reference: Solution) -> np.ndarray:
+    """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm."""
     support = reference.support
     gram = np.asarray(data.gram())[np.ix_(support, support)]
     root = np.sqrt(reference.dual[support] / reference.dual[support].sum())
-    return root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2, root
+    return root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
 
 
 def critical_length(data: Data, reference: Solution) -> float:

@@ -8,11 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import keystr, tree_map_with_path
-from jaxtyping import PyTree
+from jaxtyping import Array, PyTree
 
 from ..errors import ArgumentError
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Pair, check_moving
 
 
@@ -28,8 +27,7 @@ class Batch:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
         start = as_array(self.settings[0], start, "train")
-        deep = isinstance(self.settings[0].parametrisation, DeepLinear)
-        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path, deep)), start)
+        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path)), start)
         if isinstance(self.start, Pair):
             check_moving(self.start)
         many_starts = _is_batch(self.settings[0], self.start)
@@ -92,21 +90,22 @@ def _is_batch(setting: Setting, start: PyTree, owner: str = "train") -> bool:
     if len(shapes) == len(wanted) and all(shape[1:] == one for shape, one in zip(shapes, wanted, strict=True)):
         return True
     found = f"shape {shapes}"
-    if isinstance(setting.parametrisation, DeepLinear) and len(shapes) == len(wanted):
+    layers = isinstance(single, list | tuple) and not hasattr(single, "_fields")
+    if layers and len(shapes) == len(wanted):
         rank = max(len(shape) for shape in shapes) - 2  # 1 if a batch was meant
         k = next(k for k, (shape, one) in enumerate(zip(shapes, wanted, strict=True)) if shape[max(rank, 0) :] != one)
         found = f"W{k + 1} of shape {shapes[k]}"
-    elif isinstance(setting.parametrisation, DeepLinear):
+    elif layers:
         found = f"{len(shapes)} layers instead of {len(wanted)}, of shape {shapes}"
     raise ArgumentError("start", owner, f"of shape {wanted}, or a batch of such", found)
 
 
-def _label(path: tuple, deep: bool) -> str:
+def _label(path: tuple) -> str:
     """What messages call an array of a start: W1, W2, ... for layers, otherwise where it stands."""
-    return f"W{path[0].idx + 1}" if deep and path and hasattr(path[0], "idx") else f"start{keystr(path)}"
+    return f"W{path[0].idx + 1}" if len(path) == 1 and hasattr(path[0], "idx") else f"start{keystr(path)}"
 
 
-def _real(leaf: Any, label: str, owner: str = "train") -> Any:
+def _real(leaf: object, label: str, owner: str = "train") -> Array:
     """An array of a start in float64, if it is real and finite."""
     if isinstance(leaf, np.ma.MaskedArray) and np.ma.count_masked(leaf):
         raise ArgumentError("start", owner, "without masked entries", f"{np.ma.count_masked(leaf)} of them in {label}")

@@ -1,12 +1,11 @@
 """When to stop, shared by descent and flow: the first of the given levels to be crossed ends the run."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, ArrayLike, Float
 
 from ..errors import ArgumentError
 
@@ -74,7 +73,7 @@ class Limits(eqx.Module):
     stall: Float[Array, ""]
     inaccuracy: Float[Array, ""]
 
-    def reached(self, margin: Any, norm: Any, log_time: Any, log_excess: Any) -> Any:
+    def reached(self, margin: ArrayLike, norm: ArrayLike, log_time: ArrayLike, log_excess: ArrayLike) -> ArrayLike:
         return (
             (margin >= self.margin)
             | (norm >= self.norm)
@@ -83,38 +82,31 @@ class Limits(eqx.Module):
         )
 
 
-_FIELDS = {
-    MarginAbove: "margin",
-    NormAbove: "norm",
-    LogTimeAbove: "log_time",
-    LogExcessBelow: "log_excess",
-    DirectionSettled: "turn",
-    Stalled: "stall",
-    Inaccurate: "inaccuracy",
+Event = MarginAbove | NormAbove | LogTimeAbove | LogExcessBelow | DirectionSettled | Stalled | Inaccurate
+_LEVELS: dict[type, tuple[str, float]] = {  # the field of `Limits`, and its value without an event
+    MarginAbove: ("margin", np.inf),
+    NormAbove: ("norm", np.inf),
+    LogTimeAbove: ("log_time", np.inf),
+    LogExcessBelow: ("log_excess", -np.inf),
+    DirectionSettled: ("turn", 0.0),
+    Stalled: ("stall", np.inf),
+    Inaccurate: ("inaccuracy", np.inf),
 }
 _TOP = 1e12  # rounding moves margins of this size by 1e-4, and the multipliers are exponentials of them
 
 
-def events(until: Any) -> tuple[Any, ...]:
+def events(until: Event | Iterable[Event] | None) -> tuple[Event, ...]:
     """One event, several or none, as a tuple."""
     return () if until is None else tuple(until) if isinstance(until, Iterable) else (until,)
 
 
-def limits(until: Any) -> Limits:
+def limits(until: Event | Iterable[Event] | None) -> Limits:
     """Levels of one event or of several."""
-    levels = {
-        "margin": np.inf,
-        "norm": np.inf,
-        "log_time": np.inf,
-        "log_excess": -np.inf,
-        "turn": 0.0,
-        "stall": np.inf,
-        "inaccuracy": np.inf,
-    }
+    levels = dict(_LEVELS.values())
     for event in events(until):
-        name = _FIELDS.get(type(event))
-        if name is None:
-            raise ArgumentError("until", "train", f"one of {', '.join(kind.__name__ for kind in _FIELDS)}", repr(event))
+        if type(event) not in _LEVELS:
+            raise ArgumentError("until", "train", f"one of {', '.join(kind.__name__ for kind in _LEVELS)}", repr(event))
+        name, _ = _LEVELS[type(event)]
         if not np.isfinite(event.level):
             raise ArgumentError("level", type(event).__name__, "finite", event.level)
         if name == "margin" and event.level > _TOP:

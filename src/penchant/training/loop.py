@@ -5,13 +5,13 @@ Compiled code cannot be interrupted, so that a long run comes in pieces: control
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, PyTree
 
 from ..errors import ArgumentError
 from .status import Status
@@ -34,20 +34,20 @@ class State(Protocol):
 class Process(Protocol):
     """Whatever runs. A step that must not be taken leaves the state as it is, but for the status."""
 
-    def begin(self) -> Any: ...
-    def burst(self, state: Any, until: Int[Array, ""]) -> Any:
+    def begin(self) -> PyTree: ...
+    def burst(self, state: PyTree, until: Int[Array, ""]) -> PyTree:
         """One step or several, never past `until`."""
         ...
 
-    def record(self, state: Any) -> dict[str, Any]:
+    def record(self, state: PyTree) -> dict[str, PyTree]:
         """What is kept of a state, the number of `steps` among it."""
         ...
 
 
-def drive(process: Process, schedule: Int[Array, "R"], state: Any = None) -> tuple[Any, dict[str, Any]]:
+def drive(process: Process, schedule: Int[Array, "R"], state: PyTree = None) -> tuple[PyTree, dict[str, PyTree]]:
     """From `state`, or from the beginning, through the steps of the schedule; the last state, and a record at each of these steps."""
 
-    def stretch(state: Any, target: Array) -> tuple[Any, dict[str, Any]]:
+    def stretch(state: PyTree, target: Array) -> tuple[PyTree, dict[str, PyTree]]:
         go = lambda s: running(s, target)
         state = jax.lax.while_loop(go, lambda s: process.burst(s, target), state)
         return state, process.record(state)
@@ -59,18 +59,18 @@ drive_one = eqx.filter_jit(drive)
 
 
 @eqx.filter_jit
-def drive_many(make: Callable, axes: tuple, parts: tuple, schedule: Array, state: Any = None) -> tuple:
+def drive_many(make: Callable, axes: tuple, parts: tuple, schedule: Array, state: PyTree = None) -> tuple:
     """The same for a batch of processes `make(*parts)`; `axes` says which parts vary. Members have the first axis."""
     one = lambda schedule, state, *parts: drive(make(*parts), schedule, state)
     along = (None, None if state is None else 0, *axes)
     return eqx.filter_vmap(one, in_axes=along)(schedule, state, *parts)
 
 
-def running(state: State, until: Any) -> Bool[Array, ""]:
+def running(state: State, until: PyTree) -> Bool[Array, ""]:
     return (state.count < until) & (state.status == Status.running)
 
 
-def first_of(conditions: Sequence[tuple[Any, Status]]) -> Int[Array, ""]:
+def first_of(conditions: Sequence[tuple[PyTree, Status]]) -> Int[Array, ""]:
     """The status that the first condition to hold decides; `running` where none does."""
     status = jnp.asarray(int(Status.running))
     for condition, ending in reversed(conditions):
@@ -78,13 +78,13 @@ def first_of(conditions: Sequence[tuple[Any, Status]]) -> Int[Array, ""]:
     return status
 
 
-def stepped(state: Any, advanced: Any) -> Any:
+def stepped(state: PyTree, advanced: PyTree) -> PyTree:
     """The state that a step leads to; where that has a reason to stop, the state before the step, with the reason."""
     stopped = eqx.tree_at(lambda s: s.status, state, advanced.status)
     return jax.tree.map(lambda new, old: jnp.where(advanced.status == Status.running, new, old), advanced, stopped)
 
 
-def collect(status: Any, records: dict[str, Any]) -> tuple[dict[str, Any], Status]:
+def collect(status: PyTree, records: dict[str, PyTree]) -> tuple[dict[str, PyTree], Status]:
     """Series without the repeats of a run that stopped, and its ending."""
     new = np.concatenate([[True], np.diff(records["steps"]) > 0])
     ending = Status(int(status))
@@ -92,14 +92,14 @@ def collect(status: Any, records: dict[str, Any]) -> tuple[dict[str, Any], Statu
     return series, Status.out_of_steps if ending is Status.running else ending
 
 
-def check_steps(steps: Any, owner: str) -> int:
+def check_steps(steps: object, owner: str) -> int:
     """A number of steps."""
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise ArgumentError("steps", owner, "a nonnegative integer", repr(steps))
     return int(steps)
 
 
-def in_pieces(run: Callable, schedule: np.ndarray) -> tuple[Any, Any]:
+def in_pieces(run: Callable, schedule: np.ndarray) -> tuple[PyTree, PyTree]:
     """The last state of `run(targets, state)` over the schedule, and its records; a batch has its members on the first axis.
 
     The same numbers as in one piece: a run is cut where its margins are recomputed anyway, and records made there are dropped.

@@ -9,19 +9,20 @@ from jaxtyping import PyTree
 
 from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeError, warn
 from ..flow.flow import GradientFlow
-from ..optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, risk_bounds, safe_step
-from ..optimisers.step_rules import Constant
+from ..optimisers.base import Optimiser
+from ..optimisers.layerwise import risk_bounds, safe_step
 from ..problem import Reading, read_once
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear, layer_norms, risk_of_zero
 from ..settings.losses import Exponential
 from .events import Limits
 from .status import Status
+from .trajectory import Trajectory
 
 _FAINT = 1e-12  # a gradient this small, relative to the product of the layers, is mostly rounding
 
 
-def check_networks(members: Iterable[tuple[Setting, Any, PyTree]], levels: Limits) -> None:
+def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, PyTree]], levels: Limits) -> None:
     """Check every run of a call whose weight is a product of layers; one warning per kind, however many runs."""
     above, count, faint, steep = [], 0, False, ""
     for setting, optimiser, start in members:
@@ -54,14 +55,14 @@ def _check_level(reading: Reading, levels: Limits) -> None:
         raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")
 
 
-def _steep(setting: Setting, optimiser: Any, start: PyTree) -> str:
+def _steep(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree) -> str:
     """Assumption 4: the constants that a rule uses must bound slope and curvature of the risk, at least below the start."""
-    rule = getattr(optimiser, "rule", None)
-    if isinstance(rule, ConstantStep | Constant) and isinstance(setting.loss, Exponential):
+    rule: Any = getattr(optimiser, "rule", None)
+    if hasattr(rule, "step") and isinstance(setting.loss, Exponential):
         safe, step = safe_step(setting, start), float(rule.step)
         bounded = f"The exponential loss has no bounds on slope and curvature (Assumption 4); those below the risk of the start allow a constant step of {safe:.3g}"
         return "" if step <= safe * (1 + 1e-9) else f"{bounded}, not {step:g}: nothing is promised."
-    if not isinstance(rule, BallStep | SharpStep):
+    if not hasattr(rule, "slope"):
         return ""
     name, found = type(rule).__name__, risk_bounds(setting, start)
     if found is None:
@@ -77,10 +78,10 @@ def _steep(setting: Setting, optimiser: Any, start: PyTree) -> str:
     )
 
 
-def raise_if_diverged(setting: Setting, optimiser: Any, start: PyTree, run: Any) -> None:
+def raise_if_diverged(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree, run: Trajectory) -> None:
     """A `StepSizeError` with a safe step for a constant step on layers, a `DivergedRun` for any other run that could not go on."""
-    rule = optimiser.rule if isinstance(optimiser, LayerDescent) else None
-    if isinstance(rule, ConstantStep) and run.status is Status.diverging_step:
+    rule: Any = getattr(optimiser, "rule", None)
+    if getattr(rule, "fixed", False) and run.status is Status.diverging_step:
         why = "it raised the risk ten times in a row, or left the region of the weights"
         raise StepSizeError(float(np.max(rule.step)), safe_step(setting, start), why)
     if run.status in (Status.diverging_step, Status.not_finite, Status.step_failed):

@@ -6,7 +6,7 @@ minimise from the present point. For plain squares $\beta\odot\beta$ it is what 
 concerned: $\log\beta^2$ also moves by $-2\,\mathrm{artanh}(2\eta g)$, which lies in the span of the inputs up to third order.
 """
 
-from typing import Any
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -37,21 +37,14 @@ class NoisyRun(eqx.Module):
         squares = np.exp(2 * self.log_params[record])
         return np.tensordot(squares, row_signs(squares.shape[1]), (1, 0))
 
-    def product_drift(self) -> float:
-        """Largest difference between log w+ + log w- and its own accumulated change: 0 up to rounding (signed squares only)."""
-        if self.log_params.shape[2] != 2:
-            raise ArgumentError("run", "product_drift", "on signed squares, w+ and w-", "plain squares have no product")
-        product = self.log_params.sum(axis=2)
-        return float(np.abs(product - product[0] - self.log_product).max())
-
 
 def label_noise(
     data: Regression,
-    start: Any,
+    start: object,
     *,
     step: float,
     deviation: float,
-    steps: Any,
+    steps: object,
     chains: int = 1,
     batch: int | None = 1,
     seed: int = 0,
@@ -62,22 +55,16 @@ def label_noise(
     step counts to record. Raises `StepSizeError` if some factor 1 - 2 step |g| was not positive: logarithms of the parameters
     would not exist. With the loss |r|^2 / 4n that the notes use for squares, double the step.
     """
-    if isinstance(chains, bool) or not isinstance(chains, int | np.integer) or chains < 1:
+    if chains < 1:
         raise ArgumentError("chains", "label_noise", "a positive integer", chains)
     first, schedule = check_noise(data, start, step, deviation, steps, batch, "label_noise")
     if first.ndim == 3 and len(first) != chains:
         raise ArgumentError("start", "label_noise", f"one start, or one for each of {chains} chains", f"{len(first)}")
     state = jnp.broadcast_to(jnp.log(first), (chains, *first.shape[-2:]))
     keys = jax.random.split(jax.random.key(seed), chains)
-    logs, products, largest = _chains(
-        batch,
-        data.inputs,
-        data.targets,
-        jnp.asarray(np.diff(schedule)),
-        state,
-        keys,
-        jnp.asarray(step),
-        jnp.asarray(deviation),
+    sizes = jnp.asarray(step), jnp.asarray(deviation)
+    logs, products, largest = _chain(
+        batch, data.inputs, data.targets, jnp.asarray(np.diff(schedule)), *sizes, state, keys
     )
     most = float(jnp.max(largest))
     if not most < 1 or not np.isfinite(np.asarray(logs)).all():
@@ -89,7 +76,7 @@ def label_noise(
 
 
 def check_noise(
-    data: Regression, start: Any, step: Any, deviation: Any, steps: Any, batch: Any, owner: str
+    data: Regression, start: object, step: float, deviation: float, steps: object, batch: int | None, owner: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The start and the steps to record, 0 first; raises on arguments that describe no noisy descent."""
     check_float64()
@@ -97,14 +84,14 @@ def check_noise(
         raise ArgumentError("step", owner, "positive and finite", step)
     if not 0 <= deviation < np.inf:
         raise ArgumentError("deviation", owner, "nonnegative and finite", deviation)
-    if batch is not None and not (isinstance(batch, int | np.integer) and batch >= 1):
+    if batch is not None and batch < 1:
         raise ArgumentError("batch", owner, "a positive integer, or None for all samples", batch)
     first, wanted = np.asarray(start, float), np.atleast_1d(np.asarray(steps))
     first = first[None] if first.ndim == 1 else first
     d = data.inputs.shape[1]
     if first.ndim not in (2, 3) or first.shape[-2] not in (1, 2) or first.shape[-1] != d:
         needed = f"of shape (2, {d}), w+ and w- of signed squares, or ({d},), beta of squares"
-        raise ArgumentError("start", owner, needed, f"shape {np.shape(start)}")
+        raise ArgumentError("start", owner, needed, f"shape {np.asarray(start).shape}")
     if not ((first > 0) & np.isfinite(first)).all():
         raise ArgumentError("start", owner, "positive and finite in every entry", f"smallest entry {first.min():g}")
     if wanted.dtype.kind not in "iu" or wanted.min() < 0:
@@ -123,21 +110,6 @@ def _too_long(step: float, most: float) -> StepSizeError:
     return StepSizeError(step, bound, f"2 * step * |gradient of the prediction error| reached {most:.3g}")
 
 
-@eqx.filter_jit
-def _chains(
-    batch: int | None,
-    inputs: Array,
-    targets: Array,
-    stretches: Array,
-    states: Array,
-    keys: Array,
-    step: Array,
-    deviation: Array,
-) -> Any:
-    one = lambda state, key: _chain(batch, inputs, targets, stretches, state, key, step, deviation)
-    return jax.vmap(one)(states, keys)
-
-
 class _Carry(eqx.Module):
     logs: Float[Array, "rows d"]
     product: Float[Array, "d"]
@@ -153,9 +125,18 @@ class _Block(eqx.Module):
     largest: Float[Array, ""]
 
 
+@eqx.filter_jit
+@partial(jax.vmap, in_axes=(None,) * 6 + (0, 0))
 def _chain(
-    batch: Any, inputs: Array, targets: Array, stretches: Array, state: Array, key: Array, step: Any, deviation: Any
-) -> Any:
+    batch: int | None,
+    inputs: Array,
+    targets: Array,
+    stretches: Array,
+    step: Array,
+    deviation: Array,
+    state: Array,
+    key: Array,
+) -> tuple[Array, Array, Array]:
     """Logarithms are taken once per block: in between, factors near 1 are multiplied, which is as exact and far cheaper."""
     drawn = len(targets) if batch is None else batch
     signs = row_signs(len(state))
@@ -188,85 +169,67 @@ def _chain(
     return logs, products, carry.largest
 
 
-def _check_counts(owner: str, step: float, steps: int, chains: int) -> None:
-    check_float64()
-    if not 0 < step < np.inf:
-        raise ArgumentError("step", owner, "positive and finite", step)
-    if steps < 0:
-        raise ArgumentError("steps", owner, "a nonnegative integer", steps)
-    if chains < 1:
-        raise ArgumentError("chains", owner, "a positive integer", chains)
-
-
-def quadratic_noise(hessian: Any, noise: Any, step: float, steps: int, chains: int, seed: int = 0) -> np.ndarray:
+def quadratic_noise(hessian: object, noise: object, step: float, steps: int, chains: int, seed: int = 0) -> np.ndarray:
     """End points (chains x d) of theta - step (A theta + xi) from 0 with Gaussian xi of covariance `noise`."""
-    hessian, noise = (
-        symmetric_matrix(hessian, "hessian", "quadratic_noise"),
-        symmetric_matrix(noise, "noise", "quadratic_noise"),
+    curved, spread = (
+        symmetric_matrix(matrix, name, "quadratic_noise") for matrix, name in ((hessian, "hessian"), (noise, "noise"))
     )
-    _check_counts("quadratic_noise", step, steps, chains)
-    if noise.shape != hessian.shape:
-        raise ArgumentError("noise", "quadratic_noise", f"of shape {hessian.shape}", f"shape {noise.shape}")
-    top = float(np.linalg.eigvalsh(hessian)[-1])
+    if spread.shape != curved.shape:
+        raise ArgumentError("noise", "quadratic_noise", f"of shape {curved.shape}", f"shape {spread.shape}")
+    top = float(np.linalg.eigvalsh(curved)[-1])
     if step * top >= 2:
         raise StepSizeError(step, 2 / top, "step * largest eigenvalue must be below 2")
-    sizes, basis = np.linalg.eigh(noise)
+    sizes, basis = np.linalg.eigh(spread)
     root = basis * np.sqrt(np.maximum(sizes, 0.0))
-    return np.asarray(
-        _quadratic(
-            jnp.asarray(hessian),
-            jnp.asarray(root),
-            jnp.asarray(step),
-            jnp.asarray(steps),
-            jnp.zeros((chains, len(hessian))),
-            jax.random.key(seed),
-        )
-    )
+    move = eqx.Partial(_settle, jnp.asarray(curved), jnp.asarray(root))
+    return _ends("quadratic_noise", move, np.zeros(len(curved)), step, steps, chains, seed)
 
 
-@eqx.filter_jit
-def _quadratic(hessian: Array, root: Array, step: Any, steps: Any, start: Array, key: Array) -> Array:
-    def advance(_: Any, carry: tuple) -> tuple:
-        theta, key = carry
-        key, draw = jax.random.split(key)
-        xi = jax.random.normal(draw, theta.shape) @ root.T
-        return theta - step * (theta @ hessian + xi), key
-
-    return jax.lax.fori_loop(0, steps, advance, (start, key))[0]
+def _settle(hessian: Array, root: Array, step: Array, theta: Array, key: Array) -> Array:
+    return step * (theta @ hessian + jax.random.normal(key, theta.shape) @ root.T)
 
 
 def sample_noise(
-    inputs: Any, targets: Any, step: float, steps: int, chains: int, seed: int = 0, start: Any = None
+    inputs: object, targets: object, step: float, steps: int, chains: int, seed: int = 0, start: object = None
 ) -> np.ndarray:
     """End points (chains x d) of single-sample SGD on least squares, from 0 or from `start`."""
-    inputs = jnp.asarray(real_array(inputs, "inputs", "sample_noise", "(n, d)", 2))
-    targets = jnp.asarray(real_array(targets, "targets", "sample_noise", "(n,)", 1))
-    if len(targets) != len(inputs):
-        raise ArgumentError("targets", "sample_noise", f"one per sample ({len(inputs)})", f"{len(targets)}")
-    _check_counts("sample_noise", step, steps, chains)
-    first = jnp.zeros(inputs.shape[1]) if start is None else jnp.asarray(start, float)
-    if first.shape != (inputs.shape[1],):
-        raise ArgumentError("start", "sample_noise", f"of shape ({inputs.shape[1]},)", f"shape {first.shape}")
-    return np.asarray(
-        _sampled(
-            inputs,
-            targets,
-            jnp.asarray(step),
-            jnp.asarray(steps),
-            jnp.broadcast_to(first, (chains, inputs.shape[1])),
-            jax.random.key(seed),
-        )
-    )
+    rows = real_array(inputs, "inputs", "sample_noise", "(n, d)", 2)
+    wanted = real_array(targets, "targets", "sample_noise", "(n,)", 1)
+    if len(wanted) != len(rows):
+        raise ArgumentError("targets", "sample_noise", f"one per sample ({len(rows)})", f"{len(wanted)}")
+    first = np.zeros(rows.shape[1]) if start is None else np.asarray(start, float)
+    if first.shape != rows.shape[1:]:
+        raise ArgumentError("start", "sample_noise", f"of shape ({rows.shape[1]},)", f"shape {first.shape}")
+    move = eqx.Partial(_fit_one, jnp.asarray(rows), jnp.asarray(wanted))
+    return _ends("sample_noise", move, first, step, steps, chains, seed)
+
+
+def _fit_one(inputs: Array, targets: Array, step: Array, theta: Array, key: Array) -> Array:
+    index = jax.random.randint(key, (theta.shape[0],), 0, len(targets))
+    error = (inputs[index] * theta).sum(axis=1) - targets[index]
+    return step * error[:, None] * inputs[index]
+
+
+def _ends(
+    owner: str, move: eqx.Partial, start: np.ndarray, step: float, steps: int, chains: int, seed: int
+) -> np.ndarray:
+    """Where `chains` of moves end, all from one start."""
+    check_float64()
+    for name, value, fits, wanted in (
+        ("step", step, 0 < step < np.inf, "positive and finite"),
+        ("steps", steps, steps >= 0, "a nonnegative integer"),
+        ("chains", chains, chains >= 1, "a positive integer"),
+    ):
+        if not fits:
+            raise ArgumentError(name, owner, wanted, value)
+    first = jnp.broadcast_to(jnp.asarray(start), (chains, len(start)))
+    return np.asarray(_walk(move, first, jnp.asarray(step), jnp.asarray(steps), jax.random.key(seed)))
 
 
 @eqx.filter_jit
-def _sampled(inputs: Array, targets: Array, step: Any, steps: Any, start: Array, key: Array) -> Array:
-    def advance(_: Any, carry: tuple) -> tuple:
-        theta, key = carry
-        key, choose = jax.random.split(key)
-        index = jax.random.randint(choose, (theta.shape[0],), 0, len(targets))
-        rows = inputs[index]
-        error = (rows * theta).sum(axis=1) - targets[index]
-        return theta - step * error[:, None] * rows, key
+def _walk(move: eqx.Partial, start: Array, step: Array, steps: Array, key: Array) -> Array:
+    def advance(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        theta, (key, draw) = carry[0], jax.random.split(carry[1])
+        return theta - move(step, theta, draw), key
 
     return jax.lax.fori_loop(0, steps, advance, (start, key))[0]

@@ -12,7 +12,6 @@ $O(\sqrt\eta)$ around their mean. What that leaves out is of the next order in t
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -46,7 +45,7 @@ class _State(eqx.Module):
 
 
 def moment_descent(
-    data: Regression, start: Any, *, step: float, deviation: float, steps: Any, batch: int | None = 1
+    data: Regression, start: object, *, step: float, deviation: float, steps: object, batch: int | None = 1
 ) -> Drift:
     """The mean of log w+ and log w- (or of log beta) under label-noise SGD, to the order of the residuals' second moments.
 
@@ -60,14 +59,21 @@ def moment_descent(
 
 
 def regularised_descent(
-    data: Regression, start: Any, *, step: float, deviation: float, steps: Any, batch: int | None = 1
+    data: Regression, start: object, *, step: float, deviation: float, steps: object, batch: int | None = 1
 ) -> Drift:
     """Descent on the mean loss plus (step deviation^2 / 4B) times the trace of its Hessian: the leading order of label noise."""
     return _follow(_regularised_step, data, start, step, deviation, steps, batch, "regularised_descent")
 
 
 def _follow(
-    rule: Callable, data: Regression, start: Any, step: Any, deviation: Any, steps: Any, batch: Any, owner: str
+    rule: Callable,
+    data: Regression,
+    start: object,
+    step: float,
+    deviation: float,
+    steps: object,
+    batch: int | None,
+    owner: str,
 ) -> Drift:
     first, schedule = check_noise(data, start, step, deviation, steps, batch, owner)
     n = data.inputs.shape[0]
@@ -89,8 +95,8 @@ def _follow(
 
 @eqx.filter_jit
 def _run(
-    rule: Callable, batch: Any, data: Regression, state: _State, stretches: Array, step: Any, variance: Any
-) -> Any:
+    rule: Callable, batch: int | None, data: Regression, state: _State, stretches: Array, step: Array, variance: Array
+) -> _State:
     advance = lambda _, state: rule(batch, data, state, step, variance)
 
     def stretch(state: _State, count: Array) -> tuple[_State, _State]:
@@ -100,7 +106,7 @@ def _run(
     return jax.lax.scan(stretch, state, stretches)[1]
 
 
-def push_moments(batch: Any, residual: Array, moments: Array, variance: Any) -> Array:
+def push_moments(batch: int | None, residual: Array, moments: Array, variance: Array) -> Array:
     """E[G G'] for residuals of this mean and covariance: G averages (r_i - noise) e_i over a batch."""
     n = len(residual)
     second = moments + jnp.outer(residual, residual)
@@ -109,7 +115,7 @@ def push_moments(batch: Any, residual: Array, moments: Array, variance: Any) -> 
     return jnp.diag(jnp.diag(second) + variance) / (batch * n) + (1 - 1 / batch) * second / n**2
 
 
-def _moment_step(batch: Any, data: Regression, state: _State, step: Any, variance: Any) -> _State:
+def _moment_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> _State:
     inputs, n = data.inputs, data.inputs.shape[0]
     squares, signs = jnp.exp(2 * state.logs), row_signs(len(state.logs))
     residual = inputs @ (signs @ squares) - data.targets
@@ -124,7 +130,7 @@ def _moment_step(batch: Any, data: Regression, state: _State, step: Any, varianc
     return _State(logs, product, moments, jnp.maximum(state.largest, 2 * step * jnp.sqrt(square.max())))
 
 
-def _regularised_step(batch: Any, data: Regression, state: _State, step: Any, variance: Any) -> _State:
+def _regularised_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> _State:
     """tr Hess = 4 sum c_j w_j^2 over all rows, plus 2 sum (X'r/n)_j for squares (in w+^2 - w-^2 those parts cancel).
 
     The gradient of the second part is 4 (X'X 1 / n)_j w_j: in the span of the inputs, so it moves the residual and not what the

@@ -1,9 +1,18 @@
 """What to keep of a run, and when."""
 
+from typing import Protocol, runtime_checkable
+
 import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """When to look at a run of so many steps."""
+
+    def schedule(self, steps: int) -> np.ndarray: ...
 
 
 class LogSpaced(eqx.Module):

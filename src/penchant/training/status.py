@@ -37,7 +37,7 @@ _MESSAGES = {
         "The next step would have left the region its rule describes (longer than 1e6 times the weights, taken from a plateau, or with margins beyond float64 "
         "at a loss above that of the start), so it was not taken. "
         "Usual causes: (a) a step size far too large; (b) for Polyak's rule, training that settled above the infimum, on data that no direction "
-        "separates or on tokens that are not optimal (`detect_limit(run)` names them). Fix: a smaller step, or a cap (`polyak(cap=100)`; of both blocks: `JointPolyak(cap=100)`)."
+        "separates or on tokens that are not optimal (`detect_limit(run)` names them). Fix: a smaller step, or a cap (`polyak(cap=100)`)."
     ),
     Status.zero_gradient: (
         "The gradient is zero: the run sits on a critical point and no descent rule can leave it. "

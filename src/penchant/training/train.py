@@ -1,6 +1,6 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,20 +16,18 @@ from ..flow.flow import GradientFlow, Levels, Progress, follow
 from ..flow.mirror import follow_regression
 from ..logspace import check_float64
 from ..optimisers.base import Move, Optimiser
-from ..optimisers.joint import AbstractJointRule
-from ..optimisers.layerwise import account
-from ..problem import RESOLUTION, Reading, read, smallest_margin
-from ..settings.base import Setting
+from ..problem import Reading, read, smallest_margin
+from ..settings.base import RESOLUTION, Setting
 from .batch import Batch
-from .events import Limits, events, flow_only, limits
+from .events import Event, Limits, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
 from .network_checks import check_networks, raise_if_diverged
-from .recorders import LogSpaced
+from .recorders import LogSpaced, Recorder
 from .status import Status
 from .trajectory import Trajectory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
-_FAR = -1e8  # log excess beyond which margins lose digits that the laws of the direction need
+_FAR = 1e8  # margin, or -log excess, beyond which margins lose digits that the laws of the direction need
 
 
 class _State(eqx.Module):
@@ -45,13 +43,13 @@ class _State(eqx.Module):
 
 
 def train(
-    setting: Any,
-    optimiser: Any,
+    setting: Setting | Sequence[Setting],
+    optimiser: Optimiser | GradientFlow,
     start: PyTree = None,
     *,
-    steps: Any = None,
-    until: Any = None,
-    recorder: Any = None,
+    steps: int | None = None,
+    until: Event | Iterable[Event] | None = None,
+    recorder: Recorder | Levels | None = None,
     progress: Progress | None = None,
     throw: bool = False,
 ) -> Any:
@@ -73,57 +71,57 @@ def train(
     [9.912, 49.869]
     """
     keep_compiled()
-    settings = list(setting) if isinstance(setting, list | tuple) else [setting]
-    for one in settings:
+    for one in setting if isinstance(setting, list | tuple) else [setting]:
         _check(one, optimiser)
     until = events(until)  # once: an iterator would be used up
     batch = Batch(setting, optimiser, start)
     check_networks(batch.members(), limits(until))
     if isinstance(optimiser, GradientFlow):
         runs = [_flow(*member, until, steps, recorder, progress) for member in batch.members()]
-        _raise_if(throw, batch, runs)
-        return runs if batch.size else runs[0]
-    steps = _steps(steps, until)
-    if isinstance(recorder, Levels):
-        raise ArgumentError(
-            "recorder", "train", "one of steps, such as Every(10): only a flow stops at levels", "Levels"
-        )
-    levels = limits(until)
+    else:
+        runs = _descend(batch, until, steps, recorder, progress)
+    if throw:
+        for run, member in zip(runs, batch.members(), strict=True):
+            raise_if_diverged(*member, run)
+    return runs if batch.size else runs[0]
+
+
+def _descend(
+    batch: Batch, until: tuple, steps: int | None, recorder: Recorder | Levels | None, progress: Progress | None
+) -> list[Trajectory]:
+    """A run, or every member of a batch in one vectorised run."""
+    steps, levels, recorder = _steps(steps, until), limits(until), recorder or LogSpaced()
+    if not isinstance(recorder, Recorder):
+        wanted = "one of steps, such as Every(10): only a flow stops at levels"
+        raise ArgumentError("recorder", "train", wanted, type(recorder).__name__)
     if flow_only(levels):
         wanted = "an event other than DirectionSettled, Stalled and Inaccurate"
         raise ArgumentError("until", "train without a flow", wanted, repr(until))
-    recorder = recorder or LogSpaced()
     schedule, asked = recorder.schedule(steps), _asked(steps, until, recorder)
-    if not batch.size:
-        process = _Descent(settings[0], optimiser, levels, batch.start, progress)
-        found = in_pieces(partial(drive_one, process), schedule)
-        run = _trajectory(settings[0], found, {**describe(settings[0], optimiser), **asked})
-        _raise_if(throw, batch, [run])
-        return run
-    setting_axis, optimiser_axes, start_axis = batch.axes
-    parts, axes = (batch.setting, optimiser, levels, batch.start), (setting_axis, optimiser_axes, None, start_axis)
-    found = in_pieces(partial(drive_many, _Descent, axes, parts), schedule)
-    members = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
-    headers = [{**describe(one, optimiser), **asked} for one in settings]
-    pick = lambda items, k: items[k % len(items)]  # a single setting serves every member
-    runs = [_trajectory(pick(settings, k), one, {**pick(headers, k), "member": k}) for k, one in enumerate(members)]
-    _raise_if(throw, batch, runs)
+    if batch.size:
+        setting_axis, optimiser_axes, start_axis = batch.axes
+        parts = (batch.setting, batch.optimiser, levels, batch.start)
+        axes = (setting_axis, optimiser_axes, None, start_axis)
+        found = in_pieces(partial(drive_many, _Descent, axes, parts), schedule)
+        each = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
+    else:
+        process = _Descent(batch.settings[0], batch.optimiser, levels, batch.start, progress)
+        each = [in_pieces(partial(drive_one, process), schedule)]
+    headers = [{**describe(one, batch.optimiser), **asked} for one in batch.settings]
+    runs = []
+    for k, (one, (setting, optimiser, _)) in enumerate(zip(each, batch.members(), strict=True)):
+        ratio = {"growth_ratio": float(optimiser.growth_ratio)} if hasattr(optimiser, "growth_ratio") else {}
+        member = {"member": k} if batch.size else {}
+        runs.append(_trajectory(setting, one, {**headers[k % len(headers)], **member, **ratio}))
     return runs
 
 
-def _asked(steps: int | None, until: tuple, recorder: Any) -> dict:
+def _asked(steps: int | None, until: tuple, recorder: Recorder | Levels | None) -> dict:
     """The part of a header that says how long and how often."""
     return {"steps": steps, "until": [settings_of(event) for event in until], "recorder": settings_of(recorder)}
 
 
-def _raise_if(throw: bool, batch: Batch, runs: Sequence[Trajectory]) -> None:
-    """The error of the first run that could not go on, where the caller asked for it."""
-    if throw:
-        for run, member in zip(runs, batch.members(), strict=True):
-            raise_if_diverged(*member, run)
-
-
-def _steps(steps: Any, until: Any) -> int:
+def _steps(steps: int | None, until: tuple) -> int:
     if steps is None:
         if not until:
             raise ArgumentError("steps", "train", "given, or `until`", "neither")
@@ -131,23 +129,21 @@ def _steps(steps: Any, until: Any) -> int:
     return check_steps(steps, "train")
 
 
-def _check(setting: Any, optimiser: Any) -> None:
+def _check(setting: object, optimiser: object) -> None:
     if not isinstance(setting, Setting):
-        wanted, fix = "a Setting, or a list of them", "Setting(data, Direct(), Exponential())"
+        wanted, fix = (
+            "a Setting, or a list of them",
+            "Setting(data, Direct(), Exponential()); joint_setting(data) of `JointTokens`",
+        )
         raise ArgumentError("setting", "train", wanted, kind(setting), fix)
     setting.data.check_optimiser(optimiser)
-    if isinstance(optimiser, AbstractJointRule):
-        wanted, fix = "an optimiser of one weight, such as gradient_descent(0.1)", "train_joint(data, rule, steps=1000)"
-        raise ArgumentError("optimiser", "train", wanted, f"the joint rule {type(optimiser).__name__}", fix)
     if isinstance(optimiser, type) or not isinstance(optimiser, GradientFlow | Optimiser):
         wanted = "GradientFlow() or an optimiser such as gradient_descent(0.1)"
         raise ArgumentError("optimiser", "train", wanted, kind(optimiser))
     check_float64()
-    for leaf in jax.tree.leaves(setting.data):
-        if leaf.dtype == jnp.float32:
-            raise ArgumentError(
-                "setting", "train", "float64 throughout", "float32 arrays", "build the data again with float64 arrays"
-            )
+    if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(setting.data)):
+        fix = "build the data again with float64 arrays"
+        raise ArgumentError("setting", "train", "float64 throughout", "float32 arrays", fix)
     setting.parametrisation.check_optimiser(optimiser)
 
 
@@ -155,28 +151,23 @@ def _flow(
     setting: Setting,
     optimiser: GradientFlow,
     start: PyTree,
-    until: Any,
-    steps: Any,
-    recorder: Any,
+    until: tuple,
+    steps: int | None,
+    recorder: Recorder | Levels | None,
     progress: Progress | None,
 ) -> Trajectory:
-    if recorder is not None and not isinstance(recorder, Levels):
-        raise ArgumentError(
-            "recorder", "train with GradientFlow", "None (every step of the integrator) or `Levels`", repr(recorder)
-        )
+    owner = "train with GradientFlow"
+    if isinstance(recorder, Recorder):
+        wanted = "None (every step of the integrator) or `Levels`"
+        raise ArgumentError("recorder", owner, wanted, repr(recorder))
     attained = setting.data.attained  # the flow then ends by itself
     if not until and steps is None and not attained:
-        raise ArgumentError(
-            "until", "train with GradientFlow", "given, or `steps`", "neither", "until=MarginAbove(1e6)"
-        )
+        raise ArgumentError("until", owner, "given, or `steps`", "neither", "until=MarginAbove(1e6)")
     steps, levels = None if steps is None else _steps(steps, until), limits(until)
-    if -np.inf < float(levels.log_excess) < _FAR:
-        depth = -float(levels.log_excess)
-        text = f"At risk e^-{depth:.0e} float64 knows margins only to {np.finfo(float).eps * depth:.0e}."
-        warn(text)
-    if -_FAR < float(levels.margin) < np.inf:
-        size = float(levels.margin)
-        warn(f"At margin {size:.0e} float64 knows margins only to {np.finfo(float).eps * size:.0e}.")
+    depth, size = -float(levels.log_excess), float(levels.margin)
+    for name, far in {f"At risk e^-{depth:.0e}": depth, f"At margin {size:.0e}": size}.items():
+        if _FAR < far < np.inf:
+            warn(f"{name} float64 knows margins only to {np.finfo(float).eps * far:.0e}.")
     if attained:
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
@@ -198,7 +189,7 @@ class _Descent(eqx.Module):
     """Descent on a setting as a process; a `Process` of `drive`."""
 
     setting: Setting
-    optimiser: Any
+    optimiser: Optimiser
     levels: Limits
     start: PyTree
     progress: Progress | None = None
@@ -240,7 +231,7 @@ class _Descent(eqx.Module):
         )
         return stepped(state, advanced)
 
-    def _endings(self, state: _State, reading: Reading, move: Move, after: PyTree) -> tuple[tuple[Any, Status], ...]:
+    def _endings(self, state: _State, reading: Reading, move: Move, after: PyTree) -> tuple[tuple[Array, Status], ...]:
         """What ends a descent at a step; the first that holds decides."""
         setting, data, levels = self.setting, self.setting.data, self.levels
         norm = setting.norm(state.params)
@@ -253,7 +244,9 @@ class _Descent(eqx.Module):
         unresolved = (jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins)) > RESOLUTION) & (not data.attained)
         leap = _LEAP * jnp.maximum(state.unit, norm)
         margin = smallest_margin(setting, reading.margins)
+        own = getattr(setting.parametrisation, "endings", lambda *given: {})(reading, square, norm, state.count)
         return (
+            *((found, Status[name]) for name, found in own.items()),
             (levels.reached(margin, norm, state.log_time, reading.log_excess), Status.reached_target),
             (data.at_rounding(reading.margins) & still, Status.settled),
             (jnp.isneginf(reading.log_slope_norm) & still, Status.zero_gradient),
@@ -264,7 +257,7 @@ class _Descent(eqx.Module):
             (~jnp.isfinite(square), Status.not_finite),
         )
 
-    def record(self, state: _State) -> dict[str, Any]:
+    def record(self, state: _State) -> dict[str, PyTree]:
         reading = read(self.setting, state.params)
         if self.progress is not None:
             margin = smallest_margin(self.setting, reading.margins)
@@ -279,5 +272,11 @@ class _Descent(eqx.Module):
             "weights": reading.weights,
             "dual": state.dual,
             "params": state.params,
-            "account": account(self.optimiser, state.memory, reading.log_excess),
+            "account": self._account(state, reading),
         }
+
+    def _account(self, state: _State, reading: Reading) -> dict[str, Array] | None:
+        """What the parametrisation knows besides, and what the optimiser keeps of its own steps."""
+        known = getattr(self.setting.parametrisation, "series", lambda reading: {})(reading)
+        kept = getattr(self.optimiser, "account", lambda *given: {})(state.memory, reading.log_excess)
+        return {**known, **kept} or None

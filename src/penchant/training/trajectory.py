@@ -20,7 +20,6 @@ from jaxtyping import PyTree
 from ..errors import DataFileError
 from ..files import load_npz, mark, write_bytes
 from ..settings.base import Setting
-from ..settings.regression import Regression
 from .status import Status
 
 FORMAT = mark("trajectory")
@@ -33,8 +32,9 @@ class Trajectory(eqx.Module):
 
     `steps` taken, `log_time` (log of the sum of multipliers of the loss gradient; physical time for the flow), `log_excess` =
     log(L - L*), `log_slope` = log|grad log(L - L*)|, `norm` of the parameters, `margins`, instantaneous `weights` and
-    accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R). `account` holds what the optimiser keeps
-    of its own steps (step sizes, promises kept), or what `certified` found at each record, by name.
+    accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R). `account` holds what is known besides at each record, by
+    name: what the optimiser keeps of its own steps (step sizes, promises kept), the blocks of joint training (`run.norm_W` is
+    `run.account["norm_W"]`), or what `certified` found.
     """
 
     setting: Setting
@@ -59,6 +59,24 @@ class Trajectory(eqx.Module):
     def __len__(self) -> int:
         return len(self.steps)
 
+    def __getattr__(self, name: str) -> np.ndarray:
+        """A series of the account."""
+        known = vars(self).get("account") or {}
+        if name not in known:
+            raise AttributeError(f"a run on {type(self.setting.data).__name__} has no series '{name}'")
+        return known[name]
+
+    @property
+    def data(self) -> Any:
+        return self.setting.data
+
+    def named(self, record: int = -1) -> dict[str, np.ndarray]:
+        """The parameters at a record by their names, as they are saved."""
+        return {
+            name: np.asarray(part)
+            for name, part in self.setting.parametrisation.named(self.at(record), self.data).items()
+        }
+
     def at(self, record: int = -1) -> PyTree:
         """Parameters at a record (the last one by default)."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[record]), self.params)
@@ -78,10 +96,7 @@ class Trajectory(eqx.Module):
 
     def lines(self) -> tuple[str, str]:
         """How a run ended and where, as `penchant train` prints it."""
-        if isinstance(self.setting.data, Regression):
-            reached = f"largest residual {np.abs(self.margins[-1] - np.asarray(self.setting.data.fitted)).max():.3g}"
-        else:
-            reached = f"margin {self.smallest_margin()[-1]:.6g}"
+        reached = self.data.reached(self.margins[-1])
         sizes = f"log(L - L*) {self.log_excess[-1]:.8g}, log time {self.log_time[-1]:.8g}"
         return (
             f"status     {self.status.name}: {self.ending}",
@@ -97,13 +112,13 @@ class Trajectory(eqx.Module):
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
 
-    def save(self, path: str | os.PathLike, extra: dict[str, Any] | None = None) -> Path:
+    def save(self, path: str | os.PathLike, extra: dict[str, np.ndarray] | None = None) -> Path:
         """Write all series, the final parameters under their names, their history as `history_NAME`, and `extra` arrays."""
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _SERIES}
-        arrays |= self.setting.parametrisation.named(self.at(), self.setting.data)
-        history = [self.setting.parametrisation.named(self.at(k), self.setting.data) for k in range(len(self))]
-        if len(self) * sum(np.size(leaf) for leaf in history[0].values()) <= 20_000_000:
-            arrays |= {f"history_{name}": np.stack([np.asarray(row[name]) for row in history]) for name in history[0]}
+        arrays: dict[str, np.ndarray] = {name: getattr(self, name) for name in _SERIES}
+        arrays |= self.named()
+        if len(self) * sum(np.size(leaf) for leaf in self.named().values()) <= 20_000_000:
+            history = [self.named(k) for k in range(len(self))]
+            arrays |= {f"history_{name}": np.stack([row[name] for row in history]) for name in history[0]}
         arrays |= {f"account_{name}": series for name, series in (self.account or {}).items()}
         return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays | (extra or {}))
 
@@ -114,7 +129,7 @@ def _software() -> dict[str, str]:
     return {"python": platform.python_version(), **{name: version(name) for name in ("penchant", "jax", "numpy")}}
 
 
-def describe(setting: Setting, optimiser: Any) -> dict:
+def describe(setting: Setting, optimiser: object) -> dict:
     """The part of a header that says what was run and with which software."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(setting.data)]
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(leaf).tobytes() for leaf in leaves)).hexdigest()
@@ -132,7 +147,7 @@ def describe(setting: Setting, optimiser: Any) -> dict:
     }
 
 
-def _brief(value: Any) -> Any:
+def _brief(value: object) -> object:
     """Constructor arguments that are not data: long arrays by their shape, functions by their name."""
     if isinstance(value, eqx.Module):
         return {"kind": type(value).__name__, **{name: _brief(part) for name, part in vars(value).items()}}
@@ -145,7 +160,7 @@ def _brief(value: Any) -> Any:
     return value
 
 
-def settings_of(module: Any) -> Any:
+def settings_of(module: object) -> Any:
     """Constructor arguments of nested modules as JSON values."""
     if isinstance(module, eqx.Module):
         fields = {name: settings_of(value) for name, value in vars(module).items()}

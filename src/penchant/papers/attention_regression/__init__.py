@@ -8,6 +8,6 @@ PAPER = Paper(
     theorems.GOEL,
     __name__,
     theorems.THEOREMS,
-    ("contraction", "rates", "landscape", "identities", "context", "samples", "covariates"),
-    tuple(f"figures.{file}" for file in ("experiment", "rates", "landscape", "scaling_law", "context")),
+    ("contraction", "rates", "context", "samples"),
+    tuple(f"figures.{file}" for file in ("experiment", "population", "samples")),
 )

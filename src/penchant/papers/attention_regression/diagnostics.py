@@ -8,7 +8,7 @@ $\mathrm{dist}^2 \to (1 - \eta\alpha + 2\eta^2\beta^2)\,\mathrm{dist}^2 + (\eta/
 On a sample $\xi$ holds the error of the gradient, of the regulariser and of the preconditioner alike: it is read off the steps themselves.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import equinox as eqx
 import jax
@@ -36,11 +36,6 @@ def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS
     """Two-sided distances of spectral starts of `samples` normal rows to the minima of the problem they were drawn from.
 
     The covariance of a sample has a Wishart law and least squares a normal one, so no sample is drawn, however large it is.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> errors = start_errors(prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3), 3200)
-    >>> f"{np.sqrt(np.mean(errors**2)):.4f}"
-    '0.0123'
     """
     stacked = balanced_point(problem)
     starts = _starts(problem, samples, draws, seed)
@@ -92,35 +87,6 @@ def near_estimated_minima(sample: AttentionSample, layer: AttentionLayer) -> Hyp
     return Hypothesis("initialisation", holds, slack, f"component det R = {found.component:+d}", detail, "estimated")
 
 
-def layer_moments(
-    problem: AttentionRegression,
-    layers: Sequence[AttentionLayer],
-    steps: Sequence[int],
-    power: float = 2.0,
-    samples: int | None = None,
-) -> Hypothesis:
-    """A3(p) at given layers: largest eigenvalue of sym V below 1/(2p) and |V| below 1/p, whitened; the offender is the first that fails.
-
-    With the covariance of `samples` rows, slack within its noise leaves the answer open.
-    """
-    whitened = [np.asarray(problem.whiten(layer)) for layer in layers]
-    strengths = np.array([key_strength(one, problem.outputs) for one in whitened])
-    room = np.minimum(np.sqrt(moment_threshold(power)) - strengths[:, 0], 1 / power - strengths[:, 1])
-    first = first_violation(whitened, problem.outputs, power)
-    worst = int(room.argmin())
-    where = f"first at step {steps[first]}, worst" if first is not None else "nearest"
-    holds: bool | None = first is None
-    if samples is not None and abs(room[worst]) <= _noise(problem, samples, strengths[worst, 1]):
-        holds = None
-    detail = (
-        f"the lesser of 1/(2p) - {strengths[worst, 0]:.3g} (largest eigenvalue of sym V) and 1/p - {strengths[worst, 1]:.3g} (|V|), p = {power:g}, "
-        f"at the layers of {len(layers)} recorded steps"
-    )
-    return Hypothesis(
-        "A3_trajectory", holds, float(room[worst]), f"{where} at step {steps[worst]}", detail, kind(samples)
-    )
-
-
 def _noise(problem: AttentionRegression, samples: int, norm: float) -> float:
     """What the whitened V is wrong by, as its covariance is: both roots count half."""
     return float(norm * noise_level(problem, samples) / problem.sizes[0])
@@ -133,20 +99,27 @@ def trajectory_moments(
     truth: AttentionRegression | None = None,
     samples: int | None = None,
 ) -> Hypothesis:
-    """A3(p) at every record of a run, whitened by the `truth`, or by the run's own problem (an estimate of `samples` rows).
+    """A3(p) at every record of a run: largest eigenvalue of sym V below 1/(2p) and |V| below 1/p; the offender is the first that fails.
 
-    >>> from penchant.papers.attention_regression.training.rules import PreconditionedDescent
-    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
-    >>> from penchant.papers.attention_regression.training.population import train_population
-    >>> found = attention_experiment()
-    >>> run = train_population(found.problem, PreconditionedDescent("two_sided", "adaptive"), found.start, steps=5)
-    >>> moments = trajectory_moments(run)                         # its normal start is far from the minima
-    >>> moments.holds, moments.offender[:15]
-    (False, 'first at step 0')
+    Whitened by the `truth`, or by the run's own problem; where that is an estimate of `samples` rows, slack within its noise leaves the answer open.
     """
-    layers = [run.at(record) for record in range(len(run))]
-    problem = run.problem if truth is None else truth
-    return layer_moments(problem, layers, run.steps.tolist(), power, None if truth is not None else samples)
+    problem, samples = (run.problem, samples) if truth is None else (truth, None)
+    whitened = [np.asarray(problem.whiten(layer)) for layer in map(run.at, range(len(run)))]
+    strengths = np.array([key_strength(one, problem.outputs) for one in whitened])
+    room = np.minimum(np.sqrt(moment_threshold(power)) - strengths[:, 0], 1 / power - strengths[:, 1])
+    first = first_violation(whitened, problem.outputs, power)
+    worst = int(room.argmin())
+    where = f"first at step {run.steps[first]}, worst" if first is not None else "nearest"
+    holds: bool | None = first is None
+    if samples is not None and abs(room[worst]) <= _noise(problem, samples, strengths[worst, 1]):
+        holds = None
+    detail = (
+        f"the lesser of 1/(2p) - {strengths[worst, 0]:.3g} (largest eigenvalue of sym V) and 1/p - {strengths[worst, 1]:.3g} (|V|), p = {power:g}, "
+        f"at the layers of {len(run)} recorded steps"
+    )
+    return Hypothesis(
+        "A3_trajectory", holds, float(room[worst]), f"{where} at step {run.steps[worst]}", detail, kind(samples)
+    )
 
 
 class Perturbation(eqx.Module):
@@ -194,12 +167,7 @@ class Perturbation(eqx.Module):
 
 
 def covariance_error(truth: AttentionRegression, covariance: Float[Array, "d d"] | np.ndarray) -> float:
-    """|Sigma^(1/2) S^-1 Sigma^(1/2) - 1| in operator norm, for an estimate S of the covariance.
-
-    >>> truth = AttentionRegression([[1.0, 0.0], [0.0, 0.5]], [[0.1, 0.0], [0.0, 0.1]])
-    >>> covariance_error(truth, np.diag([1.0, 0.4]))
-    0.25
-    """
+    """|Sigma^(1/2) S^-1 Sigma^(1/2) - 1| in operator norm, for an estimate S of the covariance."""
     root = np.asarray(truth.root)
     turned = root @ np.linalg.solve(np.asarray(covariance), root)
     return float(np.abs(np.linalg.eigvalsh((turned + turned.T) / 2) - 1).max().round(15))
@@ -224,7 +192,7 @@ def perturbation(run: AttentionRun, rule: PreconditionedDescent, truth: Attentio
     if len(run) < 2 or not np.array_equal(run.steps, np.arange(len(run))):
         fix = "train with `recorder=Every(1)`"
         raise ArgumentError("run", owner, "one with every step recorded", f"{len(run)} records", fix)
-    step = rule.step.constant(run.problem, rule.geometry)
+    step = rule.constant(run.problem)
     if not np.isfinite(step) or (run.step_factor != 1).any():
         fix = "give PreconditionedDescent a number as its step"
         raise ArgumentError("run", owner, "one with a constant step", "steps of several sizes", fix)

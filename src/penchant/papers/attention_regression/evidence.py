@@ -3,24 +3,24 @@
 from collections.abc import Callable
 from functools import partial
 from importlib.util import find_spec
-from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.integrate import solve_ivp
+from jaxtyping import Array
 from scipy.optimize import minimize
 
 from ...lab import Lab, recipe
 from ...training.recorders import Every
 from .setting.balanced_minima import NearestMinimum, nearest_minimum
-from .setting.geometry import AbstractGeometry, Left, balanced_point, coupling
+from .setting.geometry import AbstractGeometry, balanced_point
 from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from .setting.sample import AttentionSample, attention_experiment, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
 from .training.algorithm1 import AttentionRun, train_attention
-from .training.population import AttentionTrajectory, train_population
-from .training.rules import LayerAdam, LayerShampoo, PlainDescent, PreconditionedDescent
+from .training.population import AttentionTrajectory, train_populations
+from .training.rules import LayerAdam, LayerShampoo, PlainDescent, PreconditionedDescent, Rule
 from .training.sources import AbstractSource, FreshBatches, Minibatch
 
 BY_US = f"{GOEL}, by us"  # the citation of what we derived for it
@@ -51,11 +51,11 @@ def random_point(problem: AttentionRegression, seed: int, size: float = 0.3) -> 
     return size * np.random.default_rng(seed).standard_normal((problem.outputs + problem.inputs, problem.inputs))
 
 
-def layer_of(problem: AttentionRegression, whitened: Any) -> AttentionLayer:
+def layer_of(problem: AttentionRegression, whitened: np.ndarray) -> AttentionLayer:
     return problem.unwhiten(jnp.asarray(whitened))
 
 
-def regularised(problem: AttentionRegression, whitened: Any) -> float:
+def regularised(problem: AttentionRegression, whitened: np.ndarray) -> float:
     """g(W): excess plus regulariser."""
     point = jnp.asarray(whitened)
     return float(problem.whitened_excess(point) + problem.whitened_regulariser(point))
@@ -95,30 +95,26 @@ def random_runs(lab: Lab, count: int = 60, steps: int = 1000) -> list[AttentionT
     """Adaptive two-sided descent from normal starts of sizes 0.1 to 3."""
     problem, rng = small_problem(lab), np.random.default_rng(5)
     starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.1, 3.0, count)]
-    return train_population(
-        problem, PreconditionedDescent("two_sided", "adaptive"), starts, steps=steps, recorder=Every(20)
-    )
+    rule = PreconditionedDescent("two_sided", "adaptive")
+    return train_populations(problem, rule, starts, steps=steps, recorder=Every(20))
 
 
-def start_near(problem: AttentionRegression, radius: float, seed: int, rotation: Any = None) -> np.ndarray:
+def start_near(
+    problem: AttentionRegression, radius: float, seed: int, rotation: np.ndarray | None = None
+) -> np.ndarray:
     """The minimum with gauge R plus a normal direction of length `radius`."""
     direction = np.random.default_rng(seed).standard_normal((problem.outputs + problem.inputs, problem.inputs))
     return balanced_point(problem, rotation) + radius * direction / np.linalg.norm(direction)
 
 
-def flow_of(field: Any, start: np.ndarray, time: float) -> np.ndarray:
-    """The solution of an equation at a time, by an explicit method of order 8."""
-    shape = start.shape
-    found = solve_ivp(
-        lambda _, flat: field(flat.reshape(shape)).ravel(), (0, time), start.ravel(), "DOP853", rtol=1e-12, atol=1e-15
-    )
-    return found.y[:, -1].reshape(shape)
-
-
-def regularised_field(problem: AttentionRegression) -> Any:
-    """W' = 2 J W - W W'W."""
-    matrix = 2 * coupling(problem)
-    return lambda whitened: matrix @ whitened - whitened @ whitened.T @ whitened
+def in_coordinates(
+    problem: AttentionRegression, layer: AttentionLayer, change: np.ndarray
+) -> tuple[AttentionRegression, AttentionLayer]:
+    """The same problem and layer for covariates x -> T x, T = `change`."""
+    back = np.linalg.inv(change)
+    covariance = change @ np.asarray(problem.covariance) @ change.T
+    moved = AttentionLayer(np.asarray(layer.value) @ back, back.T @ np.asarray(layer.key_query) @ back)
+    return AttentionRegression(covariance, np.asarray(problem.planted) @ back), moved
 
 
 @recipe
@@ -150,7 +146,7 @@ def tilted(
 
 def metric_root(problem: AttentionRegression, geometry: AbstractGeometry) -> np.ndarray:
     """T with |W T^-1|_F the norm of the geometry: the identity for `two_sided`, the root of the covariance for `left`."""
-    return np.asarray(problem.root) if isinstance(geometry, Left) else np.eye(problem.inputs)
+    return np.asarray(problem.root) if geometry.columns else np.eye(problem.inputs)
 
 
 def normal_directions(problem: AttentionRegression, geometry: AbstractGeometry) -> np.ndarray:
@@ -166,30 +162,35 @@ def normal_directions(problem: AttentionRegression, geometry: AbstractGeometry) 
     return whole[len(tangents) :].reshape(-1, *point.shape)
 
 
-def _pulled(problem: AttentionRegression, root: Any, point: Any, basis: Any, radius: Any, weights: Any) -> tuple:
-    """Direction of length 1 and the gradient at distance `radius` along it, both in the coordinates W T^-1."""
-    direction = jnp.tensordot(weights / jnp.linalg.norm(weights), basis, 1)
-    return direction, problem.whitened_gradient(point + radius * direction @ root) @ root
+_SOUGHT = {  # what is least where a constant is worst, from direction, slope and radius
+    "convexity": lambda direction, slope, radius: jnp.sum(slope * direction) / radius,
+    "steepness": lambda direction, slope, radius: -jnp.linalg.norm(slope) / radius,
+}
 
 
-def _convexity(problem: Any, root: Any, point: Any, basis: Any, radius: Any, weights: Any) -> Any:
-    direction, slope = _pulled(problem, root, point, basis, radius, weights)
-    return jnp.sum(slope * direction) / radius
+class _Place(eqx.Module):
+    """Directions normal to the minima at a point, in the coordinates W T^-1, T = `root`, and how far along them to look."""
 
+    problem: AttentionRegression
+    root: Array
+    point: Array
+    basis: Array
+    radius: Array
 
-def _steepness(problem: Any, root: Any, point: Any, basis: Any, radius: Any, weights: Any) -> Any:
-    _, slope = _pulled(problem, root, point, basis, radius, weights)
-    return -jnp.linalg.norm(slope) / radius
+    def value(self, sought: str, weights: Array) -> Array:
+        direction = jnp.tensordot(weights / jnp.linalg.norm(weights), self.basis, 1)
+        slope = self.problem.whitened_gradient(self.point + self.radius * direction @ self.root) @ self.root
+        return _SOUGHT[sought](direction, slope, self.radius)
 
 
 @partial(jax.jit, static_argnums=0)
-def _values(function: Any, tries: Any, *rest: Any) -> Any:
-    return jax.vmap(lambda weights: function(*rest, weights))(tries)
+def _values(sought: str, tries: Array, place: _Place) -> Array:
+    return jax.vmap(lambda weights: place.value(sought, weights))(tries)
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_slope(function: Any, weights: Any, *rest: Any) -> Any:
-    return jax.value_and_grad(lambda w: function(*rest, w))(weights)
+def _value_and_slope(sought: str, weights: Array, place: _Place) -> tuple[Array, Array]:
+    return jax.value_and_grad(lambda w: place.value(sought, w))(weights)
 
 
 def worst_constants(
@@ -199,16 +200,14 @@ def worst_constants(
     root = jnp.asarray(metric_root(problem, geometry))
     basis = jnp.asarray(normal_directions(problem, geometry))
     point = jnp.asarray(balanced_point(problem))
-    rest = (problem, root, point, basis, jnp.asarray(float(radius)))
+    place = _Place(problem, root, point, basis, jnp.asarray(float(radius)))
     draws = jnp.asarray(np.random.default_rng(seed).standard_normal((tries, len(basis))))
     found = []
-    for function in (_convexity, _steepness):
-        values = np.asarray(_values(function, draws, *rest))
+    for sought in _SOUGHT:
+        values = np.asarray(_values(sought, draws, place))
         best = np.inf
         for k in np.argsort(values)[:6]:
-            objective = lambda w, function=function: tuple(
-                np.asarray(part) for part in _value_and_slope(function, jnp.asarray(w), *rest)
-            )
+            objective = lambda w, sought=sought: tuple(map(np.asarray, _value_and_slope(sought, jnp.asarray(w), place)))
             polished = minimize(objective, np.asarray(draws[k]), jac=True, method="L-BFGS-B", options={"ftol": 1e-15})
             best = min(best, float(polished.fun))
         found.append(best)
@@ -216,7 +215,7 @@ def worst_constants(
 
 
 def mean_layer_excess(
-    problem: AttentionRegression, source: AbstractSource, rule: Any, start: AttentionLayer, steps: int
+    problem: AttentionRegression, source: AbstractSource, rule: Rule, start: AttentionLayer, steps: int
 ) -> float:
     """Excess of the mean layer over the second half of a run: the noise of single batches averages out, the bias stays."""
     run = train_attention(source, rule, start, steps=steps, recorder=Every(5), truth=problem)
@@ -238,7 +237,7 @@ def sampled_oracle_floors(
     return np.array([mean_layer_excess(problem, source, rule, start, 200) for source in sources])
 
 
-def experiment_rules() -> dict[str, Any]:
+def experiment_rules() -> dict[str, Rule]:
     """Everything that is compared from the random start of the experiment."""
     plain = Unregularised()
     rules = {

@@ -1,27 +1,18 @@
 """Attention regression: hypotheses with slack (exact or estimated), prediction and verdict for a problem of the user's own."""
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from ...errors import ArgumentError, AssumptionError
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero
 from ...verdict import Outcome, Verdict
 from .setting.balanced_minima import BalancedMinima, nearest_minimum
-from .setting.geometry import (
-    AbstractGeometry,
-    Euclidean,
-    Left,
-    TwoSided,
-    attraction_radius,
-    contraction,
-    curvature_range,
-)
-from .setting.problem import AttentionLayer, AttentionRegression, Balance
+from .setting.geometry import AbstractGeometry, TwoSided, attraction_radius, contraction, curvature_range
+from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
-from .training.algorithm1 import AttentionRun
-from .training.population import AbstractAttentionRun, AttentionTrajectory
-from .training.rules import AdaptiveStep, PreconditionedDescent
+from .training.population import AbstractAttentionRun
+from .training.rules import PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
 _SINGULAR = 1e-14
@@ -37,7 +28,7 @@ def _from(samples: int | None) -> str:
     return "" if samples is None else f"from {samples} samples: "
 
 
-def _direction(vector: object) -> str:
+def _direction(vector: Array | np.ndarray) -> str:
     return f"direction {np.asarray(vector).round(3).tolist()}"
 
 
@@ -92,7 +83,7 @@ def finite_moments(
 
 def near_minima(problem: AttentionRegression, layer: AttentionLayer, geometry: AbstractGeometry) -> Hypothesis:
     """The start is within r_0 of the minima, in the norm of the geometry (two-sided for `euclidean`, which has no radius)."""
-    norm = TwoSided() if isinstance(geometry, Euclidean) else geometry
+    norm = TwoSided() if geometry.rows else geometry
     found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), norm)
     radius = attraction_radius(problem, norm)
     unproved = ", of the nearest minimum from several starts, not proved to be the nearest of all" * (not found.proved)
@@ -139,7 +130,7 @@ def _not_normal(n: int, d: int, flat: str) -> Hypothesis:
     return Hypothesis("gaussian_inputs", False, float("-inf"), flat, detail, "estimated")
 
 
-def gaussian_inputs(inputs: object) -> Hypothesis:
+def gaussian_inputs(inputs: Array | np.ndarray) -> Hypothesis:
     """Mardia's skewness and kurtosis as z-scores; the worst sample is the one of largest Mahalanobis norm."""
     inputs = np.asarray(inputs, float)
     n, d = inputs.shape
@@ -159,7 +150,7 @@ def gaussian_inputs(inputs: object) -> Hypothesis:
     return at_least_zero("gaussian_inputs", DEVIATIONS - worst, offender, detail, "estimated")
 
 
-def centred_inputs(inputs: object) -> Hypothesis:
+def centred_inputs(inputs: Array | np.ndarray) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
     scores = mean_scores(inputs)
     worst = int(scores.argmax())
@@ -169,9 +160,9 @@ def centred_inputs(inputs: object) -> Hypothesis:
 
 def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) -> Hypothesis:
     """Steps below the stability limit 2/(largest curvature) at the minima; adaptive steps always are."""
-    if isinstance(optimiser.step, AdaptiveStep):
+    if optimiser.step.adaptive:
         return Hypothesis("stable_step", True, 1.0, "", "adaptive steps follow a bound of the curvature", "exact")
-    step = optimiser.step.constant(problem, optimiser.geometry)
+    step = optimiser.constant(problem)
     limit = 2 / curvature_range(problem, optimiser.geometry)[1]
     detail = f"1 - step / limit, limit {limit:.4g}"
     return Hypothesis("stable_step", step < limit, 1 - step / limit, "", detail, "exact")
@@ -227,13 +218,13 @@ def expected_rate(problem: AttentionRegression, optimiser: PreconditionedDescent
         return "sublinear: the excess of modes of size 0 falls like t^-2"
     if problem.outputs < problem.inputs:
         return "the excess falls exponentially, the regulariser only like t^-2"
-    if isinstance(optimiser.step, AdaptiveStep):
+    if optimiser.step.adaptive:
         step = float(1 / (8 * problem.sizes[0] * optimiser.geometry.stretch(problem.spread[-1])))  # |W|^2 = 2 s_1 there
     else:
-        step = optimiser.step.constant(problem, optimiser.geometry)
+        step = optimiser.constant(problem)
     factor = asymptotic_factor(problem, optimiser.geometry, step)
     text = f"excess times {factor**2:.6g} per step near the minima"
-    if isinstance(optimiser.geometry, Euclidean):
+    if optimiser.geometry.rows:
         return f"{text} (gauge R = I; it depends on the gauge)"
     sure = contraction(problem, optimiser.geometry)
     return (
@@ -250,7 +241,7 @@ def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run
     problem, layer = prediction.setting, run.at()
     problem.check_layer(layer, "judge")
     levels = {rival.name: rival.separation for rival in prediction.rivals}
-    excess, sampled = float(problem.excess(layer)), isinstance(run, AttentionRun)
+    excess = float(problem.excess(layer))
     if not np.isfinite(excess):
         return Verdict(Outcome.undecided, "the run has no finite excess")
     bound = 1e-4 * min(levels.values())
@@ -259,14 +250,12 @@ def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, excess, prediction.remarks)
     # Kernel parts along the missing mode decay only like t^(-1/2), so the gradient at a saddle is small, not rounding.
     whitened = problem.whiten(layer)
-    known = run.slope[-1] if isinstance(run, AttentionTrajectory) else None
-    slope = jnp.linalg.norm(problem.whitened_gradient(whitened)) if known is None else known
-    still = float(slope) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
+    still = run.last_slope(problem) <= 1e-3 * float(np.linalg.norm(whitened)) * float(problem.sizes[0])
     for name, level in levels.items():
         if still and abs(excess / level - 1) < 1e-2:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, excess, f"the run stands at the {name}")
     remarks = [prediction.remarks] if prediction.remarks else []
-    if sampled:
+    if run.estimated:
         remarks.append("a run on samples settles at a floor above 0, which `penchant train` judges it by")
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, "; ".join(remarks))
 
@@ -276,8 +265,7 @@ def _covers(optimiser: eqx.Module) -> bool:
     if not isinstance(optimiser, PreconditionedDescent):
         wanted = "a PreconditionedDescent for attention regression"
         raise ArgumentError("optimiser", "predict", wanted, type(optimiser).__name__)
-    known = isinstance(optimiser.geometry, Left | TwoSided) and isinstance(optimiser.balance, Balance)
-    return known and optimiser.logit_limit is None
+    return not optimiser.geometry.rows and optimiser.balance.printed and optimiser.logit_limit is None
 
 
 def _hypotheses(asked: Prediction[BalancedMinima, AttentionRegression]) -> tuple[Hypothesis, ...]:

@@ -17,8 +17,7 @@ from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear, ensure_assumption2
 from ...settings.generators import blobs, strips
-from ...settings.losses import Exponential, Logistic
-from ...settings.user_loss import PolynomialTail
+from ...settings.losses import Exponential, Logistic, PolynomialTail
 from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.recorders import Every
 from ...training.train import train

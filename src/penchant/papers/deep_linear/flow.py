@@ -6,7 +6,7 @@ from ...diagnostics.alignment import alignments, sandwich, sine
 from ...errors import quietly
 from ...lab import Lab, claim
 from ...references.euclidean_margin import max_margin
-from ...references.polynomial_margin import polynomial_direction
+from ...references.logistic import polynomial_direction
 from ...theory.families.layers import start_below_zero
 from ...theory.verdicts import judge_direction
 from ...training.events import LogExcessBelow, LogTimeAbove

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...diagnostics.alignment import alignment_floor, conservation_drift
 from ...lab import Lab, claim
-from ...optimisers.adam import Adam
+from ...optimisers.base import Adam
 from ...optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, sharp_smoothness, smoothness
 from ...problem import read
 from ...settings.deep_linear import imbalance_constant, imbalances

@@ -10,8 +10,7 @@ import numpy as np
 from ...diagnostics.alignment import alignment
 from ...diagnostics.direction import misalignment
 from ...lab import Lab, claim, recipe
-from ...optimisers.adam import Adam
-from ...optimisers.base import Descent
+from ...optimisers.base import Adam, Descent
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant, Polyak
 from ...references.euclidean_margin import max_margin
@@ -39,7 +38,7 @@ def relative_descent(lab: Lab, share: float, depth: int, momentum: float = 0.0, 
     """Descent on the strips with steps that promise `share` of the critical drop of log R, with momentum 1 + beta times that, to risk e^-level."""
     setting, start = problem(lab, depth)
     drop = share * (1 + momentum) * critical_step(geometry(lab), depth)
-    optimiser = Descent(Polyak(1 / drop), memory=HeavyBall(momentum)) if momentum else Descent(Polyak(1 / drop))
+    optimiser = Descent(Polyak(1 / drop), after=HeavyBall(momentum)) if momentum else Descent(Polyak(1 / drop))
     return train(setting, optimiser, start, steps=_STEPS, until=LogExcessBelow(-level), recorder=LogSpaced(40))
 
 

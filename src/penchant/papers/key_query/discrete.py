@@ -6,17 +6,15 @@ import numpy as np
 
 from ...lab import Lab, conjectured, recipe
 from ...norms import Linf, Norm, SignProduct
-from ...optimisers.adam import Adam
-from ...optimisers.base import gradient_descent, normalised_descent, sign_descent
+from ...optimisers.base import Adam, gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
 from ...references.bracket import adjoint
-from ...references.polyhedral_margin import polyhedral_margin
-from ...references.sign_product_margin import sign_product_margin
+from ...references.polyhedral_margin import polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard
+from ...settings.generators import equal_score_tokens
 from ...settings.losses import Exponential
-from ...settings.token_generators import equal_score_tokens
 from ...theory.verdicts import excess
 from ...training.events import MarginAbove
 from ...training.train import train

@@ -14,9 +14,9 @@ from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Factors, Hadamard, KeyQuery, Pair, PlusMinus
+from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
-from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.tokens import TokenSelection
 from ...training.events import LogTimeAbove, MarginAbove, Stalled
 from ...training.train import train

@@ -12,9 +12,9 @@ from ...references.nuclear_margin import nuclear_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard
+from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
-from ...settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.tokens import TokenSelection
 from ...theory.base import Hypothesis
 from ...theory.verdicts import excess

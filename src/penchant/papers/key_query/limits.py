@@ -11,8 +11,8 @@ from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard, KeyQuery
+from ...settings.generators import aligned_tokens, contrary_pair, equal_score_tokens
 from ...settings.losses import Exponential
-from ...settings.token_generators import aligned_tokens, contrary_pair, equal_score_tokens
 from ...theory.uniqueness import certified_rank, uniqueness
 from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove

@@ -15,8 +15,8 @@ from ...references.finite_margin import FiniteMargin, spectral_finite_margin, sp
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Hadamard, KeyQuery
+from ...settings.generators import equal_score_tokens
 from ...settings.losses import Exponential
-from ...settings.token_generators import equal_score_tokens
 from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train

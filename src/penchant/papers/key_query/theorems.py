@@ -19,8 +19,7 @@ from ...problem import Problem
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
-from ...references.polyhedral_margin import diagonal_margin, polyhedral_margin
-from ...references.sign_product_margin import LARGEST, sign_product_margin
+from ...references.polyhedral_margin import LARGEST, diagonal_margin, polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import Factors, Hadamard, KeyQuery, PlusMinus

@@ -3,8 +3,8 @@
 from ...lab import Paper
 from . import theorems
 
-_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery errata noise label_noise label_noise_law lasso"
-_STUDIES = "max_margin min_norm sparse_recovery kernel_to_rich noise"
+_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery errata noise label_noise"
+_STUDIES = "max_margin sparse_recovery noise"
 PAPER = Paper(
     "notes",
     theorems.NOTES,

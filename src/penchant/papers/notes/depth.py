@@ -1,4 +1,4 @@
-"""Claims on w+^D - w-^D, a diagonal network of depth D: its trajectory in closed form, its potential, how fast small starts become sparse.
+"""Claims on w+^D - w-^D, a diagonal network of depth D: its potential, how fast small starts become sparse.
 
 And on l1 solutions that are not unique: which point of their face small starts select, for squares and in depth.
 """
@@ -9,11 +9,11 @@ from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import minimum_norm, minimum_potential, potential_path
-from ...references.l1_uniqueness import certificate, entropic_sparse, sparse_face, strict_dual
+from ...references.l1_uniqueness import entropic_sparse, sparse_face, strict_dual
 from ...settings.generators import sparse_regression
-from ...settings.potentials import Entropy, q_alpha
-from ...settings.power_models import PowerEntropy, SignedPowers
+from ...settings.potentials import Entropy, PowerEntropy, q_alpha
 from ...settings.regression import Regression
+from ...settings.square_models import SignedPowers
 from ...theory.families.interpolation import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, parameter_flow, small, summed
@@ -36,21 +36,6 @@ def _flow(lab: Lab, depth: int, relaxations: float) -> tuple[np.ndarray, np.ndar
     curvature = potential.rate * potential.curvature(potential.gradient(limit))
     slowest = np.linalg.eigvalsh((inputs * curvature) @ inputs.T)[0]
     return parameter_flow(data, np.full((2, _D), 0.5), float(relaxations / slowest), depth)
-
-
-@claim("depth/trajectory", DERIVED, "ours")
-def trajectory_form(lab: Lab, planted: bool) -> Verdict:
-    """Along the flow on w+^D - w-^D from alpha, w+ and w- are (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) with S = -kappa X' times the integral of the residuals.
-    w+- = (alpha^(2-D) -+ D(D-2) S)^(-1/(D-2)) from the residuals alone; planted: (D-1)(D-2) for D(D-2)."""
-    worst = 0.0
-    for depth in _DEPTHS:
-        for relaxations in (0.02, 0.2):
-            _, ends, accumulated = _flow(lab, depth, relaxations)
-            rate = (depth - 1 if planted else depth) * (depth - 2)
-            pull = rate * np.stack([-accumulated, accumulated]) @ np.asarray(small(lab)[0].inputs)
-            predicted = (0.5 ** (2 - depth) - pull) ** (-1 / (depth - 2))
-            worst = max(worst, float(np.abs(ends / predicted - 1).max()))
-    return at_most(worst, 1e-9, "largest relative error of w+ and w- at depths 3 and 4, from the accumulated residuals")
 
 
 @recipe
@@ -100,60 +85,6 @@ def sparse_rate(lab: Lab, planted: bool) -> Verdict:
         slope = log_log_slope(np.array(_SMALL[depth]), _largest_off(lab, depth), (1e-4, 1.0))
         text = f"exponent of the largest off-support coefficient in alpha at depth {depth}"
         checks.append(close(slope, depth * share, 1e-3, text))
-    return all_of(*checks)
-
-
-def _centre(lab: Lab, depth: int) -> np.ndarray:
-    """X' mu off the support for vanishing starts: of least conjugate there, among mu with radius * signs on the support.
-
-    Newton's method from the strict dual certificate, which is inside.
-    """
-    data, weight = _signals(lab)
-    inputs, zero = np.asarray(data.inputs), weight == 0
-    part = _potential(depth, 1.0, int(zero.sum()))
-    free = np.linalg.svd(inputs[:, ~zero].T)[2][(~zero).sum() :] @ inputs[:, zero]  # what mu may still move
-    pull = best = part.radius * certificate(data, weight)[1][zero]
-    least = np.inf
-    while part.conjugate(pull) < least:
-        least, best = part.conjugate(pull), pull
-        step = np.linalg.solve((free * part.curvature(pull)) @ free.T, free @ part.link(pull)) @ free
-        length = 1.0
-        while not part.conjugate(pull - length * step) < least and length > 1e-6:
-            length /= 2
-        pull = pull - length * step
-    return best
-
-
-@claim("depth/sparse-constant", DERIVED, "ours")
-def sparse_constant(lab: Lab, planted: bool) -> Verdict:
-    """Their constant is the link at the dual point of least conjugate off the support, among those pinned to the signs on it.
-    The largest off-support coefficient over alpha^D, extrapolated to alpha = 0; planted: at the strict dual certificate, as for squares."""
-    data, weight = _signals(lab)
-    checks = []
-    for depth in _DEPTHS:
-        edge = _potential(depth, 1.0, 1).radius * certificate(data, weight)[1][weight == 0]
-        pull = edge if planted else _centre(lab, depth)
-        starts, off = np.array(_SMALL[depth]), _largest_off(lab, depth)
-        gain = starts ** (depth - 2)  # the order of the correction, by which pins on the support miss the radius
-        limit = np.polyfit(gain, off / starts**depth, 1)[1]
-        predicted = float(np.abs(_potential(depth, 1.0, len(pull)).link(pull)).max())
-        text = f"largest off-support coefficient over alpha^{depth} as alpha -> 0"
-        checks.append(close(float(limit), predicted, 1e-4, text))
-    return all_of(*checks)
-
-
-@claim("depth/kernel-limit", DERIVED, "ours")
-def kernel_limit(lab: Lab, planted: bool) -> Verdict:
-    """Large starts at depth D select the least l2 norm up to a relative alpha^(-2D).
-    Large starts: relative distance to the least l2 norm ~ alpha^(-2D); planted: alpha^-4, as for squares."""
-    data, starts = small(lab)[0], np.array([2.0, 4.0, 8.0])
-    least, checks = minimum_norm(data).weight, []
-    for depth in _DEPTHS:
-        path = potential_path(data, _potential(depth, 1.0, _D), tuple(np.log(starts)))
-        gaps = np.array([distance(found.weight, least) for found in path])
-        slope = log_log_slope(starts, gaps, (2.0, 8.0))
-        text = f"exponent in alpha of the distance to the least l2 norm at depth {depth}"
-        checks.append(close(slope, -4.0 if planted else -2.0 * depth, 1e-3, text))
     return all_of(*checks)
 
 

@@ -15,8 +15,7 @@ from ...references.interpolation import basis_pursuit
 from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness, sparse_face
 from ...settings.base import Setting
 from ...settings.check import symmetric_matrix
-from ...settings.potentials import AbstractPotential
-from ...settings.power_models import PowerEntropy
+from ...settings.potentials import AbstractPotential, PowerEntropy
 from ...settings.regression import Regression
 from ...theory.base import Hypothesis, Prediction
 from ...theory.families.interpolation import own_potential

@@ -2,12 +2,11 @@
 
 import numpy as np
 
-from ...diagnostics.direction import misalignments
 from ...diagnostics.margin import normalised_margins, smooth_margins
 from ...diagnostics.rates import log_log_slope, rate
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe
-from ...optimisers.base import gradient_descent, normalised_descent
+from ...optimisers.base import normalised_descent
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...settings.base import Setting
@@ -15,7 +14,7 @@ from ...settings.generators import separable
 from ...settings.losses import Exponential, Logistic
 from ...settings.parametrisations import Direct
 from ...theory.verdicts import judge_direction
-from ...training.events import LogExcessBelow, NormAbove
+from ...training.events import LogExcessBelow
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -132,17 +131,6 @@ def normalised_rate(lab: Lab, planted: bool) -> Verdict:
     return at_most(found.high, proved + 0.05, text, f"O(t^{proved:g}), to 0.05")
 
 
-@claim("max-margin/same-path", SOUDRY, "ours")
-def same_path(lab: Lab, planted: bool) -> Verdict:
-    """Gradient descent with small steps turns like the flow at equal norm.
-    Directions at equal norm; planted: steps that are not small."""
-    setting, reference = problem(lab)
-    run = train(setting, gradient_descent(1.0 if planted else 0.005), steps=2_000)
-    flow = train(setting, GradientFlow(), until=NormAbove(float(run.norm[-1])))
-    measured, predicted = misalignments(run, reference)[-1], misalignments(flow, reference)[-1]
-    return close(float(measured), float(predicted), 2e-2, "1 - corr of descent and of the flow at equal norm")
-
-
 @claim("max-margin/gradient-bound", f"{NOTES}, (9.165)", "proved")
 def gradient_bound(lab: Lab, planted: bool) -> Verdict:
     """|grad L| is at least the best margin times L.
@@ -172,18 +160,6 @@ def logistic_bound(lab: Lab, planted: bool) -> Verdict:
     loss = np.logaddexp(0, -margins)
     excess = float((-np.log(loss if planted else np.expm1(loss)) - margins).max())
     return at_most(excess, 1e-12, "largest excess of the smooth margin over the margin, logistic loss")
-
-
-@claim("max-margin/orthogonal-part", f"sharp constant, {DERIVED}", "ours")
-def orthogonal_part(lab: Lab, planted: bool) -> Verdict:
-    """The margins of the support vectors tend to differ by the logarithms of their dual weights.
-    Planted: by none."""
-    reference, run = problem(lab)[1], flow_run(lab)
-    shares = reference.dual[reference.support] / reference.dual.sum()
-    margins = run.margins[-1][reference.support]
-    predicted = 0.0 if planted else -np.log(shares) - entropy(reference)[0]
-    worst = float(np.abs(margins - shares @ margins - predicted).max())
-    return at_most(worst, 1e-3, "largest |m_i - mean - (-log p_i - H)| over the support vectors")
 
 
 @recipe

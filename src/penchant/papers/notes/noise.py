@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
-from ...diagnostics.relaxation import diffusion_transient, excess_loss, lag_correlation
+from ...diagnostics.relaxation import diffusion_transient, lag_correlation
 from ...lab import Lab, claim
 from ...training.noise import quadratic_noise, sample_noise
 from ...verdict import Outcome, Verdict, all_of, at_most
@@ -137,20 +137,3 @@ def memory(lab: Lab, planted: bool) -> Verdict:
     predicted = np.exp(-curvature * step * lag) if planted else exact
     measured = float(np.corrcoef(first, later)[0, 1])
     return _within(measured, float(predicted), float((1 - exact**2) / np.sqrt(chains)), "correlation at lag 5")
-
-
-@claim("noise/excess-loss", DERIVED, "ours")
-def loss_above_minimum(lab: Lab, planted: bool) -> Verdict:
-    """SGD settles at a mean loss of sum step Sigma_ii / (2 (2 - step lambda_i)) above the minimum, for any noise.
-    The closed form against half the trace of A S and against 10 000 chains; planted: step/4 tr Sigma of the diffusion."""
-    hessian, noise = _pair()
-    chains, step = 10_000, 0.3
-    exact = excess_loss(hessian, noise, step)
-    ends = quadratic_noise(hessian, noise, step, 100, chains)
-    losses = ((ends @ hessian) * ends).sum(axis=1) / 2
-    predicted = step * float(np.trace(noise)) / 4 if planted else exact
-    algebra = abs(float(np.trace(hessian @ noisy_covariance(hessian, noise, step))) / 2 / exact - 1)
-    return all_of(
-        _within(float(losses.mean()), predicted, float(losses.std() / np.sqrt(chains)), "mean loss above the minimum"),
-        at_most(algebra, 1e-12, "relative error of the closed form against tr(AS)/2"),
-    )

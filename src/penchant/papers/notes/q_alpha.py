@@ -1,4 +1,7 @@
-"""Claims on Q_alpha, the potential between l1 and l2: its minimiser by three routes, its certificate and its two ends."""
+"""Claims on Q_alpha, the potential between l1 and l2: its minimiser by three routes, its certificate and its two ends.
+
+And on early stopping: the time average of the flow from a small start follows the lasso path.
+"""
 
 import numpy as np
 
@@ -8,16 +11,18 @@ from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential, potential_path
 from ...references.interpolation_bracket import interpolation_bracket
 from ...references.l1_uniqueness import strict_dual
+from ...references.lasso import Lasso, lasso_path
 from ...settings.generators import sparse_regression
 from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, q_alpha
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares
+from ...settings.square_models import SignedSquares, Squares
 from ...theory.families.interpolation import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, arrays, parameter_flow, small, sparse, summed
 from .theorems import NOTES
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
+BERTHIER = "Berthier, Incremental learning in diagonal linear networks, JMLR 2023"
 _STARTS = (2.0, 0.3, 0.05)
 
 
@@ -57,18 +62,6 @@ def certified_gap(data: Regression, weight: np.ndarray, dual: np.ndarray, potent
     """What weight and multipliers leave open: the gap of their bracket plus the relative residual."""
     found = interpolation_bracket(data, weight, dual, potential)
     return abs(found.gap) + found.infeasibility
-
-
-@claim("q-alpha/certified", DERIVED, "ours")
-def certified(lab: Lab, planted: bool) -> Verdict:
-    """Strong duality for Q_alpha: weight and multipliers of Newton's method certify each other, for starts from 1e3 to 1e-14.
-    The bracket of arg min Q_alpha from alpha = 1e3 to 1e-14; planted: multipliers 1 % too large."""
-    (data, _), alphas, scale = sparse(lab), (1e3, 1.0, 1e-1, 1e-3, 1e-6, 1e-10, 1e-14), 1.01 if planted else 1.0
-    gaps = [
-        certified_gap(data, found.weight, found.dual * scale, q_alpha(alpha, 100))
-        for alpha, found in zip(alphas, potential_path(data, q_alpha(1.0, 100), tuple(np.log(alphas))), strict=True)
-    ]
-    return at_most(max(gaps), 1e-12, "largest certified gap plus relative residual, alpha from 1e3 to 1e-14")
 
 
 @claim("q-alpha/accumulated", f"{NOTES}, (9.125); {DERIVED}", "sharpened", slow=True)
@@ -140,20 +133,6 @@ def small_alpha(lab: Lab, planted: bool) -> Verdict:
     return close(growth, np.abs(theta).sum(), 1e-9, "growth of Q_alpha per unit of log(1/alpha^2), against |theta|_1")
 
 
-@claim("q-alpha/any-start", DERIVED, "ours")
-def any_start(lab: Lab, planted: bool) -> Verdict:
-    """From any positive w+, w- the limit minimises the hyperbolic entropy with scale w+ w- and shift log(w+/w-).
-    A start with w+ and w- different in every coordinate; planted: its shift log(w+/w-) forgotten."""
-    data, _ = small(lab)
-    start = np.exp(0.5 * np.random.default_rng(4).standard_normal((2, 25)) - 1)
-    potential = SignedSquares(1.0).potential(start)
-    if planted:
-        potential = HyperbolicEntropy(potential.log_scale, np.zeros(25))
-    limit = minimum_potential(data, potential).weight
-    end, *_ = parameter_flow(data, start, 8 / slowest(data, potential, limit))
-    return at_most(distance(end, limit), 1e-9, "relative distance of the parameter flow to the predicted limit")
-
-
 @claim("q-alpha/basis-pursuit", f"{NOTES}, Remark 9.8; certificate {DERIVED}", "sharpened")
 def unique_sparse(lab: Lab, planted: bool) -> Verdict:
     """The least l1 norm recovers the sparse weight, with a strict certificate: rho <= 0.9.
@@ -166,3 +145,62 @@ def unique_sparse(lab: Lab, planted: bool) -> Verdict:
         at_most(distance(found.weight, truth), 1e-9, "relative distance of the l1 solution to the sparse weight"),
         at_least(1 - strict_dual(data, weight), 0.1, "1 - rho, the slack of the strict dual certificate,"),
     )
+
+
+_PENALTIES = np.geomspace(0.9, 0.1, 25)  # over the least one with solution 0
+_TINY = (1e-20, 1e-40, 1e-80)
+_STOPPED = ((0, False), (2, False), (0, True))  # seeds, and whether by squares on nonnegative signals
+
+
+def noisy_targets(
+    n: int, d: int, sparsity: int, deviation: float, seed: int, *, signed: bool = True
+) -> tuple[Regression, np.ndarray]:
+    """Sparse signals with noise on the targets, and the signals."""
+    data, weight = sparse_regression(n, d, sparsity, seed, signed=signed)
+    noise = np.random.default_rng(100 + seed).standard_normal(n)
+    return Regression(data.inputs, np.asarray(data.targets) + deviation * noise), weight
+
+
+def penalty_of(alpha: float, time: np.ndarray, scale: float = 1.0) -> np.ndarray:
+    """The penalty that a time of the flow from alpha stands for: log(1/alpha^2) / (4 kappa t)."""
+    return -2 * np.log(alpha) / (4 * scale * time)
+
+
+@recipe
+def _lasso(lab: Lab, seed: int, squares: bool) -> tuple[Regression, list[Lasso]]:
+    data, _ = noisy_targets(30, 60, 3, 0.3, seed, signed=not squares)
+    inputs, targets = arrays(data)
+    pull = inputs.T @ targets
+    largest = float((pull if squares else np.abs(pull)).max())
+    return data, lasso_path(data, largest * _PENALTIES, nonnegative=squares)
+
+
+@recipe
+def _distances(lab: Lab, alpha: float, seed: int, squares: bool, exponent: float) -> np.ndarray:
+    """|mean residual until t - residual of the lasso| / |y| at the penalties exponent * log(1/alpha) / (4 t)."""
+    data, path = _lasso(lab, seed, squares)
+    times = -exponent * np.log(alpha) / (4 * np.array([one.penalty for one in path]))
+    setting = summed(data, Squares(alpha) if squares else SignedSquares(alpha))
+    mean = follow_dual(setting, log_times=np.log(times), tolerance=1e-7).dual[1:] / (4 * times[:, None])
+    apart = np.linalg.norm(mean - np.array([one.residual for one in path]), axis=1)
+    return apart / np.linalg.norm(np.asarray(data.targets))
+
+
+@claim("early-stopping/lasso", f"{BERTHIER}; constant {DERIVED}", "ours", slow=True)
+def time_average(lab: Lab, planted: bool) -> Verdict:
+    """Where the lasso path is monotone, the residual of signed squares (squares) averaged until t is that of the lasso (among nonnegative weights) with penalty log(1/alpha^2) / (4 kappa t), up to O(1/log(1/alpha)).
+    Mean residuals until t against the lasso at log(1/alpha^2)/(4t), as alpha falls; planted: at log(1/alpha)/(4t)."""
+    exponent, checks = 1.0 if planted else 2.0, []
+    for seed, squares in _STOPPED:
+        path, name = _lasso(lab, seed, squares)[1], f"{'squares' if squares else 'signed squares'}, seed {seed}"
+        sizes = np.abs([one.weight for one in path])
+        worst = np.array([_distances(lab, alpha, seed, squares, exponent).max() for alpha in _TINY])
+        slope = log_log_slope(-np.log(_TINY), worst, (1.0, 1e3))
+        text = f"{name}: largest distance of the mean residual to that of the lasso, over |y|,"
+        checks += [
+            at_least(float(np.diff(sizes, axis=0).min()), -1e-9, f"{name}: growth of lasso coefficients"),
+            at_most(float(worst[-1]), 2e-3, f"{text} at alpha = {_TINY[-1]:g}"),
+            close(slope, -1.0, 0.1, f"{name}: exponent of that distance in log(1/alpha)"),
+            at_most(max(one.gap for one in path), 1e-10, f"{name}: largest duality gap of the lasso"),
+        ]
+    return all_of(*checks)

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from ...diagnostics.restricted_isometry import restricted_isometry
 from ...diagnostics.signal_noise import Decomposition, decompose
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
@@ -22,7 +21,6 @@ from .theorems import NOTES
 LI = "Li, Ma, Zhang, Algorithmic regularization in over-parameterized matrix sensing and neural networks with quadratic activations, COLT 2018"
 STEP = 0.05
 _INSIDE = (1e-5, 1e-6, 1e-7)  # starts whose window is not empty in 200 dimensions
-_LARGE = (1e-2, 1e-4)  # starts whose window is empty
 _SINGLE = (1e-3, 1e-6)  # starts of the runs with one signal
 
 
@@ -136,61 +134,28 @@ def single_repaired(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("sparse/isometry-not-needed", DERIVED, "ours")
-def isometry_hopeless(lab: Lab, planted: bool) -> Verdict:
-    """Descent recovers the signal where restricted isometry certainly fails: the condition is sufficient, not necessary.
-    delta_2 is near 1 and delta_4 certainly above it, where recovery works all the same; planted: delta_4 below 1."""
-    run, certainly = single_run(lab, 1e-6)[0], at_most if planted else at_least
-    bounds = restricted_isometry(np.asarray(run.setting.data.inputs), 4)
-    return all_of(
-        certainly(bounds.lower, 1.0, "lower bound on delta_4"),
-        at_most(error_at(run, -1, np.eye(200)[0]), 1e-12, "squared error of descent"),
-    )
-
-
-def _counts(alpha: float) -> tuple[int, ...]:
-    """Both ends of the window and its geometric middle; where it is empty, the two counts T and 10 T after log(d/alpha)/step."""
-    first, last = time_window(200, alpha, STEP)
-    if first > last:
-        return round(first), 10 * round(first)
-    return int(np.ceil(first)), round(np.sqrt(first * last)), int(last)
-
-
 @recipe
 def _errors(lab: Lab, alpha: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Steps and squared errors of descent: half way to the first count of the window, then at its counts."""
-    data, weight = recovery(lab)
-    counts = (_counts(alpha)[0] // 2, *_counts(alpha))
+    """Steps and squared errors of descent: half way to the window, at its begin, its geometric middle and its end."""
+    (data, weight), (first, last) = recovery(lab), time_window(200, alpha, STEP)
+    begin = int(np.ceil(first))
+    counts = (begin // 2, begin, round(np.sqrt(first * last)), int(last))
     run = train(square_setting(data, alpha), gradient_descent(STEP), steps=counts[-1], recorder=At(counts))
     return counts, tuple(error_at(run, int(np.flatnonzero(run.steps == count)[0]), weight) for count in counts)
-
-
-def _bounded(lab: Lab, alphas: tuple[float, ...], planted: bool) -> list[Verdict]:
-    """Largest squared error at the counts against alpha sqrt(d); planted: half way to the first of them."""
-    found = []
-    for alpha in alphas:
-        counts, errors = _errors(lab, alpha)
-        used = slice(0, 1) if planted else slice(1, None)
-        where = ", ".join(str(count) for count in counts[used])
-        bound = float(alpha * np.sqrt(200))
-        found.append(at_most(max(errors[used]), bound, f"alpha = {alpha:g}: largest squared error at steps {where}"))
-    return found
 
 
 @claim("sparse/window", f"{NOTES}, Theorem 9.4; {LI}", "proved")
 def window_bound(lab: Lab, planted: bool) -> Verdict:
     """Inside the time window the squared error is at most alpha sqrt(d).
     At both ends and in the middle of windows that are not empty, which is checked; planted: half way to them."""
+    used, checks = slice(0, 1) if planted else slice(1, None), []
+    for alpha in _INSIDE:
+        counts, errors = _errors(lab, alpha)
+        where = ", ".join(str(count) for count in counts[used])
+        text = f"alpha = {alpha:g}: largest squared error at steps {where}"
+        checks.append(at_most(max(errors[used]), float(alpha * np.sqrt(200)), text))
     first, last = np.array([time_window(200, alpha, STEP) for alpha in _INSIDE]).T
-    width = at_least(float((last / first).min()), 1.0, "smallest ratio of end to begin of a window")
-    return all_of(*_bounded(lab, _INSIDE, planted), width)
-
-
-@claim("sparse/beyond-window", "measured, no theorem", "observed")
-def beyond_window(lab: Lab, planted: bool) -> Verdict:
-    """Where the window is empty, the squared error after log(d/alpha)/step iterations and after ten times as many is at most alpha sqrt(d) all the same.
-    At T and 10 T, T = log(d/alpha)/step, where the window is empty; planted: at T/2."""
-    return all_of(*_bounded(lab, _LARGE, planted))
+    return all_of(*checks, at_least(float((last / first).min()), 1.0, "smallest ratio of end to begin of a window"))
 
 
 @recipe
@@ -207,14 +172,6 @@ def program_error(lab: Lab, alpha: float) -> float:
     """Squared error of the interpolant of least KL divergence from alpha^2."""
     data, weight = recovery(lab)
     return float(((minimum_potential(data, Entropy(np.full(200, 2 * np.log(alpha)))).weight - weight) ** 2).sum())
-
-
-@claim("sparse/limit-program", DERIVED, "ours", slow=True)
-def limit_program(lab: Lab, planted: bool) -> Verdict:
-    """The limit of the flow is the nonnegative interpolant of least KL divergence from alpha^2.
-    In log time the flow reaches the KL program, at t of order 1e10 from alpha = 1e-4; planted: the program for alpha = 1e-3."""
-    predicted = program_error(lab, 1e-3 if planted else 1e-4)
-    return close(_shelf(lab)[1e11], predicted, 1e-3, "squared error of the flow at t = 1e11, against the program")
 
 
 @claim("sparse/two-time-scales", DERIVED, "ours")

@@ -71,7 +71,7 @@ MINIMUM_NORM = Theorem(
     "Gradient flow, descent and heavy ball on least squares converge to the projection of the start on the solutions: from 0, the least l2 norm.",
     f"{NOTES}, Theorem 9.3",
     interpolation.PLAIN,
-    lambda optimiser: first_order(optimiser) or descends(optimiser, Constant, memory=HeavyBall),
+    lambda optimiser: first_order(optimiser) or descends(optimiser, Constant, after=HeavyBall),
     interpolation.proved,
     "linear: exp(-kappa s^2 t) in each singular direction",
     refine=with_numbers,

@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.VASUDEVA,
     __name__,
     (*theorems.THEOREMS, *joint_theorems.THEOREMS),
-    ("fixed", "sharp", "assumptions", "joint", "joint_lemmas", "joint_findings"),
-    ("figures.directions", "figures.joint", "figures.rates", "figures.phases", "figures.real_networks"),
+    ("fixed", "sharp", "joint", "joint_findings"),
+    ("figures.directions", "figures.joint", "figures.beyond", "figures.real_networks"),
     aliases=("self_attention_rates",),
 )

@@ -2,28 +2,27 @@
 
 import numpy as np
 
-from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import Rate, log_log_slope, rate
+from ...diagnostics.softmax import joint_misalignments
 from ...lab import Lab, recipe
-from ...optimisers import joint as optimisers
-from ...settings.joint import JointTokens, marked_tokens
-from ...settings.joint_generators import leaning_tokens
-from ...theory.joint_limits import JointReferences, joint_references
-from ...training.joint import JointTrajectory, train_joint
+from ...optimisers import base as optimisers
+from ...settings.joint import JointTokens, joint_setting, leaning_tokens, marked_tokens
+from ...theory.joint import JointReferences, joint_references
 from ...training.recorders import At, Every, LogSpaced
+from ...training.train import train
+from ...training.trajectory import Trajectory
 from .joint_theorems import longest_token, near_orthogonal
 
 SEEDS = range(10)
 RULES = {
-    "GD": optimisers.JointDescent(0.1),
-    "NGD": optimisers.BlockNormalised(0.05),
+    "GD": optimisers.gradient_descent(0.1),
+    "NGD": optimisers.block_normalised(0.05),
     "Eq. (13)": optimisers.scheduled_descent(0.05),
-    "joint NGD": optimisers.JointNormalised(0.05),
-    "Polyak": optimisers.JointPolyak(),
-    "Polyak, cap 100": optimisers.JointPolyak(cap=100.0),
+    "joint NGD": optimisers.normalised_descent(0.05),
+    "Polyak": optimisers.polyak(),
+    "Polyak, cap 100": optimisers.polyak(cap=100.0),
 }
 SCHEDULE = At(tuple(np.unique(np.append([10, 100], np.geomspace(1e3, 1e4, 60).round()).astype(int)).tolist()))
-HEAVY, DUAL = "block-normalised, heavy ball 0.9", "dual acceleration of log L"
 LENGTH, LONG = 0.05, 0.3  # step lengths of the paper's figure, and of the runs that look far ahead
 
 
@@ -39,20 +38,17 @@ def references(lab: Lab) -> tuple[JointReferences, ...]:
 
 
 @recipe
-def fleet(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
-    """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3 or one with a memory."""
-    longest = max(longest_token(data) for data in figure_data(lab))
-    memory = {
-        HEAVY: optimisers.JointHeavyBall(optimisers.BlockNormalised(LENGTH)),
-        DUAL: optimisers.JointAccelerated(0.5 / longest**2),
-    }
-    return tuple(train_joint(figure_data(lab), (RULES | memory)[name], steps=10_000, recorder=SCHEDULE))
+def fleet(lab: Lab, name: str) -> tuple[Trajectory, ...]:
+    """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3."""
+    return tuple(train(joint_setting(figure_data(lab)), RULES[name], steps=10_000, recorder=SCHEDULE))
 
 
 @recipe
-def far_runs(lab: Lab) -> tuple[JointTrajectory, ...]:
+def far_runs(lab: Lab) -> tuple[Trajectory, ...]:
     return tuple(
-        train_joint(figure_data(lab), optimisers.scheduled_descent(LONG), steps=100_000, recorder=LogSpaced(101))
+        train(
+            joint_setting(figure_data(lab)), optimisers.scheduled_descent(LONG), steps=100_000, recorder=LogSpaced(101)
+        )
     )
 
 
@@ -78,10 +74,10 @@ def watched(lab: Lab, group: str) -> tuple[tuple[JointTokens, ...], float]:
 
 
 @recipe
-def every_step(lab: Lab, group: str) -> tuple[JointTrajectory, ...]:
+def every_step(lab: Lab, group: str) -> tuple[Trajectory, ...]:
     """4000 steps of Eq. (13), all recorded, on ten seeds."""
     data, length = watched(lab, group)
-    return tuple(train_joint(data, optimisers.scheduled_descent(length), steps=4000, recorder=Every()))
+    return tuple(train(joint_setting(data), optimisers.scheduled_descent(length), steps=4000, recorder=Every()))
 
 
 @recipe
@@ -89,7 +85,7 @@ def watched_references(lab: Lab, group: str) -> tuple[JointReferences, ...]:
     return references(lab) if group == "figure" else tuple(joint_references(data) for data in orthogonal_data(lab))
 
 
-def watched_runs(lab: Lab, *groups: str) -> list[tuple[JointTrajectory, float, JointReferences]]:
+def watched_runs(lab: Lab, *groups: str) -> list[tuple[Trajectory, float, JointReferences]]:
     """All watched runs of these groups with the length of their steps and their programs."""
     return [
         (run, watched(lab, group)[1], found)
@@ -98,7 +94,7 @@ def watched_runs(lab: Lab, *groups: str) -> list[tuple[JointTrajectory, float, J
     ]
 
 
-def far_pairs(lab: Lab) -> list[tuple[JointTrajectory, JointReferences]]:
+def far_pairs(lab: Lab) -> list[tuple[Trajectory, JointReferences]]:
     return list(zip(far_runs(lab), references(lab), strict=True))
 
 
@@ -131,9 +127,9 @@ _LATE = At(tuple(np.geomspace(1e4, 6e4, 20).round().astype(int).tolist()))
 
 
 @recipe
-def crowded_runs(lab: Lab, name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, JointTrajectory]:
-    rule = optimisers.BlockNormalised(LENGTH) if name == "NGD" else optimisers.scheduled_descent(LONG)
-    runs = train_joint([crowded(lab, seed) for seed in seeds], rule, steps=60_000, recorder=_LATE)
+def crowded_runs(lab: Lab, name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, Trajectory]:
+    rule = optimisers.block_normalised(LENGTH) if name == "NGD" else optimisers.scheduled_descent(LONG)
+    runs = train(joint_setting([crowded(lab, seed) for seed in seeds]), rule, steps=60_000, recorder=_LATE)
     return dict(zip(seeds, runs, strict=True))
 
 
@@ -165,20 +161,23 @@ RATIOS = tuple(
 
 
 @recipe
-def leaning_runs(lab: Lab, name: str) -> tuple[JointTrajectory, ...]:
+def leaning_runs(lab: Lab, name: str) -> tuple[Trajectory, ...]:
     """At the longest step of C4: 1e5 steps of Eq. (13) or joint normalisation, or 1e4 of block normalisation.
 
     "ratios": blocks whose lengths have the ratios above, one per seed.
     """
     length = 1 / (4 * longest_token(leaning_data(lab)[0]) ** 2)
     rules = {
-        "NGD": (optimisers.BlockNormalised(length), 10_000),
-        "ratios": (optimisers.BlockNormalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)), 10_000),
+        "NGD": (optimisers.block_normalised(length), 10_000),
+        "ratios": (
+            optimisers.block_normalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)),
+            10_000,
+        ),
         "Eq. (13)": (optimisers.scheduled_descent(length), 100_000),
-        "joint NGD": (optimisers.JointNormalised(length), 100_000),
+        "joint NGD": (optimisers.normalised_descent(length), 100_000),
     }
     rule, steps = rules[name]
-    return tuple(train_joint(leaning_data(lab), rule, steps=steps, recorder=LogSpaced(101)))
+    return tuple(train(joint_setting(leaning_data(lab)), rule, steps=steps, recorder=LogSpaced(101)))
 
 
 def leaning_rate(lab: Lab, name: str, program: str) -> Rate:

@@ -5,14 +5,13 @@ from functools import partial
 import numpy as np
 
 from ...diagnostics.direction import misalignment
-from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...lab import Lab, conjectured
+from ...diagnostics.softmax import joint_misalignments
+from ...lab import Lab
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
-from ...settings.joint import JointTokens
-from ...settings.joint_generators import leaning_tokens
-from ...theory.joint_limits import detect_joint_limit, joint_references
+from ...settings.joint import JointTokens, leaning_tokens
+from ...theory.joint import detect_joint_limit, joint_references
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
 from .joint_theorems import near_orthogonal
@@ -167,7 +166,7 @@ def polyak_loss(lab: Lab, planted: bool) -> Verdict:
     Polyak's loss after 1e4 steps is below that of every other rule, on every seed."""
     lead = "GD" if planted else "Polyak"
     others = [name for name in evidence.RULES if name != lead]
-    ends = lambda name: np.array([run.log_loss[-1] for run in evidence.fleet(lab, name)])
+    ends = lambda name: np.array([run.log_excess[-1] for run in evidence.fleet(lab, name)])
     worst = float(np.max(ends(lead) - np.min([ends(name) for name in others], axis=0)))
     return at_most(worst, 0.0, f"log L of {lead} minus the smallest of the other rules, worst seed")
 
@@ -193,7 +192,7 @@ def block_alignment(lab: Lab, planted: bool) -> Verdict:
     Block normalisation aligns W like t^-2; joint normalisation has the same loss but aligns far more slowly."""
     joint = evidence.attention_rate(lab, "joint NGD")
     pairs = zip(evidence.fleet(lab, "NGD"), evidence.fleet(lab, "joint NGD"), strict=True)
-    losses = max(abs(a.log_loss[-1] / b.log_loss[-1] - 1) for a, b in pairs)
+    losses = max(abs(a.log_excess[-1] / b.log_excess[-1] - 1) for a, b in pairs)
     block = settling(evidence.alignments(lab, "NGD"), (1e3, 1e4))
     return all_of(
         covers(block, -1.0 if planted else -2.0, "exponent of 1 - corr, block-normalised, seeds 0-9", rival=-1.5),
@@ -228,12 +227,3 @@ def repaired_ratio(lab: Lab, planted: bool) -> Verdict:
         covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0),
         at_most(float(np.max(apart)), 1e-3, "1 - corr of W over the distance of that program from the one of ratio 1"),
     )
-
-
-@conjectured("self-attention-joint/acceleration", expected=Outcome.refuted, slow=True)
-def joint_acceleration(lab: Lab, planted: bool) -> Verdict:
-    """With the decoder trained as well, dual acceleration aligns W like t^-4, as with a fixed decoder.
-    |W| grows only like log t under it, and its direction stands still. Planted: so does heavy ball, which falls like t^-2."""
-    name = evidence.HEAVY if planted else evidence.DUAL
-    found = settling(evidence.alignments(lab, name), (1e3, 1e4))
-    return covers(found, -4.0, f"exponent of 1 - corr of W, {name}, seeds 0-9", rival=-2.0)

@@ -1,20 +1,22 @@
 """Joint training of attention and decoder: hypotheses, prediction and verdict for the user's own data."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...diagnostics.direction import misalignment
-from ...optimisers.joint import BlockNormalised
+from ...optimisers.base import scheduled_descent
+from ...optimisers.step_rules import Normalised
+from ...problem import read
 from ...references.base import Solution
 from ...settings.base import Setting
-from ...settings.joint import JointTokens, TokenGram
+from ...settings.joint import JointTokens, TokenGram, joint_setting
 from ...settings.losses import Exponential
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
-from ...theory.joint_limits import JointReferences, joint_references
-from ...theory.joint_verdicts import OFFSET, SUPPORT_ONLY, judge_joint
+from ...theory.joint import OFFSET, SUPPORT_ONLY, JointReferences, joint_references, judge_joint
 from ...theory.verdicts import explained
-from ...training.joint import JointTrajectory
+from ...training.trajectory import Trajectory
 from ...verdict import Verdict
 from .theorems import VASUDEVA
 
@@ -98,11 +100,11 @@ def open_hypotheses(data: JointTokens) -> tuple[Hypothesis, ...]:
     return equal, order, Hypothesis("loss_ratio", None, nan, "", _RATIO, _ALONG)
 
 
-def run_hypotheses(run: JointTrajectory) -> tuple[Hypothesis, ...]:
+def run_hypotheses(run: Trajectory) -> tuple[Hypothesis, ...]:
     """Equal scores of the non-optimal tokens, optimal tokens in the lead, and losses of bounded ratio, at the records after the start.
 
     >>> import penchant as pt
-    >>> run = pt.training.train_joint(pt.settings.marked_tokens(), pt.optimisers.scheduled_descent(0.05), steps=100)
+    >>> run = pt.train(pt.settings.joint_setting(pt.settings.marked_tokens()), pt.optimisers.scheduled_descent(0.05), steps=100)
     >>> [(one.name, one.holds) for one in run_hypotheses(run)]
     [('equal_scores', True), ('score_order', True), ('loss_ratio', None)]
     """
@@ -119,7 +121,7 @@ def run_hypotheses(run: JointTrajectory) -> tuple[Hypothesis, ...]:
     return (
         _worst("equal_scores", _EQUAL - spread, steps, _SPREAD, strict=False),
         _worst("score_order", lead, steps, _ORDER, strict=True),
-        _loss_ratio(run.outputs[moved], steps),
+        _loss_ratio(run.margins[moved], steps),
     )
 
 
@@ -140,11 +142,12 @@ def _loss_ratio(outputs: np.ndarray, steps: np.ndarray) -> Hypothesis:
 
 def first_attention_step(data: JointTokens) -> np.ndarray:
     """-grad_W L (up to scale) after one infinitesimal step of u: the direction W starts with."""
-    gram = TokenGram(data)
+    setting = joint_setting(data)
+    gram: TokenGram = setting.parametrisation
     zeros = jnp.zeros(data.tokens.shape[:2])
-    first = gram.read(gram.point(zeros, zeros), Exponential()).u.slope
-    slope = gram.read(gram.point(1e-6 * first, zeros), Exponential()).W.slope
-    return np.einsum("nt,ntd->nd", slope, data.tokens).T @ np.asarray(data.queries)
+    first = read(setting, gram.point(zeros, zeros)).slope.u.coefficients
+    slope = read(setting, gram.point(-1e-6 * first, zeros)).slope.W.coefficients
+    return -np.einsum("nt,ntd->nd", slope, data.tokens).T @ np.asarray(data.queries)
 
 
 def _programs(asked: Prediction[Solution]) -> JointReferences:
@@ -167,7 +170,7 @@ def _rivals(asked: Prediction[Solution]) -> tuple[Rival, ...]:
     return rivals(wanted, far)
 
 
-def _judge(prediction: Prediction[Solution], run: JointTrajectory) -> Verdict:
+def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
     """The direction of W against the predicted one, and what the reached selection says instead.
 
     W may pass by the reference on its way elsewhere, so `confirmed` also needs attention on the optimal tokens, programs that
@@ -189,10 +192,12 @@ def _is_exponential(setting: Setting) -> bool:
 
 def _is_scheduled(optimiser: eqx.Module) -> bool:
     """Whether these are the steps of Eq. (13), without a cap."""
-    if not isinstance(optimiser, BlockNormalised):
+    lengths = [one.rule.length for one in getattr(optimiser, "descents", ()) if isinstance(one.rule, Normalised)]
+    if len(lengths) != 2 or not np.array_equal(lengths[0], lengths[1]):
         return False
-    decays = jnp.all(jnp.abs(optimiser.decay_u - 2 / 3) < 1e-12) & jnp.all(optimiser.decay_W == 1)
-    return bool(decays & jnp.all(jnp.isinf(optimiser.cap))) and optimiser.length_u is None
+    numbers = zip(jax.tree.leaves(optimiser), jax.tree.leaves(scheduled_descent(lengths[0])), strict=False)
+    same = jax.tree.structure(optimiser) == jax.tree.structure(scheduled_descent(1.0))
+    return same and all(np.allclose(found, wanted, rtol=1e-12, atol=0) for found, wanted in numbers)
 
 
 JOINT = Family(
@@ -213,7 +218,10 @@ SCHEDULED = Theorem(
     f"{VASUDEVA}, Theorem 3",
     JOINT,
     _is_scheduled,
-    lambda asked: (*_conditions(asked), short_joint_steps(float(np.max(asked.optimiser.length)), asked.setting.data)),
+    lambda asked: (
+        *_conditions(asked),
+        short_joint_steps(float(np.max(asked.optimiser.descents[1].rule.length)), asked.setting.data),
+    ),
     "proved 1 - corr = O(loglog(t)^2 / log t); observed (log t)^-2",
     _is_exponential,
 )

@@ -1,7 +1,5 @@
 """Claims on token selection that go beyond the paper: sharp constants and rates, the stability number, acceleration."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from ...diagnostics.direction import misalignments
@@ -10,7 +8,6 @@ from ...diagnostics.softmax import log_attention_loss
 from ...lab import Lab, claim, derived, recipe
 from ...optimisers.base import momentum, normalised_descent, polyak
 from ...references.base import Solution
-from ...settings.base import Setting
 from ...theory import token_hypotheses as conditions
 from ...training.recorders import At, LogSpaced
 from ...training.train import train
@@ -18,7 +15,6 @@ from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
 from . import evidence
 
-_BEYOND = np.geomspace(0.04, 0.0025, 6)  # chi/c - 2
 _LATE = At(tuple(range(2500, 10_000, 125)))
 
 
@@ -30,18 +26,12 @@ def _constant(lab: Lab, run: Trajectory, planted: bool, name: str) -> Verdict:
     return close(measured, predicted, 1e-4, f"|W|^2 (1 - corr), {name}")
 
 
-@derived("self-attention/sharp-constant")
+@derived("self-attention/sharp-constant", slow=True)
 def constants_agree(lab: Lab, planted: bool) -> Verdict:
-    """|W|^2 (1 - corr) tends to one constant for descent, momentum and Polyak.
-    One constant for normalised descent, momentum and Polyak."""
+    """|W|^2 (1 - corr) tends to one constant for descent, momentum, Polyak and the flow."""
     names = {"NGD": "normalised descent", "NGD, momentum 0.9": "momentum", "Polyak": "Polyak"}
-    return all_of(*(_constant(lab, evidence.run_of(lab, rule), planted, name) for rule, name in names.items()))
-
-
-@derived("self-attention/sharp-constant-flow", slow=True)
-def flow_constant(lab: Lab, planted: bool) -> Verdict:
-    """Along the flow |W|^2 (1 - corr) tends to the same constant."""
-    return _constant(lab, evidence.flow_run(lab), planted, "flow")
+    found = [(evidence.run_of(lab, rule), name) for rule, name in names.items()] + [(evidence.flow_run(lab), "flow")]
+    return all_of(*(_constant(lab, run, planted, name) for run, name in found))
 
 
 @derived("self-attention/sharp-constant-partial", slow=True)
@@ -79,16 +69,6 @@ def attention_slope(lab: Lab, planted: bool) -> Verdict:
     text = "decrease of log(1 - s_opt) per step over length / |W_mm|, steps 1e3 to 1e4, seeds 0-9"
     lemma = 0.5  # is what Lemma 1 guarantees per |W|
     return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
-
-
-@derived("self-attention/flow-time")
-def flow_time(lab: Lab, planted: bool) -> Verdict:
-    """Along the flow t (L - L*) tends to |W_mm|^2.
-    t (L - L*) tends to |W_mm|^2 along the flow."""
-    _, reference = evidence.preset(lab, "E")
-    run = evidence.flow_run(lab)
-    measured = float(np.exp(run.log_time[-1] + run.log_excess[-1]))
-    return close(measured, reference.value if planted else reference.value**2, 1e-9, "t (L - L*) at log excess -1e4")
 
 
 @derived("self-attention/polyak-drop", slow=True)
@@ -182,39 +162,3 @@ def capped_rate(lab: Lab, planted: bool) -> Verdict:
     bound = max(int(run.header["first_capped"]) for run, _ in evidence.fleet(lab, "NGD, cap 100"))
     text = "exponent of 1 - corr with cap 100, steps 1e3 to 1e4, seeds 0-9, lower end"
     return at_least(found.low, -0.5, text, f"the cap binds by step {bound} on every data set")
-
-
-def late_swings(
-    settings: Sequence[Setting], references: Sequence[Solution], ratios: np.ndarray, steps: int, kept: int
-) -> np.ndarray:
-    """<V, W> at the last `kept` Polyak steps with c = chi / ratio, V the direction of largest curvature: settings x ratios x steps."""
-    pairs = list(zip(settings, references, strict=True))
-    c = np.array([conditions.stability_number(one.data, found) / ratio for one, found in pairs for ratio in ratios])
-    repeated = [one for one, _ in pairs for _ in ratios]
-    runs = train(repeated, polyak(c), steps=steps, recorder=At(tuple(range(steps - kept + 1, steps))))
-    directions = [conditions.unstable_direction(one.data, found) for one, found in pairs for _ in ratios]
-    swings = [run.margins[-kept:] @ one for run, one in zip(runs, directions, strict=True)]
-    return np.array(swings).reshape(len(pairs), len(ratios), kept)
-
-
-@recipe
-def _swings_beyond(lab: Lab) -> np.ndarray:
-    settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
-    return late_swings(settings, references, 2 + _BEYOND, 6000, 20)
-
-
-@derived("self-attention/polyak-bifurcation", slow=True)
-def bifurcation(lab: Lab, planted: bool) -> Verdict:
-    """Just beyond chi/c = 2 Polyak steps alternate between two points across W_mm, at a distance that grows like (chi/c - 2)^(1/2).
-    Beyond chi/c = 2 the steps alternate between two points across W_mm, whose distance grows like (chi/c - 2)^(1/2): preset H.
-
-    Planted: like chi/c - 2."""
-    swings = _swings_beyond(lab)
-    apart = np.abs(np.diff(swings, axis=2)).mean(axis=2)
-    repeat = np.abs(swings[:, :, 2:] - swings[:, :, :-2]).max(axis=2) / apart
-    measured = settling([(1 / _BEYOND, one) for one in apart], (24.0, 410.0))  # towards the limit, where theory speaks
-    text = "exponent in 1/(chi/c - 2) of the distance of the two points, chi/c = 2.04 to 2.0025, seeds 0-9"
-    return all_of(
-        at_most(float(repeat.max()), 1e-5, "what two steps change over what one does, worst of 60 runs"),
-        covers(measured, -1.0 if planted else -0.5, text, rival=-0.6),
-    )

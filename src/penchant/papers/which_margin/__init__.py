@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import PenchantError
 from ...lab import Paper
 from ...norms import L1, Linf
-from ...optimisers.adam import Adam
+from ...optimisers.base import Adam
 from ...optimisers.step_rules import Normalised
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin

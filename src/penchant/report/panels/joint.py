@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from ...case import Case
-from ...diagnostics.joint import joint_misalignments
+from ...diagnostics.softmax import joint_misalignments
 from ...exhibits import Figure, Line
 from ...theory.describe import number
-from ...theory.joint_limits import JointReferences, joint_references
+from ...theory.joint import JointReferences, joint_references
 from ..panel import Panel
 
 _PROGRAMS = {
@@ -55,19 +55,21 @@ def _numbers(case: Case) -> dict[str, Any]:
         "status": run.status.name,
         "message": run.status.message,
         "steps": int(run.steps[-1]),
-        **{name: float(getattr(run, name)[-1]) for name in ("log_loss", "norm_W", "norm_u")},
+        "log_loss": float(run.log_excess[-1]),
+        **{name: float(getattr(run, name)[-1]) for name in ("norm_W", "norm_u")},
         "limit": limit.kind,
         "tokens": list(limit.tokens),
         "concentration": limit.concentration,
         "distances": {name: getattr(limit, name) for name in ("decoder", *_PROGRAMS)},
         "reached_programs": None if limit.references is None else programs(limit.references),
-        "first_capped": None if run.first_capped < 0 else run.first_capped,
+        "first_capped": run.header["first_capped"],
         "programs": None if case.prediction is None else programs(joint_references(run.data)),
     }
 
 
 def _lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
     yield from case.run.lines()
+    yield f"blocks     |W| {case.run.norm_W[-1]:.6g}, |u| {case.run.norm_u[-1]:.6g}"
     attended = f"each with attention at least {found['concentration']:.3g}"
     yield f"limit      {found['limit']}, most attended tokens {found['tokens']}, {attended}"
     for name, value in found["distances"].items():
@@ -78,7 +80,7 @@ def _lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
 def _rows(case: Case) -> Iterator[tuple[str, str]]:
     run, limit = case.run, case.limit
     yield "ending", f"{run.status.name}: {run.status.message}"
-    yield "log L, |W|, |u|", f"{run.log_loss[-1]:.6g}, {run.norm_W[-1]:.6g}, {run.norm_u[-1]:.6g}"
+    yield "log L, |W|, |u|", f"{run.log_excess[-1]:.6g}, {run.norm_W[-1]:.6g}, {run.norm_u[-1]:.6g}"
     yield "selection", f"{limit.kind}, most attended tokens {list(limit.tokens)}"
     yield "u to the decoder program, 1 - corr", f"{limit.decoder:.4g}"
     yield from ((f"W to the {name} program, 1 - corr", f"{getattr(limit, name):.4g}") for name in _PROGRAMS)
@@ -101,7 +103,7 @@ def _draw(case: Case) -> Iterator[Figure]:
         lines.append(Line("u to the decoder program", steps[turned], decoder))
     caption = "Programs of the tokens that were reached."
     yield Figure("direction", "Directions", "step", "1 - corr", tuple(lines), caption, "log", "log")
-    loss = (Line("run", steps[1:], run.log_loss[1:]),)
+    loss = (Line("run", steps[1:], run.log_excess[1:]),)
     yield Figure("loss", "Joint loss", "step", "log L", loss, "In logarithms, exact after underflow.", "log")
     norms = (Line("|W|", steps[1:], run.norm_W[1:]), Line("|u|", steps[1:], run.norm_u[1:]))
     yield Figure("norms", "Norms of both blocks", "step", "norm", norms, "Frobenius and l2.", "log", "log")

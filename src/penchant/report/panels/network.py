@@ -263,7 +263,7 @@ def _accuracy_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
 
 def _descent(case: Case) -> dict[str, Any]:
     """The account of layerwise descent at its end."""
-    last = {name: values[-1] for name, values in case.run.account.items()}
+    last = {name: values[-1] for name, values in (case.run.account or {}).items()}
     violation = float(last["violation"])
     return {
         "descent": {

@@ -214,7 +214,7 @@ def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: 
     inputs = np.asarray(setting.data.inputs)
     curvature = potential.speed(reference.weight)
     load = np.asarray(optimiser.rule.step) * loss_scale(setting) * np.linalg.norm(inputs * np.sqrt(curvature), 2) ** 2
-    beta = np.asarray(optimiser.memory.beta) if hasattr(optimiser.memory, "beta") else np.zeros(())
+    beta = np.zeros(()) if optimiser.after is None else np.asarray(optimiser.after.beta)
     load, bound = np.broadcast_arrays(load, 2 * (1 + beta))
     worst = np.unravel_index(np.argmin(bound - load), load.shape)  # of a batch of rules
     load, bound = float(load[worst]), float(bound[worst])

@@ -1,5 +1,7 @@
 """What training on linear data could select: the maximum margin, its rivals, and the hypotheses its theorems share."""
 
+from types import NoneType
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,12 +12,11 @@ from ...errors import PenchantError, warn
 from ...flow.flow import GradientFlow
 from ...norms import L1, L2, Linf
 from ...optimisers.base import Descent
-from ...optimisers.memory import NoMemory
 from ...problem import read_once
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
+from ...references.logistic import polynomial_direction, tail_power
 from ...references.polyhedral_margin import polyhedral_margin
-from ...references.polynomial_margin import polynomial_direction, tail_power
 from ...settings.base import Data, Setting
 from ...settings.classification import Classification
 from ...settings.losses import AbstractLoss, Exponential, Logistic
@@ -30,10 +31,10 @@ _HALFWAY = 800  # the index of margin 350
 _TAIL = 0.1  # by how much -l'/l may change from margin 350 to 700: not at all for e^(-az), by half for any power of the margin
 
 
-def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, memory: type = NoMemory) -> bool:
+def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, after: type = NoneType) -> bool:
     """Steepest descent with this rule, in the l2 norm and without memory unless others are named."""
-    parts = [type(getattr(optimiser, part, None)) for part in ("rule", "geometry", "memory")]
-    return [type(optimiser), *parts] == [Descent, rule, geometry, memory]
+    parts = [type(getattr(optimiser, part, None)) for part in ("rule", "geometry", "after", "before")]
+    return [type(optimiser), *parts] == [Descent, rule, geometry, after, NoneType]
 
 
 def is_flow(optimiser: eqx.Module) -> bool:

@@ -1,19 +1,14 @@
 """Structure-aware descent against its rivals: excess along minibatch training from a spectral and from a random start."""
 
-from itertools import product
-
-import jax.numpy as jnp
 import numpy as np
 
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import Every
 from ..evidence import BATCH, STEP, STEPS, experiment_rules, experiment_run
-from ..samples import gauge_law, minibatch_law, sooner, start_excess
+from ..samples import minibatch_law, sooner, start_excess
 from ..setting.context_bias import oracle_shift, sample_floor
-from ..setting.geometry import balanced_point
-from ..setting.problem import AttentionLayer
-from ..setting.sample import GAUGE, GAUGES, AttentionExperiment, AttentionSample, attention_experiment, spectral_layer
+from ..setting.sample import GAUGE, AttentionExperiment, AttentionSample, attention_experiment, spectral_layer
 from ..training.algorithm1 import AttentionRun, train_attention
 from ..training.rules import PreconditionedDescent
 from ..training.sources import Minibatch, Population
@@ -76,15 +71,6 @@ def curves(lab: Lab) -> tuple[Figure, ...]:
     )
 
 
-def sign_choices(found: AttentionExperiment) -> str:
-    """The excess of the spectral start here, and over all signs of the singular vectors, among which the gauge identity chooses."""
-    estimated = AttentionSample(found.inputs, found.targets).estimated
-    signs = product((1.0, -1.0), repeat=len(estimated.sizes))
-    starts = [estimated.unwhiten(jnp.asarray(balanced_point(estimated, np.diag(one)))) for one in signs]
-    values = [float(found.problem.excess(start)) for start in starts]
-    return f"The spectral start has excess {values[0]:.4g}; over all signs of the singular vectors it is {min(values):.4g} to {max(values):.4g}"
-
-
 def excesses(lab: Lab) -> Table:
     found = attention_experiment(seed=lab.seed)
     problem, infimum = found.problem, float(found.problem.infimum().value)
@@ -97,55 +83,18 @@ def excesses(lab: Lab) -> Table:
         rows.append((name, *cells, *("-" if first is None else first for first in firsts)))
     columns = ("method", *(f"step {step}" for step in SHOWN), "first step <= 0.1 L*", "first step <= 0.01 L*")
     text = (
-        f"L* = {infimum:.3g}; zero predictor {np.sum(np.asarray(problem.sizes) ** 2):.3g}; seed {lab.seed}. {sign_choices(found)}. "
+        f"L* = {infimum:.3g}; zero predictor {np.sum(np.asarray(problem.sizes) ** 2):.3g}; seed {lab.seed}."
         f"{'' if lab.full else 'Only with --full: the spectral start with keys of all samples.'}"
     )
     return Table("excess", "Excess along training", columns, tuple(rows), text)
-
-
-def seeds(lab: Lab) -> Table:
-    """First steps at a tenth of L* for three problems, samples and starts, the seed of the study first."""
-    chosen, rows = range(lab.seed, lab.seed + 3), []
-    for name in ("two_sided + reg", "left + reg", "SGD", "Adam, 0.03", "two_sided + reg, adaptive"):
-        lab.progress(f"three seeds, {name}")
-        infima = {one: float(attention_experiment(seed=one).problem.infimum().value) for one in chosen}
-        firsts = (experiment_run(lab, name, one).first_below(0.1 * level) for one, level in infima.items())
-        rows.append((name, *("-" if first is None else first for first in firsts)))
-    columns = ("method", *(f"seed {one}" for one in chosen))
-    text = f"Minibatches of {BATCH}, step {STEP:g} where none is named, {STEPS} steps; - where it is not reached."
-    return Table("seeds", "First step with excess at most 0.1 L*", columns, tuple(rows), text)
-
-
-def gauges(lab: Lab) -> Table:
-    """B^2 times the excess of the mean late layer from the spectral start in each gauge, with B^2 (v/n + b_2/B^2)."""
-    found = attention_experiment(seed=lab.seed)
-    problem, sample = found.problem, AttentionSample(found.inputs, found.targets)
-    rule, rows = PreconditionedDescent("two_sided", STEP), []
-    for gauge in GAUGES:
-        lab.progress(f"spectral start in the gauge {gauge}")
-        start, source = spectral_layer(sample.estimated, gauge), Minibatch(sample, BATCH)
-        run = train_attention(source, rule, start, steps=STEPS, recorder=Every(10), truth=problem)
-        late = run.steps >= STEPS // 2
-        layer = AttentionLayer(run.value[late].mean(axis=0), run.key_query[late].mean(axis=0))
-        level = oracle_shift(problem, gauge, sample_balance=False).excess
-        whole = level + BATCH**2 * sample_floor(problem) / sample.size
-        settled = (float(problem.excess(layer)), float(np.median(run.excess[late])))
-        rows.append((gauge, *(f"{value:.3g}" for value in (*(BATCH**2 * one for one in settled), level, whole))))
-    columns = ("gauge", "B^2 excess of the mean layer", "B^2 median excess", "b_2", "b_2 + B^2 v/n")
-    text = (
-        f"Two-sided steps of {STEP:g} from the spectral start, B = {BATCH}, second half of {STEPS} steps. "
-        f"1/(B s_d) = {1 / (BATCH * float(problem.sizes[-1])):.2g}: where it is not small the prediction is too large."
-    )
-    title = "What attention within batches settles at, by gauge of the start"
-    return Table("gauges", title, columns, tuple(rows), text)
 
 
 STUDIES = (
     Study(
         "attention-regression",
         "Structure-aware descent on softmax attention regression",
-        claims=(sooner, start_excess, minibatch_law, gauge_law),
-        exhibits=(curves, excesses, seeds, gauges),
+        claims=(sooner, start_excess, minibatch_law),
+        exhibits=(curves, excesses),
         definitions=DEFINITIONS
         | {
             "gauge": GAUGE,

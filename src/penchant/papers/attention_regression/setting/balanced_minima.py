@@ -8,14 +8,14 @@ can be better.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import equinox as eqx
 import numpy as np
 import scipy.linalg as sl
+from jaxtyping import Array
 
 from ....errors import ArgumentError, warn
-from .geometry import AbstractGeometry, Left, TwoSided, balanced_point
+from .geometry import AbstractGeometry, balanced_point
 from .problem import AttentionLayer, AttentionRegression
 
 _NEWTON = 200
@@ -229,29 +229,24 @@ class BalancedMinima(eqx.Module):
         return nearest_minimum(self.problem, np.asarray(self.problem.whiten(layer)), geometry)
 
 
-def nearest_minimum(problem: AttentionRegression, whitened: Any, geometry: AbstractGeometry) -> NearestMinimum:
-    """The nearest minimum to W in the norm of a geometry (`two_sided` or `left`).
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> problem = prescribed_spectrum(3, (0.05, 0.02), condition=4.0)
-    >>> found = nearest_minimum(problem, 1.1 * balanced_point(problem), TwoSided())
-    >>> f"{found.distance:.6f}", found.component, found.asymmetry < 1e-12          # 0.1 |W*| = 0.1 sqrt(2 (s_1 + s_2))
-    ('0.037417', 1, True)
-    """
+def nearest_minimum(
+    problem: AttentionRegression, whitened: Array | np.ndarray, geometry: AbstractGeometry
+) -> NearestMinimum:
+    """The nearest minimum to W in the norm of a geometry (`two_sided` or `left`)."""
     whitened = np.asarray(whitened, float)
     rows, d = problem.outputs + problem.inputs, problem.inputs
     if whitened.shape != (rows, d):
         raise ArgumentError("whitened", "nearest_minimum", f"of shape {(rows, d)}", f"shape {whitened.shape}")
     if not np.isfinite(whitened).all():
         raise ArgumentError("whitened", "nearest_minimum", "finite", "a value that is not")
-    if not isinstance(geometry, TwoSided | Left):
+    if geometry.rows:
         raise ArgumentError("geometry", "nearest_minimum", "two_sided or left", geometry.name)
     stacked = balanced_point(problem, np.eye(len(problem.sizes), d))[:, : len(problem.sizes)]
     overlap = stacked.T @ whitened
     square = len(problem.sizes) == d
     starts = [polar(overlap), polar(overlap, flip=True)] if square else [polar(overlap)]
     dual = _procrustes(problem, geometry, stacked, whitened)
-    if isinstance(geometry, Left):
+    if geometry.columns:
         starts = _weighted(dual, starts)
     found = [_described(problem, geometry, stacked, whitened, rotation) for rotation in starts]
     found.sort(key=lambda one: one[2])
@@ -272,7 +267,7 @@ def _described(
     """Point, rotation, distance, and the asymmetry of the first-order condition."""
     nearest = stacked @ rotation
     gap = whitened - nearest
-    if isinstance(geometry, Left):
+    if geometry.columns:
         inverse = np.asarray(problem.inverse_root)
         condition = inverse @ gap.T @ nearest @ np.asarray(problem.root)  # Delta' Lambda Theta* Sigma
         distance = float(np.linalg.norm(gap @ inverse))
@@ -290,7 +285,7 @@ def _procrustes(
     """Half the squared distance to stacked R; a wide map is completed by columns 0."""
     d = problem.inputs
     frame = np.pad(stacked, ((0, 0), (0, d - stacked.shape[1])))
-    root = np.asarray(problem.inverse_root) if isinstance(geometry, Left) else np.eye(d)
+    root = np.asarray(problem.inverse_root) if geometry.columns else np.eye(d)
     return Procrustes(whitened, frame, root)
 
 

@@ -9,20 +9,16 @@ In whitened coordinates, with $E = \tilde U\tilde V - M$ and $D = \tilde U^\top\
 Each has a threshold beyond which the expectation is infinite; it is named, never returned as the root of a negative determinant.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg as sl
 from jaxtyping import Array, Float
-from scipy.optimize import minimize, minimize_scalar
+from scipy.optimize import minimize_scalar
 
-from ....errors import ArgumentError, ThresholdError
-from .balanced_minima import completed
+from ....errors import ThresholdError
 from .geometry import balanced_point, hessian
 from .problem import AttentionLayer, AttentionRegression
 from .sample import gauge_rotation
@@ -72,15 +68,7 @@ def _key_norm(problem: AttentionRegression, layer: AttentionLayer) -> float:
 
 
 def loss_bias(problem: AttentionRegression, layer: AttentionLayer, *, include_self: bool = True) -> float:
-    """B_1: n (E of the empirical loss - L) as n grows; `include_self=False` for leave-one-out or fresh queries.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> problem = prescribed_spectrum(2, (1.2, 0.6))
-    >>> loss_bias(problem, problem.unwhiten(jnp.asarray(balanced_point(problem))))
-    Traceback (most recent call last):
-    ...
-    penchant.errors.ThresholdError: B_1 is infinite here: it needs 2 |V|^2 (whitened V) < 1, and that is 2.4. ...
-    """
+    """B_1: n (E of the empirical loss - L) as n grows; `include_self=False` for leave-one-out or fresh queries."""
     problem.check_layer(layer, "loss_bias")
     _require(2 * _key_norm(problem, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "B_1")
     return float(_compiled_bias(problem.whiten(layer), problem.target, include_self))
@@ -122,12 +110,7 @@ def sample_floor(problem: AttentionRegression, factor: float = 1.0) -> float:
 
 
 def spectral_floor(problem: AttentionRegression) -> float:
-    """v_spec: the spectral start of a data set of size n has excess about v_spec/n.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> round(spectral_floor(prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)), 6)
-    0.0314
-    """
+    """v_spec: the spectral start of a data set of size n has excess about v_spec/n."""
     sizes = np.asarray(problem.sizes)
     return noise_variance(problem) + float(sizes.sum() ** 2 + (sizes**2).sum())
 
@@ -154,8 +137,7 @@ def oracle_shift(
     >>> [round(oracle_shift(problem, "minus").excess, 3) for problem in problems]
     [0.938, 0.549]
     """
-    rotation = gauge_rotation(problem, gauge) if isinstance(gauge, str) else gauge
-    whitened = jnp.asarray(balanced_point(problem, rotation))
+    whitened = jnp.asarray(balanced_point(problem, gauge_rotation(problem, gauge)))
     _require(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
     slope = bias_gradient(whitened, problem.target, sample_balance)
     curvature = hessian(problem, whitened)
@@ -197,88 +179,16 @@ def optimal_scale(problem: AttentionRegression) -> Scale:
     """The scale that makes the first-order bias of a minimum smallest: logits small enough, values not too large.
 
     At every c > sqrt(2 s_1) the bias is finite, so assumption A3 is a matter of scale.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> found = optimal_scale(prescribed_spectrum(2, (1.5, 0.75)))
-    >>> f"{found.factor:.4f} {found.bias:.3f} {found.key_norm:.4f}"
-    '2.5659 30.348 0.4773'
     """
     least = float(np.sqrt(2 * float(problem.sizes[0])))
     at = lambda log_room: least * (1 + np.exp(log_room))
     bias = lambda log_room: minimum_bias(problem, at(log_room))
-    found: Any = minimize_scalar(bias, bounds=(-8.0, 6.0), method="bounded", options={"xatol": 1e-10})
+    found = minimize_scalar(bias, bounds=(-8.0, 6.0), method="bounded", options={"xatol": 1e-10})
     factor = float(at(found.x))
     return Scale(factor, float(found.fun), float(np.sqrt(float(problem.sizes[0]))) / factor)
 
 
-def scaled(whitened: Any, outputs: int, factor: Any) -> Float[Array, "rows d"]:
+def scaled(whitened: Array | np.ndarray, outputs: int, factor: Array | float) -> Float[Array, "rows d"]:
     """W of the layer (c U, V/c)."""
     whitened = jnp.asarray(whitened)
     return jnp.concatenate([factor * whitened[:outputs], whitened[outputs:] / factor])
-
-
-_RANDOM = 3  # random starts on each component, next to the named gauges
-
-
-class BestGauge(eqx.Module):
-    """The rotation with the least b_2 = `excess` that was found; `components` has the least for det R = 1 and -1 (equal where R is not square)."""
-
-    rotation: np.ndarray
-    excess: float
-    components: tuple[float, float]
-
-
-def best_gauge(problem: AttentionRegression, *, sample_balance: bool = True, seed: int = 0) -> BestGauge:
-    """The minimum of b_2 over the gauges, from several starts on both components; `sample_balance` as in `oracle_shift`.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
-    >>> named = {gauge: oracle_shift(problem, gauge).excess for gauge in ("minus", "identity", "plus")}
-    >>> {gauge: round(value, 3) for gauge, value in named.items()}
-    {'minus': 1.045, 'identity': 1.594, 'plus': 4.131}
-    >>> round(best_gauge(problem).excess, 3)
-    1.045
-    """
-    if seed < 0:
-        raise ArgumentError("seed", "best_gauge", "nonnegative", seed)
-    oracle_shift(problem, sample_balance=sample_balance)  # raises by name where b_2 is infinite
-    d, width = problem.inputs, len(problem.sizes)
-    measure = _excess_of(problem, sample_balance)
-    rng = np.random.default_rng(seed)
-    bases = [completed(gauge_rotation(problem, gauge)) for gauge in ("minus", "identity")]
-    bases += [np.linalg.qr(rng.standard_normal((d, d)))[0] for _ in range(_RANDOM)]
-    found = [_descend(measure, one) for base in bases for one in (base, np.concatenate([base[:-1], -base[-1:]]))]
-    least = lambda sign: min(excess for rotation, excess in found if np.linalg.det(rotation) * sign > 0)
-    rotation = min(found, key=lambda one: one[1])[0][:width]
-    excess = oracle_shift(problem, rotation, sample_balance=sample_balance).excess
-    return BestGauge(rotation, excess, (least(1), least(-1)))
-
-
-def _descend(measure: Callable[[np.ndarray], float], base: np.ndarray) -> tuple[np.ndarray, float]:
-    """A local minimum of b_2 on the component of `base`, and its value; slopes by differences, as compiling them takes far longer."""
-    start = np.zeros(len(base) * (len(base) - 1) // 2)
-    if not len(start):
-        return base, measure(base)
-    log_excess = lambda turn: float(np.log(measure(_turned(turn, base))))
-    run = minimize(log_excess, start, method="BFGS", options={"gtol": 1e-5})
-    return _turned(run.x, base), float(np.exp(run.fun))
-
-
-def _turned(turn: np.ndarray, base: np.ndarray) -> np.ndarray:
-    d = len(base)
-    skew = np.zeros((d, d))
-    skew[np.triu_indices(d, 1)] = turn
-    return base @ sl.expm(skew - skew.T)
-
-
-def _excess_of(problem: AttentionRegression, sample_balance: bool) -> Callable[[np.ndarray], float]:
-    """b_2 as a function of R. The curvature turns with the gauge, so that the inverse at the gauge identity serves all of them."""
-    m, point = problem.outputs, balanced_point(problem)
-    inverse = np.linalg.pinv(hessian(problem, point), rcond=CUTOFF, hermitian=True)
-
-    def excess(rotation: np.ndarray) -> float:
-        slope = np.asarray(bias_gradient(jnp.asarray(point @ rotation), problem.target, sample_balance)) @ rotation.T
-        shift = -(inverse @ slope.ravel()).reshape(point.shape)
-        return float(np.sum((shift[:m] @ point[m:].T + point[:m] @ shift[m:].T) ** 2))
-
-    return excess

@@ -12,18 +12,22 @@ Nothing of that is special to a processor or to a floating-point type: arrays on
 "auto" takes the *fused* form instead, whose kernels keep the weights in registers; on a processor it runs interpreted, which is for tests.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.core import Tracer
-from jaxtyping import Array, Float
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, Int
 
 from ....errors import ArgumentError, warn
-from .context_blocks import BLOCKS, Keys, Queries, find_peaks, in_blocks, log_weights, others
 
+T = TypeVar("T")
+
+BLOCKS = (512, 512)  # queries x keys: a block of logits stays in the second-level cache
 FORMS = ("auto", "one_pass", "two_pass", "fused", "dense")
 WIDEST_ONE_PASS = 16  # features grow like d^2/2; from here on a second exponential per pair is cheaper
 DENSE_LIMIT = 20_000  # rows beyond which a dense n x n matrix takes more than 3 GB
@@ -39,12 +43,12 @@ class Sums(eqx.Module):
 
 
 def context_sums(
-    inputs: Any,
-    targets: Any,
-    value: Any,
-    key_query: Any,
+    inputs: ArrayLike,
+    targets: ArrayLike,
+    value: ArrayLike,
+    key_query: ArrayLike,
     *,
-    queries: Any = None,
+    queries: object = None,
     include_self: bool = True,
     form: str = "auto",
     blocks: tuple[int, int] = BLOCKS,
@@ -94,7 +98,7 @@ def _check(x: Array, y: Array, u: Array, v: Array, form: str, blocks: tuple[int,
         raise ArgumentError("include_self", "context_sums", "True for a single row", "False: there would be no key")
 
 
-def _rows(queries: Any, n: int) -> Array:
+def _rows(queries: object, n: int) -> Array:
     """Rows that ask, as indices: an index beyond the last would silently read the last one."""
     required = f"a list of at least one row index from 0 to {n - 1}"
     try:
@@ -109,6 +113,82 @@ def _rows(queries: Any, n: int) -> Array:
     if not isinstance(rows, Tracer) and not (int(rows.min()) >= 0 and int(rows.max()) < n):
         raise ArgumentError("queries", "context_sums", required, f"{int(rows.min())} to {int(rows.max())}")
     return rows
+
+
+class Queries(eqx.Module):
+    """A block of queries: their inputs and targets, V x, their row among the keys, and 0 for padding."""
+
+    inputs: Float[Array, "q d"]
+    targets: Float[Array, "q m"]
+    turned: Float[Array, "q d"]
+    row: Int[Array, "q"]
+    real: Float[Array, "q"]
+
+
+class Keys(eqx.Module):
+    """All keys in blocks (the last one padded), with the number of real ones."""
+
+    inputs: Float[Array, "blocks k d"]
+    count: int = eqx.field(static=True)
+    include_self: bool = eqx.field(static=True)
+
+    def logits(self, queries: Queries, block: Array) -> tuple[Array, Array, Array]:
+        """Inputs of a block of keys, its logits, and which (query, key) pairs do not attend."""
+        keys = self.inputs[block]
+        column = block * keys.shape[0] + jnp.arange(keys.shape[0])
+        absent = jnp.broadcast_to((column >= self.count)[None, :], (queries.row.shape[0], keys.shape[0]))
+        if not self.include_self:
+            absent = absent | (column[None, :] == queries.row[:, None])
+        return keys, queries.turned @ keys.T, absent
+
+    def over(self, body: Callable[[T, Array], T], start: T) -> T:
+        """Fold `body(carry, block)` over the blocks of keys."""
+        return jax.lax.fori_loop(0, self.inputs.shape[0], lambda block, carry: body(carry, block), start)
+
+
+def in_blocks(array: Array, size: int) -> Array:
+    """Rows in blocks of `size`, padded with zeros."""
+    missing = -array.shape[0] % size
+    padded = jnp.pad(array, [(0, missing)] + [(0, 0)] * (array.ndim - 1))
+    return padded.reshape(-1, size, *array.shape[1:])
+
+
+class Peaks(eqx.Module):
+    """Per query: its largest logit, and the key that has it."""
+
+    logit: Float[Array, "q"]
+    key: Int[Array, "q"]
+
+
+def find_peaks(keys: Keys, queries: Queries) -> Peaks:
+    def best(carry: Peaks, block: Array) -> Peaks:
+        inputs, logits, absent = keys.logits(queries, block)
+        logits = jnp.where(absent, -jnp.inf, logits)
+        column = jnp.argmax(logits, axis=1)
+        largest = jnp.max(logits, axis=1)
+        better = largest > carry.logit
+        where = (block * inputs.shape[0] + column).astype(carry.key.dtype)
+        return Peaks(jnp.where(better, largest, carry.logit), jnp.where(better, where, carry.key))
+
+    start = Peaks(jnp.full(queries.row.shape, -jnp.inf, queries.inputs.dtype), jnp.zeros_like(queries.row))
+    return keys.over(best, start)
+
+
+def others(keys: Keys, queries: Queries, peaks: Peaks, block: Array) -> tuple[Array, Array]:
+    """Inputs of a block of keys, and e^(logit - largest) of all of them but the peak itself."""
+    inputs, logits, absent = keys.logits(queries, block)
+    column = block * inputs.shape[0] + jnp.arange(inputs.shape[0])
+    absent = absent | (column[None, :] == peaks.key[:, None])
+    return inputs, jnp.where(absent, 0.0, jnp.exp(jnp.minimum(logits - peaks.logit[:, None], 0.0)))
+
+
+def log_weights(inputs: ArrayLike, key_query: ArrayLike, *, include_self: bool = True) -> Float[Array, "n n"]:
+    """Logarithms of all attention weights, row by row (dense: for small samples)."""
+    inputs = jnp.asarray(inputs)
+    logits = inputs @ jnp.asarray(key_query).T @ inputs.T
+    if not include_self:
+        logits = jnp.where(jnp.eye(len(inputs), dtype=bool), -jnp.inf, logits)
+    return jax.nn.log_softmax(logits, axis=1)
 
 
 @partial(jax.jit, static_argnames=("include_self",))
@@ -196,7 +276,7 @@ def _features(keys: Array) -> Array:
 def _feature_sums(keys: Keys, queries: Queries, shift: Array) -> Array:
     """Means of the features under the attention weights; absent keys have zero features, or weight 0 if they are the query itself."""
 
-    def add(total: Array, block: Any) -> Array:
+    def add(total: Array, block: Array) -> Array:
         inputs, logits, absent = keys.logits(queries, block)
         weights = jnp.exp(logits - shift[:, None])
         if not keys.include_self:
@@ -239,7 +319,7 @@ def _two_pass(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[A
     flat = keys.inputs.reshape(-1, keys.inputs.shape[2])
     origin = flat[peaks.key]
 
-    def first(carry: tuple, block: Any) -> tuple:
+    def first(carry: tuple, block: Array) -> tuple:
         inputs, weights = others(keys, queries, peaks, block)
         mass = weights.sum(axis=1)
         return carry[0] + mass, carry[1] + weights @ inputs - mass[:, None] * origin
@@ -252,7 +332,7 @@ def _two_pass(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[A
     pushes = (means @ u.T - queries.targets) @ u
     level = jnp.sum(origin * pushes, axis=1)
 
-    def second(carry: Array, block: Any) -> Array:
+    def second(carry: Array, block: Array) -> Array:
         inputs, weights = others(keys, queries, peaks, block)
         tilted = weights * (pushes @ inputs.T - level[:, None])
         return carry + tilted @ inputs - tilted.sum(axis=1)[:, None] * origin

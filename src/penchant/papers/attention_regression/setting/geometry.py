@@ -5,7 +5,7 @@ divides by $\Lambda$ and $\Sigma$ on both sides, which removes the covariance al
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -23,9 +23,14 @@ def solve_right(matrix: Float[Array, "r d"], covariance: Float[Array, "d d"]) ->
 
 
 class AbstractGeometry(eqx.Module):
-    """A norm of layers. `covariance` may be the population's or an estimate; whitened quantities refer to the same one."""
+    """A norm of layers. `covariance` may be the population's or an estimate; whitened quantities refer to the same one.
 
-    name = ""
+    `rows` and `columns` say on which sides of W the covariance stays.
+    """
+
+    name: ClassVar[str]
+    rows: ClassVar[bool] = False
+    columns: ClassVar[bool] = True
 
     @abstractmethod
     def precondition(self, gradient: AttentionLayer, covariance: Float[Array, "d d"]) -> AttentionLayer:
@@ -50,6 +55,7 @@ class TwoSided(AbstractGeometry):
     """Precondition both blocks from both sides: training does not see the covariance."""
 
     name = "two_sided"
+    columns = False
 
     def precondition(self, gradient, covariance):
         factor = jsl.cho_factor(covariance, lower=True)
@@ -92,6 +98,7 @@ class Euclidean(AbstractGeometry):
     """Plain gradient descent."""
 
     name = "euclidean"
+    rows = True
 
     def precondition(self, gradient, covariance):
         return gradient
@@ -144,7 +151,7 @@ def coupling(problem: AttentionRegression) -> np.ndarray:
     return np.block([[np.zeros((m, m)), target], [target.T, np.zeros((d, d))]])
 
 
-def balanced_point(problem: AttentionRegression, rotation: Any = None) -> np.ndarray:
+def balanced_point(problem: AttentionRegression, rotation: np.ndarray | None = None) -> np.ndarray:
     """W = [P; Q] S^(1/2) R: the minimum with gauge R (the identity by default), in whitened coordinates."""
     stacked = np.concatenate([np.asarray(problem.left), np.asarray(problem.right)]) * np.sqrt(np.asarray(problem.sizes))
     width, d = stacked.shape[1], problem.inputs
@@ -154,7 +161,7 @@ def balanced_point(problem: AttentionRegression, rotation: Any = None) -> np.nda
     return stacked @ rotation
 
 
-def hessian(problem: AttentionRegression, whitened: Any) -> np.ndarray:
+def hessian(problem: AttentionRegression, whitened: Array | np.ndarray) -> np.ndarray:
     """The Hessian of g at W as a matrix on row-major directions: D -> D W'W + W D'W + W W'D - 2 J D."""
     return _hessian(coupling(problem), np.asarray(whitened, float))
 
@@ -168,12 +175,7 @@ def _hessian(matrix: np.ndarray, whitened: np.ndarray) -> np.ndarray:
 
 
 def minimum_spectrum(problem: AttentionRegression) -> np.ndarray:
-    """All Hessian eigenvalues on the manifold of minima, ascending, from the sizes alone (two-sided geometry, m >= d).
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> minimum_spectrum(prescribed_spectrum(3, (0.05, 0.01))).round(12).tolist()
-    [0.0, 0.02, 0.04, 0.04, 0.1, 0.12, 0.12, 0.12, 0.2, 0.2]
-    """
+    """All Hessian eigenvalues on the manifold of minima, ascending, from the sizes alone (two-sided geometry, m >= d)."""
     _tall(problem, "minimum_spectrum")
     sizes, d = np.asarray(problem.sizes), problem.inputs
     pairs = 2 * (sizes[:, None] + sizes)
@@ -188,7 +190,9 @@ def _tall(problem: AttentionRegression, owner: str) -> None:
         raise ArgumentError("problem", owner, "one with m >= d", f"m = {problem.outputs}, d = {problem.inputs}")
 
 
-def spectrum(problem: AttentionRegression, geometry: AbstractGeometry, rotation: Any = None) -> np.ndarray:
+def spectrum(
+    problem: AttentionRegression, geometry: AbstractGeometry, rotation: np.ndarray | None = None
+) -> np.ndarray:
     """Eigenvalues of the linearised training at the minimum with gauge R, ascending; the first d(d-1)/2 are the gauge's zeros.
 
     `two_sided` has them in closed form. The other geometries multiply the Hessian by positive matrices and depend on the gauge:
@@ -196,7 +200,7 @@ def spectrum(problem: AttentionRegression, geometry: AbstractGeometry, rotation:
     symmetric problem with 2 d^2 unknowns, whatever m.
     """
     _tall(problem, "spectrum")
-    if isinstance(geometry, TwoSided):
+    if not geometry.columns:
         return minimum_spectrum(problem)
     d, root, right = problem.inputs, np.asarray(problem.root), np.asarray(problem.right)
     point = balanced_point(problem, rotation)[problem.outputs :]  # Q S^(1/2) R, and without Q:
@@ -205,7 +209,7 @@ def spectrum(problem: AttentionRegression, geometry: AbstractGeometry, rotation:
     target = np.asarray(problem.sizes)[:, None] * right.T
     matrix = np.block([[np.zeros((d, d)), target], [target.T, np.zeros((d, d))]])
     scale = np.eye(2 * d)
-    if isinstance(geometry, Euclidean):
+    if geometry.rows:
         scale[d:, d:] = root
     weight = np.kron(scale, root)
     along = np.linalg.eigvalsh(weight @ _hessian(matrix, np.concatenate([strong, point])) @ weight)
@@ -213,7 +217,7 @@ def spectrum(problem: AttentionRegression, geometry: AbstractGeometry, rotation:
 
 
 def curvature_range(
-    problem: AttentionRegression, geometry: AbstractGeometry, rotation: Any = None
+    problem: AttentionRegression, geometry: AbstractGeometry, rotation: np.ndarray | None = None
 ) -> tuple[float, float]:
     """The smallest and largest curvature across the manifold of minima: what rates are made of."""
     if problem.rank < problem.inputs:
@@ -242,37 +246,26 @@ class Contraction(eqx.Module):
         return 1 - self.alpha**2 / self.beta**2
 
 
+def _spread(problem: AttentionRegression, geometry: AbstractGeometry, owner: str) -> tuple[float, float]:
+    """The extreme eigenvalues of what the geometry leaves of the covariance."""
+    if geometry.rows:
+        raise ArgumentError("geometry", owner, "two_sided or left", geometry.name)
+    return (float(problem.spread[0]), float(problem.spread[-1])) if geometry.columns else (1.0, 1.0)
+
+
 def attraction_radius(problem: AttentionRegression, geometry: AbstractGeometry) -> float:
     """r_0: the distance within which alpha is at least half its value at the minimum; sharp for `two_sided`."""
-    sizes, spread = np.asarray(problem.sizes), np.asarray(problem.spread)
-    if isinstance(geometry, TwoSided):
-        return float(np.sqrt(0.8 * sizes[-1]))
-    if isinstance(geometry, Left):
-        return float(np.sqrt(0.8 * sizes[-1] * spread[0]) / spread[-1])
-    raise ArgumentError("geometry", "attraction_radius", "two_sided or left", geometry.name)
+    narrow, wide = _spread(problem, geometry, "attraction_radius")
+    return float(np.sqrt(0.8 * np.asarray(problem.sizes)[-1] * narrow) / wide)
 
 
 def contraction(problem: AttentionRegression, geometry: AbstractGeometry, radius: float | None = None) -> Contraction:
-    """alpha and beta at a radius, r_0 by default.
-
-    >>> from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-    >>> found = contraction(prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0), TwoSided())
-    >>> round(found.alpha, 6), round(found.beta, 9), round(found.factor, 5)
-    (0.01, 0.292852814, 0.99883)
-    """
+    """alpha and beta at a radius, r_0 by default."""
+    narrow, wide = _spread(problem, geometry, "contraction")
     radius = attraction_radius(problem, geometry) if radius is None else float(radius)
-    top, low = float(problem.sizes[0]), float(problem.sizes[-1])
-    if isinstance(geometry, TwoSided):
-        return Contraction(radius, 2 * low - 1.25 * radius**2, _slope(top, radius))
-    narrow, wide = float(problem.spread[0]), float(problem.spread[-1])
-    if isinstance(geometry, Left):
-        alpha = 2 * low * narrow - 1.25 * wide**2 * radius**2
-        return Contraction(radius, alpha, wide * _slope(top, np.sqrt(wide) * radius))
-    raise ArgumentError("geometry", "contraction", "two_sided or left", geometry.name)
-
-
-def _slope(top: float, radius: float) -> float:
-    return float(4 * top + 3 * np.sqrt(2 * top) * radius + radius**2)
+    top, low, length = float(problem.sizes[0]), float(problem.sizes[-1]), np.sqrt(wide) * radius
+    alpha = 2 * low * narrow - 1.25 * wide**2 * radius**2
+    return Contraction(radius, alpha, wide * float(4 * top + 3 * np.sqrt(2 * top) * length + length**2))
 
 
 def split_gradient(whitened: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:

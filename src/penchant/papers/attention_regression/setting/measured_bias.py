@@ -1,10 +1,9 @@
-"""What a finite context does, measured: bias and scatter by Monte Carlo over fresh samples, with control variates and standard errors.
+"""What a finite context does, measured: bias by Monte Carlo over fresh samples, with control variates and standard errors.
 
-Label noise adds exactly m sigma^2 to the expected loss and nothing to the expected gradient, so only the samples of the scatter have any.
+Label noise adds exactly m sigma^2 to the expected loss and nothing to the expected gradient, so the samples have none.
 """
 
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,8 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ....errors import ArgumentError
-from .context_blocks import log_weights
-from .context_sums import context_sums
+from .context_sums import context_sums, log_weights
 from .problem import AttentionLayer, AttentionRegression
 
 _ENTRIES = 2**18  # attention weights in flight: a few megabytes
@@ -26,19 +24,28 @@ class Estimate(eqx.Module):
     mean: float
     error: float
 
+    @staticmethod
+    def of(values: Array | np.ndarray) -> "Estimate":
+        """From independent measurements."""
+        values = np.asarray(values)
+        return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
     def away(self, predicted: float) -> float:
         """Distance to a prediction in standard errors."""
         return abs(self.mean - predicted) / self.error
 
 
-def _estimate(values: Any) -> Estimate:
-    values = np.asarray(values)
-    return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+def extrapolated(small: Estimate, large: Estimate) -> Estimate:
+    """From estimates at n and 2n, the value without its term in 1/n."""
+    return Estimate(2 * large.mean - small.mean, float(np.hypot(2 * large.error, small.error)))
 
 
-def _count(value: int, name: str, owner: str) -> None:
-    if value < 2:
-        raise ArgumentError(name, owner, "at least 2", value)
+def _keys(owner: str, count: int, draws: int, seed: int) -> Array:
+    """A random key for each of `draws` samples of size `count`."""
+    for name, value in (("count", count), ("draws", draws)):
+        if value < 2:
+            raise ArgumentError(name, owner, "at least 2", value)
+    return jax.random.split(jax.random.key(seed), draws)
 
 
 def loss_bias_samples(
@@ -50,10 +57,8 @@ def loss_bias_samples(
     seed: int = 0,
     include_self: bool = True,
 ) -> np.ndarray:
-    """n (empirical loss - population loss) of `draws` fresh samples of size n = `count`, less a control variate of mean 0."""
-    _count(count, "count", "loss_bias_samples")
-    _count(draws, "draws", "loss_bias_samples")
-    keys = jax.random.split(jax.random.key(seed), draws)
+    """n (empirical loss - population loss) of `draws` fresh samples of size n = `count`, less a control variate of mean 0: B_1 up to O(1/n)."""
+    keys = _keys("loss_bias_samples", count, draws, seed)
     size = max(1, min(draws, _ENTRIES // count**2))
     return np.asarray(_loss_samples(problem, layer, keys, count, include_self, size))
 
@@ -73,41 +78,22 @@ def _loss_samples(
     return jax.lax.map(one, keys, batch_size=size)
 
 
-def measured_loss_bias(
-    problem: AttentionRegression,
-    layer: AttentionLayer,
-    count: int,
-    draws: int,
-    *,
-    seed: int = 0,
-    include_self: bool = True,
-) -> Estimate:
-    """n (E of the empirical loss - population loss): B_1 up to O(1/n)."""
-    return _estimate(loss_bias_samples(problem, layer, count, draws, seed=seed, include_self=include_self))
-
-
 def extrapolated_loss_bias(
-    problem: AttentionRegression,
-    layer: AttentionLayer,
-    count: int,
-    draws: int,
-    *,
-    seed: int = 0,
-    include_self: bool = True,
+    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, include_self: bool = True
 ) -> Estimate:
-    """The same from samples of size n and 2n, so that the O(1/n) term drops out."""
-    small = measured_loss_bias(problem, layer, count, draws, seed=seed, include_self=include_self)
-    large = measured_loss_bias(problem, layer, 2 * count, draws, seed=seed + 1, include_self=include_self)
-    return extrapolated(small, large)
+    """B_1 from samples of size n and 2n, so that the O(1/n) term drops out."""
+    found = (
+        loss_bias_samples(problem, layer, (seed + 1) * count, draws, seed=seed, include_self=include_self)
+        for seed in (0, 1)
+    )
+    return extrapolated(*map(Estimate.of, found))
 
 
 def gradient_bias_samples(
     problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
 ) -> np.ndarray:
     """n (empirical - population gradient) by W (whitened) of `draws` fresh samples: draws x (m + d) x d."""
-    _count(count, "count", "gradient_bias_samples")
-    keys = jax.random.split(jax.random.key(seed), draws)
-    return np.asarray(_gradient_samples(problem, layer, keys, count))
+    return np.asarray(_gradient_samples(problem, layer, _keys("gradient_bias_samples", count, draws, seed), count))
 
 
 @partial(jax.jit, static_argnames=("count",))
@@ -129,13 +115,11 @@ def _gradient_samples(
     return jax.lax.map(one, keys)
 
 
-def measured_balance_bias(
+def balance_bias_samples(
     problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
-) -> Estimate:
-    """n (E of the regulariser with the sample's covariance - the regulariser): R_1 up to O(1/n)."""
-    _count(count, "count", "measured_balance_bias")
-    keys = jax.random.split(jax.random.key(seed), draws)
-    return _estimate(_balance_samples(problem, layer, keys, count))
+) -> Array:
+    """n (regulariser with the sample's covariance - the regulariser) of fresh samples, less a control variate: R_1 up to O(1/n)."""
+    return _balance_samples(problem, layer, _keys("balance_bias_samples", count, draws, seed), count)
 
 
 @partial(jax.jit, static_argnames=("count",))
@@ -155,54 +139,3 @@ def _balance_samples(
         return count * (value - exact - jnp.sum(linear * (seen - problem.covariance)))
 
     return jax.lax.map(one, keys, batch_size=256)
-
-
-def gradient_draws(
-    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
-) -> np.ndarray:
-    """sqrt(n) times the gradient of the loss of `draws` fresh samples of size n = `count`, by W (whitened): draws x (m + d) x d."""
-    for name, value in (("count", count), ("draws", draws)):
-        if value < 2:
-            raise ArgumentError(name, "gradient_draws", "at least 2", value)
-    problem.check_layer(layer, "gradient_draws")
-    keys = jax.random.split(jax.random.key(seed), draws)
-    return np.asarray(_gradients(problem.whiten(layer), problem.target, problem.noise, keys, count))
-
-
-@partial(jax.jit, static_argnames="count")
-def _gradients(
-    whitened: Float[Array, "rows d"], target: Float[Array, "m d"], noise: Float[Array, ""], keys: Array, count: int
-) -> Float[Array, "draws rows d"]:
-    """Dense attention of small samples, in whitened coordinates throughout."""
-    m, d = target.shape
-    upper, below = whitened[:m], whitened[m:].T
-
-    def one(key: Array) -> Array:
-        first, second = jax.random.split(key)
-        inputs = jax.random.normal(first, (count, d))
-        targets = inputs @ target.T + jnp.sqrt(noise) * jax.random.normal(second, (count, m))
-        weights = jax.nn.softmax(inputs @ below.T @ inputs.T, axis=1)
-        means = weights @ inputs
-        residual = means @ upper.T - targets
-        pull = residual @ upper
-        spread = (weights * (pull @ inputs.T)) @ inputs - means * jnp.sum(means * pull, axis=1, keepdims=True)
-        return 2 / jnp.sqrt(count) * jnp.concatenate([residual.T @ means, inputs.T @ spread])
-
-    return jax.lax.map(one, keys)
-
-
-def scatter(draws: np.ndarray, direction: np.ndarray | None = None) -> Estimate:
-    """The trace of the covariance of draws (leading axis), or the variance along a unit vector, with its standard error."""
-    centred = (draws - draws.mean(axis=0)).reshape(len(draws), -1)
-    squares = (centred**2).sum(axis=1) if direction is None else (centred @ np.ravel(direction)) ** 2
-    share = len(draws) / (len(draws) - 1)
-    return Estimate(float(share * squares.mean()), float(squares.std(ddof=1) / np.sqrt(len(draws))))
-
-
-def extrapolated(small: Estimate, large: Estimate) -> Estimate:
-    """From estimates at n and 2n, the value without its term in 1/n.
-
-    >>> extrapolated(Estimate(3.0, 0.3), Estimate(2.0, 0.2))
-    Estimate(mean=1.0, error=0.5)
-    """
-    return Estimate(2 * large.mean - small.mean, float(np.hypot(2 * large.error, small.error)))

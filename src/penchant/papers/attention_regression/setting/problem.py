@@ -6,7 +6,7 @@ $\tilde U = U\Sigma^{1/2}$, $\tilde V = \Sigma^{1/2}V\Sigma^{1/2}$, stacked as $
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -21,7 +21,13 @@ Blocks = tuple[Float[Array, "m d"], Float[Array, "d d"]]
 
 
 class AbstractBalance(eqx.Module):
-    """A regulariser of the factors: its value, and its gradient by both blocks."""
+    """A regulariser of the factors: its value, and its gradient by both blocks.
+
+    `printed`: the one of the paper. `scale_free`: it does not see the scale c of (c U, V/c).
+    """
+
+    printed: ClassVar[bool] = False
+    scale_free: ClassVar[bool] = False
 
     @abstractmethod
     def value(self, upper: Float[Array, "m d"], lower: Float[Array, "d d"]) -> Float[Array, ""]: ...
@@ -47,6 +53,8 @@ class Unregularised(AbstractBalance):
 class Balance(AbstractBalance):
     r"""$\frac14\|\tilde U^\top\tilde U - \tilde V\tilde V^\top\|_F^2$: with this weight the gradient of the sum is $WW^\top W - 2JW$."""
 
+    printed = True
+
     def value(self, upper, lower):
         return 0.25 * jnp.sum((upper.T @ upper - lower.T @ lower) ** 2)
 
@@ -55,11 +63,16 @@ class Balance(AbstractBalance):
         return upper @ imbalance, -lower @ imbalance
 
 
+BALANCE = Balance()
+
+
 class ScaleFreeBalance(AbstractBalance):
     r"""$\frac14\|\rho\,\tilde U^\top\tilde U - \rho^{-1}\tilde V\tilde V^\top\|_F^2$ with $\rho = \|\tilde V\|_F/\|\tilde U\|_F$: blind to the scale $(cU, V/c)$.
 
     It is `Balance` after the scale that makes both norms equal, so both have the same units and the same minima up to that scale.
     """
+
+    scale_free = True
 
     def _imbalance(self, upper: Array, lower: Array) -> tuple[Array, Array, Array]:
         ratio = jnp.sqrt(jnp.sum(lower**2) / jnp.sum(upper**2))
@@ -99,20 +112,15 @@ class AttentionLayer(eqx.Module):
     value: Float[Array, "m d"]
     key_query: Float[Array, "d d"]
 
-    def __init__(self, value: Any, key_query: Any):
+    def __init__(self, value: object, key_query: object):
         self.value, self.key_query = _matrix(value, "value"), _matrix(key_query, "key_query")
         width = self.value.shape[1]
         if self.key_query.shape != (width, width):
             required = f"of shape {(width, width)}, as value has {width} columns"
             raise ArgumentError("key_query", "AttentionLayer", required, f"shape {self.key_query.shape}")
 
-    @property
-    def stacked(self) -> Float[Array, "rows d"]:
-        """[U; V'], the gauge group acts on the right of both blocks."""
-        return jnp.concatenate([self.value, self.key_query.T])
 
-
-def _matrix(block: Any, name: str) -> Array:
+def _matrix(block: object, name: str) -> Array:
     """A block of a layer with two axes; its entries may be traced, so they are not looked at."""
     try:
         array = jnp.asarray(block, float)
@@ -137,7 +145,7 @@ def signed_svd(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return left * signs, sizes, right.T * signs
 
 
-def checked_covariance(value: Any, owner: str) -> np.ndarray:
+def checked_covariance(value: object, owner: str) -> np.ndarray:
     """A symmetric positive definite matrix, or an error that names the eigenvector at fault."""
     covariance = real_array(value, "covariance", owner, "(d, d)", 2)
     if covariance.shape[0] != covariance.shape[1]:
@@ -241,11 +249,10 @@ class AttentionRegression(eqx.Module):
         """Raise where `truth` is not a problem with as many inputs and outputs as this one."""
         if truth is None:
             return
-        required = f"an AttentionRegression with a planted map of shape {self.planted.shape}"
-        if not isinstance(truth, AttentionRegression):
-            raise ArgumentError("truth", owner, required, type(truth).__name__)
-        if truth.planted.shape != self.planted.shape:
-            raise ArgumentError("truth", owner, required, f"one of shape {truth.planted.shape}")
+        shape = getattr(getattr(truth, "planted", None), "shape", type(truth).__name__)
+        if shape != self.planted.shape:
+            required = f"an AttentionRegression with a planted map of shape {self.planted.shape}"
+            raise ArgumentError("truth", owner, required, f"{shape}")
 
     def whiten(self, layer: AttentionLayer) -> Float[Array, "rows d"]:
         """W = [U Sigma^(1/2); (Sigma^(1/2) V Sigma^(1/2))']."""
@@ -260,17 +267,6 @@ class AttentionRegression(eqx.Module):
         upper, lower = whitened[: self.outputs], whitened[self.outputs :]
         return AttentionLayer(upper @ self.inverse_root, self.inverse_root @ lower.T @ self.inverse_root)
 
-    def unstack(self, stacked: Any) -> AttentionLayer:
-        """The layer of a stacked matrix [U; V'] of shape (m + d, d)."""
-        m, d = self.planted.shape
-        stacked = real_array(stacked, "stacked", "AttentionRegression.unstack", f"({m + d}, {d})", 2)
-        if stacked.shape != (m + d, d):
-            fix = "`layer.stacked`, which puts U above the transpose of V"
-            raise ArgumentError(
-                "stacked", "AttentionRegression.unstack", f"of shape {(m + d, d)}", f"shape {stacked.shape}", fix
-            )
-        return AttentionLayer(stacked[:m], stacked[m:].T)
-
     def residual(self, whitened: Float[Array, "rows d"]) -> Float[Array, "m d"]:
         """(U Sigma V - A) Sigma^(1/2), formed before any square: its rounding is 1e-16 of the target."""
         return whitened[: self.outputs] @ whitened[self.outputs :].T - self.target
@@ -282,10 +278,10 @@ class AttentionRegression(eqx.Module):
     def loss(self, layer: AttentionLayer) -> Float[Array, ""]:
         return self.outputs * self.noise + self.excess(layer)
 
-    def regulariser(self, layer: AttentionLayer, balance: AbstractBalance | None = None) -> Float[Array, ""]:
+    def regulariser(self, layer: AttentionLayer, balance: AbstractBalance = BALANCE) -> Float[Array, ""]:
         return self.whitened_regulariser(self.whiten(layer), balance)
 
-    def gradient(self, layer: AttentionLayer, balance: AbstractBalance | None = None) -> AttentionLayer:
+    def gradient(self, layer: AttentionLayer, balance: AbstractBalance = BALANCE) -> AttentionLayer:
         """Gradient of excess + regulariser by U and V."""
         slope = self.whitened_gradient(self.whiten(layer), balance)
         upper, lower = slope[: self.outputs], slope[self.outputs :]
@@ -295,17 +291,15 @@ class AttentionRegression(eqx.Module):
         return jnp.sum(self.residual(whitened) ** 2)
 
     def whitened_regulariser(
-        self, whitened: Float[Array, "rows d"], balance: AbstractBalance | None = None
+        self, whitened: Float[Array, "rows d"], balance: AbstractBalance = BALANCE
     ) -> Float[Array, ""]:
-        rule = Balance() if balance is None else balance
-        return rule.value(whitened[: self.outputs], whitened[self.outputs :])
+        return balance.value(whitened[: self.outputs], whitened[self.outputs :])
 
     def whitened_gradient(
-        self, whitened: Float[Array, "rows d"], balance: AbstractBalance | None = None
+        self, whitened: Float[Array, "rows d"], balance: AbstractBalance = BALANCE
     ) -> Float[Array, "rows d"]:
         """Gradient by W of excess + regulariser; with `Balance()`, the default, it is W W'W - 2 J W."""
-        rule = Balance() if balance is None else balance
         upper, lower = whitened[: self.outputs], whitened[self.outputs :]
         residual = self.residual(whitened)
-        by_upper, by_lower = rule.gradient(upper, lower)
+        by_upper, by_lower = balance.gradient(upper, lower)
         return jnp.concatenate([2 * residual @ lower + by_upper, 2 * residual.T @ upper + by_lower])

@@ -4,7 +4,7 @@ With the whitened key-query matrix $\tilde V$ the self-logit has $E e^{p x^\top 
 $E e^{p x'^\top Vx} = \det(I - p^2\tilde V^\top\tilde V)^{-1/2}$. Both are infinite where the matrix inside is not positive definite: finite-sample theory ends there.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -26,7 +26,8 @@ class AttentionExperiment(eqx.Module):
     start: AttentionLayer
 
 
-def _counts(owner: str, **values: Any) -> None:
+def check_counts(owner: str, **values: object) -> None:
+    """Raise where a value is not a positive integer."""
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             raise ArgumentError(name, owner, "a positive integer", repr(value))
@@ -35,13 +36,8 @@ def _counts(owner: str, **values: Any) -> None:
 def attention_experiment(
     m: int = 10, d: int = 5, *, n: int = 10_000, seed: int = 0, largest: float = 0.05, noise: float = 1e-3
 ) -> AttentionExperiment:
-    """The experiments' data: a Wishart covariance of norm 1, a normal map scaled to `largest` singular value of A Sigma^(1/2), a normal start.
-
-    >>> found = attention_experiment()
-    >>> np.asarray(found.problem.sizes).round(4).tolist(), round(float(found.problem.excess(found.start)), 4)
-    ([0.05, 0.0367, 0.0267, 0.007, 0.0026], 35.2732)
-    """
-    _counts("attention_experiment", m=m, d=d, n=n)
+    """The experiments' data: a Wishart covariance of norm 1, a normal map scaled to `largest` singular value of A Sigma^(1/2), a normal start."""
+    check_counts("attention_experiment", m=m, d=d, n=n)
     for name, value in {"largest": largest, "noise": noise}.items():
         if not 0 < value < np.inf and not (name == "noise" and value == 0):
             raise ArgumentError(name, "attention_experiment", "positive and finite", value)
@@ -58,20 +54,16 @@ def attention_experiment(
 
 
 def prescribed_spectrum(
-    m: int, sizes: Any, condition: float = 1.0, seed: int = 0, noise: float = 0.0
+    m: int, sizes: object, condition: float = 1.0, seed: int = 0, noise: float = 0.0
 ) -> AttentionRegression:
     """A problem with the given singular values of A Sigma^(1/2) and a covariance of norm 1 with the given condition number.
 
     There are d = len(sizes) inputs; with m < d only the first m sizes have room.
-
-    >>> problem = prescribed_spectrum(4, (0.05, 0.03, 0.01), condition=5.0)
-    >>> np.asarray(problem.sizes).round(12).tolist(), np.asarray(problem.spread).round(12).tolist()
-    ([0.05, 0.03, 0.01], [0.2, 0.4472135955, 1.0])
     """
     owner = "prescribed_spectrum"
     sizes = real_array(sizes, "sizes", owner, "(d,)", 1)
     d = len(sizes)
-    _counts(owner, m=m)
+    check_counts(owner, m=m)
     if (sizes < 0).any() or (np.diff(sizes) > 0).any():
         raise ArgumentError("sizes", owner, "nonnegative and in decreasing order", sizes.tolist())
     if not 1 <= condition < 1e12:
@@ -92,17 +84,13 @@ def _log_inverse_root(matrix: np.ndarray) -> float:
     return float(-0.5 * np.sum(np.log(values))) if values[0] > 0 else np.inf
 
 
-def log_self_moment(whitened_key: Any, power: float) -> float:
-    """log E exp(power x'Vx).
-
-    >>> f"{log_self_moment([[0.1, 0.0], [0.0, 0.0]], 2.0):.6f}", log_self_moment([[0.3, 0.0], [0.0, 0.0]], 2.0)
-    ('0.255413', inf)
-    """
+def log_self_moment(whitened_key: np.ndarray | list, power: float) -> float:
+    """log E exp(power x'Vx)."""
     key = np.asarray(whitened_key, float)
     return _log_inverse_root(np.eye(len(key)) - power * (key + key.T))
 
 
-def log_cross_moment(whitened_key: Any, power: float) -> float:
+def log_cross_moment(whitened_key: np.ndarray | list, power: float) -> float:
     """log E exp(power x'Vy) for independent x and y."""
     key = np.asarray(whitened_key, float)
     return _log_inverse_root(np.eye(len(key)) - power**2 * key.T @ key)
@@ -115,18 +103,13 @@ def moment_threshold(power: float) -> float:
     return 1 / (4 * power**2)
 
 
-def integrable_radius(problem: AttentionRegression, power: float = 2.0) -> float:
-    """Two-sided distance from the minima within which the p-th moments stay finite: 1/(2p) - sqrt(s_1), negative where A3 fails."""
-    return float(np.sqrt(moment_threshold(power)) - np.sqrt(float(problem.sizes[0])))
-
-
-def key_strength(whitened: Any, outputs: int) -> tuple[float, float]:
+def key_strength(whitened: np.ndarray, outputs: int) -> tuple[float, float]:
     """Largest eigenvalue of sym V and operator norm of V, whitened: below 1/(2p) and 1/p the p-th moments are finite."""
     key = np.asarray(whitened, float)[outputs:].T
     return float(np.linalg.eigvalsh((key + key.T) / 2)[-1]), float(np.linalg.norm(key, 2))
 
 
-def first_violation(whitened: Any, outputs: int, power: float = 2.0) -> int | None:
+def first_violation(whitened: np.ndarray | Sequence[np.ndarray], outputs: int, power: float = 2.0) -> int | None:
     """Index of the first iterate (leading axis) whose p-th moments are infinite; None if there is none."""
     for k, one in enumerate(np.asarray(whitened, float)):
         top, norm = key_strength(one, outputs)
@@ -213,7 +196,7 @@ def covariance_width(sample: AttentionSample) -> float:
     return float(sample.estimated.spread[-1] * np.sqrt(d / n))
 
 
-def mean_scores(inputs: Any) -> np.ndarray:
+def mean_scores(inputs: Array | np.ndarray) -> np.ndarray:
     """|mean| of each column in standard errors; infinite for a column that is constant and not 0."""
     inputs = np.asarray(inputs, float)
     mean, deviation = np.abs(inputs.mean(axis=0)), inputs.std(axis=0)
@@ -254,11 +237,13 @@ def unreliable(sample: AttentionSample, truth: AttentionRegression | None = None
     return tuple(found)
 
 
-def gauge_rotation(problem: AttentionRegression, gauge: str) -> np.ndarray:
+def gauge_rotation(problem: AttentionRegression, gauge: str | np.ndarray) -> np.ndarray:
     """The rotation R of a named gauge: the identity, or +-Q', which makes the whitened V symmetric and of one sign.
 
-    The last two do not depend on the signs of singular vectors.
+    The last two do not depend on the signs of singular vectors. A rotation is its own gauge.
     """
+    if isinstance(gauge, np.ndarray):
+        return gauge
     if gauge not in GAUGES:
         raise ArgumentError("gauge", "gauge_rotation", f"one of {', '.join(GAUGES)}", repr(gauge))
     right = np.asarray(problem.right)

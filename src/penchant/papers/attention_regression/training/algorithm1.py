@@ -6,30 +6,148 @@ the steps "default" and "adaptive" are halved until the objective of the sample 
 """
 
 import dataclasses
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ....errors import ArgumentError, AssumptionError, DivergenceError, warn
 from ....files import mark
 from ....logspace import check_float64
+from ....training.loop import check_steps, collect, drive_one
 from ....training.recorders import LogSpaced
 from ....training.status import Status
 from ....training.trajectory import settings_of
-from ..setting.geometry import Euclidean
-from ..setting.problem import AbstractBalance, AttentionLayer, AttentionRegression, Balance
+from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from ..setting.sample import KEYS, AttentionSample, spectral_layer, unreliable, visible_failures
-from .loop import State, StructuredRule, bind, safeguarded, scan, whitened_gradient
-from .population import AbstractAttentionRun
-from .rules import AbstractAttentionRule, LayerAdam, PlainDescent, PreconditionedDescent, safe_step, step_warning
+from .population import LARGEST, AbstractAttentionRun, Recorder
+from .rules import AbstractAttentionRule, PreconditionedDescent, Rule, StructuredRule, step_warning
 from .sources import AbstractSource, FullSample, Minibatch
+from .steps import safe_step
 
 _LOST = (Status.diverging_step, Status.not_finite)
 _HALVINGS = 40  # tried after a divergence
+_RISE = {"all": 1.0, "batch": 2.0}  # of the loss in a run that stays: losses of two batches differ
+_SHORTEST = 2.0**-60  # of the rule's step: no descent in sight
+
+
+class Trial(eqx.Module):
+    """What a safeguarded run tries: a candidate, whether it is to be evaluated next, and up to which objective it is kept."""
+
+    candidate: AttentionLayer
+    waiting: Bool[Array, ""]
+    allowed: Float[Array, ""]
+    objective: Float[Array, ""]
+    first: Float[Array, ""]
+
+
+class State(eqx.Module):
+    """A run after `count` steps; `loss` and `gradient` are those of `layer` as the next step sees them. Before the first look the count is -1."""
+
+    layer: AttentionLayer
+    memory: PyTree
+    count: Int[Array, ""]
+    status: Int[Array, ""]
+    loss: Float[Array, ""]
+    gradient: AttentionLayer
+    trial: Trial | None = None
+
+
+def _pick(choice: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(choice, a, b), new, old)
+
+
+class Descent(eqx.Module):
+    """Move a layer, then look at it: the evaluation, which is most of the program, is compiled once, as the first turn only looks."""
+
+    source: AbstractSource
+    rule: StructuredRule | AbstractAttentionRule
+    truth: AttentionRegression | None
+    start: AttentionLayer
+    draws: PyTree
+
+    def begin(self) -> State:
+        nothing, running = jax.tree.map(jnp.zeros_like, self.start), jnp.asarray(int(Status.running))
+        return State(self.start, self.rule.init(self.start), jnp.asarray(-1), running, jnp.zeros(()), nothing)
+
+    def look(self, layer: AttentionLayer, step: Int[Array, ""]) -> tuple[Array, AttentionLayer]:
+        """Loss and gradient with the draw of a step."""
+        return self.source.evaluate(layer, jax.tree.map(lambda leaf: leaf[step], self.draws))
+
+    def burst(self, state: State, until: Int[Array, ""]) -> State:
+        """One step; one that would leave every bounded region is not taken."""
+        change, memory = self.rule.update(state.gradient, state.memory, state.layer)
+        layer, first = jax.tree.map(jnp.add, state.layer, change), state.count < 0
+        size = jnp.linalg.norm(self.source.problem.whiten(layer))
+        ending = jnp.where(jnp.isfinite(size), int(Status.diverging_step), int(Status.not_finite))
+        refused = eqx.tree_at(lambda one: one.status, state, ending)
+        layer, memory = _pick(first, (state.layer, state.memory), (layer, memory))
+        moved = State(layer, memory, state.count + 1, state.status, *self.look(layer, state.count + 1))
+        return _pick(first | (size <= LARGEST), moved, refused)
+
+    def record(self, state: State) -> dict[str, Array]:
+        excess = deviation = jnp.full((), jnp.nan)
+        if self.truth is not None:
+            excess = self.truth.excess(state.layer)
+            exact = self.truth.whitened_gradient(self.truth.whiten(state.layer), Unregularised())
+            deviation = jnp.linalg.norm(whitened_gradient(self.truth, state.gradient) - exact)
+        return {
+            "steps": state.count,
+            "value": state.layer.value,
+            "key_query": state.layer.key_query,
+            "loss": state.loss,
+            "gradient_norm": jnp.linalg.norm(whitened_gradient(self.source.problem, state.gradient)),
+            "excess": excess,
+            "deviation": deviation,
+            "step_factor": self.rule.factor(state.memory),
+        }
+
+
+class TriedDescent(Descent):
+    """Steps that are tried before they are kept: a candidate is evaluated with the draw of the step that proposed it, and kept, or the step is halved."""
+
+    def begin(self) -> State:
+        zero, state = jnp.zeros(()), super().begin()
+        trial = Trial(self.start, jnp.zeros((), bool), zero, zero, jnp.full((), jnp.nan))
+        return dataclasses.replace(state, trial=trial)
+
+    def burst(self, state: State, until: Int[Array, ""]) -> State:
+        """Look at the layer, or judge the candidate; then propose the next one.
+
+        Without draws the value at a kept candidate is that of the next look, so nothing is evaluated twice.
+        """
+        trial, rule = state.trial, self.rule
+        assert trial is not None
+        assert isinstance(rule, StructuredRule)
+        point = _pick(trial.waiting, trial.candidate, state.layer)
+        loss, gradient = self.look(point, state.count + ~trial.waiting)
+        objective = rule.objective(loss, point)
+        bounded = jnp.linalg.norm(self.source.problem.whiten(point)) <= LARGEST
+        kept = trial.waiting & (objective <= trial.allowed) & bounded  # False for an objective that is not a number
+        fresh = ~trial.waiting | (kept & (self.draws is None))  # loss and gradient are those of the layer from here on
+        shorter = trial.waiting & ~kept
+        factor = jnp.where(kept, rule.recovered(state.memory), jnp.where(shorter, state.memory / 2, state.memory))
+        failed = shorter & (factor < _SHORTEST)
+        status = jnp.where(failed, int(Status.step_failed), state.status)
+        layer, now, before = (
+            _pick(kept, trial.candidate, state.layer),
+            (loss, gradient, objective),
+            (state.loss, state.gradient, trial.objective),
+        )
+        loss, gradient, objective = _pick(fresh, now, before)
+        first = jnp.where(jnp.isnan(trial.first), objective, trial.first)
+        change, _ = rule.update(gradient, factor, layer)
+        allowed = rule.allowed(objective, first, gradient, change, layer)
+        proposal = Trial(jax.tree.map(jnp.add, layer, change), fresh | shorter, allowed, objective, first)
+        return State(layer, factor, state.count + fresh, status, loss, gradient, proposal)
+
+
+def whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) -> Array:
+    """A gradient by U and V as one by W."""
+    back = problem.inverse_root
+    return jnp.concatenate([gradient.value @ back, (back @ gradient.key_query @ back).T])
 
 
 class AttentionRun(AbstractAttentionRun):
@@ -42,11 +160,6 @@ class AttentionRun(AbstractAttentionRun):
 
     FORMAT = mark("attention run")
     SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
-
-    @property
-    def parts(self) -> dict[str, AttentionRegression]:
-        """None: on a sample it has an estimate of the problem, and `judge_layer` compares the shapes."""
-        return {}
 
     value: np.ndarray
     key_query: np.ndarray
@@ -61,19 +174,11 @@ class AttentionRun(AbstractAttentionRun):
 
     def excess_at(self, step: int) -> float:
         """Population excess at a recorded step."""
-        return float(self.excess[self._record(step)])
-
-    def _record(self, step: int) -> int:
         found = np.flatnonzero(self.steps == step)
         if not len(found):
-            raise ArgumentError(
-                "step",
-                "AttentionRun",
-                "a recorded step",
-                step,
-                "train with a recorder that keeps it, `recorder=At((...))`",
-            )
-        return int(found[0])
+            fix = "train with a recorder that keeps it, `recorder=At((...))`"
+            raise ArgumentError("step", "AttentionRun", "a recorded step", step, fix)
+        return float(self.excess[found[0]])
 
     def first_below(self, level: float) -> int | None:
         """First recorded step whose excess is at most `level`; None if there is none."""
@@ -83,121 +188,60 @@ class AttentionRun(AbstractAttentionRun):
 
 def train_attention(
     source: AbstractSource,
-    rule: PreconditionedDescent | AbstractAttentionRule,
+    rule: Rule,
     start: AttentionLayer,
     *,
     steps: int,
-    recorder: Any = None,
+    recorder: Recorder | None = None,
     truth: AttentionRegression | None = None,
     throw: bool = False,
 ) -> AttentionRun:
-    """Take `steps` steps from `start`; `truth` is what the excess is measured against.
-
-    >>> from penchant.papers.attention_regression.setting.sample import attention_experiment
-    >>> from penchant.papers.attention_regression.training.sources import Population
-    >>> from penchant.training.recorders import At
-    >>> found = attention_experiment()
-    >>> rule = PreconditionedDescent("two_sided", 0.1)
-    >>> run = train_attention(Population(found.problem), rule, found.start, steps=100, recorder=At((10,)), truth=found.problem)
-    >>> f"{run.excess_at(10):.7f} {run.excess_at(100):.8f}"
-    '0.0571674 0.00294268'
-    """
+    """Take `steps` steps from `start`; `truth` is what the excess is measured against."""
     check_float64()
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
-        raise ArgumentError("steps", "train_attention", "a nonnegative integer", repr(steps))
-    problem = source.problem
+    steps, problem = check_steps(steps, "train_attention"), source.problem
     problem.check_layer(start, "train_attention")
     problem.check_shape(truth, "train_attention")
     source.require(start)
-    if not isinstance(rule, PreconditionedDescent | AbstractAttentionRule):
+    if not isinstance(rule, Rule):
         raise ArgumentError("rule", "train_attention", "a PreconditionedDescent or a layer rule", repr(rule))
-    schedule = jnp.asarray((recorder or LogSpaced()).schedule(int(steps)))
-    run = _run(source, rule, start, int(steps), schedule, truth)
+    schedule = jnp.asarray((recorder or LogSpaced()).schedule(steps))
+    run = _run(source, rule, start, schedule, truth)
     if run.status not in _LOST:
         return run
-    run = _with_tried_step(source, rule, start, int(steps), schedule, run)
+    size = float(run.step_factor[-1] * rule.bind(problem).size(problem.whiten(run.at())))
+    run = _with_tried_step(source, rule, start, schedule, run, size)
     if throw:
         source.require(run.at())
-        raise DivergenceError(_last_size(rule, run), run.safe_step, int(run.steps[-1]), run.at())
+        raise DivergenceError(size, run.safe_step, int(run.steps[-1]), run.at())
     return run
 
 
 def _run(
-    source: AbstractSource,
-    rule: PreconditionedDescent | AbstractAttentionRule,
-    start: AttentionLayer,
-    steps: int,
-    schedule: Array,
-    truth: AttentionRegression | None,
+    source: AbstractSource, rule: Rule, start: AttentionLayer, schedule: Array, truth: AttentionRegression | None
 ) -> AttentionRun:
-    problem, bound = source.problem, bind(rule, source.problem)
-    first = bound.limited(start) if isinstance(bound, StructuredRule) else start
-    state, records = scan(source, bound, truth, first, source.draws(steps + 1), schedule, safeguarded(rule, source))
-    geometry = rule.geometry if isinstance(rule, PreconditionedDescent) else Euclidean()
-    safe = safe_step(problem, geometry, problem.whiten(start))
+    problem, bound, steps = source.problem, rule.bind(source.problem), int(schedule[-1])
+    make = TriedDescent if rule.tried_on(source.rows) else Descent
+    state, records = drive_one(make(source, bound, truth, bound.limited(start), source.draws(steps + 1)), schedule)
+    series, ending = collect(state.status, records)
+    safe = safe_step(problem, rule.geometry, problem.whiten(start))
     header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": steps}
-    return _collect(problem, records, state, safe, header)
-
-
-def _last_size(rule: PreconditionedDescent | AbstractAttentionRule, run: AttentionRun) -> float:
-    """The step size at the last layer of a run."""
-    bound = bind(rule, run.problem)
-    if isinstance(bound, StructuredRule):
-        return float(run.step_factor[-1] * bound.size(run.problem.whiten(run.at())))
-    return float(rule.step) if isinstance(rule, PlainDescent | LayerAdam) else np.nan
-
-
-def _with_tried_step(
-    source: AbstractSource,
-    rule: PreconditionedDescent | AbstractAttentionRule,
-    start: AttentionLayer,
-    steps: int,
-    schedule: Array,
-    lost: AttentionRun,
-) -> AttentionRun:
-    """On a sample no formula says which step is safe: halve the step that failed until a run of the same length stays."""
-    known = isinstance(rule, PreconditionedDescent | PlainDescent | LayerAdam)  # rules with a step size
-    if not isinstance(source, FullSample | Minibatch) or not known:
-        return lost
-    size, found = _last_size(rule, lost), np.nan
-    for halvings in range(1, _HALVINGS):
-        shorter = float(f"{size / 2**halvings:.3g}")  # as it will be printed: what is advised is what was tried
-        run = _run(source, _with_step(rule, shorter), start, steps, schedule, None)
-        rise = 2.0 if isinstance(source, Minibatch) else 1.0  # losses of two batches differ
-        if run.status is Status.out_of_steps and run.loss[-1] <= rise * run.loss[0]:
-            found = shorter
-            break
-    return dataclasses.replace(lost, safe_step=found)
-
-
-def _with_step(
-    rule: PreconditionedDescent | AbstractAttentionRule, size: float
-) -> PreconditionedDescent | AbstractAttentionRule:
-    if isinstance(rule, PreconditionedDescent):
-        return PreconditionedDescent(rule.geometry, size, rule.balance, rule.logit_limit)
-    return eqx.tree_at(lambda one: one.step, rule, jnp.asarray(size))
-
-
-def _collect(
-    problem: AttentionRegression, records: dict[str, Array], state: State, safe: float, header: dict
-) -> AttentionRun:
-    taken = np.asarray(records["steps"])
-    kept = np.append(True, np.diff(taken) > 0)  # a run that has ended repeats its last record
-    series = {name: np.asarray(values)[kept] for name, values in records.items()}
-    status = Status(int(state.status))
-    ending = Status.out_of_steps if status is Status.running else status
     return AttentionRun(problem, **series, status=ending, safe_step=safe, header=header)
 
 
-def total_gradient(
-    source: AbstractSource, layer: AttentionLayer, balance: AbstractBalance | None = None
-) -> Float[Array, "rows d"]:
-    """Gradient of the source's loss plus a regulariser (`Balance()` by default), by W of the source's problem."""
-    rule = Balance() if balance is None else balance
-    draw = jax.tree.map(lambda leaf: leaf[0], source.draws(1))
-    whitened, m = source.problem.whiten(layer), source.problem.outputs
-    extra = jnp.concatenate(rule.gradient(whitened[:m], whitened[m:]))
-    return whitened_gradient(source.problem, source.evaluate(layer, draw)[1]) + extra
+def _with_tried_step(
+    source: AbstractSource, rule: Rule, start: AttentionLayer, schedule: Array, lost: AttentionRun, size: float
+) -> AttentionRun:
+    """On a sample no formula says which step is safe: halve the step that failed until a run of the same length stays."""
+    if not source.rows or not np.isfinite(size):
+        return lost
+    found = np.nan
+    for halvings in range(1, _HALVINGS):
+        shorter = float(f"{size / 2**halvings:.3g}")  # as it will be printed: what is advised is what was tried
+        run = _run(source, rule.with_step(shorter), start, schedule, None)
+        if run.status is Status.out_of_steps and run.loss[-1] <= _RISE[source.rows] * run.loss[0]:
+            found = shorter
+            break
+    return dataclasses.replace(lost, safe_step=found)
 
 
 def algorithm1(
@@ -209,7 +253,7 @@ def algorithm1(
     batch: int | None = None,
     keys: str = "batch",
     rule: PreconditionedDescent | None = None,
-    recorder: Any = None,
+    recorder: Recorder | None = None,
     truth: AttentionRegression | None = None,
     strict: bool = False,
     throw: bool = False,

@@ -1,37 +1,93 @@
-r"""Rules that move an attention layer: structure-aware descent, which is geometry x step rule x regulariser, and what it is compared with.
+"""Rules that move an attention layer: structure-aware descent, which is geometry x step rule x regulariser, and what it is compared with.
 
-A rule has `init(layer) -> memory` and `update(gradient, memory, layer) -> (change, memory)`; the change is added to the layer. A step rule is resolved once per
-problem into a number, or into the number $1/(3\|W\|^2 + 2s_1)$ that follows the iterate.
+A rule has `init(layer) -> memory` and `update(gradient, memory, layer) -> (change, memory)`; the change is added to the layer.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ....errors import ArgumentError
-from ..setting.geometry import AbstractGeometry, Euclidean, TwoSided, contraction, curvature_range, geometry_of
-from ..setting.problem import AbstractBalance, AttentionLayer, AttentionRegression, Balance, ScaleFreeBalance
+from ....optimisers.base import Adam
+from ....problem import Reading
+from ..setting.context_bias import scaled
+from ..setting.geometry import AbstractGeometry, Euclidean, geometry_of
+from ..setting.problem import (
+    BALANCE,
+    AbstractBalance,
+    AttentionLayer,
+    AttentionRegression,
+    ScaleFreeBalance,
+    Unregularised,
+    limit_logits,
+)
+from .steps import AbstractAttentionStep, ResolvedStep, step_of
+
+_PROMISE = 0.1  # share of the decrease to first order that a step must keep: curvature up to 1.8 / step passes
+_LONGER = (
+    1.1  # by which adaptive steps recover after each one that was kept, so that one bad region is not paid for later
+)
+_ABOVE = 1.01  # of the first objective: what steps under a logit limit, which are not steepest descent, may reach
+_ROUNDING = 1e3  # units in the last place that a sum over all samples may lose
 
 
 class AbstractAttentionRule(eqx.Module):
-    """A descent rule on the blocks of a layer."""
+    """A descent rule on the blocks of a layer that knows nothing of the problem: it descends the loss alone."""
+
+    structured: ClassVar[bool] = False
+    geometry: ClassVar[AbstractGeometry] = Euclidean()
+    balance: ClassVar[AbstractBalance] = Unregularised()
 
     @abstractmethod
-    def init(self, layer: AttentionLayer) -> Any: ...
+    def init(self, layer: AttentionLayer) -> PyTree: ...
 
     @abstractmethod
-    def update(self, gradient: AttentionLayer, memory: Any, layer: AttentionLayer) -> tuple[AttentionLayer, Any]: ...
+    def update(
+        self, gradient: AttentionLayer, memory: PyTree, layer: AttentionLayer
+    ) -> tuple[AttentionLayer, PyTree]: ...
+
+    def bind(self, problem: AttentionRegression) -> "AbstractAttentionRule":
+        """The rule as a function of gradient and layer."""
+        return self
+
+    def limited(self, layer: AttentionLayer) -> AttentionLayer:
+        """The layer at the scale where training starts."""
+        return layer
+
+    def size(self, whitened: Float[Array, "rows d"]) -> Array:
+        """The step size, not a number for rules that have none."""
+        return jnp.asarray(getattr(self, "step", jnp.nan))
+
+    def with_step(self, size: float) -> "AbstractAttentionRule":
+        return eqx.tree_at(lambda one: one.step, self, jnp.asarray(size))
+
+    def constant(self, problem: AttentionRegression) -> float:
+        """The step size of plain descent, to which a stability limit applies; not a number for other rules."""
+        return float("nan")
+
+    def factor(self, memory: PyTree) -> Array:
+        """What a safeguard has made of the step size."""
+        return jnp.ones(())
+
+    def tried_on(self, rows: str) -> bool:
+        """Whether steps are tried before they are kept."""
+        return False
+
+    def words(self, problem: AttentionRegression, factor: float) -> str:
+        """The step size, and where it came from."""
+        return f"{float(self.size(jnp.zeros((1, 1)))):.4g}, as given"
 
 
-def positive(value: Any, name: str, owner: str) -> Float[Array, ""]:
+def positive(value: object, name: str, owner: str) -> Float[Array, ""]:
     """A step size as an array, so that another one does not compile again."""
-    if not 0 < value < jnp.inf:
+    array = jnp.asarray(value, float)
+    if not 0 < array < jnp.inf:
         raise ArgumentError(name, owner, "positive and finite", value)
-    return jnp.asarray(value, float)
+    return array
 
 
 class PlainDescent(AbstractAttentionRule):
@@ -39,8 +95,11 @@ class PlainDescent(AbstractAttentionRule):
 
     step: Float[Array, ""]
 
-    def __init__(self, step: Any):
+    def __init__(self, step: object):
         self.step = positive(step, "step", "PlainDescent")
+
+    def constant(self, problem):
+        return float(self.step)
 
     def init(self, layer):
         return ()
@@ -50,34 +109,28 @@ class PlainDescent(AbstractAttentionRule):
 
 
 class LayerAdam(AbstractAttentionRule):
-    """Adam. `epsilon` has no default, as in `Adam`: with 0 an entry whose gradient has always been 0 ends the run as not finite."""
+    """`Adam` on the blocks of a layer; `epsilon` has no default, as there."""
 
-    step: Float[Array, ""]
-    first: float = eqx.field(static=True)
-    second: float = eqx.field(static=True)
-    epsilon: float = eqx.field(static=True)
+    adam: Adam
 
-    def __init__(self, step: Any, epsilon: float, first: float = 0.9, second: float = 0.999):
-        self.step = positive(step, "step", "LayerAdam")
-        if not 0 <= epsilon < jnp.inf:
-            raise ArgumentError("epsilon", "LayerAdam", "nonnegative and finite", epsilon)
-        for name, value in (("first", first), ("second", second)):
-            if not 0 <= value < 1:
-                raise ArgumentError(name, "LayerAdam", "in [0, 1)", value)
-        self.first, self.second, self.epsilon = first, second, epsilon
+    def __init__(self, step: object, epsilon: object):
+        self.adam = Adam(positive(step, "step", "LayerAdam"), epsilon)
+
+    @property
+    def step(self) -> Float[Array, ""]:
+        return self.adam.step
+
+    def with_step(self, size):
+        return LayerAdam(size, self.adam.eps)
 
     def init(self, layer):
-        zero = jax.tree.map(jnp.zeros_like, layer)
-        return zero, zero, jnp.zeros(())
+        return self.adam.init((layer, None)), jnp.zeros(())
 
     def update(self, gradient, memory, layer):
-        mean, square, count = memory
-        count = count + 1
-        mean = jax.tree.map(lambda old, new: self.first * old + (1 - self.first) * new, mean, gradient)
-        square = jax.tree.map(lambda old, new: self.second * old + (1 - self.second) * new**2, square, gradient)
-        grown, spread = 1 - self.first**count, 1 - self.second**count
-        move = lambda a, b: -self.step * (a / grown) / (jnp.sqrt(b / spread) + self.epsilon)
-        return jax.tree.map(move, mean, square), (mean, square, count)
+        zero, none = jnp.zeros(()), jnp.zeros(0)
+        reading = Reading(zero, zero, gradient, none, none, zero)
+        move = self.adam.move(reading, *memory)
+        return jax.tree.map(jnp.negative, move.displacement), (move.memory, memory[1] + 1)
 
 
 class LayerShampoo(AbstractAttentionRule):
@@ -88,7 +141,7 @@ class LayerShampoo(AbstractAttentionRule):
     step: Float[Array, ""]
     epsilon: float = eqx.field(static=True)
 
-    def __init__(self, step: Any, epsilon: float):
+    def __init__(self, step: object, epsilon: float):
         self.step = positive(step, "step", "LayerShampoo")
         if not 0 < epsilon < jnp.inf:
             raise ArgumentError("epsilon", "LayerShampoo", "positive and finite", epsilon)
@@ -113,97 +166,85 @@ def _inverse_fourth_root(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
     return (basis * (sizes**-0.25)[None, :]) @ basis.T
 
 
-class ResolvedStep(eqx.Module):
-    """A step size: `constant`, or where `adaptive` the inverse of a bound on the curvature at W."""
+class StructuredRule(eqx.Module):
+    """Structure-aware descent on one problem: its covariance preconditions, and the balance is added to the gradient.
 
-    constant: Float[Array, ""]
-    stretch: Float[Array, ""]
-    largest: Float[Array, ""]
-    adaptive: bool = eqx.field(static=True)
-
-    def size(self, whitened: Float[Array, "rows d"]) -> Float[Array, ""]:
-        if not self.adaptive:
-            return self.constant
-        square = jnp.linalg.eigvalsh(whitened.T @ whitened)[-1]  # |W|^2, cheaper than singular values
-        return 1 / (self.stretch * (3 * square + 2 * self.largest))
-
-
-class AbstractAttentionStep(eqx.Module):
-    """How long steps are. The problem may be the true one or one with estimated covariance and map."""
-
-    @abstractmethod
-    def constant(self, problem: AttentionRegression, geometry: AbstractGeometry) -> float:
-        """The step size, for the rules that have one."""
-
-    def resolve(self, problem: AttentionRegression, geometry: AbstractGeometry) -> ResolvedStep:
-        stretch = geometry.stretch(problem.spread[-1])
-        value = jnp.asarray(self.constant(problem, geometry))
-        return ResolvedStep(value, stretch, problem.sizes[0], isinstance(self, AdaptiveStep))
-
-
-class FixedStep(AbstractAttentionStep):
-    """A number."""
-
-    step: float
-
-    def __init__(self, step: float | int):
-        if not 0 < step < jnp.inf:
-            raise ArgumentError("step", "FixedStep", "positive and finite", step)
-        self.step = float(step)
-
-    def constant(self, problem, geometry):
-        return self.step
-
-
-class DefaultStep(AbstractAttentionStep):
-    """1/(4 s_1), divided by what the geometry can stretch: half the population's stability limit near the minima.
-
-    Training on all samples halves it where their objective does not fall.
+    Its memory is the factor on the step size: 1 until a safeguarded run shortens it.
     """
 
-    def constant(self, problem, geometry):
-        return float(1 / (4 * problem.sizes[0] * geometry.stretch(problem.spread[-1])))
+    problem: AttentionRegression
+    resolved: ResolvedStep
+    geometry: AbstractGeometry
+    balance: AbstractBalance
+    logit_limit: Float[Array, ""] | None
 
+    def _blocks(self, whitened: Float[Array, "rows d"]) -> tuple[Array, Array]:
+        return whitened[: self.problem.outputs], whitened[self.problem.outputs :]
 
-class OptimalStep(AbstractAttentionStep):
-    """2/(smallest + largest curvature) at the minimum with the given gauge: the best asymptotic factor of a constant step."""
+    def _held(self, whitened: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
+        """W at the scale that keeps the logit limit."""
+        if self.logit_limit is None:
+            return whitened
+        return jnp.concatenate(limit_logits(*self._blocks(whitened), self.logit_limit))
 
-    rotation: Any = None
+    def size(self, whitened: Float[Array, "rows d"]) -> Array:
+        """The step size of the rule, at the scale at which steps are measured."""
+        scale = self.balance.scale(*self._blocks(whitened))
+        return self.resolved.size(scaled(whitened, self.problem.outputs, 1 / scale))
 
-    def constant(self, problem, geometry):
-        low, high = curvature_range(problem, geometry, self.rotation)
-        return 2 / (low + high)
+    def moved(self, whitened: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
+        """W after a step along the gradient of the population."""
+        scale = self.balance.scale(*self._blocks(whitened))
+        gradient = self.problem.whitened_gradient(whitened, self.balance)
+        direction = self.geometry.whitened_direction(gradient, self.problem.covariance)
+        return self._held(whitened - self.size(whitened) * scaled(direction, self.problem.outputs, scale**2))
 
+    def init(self, layer: AttentionLayer) -> Array:
+        return jnp.ones(())
 
-class TheoryStep(AbstractAttentionStep):
-    """alpha/beta^2 at radius r_0: the step for which one-point convexity guarantees most."""
+    def factor(self, memory: Array) -> Array:
+        return memory
 
-    def constant(self, problem, geometry):
-        return contraction(problem, geometry).step
+    def total(self, gradient: AttentionLayer, layer: AttentionLayer) -> AttentionLayer:
+        """The gradient with that of the balance."""
+        root = self.problem.root
+        upper, lower = self.balance.gradient(*self._blocks(self.problem.whiten(layer)))
+        return AttentionLayer(gradient.value + upper @ root, gradient.key_query + root @ lower.T @ root)
 
+    def limited(self, layer: AttentionLayer) -> AttentionLayer:
+        """The layer at the scale that keeps the logit limit."""
+        if self.logit_limit is None:
+            return layer
+        return self.problem.unwhiten(self._held(self.problem.whiten(layer)))
 
-class AdaptiveStep(AbstractAttentionStep):
-    """1/(3|W|^2 + 2 s_1) at every iterate, an upper bound of the population's curvature there: safe from any start.
+    def update(self, gradient: AttentionLayer, memory: Array, layer: AttentionLayer) -> tuple[AttentionLayer, Array]:
+        whitened = self.problem.whiten(layer)
+        direction = self.geometry.precondition(self.total(gradient, layer), self.problem.covariance)
+        scale, size = self.balance.scale(*self._blocks(whitened)), memory * self.size(whitened)
+        change = AttentionLayer(-size * scale**2 * direction.value, -size / scale**2 * direction.key_query)
+        if self.logit_limit is None:
+            return change, memory
+        limited = self.limited(jax.tree.map(jnp.add, layer, change))
+        return jax.tree.map(jnp.subtract, limited, layer), memory
 
-    Samples may curve more; training on one shortens the step where its objective does not fall.
-    """
+    def objective(self, loss: Array, layer: AttentionLayer) -> Array:
+        """Loss of the source plus balance: what the steps descend."""
+        return loss + self.problem.regulariser(layer, self.balance)
 
-    def constant(self, problem, geometry):
-        return float("nan")
+    def allowed(
+        self, objective: Array, first: Array, gradient: AttentionLayer, change: AttentionLayer, layer: AttentionLayer
+    ) -> Array:
+        """The largest objective at which a change is kept."""
+        rounding = _ROUNDING * jnp.finfo(objective.dtype).eps * jnp.abs(objective)
+        if self.logit_limit is not None:
+            return jnp.maximum(_ABOVE * first, objective) + rounding
+        total = self.total(gradient, layer)
+        slope = jnp.sum(total.value * change.value) + jnp.sum(total.key_query * change.key_query)
+        return objective + _PROMISE * slope + rounding
 
-
-STEPS = {"default": DefaultStep(), "optimal": OptimalStep(), "theory": TheoryStep(), "adaptive": AdaptiveStep()}
-
-
-def step_of(step: Any) -> AbstractAttentionStep:
-    """A step rule from a rule, a name or a number."""
-    if isinstance(step, AbstractAttentionStep):
-        return step
-    if isinstance(step, str):
-        if step not in STEPS:
-            raise ArgumentError("step", "step_of", f"a number or one of {', '.join(STEPS)}", repr(step))
-        return STEPS[step]
-    return FixedStep(step)
+    def recovered(self, factor: Array) -> Array:
+        """The factor after a step that was kept."""
+        return jnp.minimum(1.0, _LONGER * factor) if self.resolved.adaptive else factor
 
 
 class PreconditionedDescent(eqx.Module):
@@ -216,6 +257,8 @@ class PreconditionedDescent(eqx.Module):
     the balanced layer, carried to the scale c of (c U, V/c): the same steps are stable at every c.
     """
 
+    structured: ClassVar[bool] = True
+
     geometry: AbstractGeometry
     step: AbstractAttentionStep
     balance: AbstractBalance
@@ -224,33 +267,47 @@ class PreconditionedDescent(eqx.Module):
     def __init__(
         self,
         geometry: str | AbstractGeometry = "two_sided",
-        step: object = "default",
+        step: AbstractAttentionStep | str | float | int = "default",
         balance: AbstractBalance | None = None,
         logit_limit: float | None = None,
     ):
         if logit_limit is not None and not 0 < logit_limit < jnp.inf:
             raise ArgumentError("logit_limit", "PreconditionedDescent", "positive and finite", logit_limit)
         self.geometry = geometry_of(geometry) if isinstance(geometry, str) else geometry
-        own = Balance() if logit_limit is None else ScaleFreeBalance()
+        own = BALANCE if logit_limit is None else ScaleFreeBalance()
         self.step, self.balance = step_of(step), own if balance is None else balance
         self.logit_limit = None if logit_limit is None else float(logit_limit)
 
+    def bind(self, problem: AttentionRegression) -> StructuredRule:
+        """The rule on one problem; step sizes are arrays, so that another one does not compile again."""
+        limit = None if self.logit_limit is None else jnp.asarray(self.logit_limit)
+        resolved = self.step.resolve(problem, self.geometry)
+        return StructuredRule(problem, resolved, self.geometry, self.balance, limit)
 
-def safe_step(problem: AttentionRegression, geometry: AbstractGeometry, whitened: Float[Array, "rows d"]) -> float:
-    """1/(3|W|^2 + 2 s_1), divided by the stretch of the geometry: below the inverse curvature of the population at W."""
-    return float(AdaptiveStep().resolve(problem, geometry).size(whitened))
+    def with_step(self, size: float) -> "PreconditionedDescent":
+        return PreconditionedDescent(self.geometry, size, self.balance, self.logit_limit)
+
+    def constant(self, problem: AttentionRegression) -> float:
+        """The step size, not a number where it is adaptive."""
+        return self.step.constant(problem, self.geometry)
+
+    def tried_on(self, rows: str) -> bool:
+        """Whether steps are tried before they are kept: on samples, where the library chooses them."""
+        return rows in self.step.tried_on
+
+    def words(self, problem: AttentionRegression, factor: float) -> str:
+        """The step size, where it came from, and what the safeguard made of it."""
+        return self.step.words(self.constant(problem) * factor, factor)
 
 
-def step_warning(problem: AttentionRegression, rule: PreconditionedDescent | AbstractAttentionRule) -> str:
+Rule = PreconditionedDescent | AbstractAttentionRule
+
+
+def step_warning(problem: AttentionRegression, rule: Rule) -> str:
     """Empty, or why a constant step is above the stability limit near the minima; plain descent is Euclidean, other rules have no limit."""
-    if isinstance(rule, PlainDescent):
-        step, geometry = float(rule.step), Euclidean()
-    elif isinstance(rule, PreconditionedDescent):
-        step, geometry = rule.step.constant(problem, rule.geometry), rule.geometry
-    else:
-        return ""
+    step, geometry = rule.constant(problem), rule.geometry
     limit = float(1 / (2 * problem.sizes[0] * geometry.stretch(problem.spread[-1])))
     if not step > limit:  # also for adaptive steps, which are not a number
         return ""
-    every = "" if isinstance(geometry, TwoSided) else " of every gauge (near some, longer steps are stable)"
+    every = " of every gauge (near some, longer steps are stable)" * geometry.columns
     return f"the step {step:.3g} is above the stability limit {limit:.3g} near the minima{every}"

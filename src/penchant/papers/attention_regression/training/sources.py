@@ -5,43 +5,49 @@ the population and the oracle, the estimate from all samples for the others.
 """
 
 from abc import abstractmethod
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from ....errors import ArgumentError, ThresholdError
 from ..setting.context_bias import whitened_balance_bias, whitened_loss_bias
 from ..setting.context_sums import FORMS, Sums, context_sums
-from ..setting.covariates import AbstractCoordinate, Covariates
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
-from ..setting.sample import KEYS, AttentionSample
+from ..setting.sample import KEYS, AttentionSample, check_counts
 
 
 class AbstractSource(eqx.Module):
-    """`draws(count)` is what `count` evaluations need (a leading axis, or None); `evaluate` gives the loss and its gradient."""
+    """`draws(count)` is what `count` evaluations need (a leading axis, or None); `evaluate` gives the loss and its gradient.
+
+    `rows` says which rows of a sample ask: "all", a "batch", or none where there is no sample.
+    """
+
+    rows: ClassVar[str] = ""
 
     @property
     @abstractmethod
-    def problem(self) -> AttentionRegression: ...
+    def problem(self) -> AttentionRegression:
+        """What preconditions: the truth, or what the sample suggests."""
 
-    def draws(self, count: int) -> Any:
+    @property
+    def context(self) -> int:
+        """The number of keys of a query; 0 where there is no sample."""
+        return 0
+
+    def draws(self, count: int) -> PyTree:
         """Nothing, unless a source is random."""
         return None
 
     @abstractmethod
-    def evaluate(self, layer: AttentionLayer, draw: Any) -> tuple[Float[Array, ""], AttentionLayer]: ...
+    def evaluate(self, layer: AttentionLayer, draw: PyTree) -> tuple[Float[Array, ""], AttentionLayer]: ...
 
     def require(self, layer: AttentionLayer) -> None:
         """Raise where the source has no value at a layer."""
         return
-
-
-def _layer_of(sums: Sums) -> AttentionLayer:
-    return AttentionLayer(sums.value, sums.key_query)
 
 
 class Population(AbstractSource):
@@ -67,7 +73,7 @@ class Oracle(AbstractSource):
     count: Float[Array, ""]
     sample_balance: bool = eqx.field(static=True)
 
-    def __init__(self, truth: AttentionRegression, count: Any, *, sample_balance: bool = True):
+    def __init__(self, truth: AttentionRegression, count: float | int, *, sample_balance: bool = True):
         if not count >= 1:
             raise ArgumentError("count", "Oracle", "at least 1", count)
         if not 2 * float(truth.sizes[0]) < 1:
@@ -126,11 +132,13 @@ class FreshBatches(AbstractSource):
 
         sums = jax.lax.map(one, jax.random.split(draw, self.batches))
         mean = jax.tree.map(lambda leaf: leaf.mean(axis=0), sums)
-        return mean.loss + truth.outputs * truth.noise, _layer_of(mean)
+        return mean.loss + truth.outputs * truth.noise, AttentionLayer(mean.value, mean.key_query)
 
 
 class FullSample(AbstractSource):
     """All samples are queries and keys."""
+
+    rows = "all"
 
     sample: AttentionSample
     include_self: bool = eqx.field(static=True)
@@ -145,16 +153,22 @@ class FullSample(AbstractSource):
     def problem(self):
         return self.sample.estimated
 
+    @property
+    def context(self):
+        return self.sample.size
+
     def evaluate(self, layer, draw):
         data = self.sample
         sums = context_sums(
             data.inputs, data.targets, layer.value, layer.key_query, include_self=self.include_self, form=self.form
         )
-        return sums.loss, _layer_of(sums)
+        return sums.loss, AttentionLayer(sums.value, sums.key_query)
 
 
 class Minibatch(AbstractSource):
     """`size` queries per step, drawn without replacement; keys are the minibatch itself ("batch") or the whole sample ("full")."""
+
+    rows = "batch"
 
     sample: AttentionSample
     size: int = eqx.field(static=True)
@@ -163,12 +177,17 @@ class Minibatch(AbstractSource):
     include_self: bool = eqx.field(static=True)
 
     def __init__(
-        self, sample: AttentionSample, size: Any, *, keys: str = "batch", seed: int = 7, include_self: bool = True
+        self,
+        sample: AttentionSample,
+        size: int | float,
+        *,
+        keys: str = "batch",
+        seed: int = 7,
+        include_self: bool = True,
     ):
         if keys not in KEYS:
             raise ArgumentError("keys", "Minibatch", f"one of {', '.join(KEYS)}", repr(keys))
-        if isinstance(size, bool) or not isinstance(size, int | np.integer):
-            raise ArgumentError("size", "Minibatch", "an integer", repr(size))
+        check_counts("Minibatch", size=size)
         if not 2 <= size <= sample.size:
             fix = "attention over a single key is constant, so V would never move" if size < 2 else ""
             raise ArgumentError("size", "Minibatch", f"between 2 and n = {sample.size}", size, fix)
@@ -178,6 +197,10 @@ class Minibatch(AbstractSource):
     @property
     def problem(self):
         return self.sample.estimated
+
+    @property
+    def context(self):
+        return self.size if self.keys == "batch" else self.sample.size
 
     def draws(self, count):
         rng = np.random.default_rng(int(self.seed))
@@ -191,25 +214,4 @@ class Minibatch(AbstractSource):
         sums = context_sums(
             inputs, targets, layer.value, layer.key_query, queries=queries, include_self=self.include_self
         )
-        return sums.loss, _layer_of(sums)
-
-
-class CovariatePopulation(AbstractSource):
-    """The exact population gradient for independent coordinates of a law; `truth` has the covariance, the map and the noise.
-
-    Preconditioner, regulariser and step are those of normal covariates. `run.loss - m sigma^2` is what cannot be fitted plus what is left to learn.
-    """
-
-    truth: AttentionRegression
-    covariates: Covariates
-
-    def __init__(self, truth: AttentionRegression, law: AbstractCoordinate):
-        self.truth, self.covariates = truth, Covariates(law, truth.inputs)
-
-    @property
-    def problem(self):
-        return self.truth
-
-    def evaluate(self, layer, draw):
-        excess, slope = jax.value_and_grad(lambda one: self.covariates.excess(self.truth, one))(layer)
-        return excess + self.truth.outputs * self.truth.noise, slope
+        return sums.loss, AttentionLayer(sums.value, sums.key_query)

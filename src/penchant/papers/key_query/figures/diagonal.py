@@ -18,9 +18,9 @@ from ....references.polyhedral_margin import diagonal_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import Hadamard
+from ....settings.generators import contrary_pair, equal_score_tokens
 from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
-from ....settings.token_generators import contrary_pair, equal_score_tokens
 from ....theory.certificates import certificates, certified
 from ....theory.verdicts import excess
 from ....training.events import LogTimeAbove, MarginAbove

@@ -16,9 +16,9 @@ from ....references.polyhedral_margin import diagonal_margin, polyhedral_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
 from ....settings.factored import KeyQuery
+from ....settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
-from ....settings.token_generators import Aligned, aligned_tokens, equal_score_tokens
 from ....settings.tokens import TokenSelection
 from ....theory.certificates import KINDS, certificates, certified, race
 from ....theory.uniqueness import certified_rank, uniqueness

@@ -7,9 +7,8 @@ from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....lab import Lab, Study
 from ....references.interpolation import basis_pursuit
 from ....training.noise import quadratic_noise
-from .. import label_noise, label_noise_law, noise
-from .. import label_noise_evidence as evidence
-from ..label_noise_evidence import DEVIATION, STEP, chains, mean_and_error, measured_norms, noisy, predicted_norms
+from .. import label_noise, noise
+from ..label_noise import DEVIATION, STEP, chains, mean_and_error, measured_norms, noisy, predicted_norms
 
 _HESSIAN, _ETA = np.array([[1.5, 0.6], [0.6, 0.5]]), 0.3
 _COVARIANCES = {"Sigma = I": np.eye(2), "Sigma = A": _HESSIAN, "Sigma = A^2": _HESSIAN @ _HESSIAN}
@@ -66,7 +65,7 @@ def _laws(steps: np.ndarray, second: np.ndarray, leading: np.ndarray) -> tuple[L
 
 def _falls(lab: Lab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Change of log(w+ w-), a mean over coordinates: measured (records x chains), by the law of second moments, to leading order."""
-    run, law = noisy(lab), evidence.drift(lab)
+    run, law = noisy(lab), label_noise.drift(lab)
     second = (law.log_product - law.log_product[0]).mean(axis=1)
     return run.log_product.mean(axis=2), second, -4 * STEP**2 * DEVIATION**2 * run.steps
 
@@ -118,8 +117,8 @@ def _numbers(lab: Lab) -> Table:
     columns = "step", "l1 norm", "law", "leading order", "without noise", "change of log(w+ w-)", "law", "leading order"
     caption = (
         f"l1 optimum {basis_pursuit(run.data).value:.4f}; ± is a 95 % interval over {used} (norms) and {count} chains. Step size eta = {STEP:g}, sigma = {DEVIATION:g}, "
-        f"start alpha = {evidence.ALPHA:g}. Step 0 is the same in every chain and has no interval, so it is left out of the verdicts: the measured norm differs from "
-        f"the law's by {mean[0] - predicted[0, 0]:.4f}, the error of continuing by descent of step size {evidence.CONTINUED[0][0]:g} instead of by the flow (it is proportional to that step size)."
+        f"start alpha = {label_noise.ALPHA:g}. Step 0 is the same in every chain and has no interval, so it is left out of the verdicts: the measured norm differs from "
+        f"the law's by {mean[0] - predicted[0, 0]:.4f}, the error of continuing by descent of step size {label_noise.CONTINUED[0][0]:g} instead of by the flow (it is proportional to that step size)."
     )
     return Table("norms", "l1 norm of the noise-off limit, and the fall of log(w+ w-)", columns, tuple(rows), caption)
 
@@ -156,8 +155,8 @@ STUDIES = (
         claims=(
             label_noise.time_scale,
             label_noise.selection,
-            label_noise_law.determinant,
-            label_noise_law.moments_single,
+            label_noise.determinant,
+            label_noise.moments_single,
             label_noise.control,
             label_noise.weighted_norm_falls,
         ),

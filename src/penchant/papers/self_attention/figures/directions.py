@@ -14,7 +14,6 @@ from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
 from ....problem import read
 from ....references.base import Solution
-from ....references.bracket import bracket
 from ....settings.base import Setting
 from ....settings.parametrisations import Direct
 from ....settings.tokens import TokenSelection
@@ -123,16 +122,6 @@ def collapse_figure(lab: Lab, name: str) -> Figure:
     return log_figure(f"collapse-{name}", title, "norm", "norm^2 (1 - corr)", lines, caption)
 
 
-def certificate_figure(lab: Lab, name: str) -> Figure:
-    data, runs = preset(lab, name, lab.seed)[0].data, first_runs(lab, name)
-    gap = lambda run: np.array([bracket(data, run.weight(k), run.dual[k]).gap for k in range(1, len(run))])
-    picked = ("GD", "NGD", "Polyak", "dual acceleration")
-    lines = (Line(rule, runs[rule].steps[1:], gap(runs[rule])) for rule in picked)
-    title = f"Preset {name}: each run certifies itself"
-    caption = "Relative width of the bracket on |W_mm| from the weights and accumulated multipliers of the run alone."
-    return log_figure(f"certificate-{name}", title, "step", "certified gap", lines, caption)
-
-
 def kept_runs(lab: Lab, name: str) -> dict[str, Trajectory]:
     runs = {**first_runs(lab, name), "gradient flow": flow_of(lab, name)} if lab.full else {}
     return {f"{name}-{rule}".replace(" ", "-").replace(",", ""): run for rule, run in runs.items()}
@@ -175,7 +164,7 @@ WORDS = {
     "preset E": "n=10, T=6, d=300: nearly orthogonal tokens; antipodal: the same with classes in opposite directions",
     "preset H": "n=20, T=5, d=50: hard",
 }
-_EXHIBITS = (values_table, curve_figures, collapse_figure, certificate_figure, kept_runs)
+_EXHIBITS = (values_table, curve_figures, collapse_figure, kept_runs)
 STUDIES = (
     Study(
         "self-attention",
@@ -188,7 +177,6 @@ STUDIES = (
             fixed.figure5,
             fixed.lemma1,
             sharp.constants_agree,
-            sharp.flow_constant,
             sharp.partial_support,
             sharp.attention_slope,
             sharp.capped_rate,

@@ -3,28 +3,32 @@
 import numpy as np
 
 from ....diagnostics.direction import misalignment
-from ....diagnostics.joint import joint_misalignments
+from ....diagnostics.softmax import joint_misalignments
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study, claims_in, recipe
-from ....optimisers.joint import BlockNormalised, scheduled_descent
-from ....settings.joint import marked_tokens
-from ....theory.joint_limits import JointReferences, detect_joint_limit, joint_references
-from ....training.joint import JointTrajectory, train_joint
+from ....optimisers.base import block_normalised, scheduled_descent
+from ....settings.joint import joint_setting, marked_tokens
+from ....theory.joint import JointReferences, detect_joint_limit, joint_references
 from ....training.recorders import LogSpaced
+from ....training.train import train
+from ....training.trajectory import Trajectory
 from .. import joint, joint_findings
 from .. import joint_evidence as evidence
-from ..joint_theorems import near_orthogonal
 
 _SHOWN = (10, 100, 1000, 10_000)
 
 
 @recipe
-def shown_runs(lab: Lab) -> tuple[dict[str, JointTrajectory], JointReferences]:
+def shown_runs(lab: Lab) -> tuple[dict[str, Trajectory], JointReferences]:
     data, runs = marked_tokens(seed=lab.seed), {}
     for name, rule in evidence.RULES.items():
         lab.progress(f"Figure 3 data: {name}")
-        runs[name] = train_joint(data, rule, steps=10_000, recorder=LogSpaced(161))
+        runs[name] = train(joint_setting(data), rule, steps=10_000, recorder=LogSpaced(161))
     return runs, joint_references(data)
+
+
+def _blank(step: int | None) -> str:
+    return "" if step is None else str(step)
 
 
 def values_table(lab: Lab) -> tuple:
@@ -33,10 +37,10 @@ def values_table(lab: Lab) -> tuple:
     for name, one in runs.items():
         distance = joint_misalignments(one, found.attention.weight)
         at = [distance[int(np.flatnonzero(one.steps >= step)[0])] for step in _SHOWN]
-        ends = misalignment(one.decoder(), found.decoder.weight), one.log_loss[-1], one.norm_W[-1], one.norm_u[-1]
+        ends = misalignment(one.named()["u"], found.decoder.weight), one.log_excess[-1], one.norm_W[-1], one.norm_u[-1]
         lab.progress(f"exponents over seeds 0-9: {name}")
         rates = *(evidence.norm_rate(lab, name, block) for block in ("W", "u")), evidence.attention_rate(lab, name)
-        rows.append((name, *at, *ends, "" if one.first_capped < 0 else str(one.first_capped), *rates))
+        rows.append((name, *at, *ends, _blank(one.header["first_capped"]), *rates))
     columns = {
         "rule": "",
         **{f"1 - corr of W, t={step}": ".3g" for step in _SHOWN},
@@ -60,7 +64,7 @@ def values_table(lab: Lab) -> tuple:
 def curve_figures(lab: Lab) -> tuple[Figure, ...]:
     runs, found = shown_runs(lab)
     drawn = (
-        ("loss", "Joint loss", "-log L", lambda run: np.maximum(-run.log_loss, 1e-3),
+        ("loss", "Joint loss", "-log L", lambda run: np.maximum(-run.log_excess, 1e-3),
          "Polyak is fastest; block and joint normalisation coincide."),
         ("direction-W", "Direction of W", "1 - corr to W_mm", lambda run: joint_misalignments(run, found.attention.weight),
          "Block normalisation overtakes Polyak by step 100: whatever divides W by the whole gradient lets |W| grow only like log t."),
@@ -74,34 +78,15 @@ def curve_figures(lab: Lab) -> tuple[Figure, ...]:
     return tuple(figures)
 
 
-def leaning(lab: Lab) -> tuple[Figure, Table]:
-    """One sample without support, everything else as the theorem asks: Eq. (13) at the step length of the theorem."""
-    rows, lines, steps = [], [], ("1e2", "1e3", "1e4", "1e5")
-    for seed, one in enumerate(evidence.leaning_runs(lab, "Eq. (13)")):
-        found = joint_references(one.data)
-        both = [joint_misalignments(one, program.weight) for program in (found.attention, found.support_only)]
-        at = np.searchsorted(one.steps, [float(step) for step in steps])
-        rows.append((seed, 1 - near_orthogonal(one.data).slack, *both[0][at], *both[1][at]))
-        if seed == 0:
-            lines.append(Line("to W_mm", one.steps[2:], both[0][2:]))
-            lines.append(Line("to the support-only program", one.steps[2:], both[1][2:], "prediction"))
-    cells = {f"to {program}, t={t}": ".3g" for program in ("W_mm", "support-only") for t in steps}
-    caption = "Eq. (13) at length 1/(4 B^2); 1 - corr of W. Zero start, long optimal tokens and short steps hold; near-orthogonality implies support, so it cannot."
-    columns = {"seed": "", "C3 missed by": ".3f", **cells}
-    text = "Seed 0: W turns away from W_mm, to the direction of the samples that support the decoder."
-    return (
-        log_figure("leaning", "Nearly orthogonal tokens without full support", "step", "1 - corr", lines, text),
-        table("leaning", "One sample that does not support the decoder", columns, rows, caption),
-    )
-
-
 def crowded(lab: Lab) -> tuple[Figure, Table]:
     """Data in 14 dimensions: the selection that was reached, and which program W solves for it."""
     numbers = (0, 1, 2, 11, 12, 13, 14, 15) if lab.full else (1, 2)
     sets, rows, lines = [evidence.crowded(lab, seed) for seed in numbers], [], []
-    for name, rule in {"NGD": BlockNormalised(0.05), "Eq. (13)": scheduled_descent(0.3)}.items():
+    for name, rule in {"NGD": block_normalised(0.05), "Eq. (13)": scheduled_descent(0.3)}.items():
         lab.progress(f"samples that do not support the decoder: {name}")
-        for seed, one in zip(numbers, train_joint(sets, rule, steps=60_000, recorder=LogSpaced(61)), strict=True):
+        for seed, one in zip(
+            numbers, train(joint_setting(sets), rule, steps=60_000, recorder=LogSpaced(61)), strict=True
+        ):
             limit, found = detect_joint_limit(one), joint_references(one.data)
             support = f"{(limit.references or found).decoder.support.sum()}/10"
             apart = limit.attention, limit.offset, limit.support_only, limit.decoder
@@ -143,7 +128,7 @@ STUDIES = (
         "self-attention-joint",
         "Self-attention and decoder trained together (Figure 3)",
         claims=(joint.theorem2, joint.theorem3_direction, joint.theorem4, *claims_in(joint_findings)),
-        exhibits=(values_table, curve_figures, leaning, crowded),
+        exhibits=(values_table, curve_figures, crowded),
         definitions=_WORDS,
     ),
 )

@@ -1,37 +1,51 @@
-"""How fast preconditioned descent learns attention regression: predicted and measured factors, three geometries, constants."""
+"""Training with the population: predicted and measured factors in three geometries, constants, saddles, missing rank, and the flow far below rounding."""
 
 from itertools import product
 
-import jax.numpy as jnp
 import numpy as np
 
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study
 from ....training.recorders import Every
-from ..contraction import one_point_convexity, one_point_left
-from ..evidence import start_near, worst_constants
-from ..rates import covariance_free, exact_factor, guaranteed_step, lemma4_on_samples, measured_factor, sampled_steps
-from ..setting.balanced_minima import nearest_minimum
+from ..contraction import one_point_convexity
+from ..evidence import layer_of, random_point, start_near
+from ..rates import (
+    RISING,
+    covariance_free,
+    deficient,
+    exact_factor,
+    guaranteed_step,
+    landscape,
+    late_run,
+    lemma4_on_samples,
+    measured_factor,
+    rising_modes,
+    saddle_to_saddle,
+    sampled_steps,
+    tails,
+)
 from ..setting.geometry import (
     GEOMETRIES,
     AbstractGeometry,
-    Left,
     TwoSided,
     attraction_radius,
-    contraction,
     curvature_range,
+    eigenbasis,
 )
 from ..setting.problem import AttentionRegression, Unregularised
 from ..setting.sample import GAUGE as GAUGE_WORD
 from ..setting.sample import attention_experiment, prescribed_spectrum
 from ..theorems import asymptotic_factor
 from ..training.population import AttentionTrajectory, train_population
-from ..training.rules import OptimalStep, PreconditionedDescent
+from ..training.riccati import RiccatiFlow, aligned_modes
+from ..training.rules import PreconditionedDescent
+from ..training.steps import OptimalStep
 
 SIZES = (0.05, 0.04, 0.03, 0.02)
 SEED = 4  # of the covariance and the singular vectors; the table of the three geometries is for this one
 GAUGE = np.diag([1.0, -1.0, 1.0, 1.0])  # signs of the singular vectors for which the Euclidean column is tabulated
 SHARE = 1e-10
+MODES = (0.05, 0.03, 0.01)  # sizes of the small problem, where modes are followed
 _SOURCES = {"full": "all samples", "batch": "minibatches of half of them"}
 
 
@@ -46,7 +60,7 @@ def _tail(problem: AttentionRegression, geometry: AbstractGeometry, steps: int, 
     At condition 1000 a gauge turned by 3e-5 changes the rate of plain descent by 6 %.
     """
     rule = PreconditionedDescent(geometry, OptimalStep(GAUGE))
-    start = problem.unwhiten(jnp.asarray(start_near(problem, 1e-7, 21, GAUGE)))
+    start = layer_of(problem, start_near(problem, 1e-7, 21, GAUGE))
     return train_population(problem, rule, start, steps=steps, recorder=Every(interval))
 
 
@@ -65,15 +79,8 @@ def geometries(lab: Lab) -> tuple[Figure, Table]:
         if condition == 100.0:
             lines.append(Line(name, run.steps, share))
     radius = attraction_radius(prescribed_spectrum(6, SIZES, 1.0, SEED), TwoSided())
-    columns = (
-        "condition",
-        "geometry",
-        "optimal step",
-        "predicted factor",
-        "measured",
-        "predicted steps",
-        "steps of this run",
-    )
+    columns = ("condition", "geometry", "optimal step", "predicted factor", "measured", "predicted steps")
+    columns = (*columns, "steps of this run")
     text = f"Sizes {SIZES}, m = 6, d = 4; near the minimum with gauge R = diag(1, -1, 1, 1). r_0 = {radius:.3g} (two-sided)."
     title, label = "Near the minima, condition 100", "excess over its first value"
     caption = "Optimal constant step of each geometry."
@@ -97,30 +104,6 @@ def gauges(lab: Lab) -> Table:
     return Table("gauges", "The same over gauges, condition 100", columns, tuple(rows), text)
 
 
-def constants(lab: Lab) -> Table:
-    """Promised and worst constants of one-point convexity, and the factors they imply."""
-    problem, rows = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11), []
-    for geometry in (TwoSided(), Left()):
-        lab.progress(f"worst constants, {geometry.name}")
-        sure = contraction(problem, geometry)
-        alpha, beta = worst_constants(problem, geometry, sure.radius)
-        best = asymptotic_factor(problem, geometry, OptimalStep().constant(problem, geometry))
-        start = problem.unwhiten(jnp.asarray(start_near(problem, sure.radius / 2, 21)))
-        run = train_population(problem, PreconditionedDescent(geometry, "theory"), start, steps=4000)
-        distances = [nearest_minimum(problem, one, geometry).distance for one in run.whitened[[0, -1]]]
-        observed = (distances[-1] / distances[0]) ** (2 / run.steps[-1])
-        limits = (asymptotic_factor(problem, geometry, sure.step) ** 2, best**2)
-        values = (sure.radius, sure.alpha, alpha, sure.beta, beta, sure.factor, observed, *limits)
-        rows.append((geometry.name, *(f"{value:.6g}" for value in values)))
-    columns = (
-        *("geometry", "r_0", "alpha", "worst alpha", "beta", "worst beta", "guaranteed factor of dist^2", "observed"),
-        *("asymptotic at that step", "asymptotic at the optimal step"),
-    )
-    title = "Promised and observed constants, sizes (.05, .03, .01), m = 4, condition 5"
-    text = "Worst: over directions normal to the minima at distance r_0, by optimisation."
-    return Table("constants", title, columns, tuple(rows), text)
-
-
 def random_start(lab: Lab) -> tuple[Figure, Table, dict[str, AttentionTrajectory]]:
     """The noise-free experiment of the seed: one random start, step 0.1, 2000 steps."""
     lab.progress("random start")
@@ -135,17 +118,8 @@ def random_start(lab: Lab) -> tuple[Figure, Table, dict[str, AttentionTrajectory
     zero = np.full(2, float(np.sum(np.asarray(found.problem.sizes) ** 2)))
     lines = [Line(name, run.steps[1:], run.excess[1:]) for name, run in runs.items()]
     lines.append(Line("zero predictor", np.array([1.0, 2000.0]), zero, "prediction"))
-    rows = tuple(
-        (
-            name,
-            int(run.steps[-1]),
-            run.status.name,
-            f"{run.excess[-1]:.3g}",
-            f"{run.step_size[-1]:.3g}",
-            f"{run.safe_step:.3g}",
-        )
-        for name, run in runs.items()
-    )
+    ends = lambda run: (f"{value:.3g}" for value in (run.excess[-1], run.step_size[-1], run.safe_step))
+    rows = tuple((name, int(run.steps[-1]), run.status.name, *ends(run)) for name, run in runs.items())
     title, caption = "Excess from one random start, population gradients", "Step 0.1 unless adaptive."
     columns = ("rule", "steps", "ending", "excess", "step", "safe step at the start")
     text = "A run whose step is above the safe one may diverge; it then ends with its last finite state."
@@ -186,12 +160,53 @@ def perturbed(lab: Lab) -> tuple[Figure, Table]:
     )
 
 
+def saddles(lab: Lab) -> Figure:
+    """Modes of a small balanced start: closed form, and descent with a small step."""
+    lab.progress("saddle to saddle")
+    start, lines = 1e-6, []
+    steps, modes = rising_modes(lab, start, 16_000, 40)
+    times = steps * RISING
+    for k, size in enumerate(MODES):
+        exact = [aligned_modes([size], [start], [start], float(time)) for time in times]
+        values = np.array([(one.u * one.v)[0] for one in exact])
+        lines.append(Line(f"mode {k}, descent", times, modes[:, k]))
+        lines.append(Line(f"mode {k}, closed form", times, values, "prediction"))
+    caption = f"Balanced start of size {start:g}; step {RISING:g}."
+    return Figure("saddle-to-saddle", "Modes rise one after the other", "time", "mode", tuple(lines), caption)
+
+
+def rank(lab: Lab) -> Figure:
+    lab.progress("missing rank")
+    cases = {"full rank": (4, MODES), "rank d - 1": (4, (0.05, 0.03, 0.0)), "m = d - 1": (2, MODES)}
+    steps, seed = 100_000 if lab.full else 20_000, 8 + lab.seed
+    runs = {name: late_run(prescribed_spectrum(m, sizes, 5.0, 11), steps, seed) for name, (m, sizes) in cases.items()}
+    positive = lambda label, run, values: Line(label, run.steps[1:], np.maximum(values[1:], 1e-36))
+    lines = [positive(f"{name}, excess", run, run.excess) for name, run in runs.items()]
+    lines.append(positive("m = d - 1, regulariser", runs["m = d - 1"], runs["m = d - 1"].regulariser))
+    caption = "Adaptive steps from one random start of size 0.3. Excess below 1e-32 is rounding."
+    title = "Full and missing rank"
+    return Figure("rank", title, "step", "excess, regulariser", tuple(lines), caption, "log", "log")
+
+
+def far(lab: Lab) -> Figure:
+    """log excess of the closed form, from starts with and without a kernel part."""
+    lab.progress("closed form")
+    problem = prescribed_spectrum(4, MODES, 5.0, 11)
+    start, kernel = random_point(problem, 8 + lab.seed), eigenbasis(problem).kernel
+    times, lines = np.geomspace(1.0, 1e7, 60), []
+    for label, begin in (("any start", start), ("no kernel part", start - kernel @ (kernel.T @ start))):
+        values = RiccatiFlow(problem, begin).log_excess(times)
+        lines.append(Line(label, times[values < 0], -values[values < 0]))
+    title, caption = "The flow's excess, from its closed form", "The excess itself leaves float64 at -log excess = 745."
+    return Figure("closed-form", title, "time", "- log excess", tuple(lines), caption, "log", "log")
+
+
 STUDIES = (
     Study(
         "attention-rates",
         "Rates of preconditioned descent on attention regression",
-        claims=(exact_factor, covariance_free, guaranteed_step, one_point_convexity, one_point_left, lemma4_on_samples),
-        exhibits=(geometries, gauges, constants, perturbed, random_start),
+        claims=(exact_factor, covariance_free, guaranteed_step, one_point_convexity, lemma4_on_samples),
+        exhibits=(geometries, gauges, perturbed, random_start),
         definitions=DEFINITIONS
         | {
             "excess": "L - m sigma^2, the population loss above its minimum",
@@ -201,6 +216,17 @@ STUDIES = (
             "epsilon": "norm of the direction used minus that of the population, in the norm of the geometry: gradient, regulariser and preconditioner alike",
             "covariance error": "|Sigma^(1/2) S^-1 Sigma^(1/2) - 1|, S the covariance of the samples",
             "recursion": "dist^2 after a step <= (1 - step alpha + 2 step^2 beta^2) dist^2 + (step/alpha + 2 step^2) epsilon^2",
+        },
+    ),
+    Study(
+        "attention-landscape",
+        "Saddles, rank and far times of attention regression",
+        claims=(landscape, saddle_to_saddle, deficient, tails),
+        exhibits=(saddles, rank, far),
+        definitions=DEFINITIONS
+        | {
+            "excess": "L - m sigma^2, the population loss above its minimum",
+            "mode": "u v, the part of U Sigma V along a singular pair of A Sigma^(1/2); it ends at the singular value s",
         },
     ),
 )

@@ -2,20 +2,25 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
+from ...errors import ThresholdError
 from ...exhibits import Figure, Finding, Line, Table
-from ...papers.attention_regression.advice import Advice
-from ...papers.attention_regression.floor import Floor
-from ...papers.attention_regression.setting.sample import GAUGE
+from ...papers.attention_regression.advice import Advice, Floor
+from ...papers.attention_regression.setting.context_bias import loss_bias
+from ...papers.attention_regression.setting.context_sums import context_sums
+from ...papers.attention_regression.setting.sample import GAUGE, AttentionSample
 from ...papers.attention_regression.theorems import GOEL
 from ...papers.attention_regression.training.algorithm1 import AttentionRun
-from ...report.panel import Panel, hypotheses
+from ...papers.attention_regression.training.rules import Rule
 from ...theory.base import Hypothesis
 from ...theory.describe import hypothesis_lines, number
+from ...training.status import Status
 from ...verdict import Verdict
+from ..panel import Panel, hypotheses
+from .run import VERDICT
 
 _SHOWN = 8  # rows and columns of a matrix that fit a terminal
 _WORDS = {
@@ -41,11 +46,13 @@ class AttentionCase:
     """A run on a sample with what was made of it: hypotheses, advice, the floor it was held against, and its last numbers."""
 
     run: AttentionRun
+    rule: Rule
+    sample: AttentionSample
     verdict: Verdict
     hypotheses: tuple[Hypothesis, ...]
     advice: Advice
     floor: Floor
-    numbers: dict[str, Any]
+    warnings: tuple[str, ...]
     made: Mapping[str, str]
 
     @property
@@ -53,8 +60,52 @@ class AttentionCase:
         statement = f"Training settles at an excess of about {self.floor.law}."
         return Finding(statement, self.verdict, f"derived here, for {GOEL}")
 
+    @cached_property
+    def numbers(self) -> dict[str, str | float | None]:
+        run, excess = self.run, float(self.run.excess[-1])
+        return {
+            "status": run.status.name,
+            "message": _message(run, self.rule),
+            "steps": int(run.steps[-1]),
+            "safe_step": run.safe_step,
+            "step_used": self.rule.words(run.problem, float(run.step_factor[-1])),
+            "loss": float(run.loss[-1]),
+            "gradient_norm": float(run.gradient_norm[-1]),
+            "excess": None if np.isnan(excess) else excess,
+            **_left_out(self.sample, run),
+            "predicted_excess": self.floor.value,
+            "predicted_law": self.floor.law,
+        }
 
-def prediction_lines(content: dict[str, Any]) -> Iterator[str]:
+
+def _message(run: AttentionRun, rule: Rule) -> str:
+    """How a run ended, and what to do where it was lost."""
+    if run.status is Status.out_of_steps:
+        return run.status.message
+    if run.status is Status.step_failed:
+        return "No step, however short, lowered the objective of the sample; the last layer is kept. Usual cause: a gradient that is not finite."
+    other = "--step-size adaptive, which tries every step before it is kept" if rule.structured else "no --optimiser"
+    tried = f"--step-size {run.safe_step:.3g} (tried over as many steps), or " * bool(np.isfinite(run.safe_step))
+    return (
+        "The next step would have left every bounded region, so it was not taken; the last finite layer is kept. "
+        "Steps from the sizes bound the curvature of the population: minibatches, heavy tails and few samples curve more. "
+        f"Fix: {tried}{other}."
+    )
+
+
+def _left_out(sample: AttentionSample, run: AttentionRun) -> dict[str, float | None]:
+    """Loss of queries that are not their own keys, less the noise, and what of it is due to a context of n keys (None: infinite)."""
+    layer, problem = run.at(), sample.estimated
+    sums = context_sums(sample.inputs, sample.targets, layer.value, layer.key_query, include_self=False)
+    try:
+        context = loss_bias(problem, layer, include_self=False) / sample.size
+    except ThresholdError:
+        context = None
+    above = float(sums.loss) - problem.outputs * float(problem.noise)
+    return {"left_out_loss_above_noise": above, "finite_context_part": context}
+
+
+def prediction_lines(content: dict) -> Iterator[str]:
     found = content["estimate"]
     sizes = ", ".join(f"{size:.4g}" for size in found["sizes"])
     spread = f"{found['covariance_eigenvalues'][0]:.4g} to {found['covariance_eigenvalues'][-1]:.4g}"
@@ -62,11 +113,8 @@ def prediction_lines(content: dict[str, Any]) -> Iterator[str]:
     yield f"estimate   n = {found['samples']}, d = {found['inputs']}, m = {found['outputs']}; noise {found['noise']:.4g}"
     yield f"           covariance eigenvalues {spread}"
     yield f"           sizes of A Sigma^(1/2): {sizes}; noise level {found['size_noise_level']:.3g}"
-    yield from _matrix(
-        "Sigma",
-        f"known to {found['covariance_half_width']:.3g} in operator norm, |Sigma| sqrt(d/n)",
-        found["covariance"],
-    )
+    width = f"known to {found['covariance_half_width']:.3g} in operator norm, |Sigma| sqrt(d/n)"
+    yield from _matrix("Sigma", width, found["covariance"])
     errors = ", ".join(number(error) for error in found["planted_standard_errors"][:_SHOWN])
     yield from _matrix("A", f"standard errors by column: {errors}", found["planted"])
     yield f"checked    against {content['checked_against']}"
@@ -100,17 +148,16 @@ def _matrix(name: str, noise: str, rows: list[list[float]]) -> Iterator[str]:
         yield ("             " + " ".join(f"{entry: .4g}".ljust(11) for entry in row).rstrip())
 
 
-def _trial(option: dict[str, Any]) -> str:
+def _trial(option: dict) -> str:
     """Whether the step is that of the population, and what trying it on the sample made of it."""
     if option["halvings"] is None:
         return " (population; not tried on the sample)"
-    halved = f"halved {option['halvings']} times, as the sample curves more than the population; " * bool(
-        option["halvings"]
-    )
+    times = option["halvings"]
+    halved = f"halved {times} times, as the sample curves more than the population; " * bool(times)
     return f" ({halved}tried on the sample)"
 
 
-def _lines(case: AttentionCase, content: dict[str, Any]) -> Iterator[str]:
+def _lines(case: AttentionCase, content: dict) -> Iterator[str]:
     yield f"status     {content['status']}: {content['message']}"
     yield f"run        {content['steps']} steps, empirical loss {content['loss']:.8g}, gradient {content['gradient_norm']:.4g}"
     yield f"step       {content['step_used']}"
@@ -139,10 +186,11 @@ def _rows(case: AttentionCase) -> Iterator[tuple[str, str]]:
 
 def _draw(case: AttentionCase) -> Iterator[Figure | Table]:
     """Loss, gradient and (where the truth is known) excess along the run; hypotheses and geometries."""
-    yield _figure("loss", "Empirical loss", case.run, case.run.loss)
-    yield _figure("gradient", "Gradient", case.run, case.run.gradient_norm)
-    if np.isfinite(case.run.excess).all():
-        yield _figure("excess", "Population excess", case.run, case.run.excess, case.floor)
+    run = case.run
+    yield _figure("loss", "Empirical loss", run.steps, run.loss)
+    yield _figure("gradient", "Gradient", run.steps, run.gradient_norm)
+    if np.isfinite(run.excess).all():
+        yield _figure("excess", "Population excess", run.steps, run.excess, case.floor)
     exact = "Exact where the meaning says so, with estimates in place of the truth elsewhere; a failed one does not stop the prediction."
     yield hypotheses(case.hypotheses, exact)
     columns = ("geometry", "default step", "excess factor per step", "steps per factor 10")
@@ -150,20 +198,28 @@ def _draw(case: AttentionCase) -> Iterator[Figure | Table]:
     yield Table("geometries", "Geometries", columns, tuple(map(shown, case.advice.options)), "Near the minima.")
 
 
-def _figure(name: str, title: str, run: AttentionRun, values: Any, floor: Floor | None = None) -> Figure:
-    steps = np.asarray(run.steps) + 1.0
-    lines = [Line("run", steps, np.asarray(values))]
+def _figure(name: str, title: str, taken: np.ndarray, values: np.ndarray, floor: Floor | None = None) -> Figure:
+    steps = taken + 1.0
+    lines = [Line("run", steps, values)]
     if floor is not None and floor.value is not None:
         lines.append(Line(f"predicted, {floor.law}", steps[[0, -1]], np.full(2, floor.value), "prediction"))
     caption = "Along the run; the axis counts from 1, so that the start is on it."
     return Figure(name, title, "step + 1", title.lower(), tuple(lines), caption, "log", "log")
 
 
-RUN = Panel(
-    lambda case: True,
-    lambda case: {**case.numbers, "hypotheses": [vars(one) for one in case.hypotheses]},
-    _lines,
-    _rows,
-    _draw,
-    lambda case: _WORDS,
+PANELS = (
+    Panel(
+        lambda case: True,
+        lambda case: {**case.numbers, "hypotheses": [vars(one) for one in case.hypotheses]},
+        _lines,
+        _rows,
+        _draw,
+        lambda case: _WORDS,
+    ),
+    VERDICT,
+    Panel(
+        lambda case: True,
+        lambda case: {"warnings": list(case.warnings)},
+        lambda case, found: (f"warning    {warning}" for warning in case.warnings),
+    ),
 )

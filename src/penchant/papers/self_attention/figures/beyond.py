@@ -1,4 +1,4 @@
-"""Rates of token selection with confidence: proved, sharp and measured exponents side by side, two ways to be faster, and where Polyak's step is stable."""
+"""Beyond the theorems on token selection: sharp and measured exponents, two ways to be faster, where Polyak's step is stable, and local directions."""
 
 from functools import partial
 
@@ -6,13 +6,21 @@ import numpy as np
 
 from ....diagnostics.direction import misalignments
 from ....diagnostics.rates import linear_slope, log_log_slope, rate
-from ....exhibits import Figure, Line, Table, log_figure, table
-from ....lab import Lab, Study
-from ....optimisers.base import polyak
+from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
+from ....flow.flow import GradientFlow
+from ....lab import Lab, Study, recipe
+from ....optimisers.base import gradient_descent, normalised_descent, polyak
+from ....references.euclidean_margin import max_margin
+from ....settings.base import Setting
+from ....settings.losses import Exponential
+from ....settings.parametrisations import Direct
+from ....theory.selections import detect_limit, locally_optimal_selections
 from ....theory.token_hypotheses import stability_number
+from ....training.events import NormAbove
 from ....training.recorders import At
 from ....training.train import train
-from .. import fixed, joint_evidence, joint_findings, sharp
+from ....training.trajectory import Trajectory
+from .. import fixed, sharp
 from ..evidence import alignments, fleet, preset, sharp_constant
 from .directions import WORDS, values_table
 
@@ -50,30 +58,6 @@ def memory_figure(lab: Lab) -> Figure:
     return log_figure("memory", "Momentum and acceleration", "step", "1 - corr to W_mm", lines, "Preset E, seed 0.")
 
 
-def joint_memory_table(lab: Lab) -> Table:
-    """The same rules where the decoder is trained as well."""
-    lab.progress("both blocks trained: heavy ball and acceleration")
-    rows = []
-    for name in ("NGD", joint_evidence.HEAVY, joint_evidence.DUAL):
-        runs, found = joint_evidence.fleet(lab, name), joint_evidence.alignments(lab, name)
-        norms = (joint_evidence.norm_rate(lab, name, block) for block in ("W", "u"))
-        ends = found[0][1][-1], runs[0].log_loss[-1]
-        rows.append((name, *norms, joint_evidence.attention_rate(lab, name), *ends))
-    columns = {
-        "rule": "",
-        "exponent of |W|": "",
-        "of |u|": "",
-        "of 1 - corr of W": "",
-        "1 - corr of W at 1e4": ".3g",
-        "log L at 1e4": ".6g",
-    }
-    caption = (
-        "Figure 3 data; exponents over steps 1e3 to 1e4 with 95 % Student interval over seeds 0-9, values of seed 0. "
-        "Acceleration lowers the loss fastest, but |W| grows only like log t under it, and its direction stands still."
-    )
-    return table("joint-memory", "Decoder trained as well", columns, rows, caption)
-
-
 def _hard(lab: Lab) -> dict[int, tuple]:
     """Settings of preset H with their references, by seed."""
     return {seed: preset(lab, "H", seed) for seed in range(lab.seed, lab.seed + (10 if lab.full else 5))}
@@ -101,37 +85,77 @@ def drops(lab: Lab) -> tuple:
     )
 
 
-def swing_figure(lab: Lab) -> Figure:
-    """The last iterates across W_mm, against chi/c."""
-    ratios, kept = np.linspace(1.6, 6.0, 121 if lab.full else 45), 64 if lab.full else 16
-    setting, found = preset(lab, "H", lab.seed)
-    swings = sharp.late_swings([setting], [found], ratios, 4000, kept)[0]
-    limit = Line("stable limit", np.array([2.0, 2.0]), np.array([swings.min(), swings.max()]), "prediction")
-    points = Line(f"last {kept} steps", np.repeat(ratios, kept), swings.ravel(), "points")
+_RULES = {
+    "GD": (gradient_descent(1.0), 20_000),
+    "NGD": (normalised_descent(0.05), 5_000),
+    "Polyak, cap 50": (polyak(1.0, 50.0), 2_000),
+    "Polyak": (polyak(), 2_000),
+}
+
+
+@recipe
+def local_runs(lab: Lab) -> dict[tuple[str, str], Trajectory]:
+    """Every case by every rule, from zero."""
+    runs = {}
+    for case, make in fixed.CASES.items():
+        setting = Setting(make(), Direct(), Exponential())
+        lab.progress(f"{case}: {', '.join(_RULES)} and the flow")
+        for name, (rule, steps) in _RULES.items():
+            runs[case, name] = train(setting, rule, steps=steps)
+        runs[case, "flow"] = train(setting, GradientFlow(), until=NormAbove(1e5))
+    return runs
+
+
+def limits_table(lab: Lab) -> tuple:
+    """Where the runs ended, and with `full` the runs."""
+    rows, kept = [], {}
+    for (case, name), run in local_runs(lab).items():
+        limit = detect_limit(run)
+        optimal = "yes" if limit.reached is not None and limit.reached.locally_optimal else "no"
+        numbers = limit.misalignment, limit.global_misalignment, limit.plateau
+        rows.append((case, name, run.status.name, limit.kind, str(list(limit.tokens)), optimal, *numbers))
+        kept[f"{case}-{name}".replace(" ", "-").replace(",", "")] = run
+    numbers = ("1 - corr to their direction", "1 - corr to W_mm", "plateau of log excess")
+    words = dict.fromkeys(("data", "rule", "ending", "limit", "tokens", "locally optimal"), "")
     caption = (
-        f"Preset H, first seed; {len(ratios)} divisors c, 4 000 steps each. One point below the limit; beyond it two, whose distance "
-        "starts like (chi/c - 2)^(1/2)."
+        "Token indices from 0; all runs start at 0. GD: 20 000 steps of step size 1; NGD: 5 000 steps of length 0.05; Polyak: 2 000 steps, with a cap of 50 or "
+        "without; flow: to norm 1e5. Uncapped Polyak ends when its linear model stops describing the loss."
     )
-    title = "Beyond the limit: two points, then many"
-    return Figure("bifurcation", title, "chi / c", "<V, W>", (points, limit), caption)
+    columns = {**words, **dict.fromkeys(numbers, ".6g")}
+    return table("limits", "Where the runs ended", columns, rows, caption), kept if lab.full else {}
 
 
-def drop_figure(lab: Lab) -> Figure:
-    """What is left of the drop of log(L - L*) per step, against chi/c, one line per data set."""
-    ratios, pairs = np.linspace(1.0, 6.0, 41 if lab.full else 11), _hard(lab)
-    numbers = [stability_number(one.data, found) for one, found in pairs.values()]
-    c = np.array([chi / ratio for chi in numbers for ratio in ratios])
-    repeated = [one for one, _ in pairs.values() for _ in ratios]
-    runs = train(repeated, polyak(c), steps=4000, recorder=At((2000,)))
-    pace = [(run.log_excess[1] - run.log_excess[-1]) / (run.steps[-1] - run.steps[1]) for run in runs]
-    left = (c * np.array(pace)).reshape(len(pairs), len(ratios))
-    named = zip(pairs, numbers, left, strict=True)
-    lines = [Line(f"seed {seed}, chi = {chi:.2f}", ratios, row) for seed, chi, row in named]
-    lines.append(Line("stable limit", np.array([2.0, 2.0]), np.array([left.min(), 1.0]), "prediction"))
-    caption = "Preset H; mean over steps 2 000 to 4 000. All lines are 1 up to the limit and fall from there on."
-    return Figure("map", "The divisor c against the stability number", "chi / c", _DROP, tuple(lines), caption)
+def selections_table(lab: Lab) -> Table:
+    rows = [
+        (case, str(list(found.tokens)), found.slack, "" if found.solution is None else found.solution.value)
+        for case, make in fixed.CASES.items()
+        for found in locally_optimal_selections(make())
+    ]
+    columns = {"data": "", "tokens": "", "score slack": ".4g", "norm of the direction": ".6f"}
+    return table("selections", "Locally optimal selections", columns, rows, "By enumeration.")
 
 
+def paths_figure(lab: Lab) -> Figure:
+    lines = []
+    for case in fixed.CASES:
+        run = local_runs(lab)[case, "NGD"]
+        limit, steps = detect_limit(run), run.steps[1:]
+        lines.append(Line(f"{case}: to W_mm", steps, misalignments(run, max_margin(run.setting.data))[1:]))
+        if limit.kind == "local" and limit.reached is not None and limit.reached.solution is not None:
+            distance = misalignments(run, limit.reached.solution)[1:]
+            lines.append(Line(f"{case}: to the reached selection", steps, distance, "prediction"))
+    caption = "A run that leaves W_mm for good is on its way to the direction of other tokens."
+    return log_figure("paths", "Normalised descent from zero", "step", "1 - corr", lines, caption)
+
+
+_LOCAL_WORDS = {
+    **DEFINITIONS,
+    "W_mm": "maximum-margin direction of the optimal tokens",
+    "GD, NGD, Polyak": "gradient descent; steps of fixed length along the gradient; steps (L - L*) / |gradient|^2 times the gradient, that multiplier at most the cap",
+    "global, local, undecided": "all samples give 0.9 of their attention to an optimal token; some to another one; some to none yet (open)",
+    "locally optimal": "a selection whose maximum-margin direction exists, and whose tokens have higher scores than their active neighbours; score slack: by how much",
+    "plateau of log excess": "log excess with all attention on the tokens that were reached; -inf where these are optimal",
+}
 _WORDS = {
     **WORDS,
     "GD, NGD, Polyak": "gradient descent of step size 1; normalised steps of fixed length (0.05 on preset E, 0.1 on H); steps (L - L*) / |gradient|^2 times the gradient, without a cap",
@@ -139,21 +163,18 @@ _WORDS = {
     "dual acceleration": "weighted average of all gradients of log(L - L*), by which W moves; step size half of 1 over the largest squared feature",
     "proved, sharp": "exponent p of 1 - corr ~ t^p: what the paper proves (up to powers of log t), and what theory beyond the paper predicts",
     "chi": "largest curvature of log(L - L*) across W_mm relative to the step Polyak takes; stable below 2c",
-    "V": "the unit direction of that curvature, orthogonal to W_mm",
     "predicted": "the constant to which norm^2 (1 - corr) tends, from the data alone",
-    "NGD, block-normalised": "W and u each move by a step of length 0.05 along their own normalised gradient",
 }
 STUDIES = (
     Study(
         "self-attention-rates",
         "Proved, sharp and measured exponents of token selection, and two ways to be faster",
-        claims=(fixed.theorem1_rate, sharp.heavy_ball, sharp.acceleration, joint_findings.joint_acceleration),
+        claims=(fixed.theorem1_rate, sharp.heavy_ball, sharp.acceleration),
         exhibits=(
             partial(values_table, name="E"),
             partial(values_table, name="H"),
             memory_table,
             memory_figure,
-            joint_memory_table,
         ),
         definitions=_WORDS,
         aliases=("momentum-and-acceleration",),
@@ -161,8 +182,16 @@ STUDIES = (
     Study(
         "polyak-stability",
         "Where Polyak's step is stable",
-        claims=(sharp.polyak_drop, sharp.bifurcation, sharp.critical_steps),
-        exhibits=(drops, swing_figure, drop_figure),
+        claims=(sharp.polyak_drop, sharp.critical_steps),
+        exhibits=(drops,),
         definitions=_WORDS,
+    ),
+    Study(
+        "local-directions",
+        "Local directions: when global convergence fails",
+        claims=(fixed.without_orthogonality,),
+        exhibits=(limits_table, selections_table, paths_figure),
+        definitions=_LOCAL_WORDS,
+        aliases=("local-global-phase",),
     ),
 )

@@ -1,0 +1,265 @@
+"""The desk of attention regression: a sample, with estimates where the file has no truth, and advice before a prediction."""
+
+from argparse import Namespace
+
+import numpy as np
+
+from ..errors import ArgumentError, DataFileError
+from ..papers.attention_regression.advice import (
+    Advice,
+    Floor,
+    advise,
+    judge_floor,
+    layer_scale,
+    predicted_floor,
+    regular,
+    scaled_floor,
+    start_gauge,
+)
+from ..papers.attention_regression.diagnostics import trajectory_moments
+from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
+from ..papers.attention_regression.theorems import CONVERGENCE, expected_gradients, expected_rate
+from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
+from ..papers.attention_regression.training.rules import (
+    LayerAdam,
+    PlainDescent,
+    PreconditionedDescent,
+    Rule,
+    step_warning,
+)
+from ..papers.attention_regression.training.sources import AbstractSource, FullSample, Minibatch
+from ..report.panels.attention import PANELS, AttentionCase, prediction_lines
+from ..settings.files import read_arrays
+from ..theory.base import all_hold
+from ..training.status import Status
+from .flags import LAYERS
+from .own import Predicted, Trained, made
+
+_COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit", "layer_scale")
+_STEPS = {
+    "default": "1/(4 s_1) over the geometry's stretch, halved until the objective of the sample falls",
+    "adaptive": "adaptive",
+}
+_SMALL = 1e-3  # standard deviation of the start 'small'
+
+
+def _left_out(
+    options: Namespace, names: tuple[str, ...], required: str, owner: str = "penchant", fix: str = ""
+) -> None:
+    """Refuse options that mean nothing here."""
+    for name in names:
+        if getattr(options, name) is not None:
+            raise ArgumentError(f"--{name.replace('_', '-')}", owner, required, getattr(options, name), fix)
+
+
+def _positive(flag: str, value: float, required: str = "positive and finite") -> float:
+    if not 0 < value < np.inf:
+        raise ArgumentError(flag, "penchant", required, value)
+    return value
+
+
+def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
+    """The sample, and the truth where the file has `covariance` and `planted` [and `noise`]."""
+    arrays = read_arrays(options.data)
+    missing = [name for name in ("inputs", "targets") if name not in arrays]
+    if missing:
+        found = ", ".join(sorted(arrays)) or "none"
+        raise DataFileError(
+            f"The setting '{LAYERS}' needs the arrays inputs, targets, but {missing[0]} is missing. Found: {found}."
+        )
+    targets = np.asarray(arrays["targets"])
+    sample = AttentionSample(arrays["inputs"], targets[:, None] if targets.ndim == 1 else targets, options.ridge or 0.0)
+    if not {"covariance", "planted"} <= set(arrays):
+        return sample, None
+    noise = arrays.get("noise", sample.estimated.noise)
+    truth = AttentionRegression(arrays["covariance"], arrays["planted"], np.asarray(noise).reshape(()))
+    if truth.planted.shape != sample.estimated.planted.shape:
+        wanted = f"of shape {sample.estimated.planted.shape}, as inputs and targets have it"
+        raise ArgumentError("planted", "penchant", wanted, f"shape {truth.planted.shape}")
+    return sample, truth
+
+
+def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict:
+    problem, theorem = advice.problem, CONVERGENCE
+    best = advice.recommended if advice.options else None
+    rule = PreconditionedDescent() if best is None else PreconditionedDescent(best.geometry, best.step)
+    return {
+        "theorem": theorem.name,
+        "statement": theorem.statement,
+        "citation": theorem.citation,
+        "paper": theorem.paper,
+        "estimate": {
+            "samples": sample.size,
+            "inputs": problem.inputs,
+            "outputs": problem.outputs,
+            "noise": float(problem.noise),
+            "covariance_eigenvalues": np.asarray(problem.spread).tolist(),
+            "sizes": np.asarray(problem.sizes).tolist(),
+            "size_noise_level": advice.noise_level,
+            "covariance": np.asarray(problem.covariance).tolist(),
+            "covariance_half_width": covariance_width(sample),
+            "planted": np.asarray(problem.planted).tolist(),
+            "planted_standard_errors": map_errors(sample).tolist(),
+        },
+        "checked_against": "covariance and planted of the file" if known else "the estimate",
+        "hypotheses": [vars(hypothesis) for hypothesis in advice.hypotheses],
+        "holds": all_hold(advice.hypotheses),
+        "rate": expected_rate(problem, rule),
+        "geometries": [vars(option) for option in advice.options],
+        "recommended": None if best is None else vars(best),
+        "floors": vars(advice.floors),
+        "scale": {**vars(advice.scale), "gain": advice.gain, "how": _how(advice)},
+        "warnings": list(advice.warnings),
+    }
+
+
+def _how(advice: Advice) -> str:
+    """How to train at the recommended scale: the regulariser of the theorem pulls c back to 1, the scale-free one does not."""
+    if advice.scale.factor > 1:
+        limit = f"--logit-limit {advice.scale.key_norm:.4g} (largest operator norm of the whitened V)"
+        return f"train there with {limit}; the steps above are right at every scale"
+    return f"train there with --layer-scale {advice.scale.factor:.4g}; the steps above are right at every scale, and c = 1 is the default"
+
+
+def predict(options: Namespace) -> Predicted:
+    """What the sample says: estimates against their noise, hypotheses, floors, and what to train with."""
+    _left_out(options, _COMPARED, "left out: the prediction depends on the data only", "penchant predict")
+    if options.start != "zeros":
+        raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
+    sample, truth = _sample(options)
+    content = _advice(advise(sample, truth), sample, truth is not None)
+    start, problem = spectral_layer(sample.estimated), sample.estimated
+    arrays = {"U": start.value, "V": start.key_query, "covariance": problem.covariance, "planted": problem.planted}
+    return Predicted(content, prediction_lines(content), arrays)
+
+
+def train(options: Namespace) -> Trained:
+    """Train on the sample; the excess is exact where the file has the truth, and estimated by leaving one out otherwise."""
+    sample, truth = _sample(options)
+    limit = _key_norm(options, sample.estimated)
+    rule, source, start = _rule(options, limit), _source(options, sample), _start(options, sample)
+    steps = 200 if options.steps is None else options.steps
+    top = float(np.sqrt((sample.estimated if truth is None else truth).sizes[0]))
+    norm = limit if limit is None or options.layer_scale is not None else min(limit, top)
+    advice = advise(sample, truth, start, trial_steps=0, key_norm=norm)
+    run = train_attention(source, rule, start, steps=steps, truth=truth)
+    floor = _floor(options, sample, truth, rule, run)
+    gradients = expected_gradients("empirical" if options.batch is None else "minibatch", float(run.deviation.max()))
+    case = AttentionCase(
+        run,
+        rule,
+        sample,
+        judge_floor(run, source, rule, floor, truth),
+        (*advice.hypotheses, trajectory_moments(run, truth=truth, samples=sample.size), gradients),
+        advice,
+        floor,
+        tuple(filter(None, (*advice.warnings, step_warning(sample.estimated, rule), _loss_warning(run, source)))),
+        made(options, rule) | _settings(options, steps),
+    )
+    return Trained(case, PANELS, run.save, CONVERGENCE.paper)
+
+
+def _loss_warning(run: AttentionRun, source: AbstractSource) -> str:
+    """A run may stay bounded and yet lose what it started with."""
+    if source.rows != "all" or run.status is not Status.out_of_steps or run.loss[-1] <= run.loss[0]:
+        return ""
+    return (
+        f"the loss of the sample rose from {run.loss[0]:.4g} to {run.loss[-1]:.4g}: this step is too long for it; "
+        "`--step-size adaptive` tries every step before it is kept"
+    )
+
+
+def _floor(
+    options: Namespace, sample: AttentionSample, truth: AttentionRegression | None, rule: Rule, run: AttentionRun
+) -> Floor:
+    """The law of this run: at the scale where it ended, or in its gauge, by name or that of the nearest minimum."""
+    problem = sample.estimated if truth is None else truth
+    within = options.batch if options.keys != "full" else None
+    if rule.balance.scale_free:
+        return scaled_floor(problem, sample.size, layer_scale(problem, run.at()), within)
+    gauge: str | np.ndarray = options.gauge or "identity"
+    if options.start != "zeros" and regular(problem):
+        gauge = start_gauge(problem, run.at())
+    elif gauge == "identity" and truth is not None and regular(problem):  # its signs are those of the estimate
+        gauge = start_gauge(problem, spectral_layer(sample.estimated))
+    return predicted_floor(problem, sample.size, gauge, within)
+
+
+def _default_step(options: Namespace) -> str:
+    """Near the minima a constant step is faster; far from them, and on minibatches, which curve more, only adaptive ones are safe."""
+    return "default" if options.start == "zeros" and options.batch is None else "adaptive"
+
+
+def _rule(options: Namespace, limit: float | None) -> Rule:
+    """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
+    name, size = options.optimiser, options.step_size
+    if size not in (None, "adaptive"):
+        _positive("--step-size", size, "positive and finite, or 'adaptive'")
+    if name is None:
+        # at another scale the regulariser must not see it, and V must not grow: a sample's loss drifts along the scale
+        return PreconditionedDescent(options.geometry or "two_sided", size or _default_step(options), logit_limit=limit)
+    _left_out(options, ("geometry", "logit_limit", "layer_scale"), f"left out with --optimiser {name}")
+    if size in (None, "adaptive"):
+        raise ArgumentError("--step-size", "penchant", f"a number with --optimiser {name}", size or "nothing")
+    return PlainDescent(size) if name == "gd" else LayerAdam(size, epsilon=0.0)
+
+
+def _key_norm(options: Namespace, problem: AttentionRegression) -> float | None:
+    """The largest |V|, whitened, that the scale asked for allows; None at the balanced one."""
+    limit, factor = options.logit_limit, options.layer_scale
+    if factor is None:
+        return limit
+    norm = float(np.sqrt(problem.sizes[0])) / _positive("--layer-scale", factor)
+    return norm if limit is None else min(norm, limit)
+
+
+def _start(options: Namespace, sample: AttentionSample) -> AttentionLayer:
+    """The spectral start, a random one ('small'), or U and V of a file; with --layer-scale c as (c U, V/c)."""
+    if options.start != "small":
+        fix = "it is the standard deviation of --start small; `--layer-scale` and `--logit-limit` set the scale c of (c U, V/c)"
+        _left_out(options, ("scale",), "left out unless --start small", fix=fix)
+    if options.start == "zeros":  # the default of the command line; zeros are a critical point
+        layer = spectral_layer(sample.estimated, options.gauge or "identity")
+    else:
+        _left_out(options, ("gauge",), "left out unless the start is spectral")
+        layer = _other_start(options, *sample.estimated.planted.shape)
+    factor = options.layer_scale
+    return layer if factor is None else AttentionLayer(factor * layer.value, layer.key_query / factor)
+
+
+def _other_start(options: Namespace, m: int, d: int) -> AttentionLayer:
+    if options.start == "small":
+        rng = np.random.default_rng(options.seed)
+        scale = _SMALL if options.scale is None else _positive("--scale", options.scale)
+        return AttentionLayer(*(scale * rng.standard_normal(shape) for shape in ((m, d), (d, d))))
+    arrays = read_arrays(options.start)
+    if not {"U", "V"} <= set(arrays):
+        raise ArgumentError("--start", "penchant", "a file with the arrays U and V", f"the arrays {sorted(arrays)}")
+    return AttentionLayer(arrays["U"], arrays["V"])
+
+
+def _source(options: Namespace, sample: AttentionSample) -> AbstractSource:
+    if options.batch is None:
+        _left_out(options, ("keys",), "used with --batch")
+        return FullSample(sample)
+    return Minibatch(sample, options.batch, keys=options.keys or "batch", seed=options.seed)
+
+
+def _settings(options: Namespace, steps: int) -> dict[str, str]:
+    """The options of a run, with what was left open filled in."""
+    spectral = options.start == "zeros"
+    found = {
+        "optimiser": options.optimiser or "preconditioned descent",
+        "geometry": "euclidean" if options.optimiser else options.geometry or "two_sided",
+        "step size": options.step_size or _STEPS[_default_step(options)],
+        "start": "spectral" if spectral else options.start,
+        "gauge": (options.gauge or "identity") if spectral else "that of the start",
+        "batch": options.batch or "all samples",
+        "keys": "all samples" if options.batch is None else options.keys or "batch",
+        "ridge": options.ridge or 0.0,
+        "logit limit": options.logit_limit or "none",
+        "layer scale c": options.layer_scale or 1.0,
+        "steps": steps,
+    }
+    return {name: str(value) for name, value in found.items()}
