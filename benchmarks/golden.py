@@ -27,17 +27,11 @@ from penchant.cli import main as penchant
 from penchant.commands.claims import check
 from penchant.lab import Claim, Lab, Paper, Study
 from penchant.papers import find_papers, new_lab
-from penchant.report.save import save as save_study
+from penchant.report.page import save as save_study
 
 _COMPILED = 25  # rows between which compiled code is let go: the system allows a process only so many pieces of memory
-_UNSTABLE = {
-    "seconds",
-    "page",
-    "saved",
-    "folder",
-    "paper",
-    "code",
-}  # wall-clock time, paths, names of folders, the code itself
+# wall-clock time, paths, names of folders, the code itself
+_UNSTABLE = {"seconds", "page", "saved", "folder", "paper", "code"}
 _ROWS = {"claims": "claim", "studies": "study"}
 
 COMMANDS = (

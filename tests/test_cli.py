@@ -17,7 +17,7 @@ import pytest
 import penchant as pt
 from penchant.case import make_case
 from penchant.cli import main
-from penchant.commands import data, study
+from penchant.commands import data, verify
 from penchant.commands.own import Trained
 from penchant.diagnostics.rates import rate
 from penchant.exhibits import Figure, Finding, Line, Result, Shown, Table
@@ -312,7 +312,7 @@ def test_study_prints_what_it_saves_with_all_digits(capsys, tmp_path, monkeypatc
     slopes = rate([-2.0, -2.1])
     table = Table("shares", "Shares", ("name", "n", "share", "slope"), (("a", 3, Shown(2 / 3, ".3f"), slopes),), "")
     tiny = Study("tiny", "Tiny", lambda lab: Result((finding,), (figure,), (table,)))
-    monkeypatch.setattr(study, "find_study", lambda name: (PAPERS[0], tiny))
+    monkeypatch.setattr(verify, "find_study", lambda name: (PAPERS[0], tiny))
     status, printed = call(capsys, "study", "tiny", "--out", tmp_path, "--json")
     content = json.loads(printed.out)
     assert status == 0
@@ -400,7 +400,8 @@ def test_data_that_nothing_separates_report_the_loss_itself(capsys, tmp_path):
 
 def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, linear, tmp_path):
     trained = []
-    case = SimpleNamespace(finding=Finding("", at_most(0.0, 1.0, "gap")), made={}, run=None)
+    gap = at_most(0.0, 1.0, "gap")
+    case = SimpleNamespace(finding=Finding("", gap), verdict=gap, made={}, run=None)
     trained_now = lambda options: trained.append(options) or Trained(case, (), Path, "")
     monkeypatch.setattr(data, "train", trained_now)
     (tmp_path / "page" / "own-data").mkdir(parents=True)

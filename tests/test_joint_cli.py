@@ -7,7 +7,7 @@ import pytest
 
 import penchant as pt
 from penchant.cli import main
-from penchant.commands import pages
+from penchant.report import page
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_page_that_fails_does_not_take_the_verdict_along(marked, local, joint,
     def broken(directory):
         raise RuntimeError("no ink")
 
-    monkeypatch.setattr(pages, "render", broken)
+    monkeypatch.setattr(page, "render", broken)
     command = ["train", marked, "--joint"] if joint else ["train", local, "--optimiser", "ngd"]
     command += ["--steps", "5", "--out", str(tmp_path / "page")]
     assert main(command) == 1

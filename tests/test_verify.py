@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 import time
+from argparse import Namespace
+from dataclasses import replace
 
 import pytest
 
 from penchant.cli import main
 from penchant.commands import claims, verify
-from penchant.errors import DataFileError, MissingExtra
+from penchant.errors import ArgumentError, DataFileError, MissingExtra
 from penchant.exhibits import Result
 from penchant.lab import Lab, Study
 from penchant.papers import find_papers
+from penchant.verdict import at_most
 
 (PAPER,) = find_papers(("deep_linear",))
 NAME = "deep-linear/homogeneity"
@@ -60,6 +63,44 @@ def test_a_check_that_breaks_decides_nothing():
     assert "ZeroDivisionError" in row["inequality"]
 
 
+@pytest.mark.parametrize("name", ["deep-linear/homogeneity", "deep-linear-homogeneity"])
+def test_a_claim_is_found_by_its_id_and_by_an_old_one(capsys, name):
+    assert verify.find_claims((name,), (PAPER,)) == [(PAPER, CLAIM)]
+    assert ("is now" in capsys.readouterr().err) == (name != NAME)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("deep-linear/clock", "deep-linear/time"),
+        ("deep-linear/one-layer", "it is a test now"),
+        ("deep-linear/homogenity", "did you mean"),
+    ],
+)
+def test_ids_that_are_gone_are_answered(capsys, name, said):
+    try:
+        verify.find_claims((name,), (PAPER,))
+    except ArgumentError as error:
+        print(error, file=sys.stderr)
+    assert said in capsys.readouterr().err
+
+
+def test_findings_say_what_holds_instead(capsys, monkeypatch, tmp_path):
+    def rows(found, *_):
+        return [
+            claims.check(replace(claim, check=lambda lab, planted: at_most(2.0, 1.0, "gap")), paper, Lab())
+            for paper, claim in found
+        ]
+
+    monkeypatch.setattr(verify, "_rows", rows)
+    monkeypatch.setattr(verify, "_studies", lambda *_: [])
+    assert main(["verify", "notes", "--claim", "noise/separate-as-printed", "--out", str(tmp_path)]) == 0
+    assert "what holds: noise/separate: In the eigenbasis" in " ".join(capsys.readouterr().out.split())
+    assert "What holds: <code>noise/separate</code> In the eigenbasis" in (tmp_path / "index.html").read_text()
+    (row,) = json.loads((tmp_path / "ledger.json").read_text())["claims"]
+    assert row["repair"] == "noise/separate"
+
+
 @pytest.mark.parametrize(("error", "left_out"), [(MissingExtra("torch", "x"), True), (DataFileError("gone"), False)])
 def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_path, error, left_out):
     def fail(lab):
@@ -77,7 +118,9 @@ def test_a_study_is_drawn_again_only_for_other_code_seed_or_size(monkeypatch, tm
     study = Study("some", "Some", lambda lab: Result((), ()))
     monkeypatch.setattr(type(PAPER), "studies", property(lambda self: (study,)))
     monkeypatch.setattr(claims, "find_study", lambda name: (PAPER, study))
-    asked = lambda seed=0, full=False, fresh=False: verify._studies((PAPER,), seed, full, str(tmp_path), fresh)
+    asked = lambda **how: verify._studies(
+        (PAPER,), Namespace(**{"seed": 0, "full": False, "fresh": False, "out": str(tmp_path), **how})
+    )
     assert asked()
     claims._draw("deep_linear", "some", 0, False, str(tmp_path))
     assert not asked()

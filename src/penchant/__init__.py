@@ -22,6 +22,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # isort: off
+    from .case import Case as Case
     from .flow.flow import GradientFlow as GradientFlow
     from .optimisers.base import Adam as Adam
     from .optimisers.base import (
@@ -38,7 +39,7 @@ if TYPE_CHECKING:  # isort: off
     from .papers.attention_regression.training.rules import PreconditionedDescent as PreconditionedDescent
     from .problem import read as read
     from .references.bracket import bracket as bracket
-    from .report.save import report as report
+    from .report.page import report as report
     from .settings.base import Setting as Setting
     from .settings.classification import Classification as Classification
     from .settings.deep_linear import DeepLinear as DeepLinear
@@ -93,8 +94,9 @@ _FRONT = {
     "training.train": ("train",),
     "papers": ("predict",),
     "theory.judge": ("judge",),
+    "case": ("Case",),
     "references.bracket": ("bracket",),
-    "report.save": ("report",),
+    "report.page": ("report",),
 }
 _FOLDERS = {  # public names of the folders; a name of the same spelling as its file is the name, not the file
     "settings.base": ("Infimum",),
@@ -183,18 +185,12 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "training.recorders": ("LogSpaced", "Every", "At"),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),
-    "diagnostics.covariance": ("noisy_covariance", "diffusion_covariance", "sample_covariance"),
-    "diagnostics.relaxation": (
-        "diffusion_transient",
-        "lag_covariance",
-        "diffusion_lag_covariance",
-        "lag_correlation",
-        "excess_loss",
-        "commutator",
+    "diagnostics.noise": (
+        *("noisy_covariance", "diffusion_covariance", "sample_covariance", "diffusion_transient", "lag_covariance"),
+        *("diffusion_lag_covariance", "lag_correlation", "excess_loss", "commutator"),
+        *("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
     ),
-    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
-    "diagnostics.signal_noise": ("decompose",),
-    "diagnostics.restricted_isometry": ("restricted_isometry",),
+    "diagnostics.sparsity": ("decompose", "restricted_isometry"),
     "diagnostics.direction": ("misalignment", "misalignments"),
     "diagnostics.alignment": (
         "alignments",

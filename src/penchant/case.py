@@ -1,16 +1,19 @@
 """A case: a prediction, a run and the verdict on it, with everything that follows from them, each computed once."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
+from types import MappingProxyType
 from typing import Any
 
+import equinox as eqx
 import numpy as np
 
 from .diagnostics.direction import misalignment
 from .exhibits import Finding
 from .norms import L2, Norm
+from .optimisers.base import Optimiser
 from .references.bracket import Bracket
 from .references.interpolation import shifted
 from .references.interpolation_bracket import interpolation_bracket
@@ -34,12 +37,18 @@ class Case:
     `optimiser` is what trained, `made` what a reader needs to make the run again, by name; `separable` is False where data are known not to be.
     """
 
-    prediction: Any  # a Prediction, or None
+    prediction: Prediction | None
     run: Trajectory
     verdict: Verdict
-    optimiser: Any = None
+    optimiser: eqx.Module | Optimiser | None = None
     made: Mapping[str, str] = field(default_factory=dict)
     separable: bool = True
+
+    @property
+    def foreseen(self) -> Prediction:
+        """The prediction, for those who speak only where there is one."""
+        assert self.prediction is not None
+        return self.prediction
 
     @property
     def finding(self) -> Finding:
@@ -91,7 +100,7 @@ class Case:
         """How far the final weight is from each place; nothing while it is 0."""
         return {name: series[-1] for name, series in self.distances((-1,)).items()} if self.run.weight().any() else {}
 
-    def distances(self, records: Any = None) -> dict[str, np.ndarray]:
+    def distances(self, records: Sequence[int] | None = None) -> dict[str, np.ndarray]:
         """1 - corr to each place at every record (the start left out), for a regression |difference| / |reference|; not a number at weight 0."""
         chosen = range(1, len(self.run)) if records is None else records
         weights = [self.run.weight(record) for record in chosen]
@@ -100,7 +109,7 @@ class Case:
     def _far(self, weight: np.ndarray, place: np.ndarray) -> float:
         if not self.regression:
             return misalignment(weight, place)
-        return float(np.linalg.norm(weight - place)) / (float(np.linalg.norm(self.prediction.reference.weight)) or 1.0)
+        return float(np.linalg.norm(weight - place)) / (float(np.linalg.norm(self.foreseen.reference.weight)) or 1.0)
 
     def __str__(self) -> str:
         return "\n".join(map(str, (self.prediction, self.run, self.verdict)[self.prediction is None :]))
@@ -112,10 +121,17 @@ class Case:
         return f"<pre>{escape(str(self))}</pre>{self.verdict._repr_html_()}"
 
 
-def make_case(prediction: Prediction | None, run: Any, why: str = "", **words: Any) -> Case:
+def make_case(
+    prediction: Prediction | None,
+    run: Any,
+    why: str = "",
+    optimiser: eqx.Module | Optimiser | None = None,
+    made: Mapping[str, str] = MappingProxyType({}),
+    separable: bool = True,
+) -> Case:
     """Judge a run; without a prediction the verdict is `why` there is none."""
     verdict = Verdict(Outcome.undecided, why, hypotheses="open") if prediction is None else judge(prediction, run)
-    return Case(prediction, run, verdict, **words)
+    return Case(prediction, run, verdict, optimiser, made, separable)
 
 
 def _interpolant(run: Trajectory) -> Bracket:

@@ -1,6 +1,7 @@
 """The command line: parses and calls; every heavy import waits until a command needs it."""
 
 import argparse
+import gc
 import io
 import json
 import os
@@ -11,10 +12,12 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
-from typing import Any, NoReturn
+from typing import NoReturn, TypeVar
 
 from . import __version__
 from .commands.flags import FLAGS, add_flags, seed
+
+T = TypeVar("T")
 
 
 class _UsageError(Exception):
@@ -35,10 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="surrogateescape"
-            )  # names of files need not be text; they are printed as they are
+        if isinstance(stream, io.TextIOWrapper):  # names of files need not be text; they are printed as they are
+            stream.reconfigure(errors="surrogateescape")
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being written is cleaned up
     try:
@@ -109,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
+    verify.add_argument("--claim", action="append", metavar="ID", help="only this claim (again for more); old ids work")
     verify.add_argument("--all", action="store_true", help="also what the papers do not say: ours and observed")
     verify.add_argument("--jobs", type=int, metavar="N", help="processes, one thread each (default: all cores)")
     verify.add_argument("--fresh", action="store_true", help="check again what was kept from before")
@@ -127,14 +129,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add(commands: Any, name: str, text: str, command: Callable) -> argparse.ArgumentParser:
+def _add(commands: "argparse._SubParsersAction", name: str, text: str, command: Callable) -> argparse.ArgumentParser:
     parser = commands.add_parser(name, help=text, description=text)
     parser.set_defaults(command=command)
     parser.add_argument("--json", action="store_true", help="print JSON for programs")
     return parser
 
 
-def _show(options: argparse.Namespace, content: Any, text: Callable[[Any], None]) -> None:
+def _show(options: argparse.Namespace, content: T, text: Callable[[T], None]) -> None:
     if options.json:
         from .exhibits import plain
 
@@ -169,46 +171,44 @@ def _prepare() -> None:
 
 def _study(options: argparse.Namespace) -> int:
     _prepare()
-    from .commands.study import print_study, run_study
+    from .commands.verify import print_study, run_study
 
-    _show(options, run_study(options.name, options.seed, options.full, options.out), print_study)
+    _show(options, run_study(options), print_study)
     return 0
 
 
 def _verify(options: argparse.Namespace) -> int:
     from .commands.verify import print_ledger, verify
 
-    rows, trusted = verify(
-        options.papers, options.out, options.seed, options.full, options.all, options.jobs, options.fresh, options.exact
-    )
+    rows, trusted = verify(options)
     _show(options, rows, print_ledger)
     return 0 if trusted else 1
 
 
 def _predict(options: argparse.Namespace) -> int:
-    _prepare()
-    from .commands.own import predict
-    from .commands.progress import spinner
-
-    with spinner("looking for a theorem, checking its hypotheses, solving the reference"):
-        found = predict(options)
-    _tell(options, *found)
+    _own("predict", options, "importing, looking for a theorem, checking its hypotheses, solving the reference")
     return 0
 
 
 def _train(options: argparse.Namespace) -> int:
-    _prepare()
-    from .commands.own import train
-    from .commands.progress import spinner
-
-    with spinner("predicting, compiling, training"):
-        content, text = train(options)
-    _tell(options, content, text)
+    content = _own("train", options, "importing, predicting, compiling, training")
     return 1 if "page_error" in content else 0
 
 
-def _tell(options: argparse.Namespace, content: Any, text: list[str]) -> None:
+def _own(command: str, options: argparse.Namespace, doing: str) -> dict:
+    """`predict` or `train` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
+    from .commands.progress import spinner
+
+    with spinner(doing):
+        gc.disable()
+        _prepare()
+        from .commands import own
+
+        gc.freeze()
+        gc.enable()
+        content, text = getattr(own, command)(options)
     _show(options, content, lambda _: print("\n".join(text)))
+    return content
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """The front door: what is public checks the kinds of its arguments before it starts, so that a wrong one is named.
 
-The kind of an argument is its annotation, and what its name promises (`PROMISES`): a seed is not negative, a weight is made of
+The kind of an argument is its annotation, and what its name promises (`_PROMISED`): a seed is not negative, a weight is made of
 real numbers. Ranges, shapes and what two arguments owe each other stay with the function, which knows why.
 """
 
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import AbstractArray, Array, PyTree
+from numpy.typing import ArrayLike
 
 from .errors import ArgumentError, kind
 
@@ -31,6 +32,11 @@ class Promise(NamedTuple):
     holds: Callable[[Any], bool]
 
 
+def _of(kind: type | types.UnionType, but: type | types.UnionType | tuple = ()) -> Callable[[object], bool]:
+    """Whether a value is of a kind, and not of one that counts as that too."""
+    return lambda value: isinstance(value, kind) and not isinstance(value, but)
+
+
 def _letter(value: Any) -> str:
     """The kind of numbers in an array, a tracer or nested lists, by NumPy's letter; '-' where there are none."""
     found = getattr(getattr(value, "dtype", None), "kind", None)
@@ -41,16 +47,16 @@ def _letter(value: Any) -> str:
 
 
 def _real(value: Any) -> bool:
-    return not isinstance(value, type | np.ma.MaskedArray) and _letter(value) in "biuf"
+    return _array(value) and _letter(value) in "biuf"
 
 
 def _number(value: Any) -> bool:
-    return not isinstance(value, bool) and (isinstance(value, numbers.Real) or (_real(value) and np.ndim(value) == 0))
+    return _plain_real(value) or (_real(value) and np.ndim(value) == 0 and type(value) is not bool)
 
 
 def _integer(value: Any, low: int = -_LARGEST, high: int = _LARGEST) -> bool:
-    whole = isinstance(value, numbers.Integral) or (_letter(value) in "iu" and np.ndim(value) == 0)
-    return whole and not isinstance(value, bool) and low <= int(value) < high
+    whole = _plain_integer(value) or (_letter(value) in "iu" and np.ndim(value) == 0)
+    return whole and low <= np.asarray(value).item() < high
 
 
 def _shaped(value: Any, rank: int) -> bool:
@@ -58,7 +64,7 @@ def _shaped(value: Any, rank: int) -> bool:
 
 
 def _has(words: str, *parts: str) -> Promise:
-    return Promise(words, lambda value: not isinstance(value, type) and all(hasattr(value, part) for part in parts))
+    return Promise(words, lambda value: _object(value) and all(hasattr(value, part) for part in parts))
 
 
 def _is(name: str) -> Promise:
@@ -66,104 +72,105 @@ def _is(name: str) -> Promise:
     return Promise(f"of kind {name}", lambda value: any(one.__name__ == name for one in type(value).__mro__))
 
 
-def _matrices(value: Any) -> bool:
-    return isinstance(value, Sequence) and len(value) > 0 and all(_shaped(one, 2) for one in value)
-
-
 def _either(*promises: Promise) -> Promise:
     words = " or ".join(one.words for one in promises)
     return Promise(words, lambda value: any(one.holds(value) for one in promises))
 
 
+def _each(words: str, each: Promise, least: int = 0) -> Promise:
+    """A sequence of things that keep a promise."""
+    return Promise(words, lambda value: _listed(value) and len(value) >= least and all(map(each.holds, value)))
+
+
+_class, _object, _array = _of(type), _of(object, type), _of(object, type | np.ma.MaskedArray)
+_plain_real, _plain_integer = _of(numbers.Real, bool), _of(numbers.Integral, bool)
+_listed = _of(Sequence | np.ndarray, str | bytes)
 REAL = Promise("made of real numbers", _real)
 VECTOR = Promise("a vector of real numbers", lambda value: _shaped(value, 1))
 MATRIX = Promise("a matrix of real numbers", lambda value: _shaped(value, 2))
-MATRICES = Promise("a sequence of matrices of real numbers", _matrices)
-PAIR = Promise("a pair of real numbers", lambda value: _shaped(value, 1) and len(value) == 2)
+MATRICES = _each("a sequence of matrices of real numbers", MATRIX, 1)
+PAIR = Promise("a pair of real numbers", lambda value: np.shape(value) == (2,) and _real(value))
 NUMBER = Promise("a real number", _number)
 FINITE = Promise("a finite number", lambda value: _number(value) and math.isfinite(value))
 INTEGER = Promise("an integer below 2^62", _integer)
 COUNT = Promise("an integer between 1 and 2^31", lambda value: _integer(value, 1, 2**31))
 SEED = Promise("an integer in [0, 2^62)", lambda value: _integer(value, 0))
-TEXT = Promise("a text", lambda value: isinstance(value, str))
+TEXT = Promise("a text", _of(str))
 DATA = _has("data, such as a Classification", "gram", "weight_shape")
+_ARRAY = Promise("an array of real numbers", lambda value: hasattr(value, "dtype") and _real(value))
 _PLAIN = {
-    bool: Promise("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    bool: Promise("True or False", _of(bool | np.bool_)),
     int: INTEGER,
     float: NUMBER,
-    np.ndarray: Promise("an array of real numbers", lambda value: hasattr(value, "dtype") and _real(value)),
+    np.ndarray: _ARRAY,
     Array: REAL,
+    ArrayLike: REAL,
 }
 
-# What the name of an argument promises, or that of its owner and its own.
-PROMISES = {
-    "seed": SEED,
-    "run": _has("a run, as training returns it", "status", "header"),
-    "prediction": _is("Prediction"),
-    "advise.trial_steps": Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)),
-    "Oracle.count": NUMBER,
-    "recorder": _either(_has("a recorder, such as Every(1)", "schedule"), _is("Levels")),
-    "potential": _is("AbstractPotential"),
-    **dict.fromkeys(("n", "d", "m", "count", "batches", "chains"), COUNT),
-    **dict.fromkeys(
-        ("primal", "dual", "weight", "weights", "offsets", "penalties", "hessian", "noise", "jacobian"), REAL
+_PROMISED = (  # what the names of arguments promise, or of their owners and their own
+    (SEED, "seed"),
+    (COUNT, "n d m count batches chains"),
+    (Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)), "advise.trial_steps"),
+    (
+        REAL,
+        "primal dual weight weights offsets penalties hessian noise jacobian gradient inputs targets whitened scales",
     ),
-    **dict.fromkeys(("gradient", "inputs", "targets", "whitened", "scales", "origin", "shares"), REAL),
-    **dict.fromkeys(("log_factors", "lengths", "query_lengths", "traces"), VECTOR),
-    **dict.fromkeys((f"{one}.start" for one in ("label_noise", "moment_descent", "regularised_descent")), REAL),
-    **dict.fromkeys(("sample_noise.start", "minimum_norm.start", "RiccatiFlow.start", "misalignment.reference"), REAL),
-    **dict.fromkeys(("label_noise_hypotheses.params", "polyak.gap", "Adam.step", "Adam.eps"), REAL),
-    **dict.fromkeys((f"{one}.step" for one in ("LayerAdam", "LayerShampoo", "PlainDescent")), NUMBER),
-    **dict.fromkeys(("trace_regulariser.step", "determinant_regulariser.step", "deviation"), NUMBER),
-    **dict.fromkeys(("trace_regulariser.hessian", "determinant_regulariser.hessian"), MATRIX),
-    **dict.fromkeys((f"context_sums.{one}" for one in ("inputs", "targets", "value", "key_query")), MATRIX),
-    **dict.fromkeys(("contrary_pair.gaps", "contrary_pair.others", "context_sums.blocks"), PAIR),
-    **dict.fromkeys(("alignment_floor.layers", "alignment_floor.start", "alignment_limits.start"), MATRICES),
-    **dict.fromkeys(("alignment_limits.end", "imbalance_constant.layers", "ensure_assumption2.params"), MATRICES),
-    "network_constants.start": MATRICES,
-    "decompose.params": Promise("real, with a leading axis", lambda value: _real(value) and np.ndim(value) > 1),
-    "radius": Promise(
-        "a number or an array", lambda value: _number(value) or (hasattr(value, "dtype") and _real(value))
+    (
+        REAL,
+        "origin shares sample_noise.start minimum_norm.start RiccatiFlow.start misalignment.reference Levels.values",
     ),
-    "sample_covariance.step": FINITE,
-    "PreconditionedDescent.step": _either(NUMBER, TEXT, _is("AbstractAttentionStep")),
-    "Levels.values": REAL,
-    "bracket.norm": _has("a norm, such as L1()", "name", "value"),
-    "misalignments.reference": _has("a reference, as max_margin returns it", "weight"),
-    "support_geometry.data": _is("Classification"),
-    **dict.fromkeys((f"{one}.data" for one in ("Gram", "finite_margin", "offset_margin")), DATA),
-    **dict.fromkeys((f"{one}.data" for one in ("critical_length", "stability_number")), DATA),
-    **dict.fromkeys((f"{one}.data" for one in ("l1_uniqueness", "strict_dual", "decompose")), _is("Regression")),
-    "interpolation_bracket.data": _is("Regression"),
-}
-
-
-def _sequence(each: Promise | None) -> Promise:
-    words = "a sequence" if each is None else f"a sequence, each of it {each.words}"
-    listed = lambda value: isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)
-    return Promise(words, lambda value: listed(value) and (each is None or all(each.holds(one) for one in value)))
+    (REAL, "label_noise.start moment_descent.start regularised_descent.start label_noise_hypotheses.params"),
+    (REAL, "polyak.gap Adam.step Adam.eps"),
+    (NUMBER, "LayerAdam.step LayerShampoo.step PlainDescent.step trace_regulariser.step determinant_regulariser.step"),
+    (NUMBER, "deviation Oracle.count"),
+    (FINITE, "sample_covariance.step"),
+    (VECTOR, "log_factors lengths query_lengths traces"),
+    (PAIR, "contrary_pair.gaps contrary_pair.others context_sums.blocks"),
+    (MATRIX, "trace_regulariser.hessian determinant_regulariser.hessian"),
+    (MATRIX, "context_sums.inputs context_sums.targets context_sums.value context_sums.key_query"),
+    (MATRICES, "alignment_floor.layers alignment_floor.start alignment_limits.start alignment_limits.end"),
+    (MATRICES, "imbalance_constant.layers ensure_assumption2.params network_constants.start"),
+    (Promise("real, with a leading axis", lambda value: _real(value) and np.ndim(value) > 1), "decompose.params"),
+    (Promise("a number or an array", lambda value: _number(value) or _ARRAY.holds(value)), "radius"),
+    (Promise("one start or more", lambda value: not _listed(value) or len(value) > 0), "train_joint.start"),
+    (_either(NUMBER, TEXT, _is("AbstractAttentionStep")), "PreconditionedDescent.step"),
+    (_has("a run, as training returns it", "status", "header"), "run"),
+    (_either(_has("a recorder, such as Every(1)", "schedule"), _is("Levels")), "recorder"),
+    (_has("a norm, such as L1()", "name", "value"), "bracket.norm"),
+    (_has("a reference, as max_margin returns it", "weight"), "misalignments.reference"),
+    (_is("Prediction"), "prediction"),
+    (_either(_is("Prediction"), Promise("None", _of(types.NoneType))), "Case.prediction"),
+    (_is("AbstractPotential"), "potential"),
+    (_is("Classification"), "support_geometry.data"),
+    (_is("Regression"), "l1_uniqueness.data strict_dual.data decompose.data interpolation_bracket.data"),
+    (DATA, "Gram.data finite_margin.data offset_margin.data critical_length.data stability_number.data"),
+)
+PROMISES = {name: promise for promise, names in _PROMISED for name in names.split()}
 
 
 @cache
 def _promise(hint: Any) -> Promise | None:
     """What an annotation requires; None where it requires nothing that can be checked here."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         found = [_promise(part) for part in parts]
         return None if None in found else _either(*filter(None, found))
-    if hint in _PLAIN or origin in _ANYTHING or not isinstance(origin, type):
-        return _PLAIN.get(hint)
+    if not _class(origin) or origin in _ANYTHING:
+        return None
     if issubclass(origin, AbstractArray):
         return REAL
     if origin is Callable:
-        return Promise("a function", lambda value: callable(value) and not isinstance(value, type))
+        return Promise("a function", lambda value: callable(value) and _object(value))
     if issubclass(origin, Sequence) and origin is not str:
-        return _sequence(_promise(parts[0]) if parts and parts[1:] in ((), (...,)) else None)
+        each = _promise(parts[0]) if parts and parts[1:] in ((), (...,)) else None
+        return _each(f"a sequence, each of it {each.words}", each) if each else Promise("a sequence", _listed)
     name = {types.NoneType: "None", str: "a text", Path: "a path"}.get(origin, f"of kind {origin.__name__}")
-    return Promise(name, lambda value: isinstance(value, origin))
+    return Promise(name, _of(origin, () if origin is type else type))
 
 
-def _admit(name: str, value: Any, owner: str, declared: inspect.Parameter) -> Any:
+def _admit(name: str, value: Any, owner: str, declared: inspect.Parameter) -> object:
     """The value, if it keeps the promises of its argument, as what is declared: a list for a tuple and an integer for a float will do."""
     if value is declared.default or declared.kind is inspect.Parameter.VAR_KEYWORD:
         return value
@@ -199,14 +206,14 @@ def guard(thing: Any) -> Any:
     """A public function behind the door; a class keeps its identity, and its instances are made behind the door."""
     if inspect.isfunction(thing):
         return _guarded(thing, thing.__name__, inspect.signature(thing), 0)
-    if isinstance(thing, type) and hasattr(thing, "__dataclass_fields__"):
+    if _class(thing) and hasattr(thing, "__dataclass_fields__"):
         thing.__init__ = _guarded(thing.__init__, thing.__name__, inspect.signature(thing), 1)
     return thing
 
 
 def _guarded(function: Callable, owner: str, signature: inspect.Signature, skipped: int) -> Callable:
     @wraps(function)
-    def enter(*values: Any, **named: Any) -> Any:
+    def enter(*values: object, **named: object) -> object:
         bound = _bind(signature, owner, values[skipped:], named)
         for name, value in bound.arguments.items():
             bound.arguments[name] = _admit(name, value, owner, signature.parameters[name])

@@ -5,9 +5,9 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 
 class PenchantError(ValueError):
@@ -46,6 +46,13 @@ def kind(value: object) -> str:
     return repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
 
 
+def _said(first: str, *causes: str, fix: str = "") -> str:
+    """The form of a message: what is wrong, the usual causes, the line to type."""
+    named = [f"({letter}) {cause}" for letter, cause in zip("abcd", causes, strict=False)] if causes[1:] else causes
+    usual = f"\n  Usual cause{'s' * (len(causes) > 1)}: {'; '.join(named)}." if causes else ""
+    return first + usual + (f"\n  Fix: {fix}" if fix else "")
+
+
 class ArgumentError(PenchantError):
     """A bad argument, in one sentence form; a misspelt name is answered with the nearest one."""
 
@@ -54,27 +61,24 @@ class ArgumentError(PenchantError):
         names = required.removeprefix("one of ").split(", ") if required.startswith("one of ") else []
         fix = fix or next((f"did you mean {name}?" for name in get_close_matches(str(found).strip("'"), names, 1)), "")
         text = f"The '{argument}' argument of {owner} must be {required}. Got {found} instead."
-        PenchantError.__init__(self, text + (f"\n  Fix: {fix}" if fix else ""))
+        PenchantError.__init__(self, _said(text, fix=fix))
 
 
 class MissingExtra(PenchantError):
     """Something that needs a package which penchant installs only on request."""
 
     def __init__(self, extra: str, owner: str):
-        super().__init__(
-            f"{owner} needs the extra '{extra}', which is not installed.\n  Fix: pip install 'penchant[{extra}]'"
-        )
+        text = f"{owner} needs the extra '{extra}', which is not installed."
+        super().__init__(_said(text, fix=f"pip install 'penchant[{extra}]'"))
 
 
 class Unproved(PenchantError):
     """A reference that exact arithmetic could not prove; nothing is wrong with it in floats."""
 
     def __init__(self, norm: str, why: str):
-        super().__init__(
-            f"The {norm} reference has no exact proof: {why}.\n"
-            "  Usual causes: (a) data that are degenerate only up to rounding; (b) a program of a kind that `--exact` does not cover.\n"
-            "  Fix: leave `--exact` out; the bracket in floats stands as printed."
-        )
+        causes = "data that are degenerate only up to rounding", "a program of a kind that `--exact` does not cover"
+        fix = "leave `--exact` out; the bracket in floats stands as printed."
+        super().__init__(_said(f"The {norm} reference has no exact proof: {why}.", *causes, fix=fix))
 
 
 class DataFileError(PenchantError):
@@ -86,12 +90,9 @@ class DegenerateSample(PenchantError):
 
     def __init__(self, sample: int, owner: str = "TokenSelection"):
         self.sample = sample
-        PenchantError.__init__(
-            self,
-            f"Sample {sample} of `{owner}` has the query 0, so its attention is uniform whatever the weights.\n"
-            "  Usual causes: (a) padding in the first token, which is the default query; (b) a sample of zeros.\n"
-            "  Fix: drop the sample, or pass `queries=` with a non-zero row for it.",
-        )
+        text = f"Sample {sample} of `{owner}` has the query 0, so its attention is uniform whatever the weights."
+        causes = "padding in the first token, which is the default query", "a sample of zeros"
+        super().__init__(_said(text, *causes, fix="drop the sample, or pass `queries=` with a non-zero row for it."))
 
 
 class NonUniqueOptimalToken(PenchantError):
@@ -100,56 +101,57 @@ class NonUniqueOptimalToken(PenchantError):
     def __init__(
         self, sample: int, tokens: Sequence[int], gap: float, more: Sequence[int] = (), all_tied: bool = False
     ):
-        fix = "remove the duplicate, or pass `ties='keep'` to leave tied tokens out of the margin constraints."
-        fix = "leave the sample out, or score its tokens differently: nothing is left to select." if all_tied else fix
         self.sample, self.tokens, self.gap, self.samples = sample, tuple(tokens), gap, (sample, *more)
         shown = f"{', '.join(str(other) for other in more[:20])}{', ...' if len(more) > 20 else ''}"
-        PenchantError.__init__(
-            self,
-            f"Sample {sample} of `TokenSelection` has no unique optimal token: tokens {list(tokens)} have scores within "
-            f"{gap:.3g} of the best one.\n"
-            + (f"  The same is true of sample{'s' * (len(more) > 1)} {shown}.\n" if more else "")
-            + "  Usual causes: (a) a duplicated token; (b) a head orthogonal to the difference of two tokens.\n"
-            f"  Fix: {fix}",
-        )
+        text = f"Sample {sample} of `TokenSelection` has no unique optimal token: tokens {list(tokens)} have scores within {gap:.3g} of the best one."
+        text += f"\n  The same is true of sample{'s' * (len(more) > 1)} {shown}." if more else ""
+        causes = "a duplicated token", "a head orthogonal to the difference of two tokens"
+        fix = "remove the duplicate, or pass `ties='keep'` to leave tied tokens out of the margin constraints."
+        fix = "leave the sample out, or score its tokens differently: nothing is left to select." if all_tied else fix
+        super().__init__(_said(text, *causes, fix=fix))
 
 
 class CriticalPointError(PenchantError):
     """A start whose gradient is exactly zero: no descent can leave it."""
 
     def __init__(self, owner: str):
-        PenchantError.__init__(
-            self,
-            f"`{owner}` was given a start at which the gradient is exactly 0, so training can never leave it.\n"
-            "  Usual causes: (a) two or more layers that are zero; (b) a product of the later layers that is 0.\n"
-            "  Fix: `setting.start(seed=0, scale=0.1)`, or `zero_first(setting, seed, scale)` for a network that starts at weight 0.",
-        )
+        text = f"`{owner}` was given a start at which the gradient is exactly 0, so training can never leave it."
+        causes = "two or more layers that are zero", "a product of the later layers that is 0"
+        fix = "`setting.start(seed=0, scale=0.1)`, or `zero_first(setting, seed, scale)` for a network that starts at weight 0."
+        super().__init__(_said(text, *causes, fix=fix))
 
 
 class InfeasibleError(PenchantError):
     """No weight satisfies all margin constraints; `weights` proves it."""
 
-    def __init__(self, text: str, weights: Any, norm: float):
+    def __init__(self, text: str, weights: ArrayLike, norm: float):
         self.weights, self.norm = np.asarray(weights), norm
-        PenchantError.__init__(self, text)
+        super().__init__(text)
 
 
-def _largest(weights: Any, shown: int = 5) -> str:
+def _proof(first: str, weights: np.ndarray, norm: float, combine: str, largest: str) -> str:
+    """The sentence, and how the weights prove it."""
+    proof = (
+        f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine {combine} of norm {norm:.1e}."
+    )
+    return f"{first}\n{proof}{largest}"
+
+
+def _largest(weights: np.ndarray, shown: int = 5) -> str:
     """The samples that carry most of a proof, so that who cannot see `error.weights` can find them."""
-    weights = np.asarray(weights)
     heavy = [int(sample) for sample in np.argsort(-weights, kind="stable") if weights[sample] > 0.01]
     named = ", ".join(f"{weights[sample]:.2g} on sample {sample}" for sample in heavy[:shown])
     more = f", and above 0.01 on {len(heavy) - shown} more" if len(heavy) > shown else ""
-    return f"  Largest weights: {named or 'all below 0.01'}{more}.\n"
+    return f"\n  Largest weights: {named or 'all below 0.01'}{more}."
 
 
-def _cause(weights: Any, what: str) -> str:
+def _cause(weights: np.ndarray, what: str) -> str:
     """What a proof by one or two samples means; one by more has no simple reading."""
-    samples = [int(sample) for sample in np.flatnonzero(np.asarray(weights) > 1e-9)]
+    samples = [int(sample) for sample in np.flatnonzero(weights > 1e-9)]
     if len(samples) == 1:
-        return f"  Cause: the {what} of sample {samples[0]} is zero, so that its margin is 0 whatever the direction.\n"
+        return f"\n  Cause: the {what} of sample {samples[0]} is zero, so that its margin is 0 whatever the direction."
     if len(samples) == 2:
-        return f"  Cause: samples {samples[0]} and {samples[1]} contradict each other: their {what}s, times their labels, point in opposite directions.\n"
+        return f"\n  Cause: samples {samples[0]} and {samples[1]} contradict each other: their {what}s, times their labels, point in opposite directions."
     return ""
 
 
@@ -157,77 +159,57 @@ class NotSeparableError(InfeasibleError):
     """Classification data that no direction classifies correctly; `pairs` names the largest weights where they are of pairs of tokens,
     and with a `bias` column among the inputs none is asked for."""
 
-    def __init__(self, weights: Any, norm: float, pairs: str = "", bias: bool = False):
-        causes = "(a) label noise; (b) labels in the wrong order; (c) an input of zeros" + "; (d) no bias column" * (
-            not bias
-        )
-        causes = f"  Usual causes: {causes}.\n"
+    def __init__(self, weights: np.ndarray, norm: float, pairs: str = "", bias: bool = False):
+        causes = ["label noise", "labels in the wrong order", "an input of zeros", *(["no bias column"] * (not bias))]
+        cause = "" if pairs else _cause(weights, "input")
+        text = f"`Classification` needs data that some direction classifies correctly, but no direction has margin above {norm:.1e}."
+        largest = f"\n  Largest weights: {pairs}." if pairs else _largest(weights) + cause
+        text = _proof(text, weights, norm, "the signed inputs to a vector", largest)
         add = "" if bias else "`Classification(add_bias(inputs), labels)` (`--bias` from a shell), or "
-        found = f"  Largest weights: {pairs}.\n" if pairs else _largest(weights) + (_cause(weights, "input") or causes)
-        InfeasibleError.__init__(
-            self,
-            f"`Classification` needs data that some direction classifies correctly, but no direction has margin above {norm:.1e}.\n"
-            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the signed inputs to a vector of norm {norm:.1e}.\n"
-            f"{found}"
-            f"  Fix: {add}remove the samples with the largest weights.",
-            weights,
-            norm,
-        )
+        fix = f"{add}remove the samples with the largest weights."
+        super().__init__(_said(text, *([] if pairs or cause else causes), fix=fix), weights, norm)
 
 
 class InfeasibleDecoder(InfeasibleError):
     """Joint data on which no decoder classifies the selected tokens."""
 
-    def __init__(self, tokens: Sequence[int], weights: Any, norm: float):
-        causes = "  Usual causes: (a) the same tokens under opposite labels; (b) too many samples for the dimension.\n"
-        InfeasibleError.__init__(
-            self,
-            f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has margin above {norm:.1e}.\n"
-            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine these tokens, times their labels, to a vector of norm {norm:.1e}.\n"
-            + _largest(weights)
-            + (_cause(weights, "token") or causes)
-            + "  Fix: remove the samples with the largest weights, or name other tokens in `optimal`.",
-            weights,
-            norm,
-        )
+    def __init__(self, tokens: Sequence[int], weights: np.ndarray, norm: float):
+        causes = "the same tokens under opposite labels", "too many samples for the dimension"
+        cause = _cause(weights, "token")
+        text = f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has margin above {norm:.1e}."
+        combine = "these tokens, times their labels, to a vector"
+        text = _proof(text, weights, norm, combine, _largest(weights) + cause)
+        fix = "remove the samples with the largest weights, or name other tokens in `optimal`."
+        super().__init__(_said(text, *([] if cause else causes), fix=fix), weights, norm)
 
 
 class InfeasibleSVM(InfeasibleError):
     """Token-selection data on which the optimal tokens cannot all be selected."""
 
-    def __init__(self, weights: Any, norm: float, largest: str = ""):
-        InfeasibleError.__init__(
-            self,
-            f"No weight matrix selects the wanted token in every sample: no direction has margin above {norm:.1e}.\n"
-            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the pair features to a matrix of norm {norm:.1e}.\n"
-            + (f"  Largest weights: {largest}.\n" if largest else "")
-            + "  Usual causes: (a) two samples with the same query but contradictory best tokens; (b) too many samples for the dimension; "
-            "(c) a token equal to the best one of its sample, with another score.\n"
-            "  Fix: training is still possible (`train`), but there is no direction to predict; drop the samples with large weights.",
-            weights,
-            norm,
+    def __init__(self, weights: np.ndarray, norm: float, largest: str = ""):
+        text = f"No weight matrix selects the wanted token in every sample: no direction has margin above {norm:.1e}."
+        named = f"\n  Largest weights: {largest}." if largest else ""
+        causes = (
+            "two samples with the same query but contradictory best tokens",
+            "too many samples for the dimension",
+            "a token equal to the best one of its sample, with another score",
         )
+        fix = "training is still possible (`train`), but there is no direction to predict; drop the samples with large weights."
+        text = _proof(text, weights, norm, "the pair features to a matrix", named)
+        super().__init__(_said(text, *causes, fix=fix), weights, norm)
 
 
 class InfeasibleDiagonal(InfeasibleError):
     """Token-selection data on which no diagonal matrix selects all optimal tokens."""
 
-    def __init__(self, weights: Any, norm: float, full: bool, largest: str = ""):
+    def __init__(self, weights: np.ndarray, norm: float, full: bool, largest: str = ""):
         self.full = full
         whole = "separable by a full matrix, not by a diagonal one" if full else "not separable by any matrix"
-        InfeasibleError.__init__(
-            self,
-            f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}.\n"
-            f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine the diagonals of the pair features to a vector of norm {norm:.1e}.\n"
-            + (f"  Largest weights: {largest}.\n" if largest else "")
-            + (
-                "  Fix: train a full matrix, `KeyQuery()` on the token data themselves."
-                if full
-                else "  Fix: drop the samples with large weights."
-            ),
-            weights,
-            norm,
-        )
+        text = f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}."
+        named = f"\n  Largest weights: {largest}." if largest else ""
+        text = _proof(text, weights, norm, "the diagonals of the pair features to a vector", named)
+        fix = "train a full matrix, `KeyQuery()` on the token data themselves."
+        super().__init__(_said(text, fix=fix if full else "drop the samples with large weights."), weights, norm)
 
 
 class UndecidedMargin(PenchantError):
@@ -238,45 +220,34 @@ class UndecidedMargin(PenchantError):
         found = f"Cannot decide in float64 whether these data have a positive margin: if they have, it is at most {norm:.1e}, {size}."
         if witness > 0:
             found = f"These data are separable (a direction has margin {witness:.3g}), but their maximum margin is lost in float64: it is at most {norm:.1e}, {size}."
-        PenchantError.__init__(
-            self,
-            f"{found}\n"
-            "  Usual cause: columns of very different scale.\n"
-            "  Fix: rescale the columns to similar size (this changes the l2 norm, and so the question).",
-        )
+        fix = "rescale the columns to similar size (this changes the l2 norm, and so the question)."
+        super().__init__(_said(found, "columns of very different scale", fix=fix))
 
 
 class InterpolationError(InfeasibleError):
     """Targets that no (nonnegative) weight interpolates; `weights` proves it."""
 
-    def __init__(self, weights: Any, size: float, nonnegative: bool = False):
-        found = (
-            f"Proof: `error.weights` = mu has X' mu >= 0 and <mu, y> = {size:.3g} < 0, so X theta = y would need a negative coefficient."
-            if nonnegative
-            else f"Proof: `error.weights`, the part of the targets orthogonal to all inputs, is {size:.3g} of their norm."
+    def __init__(self, weights: np.ndarray, size: float, nonnegative: bool = False):
+        kind, found = (
+            "weight",
+            f"`error.weights`, the part of the targets orthogonal to all inputs, is {size:.3g} of their norm.",
         )
-        fix = (
-            "`SignedSquares(alpha)`, whose weights have both signs"
-            if nonnegative
-            else "more input columns than samples; `minimum_norm` also accepts such targets and returns the least-squares solution"
-        )
-        kind = "nonnegative weight" if nonnegative else "weight"
-        InfeasibleError.__init__(
-            self, f"No {kind} interpolates the targets of `Regression`.\n  {found}\n  Fix: {fix}.", weights, size
-        )
+        fix = "more input columns than samples; `minimum_norm` also accepts such targets and returns the least-squares solution"
+        if nonnegative:
+            kind, fix = "nonnegative weight", "`SignedSquares(alpha)`, whose weights have both signs"
+            found = f"`error.weights` = mu has X' mu >= 0 and <mu, y> = {size:.3g} < 0, so X theta = y would need a negative coefficient."
+        text = f"No {kind} interpolates the targets of `Regression`.\n  Proof: {found}"
+        super().__init__(_said(text, fix=f"{fix}."), weights, size)
 
 
 class UndecidedInterpolation(UndecidedMargin):
     """Data too ill-conditioned for float64 to say whether a nonnegative weight interpolates."""
 
     def __init__(self, residual: float):
-        PenchantError.__init__(
-            self,
-            "Cannot decide in float64 whether a nonnegative weight interpolates the targets of `Regression`: the best one found leaves a "
-            f"relative residual of {residual:.1e}, and no proof against the others holds to the last digit.\n"
-            "  Usual cause: columns of very different scale, or samples that are nearly dependent.\n"
-            "  Fix: rescale the columns to similar size, or `SignedSquares(alpha)`, whose weights have both signs.",
-        )
+        text = f"Cannot decide in float64 whether a nonnegative weight interpolates the targets of `Regression`: the best one found leaves a relative residual of {residual:.1e}, and no proof against the others holds to the last digit."
+        fix = "rescale the columns to similar size, or `SignedSquares(alpha)`, whose weights have both signs."
+        cause = "columns of very different scale, or samples that are nearly dependent"
+        PenchantError.__init__(self, _said(text, cause, fix=fix))
 
 
 class StepSizeError(PenchantError):
@@ -284,7 +255,7 @@ class StepSizeError(PenchantError):
 
     def __init__(self, step: float, bound: float, why: str):
         self.step, self.bound = step, bound
-        PenchantError.__init__(self, f"The step size {step:.3g} is too large: {why}.\n  Fix: a step below {bound:.3g}.")
+        super().__init__(_said(f"The step size {step:.3g} is too large: {why}.", fix=f"a step below {bound:.3g}."))
 
 
 class AssumptionError(PenchantError):
@@ -292,10 +263,8 @@ class AssumptionError(PenchantError):
 
     def __init__(self, owner: str, failed: Sequence[str], fix: str):
         self.failed = tuple(failed)
-        PenchantError.__init__(
-            self,
-            f"`{owner}` is outside the assumptions of its theorems:\n  " + "\n  ".join(failed) + f"\n  Fix: {fix}.",
-        )
+        lines = "\n  ".join((f"`{owner}` is outside the assumptions of its theorems:", *failed))
+        super().__init__(_said(lines, fix=f"{fix}."))
 
 
 class SingularCovariance(ArgumentError, AssumptionError):
@@ -309,21 +278,17 @@ class SingularCovariance(ArgumentError, AssumptionError):
 class DivergenceError(StepSizeError):
     """A run that left every bounded region: the iterate, the last finite state and the safe step."""
 
-    def __init__(self, step: float, bound: float, iterate: int, state: Any):
+    def __init__(self, step: float, bound: float, iterate: int, state: object):
         self.iterate, self.state = iterate, state
-        StepSizeError.__init__(
-            self, step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state"
-        )
+        super().__init__(step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state")
 
 
 class DivergedRun(PenchantError):
     """A run that could not go on; `run` is its trajectory up to there."""
 
-    def __init__(self, run: Any, status: str, steps: int, ending: str):
+    def __init__(self, run: object, status: str, steps: int, ending: str):
         self.run = run
-        PenchantError.__init__(
-            self, f"The run ended as `{status}` after {steps} steps; `error.run` holds it.\n  {ending}"
-        )
+        super().__init__(f"The run ended as `{status}` after {steps} steps; `error.run` holds it.\n  {ending}")
 
 
 class ThresholdError(PenchantError):
@@ -331,9 +296,6 @@ class ThresholdError(PenchantError):
 
     def __init__(self, quantity: str, condition: str, value: float, threshold: float):
         self.value, self.threshold = value, threshold
-        PenchantError.__init__(
-            self,
-            f"{quantity} is infinite here: it needs {condition} < {threshold:g}, and that is {value:.6g}.\n"
-            "  Usual cause: logits so large that a few samples carry all the weight.\n"
-            "  Fix: the layer (c U, V/c) with c > 1 has the same population loss and smaller logits; `optimal_scale(problem)` finds the best c.",
-        )
+        text = f"{quantity} is infinite here: it needs {condition} < {threshold:g}, and that is {value:.6g}."
+        fix = "the layer (c U, V/c) with c > 1 has the same population loss and smaller logits; `optimal_scale(problem)` finds the best c."
+        super().__init__(_said(text, "logits so large that a few samples carry all the weight", fix=fix))

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+from functools import singledispatch
+from pathlib import Path
+from typing import Protocol, SupportsFloat, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -10,6 +12,8 @@ import numpy as np
 
 from .training.trajectory import settings_of
 from .verdict import Outcome, Verdict
+
+T = TypeVar("T")
 
 
 class Line(eqx.Module):
@@ -49,7 +53,7 @@ class Shown(str):
 
     value: float
 
-    def __new__(cls, value: Any, form: str):
+    def __new__(cls, value: SupportsFloat, form: str):
         cell = super().__new__(cls, format(float(value), form))
         cell.value = float(value)
         return cell
@@ -89,13 +93,20 @@ class Finding(eqx.Module):
     citation: str = ""
 
 
+@runtime_checkable
+class Saved(Protocol):
+    """A trajectory of any kind."""
+
+    def save(self, path: Path) -> Path: ...
+
+
 class Result(eqx.Module):
-    """What a study found; `runs` are trajectories of any kind, `definitions` explains every plotted quantity."""
+    """What a study found: `runs` are saved next to its page, `definitions` explains every plotted quantity."""
 
     findings: tuple[Finding, ...]
     figures: tuple[Figure, ...]
     tables: tuple[Table, ...] = ()
-    runs: dict[str, Any] = eqx.field(default_factory=dict)
+    runs: dict[str, Saved] = eqx.field(default_factory=dict)
     definitions: dict[str, str] = eqx.field(default_factory=dict)
 
 
@@ -114,18 +125,28 @@ DEFINITIONS = {
 }
 
 
-def plain(value: Any) -> Any:
+@singledispatch
+def plain(value: object) -> object:
     """JSON value of anything a study produces; numbers that are not finite become null."""
-    if isinstance(value, Outcome):
-        return value.value
-    if isinstance(value, eqx.Module):
-        return {name: plain(field) for name, field in vars(value).items()}
-    if isinstance(value, dict):
-        return {str(key): plain(field) for key, field in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, jax.Array | np.ndarray | np.generic):
-        return plain(np.asarray(value).tolist())
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
     return settings_of(value)
+
+
+plain.register(Outcome, lambda value: value.value)
+plain.register(eqx.Module, lambda value: {name: plain(field) for name, field in vars(value).items()})
+plain.register(dict, lambda value: {str(key): plain(field) for key, field in value.items()})
+plain.register(float, lambda value: value if math.isfinite(value) else None)
+for _kind in (list, tuple):
+    plain.register(_kind, lambda value: [plain(item) for item in value])
+for _kind in (jax.Array, np.ndarray, np.generic):
+    plain.register(_kind, lambda value: plain(np.asarray(value).tolist()))
+
+shown = singledispatch(lambda cell: plain(cell))  # a cell of a table, as a page shows it
+shown.register(Shown, str)
+shown.register(eqx.Module, str)
+measured = singledispatch(lambda cell: plain(cell))  # the same, with all its digits
+measured.register(Shown, lambda cell: cell.value)
+
+
+def only(kind: type[T], parts: Iterable[object]) -> tuple[T, ...]:
+    """Those of one kind, in their order."""
+    return tuple(part for part in parts if isinstance(part, kind))

@@ -7,7 +7,6 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -60,9 +59,7 @@ def write_bytes(path: str | os.PathLike, content: bytes) -> Path:
         os.replace(temporary, target)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if (
-            isinstance(error, OSError) and error.errno and error.filename is None
-        ):  # a full disk, or a limit on the size of files
+        if isinstance(error, OSError) and error.errno and error.filename is None:  # a full disk, or too large a file
             error.filename = str(target)
         raise
     return target
@@ -105,19 +102,18 @@ def load_npz(path: str | os.PathLike) -> dict[str, np.ndarray]:
         raise DataFileError(f"There is no file '{path}'.") from None
     except Exception as error:  # a damaged archive can fail in a dozen ways, all of which mean the same
         raise _unreadable(path, error) from None
-    if not all(isinstance(array, np.ndarray) for array in arrays.values()):
+    if {type(array) for array in arrays.values()} - {np.ndarray}:
         raise _unreadable(path, "it is an archive of other files")
     _check_header(arrays.get("header"), path)
     return arrays
 
 
-def _check_header(header: Any, path: str | os.PathLike) -> None:
+def _check_header(header: np.ndarray | None, path: str | os.PathLike) -> None:
     """The format of a saved run, if this is one; an array 'header' of the user's own is none."""
     try:
-        content = json.loads(np.asarray(header).tobytes())
-    except ValueError:
+        found = json.loads(np.asarray(header).tobytes())["format"]
+    except (ValueError, TypeError, LookupError):
         return
-    found = content.get("format") if isinstance(content, dict) else None
     if str(found).startswith("penchant"):
         check_mark(found, tuple(kind for kind in VERSIONS if kind not in ("study", "ledger")), path)
 

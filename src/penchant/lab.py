@@ -1,28 +1,31 @@
 """The laboratory: sentences with their checks, evidence that is computed once, and the papers that own both.
 
-A *claim* is its check with a decorator: `check(lab, planted)` is the evidence, and with `planted` the same check of a near falsehood,
-which must come out refuted. A *recipe* is a piece of evidence: a lab computes it once, however the call is spelled. A *paper* is its
+A *claim* is its check with a decorator: `check(lab, planted)` is the evidence, a verdict or several that it yields, and with `planted` the
+same check of a near falsehood, which must come out refuted. A *recipe* is a piece of evidence: a lab computes it once, however the call is spelled. A *paper* is its
 theorems, its files of claims and its studies; nothing is registered anywhere else.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar, cast
 
 import equinox as eqx
 from jaxtyping import PyTree
 
 from .errors import ArgumentError
-from .exhibits import Figure, Finding, Result, Table
+from .exhibits import Figure, Finding, Result, Saved, Table, only
+from .optimisers.base import Optimiser
 from .problem import Problem
 from .theory.base import Prediction, Theorem, predict
-from .verdict import Outcome, Verdict
+from .verdict import Outcome, Verdict, all_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Check = Callable[..., Verdict | Iterator[Verdict]]
+Exhibit = Figure | Table | dict[str, Saved]
 
 KINDS = {
     "proved": "a sentence of a paper",
@@ -44,13 +47,13 @@ class Lab:
         seed: int = 0,
         full: bool = False,
         progress: Callable[[str], None] = lambda text: None,
-        theorems: tuple[Theorem, ...] = (),
+        theorems: Callable[[], Iterable[Theorem]] = tuple,
     ):
         self.seed, self.full, self.progress, self.theorems = seed, full, progress, theorems
-        self.kept: dict[tuple, Any] = {}
+        self.kept: dict[tuple, object] = {}
 
-    def predict(self, setting: Problem, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
-        return predict(self.theorems, setting, optimiser, start)
+    def predict(self, setting: Problem, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
+        return predict(self.theorems(), setting, optimiser, start)
 
 
 def recipe(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[Lab, P], T]:
@@ -74,13 +77,14 @@ def recipe(compute: Callable[Concatenate[Lab, P], T]) -> Callable[Concatenate[La
         key = (compute, *list(bound.arguments.values())[1:])
         if key not in lab.kept:
             lab.kept[key] = compute(lab, *args, **kwargs)
-        return lab.kept[key]
+        return cast(T, lab.kept[key])
 
     return once
 
 
 class Claim(eqx.Module):
-    """One sentence with its evidence. `expected` is the verdict it is known to get: "refuted" marks a finding, a sentence that does not hold.
+    """One sentence with its evidence. `expected` is the verdict it is known to get: "refuted" marks a finding, a sentence that does not hold,
+    and `repair` names the claim that says what holds in its place.
 
     `slow` claims take more than some one and a half seconds of one core; the tests check them with `--slow` only.
     """
@@ -88,13 +92,15 @@ class Claim(eqx.Module):
     name: str
     statement: str
     citation: str
-    check: Callable[..., Verdict]
+    check: Check
     kind: str
     expected: Outcome = Outcome.confirmed
     slow: bool = False
+    repair: str = ""
 
-    def __call__(self, lab: Lab, planted: bool = False, *args: Any, **kwargs: Any) -> Verdict:
-        return self.check(lab, planted, *args, **kwargs)
+    def __call__(self, lab: Lab, planted: bool = False, *args: object, **kwargs: object) -> Verdict:
+        found = self.check(lab, planted, *args, **kwargs)
+        return found if isinstance(found, Verdict) else all_of(*found)
 
 
 def claim(
@@ -105,7 +111,8 @@ def claim(
     statement: str = "",
     expected: Outcome = Outcome.confirmed,
     slow: bool = False,
-) -> Callable[[Callable[..., Verdict]], Claim]:
+    repair: str = "",
+) -> Callable[[Check], Claim]:
     """Make a check a claim: the first line of its docstring is the sentence, unless it is given as `statement`. Nothing global happens: the paper lists the file.
 
     >>> from penchant.verdict import at_most
@@ -119,11 +126,11 @@ def claim(
     if kind not in KINDS:
         raise ArgumentError("kind", "claim", f"one of {', '.join(KINDS)}", repr(kind))
 
-    def made(check: Callable[..., Verdict]) -> Claim:
+    def made(check: Check) -> Claim:
         sentence = statement or (check.__doc__ or "").partition("\n")[0]
         if not sentence:
             raise ArgumentError("check", "claim", "a docstring whose first line is the sentence", f"none on {name!r}")
-        return Claim(name, sentence, citation, check, kind, expected, slow)
+        return Claim(name, sentence, citation, check, kind, expected, slow, repair)
 
     return made
 
@@ -135,7 +142,7 @@ observed = partial(claim, citation="observed", kind="observed")
 
 def claims_in(*modules: ModuleType) -> tuple[Claim, ...]:
     """Every claim of these files, in their order; a file may use the claims of another."""
-    found = [one for module in modules for one in vars(module).values() if isinstance(one, Claim)]
+    found = only(Claim, (one for module in modules for one in vars(module).values()))
     return tuple({claim.name: claim for claim in found}.values())
 
 
@@ -151,7 +158,7 @@ class Study(eqx.Module):
     run: Callable[[Lab], Result] | None = None
     seeded: bool = True
     claims: tuple[Claim, ...] = ()
-    exhibits: tuple[Callable[[Lab], Any], ...] = ()
+    exhibits: tuple[Callable[[Lab], Exhibit | tuple[Exhibit, ...]], ...] = ()
     definitions: dict[str, str] = eqx.field(default_factory=dict)
     aliases: tuple[str, ...] = ()  # names of studies that this one has taken in
 
@@ -165,10 +172,8 @@ class Study(eqx.Module):
             findings.append(Finding(one.statement, one(lab), one.citation))
         returned = [exhibit(lab) for exhibit in self.exhibits]
         shown = [part for found in returned for part in (found if isinstance(found, tuple) else (found,))]
-        figures = tuple(part for part in shown if isinstance(part, Figure))
-        tables = tuple(part for part in shown if isinstance(part, Table))
-        runs = {name: run for part in shown if isinstance(part, dict) for name, run in part.items()}
-        return Result(tuple(findings), figures, tables, runs, self.definitions)
+        runs = {name: run for part in only(dict, shown) for name, run in part.items()}
+        return Result(tuple(findings), only(Figure, shown), only(Table, shown), runs, self.definitions)
 
 
 class Paper(eqx.Module):

@@ -137,7 +137,7 @@ def check_paper(paper: Paper, lab: Lab | None = None, tell: Callable[[str], None
     The twin of a claim is the same check with a falsehood planted in it: a check that cannot fail shows nothing.
     """
     check_contents(paper)
-    lab = lab or Lab(theorems=paper.theorems)
+    lab = lab or Lab(theorems=lambda: paper.theorems)
     for claim in paper.claims:
         if claim.slow:
             continue

@@ -2,14 +2,26 @@
 
 from enum import Enum
 from html import escape
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
+from numpy.typing import ArrayLike
 
 # Relative: what the last digits of a computed bound may differ by where theory has equality, as for a certificate at the optimum.
 ROUNDING = 1e-12
+Measured = float | ArrayLike | tuple | None  # a number, several, or nothing
 _FIT = 1e-9  # slopes of fits are right to nine digits; exact laws have intervals far shorter than that
+
+
+@runtime_checkable
+class Interval(Protocol):
+    """What was measured, from its low to its high end."""
+
+    @property
+    def low(self) -> float: ...
+    @property
+    def high(self) -> float: ...
 
 
 class Outcome(Enum):
@@ -43,8 +55,8 @@ class Verdict(eqx.Module):
 
     outcome: Outcome
     inequality: str
-    predicted: Any = None
-    measured: Any = None
+    predicted: Measured = None
+    measured: Measured = None
     detail: str = ""
     hypotheses: str = "hold"
 
@@ -100,7 +112,9 @@ def close(measured: float, predicted: float, tolerance: float, what: str, detail
     return _decide(error <= tolerance, text, ("<=", ">"), predicted, measured, detail)
 
 
-def _decide(holds: Any, text: str, signs: tuple[str, str], predicted: Any, measured: Any, detail: str) -> Verdict:
+def _decide(
+    holds: bool | np.bool_, text: str, signs: tuple[str, str], predicted: float, measured: float, detail: str
+) -> Verdict:
     if not (np.isfinite(predicted) and np.isfinite(measured)):
         return Verdict(Outcome.undecided, text.format("?"), float(predicted), float(measured), detail)
     outcome = Outcome.confirmed if holds else Outcome.refuted
@@ -131,7 +145,7 @@ def all_of(*verdicts: Verdict) -> Verdict:
     )
 
 
-def covers(interval: Any, predicted: float, what: str, detail: str = "", *, rival: float) -> Verdict:
+def covers(interval: Interval, predicted: float, what: str, detail: str = "", *, rival: float) -> Verdict:
     """Confirmed if the prediction lies in a measured interval (anything with `low` and `high`), refuted if it lies outside.
 
     `rival` is the nearest other value that the claim must be told from. An interval longer than the distance of the two could

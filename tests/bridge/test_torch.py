@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from penchant.errors import ArgumentError, DataFileError
+from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
 from penchant.bridge.torch import (  # noqa: E402
     SpectralProbe,
-    cifar10,
     equalise,
     small_alexnet,
     template_images,
@@ -72,22 +71,6 @@ def test_a_gradient_flow_without_biases_conserves_the_differences_of_squared_nor
     moved = np.abs(np.diff(probe.frobenius**2, axis=0)).sum(axis=0)
     drift = np.abs(probe.differences[-1] - probe.differences[0]).max()
     assert drift < 0.02 * moved.max()  # second order in the step
-
-
-def test_images_are_read_from_the_binary_files_only(tmp_path):
-    rng = np.random.default_rng(0)
-    rows = rng.integers(0, 256, (4, 3073), dtype=np.uint8)
-    rows[:, 0] = [3, 0, 9, 1]
-    rows.tofile(tmp_path / "data_batch_1.bin")
-    images, labels = cifar10(tmp_path)
-    assert images.shape == (4, 3, 32, 32)
-    assert labels.tolist() == [3, 0, 9, 1]
-    assert float(images[1, 2, 31, 31]) == pytest.approx(rows[1, -1] / 127.5 - 1, abs=1e-6)
-    (tmp_path / "data_batch_2.bin").write_bytes(b"abc")
-    with pytest.raises(DataFileError, match="whole CIFAR-10 records"):
-        cifar10(tmp_path)
-    with pytest.raises(DataFileError, match="binary version"):
-        cifar10(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(

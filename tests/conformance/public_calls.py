@@ -11,7 +11,17 @@ from penchant.papers.attention_regression.setting.geometry import Left
 
 NOT_CALLED = {  # constants, and errors and results that penchant makes and nobody else
     *("PAPERS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),
-    *("CriticalPointError", "StepSizeError", "DivergedRun", "Trajectory", "Reading", "Bracket", "Infimum", "Verdict"),
+    *(
+        "CriticalPointError",
+        "StepSizeError",
+        "DivergedRun",
+        "Trajectory",
+        "Reading",
+        "Bracket",
+        "Infimum",
+        "Verdict",
+        "Case",
+    ),
 }
 INPUTS, LABELS = [[2.0, 0.5, 0.1], [0.1, -1.0, 0.3]], [1, -1]
 WIDE = [[1.0, 2.0, 0.5], [0.5, -1.0, 2.0]]

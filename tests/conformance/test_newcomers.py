@@ -1,10 +1,12 @@
-"""The first two tasks of CONTRIBUTING, performed in a copy of the package: nothing but the named files is touched."""
+"""The four tasks of CONTRIBUTING, performed in a copy of the package: nothing but the named files is touched."""
 
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 import penchant
 
@@ -104,15 +106,71 @@ check_theorem(paper.theorems[0], points, pt.Accelerated(0.1))
 """
 
 
+DIAGNOSTIC = '''
+
+def largest_entry(run: Run) -> float:
+    """The largest entry of the final weight over its norm."""
+    weight = run.weight()
+    return float(np.abs(weight).max() / np.linalg.norm(weight))
+'''
+PANEL = """    Panel(
+        lambda case: not case.joint,
+        lambda case: {"largest_entry": largest_entry(case.run)},
+        lambda case, found: (f"entry      {found['largest_entry']:.4g}",),
+        lambda case: (("largest entry", f"{largest_entry(case.run):.4g}"),),
+    ),
+    VERDICT,
+"""
+USE_PANEL = """
+import json, numpy as np
+from penchant.cli import main
+np.savez("data.npz", inputs=[[2.0, 0.5], [0.1, -1.0]], labels=[1, -1])
+assert main(["train", "data.npz", "--margin", "1e3", "--out", "page"]) == 0
+page = open("page/index.html").read()
+assert "largest entry" in page and "VERDICT confirmed" in page, page
+"""
+
+
 def run(copy, code):
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, cwd=copy)
     assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
-def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path):
-    package = tmp_path / "penchant"
-    shutil.copytree(Path(penchant.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+def replaced(file, old, new):
+    text = file.read_text()
+    assert text.count(old) == 1, (file, old)
+    file.write_text(text.replace(old, new))
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package."""
+    source = Path(penchant.__file__).parent
+    return shutil.copytree(source, tmp_path / "penchant", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def test_a_diagnostic_and_the_look_of_verdicts_take_two_files_each(tmp_path, package):
+    with open(package / "diagnostics" / "direction.py", "a") as stream:
+        stream.write(DIAGNOSTIC.replace("Run", "object"))
+    panels = package / "report" / "panels" / "__init__.py"
+    replaced(
+        panels,
+        "from ..panel import Panel\n",
+        "from ...diagnostics.direction import largest_entry\nfrom ..panel import Panel\n",
+    )
+    replaced(panels, "    VERDICT,\n", PANEL)
+    replaced(
+        package / "verdict.py", 'f"{self.headline}: {self.inequality}"', 'f"VERDICT {self.headline}: {self.inequality}"'
+    )
+    replaced(package / "report" / "page.html", "{{ headline }}</span>", "VERDICT {{ headline }}</span>")
+    told = run(tmp_path, USE_PANEL)
+    assert "\nentry      0." in told
+    assert "\nverdict    VERDICT confirmed" in told
+
+
+def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path, package):
     for file, text in (("norms.py", GEOMETRY), ("optimisers/base.py", FUNCTION)):
         with open(package / file, "a") as stream:
             stream.write(text)
@@ -122,5 +180,5 @@ def test_an_optimiser_and_a_paper_are_added_where_contributing_says(tmp_path):
     for name, text in PAPER.items():
         (package / "papers" / "toy" / name).write_text(text)
     contents = package / "papers" / "__init__.py"
-    contents.write_text(contents.read_text().replace('    "notes",\n', '    "notes",\n    "toy",\n', 1))
+    contents.write_text(contents.read_text().replace('    "notes",\n', '    "notes",\n    "toy",\n'))
     run(tmp_path, "import jax; jax.config.update('jax_enable_x64', True)\n" + USE_OPTIMISER + USE_PAPER)

@@ -11,8 +11,7 @@ from penchant.papers.attention_regression.setting.geometry import GEOMETRIES
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.theorems import asymptotic_factor
 from penchant.papers.attention_regression.training.steps import OptimalStep
-from penchant.report.page import render
-from penchant.report.save import save
+from penchant.report.page import render, save
 from penchant.verdict import Outcome
 
 TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, geometry -> steps

@@ -19,9 +19,7 @@ from penchant.papers.attention_regression.figures.samples import (
 from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor
 from penchant.papers.attention_regression.setting.geometry import balanced_point, split_gradient
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-from penchant.report.figures import draw
-from penchant.report.page import render
-from penchant.report.save import save
+from penchant.report.page import draw, render, save
 
 LAB = new_lab()
 

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from penchant import papers
+from penchant.commands.verify import BECAME
 from penchant.lab import Claim, claims_in
-from penchant.papers import PAPERS, THEOREMS, new_lab
+from penchant.papers import PAPERS, new_lab, theorems
 from penchant.verdict import Outcome
 
 LABS = {paper.name: new_lab() for paper in PAPERS}
@@ -35,7 +36,23 @@ def test_names_are_unique_and_every_entry_is_sourced():
     names = [claim.name for claim in papers.claims()]
     assert len(set(names)) == len(names)
     assert all(claim.statement and claim.citation for claim in papers.claims())
-    assert all(theorem.name and theorem.statement and theorem.citation for theorem in THEOREMS)
+    assert all(theorem.name and theorem.statement and theorem.citation for theorem in theorems())
+
+
+def test_a_sentence_that_does_not_hold_names_the_one_that_does():
+    known = {claim.name: claim for claim in papers.claims()}
+    for claim in known.values():
+        if claim.expected is Outcome.refuted:
+            assert known[claim.repair].expected is Outcome.confirmed, claim.name
+        else:
+            assert not claim.repair
+
+
+def test_old_ids_lead_to_claims_that_are_there():
+    known = {claim.name for claim in papers.claims()}
+    for now, before in BECAME.items():
+        assert not now or now in known, now
+        assert not known & set(before.split()), now
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)

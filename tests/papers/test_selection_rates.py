@@ -3,7 +3,7 @@
 import pytest
 
 import penchant as pt
-from penchant.commands.study import find_study
+from penchant.commands.claims import find_study
 from penchant.papers import new_lab
 from penchant.papers.self_attention.evidence import preset
 from penchant.papers.self_attention.figures.beyond import memory_table

@@ -8,8 +8,7 @@ import pytest
 from penchant.exhibits import DEFINITIONS, Finding, Result
 from penchant.lab import Study
 from penchant.papers import new_lab, studies
-from penchant.report.page import render
-from penchant.report.save import report, save
+from penchant.report.page import render, report, save
 from penchant.settings.generators import separable
 from penchant.verdict import Outcome, Verdict, at_most
 

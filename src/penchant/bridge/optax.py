@@ -15,12 +15,12 @@ True
 [[-0.5, -1.0]]
 """
 
-from typing import Any
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from ..optimisers.base import Move
 from ..papers.attention_regression.training.rules import AbstractAttentionRule
@@ -28,10 +28,18 @@ from ..problem import Reading
 from ..settings.parametrisations import tree_inner
 
 
+@runtime_checkable
+class Transforms(Protocol):
+    """An `optax.GradientTransformation`."""
+
+    def init(self, params: PyTree) -> PyTree: ...
+    def update(self, updates: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]: ...
+
+
 class Transformation(AbstractAttentionRule):
     """Wraps an `optax.GradientTransformation`: `Transformation(optax.contrib.muon(0.02))`."""
 
-    wrapped: Any = eqx.field(static=True)
+    wrapped: Transforms = eqx.field(static=True)
 
     def init(self, layer):
         return self.wrapped.init(layer)
@@ -47,7 +55,7 @@ class OptaxDescent(eqx.Module):
     Multipliers move as those of a gradient step of the same length: exact for plain descent.
     """
 
-    wrapped: Any = eqx.field(static=True)
+    wrapped: Transforms = eqx.field(static=True)
     coordinatewise: bool = eqx.field(
         static=True, default=True
     )  # as far as anyone knows: never traded for its Gram form
@@ -55,7 +63,7 @@ class OptaxDescent(eqx.Module):
     def init(self, tangent: PyTree) -> PyTree:
         return self.wrapped.init(tangent[0])
 
-    def move(self, reading: Reading, memory: PyTree, count: Any) -> Move:
+    def move(self, reading: Reading, memory: PyTree, count: Int[Array, ""]) -> Move:
         gradient = jax.tree.map(lambda leaf: jnp.exp(reading.log_scale) * leaf, reading.slope)
         change, memory = self.wrapped.update(gradient, memory, reading.params)
         length = jnp.sqrt(tree_inner(change, change) / tree_inner(reading.slope, reading.slope))

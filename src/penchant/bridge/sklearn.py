@@ -4,7 +4,6 @@ Each one has `coef_`, `n_features_in_` and `bracket_`: proven bounds on the opti
 """
 
 from numbers import Real
-from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -13,6 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ..errors import ArgumentError, NotSeparableError
+from ..references.base import Interpolant, Solution
 from ..references.euclidean_margin import max_margin
 from ..references.interpolation import minimum_norm, minimum_potential
 from ..references.logistic import logistic_limit
@@ -21,7 +21,7 @@ from ..settings.potentials import q_alpha
 from ..settings.regression import Regression
 
 
-def _centre(values: np.ndarray) -> tuple[np.ndarray, Any]:
+def _centre(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Values without their mean, and the mean.
 
     Twice: the first mean is rounded, and what that leaves in every row, small as it is against the mean, would count as a
@@ -30,27 +30,35 @@ def _centre(values: np.ndarray) -> tuple[np.ndarray, Any]:
     mean = values.mean(axis=0)
     centred = values - mean
     left = centred.mean(axis=0)
-    return centred - left, mean + left
+    return centred - left, np.asarray(mean + left)
+
+
+def _validated(model: BaseEstimator, *arrays: object, **options: bool) -> tuple[np.ndarray, ...]:
+    """What scikit-learn makes of arrays, and remembers or compares with what was fitted."""
+    found = validate_data(model, *arrays, dtype=np.float64, **options)  # pyright: ignore[reportArgumentType]
+    return (found,) if len(arrays) == 1 else found  # pyright: ignore[reportReturnType]
 
 
 class _LinearRegressor(RegressorMixin, BaseEstimator):
     """Prediction shared by the regressors."""
 
-    fit_intercept: Any
+    fit_intercept: object
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return X @ self.coef_ + self.intercept_
+        (inputs,) = _validated(self, X, reset=False)
+        return inputs @ self.coef_ + self.intercept_
 
-    def _centred(self, X: Any, y: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True)
-        if not self.fit_intercept:
-            return X, np.asarray(y, float), np.zeros(X.shape[1]), 0.0
-        (inputs, means), (targets, level) = _centre(X), _centre(np.asarray(y, float))
+    def _centred(self, X: object, y: object) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        inputs, targets = _validated(self, X, y, y_numeric=True)
+        targets, means, level = np.asarray(targets, float), np.zeros(inputs.shape[1]), 0.0
+        if self.fit_intercept:
+            (inputs, means), (targets, level) = _centre(inputs), _centre(targets)
+        if not inputs.any():  # constant columns say nothing beyond the intercept
+            inputs, targets = np.vstack([inputs, np.ones(inputs.shape[1])]), np.append(targets, 0.0)
         return inputs, targets, means, float(level)
 
-    def _finish(self, found: Any, means: np.ndarray, level: float) -> None:
+    def _finish(self, found: Solution | Interpolant, means: np.ndarray, level: float) -> None:
         self.coef_, self.bracket_ = found.weight, found.bracket
         self.intercept_ = level - float(means @ found.weight)
 
@@ -63,14 +71,11 @@ class MinNormRegressor(_LinearRegressor):
     [0.666667, 0.333333, -0.333333]
     """
 
-    def __init__(self, fit_intercept: Any = True):
+    def __init__(self, fit_intercept: object = True):
         self.fit_intercept = fit_intercept
 
-    def fit(self, X: Any, y: Any) -> "MinNormRegressor":
+    def fit(self, X: object, y: object) -> "MinNormRegressor":
         inputs, targets, means, level = self._centred(X, y)
-        if not inputs.any():  # constant columns say nothing beyond the intercept
-            inputs = np.vstack([inputs, np.ones(inputs.shape[1])])
-            targets = np.append(targets, 0.0)
         self._finish(minimum_norm(Regression(inputs, targets)), means, level)
         return self
 
@@ -86,17 +91,14 @@ class QAlphaRegressor(_LinearRegressor):
     [0.0, 1.0, 0.0]
     """
 
-    def __init__(self, alpha: Any = 1e-3, fit_intercept: Any = True):
+    def __init__(self, alpha: object = 1e-3, fit_intercept: object = True):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
 
-    def fit(self, X: Any, y: Any) -> "QAlphaRegressor":
+    def fit(self, X: object, y: object) -> "QAlphaRegressor":
         if not (isinstance(self.alpha, Real) and 0 < float(self.alpha) < np.inf):
             raise ArgumentError("alpha", "QAlphaRegressor", "positive and finite", self.alpha)
         inputs, targets, means, level = self._centred(X, y)
-        if not inputs.any():
-            inputs = np.vstack([inputs, np.ones(inputs.shape[1])])
-            targets = np.append(targets, 0.0)
         data = Regression(inputs, targets)
         data = data if data.consistent else Regression(inputs, np.asarray(data.fitted))
         found = minimum_potential(data, q_alpha(float(self.alpha), inputs.shape[1]))
@@ -119,7 +121,7 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
     ([[0.5, 1.0]], ['a'])
     """
 
-    def __init__(self, fit_intercept: Any = True, not_separable: Any = "minimise"):
+    def __init__(self, fit_intercept: object = True, not_separable: object = "minimise"):
         self.fit_intercept = fit_intercept
         self.not_separable = not_separable
 
@@ -128,17 +130,17 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
         tags.classifier_tags.multi_class = False
         return tags
 
-    def fit(self, X: Any, y: Any) -> "MaxMarginClassifier":
-        X, y = validate_data(self, X, y, dtype=np.float64)
-        kind = type_of_target(y, input_name="y", raise_unknown=True)
+    def fit(self, X: object, y: object) -> "MaxMarginClassifier":
+        inputs, labels = _validated(self, X, y)
+        kind = type_of_target(labels, input_name="y", raise_unknown=True)
         if kind != "binary":
             raise ValueError(f"Only binary classification is supported. The type of the target is {kind}.")
-        self.classes_ = np.unique(y)
+        self.classes_ = np.unique(labels)
         if len(self.classes_) != 2:
             raise ValueError("Classifier can't train when only one class is present.")
-        inputs = np.column_stack([X, np.ones(len(X))]) if self.fit_intercept else X
-        weight = self._select(inputs, np.where(y == self.classes_[1], 1.0, -1.0))
-        d = X.shape[1]
+        d = inputs.shape[1]
+        inputs = np.column_stack([inputs, np.ones(len(inputs))]) if self.fit_intercept else inputs
+        weight = self._select(inputs, np.where(labels == self.classes_[1], 1.0, -1.0))
         self.coef_ = weight[None, :d]
         self.intercept_ = weight[d:] if self.fit_intercept else np.zeros(1)
         return self
@@ -161,17 +163,17 @@ class MaxMarginClassifier(ClassifierMixin, BaseEstimator):
         self.direction_ = None
         return found.weight
 
-    def decision_function(self, X: Any) -> np.ndarray:
+    def decision_function(self, X: object) -> np.ndarray:
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return X @ self.coef_[0] + self.intercept_[0]
+        (inputs,) = _validated(self, X, reset=False)
+        return inputs @ self.coef_[0] + self.intercept_[0]
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: object) -> np.ndarray:
         score = self.decision_function(X)
         return self.classes_[(score > 0).astype(int)]
 
 
 def digit_images() -> tuple[np.ndarray, np.ndarray]:
     """The 1797 handwritten digits that come with scikit-learn: images (8 x 8, entries 0 to 16) and labels."""
-    found: Any = load_digits()
-    return found.images, found.target
+    pixels, labels = load_digits(return_X_y=True)
+    return np.asarray(pixels).reshape(-1, 8, 8), np.asarray(labels)

@@ -6,19 +6,16 @@ PyTorch is an extra (`pip install 'penchant[torch]'`); nothing else of penchant 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from scipy.sparse.linalg import svds
 from torch import nn  # pyright: ignore[reportMissingImports]
 
-from ..errors import ArgumentError, DataFileError
+from ..errors import ArgumentError
 
 _EXACT = 1_000_000  # entries below which all singular values are cheaper than a careful iteration for the largest
 _TOLERANCE = 1e-6
-_RECORD = 1 + 3 * 32 * 32  # bytes of a CIFAR-10 image in the binary version, label first
 
 
 class SpectralProbe:
@@ -65,8 +62,7 @@ class SpectralProbe:
         if matrix.size < _EXACT or min(matrix.shape) < 3:
             return float(np.linalg.norm(matrix, 2))
         start = np.ones(min(matrix.shape)) if self._warm[k] is None else self._warm[k]
-        found: Any = svds(matrix, k=1, v0=start, tol=_TOLERANCE)  # pyright: ignore[reportArgumentType]
-        left, values, right = found
+        left, values, right = svds(matrix, k=1, v0=start, tol=_TOLERANCE)  # pyright: ignore[reportArgumentType]
         self._warm[k] = left[:, 0] if matrix.shape[0] < matrix.shape[1] else right[0]
         return float(values[0])
 
@@ -135,21 +131,6 @@ def template_images(count: int = 512, noise: float = 0.7, *, seed: int = 0) -> t
     templates = nn.functional.interpolate(coarse, scale_factor=4, mode="bilinear", align_corners=False)
     labels = torch.randint(0, 10, (count,), generator=generator)
     return templates[labels] + noise * torch.randn(count, 3, 32, 32, generator=generator), labels
-
-
-def cifar10(folder: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Training images and labels from the *binary* version of CIFAR-10 in `folder` (`data_batch_1.bin`, ...); nothing is downloaded."""
-    files = sorted(Path(folder).glob("data_batch_*.bin"))
-    if not files:
-        raise DataFileError(f"No file 'data_batch_*.bin' in '{folder}': unpack the binary version of CIFAR-10 there.")
-    raw = np.concatenate([np.fromfile(file, np.uint8) for file in files])
-    if len(raw) % _RECORD:
-        raise DataFileError(f"The files in '{folder}' are not whole CIFAR-10 records of {_RECORD} bytes.")
-    rows = raw.reshape(-1, _RECORD)
-    if rows[:, 0].max() > 9:
-        raise DataFileError(f"Record {int(np.argmax(rows[:, 0] > 9))} in '{folder}' has the label {rows[:, 0].max()}.")
-    images = torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32) / 127.5 - 1)
-    return images, torch.from_numpy(rows[:, 0].astype(np.int64))
 
 
 def train_probed(

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -174,7 +173,7 @@ def _record_step(run: NetworkRun, module: nn.Module, optimiser: torch.optim.Opti
     else:
         optimiser.step()
     moved = math.hypot(*(float((p.detach() - old).norm()) for p, old in zip(parameters, before, strict=True)))
-    report: dict[str, Any] = optimiser.param_groups[0]
+    report: dict = optimiser.param_groups[0]
     run.batch_loss.append(float(loss.detach()))
     run.gradient_norm.append(gradient)
     run.step_size.append(float(report.get("last_step", math.nan)))

@@ -7,12 +7,13 @@ and `step_count`.
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
+from torch.optim.optimizer import ParamsT  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError, warn
 
+Loss = torch.Tensor | float
 _REPORT = {"last_grad_norm": 0.0, "last_step": 0.0, "capped": False, "last_displacement": 0.0, "step_count": 0}
 _CLIPPED = 3  # steps in a row with one and the same gradient norm: no stochastic gradient does that by itself
 _SCOPES = ("global", "group", "tensor")
@@ -40,10 +41,10 @@ def _norm(gradients: Iterable[torch.Tensor]) -> float:
 class _Reporting(torch.optim.Optimizer):
     """What both rules share: gradients that are present and dense, and a report in every group."""
 
-    def __init__(self, params: Any, defaults: dict[str, Any]):
+    def __init__(self, params: ParamsT, defaults: dict):
         super().__init__(params, {**defaults, **_REPORT})
 
-    def _gradients(self, group: dict[str, Any], decay: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    def _gradients(self, group: dict, decay: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """Parameters and gradients of a group; a coupled weight decay is part of the gradient."""
         found = []
         for parameter in group["params"]:
@@ -55,7 +56,7 @@ class _Reporting(torch.optim.Optimizer):
         return found
 
     @staticmethod
-    def _report(group: dict[str, Any], norm: float, step: float, capped: bool, moved: list[torch.Tensor]) -> None:
+    def _report(group: dict, norm: float, step: float, capped: bool, moved: list[torch.Tensor]) -> None:
         displacement = _norm(moved) if moved else 0.0
         group.update(last_grad_norm=norm, last_step=step, capped=capped, last_displacement=displacement)
         group["step_count"] += 1
@@ -78,7 +79,7 @@ class SNGD(_Reporting):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         lr: float,
         eta_max: float = math.inf,
         momentum: float = 0.0,
@@ -96,7 +97,7 @@ class SNGD(_Reporting):
         super().__init__(params, {**rule, "decoupled": decoupled})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Callable[[], Loss] | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step; a closure recomputes the loss first and its value is returned."""
         loss = None
         if closure is not None:
@@ -109,7 +110,7 @@ class SNGD(_Reporting):
             self._move(group, pairs, everything)
         return loss
 
-    def _move(self, group: dict[str, Any], pairs: list, everything: float) -> None:
+    def _move(self, group: dict, pairs: list, everything: float) -> None:
         whole = everything if self.scope == "global" else _norm(g for _, g in pairs)
         steps, moved = [0.0], []
         for parameter, gradient in pairs:
@@ -150,7 +151,7 @@ class SPSmax(_Reporting):
 
     def __init__(
         self,
-        params: Any,
+        params: ParamsT,
         eta_max: float,
         c: float = 1.0,
         l_star: float = 0.0,
@@ -170,7 +171,7 @@ class SPSmax(_Reporting):
         super().__init__(params, {**rule, "max_update_norm": max_update_norm})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None, *, loss: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Callable[[], Loss] | None = None, *, loss: Loss | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """One step. The loss is a closure's value or is given; one of the two is needed."""
         returned = None
         if closure is not None:
@@ -187,11 +188,11 @@ class SPSmax(_Reporting):
         return returned
 
     @staticmethod
-    def _penalty(group: dict[str, Any]) -> float:
+    def _penalty(group: dict) -> float:
         decay = group["weight_decay"]
         return 0.5 * decay * sum(float(p.double().square().sum()) for p in group["params"]) if decay else 0.0
 
-    def _move(self, group: dict[str, Any], pairs: list, norm: float, value: float) -> None:
+    def _move(self, group: dict, pairs: list, norm: float, value: float) -> None:
         wanted = max(value - group["l_star"], 0.0) / (group["c"] * norm**2) if norm else 0.0
         most = min(group["eta_max"], group["max_update_norm"] / norm if norm else math.inf)
         if group["step_count"] and group["last_step"]:

@@ -11,23 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from dataclasses import replace
+from itertools import count
+from multiprocessing import get_context, parent_process
 from pathlib import Path
-from typing import Any
+from threading import Thread
 
 from .. import cache
-from ..errors import MissingExtra
+from ..errors import ArgumentError, MissingExtra
 from ..files import write_bytes
-from ..lab import Claim, Lab, Paper
-from ..papers import find_papers, new_lab
+from ..lab import Claim, Lab, Paper, Study
+from ..papers import PAPERS, find_papers, new_lab
 from ..references.base import watching
+from ..report.page import save
 from ..verdict import Outcome, Verdict
 from .exact import prove_all
-from .study import find_study, run_one
 
-_COMPILED = (
-    40  # claims between which a worker lets compiled code go: the system allows a process only so many pieces of memory
-)
+_COMPILED = 40  # claims after which a worker lets compiled code go: a process may have only so many pieces of memory
 _GUESS = {True: 6.0, False: 0.7}  # seconds of a slow claim and of another, before it was ever timed
 _DRAWING = 20.0  # seconds of a study whose claims are checked
 _OUTCOMES = tuple(outcome.value for outcome in Outcome)
@@ -47,6 +47,7 @@ def check(claim: Claim, paper: Paper, lab: Lab) -> dict:
         "citation": claim.citation,
         "verdict": verdict.outcome.value,
         "expected": claim.expected.value,
+        "repair": claim.repair,
         "predicted": verdict.predicted,
         "measured": verdict.measured,
         "inequality": verdict.inequality,
@@ -81,19 +82,56 @@ def _place(paper: Paper, name: str) -> Path | None:
     return folder and folder / "claims" / cache.fingerprint(paper.name) / f"{name.replace('/', '.')}.json"
 
 
+def find_study(name: str) -> tuple[Paper, Study]:
+    """The study of this name, an old one included."""
+    known = {name: (paper, one) for paper in PAPERS for one in paper.studies for name in (one.name, *one.aliases)}
+    if name not in known:
+        listed = ", ".join(dict.fromkeys(study.name for _, study in known.values()))
+        raise ArgumentError("NAME", "penchant study", f"one of {listed}", repr(name))
+    return known[name]
+
+
+def run_one(paper: Paper, study: Study, lab: Lab, out: str) -> Path:
+    """Run a study in a lab and save it."""
+    started = time.perf_counter()
+    result = study.result(lab)
+    seconds = time.perf_counter() - started
+    return save(study, result, out, paper=paper.name, seed=lab.seed, full=lab.full, seconds=seconds)
+
+
+def drawn(paper: Paper, study: Study, seed: int, full: bool, out: str) -> bool:
+    """Whether the page there was drawn before by the same code and libraries."""
+    wanted = {"code": cache.fingerprint(paper.name), "seed": seed if study.seeded else None, "full": full}
+    with suppress(OSError, ValueError, AttributeError):
+        return json.loads((Path(out) / study.name / "study.json").read_text(encoding="utf-8")).items() >= wanted.items()
+    return False
+
+
+def _leave_with_parent() -> None:
+    """In a worker: end where the process that started it is killed, which could not tell it to."""
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def _pool() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_leave_with_parent)
+
+
 class _Worker:
     """A process of its own with one thread, and the paper whose evidence it holds."""
 
     def __init__(self) -> None:
-        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self.pool = _pool()
         self.paper = ""
 
     def restart(self) -> None:
         self.pool.shutdown(wait=False, cancel_futures=True)
-        self.pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+        self.pool = _pool()
 
 
-_STATE: dict[str, Any] = {"paper": "", "lab": None, "count": 0}  # of a worker process
+_LABS: dict[str, Lab] = {}  # of a worker process, the lab of its paper
+_TASKS = count(1)
 
 
 def _work(paper: str, name: str, exact: bool) -> dict:
@@ -116,12 +154,12 @@ def _lab(paper: str) -> Lab:
     cache.keep_compiled()
     import jax
 
-    if _STATE["paper"] != paper:
-        _STATE.update(paper=paper, lab=new_lab())
-    _STATE["count"] += 1
-    if _STATE["count"] % _COMPILED == 0:
+    if paper not in _LABS:
+        _LABS.clear()
+        _LABS[paper] = new_lab()
+    if next(_TASKS) % _COMPILED == 0:
         jax.clear_caches()
-    return _STATE["lab"]
+    return _LABS[paper]
 
 
 def _draw(paper: str, name: str, seed: int, full: bool, out: str) -> dict:
@@ -220,5 +258,5 @@ def _result(future: Future, worker: _Worker, name: str, claims: list[tuple[Paper
             return {"claim": name, "verdict": "left out. The process that drew it was killed"}
         paper, claim = next((paper, claim) for paper, claim in claims if claim.name == name)
         broken = lambda *_: Verdict(Outcome.undecided, "the process that checked it was killed")
-        row = check(Claim(name, claim.statement, claim.citation, broken, claim.kind, claim.expected), paper, Lab())
+        row = check(replace(claim, check=broken), paper, Lab())
         return {**row, "proofs": {"proved": 0, "seconds": 0.0, "unproved": {}}}

@@ -1,34 +1,54 @@
-"""The desk of the user's own data: classification, attention with a fixed decoder, deep linear networks, regression."""
+"""The desk of the user's own data: classification, attention with a fixed decoder, deep linear networks, regression.
+
+A run says of itself beyond its numbers what would decide it, and what happens where no weight separates. Only what a prediction needs is imported
+before there is one.
+"""
 
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..case import Case, make_case
-from ..errors import DataFileError, InfeasibleError, NotSeparableError, UndecidedMargin
+import numpy as np
+from jaxtyping import PyTree
+
+from ..errors import DataFileError, InfeasibleError, NotSeparableError, PenchantError, UndecidedMargin
 from ..papers import predict as predicted
 from ..references.base import Solution
-from ..report.panels import PANELS
-from ..report.panels.run import name_of_loss
 from ..settings.base import Setting
+from ..settings.classification import Classification
 from ..settings.diagonal import DiagonalTokens
-from ..settings.regression import Regression
+from ..settings.losses import Logistic
 from ..settings.tokens import TokenSelection
 from ..theory.base import Prediction
-from ..theory.certificates import certified
 from ..theory.describe import describe, lines, proof_lines
+from ..theory.verdicts import MARGIN
 from ..training.events import MarginAbove, Stalled
-from ..training.train import train as run_training
-from .advice import describe_steps, instead, would_decide
+from ..training.status import Status
+from ..training.trajectory import Trajectory
+from ..verdict import Outcome
 from .exact import proving, save_proof
-from .options import budget, optimiser_of, setting_and_start, warn_of_lost_memory, watched
-from .own import Predicted, Trained, made
+from .options import (
+    Trainer,
+    budget,
+    longest_feature,
+    optimiser_of,
+    setting_and_start,
+    trains_weight,
+    warn_of_lost_memory,
+    watched,
+)
+from .own import Predicted, Trained, describe_steps, made
 from .progress import progress, sparse
 
+if TYPE_CHECKING:
+    from ..case import Case
 
-def _predict(setting: Setting, optimiser: Any, start: Any) -> Prediction:
+_CLOSE = 1e-8  # 1 - corr that a run must reach: below, rounding and time are against it
+
+
+def _predict(setting: Setting, optimiser: Trainer, start: PyTree) -> Prediction:
     """The prediction, or the proof that there is none with what training does instead."""
     try:
         return predicted(setting, optimiser, start)
@@ -55,10 +75,10 @@ class _Foreseen(NamedTuple):
     prediction: Prediction | None
     why: str = ""
     separable: bool = True
-    proof: Mapping[str, Any] = MappingProxyType({})
+    proof: Mapping = MappingProxyType({})
 
 
-def _foresee(options: Namespace, setting: Setting, optimiser: Any, start: Any) -> _Foreseen:
+def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: PyTree) -> _Foreseen:
     try:
         with proving(options) as calls:
             prediction = _predict(setting, optimiser, start)
@@ -71,6 +91,11 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Any, start: Any) -
 
 
 def train(options: Namespace) -> Trained:
+    from ..case import make_case
+    from ..report.panels import PANELS
+    from ..report.panels.run import name_of_loss
+    from ..training.train import train as run_training
+
     setting, start = setting_and_start(options)
     optimiser = optimiser_of(options, setting, start)
     steps, until = budget(options, optimiser, setting)
@@ -84,7 +109,7 @@ def train(options: Namespace) -> Trained:
     with progress(1) as show:
         show(f"training with {describe_steps(options, optimiser)}")
         loss = name_of_loss(setting, found.prediction is not None)
-        told = sparse(show, loss, not isinstance(setting.data, Regression))
+        told = sparse(show, loss, not setting.data.attained)
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told)
     words = {"optimiser": optimiser, "made": made(options, optimiser), "separable": found.separable}
     case = make_case(found.prediction, run, found.why, **words)
@@ -94,9 +119,77 @@ def train(options: Namespace) -> Trained:
     return Trained(case, PANELS, lambda path: _save(case, path), paper, {"would_decide": decide, **found.proof}, text)
 
 
-def _save(case: Case, path: str) -> Path:
+def _save(case: "Case", path: str) -> Path:
     """The run with the bounds it certifies at every record, where there is a program to bound, and the direction of the reached tokens."""
+    from ..theory.certificates import certified
+
     reached = None if case.limit is None or case.limit.reached is None else case.limit.reached.solution
     extra = None if reached is None else {"limit": reached.weight}
     found = case.prediction.reference if case.prediction else None
     return (certified(case.run, case.norm, found) if isinstance(found, Solution) else case.run).save(path, extra)
+
+
+def would_decide(case: "Case", options: Namespace) -> str:
+    """The line to type where a verdict is undecided, or why no run decides; empty where one has decided or the status says what to do."""
+    prediction, run = case.prediction, case.run
+    if case.verdict.outcome is not Outcome.undecided or prediction is None:
+        return ""
+    if run.status not in (Status.out_of_steps, Status.reached_target):
+        return f"not more steps: the run has ended as {run.status.name}"
+    if not isinstance(prediction.reference, Solution):
+        return f"more steps: --steps {10 * max(1, int(run.steps[-1]))}"
+    if not prediction.reference.certified:
+        return "no run: the reference itself is not known well enough"
+    if prediction.separation / 10 < _CLOSE:
+        nearest = min(prediction.rivals, key=lambda rival: rival.separation)
+        return f"hardly a run: the rival '{nearest.name}' is at 1 - corr {nearest.separation:.1g} only"
+    return _larger_margin(prediction, run, options)
+
+
+def _larger_margin(prediction: Prediction, run: Trajectory, options: Namespace) -> str:
+    """The margin is short of its maximum by the share H(p) / margin, with p the dual weights: what is left at margin M is known beforehand."""
+    shares = prediction.reference.dual / prediction.reference.dual.sum()
+    entropy = -float((shares * np.log(np.where(shares > 0, shares, 1.0))).sum())
+    target, margin, steps = max(20.0, 2 * entropy / MARGIN), float(run.smallest_margin()[-1]), int(run.steps[-1])
+    state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
+    flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
+    if options.optimiser == "flow":
+        return f"a longer flow ({state}): --margin {max(target, 10 * margin):.0f}"
+    if options.optimiser in ("ngd", "momentum", "polyak", "accelerated", "adam"):  # their margins grow like the steps
+        more = steps * (max(2.0, target / margin) if margin > 0 else 10.0)
+        return f"more steps ({state}; wanted: about {target:.0f}): --steps {float(f'{more:.1g}'):.0f}"
+    pace = f"steps of a constant size gain margin like log t, and {target:.0f} takes about e^{target:.0f} of them"
+    return f"{flow}, or --optimiser ngd{_steps(prediction, target)} ({state}; {pace})"
+
+
+def _steps(prediction: Prediction, target: float) -> str:
+    """How many normalised steps of the default length reach the margin; known beforehand where the weight itself is trained."""
+    if not trains_weight(prediction.setting):
+        return ""
+    needed = target * prediction.reference.value * 2 * longest_feature(prediction.setting.data)
+    return f" --steps {float(f'{max(needed, 1000.0):.1g}'):.0f}"
+
+
+def instead(setting: Setting) -> str:
+    """What training a linear model does on data that no direction separates (Ji, Telgarsky 2019)."""
+    if not (isinstance(setting.data, Classification) and trains_weight(setting)):
+        return ""
+    from ..references.logistic import logistic_limit
+
+    signed = np.asarray(setting.data.signed)
+    try:
+        found = logistic_limit(signed)
+    except PenchantError as error:
+        return f"\n  What training does instead could not be computed: {error}"
+    apart, rest = int(found.separated.sum()), int((~found.separated).sum())
+    loss = float(np.logaddexp(0, -signed[~found.separated] @ found.finite).sum()) / setting.samples
+    known = (
+        f" at |v| = {np.linalg.norm(found.finite):.4g}, loss {loss:.6g}" if isinstance(setting.loss, Logistic) else ""
+    )
+    if not apart:
+        return f"\n  Training instead converges to the minimum v of the loss{known}: no direction helps a sample without hurting another."
+    pace = f"{apart} of {apart + rest} samples are separated by a direction u that hurts no other one"
+    return (
+        f"\n  Training instead goes on as v + u log t: {pace} (margin {1 / np.linalg.norm(found.direction):.4g} per unit of norm, "
+        f"orthogonal to the others), and v is the minimum of the loss of the other {rest}{known}."
+    )

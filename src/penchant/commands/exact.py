@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from ..errors import InfeasibleError, PenchantError, Unproved
 from ..files import write_bytes
-from ..references.base import Call, watching
+from ..references.base import Call, Interpolant, Solution, watching
 from ..references.exact import programs, proof_of
 from .options import check_writable
+
+Proved = Solution | Interpolant | InfeasibleError
 
 
 def certificate_path(options: Namespace) -> Path:
@@ -45,7 +47,7 @@ def _save_contradiction(error: InfeasibleError, calls: list[Call], options: Name
         print(f"exact: proved that no weight has positive margins; penchant check {path}", file=sys.stderr)
 
 
-def save_proof(reference: Any, calls: list[Call], options: Namespace) -> dict:
+def save_proof(reference: Proved, calls: list[Call], options: Namespace) -> dict:
     """The bounds proved, how long that took, and where the certificate is; nothing without `--exact`."""
     if not options.exact:
         return {}
@@ -59,7 +61,7 @@ def save_proof(reference: Any, calls: list[Call], options: Namespace) -> dict:
 def prove_all(calls: Iterable[Call]) -> dict:
     """Every reference among the calls proved once: how many, in what time, and why not where there is no proof."""
     started, reasons = time.perf_counter(), Counter()
-    distinct = {_key(found): prove for found, prove in programs(calls)}
+    distinct = {_key(cast(Proved, found)): prove for found, prove in programs(calls)}
     for prove in distinct.values():
         try:
             prove()
@@ -69,10 +71,9 @@ def prove_all(calls: Iterable[Call]) -> dict:
     return {"proved": len(distinct) - sum(reasons.values()), "seconds": seconds, "unproved": dict(reasons)}
 
 
-def _key(found: Any) -> tuple:
-    if isinstance(found, InfeasibleError):
-        return ("", found.weights.tobytes())
-    return (found.norm, found.weight.tobytes(), found.dual.tobytes())
+def _key(found: Proved) -> tuple:
+    arrays = (getattr(found, name, None) for name in ("weights", "weight", "dual"))
+    return (found.norm, *(array.tobytes() for array in arrays if array is not None))
 
 
 def print_proofs(found: list[dict]) -> None:

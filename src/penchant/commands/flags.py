@@ -1,14 +1,17 @@
 """The options of `predict` and `train` as one table: parser, help and refusals are made of it. Imports nothing heavy, so that `--help` is quick."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from ..optimisers import table
 
 LAYERS = "attention-regression"
 _LINEAR, _JOINT = "own", "joint"
-_ALL = (_LINEAR, _JOINT, LAYERS)
+_TOKENS = ("attention", "attention-kq", "attention-diagonal")
+_POWERS = ("signed-squares", "signed-powers", "squares")
+_OWN = ("linear", *_TOKENS, "deep-linear", "regression", *_POWERS)
+_SETTINGS = {_LINEAR: _OWN, _JOINT: (_JOINT,), LAYERS: (LAYERS,)}  # by kind of training
 OPTIMISERS: dict[str, tuple[str, ...]] = {  # by kind of training, its default first
     _LINEAR: ("flow", *table.OPTIMISERS, *table.LAYER_RULES),
     _JOINT: tuple(table.JOINT),
@@ -41,17 +44,17 @@ def _step_size(text: str) -> float | str:
 
 
 class Flag(NamedTuple):
-    """One option: its words for the parser, the kinds of training that take it, and where only some optimisers do, which ones.
+    """One option: its words for the parser, the settings that take it (and joint training), and where only some optimisers do, which ones.
 
-    `kind` is a type, a tuple of choices, or None for a switch; `group` is "" or the budget, of which one is given, or files.
+    `kind` reads a value, or is a tuple of choices, or None for a switch; `group` is "" or the budget, of which one is given, or files.
     """
 
     name: str
-    kind: Any
+    kind: Callable[[str], object] | tuple[str, ...] | None
     help: str
     metavar: str | None = None
-    default: Any = None
-    takes: tuple[str, ...] = _ALL
+    default: str | int | None = None
+    takes: tuple[str, ...] = (*_OWN, _JOINT, LAYERS)
     optimisers: Mapping[str, tuple[str, ...]] = {}
     group: str = ""
 
@@ -59,15 +62,20 @@ class Flag(NamedTuple):
     def key(self) -> str:
         return self.name.replace("-", "_")
 
-    def add(self, parser: Any) -> None:
+    def add(self, parser: argparse._ActionsContainer) -> None:
         if self.kind is None:
-            parser.add_argument(f"--{self.name}", action="store_true", help=self.help)
-            return
-        words = {"choices": self.kind} if isinstance(self.kind, tuple) else {"type": self.kind, "metavar": self.metavar}
-        parser.add_argument(f"--{self.name}", default=self.default, help=self.help, **words)
+            words: dict = {"action": "store_true"}
+        elif callable(self.kind):
+            words = {"type": self.kind, "metavar": self.metavar, "default": self.default}
+        else:
+            words = {"choices": self.kind, "default": self.default}
+        parser.add_argument(f"--{self.name}", help=self.help, **words)
+
+    def given(self, options: argparse.Namespace) -> bool:
+        return getattr(options, self.key, None) not in (None, False, self.default)
 
 
-_OWN, _NOT_LAYERS, _OF_LAYERS = (_LINEAR,), (_LINEAR, _JOINT), (LAYERS,)
+_NOT_LAYERS, _OF_LAYERS, _INPUTS = (*_OWN, _JOINT), (LAYERS,), ("linear", "deep-linear")
 
 
 def _taking(option: str) -> dict[str, tuple[str, ...]]:
@@ -76,12 +84,11 @@ def _taking(option: str) -> dict[str, tuple[str, ...]]:
     return {kind: tuple(name for name, row in rows.items() if option in row.takes) for kind, rows in tables.items()}
 
 
-_SETTINGS = "linear, attention, attention-kq, attention-diagonal, deep-linear, regression, signed-squares, signed-powers, squares, attention-regression"
 # fmt: off
 FLAGS = (
-    Flag("setting", str, f"{_SETTINGS} (default: from the names of the arrays)"),
+    Flag("setting", str, f"{', '.join((*_OWN, LAYERS))} (default: from the names of the arrays)"),
     Flag("joint", None, "attention: train the decoder as well", takes=_NOT_LAYERS),
-    Flag("widths", str, "hidden widths of deep-linear (default 8,8), or columns of K and Q", "8,8,8", takes=_OWN),
+    Flag("widths", str, "hidden widths of deep-linear (default 8,8), or columns of K and Q", "8,8,8", takes=("deep-linear", "attention-kq")),
     Flag("geometry", ("two_sided", "left", "euclidean"), "preconditioner (default two_sided)", takes=_OF_LAYERS),
     Flag("gauge", ("identity", "plus", "minus"), "of the spectral start (default identity)", takes=_OF_LAYERS),
     Flag("batch", whole, "queries per step (default: all)", "B", takes=_OF_LAYERS),
@@ -89,11 +96,11 @@ FLAGS = (
     Flag("ridge", float, "added to the diagonal of the covariance (default 0)", "R", takes=_OF_LAYERS),
     Flag("logit-limit", float, "largest operator norm of the whitened V: scale moves from V to U beyond it", "L", takes=_OF_LAYERS),
     Flag("layer-scale", float, "start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)", "C", takes=_OF_LAYERS),
-    Flag("alpha", float, "size of the start of squares and powers (default 0.01)", takes=_OWN),
-    Flag("depth", whole, "of signed-powers, w+^D - w-^D (default 3)", takes=_OWN),
-    Flag("bias", None, "linear, deep-linear: add a constant input 1, so that there is an intercept", takes=_OWN),
-    Flag("normalise", None, "linear, deep-linear: divide the inputs by the largest of their norms", takes=_OWN),
-    Flag("ties", ("raise", "keep"), "attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)", default="raise", takes=_OWN),
+    Flag("alpha", float, "size of the start of squares and powers (default 0.01)", takes=_POWERS),
+    Flag("depth", whole, "of signed-powers, w+^D - w-^D (default 3)", takes=("signed-powers",)),
+    Flag("bias", None, "linear, deep-linear: add a constant input 1, so that there is an intercept", takes=_INPUTS),
+    Flag("normalise", None, "linear, deep-linear: divide the inputs by the largest of their norms", takes=_INPUTS),
+    Flag("ties", ("raise", "keep"), "attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)", default="raise", takes=_TOKENS),
     Flag("exact", None, "prove the reference in rational arithmetic and write certificate.json", takes=_OWN),
     Flag("optimiser", _EVERY, "default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear"),
     Flag("loss", str, "default: exponential; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,correlation,FILE.py:NAME}", "exponential", _NOT_LAYERS),
@@ -148,11 +155,9 @@ def refuse(options: argparse.Namespace) -> None:
         options.optimiser = OPTIMISERS[kind][0]
     elif options.optimiser is not None and options.optimiser not in OPTIMISERS[kind]:
         raise reject("optimiser", _optimisers(kind, options.optimiser), options.optimiser)
-    for flag in FLAGS:
-        value = getattr(options, flag.key, None)
-        if value is None or value is False or value == flag.default:
-            continue
-        if kind not in flag.takes:
+    for flag in (flag for flag in FLAGS if flag.given(options)):
+        value = getattr(options, flag.key)
+        if not set(_SETTINGS[kind]) & set(flag.takes):
             raise reject(flag.name, *_elsewhere(flag, kind, value))
         takers = flag.optimisers.get(kind)
         if takers is not None and options.optimiser not in takers:
@@ -174,13 +179,24 @@ def refuse(options: argparse.Namespace) -> None:
         raise reject("seed", "a nonnegative integer", options.seed)
 
 
+def refuse_elsewhere(options: argparse.Namespace, setting: str) -> None:
+    """The same for options that only some settings understand, once the data have said which one it is."""
+    from ..errors import ArgumentError
+
+    for flag in FLAGS:
+        if setting in _OWN and setting not in flag.takes and flag.given(options):
+            raise ArgumentError(
+                f"--{flag.name}", "penchant", f"used with {' or '.join(flag.takes)}", f"--setting {setting}"
+            )
+
+
 def _optimisers(kind: str, name: str) -> str:
     if kind == LAYERS:
         return f"gd, adam or left out with --setting {LAYERS}"
     return f"one of {', '.join(table.JOINT)} with --joint" if kind == _JOINT else "used with --joint"
 
 
-def _elsewhere(flag: Flag, kind: str, value: Any) -> tuple[str, Any]:
+def _elsewhere(flag: Flag, kind: str, value: object) -> tuple[str, object]:
     """Where an option belongs, and what was found instead."""
     if flag.name == "exact":
         return f"left out with --joint and --setting {LAYERS}, whose references have no exact proof", "it"

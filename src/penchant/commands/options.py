@@ -1,39 +1,44 @@
 """From the options of the command line to a setting, an optimiser and a budget."""
 
+import importlib.util
 import os
 from argparse import Namespace
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
+from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
 from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
-from ..settings.base import Setting
-from ..settings.classification import Classification
+from ..settings.base import Data, Setting
 from ..settings.deep_linear import NAMED, DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
-from ..settings.files import Request, guess, read_arrays, setting_of
+from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
+from ..settings.losses import AbstractLoss
 from ..settings.parametrisations import Direct, Gram
-from ..settings.regression import Regression
-from ..training.events import Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove
-from .losses import loss_of
+from ..training.events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
+from .flags import refuse_elsewhere
 
+Trainer = GradientFlow | Optimiser
+Until = Event | tuple[Event, ...] | None
+_OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
 _WITH_MEMORY = ("momentum", "accelerated", "adam", "signum", "muon")
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
 
-def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
+def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer:
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
     if name in LAYER_RULES:
-        if not isinstance(setting.parametrisation, DeepLinear):
+        if not _layered(setting):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
         return LayerDescent(layer_rule(name, setting, risk_bounds(setting, start) or (0.25, 1.0)))
-    if name == "gd" and isinstance(setting.parametrisation, DeepLinear):
+    if name == "gd" and _layered(setting):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
@@ -43,28 +48,39 @@ def optimiser_of(options: Namespace, setting: Setting, start: Any) -> Any:
     return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
 
 
+def _layered(setting: Setting) -> bool:
+    return isinstance(setting.parametrisation, DeepLinear)
+
+
+def trains_weight(setting: Setting) -> bool:
+    """Whether the weight itself is trained, and no parameters that make one."""
+    return isinstance(setting.parametrisation, Direct | Gram)
+
+
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
     """For deep linear networks in the clock of risk levels, which says how wrong they are."""
     if tolerance is not None and not 0 < tolerance < 1:
         raise ArgumentError("--tolerance", "penchant train", "between 0 and 1", f"{tolerance:g}")
-    if not isinstance(setting.parametrisation, DeepLinear):
+    if not _layered(setting):
         return GradientFlow() if tolerance is None else GradientFlow(tolerance=tolerance)
     return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
 
 
-def watched(options: Namespace, setting: Setting, optimiser: Any, until: Any, separable: bool) -> tuple[Any, Any]:
+def watched(
+    options: Namespace, setting: Setting, optimiser: Trainer, until: Until, separable: bool
+) -> tuple[Trainer, Until]:
     """A flow of a deep linear network stops where it loses what it must keep.
 
     Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
     """
-    if not (isinstance(optimiser, GradientFlow) and isinstance(setting.parametrisation, DeepLinear)):
+    if options.optimiser != "flow" or not _layered(setting):
         return optimiser, until
     if not separable:
         optimiser = GradientFlow(RelativeArc(), 1e-7 if options.tolerance is None else options.tolerance, 1e-6, order=6)
-    return optimiser, (Inaccurate(),) if until is None else (until, Inaccurate())
+    return optimiser, (*events(until), Inaccurate())
 
 
-def _layer_step(setting: Setting, start: Any) -> float:
+def _layer_step(setting: Setting, start: PyTree) -> float:
     step = safe_step(setting, start)
     if np.isnan(step):
         found = f"nothing, and {type(setting.loss).__name__} has no known bounds"
@@ -72,17 +88,18 @@ def _layer_step(setting: Setting, start: Any) -> float:
     return step
 
 
-def longest_feature(data: Any) -> float:
+def longest_feature(data: Data) -> float:
     """The length of the longest feature; of many samples without the matrix of all their inner products."""
-    rows = data.signed if isinstance(data, Classification) else data.inputs if isinstance(data, Regression) else None
+    rows = getattr(data, "signed", getattr(data, "inputs", None))  # of a classification, of a regression
     if rows is not None:
         return float(np.linalg.norm(np.asarray(rows), axis=1).max())
     return float(np.sqrt(np.max(np.diag(np.asarray(data.gram())))))
 
 
-def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
+def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
+    refuse_elsewhere(options, kind)
     coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
     if kind != "deep-linear" and options.scale is None:
         options.scale = 1e-3
@@ -102,7 +119,7 @@ def setting_and_start(options: Namespace) -> tuple[Setting, Any]:
         return setting, start
     if options.start == "small":
         weights = {"W": scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
-        if not isinstance(setting.parametrisation, Direct | Gram):
+        if not trains_weight(setting):
             return setting, setting.start(options.seed, scale)
     elif options.start.endswith(".npz"):
         weights = read_arrays(options.start)
@@ -143,7 +160,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
-def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | None, Any]:
+def budget(options: Namespace, optimiser: Trainer, setting: Setting) -> tuple[int | None, Until]:
     """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps.
 
     Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
@@ -157,7 +174,7 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
     if log_time is not None:
         steps = None
         if options.optimiser == "gd":  # a constant step size says how many steps the time is
-            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(optimiser.rule.step)) + 1, 1e8))
+            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(attrgetter("rule.step")(optimiser))) + 1, 1e8))
         return steps, LogTimeAbove(log_time)
     if options.margin is not None:
         return None, MarginAbove(options.margin)
@@ -165,7 +182,7 @@ def budget(options: Namespace, optimiser: Any, setting: Setting) -> tuple[int | 
         return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
     if options.steps is not None:
         return options.steps, None
-    if isinstance(setting.data, Regression):  # the infimum is attained: the flow ends by itself
+    if setting.data.attained:  # a regression: the flow ends by itself
         return (None, None) if options.optimiser == "flow" else (10_000, None)
     if options.optimiser == "flow":
         return FLOW_STEPS, MarginAbove(1e6)
@@ -185,3 +202,35 @@ def check_writable(path: str) -> None:
     parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
     if not (parent.is_dir() and os.access(parent, os.W_OK)):
         raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")
+
+
+def loss_of(text: str, setting: str) -> AbstractLoss:
+    """`exponential`, `logistic`, or `FILE.py:NAME` with NAME a loss such as `UserLoss(log_value, log_slope)`; the file is executed."""
+    if text in LOSSES:
+        return LOSSES[text]()
+    path, _, name = text.rpartition(":")
+    if not path.endswith(".py") or not name:
+        raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)}, or FILE.py:NAME", repr(text))
+    if setting not in _OWN_LOSS:
+        raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)} with --setting {setting}", repr(text))
+    found = _attribute(Path(path), name)
+    if not isinstance(found, AbstractLoss):
+        fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
+        raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
+    return found
+
+
+def _attribute(file: Path, name: str) -> object:
+    if not file.is_file():
+        raise DataFileError(f"There is no file '{file}'.")
+    module_spec = importlib.util.spec_from_file_location("penchant_user_loss", file)
+    assert module_spec is not None
+    assert module_spec.loader is not None
+    module = importlib.util.module_from_spec(module_spec)
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise DataFileError(f"'{file}' could not be executed: {type(error).__name__}: {error}") from error
+    if not hasattr(module, name):
+        raise DataFileError(f"'{file}' defines no '{name}'.")
+    return getattr(module, name)

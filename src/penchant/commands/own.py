@@ -7,40 +7,61 @@ then tell.
 import os
 import shlex
 import sys
+import traceback
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+import equinox as eqx
 import numpy as np
+from jaxtyping import ArrayLike
 
-from ..report.panel import Panel, page, tell
+from ..errors import ArgumentError, PenchantError
+from ..exhibits import only
+from ..optimisers.base import Optimiser
 from ..settings.files import read_arrays
+from ..theory.judge import optimiser_name
 from ..training.trajectory import settings_of, write_npz
-from .advice import describe_steps
 from .flags import kind_of, refuse
 from .options import check_writable, npz_name
-from .pages import check_new_page, write_page
+
+if TYPE_CHECKING:  # a prediction draws nothing
+    from ..exhibits import Result
+    from ..report.panel import Panel, Told
+
+PAGE = "own-data"  # the folder of a page, and so one to a directory
+_SIZED = (
+    "gd",
+    "ngd",
+    "momentum",
+    "accelerated",
+    "adam",
+    "sign",
+    "signum",
+    "muon",
+)  # their steps are chosen by the data
+_WORDS = {"momentum": "normalised momentum (heavy ball on gradients of length 1)"}
 
 
 class Predicted(NamedTuple):
     """A prediction for programs, for people, and the arrays that `--save` keeps."""
 
-    content: dict[str, Any]
+    content: dict
     lines: Iterable[str]
-    arrays: dict[str, Any]
+    arrays: Mapping[str, ArrayLike]
 
 
 class Trained(NamedTuple):
     """A case, the panels that tell it, how to save its run, and what is known besides; without a `paper` there is no page."""
 
-    case: Any
-    panels: Iterable[Panel]
+    case: "Told"
+    panels: Iterable["Panel"]
     save: Callable[[str], Path]
     paper: str
-    content: Mapping[str, Any] = MappingProxyType({})
+    content: Mapping = MappingProxyType({})
     lines: Iterable[str] = ()
 
 
@@ -51,7 +72,7 @@ def _desk(options: Namespace) -> ModuleType:
     return import_module(f".{name}", __package__)
 
 
-def predict(options: Namespace) -> tuple[dict[str, Any], list[str]]:
+def predict(options: Namespace) -> tuple[dict, list[str]]:
     """Theorem, hypotheses, certified reference and rivals for the user's data, and the same as text."""
     desk = _desk(options)
     if options.save:
@@ -62,10 +83,12 @@ def predict(options: Namespace) -> tuple[dict[str, Any], list[str]]:
     return content, [*lines, *_files(content)]
 
 
-def train(options: Namespace) -> tuple[dict[str, Any], list[str]]:
+def train(options: Namespace) -> tuple[dict, list[str]]:
     """Train on the user's data, judge the run against the prediction, and save what was asked for."""
+    from ..report.panel import page, tell
+
     desk = _desk(options)
-    check_new_page(options)
+    _check_new_page(options)
     for path in (options.save and npz_name(options.save), options.out and str(Path(options.out) / "index.html")):
         if path:
             check_writable(path)  # before the work, not after it
@@ -75,39 +98,75 @@ def train(options: Namespace) -> tuple[dict[str, Any], list[str]]:
     if options.save:
         content["saved"] = str(found.save(options.save))
     if options.out and found.paper:
-        write_page(content, options, found.paper, lambda: page(found.case, found.panels))
+        content |= _page(options, found.paper, lambda: page(found.case, found.panels))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
     return content, [*text, *found.lines, *_files(content)]
 
 
-def _files(content: dict[str, Any]) -> Iterable[str]:
+def _files(content: dict) -> Iterable[str]:
     """Where the run and its page were written."""
     yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name) is not None)
     if "page_error" in content:
         yield f"page       not written ({content['page_error']})"
 
 
-def made(options: Namespace, optimiser: Any) -> dict[str, str]:
+def _page(options: Namespace, paper: str, result: "Callable[[], Result]") -> dict:
+    """Write the page and say where it is; or why it could not be drawn, so that the verdict is not lost with it."""
+    from ..lab import Study
+    from ..report.page import render, save
+
+    name = _readable(Path(options.data).name)
+    try:
+        study = Study(PAGE, f"Your data: {name}")
+        save(study, result(), options.out, paper=paper, seed=options.seed, full=False, seconds=0.0)
+        return {"page": str(render(options.out))}
+    except (OSError, PenchantError) as error:  # those two explain themselves
+        return {"page": None, "page_error": f"{type(error).__name__}: {error}"}
+    except Exception as error:
+        traceback.print_exc(file=sys.stderr)
+        return {"page": None, "page_error": f"{type(error).__name__}: {error}"}
+
+
+def _check_new_page(options: Namespace) -> None:
+    """An earlier page is replaced only where that was asked for; one that could not be drawn is none."""
+    if options.overwrite or not options.out:
+        return
+    if all((Path(options.out) / part).exists() for part in (PAGE, "index.html")):
+        found = f"'{options.out}', which holds the page of an earlier run"
+        raise ArgumentError("--out", "penchant train", "a new directory", found, "--overwrite, or another name")
+
+
+def _readable(text: str) -> str:
+    """A name of a file need not be text."""
+    return os.fsencode(text).decode(errors="replace")
+
+
+def describe_steps(options: Namespace, optimiser: eqx.Module | Optimiser) -> str:
+    """The rule with its numbers, and whether the step size was chosen by the data."""
+    open_size = options.step_size is None and options.optimiser in _SIZED
+    chosen = " (step size: the default, from the data)" if open_size else ""
+    return f"{_WORDS.get(options.optimiser, options.optimiser)}: {optimiser_name(settings_of(optimiser))}{chosen}"
+
+
+def made(options: Namespace, optimiser: eqx.Module | Optimiser) -> dict[str, str]:
     """What a reader needs to make a run again: the command, the data and their shapes, optimiser, step size, start and seed."""
     shape = lambda array: " x ".join(map(str, np.shape(array))) or "one number"
     arrays = ", ".join(f"{name} {shape(array)}" for name, array in read_arrays(options.data).items())
     command = shlex.join(["penchant", *getattr(options, "words", ())])
-    readable = lambda text: os.fsencode(text).decode(errors="replace")  # a name of a file need not be text
     return {
-        "command": readable(command),
-        "data": readable(f"{Path(options.data).name}: {arrays}"),
+        "command": _readable(command),
+        "data": _readable(f"{Path(options.data).name}: {arrays}"),
         "optimiser": describe_steps(options, optimiser),
-        "step size": _step(settings_of(optimiser))
-        or "none: " + ("a flow" if options.optimiser == "flow" else "by the rule"),
-        "start": readable(options.start),
+        "step size": _step({"": settings_of(optimiser)})
+        or f"none: {'a flow' if options.optimiser == 'flow' else 'by the rule'}",
+        "start": _readable(options.start),
         "seed": str(options.seed),
     }
 
 
-def _step(settings: Any) -> str:
+def _step(settings: Mapping) -> str:
     """The step size or length among the settings of an optimiser; empty where it has none."""
-    if not isinstance(settings, dict):
-        return ""
-    found = (f"{settings[name]:.6g}" for name in ("step", "length") if isinstance(settings.get(name), float))
-    return next(found, "") or next(filter(None, map(_step, settings.values())), "")
+    numbers = (settings.get(name) for name in ("step", "length"))
+    found = (f"{number:.6g}" for number in numbers if type(number) is float)
+    return next(found, "") or next(filter(None, map(_step, only(dict, settings.values()))), "")

@@ -5,7 +5,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Protocol, SupportsFloat, SupportsInt, runtime_checkable
+
+
+@runtime_checkable
+class Show(Protocol):
+    """Tell what is being done, and by how many steps the work has advanced."""
+
+    def __call__(self, text: str, advance: int = 0) -> None: ...
+
 
 _STOP = threading.Event()  # set where something else writes to the terminal
 
@@ -39,7 +47,7 @@ def _spin(text: str, wait: float) -> None:
 
 
 @contextmanager
-def progress(total: int) -> Iterator[Any]:
+def progress(total: int) -> Iterator[Show]:
     """A bar on a terminal, plain lines otherwise; always on stderr, so that stdout stays clean for --json."""
     if not sys.stderr.isatty():
         yield lambda text, advance=0: print(text, file=sys.stderr, flush=True)
@@ -54,15 +62,15 @@ def progress(total: int) -> Iterator[Any]:
 
 
 def sparse(
-    show: Callable[..., None], loss: str = "log(L - L*)", margins: bool = True, seconds: float = 5.0
-) -> Callable[[Any, Any, Any], None]:
+    show: Show, loss: str = "log(L - L*)", margins: bool = True, seconds: float = 5.0
+) -> Callable[[SupportsInt, SupportsFloat, SupportsFloat], None]:
     """A `progress` for `train` that says where the run is every few seconds, first after that time: short runs stay silent.
 
     `loss` names what is followed; a regression has no `margins`.
     """
     last = time.monotonic()
 
-    def tell(steps: Any, log_excess: Any, margin: Any) -> None:
+    def tell(steps: SupportsInt, log_excess: SupportsFloat, margin: SupportsFloat) -> None:
         nonlocal last
         if time.monotonic() - last >= seconds:
             last = time.monotonic()

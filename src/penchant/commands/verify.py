@@ -1,49 +1,135 @@
-"""`verify`: every sentence of the papers and its repairs, each with a twin that must be refuted."""
+"""`verify`: every sentence of the papers and its repairs, each with a twin that must be refuted; `study`: one figure of a paper with its page."""
 
 import json
 import os
 import sys
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ..errors import ArgumentError
 from ..exhibits import plain
 from ..files import mark, write_bytes
 from ..lab import KINDS, Claim, Paper
-from ..papers import find_papers
+from ..papers import find_papers, new_lab
 from ..report.page import render
-from .claims import check_all, kept
+from .claims import check_all, drawn, find_study, kept, run_one
 from .exact import print_proofs
 from .options import check_writable
 from .progress import progress
-from .study import drawn
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _SENTENCES = ("proved", "sharpened", "repaired")  # what the papers say; `--all` adds the rest
 
 
-def verify(
-    papers: Sequence[str],
-    out: str | None,
-    seed: int,
-    full: bool,
-    everything: bool,
-    jobs: int | None,
-    fresh: bool,
-    exact: bool,
-) -> tuple[list[dict], bool]:
-    """Check claims and their twins; with `out`, also run studies and write the page. False if a check cannot be trusted.
+# What ids of earlier releases became, by the claim that says it now; "" for what is a test, or a row of a table, and no claim.
+BECAME = {
+    "max-margin/any-start": "max-margin/any-start-as-printed",
+    "max-margin/deficit-bound": "max-margin/loss-at-zero",
+    "max-margin/log-time": "max-margin/loss-rate",
+    "max-margin/logistic-bound": "max-margin/logistic-bound-as-printed",
+    "max-margin/smooth-margin": "max-margin/logistic-smooth-margin",
+    "q-alpha/sparse-rate": "sparse/program-rate",
+    "q-alpha/small-limit": "q-alpha/small-limit-as-printed",
+    "q-alpha/kernel-constants": "q-alpha/kernel-constants-as-printed",
+    "q-alpha/velocity": "q-alpha/velocity-as-printed q-alpha/exponential-rule-as-printed q-alpha/exponential-rule",
+    "q-alpha/row-span": "q-alpha/row-span-as-printed",
+    "q-alpha/three-routes": "q-alpha/terms-as-printed q-alpha/terms q-alpha/finite-steps q-alpha/step-orders",
+    "sparse/noise-start": "sparse/noise-start-as-printed",
+    "sparse/gradient-split": "sparse/gradient-split-as-printed",
+    "sparse/dense-product": "sparse/dense-product-as-printed sparse/square-norm-as-printed sparse/square-norm",
+    "noise/covariance": "noise/lyapunov",
+    "label-noise/selection": "label-noise/selection-leading-order label-noise/noise-off",
+    "label-noise/weighted-norm": "label-noise/plain-norm",
+    "label-noise/single-sample-moments": "label-noise/log-determinant-single-sample",
+    "self-attention/theorem-1": "self-attention/theorem-1-other-losses",
+    "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
+    "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
+    "key-query/gradient-readout": "key-query/gradient-direction",
+    "key-query/diagonal-constant": "key-query/constant-from-above",
+    "key-query/finite-limit": "key-query/diagonal-separability",
+    "key-query/excess-by-error": "key-query/excess-by-error-everywhere",
+    "deep-linear/time": "deep-linear/clock",
+    "deep-linear/pull-back": "deep-linear/pull-back-gap",
+    "deep-linear/no-span": "deep-linear/span-rare",
+    "deep-linear/polynomial-tail": "deep-linear/tails",
+    "attention-regression/law-ends-at-half": "attention-regression/law-ends-at-a3",
+    "attention-regression/oracle-floor": "attention-regression/oracle-bound-attained",
+    "attention-regression/training-after-start": "attention-regression/training-lowers",
+    "attention-regression/equivariance": "attention-regression/left-not-equivariant attention-regression/affine attention-regression/affine-left",
+    "attention-regression/theorem-1.3": "attention-regression/theorem-1.3-left",
+    "attention-regression/rank-deficient": "attention-regression/wide",
+    "attention-regression/bias": "attention-regression/bias-minimum attention-regression/bias-own-weight "
+    "attention-regression/bias-leave-one-out",
+    "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
+    "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
+    "max-margin/deficit-constant": "max-margin/orthogonal-part",
+    "": "max-margin/orthogonal q-alpha/stacked-inputs self-attention/log-space deep-linear/one-layer "
+    "key-query/assumption-1 key-query/assumption-2 key-query/assumption-4 key-query/smaller-start "
+    "key-query/direct-is-global key-query/multipliers-gather max-margin/same-path min-norm/closed-form "
+    "q-alpha/tiny-start mirror/equal-decrease q-alpha/certified q-alpha/any-start depth/trajectory "
+    "depth/sparse-constant depth/kernel-limit sparse/limit-program sparse/beyond-window "
+    "sparse/isometry-not-needed noise/excess-loss label-noise/hessian-trace label-noise/product "
+    "label-noise/weighted-limit label-noise/law-accuracy label-noise/effective-loss label-noise/squares-selection "
+    "label-noise/moving-time self-attention/flow-time self-attention/polyak-bifurcation "
+    "attention-regression/convexity-identity attention-regression/monotone attention-regression/hessian "
+    "attention-regression/saddle-start attention-regression/riccati attention-regression/riccati-far "
+    "attention-regression/imbalance attention-regression/conservation attention-regression/step-drift "
+    "attention-regression/modes attention-regression/best-scale attention-regression/context-variance "
+    "attention-regression/gradient-covariance attention-regression/gradient-covariance-path "
+    "attention-regression/gradient-covariance-early attention-regression/covariates-mean "
+    "attention-regression/covariates-kurtosis attention-regression/covariates-kurtosis-alone "
+    "attention-regression/covariates-preconditioner attention-regression/covariates-laplace "
+    "label-noise/two-parameters label-noise/law-is-the-mean label-noise/squares-hessian-trace "
+    "label-noise/squares-limit",
+}
 
-    With `exact` every reference that a claim rests on is proved once more in rational arithmetic.
+
+def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Paper, Claim]]:
+    """The claims of these ids; old ones, also with a dash for the slash, are answered with what they became."""
+    dashed = lambda name: name.replace("/", "-")
+    became = {dashed(old): new for new, olds in BECAME.items() for old in olds.split()}
+    known = {dashed(claim.name): (paper, claim) for paper in papers for claim in paper.claims}
+    found = []
+    for name in names:
+        now = dashed(became.get(dashed(name), name))
+        if now not in known:
+            wanted = (
+                f"one of {', '.join(claim.name for _, claim in known.values())}" if now else "one that is still a claim"
+            )
+            raise ArgumentError(
+                "--claim",
+                "penchant verify",
+                wanted,
+                repr(name),
+                "" if now else "it is a test now, or a row of a table, or was left out",
+            )
+        found.append(known[now])
+        if found[-1][1].name != name:
+            print(f"{name} is now {found[-1][1].name}", file=sys.stderr)
+    return found
+
+
+def verify(options: Namespace) -> tuple[list[dict], bool]:
+    """Check claims and their twins; with `--out`, also run studies and write the page. False if a check cannot be trusted.
+
+    With `--exact` every reference that a claim rests on is proved once more in rational arithmetic.
     """
-    chosen = find_papers(tuple(papers))
-    claims = [(p, claim) for p in chosen for claim in p.claims if everything or claim.kind in _SENTENCES]
+    papers, out = find_papers(tuple(options.papers)), options.out
+    claims = [(paper, claim) for paper in papers for claim in paper.claims if options.all or claim.kind in _SENTENCES]
+    claims = find_claims(options.claim, papers) if options.claim else claims
     for name in ("ledger.json", "index.html") if out else ():
         check_writable(f"{out}/{name}")  # before the work, not after it
-    studies = _studies(chosen, seed, full, out, fresh) if out else []
-    rows = _rows(claims, jobs or os.cpu_count() or 1, fresh, exact, studies)
-    if exact:
+    studies = _studies(papers, options) if out else []
+    rows = _rows(claims, options.jobs or os.cpu_count() or 1, options.fresh, options.exact, studies)
+    sentences = {claim.name: claim.statement for paper in papers for claim in paper.claims}
+    rows = [{**row, "repaired": sentences.get(row["repair"], "")} for row in rows]
+    if options.exact:
         print_proofs([row.pop("proofs") for row in rows])
     if out:
         ledger = {"format": mark("ledger"), "claims": plain(rows)}
@@ -80,11 +166,11 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _studies(papers: tuple[Paper, ...], seed: int, full: bool, out: str, fresh: bool) -> list:
+def _studies(papers: Sequence[Paper], options: Namespace) -> list:
     """The first study of each paper, which shows its main figure, or all where the page is to be full; without those drawn before."""
-    wanted = [(paper, study) for paper in papers for study in (paper.studies if full else paper.studies[:1])]
-    again = [(paper, study) for paper, study in wanted if fresh or not drawn(paper, study, seed, full, out)]
-    return [(paper, study.name, seed, full, out) for paper, study in again]
+    how = options.seed, options.full, options.out
+    wanted = [(paper, study) for paper in papers for study in (paper.studies if options.full else paper.studies[:1])]
+    return [(paper, study.name, *how) for paper, study in wanted if options.fresh or not drawn(paper, study, *how)]
 
 
 def print_ledger(rows: list[dict]) -> None:
@@ -100,6 +186,8 @@ def print_ledger(rows: list[dict]) -> None:
     for row in refuted:
         console.print(f"[red]refuted[/] {row['claim']}: {escape(row['statement'])}")
         console.print(f"        {escape(row['inequality'])}")
+        if row["repair"]:
+            console.print(f"        [green]what holds:[/] {row['repair']}: {escape(row['repaired'])}")
     for row in rows:
         if row["verdict"] != row["expected"] or row["twin"] != "refuted":
             console.print(f"[yellow]not as expected[/] {row['claim']}: {row['verdict']}, twin {row['twin']}")
@@ -113,7 +201,7 @@ def print_ledger(rows: list[dict]) -> None:
     console.print(f"twins refuted: {sum(row['twin'] == 'refuted' for row in rows)} of {len(rows)}")
 
 
-def _counts(rows: list[dict]) -> Any:
+def _counts(rows: list[dict]) -> "Table":
     from rich.table import Table
 
     table = Table(title="Claims by paper and kind: confirmed + refuted as expected / all")
@@ -130,3 +218,23 @@ def _cell(rows: list[dict]) -> str:
         sum(row["verdict"] == row["expected"] == outcome for row in rows) for outcome in ("confirmed", "refuted")
     )
     return f"{confirmed}{f' + {refuted}' if refuted else ''} / {len(rows)}" if rows else ""
+
+
+def run_study(options: Namespace) -> dict:
+    """Run one study, save it and make the page; returns what was saved, and where."""
+    paper, study = find_study(options.name)
+    check_writable(f"{options.out}/{study.name}/study.json")
+    with progress(1) as show:
+        lab = new_lab(options.seed, options.full, lambda text: show(f"{study.name}: {text}"))
+        folder = run_one(paper, study, lab, options.out)
+    content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    return {"study": study.name, **content, "folder": str(folder), "page": str(render(options.out))}
+
+
+def print_study(content: dict) -> None:
+    """The findings with the inequalities that decided them, and the page."""
+    for finding in content["findings"]:
+        verdict = finding["verdict"]
+        detail = f" ({verdict['detail']})" if verdict["detail"] else ""
+        print(f"{verdict['headline']:10} {finding['statement']}\n           {verdict['inequality']}{detail}")
+    print(f"page: {content['page']}")

@@ -1,20 +1,21 @@
-"""The papers, each in a folder of its own with its theorems, claims and figures: `NAMES` is the one list.
+"""The papers, each in a folder of its own with its theorems, claims and figures: this tuple is the one list.
 
-Their order decides nothing: a theorem that covers the optimiser speaks before any family without one. Files of claims and studies are
-imported where they are asked for.
+Their order decides nothing: a theorem that covers the optimiser speaks before any family without one. `predict` opens a paper when it comes to it. Files of claims and studies are imported where they are asked for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 
+import equinox as eqx
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError
 from ..lab import Claim, Lab, Paper, Study
+from ..optimisers.base import Optimiser
 from ..theory import base as theory
 from ..theory.base import Prediction, Theorem
 
-NAMES = (
+_FOLDERS = (
     "which_margin",
     "notes",
     "self_attention",
@@ -22,11 +23,27 @@ NAMES = (
     "deep_linear",
     "attention_regression",
 )
-PAPERS: tuple[Paper, ...] = tuple(import_module(f"{__name__}.{name}").PAPER for name in NAMES)
-THEOREMS: tuple[Theorem, ...] = tuple(theorem for paper in PAPERS for theorem in paper.theorems)
 
 
-def find_papers(names: tuple[str, ...] = ()) -> tuple[Paper, ...]:
+class _Papers(Sequence[Paper]):
+    """The papers in their order, each imported when it is reached."""
+
+    def __len__(self) -> int:
+        return len(_FOLDERS)
+
+    def __getitem__(self, place: int) -> Paper:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return import_module(f".{_FOLDERS[place]}", __name__).PAPER
+
+
+PAPERS: Sequence[Paper] = _Papers()
+
+
+def theorems() -> Iterator[Theorem]:
+    """Every theorem of every paper."""
+    return (theorem for paper in PAPERS for theorem in paper.theorems)
+
+
+def find_papers(names: tuple[str, ...] = ()) -> Sequence[Paper]:
     """The papers of these names, old ones included; all papers without any."""
     known = {name: paper for paper in PAPERS for name in (paper.name, *paper.aliases)}
     for name in names:
@@ -47,10 +64,10 @@ def studies() -> tuple[Study, ...]:
 
 def new_lab(seed: int = 0, full: bool = False, progress: Callable[[str], None] = lambda text: None) -> Lab:
     """A lab whose predictions know the theorems of all papers."""
-    return Lab(seed, full, progress, THEOREMS)
+    return Lab(seed, full, progress, theorems)
 
 
-def predict(setting: object, optimiser: object, start: PyTree = None) -> Prediction:
+def predict(setting: eqx.Module, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
     """What theory says of training `setting` with `optimiser`: the theorem of the papers that covers it.
 
     With a `start` the hypotheses about starts are checked too. Which interpolant a regression ends at depends on the `start` of
@@ -61,4 +78,4 @@ def predict(setting: object, optimiser: object, start: PyTree = None) -> Predict
     >>> pt.predict(setting, pt.GradientFlow(), [3.0, 1.0]).reference.weight.round(12).tolist()   # the nearest one to (3, 1)
     [2.0, 0.0]
     """
-    return theory.predict(THEOREMS, setting, optimiser, start)
+    return theory.predict(theorems(), setting, optimiser, start)

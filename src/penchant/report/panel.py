@@ -1,35 +1,52 @@
 """Panels: one diagnostic each, told to programs, to a terminal and to a page, and the page that is made of them."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from ..exhibits import DEFINITIONS, Figure, Result, Table
+from ..exhibits import DEFINITIONS, Figure, Finding, Result, Saved, Table, only
 from ..theory.base import Hypothesis
+from ..verdict import Verdict
+
+
+@runtime_checkable
+class Told(Protocol):
+    """What panels tell of: a run, how it was made, the sentence that was judged, and the verdict."""
+
+    @property
+    def run(self) -> Saved: ...
+    @property
+    def made(self) -> Mapping[str, str]: ...
+    @property
+    def finding(self) -> Finding: ...
+    @property
+    def verdict(self) -> Verdict: ...
+
+
+C = TypeVar("C", bound=Told)
 
 
 @dataclass(frozen=True)
-class Panel:
+class Panel(Generic[C]):
     """What one diagnostic says of a case, wherever it `applies`.
 
     `numbers` for JSON, `lines` for the terminal (from the case and those numbers), `rows` for the summary of the page, `draw` its figures and
     tables, `words` the definitions of what they show.
     """
 
-    applies: Callable[[Any], bool]
-    numbers: Callable[[Any], dict[str, Any]] = lambda case: {}
-    lines: Callable[[Any, dict[str, Any]], Iterable[str]] = lambda case, found: ()
-    rows: Callable[[Any], Iterable[tuple[str, str]]] = lambda case: ()
-    draw: Callable[[Any], Iterable[Figure | Table]] = lambda case: ()
-    words: Callable[[Any], dict[str, str]] = lambda case: {}
+    applies: Callable[[C], bool]
+    numbers: Callable[[C], dict] = lambda case: {}
+    lines: Callable[[C, dict], Iterable[str]] = lambda case, found: ()
+    rows: Callable[[C], Iterable[tuple[str, str]]] = lambda case: ()
+    draw: Callable[[C], Iterable[Figure | Table]] = lambda case: ()
+    words: Callable[[C], dict[str, str]] = lambda case: {}
 
 
-def tell(case: Any, panels: Iterable[Panel]) -> tuple[dict[str, Any], list[str]]:
+def tell(case: C, panels: Iterable[Panel[C]]) -> tuple[dict, list[str]]:
     """The numbers of all panels that apply, and their lines."""
-    content: dict[str, Any] = {}
-    text: list[str] = []
+    content, text = {}, []
     for panel in panels:
         if panel.applies(case):
             found = panel.numbers(case)
@@ -38,7 +55,7 @@ def tell(case: Any, panels: Iterable[Panel]) -> tuple[dict[str, Any], list[str]]
     return content, text
 
 
-def page(case: Any, panels: Iterable[Panel]) -> Result:
+def page(case: C, panels: Iterable[Panel[C]]) -> Result:
     """Everything the report shows of a case: how it was made, what was found, and whatever the panels draw."""
     panels = [panel for panel in panels if panel.applies(case)]
     drawn = [one for panel in panels for one in panel.draw(case)]
@@ -47,8 +64,8 @@ def page(case: Any, panels: Iterable[Panel]) -> Result:
     found = [row for panel in panels for row in panel.rows(case)]
     return Result(
         (case.finding,),
-        tuple(one for one in drawn if isinstance(one, Figure) and happens(one)),
-        (made, two("summary", "Prediction and outcome", found, ""), *(one for one in drawn if isinstance(one, Table))),
+        tuple(filter(happens, only(Figure, drawn))),
+        (made, two("summary", "Prediction and outcome", found, ""), *only(Table, drawn)),
         {"run": case.run},
         DEFINITIONS | {name: meaning for panel in panels for name, meaning in panel.words(case).items()},
     )

@@ -4,16 +4,17 @@ import csv
 import math
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
-from .base import Setting
+from .base import Data, Setting
 from .classification import Classification, add_bias, is_single
 from .deep_linear import DeepLinear, balanced, named_start, unit_ball
 from .diagonal import DiagonalTokens
@@ -24,6 +25,7 @@ from .regression import Regression
 from .square_models import SignedPowers, SignedSquares, Squares
 from .tokens import TokenSelection
 
+Arrays = dict[str, np.ndarray]
 LOSSES = {"exponential": Exponential, "logistic": Logistic, "correlation": Correlation}
 
 
@@ -41,15 +43,7 @@ class Request(eqx.Module):
     options: dict = eqx.field(default_factory=dict)
 
 
-class Kind(eqx.Module):
-    """A setting by name: the arrays it needs, and how they make a setting and its start."""
-
-    name: str
-    arrays: str
-    build: Callable[[dict[str, np.ndarray], Request], tuple[Setting, Any]]
-
-
-def _direct(data: Any, request: Request) -> tuple[Setting, Any]:
+def _direct(data: Data, request: Request) -> tuple[Setting, PyTree]:
     """Direct weights, in Gram form where that is smaller and the optimiser allows it."""
     origin = None if request.start is None else np.asarray(_named(request.start, "W", data.weight_shape))
     pairs = len(data.constrained())
@@ -70,7 +64,7 @@ def _named(start: dict, name: str, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(start[name], float)
 
 
-def _need(arrays: dict[str, np.ndarray], names: tuple[str, ...], kind: str) -> list[np.ndarray]:
+def _need(arrays: Arrays, names: tuple[str, ...], kind: str) -> list[np.ndarray]:
     missing = [name for name in names if name not in arrays]
     if missing:
         raise DataFileError(
@@ -79,7 +73,7 @@ def _need(arrays: dict[str, np.ndarray], names: tuple[str, ...], kind: str) -> l
     return [arrays[name] for name in names]
 
 
-def _classification(arrays: dict[str, np.ndarray], request: Request) -> Classification:
+def _classification(arrays: Arrays, request: Request) -> Classification:
     inputs, labels = _need(arrays, ("inputs", "labels"), "linear")
     single, divisor = is_single(inputs), 1.0
     inputs = add_bias(inputs) if request.options.get("bias") else inputs
@@ -88,7 +82,7 @@ def _classification(arrays: dict[str, np.ndarray], request: Request) -> Classifi
     return Classification(inputs, labels, divisor, single)
 
 
-def _deep_linear(data: Classification, request: Request) -> tuple[Setting, Any]:
+def _deep_linear(data: Classification, request: Request) -> tuple[Setting, PyTree]:
     """A deep linear network. Zero layers are a critical point, so without a start the layers are those that `init` names, normal by
     default, with a risk of at most that of zero; a start 'W' is split into balanced layers, and 'W1', 'W2', ... are taken as they are."""
     network = DeepLinear(request.options.get("widths") or (8, 8))
@@ -114,7 +108,7 @@ def _check_fits(numbers: int) -> None:
         raise ArgumentError("--widths", "penchant", "small enough for the memory", found)
 
 
-def _tokens(arrays: dict[str, np.ndarray], request: Request) -> TokenSelection:
+def _tokens(arrays: Arrays, request: Request) -> TokenSelection:
     optional = {
         "queries": arrays.get("queries"),
         "mask": arrays.get("mask"),
@@ -126,7 +120,7 @@ def _tokens(arrays: dict[str, np.ndarray], request: Request) -> TokenSelection:
     return TokenSelection(*_need(arrays, ("tokens", "labels", "head"), "attention"), **optional)
 
 
-def _key_query(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
+def _key_query(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     """Keys and queries; zeros are a stationary point, so the start is small and random unless a file gives K and Q."""
     widths = request.options.get("widths")
     if widths is not None and len(widths) != 1:
@@ -153,7 +147,7 @@ def _check_left(first: np.ndarray, second: np.ndarray, names: str) -> None:
         raise ArgumentError("start", "train", f"non-zero in {names}: nothing ever moves from 0", "only zeros", fix)
 
 
-def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
+def _diagonal(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     """Diagonal keys and queries from equation (5) of the paper, unless a file gives the diagonals a and b."""
     data = DiagonalTokens(_tokens(arrays, request))
     setting = Setting(data, Hadamard(), request.loss, request.reduction)
@@ -167,10 +161,7 @@ def _diagonal(arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting,
     return setting, start
 
 
-_ATTENTION = "tokens, labels, head [, queries | scores, mask]"
-
-
-def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> tuple[Setting, Any]:
+def _regression(arrays: Arrays, request: Request, kind: str) -> tuple[Setting, PyTree]:
     """Squared loss on targets (or labels), with the parametrisation that `kind` names; `--loss` does not apply."""
     named = {"targets": arrays.get("targets", arrays.get("labels")), **arrays}
     found = {name: array for name, array in named.items() if array is not None}
@@ -191,50 +182,25 @@ def _regression(arrays: dict[str, np.ndarray], request: Request, kind: str) -> t
     return setting, start if len(names) > 1 else start[0]
 
 
-KINDS = {
-    kind.name: kind
-    for kind in (
-        Kind("linear", "inputs, labels", lambda arrays, request: _direct(_classification(arrays, request), request)),
-        Kind("attention", _ATTENTION, lambda arrays, request: _direct(_tokens(arrays, request), request)),
-        Kind("attention-kq", _ATTENTION, _key_query),
-        Kind("attention-diagonal", _ATTENTION, _diagonal),
-        Kind(
-            "deep-linear",
-            "inputs, labels",
-            lambda arrays, request: _deep_linear(_classification(arrays, request), request),
-        ),
-        Kind("regression", "inputs, targets", lambda arrays, request: _regression(arrays, request, "regression")),
-        Kind(
-            "signed-squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "signed-squares")
-        ),
-        Kind("signed-powers", "inputs, targets", lambda arrays, request: _regression(arrays, request, "signed-powers")),
-        Kind("squares", "inputs, targets", lambda arrays, request: _regression(arrays, request, "squares")),
-    )
+KINDS: dict[str, Callable[[Arrays, Request], tuple[Setting, PyTree]]] = {
+    "linear": lambda arrays, request: _direct(_classification(arrays, request), request),
+    "attention": lambda arrays, request: _direct(_tokens(arrays, request), request),
+    "attention-kq": _key_query,
+    "attention-diagonal": _diagonal,
+    "deep-linear": lambda arrays, request: _deep_linear(_classification(arrays, request), request),
+    **{kind: partial(_regression, kind=kind) for kind in ("regression", "signed-squares", "signed-powers", "squares")},
 }
 
 
-_OPTIONS = {  # what only some settings understand, with what it is when left out
-    "bias": (False, ("linear", "deep-linear")),
-    "normalise": (False, ("linear", "deep-linear")),
-    "ties": ("raise", ("attention", "attention-kq", "attention-diagonal")),
-    "widths": (None, ("deep-linear", "attention-kq")),
-    "alpha": (None, ("signed-squares", "signed-powers", "squares")),
-    "depth": (None, ("signed-powers",)),
-}
-
-
-def setting_of(name: str, arrays: dict[str, np.ndarray], request: Request) -> tuple[Setting, Any]:
+def setting_of(name: str, arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     """The named setting on these arrays, and its start."""
     if name not in KINDS:
         known = ", ".join((*KINDS, "attention-regression"))
         raise ArgumentError("setting", "penchant", f"one of {known}", repr(name))
-    for option, (standard, where) in _OPTIONS.items():
-        if request.options.get(option, standard) != standard and name not in where:
-            raise ArgumentError(f"--{option}", "penchant", f"used with {' or '.join(where)}", f"--setting {name}")
-    return KINDS[name].build(arrays, request)
+    return KINDS[name](arrays, request)
 
 
-def guess(arrays: dict[str, np.ndarray]) -> str:
+def guess(arrays: Arrays) -> str:
     """The setting that the names of the arrays suggest."""
     if "tokens" in arrays:
         return "attention"
@@ -252,7 +218,7 @@ def guess(arrays: dict[str, np.ndarray]) -> str:
     )
 
 
-def load(path: str | os.PathLike) -> Any:
+def load(path: str | os.PathLike) -> Classification | Regression | TokenSelection:
     """Data from a file: `TokenSelection` if it has tokens, `Classification` with inputs and labels, `Regression` with inputs and targets."""
     arrays = read_arrays(path)
     kind = guess(arrays)
@@ -261,7 +227,7 @@ def load(path: str | os.PathLike) -> Any:
     return _tokens(arrays, Request()) if kind == "attention" else _classification(arrays, Request())
 
 
-def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
+def read_arrays(path: str | os.PathLike) -> Arrays:
     """Arrays by name from `.npz`, or `inputs` and `labels` (also as `targets`) from `.csv` with the label in the last column."""
     file = Path(path)
     if file.is_dir():
@@ -275,7 +241,7 @@ def read_arrays(path: str | os.PathLike) -> dict[str, np.ndarray]:
     raise DataFileError(f"'{file}' must end in .npz or .csv. Got '{file.suffix or 'no ending'}' instead.")
 
 
-def _read_csv(file: Path) -> dict[str, np.ndarray]:
+def _read_csv(file: Path) -> Arrays:
     """A first row without any number is a header; every other cell must be a finite number."""
     rows = _csv_rows(file)
     header = (

@@ -212,7 +212,7 @@ class Theorem:
         return replace(found, hypotheses=kept + asked)
 
 
-def predict(theorems: tuple[Theorem, ...], problem: object, optimiser: object, start: PyTree = None) -> Prediction:
+def predict(theorems: Iterable[Theorem], problem: object, optimiser: object, start: PyTree = None) -> Prediction:
     """What `theorems` say of training `problem` with `optimiser`; see `penchant.predict`."""
     if not isinstance(problem, Problem) or isinstance(problem, type):
         wanted, fix = "a Setting or an AttentionRegression", "Setting(data, Direct(), Exponential())"
@@ -226,12 +226,15 @@ def predict(theorems: tuple[Theorem, ...], problem: object, optimiser: object, s
     return theorem.predict(problem, optimiser, start)
 
 
-def choose(theorems: tuple[Theorem, ...], problem: Problem, optimiser: eqx.Module) -> Theorem:
+def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: eqx.Module) -> Theorem:
     """The theorem that covers the optimiser, in whatever order theorems stand; else the answer of the family that speaks of the problem."""
-    speaking = [theorem for theorem in theorems if theorem.family.speaks_of(problem)]
-    covering = [theorem for theorem in speaking if theorem.covers(optimiser)]
-    proved = [theorem for theorem in covering if theorem.about(problem)]
-    families = [theorem.family for theorem in speaking if theorem.family.conjecture]
-    if not (proved or families):
+    speaking = []
+    for theorem in theorems:  # one by one: a paper is opened when it is reached
+        if theorem.family.speaks_of(problem):
+            if theorem.about(problem) and theorem.covers(optimiser):
+                return theorem
+            speaking.append(theorem)
+    family = next((theorem.family for theorem in speaking if theorem.family.conjecture), None)
+    if family is None:
         raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", problem.kind)
-    return proved[0] if proved else families[0].answer(any(one.family is families[0] for one in covering))
+    return family.answer(any(one.family is family and one.covers(optimiser) for one in speaking))

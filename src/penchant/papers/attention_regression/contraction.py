@@ -107,7 +107,13 @@ def gauge(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim("attention-regression/connected", f"{GOEL}, Theorem 1.2", "proved", expected=Outcome.refuted)
+@claim(
+    "attention-regression/connected",
+    f"{GOEL}, Theorem 1.2",
+    "proved",
+    expected=Outcome.refuted,
+    repair="attention-regression/two-components",
+)
 def connected(lab: Lab, planted: bool) -> Verdict:
     """The manifold of minima is connected.
     Points of the two components would have to come arbitrarily close."""

@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.SHEEN,
     __name__,
     theorems.THEOREMS,
-    ("flow", "rates", "limits", "scan", "discrete"),
-    ("figures.selection", "figures.diagonal", "figures.starts", "figures.steps"),
+    ("flow", "rates", "limits", "discrete"),
+    ("figures.selection", "figures.diagonal", "figures.beyond"),
     aliases=("kq_attention",),
 )

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...diagnostics.rates import log_log_slope
-from ...diagnostics.restricted_isometry import restricted_isometry
-from ...diagnostics.signal_noise import decompose
+from ...diagnostics.sparsity import decompose, restricted_isometry
 from ...lab import Lab, claim, recipe
 from ...settings.generators import sparse_regression
 from ...settings.potentials import q_alpha
@@ -138,7 +137,9 @@ def _ratios(lab: Lab, sparsity: int, delta_of: int) -> np.ndarray:
     return np.array([_largest_product(x, sparsity) / restricted_isometry(x, delta_of).upper for x in _designs(lab)])
 
 
-@claim("sparse/isometry-as-printed", f"{NOTES}, Lemma 9.11", "proved", expected=Outcome.refuted)
+@claim(
+    "sparse/isometry-as-printed", f"{NOTES}, Lemma 9.11", "proved", expected=Outcome.refuted, repair="sparse/isometry"
+)
 def isometry_printed(lab: Lab, planted: bool) -> Verdict:
     """(r, delta)-RIP gives |v'(A - I)w| <= 4 delta for r-sparse unit v, w, also for r = 1, as printed."""
     return _products(_equal_columns(), 1, 1, 1.0 if planted else 4.0)

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import PyTree
 
-from ...diagnostics.relaxation import commutator
-from ...diagnostics.restricted_isometry import restricted_isometry
+from ...diagnostics.noise import commutator
+from ...diagnostics.sparsity import restricted_isometry
 from ...door import INTEGER
 from ...errors import ArgumentError, PenchantError
 from ...flow.mirror import loss_scale

@@ -2,8 +2,13 @@
 
 import numpy as np
 
-from ...diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
-from ...diagnostics.relaxation import diffusion_transient, lag_correlation
+from ...diagnostics.noise import (
+    diffusion_covariance,
+    diffusion_transient,
+    lag_correlation,
+    noisy_covariance,
+    sample_covariance,
+)
 from ...lab import Lab, claim
 from ...training.noise import quadratic_noise, sample_noise
 from ...verdict import Outcome, Verdict, all_of, at_most
@@ -62,7 +67,9 @@ def _separate(commuting: bool, planted: bool) -> Verdict:
     return at_most(largest, 1e-12, "largest correlation between eigendirections of the Hessian")
 
 
-@claim("noise/separate-as-printed", f"{NOTES}, section 9.5", "proved", expected=Outcome.refuted)
+@claim(
+    "noise/separate-as-printed", f"{NOTES}, section 9.5", "proved", expected=Outcome.refuted, repair="noise/separate"
+)
 def separate_printed(lab: Lab, planted: bool) -> Verdict:
     """In the eigenbasis of the Hessian SGD is a set of separate one-dimensional processes, for any noise."""
     return _separate(False, planted)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...diagnostics.signal_noise import Decomposition, decompose
+from ...diagnostics.sparsity import Decomposition, decompose
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent
@@ -113,7 +113,13 @@ def _single_error(lab: Lab, alpha: float, iterations: float) -> float:
     return error_at(single_run(lab, alpha)[0], round(iterations), np.eye(200)[0])
 
 
-@claim("sparse/one-signal-as-printed", f"{NOTES}, Theorem 9.14", "proved", expected=Outcome.refuted)
+@claim(
+    "sparse/one-signal-as-printed",
+    f"{NOTES}, Theorem 9.14",
+    "proved",
+    expected=Outcome.refuted,
+    repair="sparse/one-signal",
+)
 def single_printed(lab: Lab, planted: bool) -> Verdict:
     """For r = 1, alpha log(1/delta)/step iterations suffice, as printed.
     Error^2 after alpha log(1/delta)/step iterations, as printed, against 1/sqrt(n); delta = 1/sqrt(n)."""

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics.direction import misalignments
+from ...diagnostics.direction import log_attention_loss, misalignments, optimal_attention
 from ...diagnostics.rates import settling
-from ...diagnostics.softmax import log_attention_loss, optimal_attention
 from ...lab import Lab, recipe
 from ...optimisers.base import gradient_descent, normalised_descent, polyak
 from ...references.base import Solution
@@ -264,7 +263,13 @@ def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(ratios), 1.0, "largest ratio of pull to push, seeds 0-9")
 
 
-@stated("self-attention/assumption-1-tokens", "Assumption 1", "sharpened", expected=Outcome.refuted)
+@stated(
+    "self-attention/assumption-1-tokens",
+    "Assumption 1",
+    "sharpened",
+    expected=Outcome.refuted,
+    repair="self-attention/assumption-1-pairs",
+)
 def orthogonality_tokenwise(lab: Lab, planted: bool) -> Verdict:
     """Assumption 1 token by token, with constant 4nT, holds on Example 1 with d = 300.
     Token-wise near-orthogonality with the constant 4nT, as the paper's Assumption 1 reads, on its own data model."""
@@ -292,7 +297,12 @@ def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
 
 
 @stated(
-    "self-attention/without-assumption-1", "discussion of Assumption 1", "observed", expected=Outcome.refuted, slow=True
+    "self-attention/without-assumption-1",
+    "discussion of Assumption 1",
+    "observed",
+    expected=Outcome.refuted,
+    slow=True,
+    repair="self-attention/theorem-1",
 )
 def without_orthogonality(lab: Lab, planted: bool) -> Verdict:
     """Global convergence holds without Assumption 1.

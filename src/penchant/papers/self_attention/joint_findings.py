@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from ...diagnostics.direction import misalignment
+from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...diagnostics.softmax import joint_misalignments
 from ...lab import Lab
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification
@@ -34,6 +34,7 @@ def _supporting(lab: Lab, rule: str, planted: bool) -> Verdict:
     "observed",
     expected=Outcome.refuted,
     slow=True,
+    repair="self-attention-joint/theorem-3-repaired-scheduled",
 )
 def without_support(lab: Lab, planted: bool) -> Verdict:
     """Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.
@@ -141,6 +142,7 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
     "observed",
     expected=Outcome.refuted,
     slow=True,
+    repair="self-attention-joint/theorem-3-repaired",
 )
 def other_tokens(lab: Lab, planted: bool) -> Verdict:
     """Joint training from zero selects the optimal tokens.
@@ -171,7 +173,13 @@ def polyak_loss(lab: Lab, planted: bool) -> Verdict:
     return at_most(worst, 0.0, f"log L of {lead} minus the smallest of the other rules, worst seed")
 
 
-@stated("self-attention-joint/polyak-alignment", "Figure 3", expected=Outcome.refuted, slow=True)
+@stated(
+    "self-attention-joint/polyak-alignment",
+    "Figure 3",
+    expected=Outcome.refuted,
+    slow=True,
+    repair="self-attention-joint/block-alignment",
+)
 def polyak_alignment(lab: Lab, planted: bool) -> Verdict:
     """Polyak steps align W fastest.
     'Polyak is the fastest' for the direction of W, at 1e4 steps (planted: gradient descent is)."""

@@ -19,10 +19,16 @@ _FAST = "proved 1 - corr = O(log(t)^2 / t); observed t^-2"
 
 
 def stated(
-    name: str, place: str, kind: str = "proved", *, expected: Outcome = Outcome.confirmed, slow: bool = False
+    name: str,
+    place: str,
+    kind: str = "proved",
+    *,
+    expected: Outcome = Outcome.confirmed,
+    slow: bool = False,
+    repair: str = "",
 ) -> Callable[..., Claim]:
     """A claim of a sentence that stands at a place of the paper."""
-    return claim(name, f"{VASUDEVA}, {place}", kind, expected=expected, slow=slow)
+    return claim(name, f"{VASUDEVA}, {place}", kind, expected=expected, slow=slow, repair=repair)
 
 
 def _normalised(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:

@@ -217,7 +217,7 @@ PANELS = (
         lambda case: _WORDS,
     ),
     VERDICT,
-    Panel(
+    Panel[AttentionCase](
         lambda case: True,
         lambda case: {"warnings": list(case.warnings)},
         lambda case, found: (f"warning    {warning}" for warning in case.warnings),

@@ -1,8 +1,9 @@
 """Deep linear networks: how the layers align, the laws measured next to their predictions, what flow and descent keep."""
 
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from types import MappingProxyType
 
 import numpy as np
 
@@ -19,13 +20,13 @@ from ...diagnostics.alignment import (
 )
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
-from ...flow.accuracy import clock_bound, drift_bound
-from ...settings.deep_linear import DeepLinear, imbalance_constant
+from ...flow.integrator import clock_bound, drift_bound
+from ...settings.deep_linear import imbalance_constant
 from ...theory.describe import vector
 from ...theory.families.layers import NetworkConstants, network_constants, tail_rate
 from ...training.trajectory import Trajectory
 from ..panel import Panel
-from .selection import is_deep, slope
+from .selection import is_deep, is_layered, slope
 
 _WORDS = {
     "ratio": "spectral over Frobenius norm of a layer; 1 means rank one",
@@ -57,19 +58,47 @@ def words(case: Case) -> dict[str, str]:
 def draw(case: Case) -> Iterator[Figure | Table]:
     """The layers one by one, the laws of the whole network, and everything that the laws speak about along the run."""
     run, found = case.run, alignments(case.run)
-    constants = network_constants(run.setting, run.at(0), case.prediction.reference)
+    constants = network_constants(run.setting, run.at(0), case.foreseen.reference)
     yield _layers(run, found, constants)
     yield _laws(run, found, constants)
-    yield from _ratios(run, found)
+    curves = _by_layer(found.deficit)
+    yield _falling(run, "ratios", "Layers tend to rank one", "1 - ratio", curves, "One line per layer.")
+    if found.misfit.shape[1]:
+        curves = {f"layers {k + 1}, {k + 2}": values for k, values in enumerate(found.misfit.T)}
+        caption = "Of the top singular vectors of adjacent layers."
+        yield _falling(run, "alignment", "Adjacent layers align", "1 - |<v, u>|", curves, caption)
     yield _offset(run, constants)
-    yield _sandwich(run, case.prediction.reference.margin)
+    lower, upper = sandwich(run)
+    curves = {"lower": lower, "upper": upper}
+    best, caption = {"best possible": case.foreseen.reference.margin}, "Of the product of the layers."
+    yield _falling(run, "sandwich", "Margin sandwich", "margin / norm", curves, caption, "linear", best)
     if constants.depth > 1:
-        lines = (_line(run, "run", conservation_drift(run)),)
-        yield Figure(
-            "drift", "Conservation drift", "-log R", "spectral norm", lines, "0 for the exact flow.", "log", "log"
-        )
+        curves = {"run": conservation_drift(run)}
+        yield _falling(run, "drift", "Conservation drift", "spectral norm", curves, "0 for the exact flow.")
     yield from _times(run, found, constants)
     yield from _steps(run)
+
+
+def _by_layer(values: np.ndarray) -> dict[str, np.ndarray]:
+    return {f"layer {k + 1}": series for k, series in enumerate(values.T)}
+
+
+def _falling(
+    run: Trajectory,
+    name: str,
+    title: str,
+    label: str,
+    curves: dict[str, np.ndarray],
+    caption: str,
+    scale: str = "log",
+    predicted: Mapping[str, float] = MappingProxyType({}),
+) -> Figure:
+    """Curves against the risk level, on a logarithmic axis that begins where the risk is below 1."""
+    level = -run.log_excess
+    x = level[level > 0]
+    lines = [Line(one, x, np.asarray(values)[level > 0]) for one, values in curves.items()]
+    lines += [Line(one, x, np.full(len(x), value), "prediction") for one, value in predicted.items()]
+    return Figure(name, title, "-log R", label, tuple(lines), caption, "log", scale)
 
 
 def _layers(run: Trajectory, found: Alignment, constants: NetworkConstants) -> Table:
@@ -117,9 +146,8 @@ def _laws(run: Trajectory, found: Alignment, constants: NetworkConstants) -> Tab
         *_bounds(run, found),
         ("conservation drift", f"{conservation_drift(run).max():.3g}", "0 for the exact flow", ""),
     ]
-    error = _clock(run)
-    if error is not None:
-        rows.append(("clock error of -log R", f"{error:.3g}", "0", ""))
+    with suppress(ArgumentError):  # only a clock of risk levels can be wrong
+        rows.append(("clock error of -log R", f"{clock_error(run):.3g}", "0", ""))
     caption = f"At the end of the run; R is the {run.setting.reduction} of the losses l. The bounds are the worst along the run."
     columns = ("what", "measured", "predicted", "measured / predicted")
     return Table("laws", "Laws of the whole network", columns, tuple(rows), caption)
@@ -158,52 +186,17 @@ def _bounds(run: Trajectory, found: Alignment) -> list[tuple[str, str, str, str]
     return rows
 
 
-def _clock(run: Any) -> float | None:
-    try:
-        return clock_error(run)
-    except ArgumentError:
-        return None
-
-
-def _line(run: Trajectory, label: str, values: np.ndarray, style: str = "line") -> Line:
-    """Against the risk level, on a logarithmic axis that begins where the risk is below 1."""
-    level = -run.log_excess
-    return Line(label, level[level > 0], np.asarray(values)[level > 0], style)
-
-
-def _ratios(run: Trajectory, found: Alignment) -> tuple[Figure, ...]:
-    depth, pairs = found.deficit.shape[1], found.misfit.shape[1]
-    ratios = tuple(_line(run, f"layer {k + 1}", found.deficit[:, k]) for k in range(depth))
-    drawn = (
-        Figure("ratios", "Layers tend to rank one", "-log R", "1 - ratio", ratios, "One line per layer.", "log", "log"),
-    )
-    if not pairs:
-        return drawn
-    fits = tuple(_line(run, f"layers {k + 1}, {k + 2}", found.misfit[:, k]) for k in range(pairs))
-    text = "Of the top singular vectors of adjacent layers."
-    return (*drawn, Figure("alignment", "Adjacent layers align", "-log R", "1 - |<v, u>|", fits, text, "log", "log"))
-
-
 def _offset(run: Trajectory, constants: NetworkConstants) -> Figure:
     """The length of the offset, and its limit where the loss has one."""
     unit = constants.geometry.direction
     weights = np.stack([run.weight(k) for k in range(len(run))])
     lengths = np.linalg.norm(weights - np.outer(weights @ unit, unit), axis=1)
-    lines, wanted = [_line(run, "run", lengths)], float(np.linalg.norm(constants.offset))
-    if np.isfinite(wanted):
-        lines.append(_line(run, "predicted", np.full(len(run), wanted), "prediction"))
+    limit = float(np.linalg.norm(constants.offset))
     text = "Length of the part of the weight orthogonal to the maximum margin."
     if not constants.geometry.spans:
         text += " The support vectors do not span: the prediction is for the part inside their span, the rest grows."
-    return Figure("offset", "Offset", "-log R", "|w - <w, u> u|", tuple(lines), text, "log")
-
-
-def _sandwich(run: Trajectory, margin: float) -> Figure:
-    lower, upper = sandwich(run)
-    best = np.full(len(run), margin)
-    lines = (_line(run, "lower", lower), _line(run, "upper", upper), _line(run, "best possible", best, "prediction"))
-    text = "Of the product of the layers."
-    return Figure("sandwich", "Margin sandwich", "-log R", "margin / norm", lines, text, "log")
+    predicted = {"predicted": limit} if np.isfinite(limit) else {}
+    return _falling(run, "offset", "Offset", "|w - <w, u> u|", {"run": lengths}, text, "linear", predicted)
 
 
 def _times(run: Trajectory, found: Alignment, constants: NetworkConstants) -> tuple[Figure, ...]:
@@ -215,10 +208,9 @@ def _times(run: Trajectory, found: Alignment, constants: NetworkConstants) -> tu
         power = 2 - 2 / constants.depth
         lines.append(Line("law", level - 2 * run.log_slope[late] + np.log1p(power / level), level, "prediction"))
         text += " The law is t = (1 + (2 - 2/L) / (-log R)) / (R |grad log R|^2), exact as the risk falls."
-    ratios = tuple(Line(f"layer {k + 1}", time, found.deficit[late, k]) for k in range(constants.depth))
     scale = "log" if len(time) and time[-1] > 100 else "linear"
-    kept = time > 0 if scale == "log" else time > -np.inf
-    ratios = tuple(Line(line.label, line.x[kept], line.y[kept]) for line in ratios)
+    kept = time > (0 if scale == "log" else -np.inf)
+    ratios = tuple(Line(one, time[kept], values[kept]) for one, values in _by_layer(found.deficit[late]).items())
     return (
         Figure("level-time", "Risk level against log time", "log t", "-log R", tuple(lines), text),
         Figure("ratios-time", "Ratios against log time", "log t", "1 - ratio", ratios, "As above.", scale, "log"),
@@ -231,8 +223,7 @@ def _steps(run: Trajectory) -> tuple[Figure, ...]:
     if "traces" not in account:
         return ()
     step = np.maximum(run.steps, 1)[1:]
-    traces = account["traces"][1:]
-    lines = tuple(Line(f"layer {k + 1}", step, traces[:, k]) for k in range(traces.shape[1]))
+    lines = tuple(Line(one, step, values) for one, values in _by_layer(account["traces"][1:]).items())
     series = lambda name: (Line("run", step, account[name][1:]),)
     kept = "In log R; negative means that every step descended more than promised."
     return (
@@ -242,7 +233,7 @@ def _steps(run: Trajectory) -> tuple[Figure, ...]:
     )
 
 
-def _accuracy(case: Case) -> dict[str, Any]:
+def _accuracy(case: Case) -> dict:
     """What the flow of a deep linear network has lost of what the exact one keeps, and how much it may lose before it is stopped."""
     run, found = case.run, {}
     if run.header["optimiser"]["clock"]["kind"] == "RelativeDrop":
@@ -253,7 +244,7 @@ def _accuracy(case: Case) -> dict[str, Any]:
     return {"accuracy": found}
 
 
-def _accuracy_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
+def _accuracy_lines(case: Case, content: dict) -> Iterator[str]:
     found = content["accuracy"]
     names = [name for name in ("clock_error", "conservation_drift") if name in found]
     parts = [f"{name.replace('_', ' ')} {found[name]:.3g} (allowed {found[f'{name}_allowed']:.3g})" for name in names]
@@ -261,7 +252,7 @@ def _accuracy_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
         yield f"accuracy   {', '.join(parts)}"
 
 
-def _descent(case: Case) -> dict[str, Any]:
+def _descent(case: Case) -> dict:
     """The account of layerwise descent at its end."""
     last = {name: values[-1] for name, values in (case.run.account or {}).items()}
     violation = float(last["violation"])
@@ -275,18 +266,13 @@ def _descent(case: Case) -> dict[str, Any]:
     }
 
 
-def _descent_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
+def _descent_lines(case: Case, content: dict) -> Iterator[str]:
     found = content["descent"]
     kept = "no step to check" if found["violation"] is None else f"largest violation {found['violation']:.3g} in log R"
     steps = f"log of the last step {found['log_step']:.6g}, of their sum {found['log_step_sum']:.6g}"
     yield f"descent    {steps}; traces {vector(found['traces'])}; descent inequality: {kept}"
 
 
-def _flows(case: Case) -> bool:
-    deep = not case.joint and isinstance(case.run.setting.parametrisation, DeepLinear)
-    return deep and "integrator" in case.run.header
-
-
-ACCURACY = Panel(_flows, _accuracy, _accuracy_lines)
+ACCURACY = Panel(lambda case: is_layered(case) and "integrator" in case.run.header, _accuracy, _accuracy_lines)
 DESCENT = Panel(lambda case: not case.joint and "traces" in (case.run.account or {}), _descent, _descent_lines)
 LAWS = Panel(is_deep, draw=draw, words=words)

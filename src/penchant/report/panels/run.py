@@ -1,38 +1,45 @@
 """The run itself: how it ended, its loss, its size, the hypotheses that fail, and the verdict."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ...case import Case
 from ...exhibits import Figure, Line
 from ...flow.flow import GradientFlow
 from ...references.base import Solution
 from ...references.interpolation import reachable
+from ...settings.base import Setting
 from ...settings.parametrisations import Direct, Gram
 from ...settings.square_models import Squares
 from ...theory.describe import describe, hypothesis_lines
 from ...theory.families.interpolation import relative_residual
-from ..panel import Panel, hypotheses
+from ..panel import Panel, Told, hypotheses
+
+
+def is_flow(case: Case) -> bool:
+    return isinstance(case.optimiser, GradientFlow)
 
 
 def axis(case: Case) -> tuple[np.ndarray, str, str]:
     """What a run is drawn against, its name and its scale: log time for the flow, steps otherwise; without the start, where both are empty."""
-    if isinstance(case.optimiser, GradientFlow):
+    if is_flow(case):
         x = case.run.log_time[1:]
         return x, "log t", "log" if not case.regression and len(x) and x[-1] > 100 else "linear"
     x = case.run.steps[1:].astype(float)
     return x, "step", "log" if case.regression or case.joint or (len(x) and x[-1] > 100) else "linear"
 
 
-def series(case: Case, name: str, title: str, label: str, values: Any, caption: str, scale: str = "linear") -> Figure:
+def series(
+    case: Case, name: str, title: str, label: str, values: ArrayLike, caption: str, scale: str = "linear"
+) -> Figure:
     """One series of a run against its axis, without the start."""
     x, what, x_scale = axis(case)
     return Figure(name, title, what, label, (Line("run", x, np.asarray(values)[1:]),), caption, x_scale, scale)
 
 
-def name_of_loss(setting: Any, predicted: bool) -> str:
+def name_of_loss(setting: Setting, predicted: bool) -> str:
     """What `log_excess` is during a run: an infimum that may be out of reach is not subtracted by name."""
     floor = setting.infimum()
     if predicted or floor.attained:
@@ -65,7 +72,7 @@ def _log_loss(log_excess: float, floor: float) -> float:
     return float(np.log(loss)) if loss > 0 else float("nan")
 
 
-def _numbers(case: Case) -> dict[str, Any]:
+def _numbers(case: Case) -> dict:
     run = case.run
     log_excess = float(run.log_excess[-1])
     reached = {"margin": float(run.smallest_margin()[-1])} if not case.regression else {}
@@ -83,7 +90,7 @@ def _numbers(case: Case) -> dict[str, Any]:
     }
 
 
-def _norms(case: Case) -> dict[str, Any]:
+def _norms(case: Case) -> dict:
     """The l2 norm of the weight, and where that is made of other parameters theirs, and the norm that theory says is minimised."""
     run, parametrisation = case.run, case.run.setting.parametrisation
     if isinstance(parametrisation, Direct | Gram):
@@ -99,7 +106,7 @@ def _norms(case: Case) -> dict[str, Any]:
     }
 
 
-def _lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _lines(case: Case, found: dict) -> Iterator[str]:
     yield f"status     {found['status']}: {found['message']}"
     name, _, why = found["log_excess_is"].partition(":")
     loss = f", log L {found['log_loss']:.8g}" if why and name != "log L" else ""
@@ -138,7 +145,7 @@ def _predicted(case: Case) -> Iterator[tuple[str, str]]:
         yield "predicted rate", case.prediction.rate
 
 
-def _verdict(case: Any) -> dict[str, Any]:
+def _verdict(case: Told) -> dict:
     found = case.verdict
     return {"verdict": found.headline, "facts": found.facts, "inequality": found.inequality, "detail": found.detail}
 
@@ -156,15 +163,15 @@ PREDICTED = Panel(
 )
 RUN = Panel(lambda case: not case.joint, _numbers, _lines, _rows)
 LOSS = Panel(lambda case: not case.joint, draw=_draw)
-FAILED = Panel(
+FAILED = Panel[Case](
     lambda case: case.prediction is not None and not case.joint,
-    lines=lambda case, found: hypothesis_lines(vars(one) for one in case.prediction.hypotheses if one.holds is False),
+    lines=lambda case, found: hypothesis_lines(vars(one) for one in case.foreseen.hypotheses if one.holds is False),
 )
 VERDICT = Panel(
     lambda case: True,
     _verdict,
-    lambda case, found: "\n           ".join(
-        (f"verdict    {case.verdict.lines()[0]}", *case.verdict.lines()[1:])
-    ).split("\n"),
+    lambda case, found: (
+        f"{'' if number else 'verdict':10} {line}" for number, line in enumerate(case.verdict.lines())
+    ),
     rows=lambda case: (("conclusion, hypotheses", ", ".join(case.verdict.facts.values())),),
 )

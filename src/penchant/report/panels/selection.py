@@ -2,24 +2,21 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
 from ...case import Case
 from ...diagnostics.alignment import sine
-from ...diagnostics.direction import misalignments
-from ...diagnostics.margin import normalised_margins
+from ...diagnostics.direction import misalignments, normalised_margins
 from ...diagnostics.rates import log_log_slope
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
-from ...flow.flow import GradientFlow
 from ...settings.deep_linear import DeepLinear
 from ...theory.certificates import KINDS
 from ...theory.describe import number, what_is_least
 from ...theory.families.interpolation import unresolved, what_is_selected
 from ..panel import Panel
-from .run import axis, series
+from .run import axis, is_flow, series
 
 _SHOWN = 6  # singular values drawn
 _NORMS = {  # besides the l2 norm, which the common definitions have
@@ -29,10 +26,13 @@ _NORMS = {  # besides the l2 norm, which the common definitions have
 }
 
 
+def is_layered(case: Case) -> bool:
+    return not case.joint and isinstance(case.run.setting.parametrisation, DeepLinear)
+
+
 def is_deep(case: Case) -> bool:
     """Whether the laws of deep linear networks speak here: they are about the l2 maximum margin."""
-    deep = not case.joint and isinstance(case.run.setting.parametrisation, DeepLinear)
-    return deep and case.prediction is not None and case.prediction.reference.norm == "l2"
+    return is_layered(case) and case.prediction is not None and case.foreseen.reference.norm == "l2"
 
 
 def slope(level: np.ndarray, values: np.ndarray) -> str:
@@ -45,15 +45,14 @@ def slope(level: np.ndarray, values: np.ndarray) -> str:
 
 def _measured_rate(case: Case) -> str:
     """Slope of log(1 - corr) over the last decade of steps, of log time for the flow, of the risk level for layers."""
-    run, reference = case.run, case.prediction.reference
+    run, reference = case.run, case.foreseen.reference
     if is_deep(case):
         weights = [run.weight(k) for k in range(len(run))]
         unit = reference.weight / np.linalg.norm(reference.weight)
         sines = np.array([sine(weight, unit) if weight.any() else np.nan for weight in weights])
         found = slope(-run.log_excess, sines)
         return f"sin(angle) ~ (-log R)^{found} over the last decade of -log R" if found[-1].isdigit() else found
-    flows = isinstance(case.optimiser, GradientFlow)
-    x, unit = (run.log_time, "log t") if flows else (run.steps.astype(float), "steps")
+    x, unit = (run.log_time, "log t") if is_flow(case) else (run.steps.astype(float), "steps")
     if not (np.isfinite(x[-1]) and x[-1] > 10):
         return "too short a run to fit"
     try:
@@ -63,7 +62,7 @@ def _measured_rate(case: Case) -> str:
     return f"1 - corr ~ ({unit})^{found:.3f} over the last decade"
 
 
-def _direction_lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _direction_lines(case: Case, found: dict) -> Iterator[str]:
     measure = "relative distance" if case.regression else "1 - corr"
     yield from (f"direction  {measure} to {name}: {value:.4g}" for name, value in found["directions"].items())
 
@@ -75,7 +74,7 @@ def _directions(case: Case) -> Iterator[Figure | Table]:
     x, label, scale = axis(case)
     far, (first, *_) = case.distances(), case.places
     if not case.regression:
-        far[first] = misalignments(case.run, case.prediction.reference)[1:]
+        far[first] = misalignments(case.run, case.foreseen.reference)[1:]
     what = "relative distance" if case.regression else "1 - corr"
     lines = tuple(Line(_place(case, name), x, values) for name, values in far.items())
     title = f"Distance to the predicted {what_is_selected(case.run.setting.data) if case.regression else 'direction'}"
@@ -87,18 +86,18 @@ def _directions(case: Case) -> Iterator[Figure | Table]:
 
 
 def _place(case: Case, name: str) -> str:
-    return f"{name} reference" if name == case.prediction.reference.norm else f"rival: {name}"
+    return f"{name} reference" if name == case.foreseen.reference.norm else f"rival: {name}"
 
 
 def _margin(case: Case) -> Iterator[Figure]:
-    (x, label, scale), reference = axis(case), case.prediction.reference
+    (x, label, scale), reference = axis(case), case.foreseen.reference
     best = Line("best possible", x, np.full(len(x), reference.margin), "prediction")
     lines = (Line("run", x, normalised_margins(case.run, case.norm.value)[1:]), best)
     caption = f"Smallest margin per unit of the {reference.norm} norm of the weight."
     yield Figure("margin", "Normalised margin", label, f"margin / {reference.norm} norm", lines, caption, scale)
 
 
-def _bracket(case: Case) -> dict[str, Any]:
+def _bracket(case: Case) -> dict:
     found = case.brackets
     of = (
         f"least {what_is_least(case.run.setting, case.run.at(0))}" if case.regression else "best norm with margins >= 1"
@@ -113,7 +112,7 @@ def _bracket(case: Case) -> dict[str, Any]:
     }
 
 
-def _bracket_lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _bracket_lines(case: Case, found: dict) -> Iterator[str]:
     bounds = found["bracket"]
     text = f"in [{bounds['lower']:.10g}, {bounds['upper']:.10g}]"
     if not math.isfinite(bounds["upper"]):
@@ -126,7 +125,7 @@ def _bracket_lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
 def _bracket_rows(case: Case) -> Iterator[tuple[str, str]]:
     if case.prediction is None:
         return
-    reference, own = case.prediction.reference, max(case.brackets.values(), key=lambda one: one.lower)
+    reference, own = case.foreseen.reference, max(case.brackets.values(), key=lambda one: one.lower)
     what = _bracket(case)["bracket"]["of"] if case.regression else f"best {reference.norm} norm at margin 1"
     if case.regression and not reference.certified:
         yield what, f"not resolved: {unresolved(reference)}"
@@ -142,7 +141,7 @@ def _bracket_rows(case: Case) -> Iterator[tuple[str, str]]:
 
 def _bounds(case: Case) -> Iterator[Figure]:
     """The three certificates, and for a norm whose minimiser need not be unique how far it is from its minimum."""
-    (x, label, scale), found, reference = axis(case), case.certificates, case.prediction.reference
+    (x, label, scale), found, reference = axis(case), case.certificates, case.foreseen.reference
     if reference.norm in _NORMS:
         what = "Norm at margin 1 over its minimum, minus 1; shown where the margin is positive."
         excess = found.upper / reference.value - 1
@@ -154,7 +153,7 @@ def _bounds(case: Case) -> Iterator[Figure]:
 
 def _bound_words(case: Case) -> dict[str, str]:
     """The norm that this reference minimises, and the multipliers."""
-    name = case.prediction.reference.norm
+    name = case.foreseen.reference.norm
     words = {
         "accumulated, window, instant": "multipliers gathered since the start, since the margin was margin^0.8, and at this moment: each proves a lower bound on the best norm"
     }
@@ -169,7 +168,7 @@ def _singular_values(case: Case) -> Iterator[Figure]:
     (x, label, scale), run, margin = axis(case), case.run, case.run.smallest_margin()[1:]
     sizes = np.stack([np.linalg.svd(run.weight(k), compute_uv=False) for k in range(1, len(run))])[:, :_SHOWN]
     sizes = np.where(margin[:, None] > 0, sizes / np.where(margin > 0, margin, 1.0)[:, None], np.nan)
-    wanted = np.linalg.svd(case.prediction.reference.weight, compute_uv=False)
+    wanted = np.linalg.svd(case.foreseen.reference.weight, compute_uv=False)
     kept = wanted[wanted > 1e-4 * wanted[0]][:_SHOWN]  # below, the solver does not know them
     lines = [Line(f"{k + 1}", x, sizes[:, k]) for k in range(sizes.shape[1])]
     lines += [Line(f"{k + 1}, predicted", x[[0, -1]], np.full(2, size), "prediction") for k, size in enumerate(kept)]
@@ -177,10 +176,10 @@ def _singular_values(case: Case) -> Iterator[Figure]:
     yield Figure("singular-values", "Singular values", label, label_y, tuple(lines), caption, scale, "log")
 
 
-def _limit(case: Case) -> dict[str, Any]:
+def _limit(case: Case) -> dict:
     """The tokens a run has settled on, their maximum-margin direction W^alpha, and the plateau of the loss there."""
     limit, found = case.limit, case.limit.reached
-    content: dict[str, Any] = {"limit": limit.kind, "tokens": list(limit.tokens), "reached": None, "plateau": None}
+    content: dict = {"limit": limit.kind, "tokens": list(limit.tokens), "reached": None, "plateau": None}
     if found is not None:
         content["reached"] = {
             **{name: getattr(found, name) for name in ("locally_optimal", "slack", "sample")},
@@ -194,7 +193,7 @@ def _limit(case: Case) -> dict[str, Any]:
     return content
 
 
-def _limit_lines(case: Case, content: dict[str, Any]) -> Iterator[str]:
+def _limit_lines(case: Case, content: dict) -> Iterator[str]:
     found, plateau = content["reached"], content["plateau"]
     text = f"limit      {content['limit']}, most attended tokens {content['tokens']}"
     if found is not None:
@@ -228,6 +227,6 @@ MARGIN = Panel(_classified, draw=_margin)
 BRACKET = Panel(lambda case: not case.joint, _bracket, _bracket_lines, _bracket_rows)
 BOUNDS = Panel(_classified, draw=_bounds, words=_bound_words)
 SINGULAR_VALUES = Panel(
-    lambda case: _classified(case) and case.prediction.reference.norm == "nuclear", draw=_singular_values
+    lambda case: _classified(case) and case.foreseen.reference.norm == "nuclear", draw=_singular_values
 )
 LIMIT = Panel(lambda case: not case.joint and case.limit is not None, _limit, _limit_lines, _limit_rows)
