@@ -18,8 +18,8 @@ from jaxtyping import PyTree
 from .errors import ArgumentError
 from .exhibits import Figure, Finding, Result, Saved, Table, only
 from .optimisers.base import Optimiser
-from .theory.base import Prediction, Theorem
-from .theory.predict import predict
+from .problem import Problem
+from .theory.base import Prediction, Theorem, predict
 from .verdict import Outcome, Verdict, all_of
 
 P = ParamSpec("P")
@@ -52,7 +52,7 @@ class Lab:
         self.seed, self.full, self.progress, self.theorems = seed, full, progress, theorems
         self.kept: dict[tuple, object] = {}
 
-    def predict(self, setting: eqx.Module, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
+    def predict(self, setting: Problem, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
         return predict(self.theorems(), setting, optimiser, start)
 
 
