@@ -14,6 +14,18 @@ def small_seed(lab: Lab, planted: bool):
     return at_most(float(lab.seed), -1.0 if planted else 3.0, "seed")
 
 
+@claim("toy/both", "arithmetic", "ours")
+def both(lab: Lab, planted: bool):
+    """One and the seed are at most 3."""
+    yield at_most(1.0, 3.0, "one")
+    yield at_most(float(lab.seed), -1.0 if planted else 3.0, "seed")
+
+
+def test_a_claim_that_yields_is_confirmed_by_all_of_its_verdicts():
+    assert str(both(Lab())) == "confirmed: one = 1 <= 3; seed = 0 <= 3"
+    assert str(both(Lab(), planted=True)) == "refuted: seed = 0 > -1"
+
+
 def curve(lab: Lab) -> Figure:
     return Figure("curve", "a line", "x", "y", (Line("line", np.arange(2), np.arange(2)),), "")
 

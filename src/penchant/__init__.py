@@ -186,18 +186,12 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "training.recorders": ("LogSpaced", "Every", "At"),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),
-    "diagnostics.covariance": ("noisy_covariance", "diffusion_covariance", "sample_covariance"),
-    "diagnostics.relaxation": (
-        "diffusion_transient",
-        "lag_covariance",
-        "diffusion_lag_covariance",
-        "lag_correlation",
-        "excess_loss",
-        "commutator",
+    "diagnostics.noise": (
+        *("noisy_covariance", "diffusion_covariance", "sample_covariance", "diffusion_transient", "lag_covariance"),
+        *("diffusion_lag_covariance", "lag_correlation", "excess_loss", "commutator"),
+        *("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
     ),
-    "diagnostics.label_noise": ("trace_regulariser", "determinant_regulariser", "tangent_part", "moving_time"),
-    "diagnostics.signal_noise": ("decompose",),
-    "diagnostics.restricted_isometry": ("restricted_isometry",),
+    "diagnostics.sparsity": ("decompose", "restricted_isometry"),
     "diagnostics.direction": ("misalignment", "misalignments"),
     "diagnostics.alignment": (
         "alignments",

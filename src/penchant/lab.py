@@ -1,12 +1,12 @@
 """The laboratory: sentences with their checks, evidence that is computed once, and the papers that own both.
 
-A *claim* is its check with a decorator: `check(lab, planted)` is the evidence, and with `planted` the same check of a near falsehood,
-which must come out refuted. A *recipe* is a piece of evidence: a lab computes it once, however the call is spelled. A *paper* is its
+A *claim* is its check with a decorator: `check(lab, planted)` is the evidence, a verdict or several that it yields, and with `planted` the
+same check of a near falsehood, which must come out refuted. A *recipe* is a piece of evidence: a lab computes it once, however the call is spelled. A *paper* is its
 theorems, its files of claims and its studies; nothing is registered anywhere else.
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
@@ -20,11 +20,12 @@ from .exhibits import Figure, Finding, Result, Saved, Table, only
 from .optimisers.base import Optimiser
 from .theory.base import Prediction, Theorem
 from .theory.predict import predict
-from .verdict import Outcome, Verdict
+from .verdict import Outcome, Verdict, all_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Exhibit = Figure | Table | dict[str, Saved]
+Check = Callable[..., Verdict | Iterator[Verdict]]
 
 KINDS = {
     "proved": "a sentence of a paper",
@@ -91,14 +92,15 @@ class Claim(eqx.Module):
     name: str
     statement: str
     citation: str
-    check: Callable[..., Verdict]
+    check: Check
     kind: str
     expected: Outcome = Outcome.confirmed
     slow: bool = False
     repair: str = ""
 
     def __call__(self, lab: Lab, planted: bool = False, *args: object, **kwargs: object) -> Verdict:
-        return self.check(lab, planted, *args, **kwargs)
+        found = self.check(lab, planted, *args, **kwargs)
+        return found if isinstance(found, Verdict) else all_of(*found)
 
 
 def claim(
@@ -110,7 +112,7 @@ def claim(
     expected: Outcome = Outcome.confirmed,
     slow: bool = False,
     repair: str = "",
-) -> Callable[[Callable[..., Verdict]], Claim]:
+) -> Callable[[Check], Claim]:
     """Make a check a claim: the first line of its docstring is the sentence, unless it is given as `statement`. Nothing global happens: the paper lists the file.
 
     >>> from penchant.verdict import at_most
@@ -124,7 +126,7 @@ def claim(
     if kind not in KINDS:
         raise ArgumentError("kind", "claim", f"one of {', '.join(KINDS)}", repr(kind))
 
-    def made(check: Callable[..., Verdict]) -> Claim:
+    def made(check: Check) -> Claim:
         sentence = statement or (check.__doc__ or "").partition("\n")[0]
         if not sentence:
             raise ArgumentError("check", "claim", "a docstring whose first line is the sentence", f"none on {name!r}")

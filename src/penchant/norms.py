@@ -4,7 +4,7 @@ A reference minimises a norm, a bracket measures both sides of one, and an optim
 same object. `value` and `dual` are of numpy arrays; `dual_norm` and `direction` are what an optimiser asks inside compiled code.
 """
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -51,18 +51,31 @@ class Geometry(Protocol):
     def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree: ...
 
 
+# Each of these is a norm, and the dual of another one.
+_total = lambda weight: float(np.abs(weight).sum())
+_largest = lambda weight: float(np.abs(weight).max())
+_length = lambda weight: float(np.linalg.norm(np.ravel(weight)))
+_trace = lambda weight: float(np.linalg.norm(weight, "nuc"))
+_top = lambda weight: float(np.linalg.norm(weight, 2))
+
+
+def _of_sums(shape: tuple[int, ...]) -> float:
+    return gamma(float(np.prod(shape)))
+
+
+def _of_singular_values(shape: tuple[int, ...]) -> float:
+    """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
+    Frobenius norm), and their largest and their sum then differ by at most sqrt(min(shape)) times that."""
+    return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
+
+
 class L2(eqx.Module):
     """The l2 norm of a vector, the Frobenius norm of a matrix; its own dual. Steepest is the slope, in the metric of the parametrisation."""
 
     name = "l2"
     coordinatewise = False
     combines = True
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(np.ravel(weight)))
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(np.ravel(weight)))
+    value = dual = staticmethod(_length)
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
         return pull / np.linalg.norm(pull)
@@ -82,21 +95,13 @@ class L1(eqx.Module):
     """The sum of absolute entries; its dual norm is the largest entry."""
 
     name = "l1"
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).sum())
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).max())
+    value, dual, rounding = staticmethod(_total), staticmethod(_largest), staticmethod(_of_sums)
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
         weight = np.zeros_like(pull)
         largest = np.unravel_index(np.abs(pull).argmax(), pull.shape)
         weight[largest] = np.sign(pull[largest])
         return weight
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)))
 
 
 class Linf(eqx.Module):
@@ -105,18 +110,10 @@ class Linf(eqx.Module):
     name = "linf"
     coordinatewise = True
     combines = False
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).max())
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.abs(weight).sum())
+    value, dual, rounding = staticmethod(_largest), staticmethod(_total), staticmethod(_of_sums)
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
         return np.sign(pull)
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return gamma(float(np.prod(shape)))
 
     def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
         return jnp.sum(jnp.stack([jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(slope)]))
@@ -125,22 +122,11 @@ class Linf(eqx.Module):
         return jax.tree.map(lambda leaf: size * jnp.sign(leaf), slope)
 
 
-def _of_singular_values(shape: tuple[int, ...]) -> float:
-    """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
-    Frobenius norm), and their largest and their sum then differ by at most sqrt(min(shape)) times that."""
-    return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
-
-
 class Nuclear(eqx.Module):
     """The sum of singular values; its dual norm is the largest one."""
 
     name = "nuclear"
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(weight, "nuc"))
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(weight, 2))
+    value, dual, rounding = staticmethod(_trace), staticmethod(_top), staticmethod(_of_singular_values)
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
         left, _, right = np.linalg.svd(pull)
@@ -148,9 +134,6 @@ class Nuclear(eqx.Module):
 
     def spread(self, sizes: np.ndarray) -> float:
         return float(np.linalg.norm(sizes))
-
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return _of_singular_values(shape)
 
 
 class Spectral(eqx.Module):
@@ -165,25 +148,15 @@ class Spectral(eqx.Module):
     name = "spectral"
     coordinatewise = False
     combines = False
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(weight, 2))
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(np.linalg.norm(weight, "nuc"))
+    value, dual, rounding = staticmethod(_top), staticmethod(_trace), staticmethod(_of_singular_values)
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
         left, _, right = np.linalg.svd(pull, full_matrices=False)
         return left @ right
 
-    def rounding(self, shape: tuple[int, ...]) -> float:
-        return _of_singular_values(shape)
-
     def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
-        sizes = [
-            jnp.sum(jnp.linalg.svd(leaf, compute_uv=False)) if leaf.ndim == 2 else jnp.linalg.norm(leaf)
-            for leaf in jax.tree.leaves(slope)
-        ]
+        trace = lambda leaf: jnp.sum(jnp.linalg.svd(leaf, compute_uv=False))
+        sizes = [trace(leaf) if leaf.ndim == 2 else jnp.linalg.norm(leaf) for leaf in jax.tree.leaves(slope)]
         return jnp.sum(jnp.stack(sizes))
 
     def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree:
@@ -261,7 +234,7 @@ def least_products(
         rows, bounds = products.reshape(len(products), -1) @ flat.T, np.ones(len(products))
         if np.isfinite(limit):
             rows, bounds = np.vstack([rows, gains]), np.append(bounds, limit)
-        result: Any = linprog(-gains, rows, bounds, bounds=box, method="highs")
+        result = linprog(-gains, rows, bounds, bounds=box, method="highs")
         if not result.success:
             raise PenchantError(f"The sign-product program was not solved: {result.message}")
         pull = np.tensordot(result.x, directions, 1)

@@ -26,7 +26,7 @@ ALLOWED = {
     "problem": {"logspace", "settings"},
     "references": {"logspace", "settings", "check", "norms", "rounding"},
     "optimisers": {"logspace", "settings", "problem", "norms"},
-    "diagnostics": {"logspace", "settings", "problem"},
+    "diagnostics": {"logspace", "settings", "problem", "training"},
     "flow": {"logspace", "settings", "problem", "training"},
     "training": {"logspace", "settings", "problem", "optimisers", "flow", "cache"},
 }
@@ -37,7 +37,10 @@ ALLOWED["lab"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "lab", "bridge"}
 ALLOWED["case"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers", "case"}
-FLOW_MAY_USE = {"training.events", "training.status"}
+OF_TRAINING = {
+    "flow": {"training.events", "training.status"},
+    "diagnostics": {"training.trajectory", "training.joint"},
+}
 HEAVY = {
     "torch": "bridge/torch",
     "cvxpy": None,
@@ -83,11 +86,11 @@ def test_a_part_imports_only_what_it_may(name):
         assert found <= ALLOWED[name], f"{file.relative_to(ROOT)} imports {sorted(found - ALLOWED[name])}"
 
 
-def test_flow_knows_of_training_only_events_and_statuses():
-    used = {
-        module for file in FILES if part(file) == "flow" for module in inside(file) if module.startswith("training")
-    }
-    assert used <= FLOW_MAY_USE
+@pytest.mark.parametrize("name", OF_TRAINING)
+def test_flow_knows_of_training_only_events_and_statuses_and_diagnostics_only_runs(name):
+    files = [file for file in FILES if part(file) == name]
+    used = {module for file in files for module in inside(file) if module.startswith("training")}
+    assert used <= OF_TRAINING[name]
 
 
 @pytest.mark.parametrize("name", ["optimisers", "references", "diagnostics"])

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.linalg import solve_continuous_lyapunov, solve_discrete_lyapunov
 
-from penchant.diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
-from penchant.diagnostics.restricted_isometry import restricted_isometry
+from penchant.diagnostics.noise import diffusion_covariance, noisy_covariance, sample_covariance
+from penchant.diagnostics.sparsity import restricted_isometry
 from penchant.errors import ArgumentError, PenchantWarning, StepSizeError
 
 
@@ -95,7 +95,7 @@ def test_the_matrix_free_system_is_the_dense_one(rng, monkeypatch):
     inputs, targets = rng.standard_normal((15, 6)), rng.standard_normal(15)
     step = 0.5 / (inputs**2).sum(axis=1).max()
     dense = sample_covariance(inputs, targets, step)
-    monkeypatch.setattr("penchant.diagnostics.covariance._DENSE", 0)
+    monkeypatch.setattr("penchant.diagnostics.noise._DENSE", 0)
     with pytest.warns(PenchantWarning, match="36 unknowns"):
         found = sample_covariance(inputs, targets, step)
     assert found == pytest.approx(dense, rel=1e-10, abs=1e-12 * np.abs(dense).max())
@@ -135,7 +135,7 @@ def test_the_edge_of_stability_is_the_same_in_both_forms(rng, monkeypatch):
         return low
 
     dense = edge()
-    monkeypatch.setattr("penchant.diagnostics.covariance._DENSE", 0)
+    monkeypatch.setattr("penchant.diagnostics.noise._DENSE", 0)
     assert edge() == pytest.approx(dense, rel=1e-5)
 
 
@@ -186,7 +186,7 @@ def test_bounds_hold_and_small_cases_are_exact(rng, monkeypatch):
     for sparsity in (1, 2, 3):
         truth = enumerate_all(inputs, sparsity)
         assert restricted_isometry(inputs, sparsity).lower == pytest.approx(truth, rel=1e-12)
-        monkeypatch.setattr(sys.modules["penchant.diagnostics.restricted_isometry"], "_ENUMERATED", 0)
+        monkeypatch.setattr(sys.modules["penchant.diagnostics.sparsity"], "_ENUMERATED", 0)
         bounds = restricted_isometry(inputs, sparsity)
         monkeypatch.undo()
         assert not bounds.exact

@@ -6,10 +6,16 @@ import pytest
 from scipy.stats import t as student
 
 import penchant as pt
-from penchant.diagnostics.direction import misalignment, misalignments
-from penchant.diagnostics.margin import normalised_margins, smooth_margins
+from penchant.diagnostics.direction import (
+    log_attention_loss,
+    misalignment,
+    misalignments,
+    normalised_margins,
+    optimal_attention,
+    selection,
+    smooth_margins,
+)
 from penchant.diagnostics.rates import log_log_slope, rate
-from penchant.diagnostics.softmax import log_attention_loss, optimal_attention, selection
 from penchant.errors import ArgumentError
 from penchant.settings.generators import random_tokens
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from penchant.diagnostics.paired import paired
+from penchant.diagnostics.rates import paired
 from penchant.errors import ArgumentError
 
 

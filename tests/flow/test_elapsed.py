@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy.integrate import quad
 
-from penchant.flow.elapsed import _METHODS, Pace, _radau, advance
+from penchant.flow.clocks import _METHODS, Pace, _radau, advance
 
 
 def test_the_collocation_is_radau_iia():

@@ -5,8 +5,7 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.rates import log_log_slope
-from penchant.diagnostics.restricted_isometry import restricted_isometry
-from penchant.diagnostics.signal_noise import decompose
+from penchant.diagnostics.sparsity import decompose, restricted_isometry
 from penchant.flow.mirror import follow_dual
 from penchant.references.l1_uniqueness import strict_dual
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.direction import misalignment, misalignments
-from penchant.diagnostics.softmax import optimal_attention
+from penchant.diagnostics.direction import misalignment, misalignments, optimal_attention
 from penchant.settings.generators import random_tokens, signal_tokens
 from penchant.settings.tokens import TokenSelection
 from problems import features, sharp_constant

@@ -72,7 +72,7 @@ def test_a_long_study_ends_well(name):
         grown = {(row[0], row[1], row[2]): row[3].value for row in tables["outside"].rows}
         assert grown["projected", 2, 4.0] == pytest.approx(4 * grown["projected", 2, 1.0], rel=1e-3)
     if name == "deep-linear-discretisation":
-        settled = {(row[0], row[1]): row[5].value < 1e-3 for row in tables["steps"].rows}
+        settled = {(row[0], row[1]): row[4].value < 1e-3 for row in tables["steps"].rows}
         assert all(settles is (share < 1) for (_, share), settles in settled.items())
         found = {row[:2]: row for row in tables["optimisers"].rows}
         assert found["blobs", "Adam"][5].value > 50 * found["blobs", "Adam"][6].value

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics import softmax
+from penchant.diagnostics import joint as diagnostics
 from penchant.optimisers.base import block_normalised
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
@@ -65,11 +65,11 @@ def test_a_million_steps_of_the_scheduled_rule():
         recorder=pt.training.At(decades),
     )
     at = np.searchsorted(run.steps, decades)
-    distance = softmax.joint_misalignments(run, found.attention.weight)[at]
+    distance = diagnostics.joint_misalignments(run, found.attention.weight)[at]
     np.testing.assert_allclose(distance, [2.94e-2, 1.21e-2, 6.48e-3, 4.00e-3, 2.72e-3], rtol=3e-3)
     slope = np.diff(run.log_excess[at]) / np.diff(np.cbrt(run.steps[at])) * found.decoder.value / 0.9
     np.testing.assert_allclose(slope, [-1.0094, -1.0017, -1.0003, -1.00004], atol=5.5e-5)
     np.testing.assert_allclose(
-        softmax.decoder_margins(run)[at] * found.decoder.value, [0.952, 0.984, 0.994, 0.997, 0.999], atol=5.5e-4
+        diagnostics.decoder_margins(run)[at] * found.decoder.value, [0.952, 0.984, 0.994, 0.997, 0.999], atol=5.5e-4
     )
     assert np.log(distance[-1] / distance[-3]) / np.log(6 / 4) == pytest.approx(-2.14, abs=0.006)

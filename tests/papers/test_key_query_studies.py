@@ -9,10 +9,10 @@ import penchant as pt
 from penchant.commands.claims import find_study
 from penchant.papers import PAPERS, new_lab
 from penchant.papers.key_query.evidence import diagonal_run, flow_to
+from penchant.papers.key_query.figures.beyond import basin_table
 from penchant.papers.key_query.figures.diagonal import beyond_table, decades_table, residuals, scales_table
-from penchant.papers.key_query.figures.starts import basin_table
+from penchant.papers.key_query.limits import Started, started
 from penchant.papers.key_query.rates import gap_constant
-from penchant.papers.key_query.scan import Started, started
 from penchant.references.polyhedral_margin import diagonal_margin
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.settings.generators import equal_score_tokens

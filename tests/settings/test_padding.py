@@ -7,7 +7,7 @@ import pytest
 
 import penchant as pt
 from penchant.cli import main
-from penchant.diagnostics.softmax import log_attention_loss
+from penchant.diagnostics.direction import log_attention_loss
 from penchant.errors import ArgumentError
 from penchant.references.base import watching
 from penchant.references.exact import programs

@@ -9,7 +9,7 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.direction import misalignment
-from penchant.diagnostics.softmax import joint_misalignments
+from penchant.diagnostics.joint import joint_misalignments
 from penchant.errors import ArgumentError, PenchantError
 from penchant.optimisers.base import (
     Accelerated,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from penchant.diagnostics.label_noise import determinant_regulariser, trace_regulariser
+from penchant.diagnostics.noise import determinant_regulariser, trace_regulariser
 from penchant.errors import ArgumentError, StepSizeError
 from penchant.settings.generators import sparse_regression
 from penchant.training.noise_law import moment_descent, regularised_descent

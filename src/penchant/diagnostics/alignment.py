@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import equinox as eqx
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import ArgumentError
 from ..settings.deep_linear import imbalance_constant, imbalances
+from ..training.trajectory import Trajectory
 
 _GAP = 1e-8  # relative gap of the top two singular values below which the top singular vectors are not defined
 
@@ -32,7 +33,7 @@ class Alignment(eqx.Module):
     first: np.ndarray
 
 
-def alignment(layers: Sequence[Any]) -> Alignment:
+def alignment(layers: Sequence[ArrayLike]) -> Alignment:
     """The alignment of one set of layers.
 
     >>> one = alignment([np.diag([1.0, 1e-10]), np.array([[2.0, 0.0]])])
@@ -67,20 +68,20 @@ def alignment(layers: Sequence[Any]) -> Alignment:
     )
 
 
-def alignments(run: Any) -> Alignment:
+def alignments(run: Trajectory) -> Alignment:
     """The alignment at every record of a run."""
     found = [alignment(run.at(k)) for k in range(len(run))]
     return Alignment(*(np.stack([getattr(one, name) for one in found]) for name in Alignment.__dataclass_fields__))
 
 
-def conservation_drift(run: Any) -> np.ndarray:
+def conservation_drift(run: Trajectory) -> np.ndarray:
     """Largest spectral norm of the change of an imbalance since the first record, at every record; 0 for one layer."""
     start = imbalances(run.at(0))
     change = lambda k: [np.linalg.norm(now - then, 2) for now, then in zip(imbalances(run.at(k)), start, strict=True)]
     return np.array([max(change(k), default=0.0) for k in range(len(run))])
 
 
-def clock_error(run: Any) -> float:
+def clock_error(run: Trajectory) -> float:
     """What log R has lost at the end of a flow in the clock `RelativeDrop`, minus what the clock says: its global error, for free."""
     clock = run.header["optimiser"].get("clock", {})
     if clock.get("kind") != "RelativeDrop":
@@ -96,7 +97,7 @@ class AlignmentLimits(eqx.Module):
     misfit: np.ndarray
 
 
-def alignment_limits(start: Sequence[Any], end: Sequence[Any]) -> AlignmentLimits:
+def alignment_limits(start: Sequence[ArrayLike], end: Sequence[ArrayLike]) -> AlignmentLimits:
     """The limits, from the imbalances of the start and the top left singular vectors u_k of a late point."""
     lost, scaled = [], []
     for matrix, layer in zip(imbalances(start), end[:-1], strict=True):
@@ -107,7 +108,9 @@ def alignment_limits(start: Sequence[Any], end: Sequence[Any]) -> AlignmentLimit
     return AlignmentLimits(np.cumsum(lost[::-1])[::-1], np.array(scaled))
 
 
-def alignment_floor(layers: Sequence[Any], start: Sequence[Any], traces: Any = None) -> np.ndarray:
+def alignment_floor(
+    layers: Sequence[ArrayLike], start: Sequence[ArrayLike], traces: np.ndarray | None = None
+) -> np.ndarray:
     """Lemmas 2 and 8: lower bounds on <v_{k+1}, u_k>^2 at `layers`; `traces` are those of descent, none for the flow."""
     top = [float(np.linalg.norm(np.asarray(layer), 2)) ** 2 for layer in start]
     now = [float(np.linalg.norm(np.asarray(layer), 2)) ** 2 for layer in layers]
@@ -129,7 +132,7 @@ class BoundSlack(eqx.Module):
     alignment: np.ndarray
 
 
-def bound_slack(run: Any, found: Alignment | None = None) -> BoundSlack:
+def bound_slack(run: Trajectory, found: Alignment | None = None) -> BoundSlack:
     """The slack of the bounds on excess and alignment along a run; the traces of descent are read from its account."""
     found, start = alignments(run) if found is None else found, run.at(0)
     traces = (run.account or {}).get("traces", np.zeros_like(found.excess))
@@ -142,7 +145,7 @@ def bound_slack(run: Any, found: Alignment | None = None) -> BoundSlack:
     return BoundSlack(np.min(imbalance_constant(start) + later - found.excess, axis=1), aligned)
 
 
-def sandwich(run: Any) -> tuple[np.ndarray, np.ndarray]:
+def sandwich(run: Trajectory) -> tuple[np.ndarray, np.ndarray]:
     """Bounds min_i <w, z_i>/|w| <= best margin <= |sum q_i z_i| at every record, with q the normalised weights of the run."""
     signed = np.asarray(run.setting.data.signed)
     sizes = np.array([np.linalg.norm(run.weight(k)) for k in range(len(run))])
@@ -152,11 +155,11 @@ def sandwich(run: Any) -> tuple[np.ndarray, np.ndarray]:
     return lower, np.linalg.norm(shares @ signed, axis=1)
 
 
-def sine(vector: Any, unit: Any) -> float:
+def sine(vector: object, unit: object) -> float:
     """Sine of the angle to a unit vector, up to sign, from the part orthogonal to it.
 
     >>> sine([2.0, 2e-12], [1.0, 0.0])
     1e-12
     """
-    vector, unit = np.asarray(vector, float), np.asarray(unit, float)
-    return float(np.linalg.norm(vector - (vector @ unit) * unit) / np.linalg.norm(vector))
+    whole, axis = np.asarray(vector, float), np.asarray(unit, float)
+    return float(np.linalg.norm(whole - (whole @ axis) * axis) / np.linalg.norm(whole))

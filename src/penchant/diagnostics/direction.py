@@ -1,14 +1,30 @@
-"""How far a direction is from a reference direction, without cancellation."""
+"""Where a run stands at every record: its direction against a reference, without cancellation, its margins and its attention."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Protocol, runtime_checkable
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError
-from ..settings.parametrisations import Gram
+from ..logspace import log_sum
+from ..settings.base import Setting
+from ..settings.parametrisations import Direct, Gram
+from ..training.trajectory import Trajectory
 
 
-def misalignment(weight: Any, reference: Any) -> float:
+@runtime_checkable
+class Target(Protocol):
+    """A reference solution: its weight, and the multipliers that make it up."""
+
+    @property
+    def weight(self) -> np.ndarray: ...
+    @property
+    def dual(self) -> np.ndarray: ...
+
+
+def misalignment(weight: object, reference: object) -> float:
     """1 - corr = |W/|W| - V/|V||^2 / 2, from the difference: exact down to about 1e-28, where `1 - dot` ends at 1e-16.
 
     >>> misalignment([1.0, 0.0], [1.0, 1e-9])          # the angle is 1e-9
@@ -18,32 +34,69 @@ def misalignment(weight: Any, reference: Any) -> float:
 
     NaN if either is 0, which has no direction.
     """
-    weight, reference = np.asarray(weight, float), np.asarray(reference, float)
-    if weight.shape != reference.shape:
-        raise ArgumentError("reference", "misalignment", f"of shape {weight.shape}", f"shape {reference.shape}")
-    weight, reference = weight.ravel(), reference.ravel()
-    sizes = np.linalg.norm(weight), np.linalg.norm(reference)
+    first, second = np.asarray(weight, float), np.asarray(reference, float)
+    if first.shape != second.shape:
+        raise ArgumentError("reference", "misalignment", f"of shape {first.shape}", f"shape {second.shape}")
+    first, second = first.ravel(), second.ravel()
+    sizes = np.linalg.norm(first), np.linalg.norm(second)
     if 0.0 in sizes:
         return float("nan")
-    difference = weight / sizes[0] - reference / sizes[1]
+    difference = first / sizes[0] - second / sizes[1]
     return float(0.5 * difference @ difference)
 
 
-def misalignments(run: Any, reference: Any) -> np.ndarray:
+def misalignments(run: Trajectory, reference: Target) -> np.ndarray:
     """1 - corr of a run's weight with a reference solution at every record; NaN where the weight is zero."""
     if isinstance(run.setting.parametrisation, Gram):
-        return _in_gram_form(run, np.asarray(reference.dual))
+        return _in_gram_form(run, run.setting.parametrisation, np.asarray(reference.dual))
     found = np.full(len(run), np.nan)
     for record in np.flatnonzero(run.norm > 0):
         found[record] = misalignment(run.weight(int(record)), reference.weight)
     return found
 
 
-def _in_gram_form(run: Any, dual: np.ndarray) -> np.ndarray:
+def _in_gram_form(run: Trajectory, gram: Gram, dual: np.ndarray) -> np.ndarray:
     """The same in coefficients: W = frozen part + sum of c_k Z_k and V = sum of dual_k Z_k, with <Z_k, Z_l> = K_kl."""
-    gram = run.setting.parametrisation
     matrix, frozen = np.asarray(gram.matrix), float(gram.frozen)
     norm = np.where(run.norm > 0, run.norm, np.nan)[:, None]
     inside = (run.params.coefficients + np.asarray(gram.shift)) / norm
     difference = inside - dual / np.sqrt(dual @ matrix @ dual)
     return 0.5 * (np.einsum("rk,kl,rl->r", difference, matrix, difference, optimize=True) + frozen / norm[:, 0] ** 2)
+
+
+def sizes(run: Trajectory, norm: Callable[[np.ndarray], float] | None = None) -> np.ndarray:
+    """A norm of the weight at every record, by default the l2 norm; `run.norm` is that of the parameters, which may be others."""
+    if norm is None and isinstance(run.setting.parametrisation, Direct | Gram):
+        return run.norm
+    measure = norm or (lambda weight: float(np.linalg.norm(weight)))
+    return np.array([measure(run.weight(record)) for record in range(len(run))])
+
+
+def normalised_margins(run: Trajectory, norm: Callable[[np.ndarray], float] | None = None) -> np.ndarray:
+    """Smallest margin divided by a norm of the weight, by default the l2 norm; NaN at the origin."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return run.smallest_margin() / sizes(run, norm)
+
+
+def smooth_margins(run: Trajectory) -> np.ndarray:
+    """-log(L - L*) divided by the l2 norm: for the exponential loss, summed, a lower bound on the normalised margin."""
+    with np.errstate(divide="ignore"):
+        return -run.log_excess / sizes(run)
+
+
+def log_attention_loss(run: Trajectory) -> np.ndarray:
+    """log(1 - attention on the optimal token), records x samples, exact long after 1 - s has rounded to 0."""
+    data = run.setting.data
+    margins = jnp.asarray(run.margins).reshape(len(run), *data.others.shape)
+    log_odds = log_sum(jnp.where(data.padded, -jnp.inf, -margins))  # odds of not choosing the optimal token
+    return np.asarray(jax.nn.log_sigmoid(log_odds))
+
+
+def optimal_attention(run: Trajectory) -> np.ndarray:
+    """Attention on the optimal token, records x samples."""
+    return -np.expm1(log_attention_loss(run))
+
+
+def selection(setting: Setting, margins: np.ndarray) -> np.ndarray:
+    """The token with most attention in each sample."""
+    return np.asarray(jnp.argmax(setting.data.log_attention(jnp.asarray(margins)), axis=1))

@@ -1,7 +1,6 @@
-"""Rates: slopes of fits over a stated window, with an interval over seeds and with how much they still drift."""
+"""Rates: slopes of fits over a stated window, exponents and paired differences, with Student intervals and with how much they still drift."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 import equinox as eqx
 import numpy as np
@@ -9,21 +8,41 @@ from scipy.special import stdtrit
 
 from ..errors import ArgumentError
 
+Window = tuple[float, float]
+Series = Sequence[tuple[np.ndarray, np.ndarray]]
 
-class Rate(eqx.Module):
-    """Mean slope over runs with its 95 % Student interval; a single run has no interval."""
 
-    slope: float
+class Interval(eqx.Module):
+    """An estimate with the half width of its 95 % Student interval; NaN for a single measurement, which has none."""
+
+    centre: float
     half_width: float
-    runs: int
 
     @property
     def low(self) -> float:
-        return self.slope - self.half_width
+        return self.centre - self.half_width
 
     @property
     def high(self) -> float:
-        return self.slope + self.half_width
+        return self.centre + self.half_width
+
+    def __str__(self) -> str:
+        return f"{self.centre:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def _reach(error: float, degrees: float) -> float:
+    """Half of a Student interval; stated as 0 where nothing scatters."""
+    return float(stdtrit(degrees, 0.975)) * error if error > 0 else 0.0
+
+
+class Rate(Interval):
+    """Mean slope over runs with its interval."""
+
+    runs: int
+
+    @property
+    def slope(self) -> float:
+        return self.centre
 
     def __str__(self) -> str:
         return f"{self.slope:.4f} ± {self.half_width:.4f}" if self.runs > 1 else f"{self.slope:.4f}"
@@ -57,14 +76,14 @@ class Settling(eqx.Module):
         return f"{self.late.slope:.5f} ± {self.reach:.5f}" if self.late.runs > 1 else f"{self.late.slope:.5f}"
 
 
-def _fit(x: np.ndarray, y: np.ndarray, window: tuple[float, float], owner: str, scale: Callable, log_y: bool) -> float:
+def _fit(x: np.ndarray, y: np.ndarray, window: Window, owner: str, scale: Callable, log_y: bool) -> float:
     inside = (x >= window[0] * (1 - 1e-9)) & (x <= window[1] * (1 + 1e-9)) & ((y > 0) if log_y else np.isfinite(y))
     if inside.sum() < 3:
         raise ArgumentError("window", owner, "a window with at least 3 records", f"{window} with {inside.sum()}")
     return float(np.polyfit(scale(x[inside]), np.log(y[inside]) if log_y else y[inside], 1)[0])
 
 
-def log_log_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
+def log_log_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
     """Least-squares slope of log y on log x, over the records with x in the window.
 
     >>> x = np.geomspace(1, 1e4, 50)
@@ -74,13 +93,8 @@ def log_log_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> 
     return _fit(x, y, window, "log_log_slope", np.log, log_y=True)
 
 
-def end_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
-    """Slope of log y on log x between the two ends of the window, each interpolated in logarithms.
-
-    >>> x = np.geomspace(1, 1e4, 50)
-    >>> round(end_slope(x, 3 / x**2, (1e2, 1e4)), 12)
-    -2.0
-    """
+def end_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
+    """Slope of log y on log x between the two ends of the window, each interpolated in logarithms."""
     known = (x > 0) & (y > 0)
     if known.sum() < 2 or window[0] < x[known].min() or window[1] > x[known].max() * (1 + 1e-9):
         found = f"{window}, records from {x[known].min(initial=np.inf):g} to {x[known].max(initial=-np.inf):g}"
@@ -89,17 +103,7 @@ def end_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> floa
     return float(np.diff(np.interp(ends, np.log(x[known]), np.log(y[known])))[0] / np.diff(ends)[0])
 
 
-def log_linear_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
-    """Least-squares slope of log y on x, over the records with x in the window: the rate of an exponential.
-
-    >>> x = np.linspace(1, 1e3, 50)
-    >>> round(log_linear_slope(x, 3 * np.exp(-0.25 * x), (1e1, 1e3)), 12)
-    -0.25
-    """
-    return _fit(x, y, window, "log_linear_slope", lambda x: x, log_y=True)
-
-
-def linear_slope(x: np.ndarray, y: np.ndarray, window: tuple[float, float]) -> float:
+def linear_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
     """Least-squares slope of y on x, over the records with x in the window: for quantities that are logarithms already."""
     return _fit(x, y, window, "linear_slope", lambda x: x, log_y=False)
 
@@ -112,19 +116,14 @@ def rate(slopes: Sequence[float]) -> Rate:
     return Rate(float(values.mean()), half, n)
 
 
-def pooled_rate(series: Sequence[tuple[Any, Any]], window: tuple[float, float]) -> Rate:
+def pooled_rate(series: Series, window: Window) -> Rate:
     """Slope of the root mean square over runs, with the 95 % interval of leaving out one run after the other (jackknife).
 
     For quantities whose constant is a signed number of the run's own: where it nearly vanishes a run shows the next term of its expansion, and
     the mean of the slopes belongs to no law. Such runs are short, and the root mean square is that of the others.
-
-    >>> x = np.geomspace(1e2, 1e4, 50)
-    >>> found = pooled_rate([(x, c / x + 1 / x**2) for c in (1.0, 2.0, 1.5, 1e-6)], (1e2, 1e4))
-    >>> abs(found.slope + 1) < 0.01, abs(rate([log_log_slope(x, 1e-6 / x + 1 / x**2, (1e2, 1e4))]).slope + 1) > 0.9
-    (True, True)
     """
     grid = np.linspace(np.log(window[0]), np.log(window[1]), 50)
-    logs = np.stack([np.interp(grid, np.log(np.asarray(x)), np.log(np.asarray(y))) for x, y in series])
+    logs = np.stack([np.interp(grid, np.log(x), np.log(y)) for x, y in series])
     slope = lambda rows: float(np.polyfit(grid, np.log(np.mean(np.exp(2 * (rows - logs.max())), axis=0)) / 2, 1)[0])
     n = len(logs)
     if n < 2:
@@ -134,12 +133,7 @@ def pooled_rate(series: Sequence[tuple[Any, Any]], window: tuple[float, float]) 
     return Rate(slope(logs), float(stdtrit(n - 1, 0.975) * deviation), n)
 
 
-def settling(
-    series: Sequence[tuple[Any, Any]],
-    window: tuple[float, float],
-    slope: Callable = log_log_slope,
-    pool: bool = False,
-) -> Settling:
+def settling(series: Series, window: Window, slope: Callable = log_log_slope, pool: bool = False) -> Settling:
     """The rate of several runs, each a pair (x, y), in both halves of a window (split at the geometric middle); with `pool` that of their root mean square.
 
     >>> x = np.geomspace(1, 1e4, 200)
@@ -151,5 +145,50 @@ def settling(
     halves = ((window[0], middle), (middle, window[1]))
     if pool:
         return Settling(*(pooled_rate(series, half) for half in halves))
-    early, late = (rate([slope(np.asarray(x), np.asarray(y), half) for x, y in series]) for half in halves)
-    return Settling(early, late)
+    return Settling(*(rate([slope(x, y, half) for x, y in series]) for half in halves))
+
+
+def paired(before: object, after: object) -> Interval:
+    """The mean of after - before, pair by pair: what all pairs share, such as the luck of a data set, drops out.
+
+    >>> found = paired([3.0, 5.0, 9.0], [2.9, 4.8, 8.7])
+    >>> f"{found.centre:.2f} in [{found.low:.3f}, {found.high:.3f}]"
+    '-0.20 in [-0.448, 0.048]'
+    """
+    first, second = np.asarray(before, float), np.asarray(after, float)
+    if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
+        found = f"{first.shape}, {second.shape}"
+        raise ArgumentError("after", "paired", "as long as `before`, two numbers or more", found)
+    gaps = second - first
+    error = float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
+    return Interval(float(gaps.mean()), _reach(error, len(gaps) - 1.0))
+
+
+def exponent(values: Mapping[int, np.ndarray]) -> Interval:
+    """The exponent in n of the mean of `values[n]`; every n has its own independent measurements, all positive.
+
+    Standard errors of the log means are by the jackknife, the degrees of freedom of their weighted sum by Welch and Satterthwaite:
+    the interval covers with three measurements of each size, where resampling them would not.
+    """
+    if len(values) < 2:
+        raise ArgumentError("values", "exponent", "measurements at two sizes or more", f"{len(values)}")
+    samples = [np.asarray(one, float) for one in values.values()]
+    few = {n: len(one) for n, one in zip(values, samples, strict=True) if len(one) < 2}
+    if few:
+        raise ArgumentError("values", "exponent", "two measurements or more of each size", f"{few}")
+    if not all((one > 0).all() and np.isfinite(one).all() for one in samples):
+        raise ArgumentError("values", "exponent", "positive and finite", "a measurement that is not")
+    sizes = np.log(np.array(list(values), float))
+    weights = (sizes - sizes.mean()) / np.sum((sizes - sizes.mean()) ** 2)
+    slope = float(weights @ np.log([one.mean() for one in samples]))
+    parts = weights**2 * np.array([_log_mean_variance(one) for one in samples])
+    total, counts = float(parts.sum()), np.array([len(one) for one in samples])
+    freedom = total**2 / float(np.sum(parts**2 / (counts - 1))) if total > 0 else float(counts.sum() - len(counts))
+    return Interval(slope, _reach(float(np.sqrt(total)), freedom))
+
+
+def _log_mean_variance(one: np.ndarray) -> float:
+    """The variance of log(mean), by leaving out one measurement at a time."""
+    count = len(one)
+    left = np.log((one.sum() - one) / (count - 1))
+    return float((count - 1) / count * np.sum((left - left.mean()) ** 2))

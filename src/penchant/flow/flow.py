@@ -1,14 +1,14 @@
 """Gradient flow: theta' = -grad L, followed to times like e^(10^6)."""
 
 import math
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from scipy.optimize import brentq
 
 from ..errors import ArgumentError
@@ -17,17 +17,14 @@ from ..problem import smallest_margin
 from ..settings.base import RESOLUTION, Setting
 from ..training.events import Limits
 from ..training.status import Status
-from .accuracy import Accuracy
 from .clocks import Clock, Origin, RelativeArc, origin
-from .integrator import State, Tolerances, attempt
+from .integrator import Accuracy, State, Tolerances, attempt
 
 _SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
 _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
 _STATIONARY = 1e-6  # of the gradient over the sum of its terms: where no step succeeds, the flow stands at a minimum
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
-_FIRST = (
-    1e4  # lengths of the start: a straight path would let a longer first step pass, over a time that nothing resolves
-)
+_FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
 FLOW_STEPS = 20_000  # of the integrator, where the caller sets no budget; a flow to margin 1e6 takes some hundreds
 _KEPT = 2**30  # bytes of records, beyond which every second one is dropped
 
@@ -63,7 +60,7 @@ class Levels(eqx.Module):
     quantity: str = eqx.field(static=True)
     values: tuple[float, ...] = eqx.field(static=True)
 
-    def __init__(self, quantity: str, values: Any):
+    def __init__(self, quantity: str, values: Sequence[float] | np.ndarray):
         if quantity not in ("margin", "norm", "log_time", "log_excess"):
             raise ArgumentError("quantity", "Levels", "'margin', 'norm', 'log_time' or 'log_excess'", repr(quantity))
         self.quantity, self.values = quantity, tuple(float(value) for value in np.ravel(values))
@@ -89,35 +86,23 @@ def _view(setting: Setting, state: State) -> View:
     reading, norm = read(setting, state.params), setting.norm(state.params)
     begun = state.progress > 0  # at a critical point both logarithms are -inf
     log_time = jnp.where(begun, jnp.log(jnp.where(begun, state.progress, 1.0)) - reading.log_gradient_norm, -jnp.inf)
-    finite = (
-        jnp.isfinite(reading.log_excess)
-        & jnp.isfinite(norm)
-        & jnp.isfinite(state.progress)
-        & jnp.all(jnp.isfinite(reading.margins))
-    )
-    margin = smallest_margin(setting, reading.margins)
-    return View(
-        log_time,
-        reading.log_excess,
-        reading.log_relative_slope,
-        norm,
-        reading.margins,
-        reading.weights,
-        margin,
-        finite,
-    )
+    finite = jnp.isfinite(reading.log_excess) & jnp.isfinite(norm) & jnp.isfinite(state.progress)
+    finite = finite & jnp.all(jnp.isfinite(reading.margins))
+    sizes = log_time, reading.log_excess, reading.log_relative_slope, norm
+    return View(*sizes, reading.margins, reading.weights, smallest_margin(setting, reading.margins), finite)
 
 
 @eqx.filter_jit
-def _pace(setting: Setting, clock: Clock, start: Origin, state: State, now: Any) -> Array:
-    return clock.speed(read(setting, state.params), setting.norm(state.params), state.progress, now, start)
+def _pace(setting: Setting, clock: Clock, start: Origin, state: State, now: ArrayLike) -> Array:
+    reading, norm = read(setting, state.params), setting.norm(state.params)
+    return clock.speed(reading, norm, state.progress, jnp.asarray(now), start)
 
 
 @eqx.filter_jit
 def _try(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Any, h: Any
+    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: ArrayLike, h: ArrayLike
 ) -> tuple[State, Array, View]:
-    new, error = attempt(setting, clock, start, tolerances, state, now, h)
+    new, error = attempt(setting, clock, start, tolerances, state, jnp.asarray(now), jnp.asarray(h))
     return new, error, _view(setting, new)
 
 
@@ -171,19 +156,18 @@ class _Path:
 
 
 def _bytes(record: _Record) -> int:
-    return sum(leaf.nbytes for leaf in jax.tree.leaves(record) if isinstance(leaf, np.ndarray))
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(record[1:]))
 
 
-def _quantity(view: View, name: str) -> float:
-    return float(getattr(view, name))
+Advance = Callable[[float], tuple[State, Array, View]]
 
 
-def _land(advance: Any, h: float, before: View, after: View, name: str, level: float) -> float:
+def _land(advance: Advance, h: float, before: View, after: View, name: str, level: float) -> float:
     """The step length in (0, h] at which a quantity reaches its level."""
 
     def miss(length: float) -> float:
         view = before if length == 0 else after if length == h else advance(length)[2]
-        value = _quantity(view, name)
+        value = float(getattr(view, name))
         return (value if math.isfinite(value) else -1e300) - level
 
     if miss(0.0) * miss(h) >= 0:
@@ -192,11 +176,11 @@ def _land(advance: Any, h: float, before: View, after: View, name: str, level: f
 
 
 def _crossed(before: View, after: View, name: str, level: float) -> bool:
-    a, b = _quantity(before, name), _quantity(after, name)
+    a, b = float(getattr(before, name)), float(getattr(after, name))
     return (a < level <= b) or (name == "log_excess" and b <= level < a)
 
 
-def _landings(recorder: Levels | None, advance: Callable, h: float, before: View, after: View) -> list[float]:
+def _landings(recorder: Levels | None, advance: Advance, h: float, before: View, after: View) -> list[float]:
     """Where inside a step of length h the levels to be recorded are crossed, in the order of time."""
     if recorder is None:
         return []
@@ -274,7 +258,7 @@ def follow(
     path.add(0, walk.state, walk.view)
     status = _at_start(walk, levels, max_steps)
     if status is not Status.running:
-        return *_finish(path, status), {}
+        return path.series(), path.stacked("params"), status, {}
     walk.prepare()
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
     most = FLOW_STEPS if max_steps is None else max_steps
@@ -302,13 +286,11 @@ def follow(
             path.step(walk.steps, new, after)
         elif status is not Status.running:
             path.add(walk.steps, new, after)
-    if (
-        path.records[-1].steps != walk.steps
-    ):  # the next step failed, or the last was not kept: where the run stands is part of it
+    if path.records[-1].steps != walk.steps:  # the last step was not kept, but where the run stands is part of it
         path.add(walk.steps, walk.state, walk.view)
     thinned = {} if path.stride == 1 else {"recorded_every": path.stride}
     integrator = {"steps": walk.steps, "rejected": walk.rejected, "clock": walk.clock, **thinned}
-    return *_finish(path, status), {"integrator": integrator}
+    return path.series(), path.stacked("params"), status, {"integrator": integrator}
 
 
 def _at_start(walk: _Walk, levels: Limits, max_steps: int | None) -> Status:
@@ -331,10 +313,6 @@ def _turn(setting: Setting, before: PyTree, after: PyTree, view: View) -> float:
         return math.inf
     chord = jax.tree.map(lambda a, b: a / last - b / first, after, before)
     return math.log(2) * math.sqrt(max(float(setting.inner(chord, chord)), 0.0)) / math.log(last / first)
-
-
-def _finish(path: _Path, status: Status) -> tuple[dict, PyTree, Status]:
-    return path.series(), path.stacked("params"), status
 
 
 def _ending(view: View, levels: Limits, steps: int, max_steps: int) -> Status:

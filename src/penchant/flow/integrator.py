@@ -7,20 +7,23 @@ Extrapolation over 1, 2, ..., q substeps gives order q with any approximate Jaco
 Own code because a general implicit solver has to factorise P x P systems and cannot weigh errors by what margins resolve.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..problem import Reading
 from ..problem import read_once as read  # traced once, however often a step reads
 from ..settings.base import Setting
-from .clocks import Clock, Origin
-from .elapsed import advance, pace
+from ..settings.deep_linear import DeepLinear, imbalance_constant, imbalances
+from .clocks import Clock, Origin, RelativeDrop, advance, pace
 
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
+_CLOCK = 1e-3  # error of log(L - L*) that is allowed, times the root of its size where that exceeds 1
+_DRIFT = 1e-5  # and of W_k W_k' - W_{k+1}' W_{k+1}, times 1 + D
 _FLAT = 1e-6  # below this change of log|grad L| the exponential quotient is its series to rounding
 
 
@@ -47,7 +50,7 @@ class Tolerances(eqx.Module):
     order: int = eqx.field(static=True, default=4)
 
 
-def _axpy(a: Any, x: PyTree, y: PyTree) -> PyTree:
+def _axpy(a: float | Array, x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(lambda p, q: a * p + q, x, y)
 
 
@@ -82,7 +85,7 @@ def _freeze(setting: Setting, params: PyTree, reading: Reading, speed: Array) ->
     return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, unit_weights, speed / size)
 
 
-def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Any:
+def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Callable[[PyTree], tuple[PyTree, Array]]:
     """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
     _, push = jax.linearize(setting.margins, params)
     _, pull = setting.linearise(params)
@@ -115,7 +118,7 @@ def _substeps(
     """
     solve = _solver(setting, state.params, frozen, h / count)
 
-    def body(index: Any, carry: tuple[State, Reading]) -> tuple[State, Reading]:
+    def body(index: Array, carry: tuple[State, Reading]) -> tuple[State, Reading]:
         gained, reading = carry
         speed = clock.speed(reading, setting.norm(reading.params), gained.progress, now + index * (h / count), start)
         factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
@@ -189,3 +192,32 @@ def _size(setting: Setting, new: State, error: State, tolerances: Tolerances) ->
         jnp.abs(error.progress) / ((tolerances.relative + rounding) * jnp.abs(new.progress)),
     )
     return jnp.max(jnp.stack(parts))
+
+
+def clock_bound(log_excess: float | Array) -> float:
+    """How far log(L - L*) may be from what the clock `RelativeDrop` says."""
+    return float(_CLOCK * np.sqrt(max(1.0, abs(float(log_excess)))))
+
+
+def drift_bound(start: PyTree) -> float:
+    """How far the conserved matrices of a deep linear network may drift."""
+    return _DRIFT * (1 + imbalance_constant(start))
+
+
+class Accuracy:
+    """How far the integration has left what the exact flow keeps: the larger of clock error and conservation drift over their bounds; 0 where a flow has neither."""
+
+    def __init__(self, setting: Setting, clock: Clock, params: PyTree, log_excess: float | Array):
+        self.timed, self.log_excess = isinstance(clock, RelativeDrop), float(log_excess)
+        self.conserved = imbalances(params) if isinstance(setting.parametrisation, DeepLinear) else []
+        self.drift = drift_bound(params) if self.conserved else np.inf
+
+    def __call__(self, params: PyTree, log_excess: float | Array, elapsed: float) -> float:
+        found = [0.0]
+        if self.timed:
+            error = abs(self.log_excess - float(log_excess) - np.expm1(elapsed))
+            found.append(error / clock_bound(log_excess))
+        if self.conserved:
+            pairs = zip(imbalances(params), self.conserved, strict=True)
+            found.append(max(float(np.linalg.norm(now - then, 2)) for now, then in pairs) / self.drift)
+        return max(found)

@@ -6,17 +6,22 @@ start, so the clock is $\log t$, with an implicit method and the exact Jacobian.
 hides the residual, since beyond that point t times rounding noise would be all there is to integrate.
 """
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import PyTree
 
 from ..errors import ArgumentError, warn
 from ..problem import read
+from ..settings.base import Setting
+from ..settings.potentials import AbstractPotential
 from ..training.events import Limits, flow_only
 from ..training.status import Status
-from .clocks import LogTime
+from .clocks import LogTime, RelativeArc
+from .flow import GradientFlow, Levels
 
 if TYPE_CHECKING:
     from scipy.integrate import Radau  # needed by regressions alone
@@ -44,12 +49,13 @@ class DualPath(eqx.Module):
     steps: int = eqx.field(static=True)
 
 
-def loss_scale(setting: Any) -> float:
+def loss_scale(setting: Setting) -> float:
     """kappa in L = kappa/2 |X theta - y|^2."""
-    return float(setting.loss.scale) / (setting.samples if setting.reduction == "mean" else 1)
+    scale = float(setting.loss.scale)  # pyright: ignore[reportAttributeAccessIssue]
+    return scale / (setting.samples if setting.reduction == "mean" else 1)
 
 
-def check_setting(setting: Any) -> None:
+def check_setting(setting: Setting) -> None:
     """Raise unless the setting is a regression whose parametrisation has a mirror potential."""
     if not (hasattr(setting.data, "fitted") and callable(getattr(setting.parametrisation, "potential", None))):
         found = f"{type(setting.data).__name__} with {type(setting.parametrisation).__name__}"
@@ -61,7 +67,7 @@ def check_setting(setting: Any) -> None:
 class _Field:
     """The vector field in x = log t."""
 
-    def __init__(self, setting: Any, potential: Any):
+    def __init__(self, setting: Setting, potential: AbstractPotential):
         self.inputs, self.targets = np.asarray(setting.data.inputs), np.asarray(setting.data.fitted)
         self.potential, self.pace = potential, potential.rate * loss_scale(setting)
         self.half_scale = loss_scale(setting) / 2
@@ -151,10 +157,10 @@ class _Frame:
 
 
 def follow_dual(
-    setting: Any,
-    start: Any = None,
+    setting: Setting,
+    start: PyTree = None,
     *,
-    log_times: Any = None,
+    log_times: Sequence[float] | np.ndarray | None = None,
     until: float = np.inf,
     tolerance: float = 1e-8,
     log_excess: float = -np.inf,
@@ -215,8 +221,7 @@ def _ending(
         return Status.step_failed if room > _ROOM else Status.resolution_exhausted
     residual = float(np.linalg.norm(field.residual(dual)))
     arrived = slowest > _AT_REST and residual <= _FITTED * field.begin  # small starts wait long, then move fast
-    at_rest = arrived or residual <= _FLOOR * field.rounding(dual)
-    if at_rest:
+    if arrived or residual <= _FLOOR * field.rounding(dual):
         return Status.settled
     if solver.status == "finished":
         return Status.reached_target
@@ -242,11 +247,11 @@ _read_all = eqx.filter_jit(
 )
 
 
-def _warn_of_unused(flow: Any) -> None:
+def _warn_of_unused(flow: GradientFlow) -> None:
     """The dual flow has one clock and one integrator; settings of the flow in margin space that are not its own do nothing here."""
-    usual = type(flow)()
+    usual = GradientFlow()
     unused = [name for name in ("order", "margin_tolerance") if getattr(flow, name) != getattr(usual, name)]
-    if not isinstance(flow.clock, type(usual.clock) | LogTime):
+    if type(flow.clock) not in (RelativeArc, LogTime):
         unused = [f"clock ({type(flow.clock).__name__})", *unused]
     if unused:
         warn(
@@ -256,8 +261,13 @@ def _warn_of_unused(flow: Any) -> None:
 
 
 def follow_regression(
-    setting: Any, flow: Any, start: Any, levels: Limits, steps: int | None, recorder: Any = None
-) -> tuple[dict, Any, Status, dict]:
+    setting: Setting,
+    flow: GradientFlow,
+    start: PyTree,
+    levels: Limits,
+    steps: int | None,
+    recorder: Levels | None = None,
+) -> tuple[dict, PyTree, Status, dict]:
     """Gradient flow on a regression as the series of a trajectory; `dual` is nu / c, so that Direct weights are start + X' dual."""
     check_setting(setting)
     if np.isfinite(levels.margin) or np.isfinite(levels.norm) or flow_only(levels):

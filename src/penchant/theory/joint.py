@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from ..diagnostics.direction import misalignment
-from ..diagnostics.softmax import joint_misalignments, log_joint_attention
+from ..diagnostics.joint import joint_misalignments, log_joint_attention
 from ..errors import ArgumentError, InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin

@@ -4,8 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ...diagnostics.rates import log_log_slope
-from ...diagnostics.scaling import Exponent, exponent
+from ...diagnostics.rates import Interval, exponent, log_log_slope
 from ...lab import Lab, claim, recipe
 from ...training.recorders import Every, LogSpaced
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
@@ -174,7 +173,7 @@ def lemma4_on_samples(lab: Lab, planted: bool) -> Verdict:
 
 
 @recipe
-def covariance_errors(lab: Lab) -> Exponent:
+def covariance_errors(lab: Lab) -> Interval:
     """The exponent in n of |Sigma^(1/2) S^-1 Sigma^(1/2) - 1|, S the covariance of n samples."""
     truth = scaling_problem(lab, 1e-3)
 

@@ -4,9 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from ...diagnostics.paired import Paired, paired
-from ...diagnostics.rates import log_log_slope
-from ...diagnostics.scaling import Exponent, exponent
+from ...diagnostics.rates import Interval, exponent, log_log_slope, paired
 from ...lab import Lab, claim, recipe
 from ...training.recorders import At, Every
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
@@ -81,7 +79,7 @@ def start_excess(lab: Lab, planted: bool) -> Verdict:
     return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
 
 
-def oracle_exponent(lab: Lab) -> Exponent:
+def oracle_exponent(lab: Lab) -> Interval:
     """The exponent in n of what training with the mean gradient of fresh samples settles at; no expansion in 1/n enters."""
     return exponent({n: sampled_oracle_floors(lab, n, batches, runs) for n, (batches, runs) in ORACLE_PLAN.items()})
 
@@ -143,7 +141,7 @@ def sample_floor_law(lab: Lab, planted: bool) -> Verdict:
 
 
 @recipe
-def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Paired:
+def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Interval:
     """Change of the excess by 80 default steps after the spectral start, data set by data set; noise-free targets."""
     problem = scaling_problem(lab)
     return paired(*trained_excess(problem, draw_samples(problem, count, sets, [2000 + count, 0]), 80).T)

@@ -8,6 +8,6 @@ PAPER = Paper(
     theorems.JI,
     __name__,
     theorems.THEOREMS,
-    ("saddle", "flow", "descent", "lemmas", "pull", "span", "steps", "laws"),
-    tuple(f"figures.{file}" for file in ("alignment", "laws", "span", "starts", "steps", "nonlinear_layers")),
+    ("saddle", "alignment", "lemmas", "steps", "laws"),
+    tuple(f"figures.{file}" for file in ("alignment", "laws", "starts", "steps")),
 )

@@ -1,6 +1,6 @@
 """The problems on which the claims on deep linear networks are checked, and their runs, each computed once."""
 
-from typing import Any
+from itertools import islice
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,10 +15,11 @@ from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, support_geometry
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear
+from ...settings.deep_linear import DeepLinear, Layers
 from ...settings.generators import blobs, strips
-from ...settings.losses import Exponential, Logistic, PolynomialTail
+from ...settings.losses import AbstractLoss, Exponential, Logistic, PolynomialTail
 from ...settings.network_starts import ensure_assumption2
+from ...theory.layer_hypotheses import start_below_zero
 from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.recorders import Every
 from ...training.train import train
@@ -42,16 +43,23 @@ def geometry(lab: Lab) -> SupportGeometry:
     return support_geometry(data, max_margin(data))
 
 
-@recipe
-def problem(
-    lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
-) -> tuple[Setting, Any]:
-    """The strips with a network of this depth, and a normal start that satisfies Assumption 2."""
-    setting = Setting(strips(0), DeepLinear((width,) * (depth - 1)), Logistic() if logistic else Exponential())
+def network(
+    data: Classification, depth: int, width: int, loss: AbstractLoss, seed: int, scale: float
+) -> tuple[Setting, Layers]:
+    """A network of this depth and width on these data, and a normal start that satisfies Assumption 2."""
+    setting = Setting(data, DeepLinear((width,) * (depth - 1)), loss)
     return setting, ensure_assumption2(setting, setting.start(seed, scale))
 
 
-def kept(level: float) -> tuple[Any, ...]:
+@recipe
+def problem(
+    lab: Lab, depth: int = 4, logistic: bool = False, seed: int = 1, width: int = 8, scale: float = 0.4
+) -> tuple[Setting, Layers]:
+    """The strips with a network of this depth."""
+    return network(strips(0), depth, width, Logistic() if logistic else Exponential(), seed, scale)
+
+
+def kept(level: float) -> tuple[LogExcessBelow, Inaccurate]:
     """Until -log R is `level`, or until the integration has lost what the exact flow keeps."""
     return LogExcessBelow(-level), Inaccurate()
 
@@ -97,8 +105,7 @@ def descent(
 def few_supports(lab: Lab, depth: int = 3, seed: int = 3) -> tuple[SupportGeometry, Trajectory]:
     """Blobs in ten dimensions, where the support vectors span less than the data, followed to risk e^-1000000."""
     data = blobs(50, 10, seed)
-    setting = Setting(data, DeepLinear((6,) * (depth - 1)), Exponential())
-    start = ensure_assumption2(setting, setting.start(0, 0.3))
+    setting, start = network(data, depth, 6, Exponential(), 0, 0.3)
     run = train(setting, FAR, start, until=kept(1e6), steps=_STEPS)
     return support_geometry(data, max_margin(data)), run
 
@@ -119,14 +126,31 @@ def eight_points() -> Classification:
 @recipe
 def slow_tail(lab: Lab, depth: int = 3) -> Trajectory:
     """The loss (1 + z)^-2, followed until the risk is e^-30 and the weight about 1e6."""
-    setting = Setting(eight_points(), DeepLinear((6,) * (depth - 1)), PolynomialTail(2.0))
-    start = ensure_assumption2(setting, setting.start(1, 0.5))
+    setting, start = network(eight_points(), depth, 6, PolynomialTail(2.0), 1, 0.5)
     return train(setting, FAR, start, until=LogExcessBelow(-30.0), steps=_STEPS)
 
 
 def levels(run: Trajectory) -> np.ndarray:
     """-log R at every record: the natural clock of the problem."""
     return -run.log_excess
+
+
+def account(run: Trajectory) -> dict[str, np.ndarray]:
+    """What layerwise descent kept of its own steps."""
+    assert run.account is not None
+    return run.account
+
+
+def escaped(lab: Lab, seeds: range, most: int | None = None) -> np.ndarray:
+    """Of the normal starts with these seeds, for the first of those above the risk of zero: the time to risk 0.1, infinite if not before t = e^5."""
+    setting, _ = problem(lab, 3, logistic=True, width=6)
+    until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
+    starts = (setting.start(seed, 0.6) for seed in seeds)
+    above = islice((start for start in starts if not start_below_zero(setting, start).holds), most)
+    with quietly():
+        runs = [train(setting, FAR, start, until=until, steps=_STEPS) for start in above]
+    ends = [(float(np.exp(run.log_time[-1])), run.log_excess[-1] <= np.log(0.1) + 1e-9) for run in runs]
+    return np.array([time if reached else np.inf for time, reached in ends])
 
 
 def across(weight: np.ndarray, found: SupportGeometry) -> np.ndarray:
@@ -140,7 +164,7 @@ def size_law(found: SupportGeometry, run: Trajectory, samples: int) -> float:
 
 
 @recipe
-def mirrored(lab: Lab, perturbation: float = 0.0) -> tuple[Setting, tuple]:
+def mirrored(lab: Lab, perturbation: float = 0.0) -> tuple[Setting, Layers]:
     """One sample, risk e^-<w1, w2>, and the start w1 = -w2 with |w1|^2 = 1.3, moved by `perturbation` along (w1, w1)/|w1|."""
     setting = Setting(Classification([[1.0]], [1]), DeepLinear((3,)), Exponential())
     unit = np.array([2.0, -1.0, 0.5]) / np.linalg.norm([2.0, -1.0, 0.5])

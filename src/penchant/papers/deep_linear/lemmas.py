@@ -1,20 +1,34 @@
-"""Claims of the deep linear paper: its lemmas on conservation, bounds and descent."""
+"""The lemmas of the deep linear paper: conservation, bounds, descent, and the pull of the gradient on what is orthogonal to the maximum margin (Lemma 4)."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.optimize import root_scalar
+from scipy.special import lambertw
 
 from ...diagnostics.alignment import alignment_floor, conservation_drift
-from ...lab import Lab, claim
+from ...lab import Lab, claim, recipe
 from ...optimisers.base import Adam
 from ...optimisers.layerwise import BallStep, ConstantStep, LayerDescent, SharpStep, sharp_smoothness, smoothness
 from ...problem import read
+from ...references.euclidean_margin import max_margin
+from ...references.support_geometry import SupportGeometry, support_geometry
+from ...settings.classification import Classification
 from ...settings.deep_linear import imbalance_constant, imbalances
+from ...settings.generators import teacher
+from ...settings.losses import AbstractLoss, Exponential, Logistic
 from ...training.recorders import LogSpaced
 from ...training.train import train
-from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import BRIEF, brief_flow, descent, flow, geometry, layers, problem, tight_flow
+from ...verdict import Verdict, at_least, at_most, close
+from .evidence import BRIEF, account, brief_flow, descent, flow, geometry, layers, problem, tight_flow
 from .theorems import JI
+
+_SAMPLED = 4000  # weights per data set
+_DRAWS = 3  # data sets per dimension, for the gap
+_DIMENSIONS = (2, 3, 4, 6)
 
 
 @claim("deep-linear/conservation", f"{JI}, Lemma 1; the twin is Adam", "proved", slow=True)
@@ -55,7 +69,7 @@ def homogeneity(lab: Lab, planted: bool) -> Verdict:
 
 
 @claim("deep-linear/norm-growth", f"{JI}, equation (20), with the factor 2 that it lacks", "repaired", slow=True)
-def norm_growth(lab: Lab, planted: bool) -> Verdict:
+def norm_growth(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """d|W_1|^2/dt = -2 <w, grad R>.
     d|W_1|^2/dt = -2 <w, grad R> by central differences along the flow, and the same across the maximum margin; the source has lost the factor 2,
     which is the twin."""
@@ -64,49 +78,43 @@ def norm_growth(lab: Lab, planted: bool) -> Verdict:
     reading, factor = read(setting, here), -(1 if planted else 2)
     gradient = np.exp(float(reading.log_scale)) * -np.asarray(setting.data.adjoint(reading.weights))
     weight, across = np.asarray(setting.weight(here)), np.eye(len(unit)) - np.outer(unit, unit)
-    checks = []
     for what, part in (("|W_1|^2", np.eye(len(unit))), ("the part of |W_1|^2 across the maximum margin", across)):
         size = lambda layers, part=part: float(np.sum((np.asarray(layers[0]) @ part) ** 2))
         measured, predicted = (size(after) - size(before)) / (2 * h), factor * float(part @ weight @ gradient)
-        checks.append(close(measured, predicted, 2e-9, f"derivative of {what} along the flow"))
-    return all_of(*checks)
+        yield close(measured, predicted, 2e-9, f"derivative of {what} along the flow")
 
 
 @claim("deep-linear/flow-bounds", f"{JI}, Lemma 2", "proved")
-def flow_bounds(lab: Lab, planted: bool) -> Verdict:
+def flow_bounds(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Along the flow every excess is at most D, and <v, u>^2 has the stated lower bound.
     Lemma 2 at every record of the flow; the twin believes the start balanced to a tenth."""
     run, found = flow(lab, 4), layers(lab, 4)
     bound = imbalance_constant(run.at(0)) * (0.1 if planted else 1.0)
     slack = [(1 - found.misfit[k]) ** 2 - alignment_floor(run.at(k), run.at(0)) for k in range(len(run))]
-    return all_of(
-        at_most(float(found.excess.max()), bound, "largest excess along the flow, against D"),
-        at_least(float(np.min(slack)), 0.0, "smallest slack of the alignment bound"),
-    )
+    yield at_most(float(found.excess.max()), bound, "largest excess along the flow, against D")
+    yield at_least(float(np.min(slack)), 0.0, "smallest slack of the alignment bound")
 
 
 @claim("deep-linear/descent-bounds", f"{JI}, Lemma 8; 3 R_0 there", "sharpened")
-def descent_bounds(lab: Lab, planted: bool) -> Verdict:
+def descent_bounds(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """With steps at most 1 the trace sums of descent are at most 2 R_0, and excesses at most D plus later traces.
     Lemma 8 with eta <= 1; without the cap its trace sum breaks the bound."""
     run = descent(lab, capped=not planted, seed=1 + lab.seed)
-    assert run.account is not None
-    traces, risk = run.account["traces"], float(np.exp(run.log_excess[0]))
-    constant, excess = imbalance_constant(run.at(0)), []
+    traces, risk, constant = account(run)["traces"], float(np.exp(run.log_excess[0])), imbalance_constant(run.at(0))
+    rule = "line search without the cap" if planted else "eta <= 1"
+    yield at_most(float(traces[-1].sum()), 2 * risk, "sum of the traces against 2 R_0", rule)
+    excess = []
     for k in range(len(run)):
         later = np.append(np.cumsum(traces[k][::-1])[::-1][1:], 0.0)
         squares = [np.linalg.svd(layer, compute_uv=False)[1:] ** 2 for layer in run.at(k)]
         excess.append(max(float(square.sum()) - constant - later[j] for j, square in enumerate(squares)))
-    rule = "line search without the cap" if planted else "eta <= 1"
-    return all_of(
-        at_most(float(traces[-1].sum()), 2 * risk, "sum of the traces against 2 R_0", rule),
-        at_most(max(excess), 0.0, "largest excess minus (D + later traces)"),
-        at_most(float(run.account["violation"][-1]), 1e-12, "largest violation of the descent inequality, in log R"),
-    )
+    yield at_most(max(excess), 0.0, "largest excess minus (D + later traces)")
+    violation = float(account(run)["violation"][-1])
+    yield at_most(violation, 1e-12, "largest violation of the descent inequality, in log R")
 
 
 @claim("deep-linear/smoothness", f"{JI}, Lemma 6, and the sharp bound derived for penchant", "sharpened")
-def smooth_risk(lab: Lab, planted: bool) -> Verdict:
+def smooth_risk(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """On layers of norm at most R the risk has curvature at most beta(R).
     Largest Hessian eigenvalue over 60 points of the unit ball, against the sharp bound and the paper's."""
     setting, _ = problem(lab, 3, logistic=True, width=3)
@@ -123,22 +131,116 @@ def smooth_risk(lab: Lab, planted: bool) -> Verdict:
         flat = np.concatenate([piece / np.linalg.norm(piece) for piece in pieces])
         largest = max(largest, float(np.abs(np.linalg.eigvalsh(np.asarray(hessian(flat)))).max()))
     sharp, paper = sharp_smoothness(1.0, 3), smoothness(1.0, 3)
-    return all_of(
-        at_most(largest, sharp * (0.05 if planted else 1.0), "largest curvature in the unit ball"),
-        at_most(sharp, paper, "sharp bound against the paper's"),
-    )
+    yield at_most(largest, sharp * (0.05 if planted else 1.0), "largest curvature in the unit ball")
+    yield at_most(sharp, paper, "sharp bound against the paper's")
 
 
 @claim("deep-linear/descent", f"{JI}, Lemma 5 and Theorem 3", "repaired", slow=True)
-def steady_descent(lab: Lab, planted: bool) -> Verdict:
+def steady_descent(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Under Assumption 5, with the clearance it lacks in print, every step descends as promised.
     The descent inequality at every step under Assumption 5 and the sharp rule; a constant step of 20 breaks it."""
     setting, start = problem(lab, 2, logistic=True)
-    rules = (ConstantStep(20.0),) if planted else (BallStep(), BallStep(tight=True), SharpStep())
-    checks = []
-    for rule in rules:
+    for rule in (ConstantStep(20.0),) if planted else (BallStep(), BallStep(tight=True), SharpStep()):
         run = train(setting, LayerDescent(rule), start, steps=200 if planted else 6000, recorder=LogSpaced(10))
-        assert run.account is not None
         what = f"{type(rule).__name__}: largest violation, in log R"
-        checks.append(at_most(float(run.account["violation"][-1]), 0.0, what))
-    return all_of(*checks)
+        yield at_most(float(account(run)["violation"][-1]), 0.0, what)
+
+
+@recipe
+def _spanned(lab: Lab, d: int) -> tuple[tuple[Classification, SupportGeometry], ...]:
+    """The first few of a sequence of data sets whose support vectors span, as the lemma asks."""
+    drawn = (teacher(20, d, seed, push=0.2) for seed in range(100))
+    found = ((data, support_geometry(data, max_margin(data))) for data in drawn)
+    spanned = (pair for pair in found if pair[1].radius > 0)
+    return tuple(next(spanned) for _ in range(_DRAWS))
+
+
+@recipe
+def _one_against_many(lab: Lab, n: int, beyond: float) -> tuple[Classification, SupportGeometry]:
+    """One support vector on one side of the maximum margin, n - 1 equal ones `beyond` times as far on the other: the worst case of the proof."""
+    points = np.tile([0.5, 0.5 * beyond], (n, 1))
+    points[0, 1] = -0.5
+    data = Classification(points, np.ones(n))
+    return data, support_geometry(data, max_margin(data))
+
+
+# The others push most where their margin across is 1 for the exponential loss, 1.278 for the logistic one at <w, u> = 0.
+_WORST = {"sharp": (8, 1 / lambertw(7 / np.e).real), "logistic": (4, 1.15)}
+
+
+def _push(loss: AbstractLoss, signed: np.ndarray, across: np.ndarray, along: np.ndarray) -> np.ndarray:
+    """-<w_perp, grad R> / |w_perp| in units of the sum of -l': positive where the gradient lengthens the orthogonal part."""
+    slopes = np.asarray(loss.log_slope(jnp.asarray((across + along) @ signed.T)))
+    shares = np.exp(slopes - slopes.max(axis=1, keepdims=True))
+    return np.sum(shares * (across @ signed.T), axis=1) / shares.sum(axis=1) / np.linalg.norm(across, axis=1)
+
+
+def _sampled(
+    found: SupportGeometry, lengths: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Orthogonal parts of these lengths in random directions, and parts along the maximum margin, a tenth of them 0."""
+    across = rng.standard_normal((len(lengths), len(found.direction)))
+    across -= np.outer(across @ found.direction, found.direction)
+    across *= (lengths / np.linalg.norm(across, axis=1))[:, None]
+    sizes = np.abs(rng.normal(0, 10, len(lengths)))
+    sizes[::10] = 0.0
+    return lengths, across, np.outer(sizes, found.direction)
+
+
+def _pulls_back(loss: AbstractLoss, name: str, factor: float) -> Callable[[Lab, bool], Verdict]:
+    """Lemma 4 sampled: beyond K the gradient never pushes the orthogonal part outwards. The twin divides K by `factor`."""
+
+    def check(lab: Lab, planted: bool) -> Verdict:
+        worst, sets = -np.inf, [(d, _spanned(lab, d)[0]) for d in _DIMENSIONS]
+        for d, (data, found) in [*sets, (2, _one_against_many(lab, *_WORST[name]))]:
+            rng, threshold = np.random.default_rng(d), found.thresholds(len(data.signed))[name]
+            lengths = threshold / (factor if planted else 1) * rng.uniform(1, 3, _SAMPLED)
+            _, across, along = _sampled(found, lengths, rng)
+            worst = max(worst, float(_push(loss, np.asarray(data.signed), across, along).max()))
+        what = "smallest <w_perp, grad R> / |w_perp| beyond the threshold, in units of the sum of -l'"
+        where = f"threshold divided by {factor:g}" if planted else f"{_SAMPLED} weights on each of five data sets"
+        return at_least(-worst, 0.0, what, where)
+
+    return check
+
+
+@claim("deep-linear/pull-back-attained", f"{JI}, Lemma 4; derived for penchant", "sharpened")
+def attained(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """K cannot be smaller than W((n - 1)/e)/alpha: up to n = 8, one support vector against n - 1 attains it.
+    The length at which the gradient turns, on the worst data for n samples; the twin has n where the proof needs n - 1."""
+    for n in (4, 6, 8):
+        reach = float(lambertw((n if planted else n - 1) / np.e).real)
+        data, found = _one_against_many(lab, n, 1 / float(lambertw((n - 1) / np.e).real))
+        unit = np.array([-found.direction[1], found.direction[0]])
+        unit *= -np.sign(unit @ np.asarray(data.signed)[0])
+        push = partial(_push, Exponential(), np.asarray(data.signed), along=np.zeros((1, 2)))
+        turning = lambda length, push=push, unit=unit: float(push(length * unit[None])[0])
+        predicted = reach / found.radius
+        measured = root_scalar(turning, bracket=(predicted / 2, 2 * predicted), xtol=1e-15, rtol=1e-14).root
+        yield close(float(measured), predicted, 1e-12, f"{n} samples: length at which the gradient turns")
+
+
+def violations(lab: Lab, loss: AbstractLoss, name: str, samples: int = 20_000) -> Iterator[tuple[int, float, float]]:
+    """Dimension, longest orthogonal part that the gradient was seen to lengthen, and K, on random data."""
+    for d in _DIMENSIONS:
+        for draw, (data, found) in enumerate(_spanned(lab, d)):
+            threshold, rng = found.thresholds(len(data.signed))[name], np.random.default_rng((d, draw))
+            shares = np.exp(rng.uniform(np.log(1e-4), 0, samples))
+            lengths, across, along = _sampled(found, threshold * shares, rng)
+            pushed = _push(loss, np.asarray(data.signed), across, along) > 0
+            yield d, float(lengths[pushed].max(initial=0.0)), threshold
+
+
+pull_back = claim(
+    "deep-linear/pull-back",
+    f"{JI}, Lemma 4, with the sharper K = W(n/e)/alpha",
+    "sharpened",
+    statement="Where the orthogonal part is longer than K the gradient shortens it.",
+    slow=True,
+)(_pulls_back(Exponential(), "sharp", 1.2))
+pull_back_logistic = claim(
+    "deep-linear/pull-back-logistic",
+    f"{JI}, Lemma 4",
+    "proved",
+    statement="Where the orthogonal part is longer than K = 2n/(e alpha) the gradient of the logistic risk shortens it.",
+)(_pulls_back(Logistic(), "logistic", 3.0))

@@ -1,7 +1,5 @@
 """The hypotheses on step sizes, replayed on a run of layerwise descent that recorded every step."""
 
-from typing import Any
-
 import numpy as np
 
 from ...errors import ArgumentError
@@ -24,17 +22,14 @@ def replay(run: Trajectory) -> tuple[Hypothesis, ...]:
     return _assumption5(run, run.account), _descent(run, run.account), _sum(run.account)
 
 
-def _assumption5(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
+def _assumption5(run: Trajectory, account: dict[str, np.ndarray]) -> Hypothesis:
     """Every eta <= min(1/beta(R), 1), layers at least 1 inside the ball, and a ball that grows only when it must."""
     constants = risk_bounds(run.setting, run.at(0))
     if constants is None:
         text = f"beta and G are not known for {type(run.setting.loss).__name__} (Assumption 4)"
         return Hypothesis("steps", None, float("nan"), "", text, "not checkable")
     largest = np.array([max(np.linalg.norm(layer) for layer in run.at(k)) for k in range(len(run) - 1)])
-    radius, log_step = (
-        account["radius"][1:],
-        account["log_step"][1:],
-    )  # record k + 1 tells of the step taken at record k
+    radius, log_step = account["radius"][1:], account["log_step"][1:]  # record k + 1 tells of the step at record k
     with np.errstate(divide="ignore"):
         bound = -np.log(np.maximum(smoothness(np.maximum(radius, 1.0), len(run.at(0)), *constants), 1.0))
     forced = np.append(True, largest[1:] > radius[:-1] - 1)
@@ -55,7 +50,7 @@ def _assumption5(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
     return Hypothesis("steps", False, slack, f"step {first}: {name}", f"Assumption 5 with {known}", "exact")
 
 
-def _descent(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
+def _descent(run: Trajectory, account: dict[str, np.ndarray]) -> Hypothesis:
     """R falls by at least eta/2 |grad R|^2, in logarithms."""
     before, after = run.log_excess[:-1], run.log_excess[1:]
     drop = 0.5 * np.exp(np.minimum(account["log_step"][1:] + 2 * run.log_slope[:-1] + before, 1.0))
@@ -67,6 +62,6 @@ def _descent(run: Trajectory, account: dict[str, Any]) -> Hypothesis:
     return Hypothesis("descent", holds, float(slack[worst]), f"step {worst}", text, "exact")
 
 
-def _sum(account: dict[str, Any]) -> Hypothesis:
+def _sum(account: dict[str, np.ndarray]) -> Hypothesis:
     total = float(account["log_step_sum"][-1])
     return Hypothesis("steps_sum_to_infinity", None, total, "", f"log of the sum so far {total:.4g}", "not checkable")

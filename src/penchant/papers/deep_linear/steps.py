@@ -1,11 +1,12 @@
 """Deep linear networks in discrete time: the relative step beyond which descent leaves the flow, and what momentum, minibatches and Adam keep of its limit."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import ArrayLike
 
 from ...diagnostics.alignment import alignment
 from ...diagnostics.direction import misalignment
@@ -16,18 +17,16 @@ from ...optimisers.step_rules import Constant, Polyak
 from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry
 from ...settings.base import Setting
-from ...settings.deep_linear import DeepLinear, Layers, imbalances
+from ...settings.deep_linear import Layers, imbalances
 from ...settings.generators import blobs
 from ...settings.losses import Exponential
-from ...settings.network_starts import ensure_assumption2
-from ...theory.families.linear import linear_rivals
 from ...theory.layer_constants import critical_step
 from ...training.events import LogExcessBelow
 from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from ...verdict import Verdict, all_of, at_least, at_most
-from .evidence import DERIVED, across, geometry, problem
+from ...verdict import Verdict, at_least, at_most
+from .evidence import DERIVED, across, geometry, network, problem
 
 LEVEL = 2000.0  # of -log R, where corrections to the critical step have fallen below its two per cent
 _STEPS = 200_000
@@ -48,22 +47,20 @@ def offset_error(weight: np.ndarray, found: SupportGeometry) -> float:
     return float(np.linalg.norm(across(weight, found) - found.offset) / np.linalg.norm(found.offset))
 
 
-def _around(lab: Lab, depth: int, scale: float, beta: float = 0.0) -> list[Verdict]:
+def _around(lab: Lab, depth: int, scale: float, beta: float = 0.0) -> Iterator[Verdict]:
     """The offset settles two per cent below `scale` times the critical step, and not two per cent above."""
     error = lambda share: offset_error(relative_descent(lab, scale * share, depth, beta).weight(), geometry(lab))
     what = f"depth {depth}: relative error of the offset, step"
-    return [at_most(error(0.98), 1e-3, f"{what} 0.98"), at_least(error(1.02), 0.1, f"{what} 1.02")]
+    yield at_most(error(0.98), 1e-3, f"{what} 0.98")
+    yield at_least(error(1.02), 0.1, f"{what} 1.02")
 
 
 @claim("deep-linear/critical-step", f"{DERIVED}; discretisation is open there", "ours", slow=True)
-def critical(lab: Lab, planted: bool) -> Verdict:
+def critical(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Descent follows the flow to its offset if a step promises log R to drop by less than 2 L margin^2 / (largest variance of the support vectors across the margin), and only then.
     Two per cent below the critical step the offset is that of the flow, two per cent above it never settles; the twin has lost the factor L."""
-    checks = []
     for depth in (1, 2, 3, 4):
-        scale = 1 / depth if planted else 1.0
-        checks += _around(lab, depth, scale)
-    return all_of(*checks)
+        yield from _around(lab, depth, 1 / depth if planted else 1.0)
 
 
 @eqx.filter_jit
@@ -93,7 +90,7 @@ def whole_descent(lab: Lab) -> Trajectory:
     return train(setting, Descent(Constant(_SHORT)), start, steps=_SAMPLED, recorder=LogSpaced(10))
 
 
-def measures(setting: Setting, layers: Any, start: Any) -> dict[str, float]:
+def measures(setting: Setting, layers: Sequence[ArrayLike], start: Sequence[ArrayLike]) -> dict[str, float]:
     """What is left to align, to turn and to gain, and how far the imbalances have moved."""
     found, best = alignment(layers), max_margin(setting.data)
     weight = np.asarray(setting.weight(tuple(jnp.asarray(layer) for layer in layers)))
@@ -109,10 +106,9 @@ def measures(setting: Setting, layers: Any, start: Any) -> dict[str, float]:
 
 
 @recipe
-def apart(lab: Lab, depth: int = 3, seed: int = 1) -> tuple[Setting, Any]:
+def apart(lab: Lab, depth: int = 3, seed: int = 1) -> tuple[Setting, Layers]:
     """Blobs in ten dimensions, where the maximum margins in the l2, l1 and linf norms are far apart, and a start."""
-    setting = Setting(blobs(50, 10, 3), DeepLinear((8,) * (depth - 1)), Exponential())
-    return setting, ensure_assumption2(setting, setting.start(seed, 0.3))
+    return network(blobs(50, 10, 3), depth, 8, Exponential(), seed, 0.3)
 
 
 @recipe
@@ -122,48 +118,9 @@ def adaptive(lab: Lab, depth: int = 3, seed: int = 1, step: float = 1e-4) -> Tra
 
 
 @claim("deep-linear/critical-step-momentum", f"{DERIVED}; discretisation is open there", "ours", slow=True)
-def momentum(lab: Lab, planted: bool) -> Verdict:
+def momentum(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """With momentum beta that step may be 1 + beta times as long.
     With momentum beta the critical step is 1 + beta times as long; the twin has 1 / (1 - beta), by which momentum speeds up."""
-    beta, checks = 0.5, []
-    scale = 1 / (1 - beta) / (1 + beta) if planted else 1.0
+    beta = 0.5
     for depth in (2, 3):
-        checks += _around(lab, depth, scale, beta)
-    return all_of(*checks)
-
-
-@claim("deep-linear/sgd", "measured; open in the paper", "observed", slow=True)
-def sampled(lab: Lab, planted: bool) -> Verdict:
-    """SGD on single samples aligns the layers and has the margin of descent, while its imbalances drift more than five times as far.
-    SGD on single samples, three draws, against descent on the whole risk; the twin expects it to conserve the imbalances as well."""
-    setting, start = problem(lab, 3, logistic=True)
-    whole, checks = measures(setting, whole_descent(lab).at(), start), []
-    for seed in range(3):
-        one = measures(setting, sampled_descent(lab, 1, seed), start)
-        gained, name = one["margin / best margin"] - whole["margin / best margin"], f"draw {seed}"
-        moved = one["drift"] / whole["drift"]
-        checks += [
-            at_most(abs(gained), 1e-2, f"{name}: |difference of the margins per norm| over the best"),
-            at_most(one["1 - |<v, u>|"], 1e-2, f"{name}: largest 1 - |<v, u>|"),
-            (at_most if planted else at_least)(moved, 5.0, f"{name}: drift of the imbalances, times that of descent"),
-        ]
-    return all_of(*checks)
-
-
-@claim("deep-linear/adam", "measured; open in the paper", "observed", slow=True)
-def adaptive_direction(lab: Lab, planted: bool) -> Verdict:
-    """Adam aligns the layers too, and turns the network to the maximum margin in the linf norm: it loses the l2 margin.
-    Adam where the maximum margins are apart, to risk e^-26 and e^-34; the twin expects the l2 one."""
-    checks = []
-    for depth, seed in ((2, 1), (2, 2), (3, 1), (3, 2)):
-        run, (setting, start) = adaptive(lab, depth, seed), apart(lab, depth, seed)
-        reference = max_margin(setting.data)
-        other = next(rival for rival in linear_rivals(setting, reference) if rival.name == "linf")
-        wanted, name = reference.weight if planted else other.weight, f"depth {depth}, start {seed}"
-        found = measures(setting, run.at(), start)
-        checks += [
-            at_most(misalignment(run.weight(), wanted), other.separation / 10, f"{name}: 1 - corr to the reference"),
-            at_most(found["margin / best margin"], 0.9, f"{name}: l2 margin over the best"),
-            at_most(found["1 - |<v, u>|"], 0.1, f"{name}: largest 1 - |<v, u>|"),
-        ]
-    return all_of(*checks)
+        yield from _around(lab, depth, 1 / (1 - beta) / (1 + beta) if planted else 1.0, beta)

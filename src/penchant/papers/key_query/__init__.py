@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.SHEEN,
     __name__,
     (*sign_theorems.THEOREMS, *theorems.THEOREMS),  # signs before the conjecture that would speak about every optimiser
-    ("flow", "rates", "limits", "scan", "discrete"),
-    ("figures.selection", "figures.diagonal", "figures.starts", "figures.steps"),
+    ("flow", "rates", "limits", "discrete"),
+    ("figures.selection", "figures.diagonal", "figures.beyond"),
     aliases=("kq_attention",),
 )

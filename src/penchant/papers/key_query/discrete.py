@@ -1,26 +1,21 @@
 """Training K and Q in steps: gradient descent keeps the nuclear norm, steps of equal size in every entry have a norm of their own."""
 
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from ...lab import Lab, conjectured, recipe
 from ...norms import Linf, Norm, SignProduct
-from ...optimisers.base import Adam, gradient_descent, normalised_descent, sign_descent
+from ...optimisers.base import Adam, Descent, gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
 from ...references.bracket import adjoint
 from ...references.polyhedral_margin import polyhedral_margin, sign_product_margin
-from ...settings.base import Setting
-from ...settings.diagonal import DiagonalTokens
-from ...settings.factored import Hadamard
 from ...settings.generators import equal_score_tokens
-from ...settings.losses import Exponential
-from ...theory.least_norm import excess
 from ...training.events import MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from ...verdict import Verdict, all_of, at_least, at_most, close
-from .evidence import flow_to, keys_and_queries, nuclear, one_sided
+from ...verdict import Verdict, at_least, at_most, close
+from .evidence import diagonal, excess_at, flow_to, keys_and_queries, nuclear
 
 SEEDS = range(4)
 SHORT = 0.9  # the b2 of an Adam whose memory of ten steps is short against the fall of the loss
@@ -39,7 +34,7 @@ def stepped(lab: Lab, kind: str, seed: int, width: int = 5) -> Trajectory:
     return train(setting, optimiser, start, steps=steps)
 
 
-RULES: dict[str, tuple[Any, int]] = {
+RULES: dict[str, tuple[Adam | Descent, int]] = {
     "gradient descent": (gradient_descent(1.0), 20_000),
     "normalised descent": (normalised_descent(0.02), 20_000),
     "sign descent": (sign_descent(0.002), 40_000),  # both end before, where the slope of an entry underflows
@@ -63,77 +58,61 @@ def best_bound(run: Trajectory, norm: Norm) -> float:
 
 
 @conjectured("key-query/descent", slow=True)
-def descent_follows_flow(lab: Lab, planted: bool) -> Verdict:
+def descent_follows_flow(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Gradient descent on (K, Q) has the nuclear excess of the flow at equal margin.
     At margin 6 gradient descent stands where the flow does. Planted: where the flow is at margin 12."""
-    checks = []
     for seed in (1, 3):
         (setting, start), reference = keys_and_queries(seed), nuclear(lab, seed)
         run = train(setting, gradient_descent(0.05), start, until=MarginAbove(6.0), steps=100_000)
-        flow = flow_to(setting, start, 12.0, (6.0,))
-        found = [excess(setting.data, one.weight(k), reference) for one, k in ((run, -1), (flow, 2 if planted else 1))]
-        checks.append(
-            close(found[0], found[1], 2e-2, f"nuclear excess of descent and of flow at margin 6, data {seed}")
-        )
-    return all_of(*checks)
+        flow = excess_at(flow_to(setting, start, 12.0, (6.0,)), reference, 2 if planted else 1)
+        what = f"nuclear excess of descent and of flow at margin 6, data {seed}"
+        yield close(excess_at(run, reference), flow, 2e-2, what)
 
 
 @conjectured("key-query/normalised-descent", slow=True)
-def normalised_nuclear(lab: Lab, planted: bool) -> Verdict:
+def normalised_nuclear(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Normalised descent on (K, Q) minimises the nuclear norm.
     Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
-    checks = []
     for seed in SEEDS:
         run, reference = stepped(lab, "normalised descent", seed), (signs if planted else nuclear)(lab, seed)
-        measured = excess(run.setting.data, run.weight(), reference)
-        checks.append(at_most(measured, 1e-2, f"{reference.norm} excess, data {seed}"))
-    return all_of(*checks)
+        yield at_most(excess_at(run, reference), 1e-2, f"{reference.norm} excess, data {seed}")
 
 
-def _in_signs(lab: Lab, kind: str, planted: bool) -> Verdict:
-    checks = []
+def _in_signs(lab: Lab, kind: str, planted: bool) -> Iterator[Verdict]:
     for seed in SEEDS:
         run, reference = stepped(lab, kind, seed), signs(lab, seed)
-        far = excess(run.setting.data, run.weight(), nuclear(lab, seed))
-        checks.append(at_most(far if planted else factor_excess(run, reference), 0.1, f"{kind}: excess, data {seed}"))
+        far = excess_at(run, nuclear(lab, seed))
+        yield at_most(far if planted else factor_excess(run, reference), 0.1, f"{kind}: excess, data {seed}")
         if not planted:
-            checks.append(at_least(far, 0.15, f"{kind}: nuclear excess, data {seed}"))
-            checks.append(
-                at_most(
-                    best_bound(run, SignProduct()) / reference.value, 1 + 1e-9, "largest lower bound over the optimum"
-                )
-            )
-    return all_of(*checks)
+            yield at_least(far, 0.15, f"{kind}: nuclear excess, data {seed}")
+            bound = best_bound(run, SignProduct()) / reference.value
+            yield at_most(bound, 1 + 1e-9, "largest lower bound over the optimum")
 
 
 @conjectured("key-query/sign-descent", slow=True)
-def sign_norm(lab: Lab, planted: bool) -> Verdict:
+def sign_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.
     Sign descent bounds the entries of K and Q as tightly as possible. Planted: it minimises the nuclear norm."""
     return _in_signs(lab, "sign descent", planted)
 
 
 @conjectured("key-query/adam", slow=True)
-def adam_norm(lab: Lab, planted: bool) -> Verdict:
+def adam_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Adam with a short memory on (K, Q) minimises the norm of sign products.
     So does Adam with a short memory. Planted: with b2 = 0.99."""
-    if not planted:
-        return _in_signs(lab, f"Adam, b2 = {SHORT}", False)
-    return at_most(
-        factor_excess(stepped(lab, "Adam, b2 = 0.99", 0), signs(lab, 0)), 0.1, "Adam, b2 = 0.99: excess, data 0"
-    )
+    if planted:
+        long = factor_excess(stepped(lab, "Adam, b2 = 0.99", 0), signs(lab, 0))
+        yield at_most(long, 0.1, "Adam, b2 = 0.99: excess, data 0")
+    else:
+        yield from _in_signs(lab, f"Adam, b2 = {SHORT}", planted)
 
 
 @conjectured("key-query/sign-descent-diagonal", slow=True)
-def sign_diagonal(lab: Lab, planted: bool) -> Verdict:
+def sign_diagonal(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Sign descent on diagonal K and Q minimises the linf norm.
     Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
-    checks = []
+    optimiser, steps = RULES["normalised descent" if planted else "sign descent"]
     for seed in (5, 6, 7):
-        data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
-        setting, reference = Setting(data, Hadamard(), Exponential()), polyhedral_margin(data, Linf())
-        start = one_sided(data, 0.1)
-        optimiser, steps = RULES["normalised descent" if planted else "sign descent"]
+        setting, start = diagonal(seed, 0.1)
         run = train(setting, optimiser, start, steps=steps)
-        checks.append(at_most(excess(data, run.weight(), reference), 1e-2, f"linf excess, data {seed}"))
-    return all_of(*checks)
+        yield at_most(excess_at(run, polyhedral_margin(setting.data, Linf())), 1e-2, f"linf excess, data {seed}")

@@ -1,7 +1,5 @@
 """The runs that the key-query claims are about, each made once and shared."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
@@ -18,6 +16,7 @@ from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
+from ...theory.least_norm import excess
 from ...training.events import LogTimeAbove, MarginAbove, Stalled
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -27,8 +26,6 @@ TOP = 1e6
 LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on a level costs a dozen steps
 UNEVEN = np.geomspace(0.3, 3.0, 12)
 W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
-
-
 DEFAULT = GradientFlow()
 PRECISE = GradientFlow(tolerance=1e-12, margin_tolerance=1e-7, order=6)  # for identities: what is left is rounding
 
@@ -74,17 +71,16 @@ def direct_run(lab: Lab, seed: int = 1) -> tuple[Trajectory, Solution]:
     return flow_to(Setting(data, Direct(), Exponential()), None), max_margin(data)
 
 
-def one_sided(data: DiagonalTokens, scale: Any) -> Pair:
-    """A start in which every coordinate has one factor of this scale and one that is 0."""
-    return Hadamard().one_sided(data, scale, np.random.default_rng(0))
+def on_diagonals(tokens: TokenSelection, scale: float | np.ndarray = 0.1) -> tuple[Setting, Pair]:
+    """Diagonal K and Q on these tokens, and a start in which every coordinate has one factor of this scale and one that is 0."""
+    data = DiagonalTokens(tokens)
+    return Setting(data, Hadamard(), Exponential()), Hadamard().one_sided(data, scale, np.random.default_rng(0))
 
 
-def diagonal(seed: int, scale: Any, rotated: bool = False) -> tuple[Setting, Pair]:
+def diagonal(seed: int, scale: float | np.ndarray, rotated: bool = False) -> tuple[Setting, Pair]:
     """Diagonal K and Q (or their rotation) on 4 samples of 4 tokens in 12 dimensions, with a one-sided start."""
-    data = DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
-    start = one_sided(data, scale)
-    setting = Setting(data, PlusMinus() if rotated else Hadamard(), Exponential())
-    return setting, Hadamard().twin(start) if rotated else start
+    setting, start = on_diagonals(equal_score_tokens(4, 4, 12, seed), scale)
+    return (Setting(setting.data, PlusMinus(), Exponential()), Hadamard().twin(start)) if rotated else (setting, start)
 
 
 @recipe
@@ -155,6 +151,11 @@ def large_run(lab: Lab, seed: int, draw: int, scale: float, log_time: float = 1e
     events = (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
     setting, start = keys_and_queries(seed, scale, draw=draw)
     return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
+
+
+def excess_at(run: Trajectory, reference: Solution, record: int = -1) -> float:
+    """How far the norm at margin 1 of a record is above its minimum, relatively."""
+    return excess(run.setting.data, run.weight(record), reference)
 
 
 def spread_scores(data: TokenSelection, most: float = 2.0) -> TokenSelection:

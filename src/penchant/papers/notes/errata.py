@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...diagnostics.rates import log_log_slope
-from ...diagnostics.restricted_isometry import restricted_isometry
-from ...diagnostics.signal_noise import decompose
+from ...diagnostics.sparsity import decompose, restricted_isometry
 from ...lab import Lab, claim, recipe
 from ...settings.generators import sparse_regression
 from ...settings.potentials import q_alpha

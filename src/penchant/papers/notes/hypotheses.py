@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from ...diagnostics.relaxation import commutator
-from ...diagnostics.restricted_isometry import restricted_isometry
+from ...diagnostics.noise import commutator
+from ...diagnostics.sparsity import restricted_isometry
 from ...errors import ArgumentError, PenchantError
 from ...flow.mirror import loss_scale
 from ...references.interpolation import basis_pursuit

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import stdtrit
 
-from ...diagnostics.label_noise import determinant_regulariser, trace_regulariser
+from ...diagnostics.noise import determinant_regulariser, trace_regulariser
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...diagnostics.margin import normalised_margins, smooth_margins
+from ...diagnostics.direction import normalised_margins, smooth_margins
 from ...diagnostics.rates import log_log_slope, rate
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe

@@ -2,8 +2,13 @@
 
 import numpy as np
 
-from ...diagnostics.covariance import diffusion_covariance, noisy_covariance, sample_covariance
-from ...diagnostics.relaxation import diffusion_transient, lag_correlation
+from ...diagnostics.noise import (
+    diffusion_covariance,
+    diffusion_transient,
+    lag_correlation,
+    noisy_covariance,
+    sample_covariance,
+)
 from ...lab import Lab, claim
 from ...training.noise import quadratic_noise, sample_noise
 from ...verdict import Outcome, Verdict, all_of, at_most

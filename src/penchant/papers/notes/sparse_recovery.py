@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...diagnostics.signal_noise import Decomposition, decompose
+from ...diagnostics.sparsity import Decomposition, decompose
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent

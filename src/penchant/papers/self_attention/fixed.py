@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics.direction import misalignments
+from ...diagnostics.direction import log_attention_loss, misalignments, optimal_attention
 from ...diagnostics.rates import settling
-from ...diagnostics.softmax import log_attention_loss, optimal_attention
 from ...lab import Lab, recipe
 from ...optimisers.base import gradient_descent, normalised_descent, polyak
 from ...references.base import Solution

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import lambertw
 
-from ...diagnostics import softmax as diagnostics
+from ...diagnostics import joint as diagnostics
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
 from ...lab import Lab

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import Rate, log_log_slope, rate
-from ...diagnostics.softmax import joint_misalignments
 from ...lab import Lab, recipe
 from ...optimisers import base as optimisers
 from ...settings.joint import JointTokens, joint_setting, leaning_tokens, marked_tokens

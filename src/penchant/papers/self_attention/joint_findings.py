@@ -5,8 +5,8 @@ from functools import partial
 import numpy as np
 
 from ...diagnostics.direction import misalignment
+from ...diagnostics.joint import joint_misalignments
 from ...diagnostics.rates import log_log_slope, rate, settling
-from ...diagnostics.softmax import joint_misalignments
 from ...lab import Lab
 from ...references.euclidean_margin import max_margin
 from ...settings.classification import Classification

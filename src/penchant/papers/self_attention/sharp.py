@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from ...diagnostics.direction import misalignments
+from ...diagnostics.direction import log_attention_loss, misalignments
 from ...diagnostics.rates import linear_slope, settling
-from ...diagnostics.softmax import log_attention_loss
 from ...lab import Lab, claim, derived, recipe
 from ...optimisers.base import momentum, normalised_descent, polyak
 from ...references.base import Solution

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ...case import Case
-from ...diagnostics.softmax import joint_misalignments
+from ...diagnostics.joint import joint_misalignments
 from ...exhibits import Figure, Line
 from ...theory.describe import number
 from ...theory.joint import JointReferences, joint_references

@@ -20,7 +20,7 @@ from ...diagnostics.alignment import (
 )
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
-from ...flow.accuracy import clock_bound, drift_bound
+from ...flow.integrator import clock_bound, drift_bound
 from ...settings.deep_linear import imbalance_constant
 from ...theory.describe import vector
 from ...theory.layer_constants import NetworkConstants, network_constants, tail_rate

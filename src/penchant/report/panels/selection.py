@@ -7,8 +7,7 @@ import numpy as np
 
 from ...case import Case
 from ...diagnostics.alignment import sine
-from ...diagnostics.direction import misalignments
-from ...diagnostics.margin import normalised_margins
+from ...diagnostics.direction import misalignments, normalised_margins
 from ...diagnostics.rates import log_log_slope
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from ....diagnostics.scaling import exponent
+from ....diagnostics.rates import exponent
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import At
@@ -245,7 +245,7 @@ def floors(lab: Lab) -> tuple[Figure, Table, Table]:
             continue
         fitted = exponent(found)
         interval = f"[{fitted.low:.3f}, {fitted.high:.3f}]"
-        cells.append((name, f"{fitted.slope:.3f}", interval, law, f"{law_slope(levels):.3f}"))
+        cells.append((name, f"{fitted.centre:.3f}", interval, law, f"{law_slope(levels):.3f}"))
     caption = "Oracle and minibatches in the gauge minus. b_2 of the sampled oracle and of minibatches is without the bias of the regulariser."
     text = "The law's exponent is fitted over the same sizes; every measurement has its own draws and, on fixed data and minibatches, its own data set."
     title, columns = "What training settles at", ("gradient", "n or B", "excess", "standard error", "prediction")

@@ -15,7 +15,6 @@ WORDS = {
     "H(p)": "entropy of the dual weights p of the support vectors, whose sum is 1",
     "conservation drift": "largest spectral norm of the change of an imbalance since the start; 0 for the exact flow",
     "size law": "margin <w, u> + log n + log R, which tends to H(p); u is the maximum-margin direction, n the number of samples",
-    "margin sandwich": "smallest margin per norm, and |sum of q_i z_i| with the run's own weights q on the signed inputs z: they enclose the best margin",
 }
 
 

@@ -1,16 +1,17 @@
-"""Deep linear networks along the flow: the laws to risk e^-1000000."""
+"""Deep linear networks along the flow: the laws to risk e^-1000000, what is left of them where the support vectors do not span, and how far Lemma 4 is from sharp."""
 
 from itertools import product
 
 import numpy as np
 
-from ....diagnostics.alignment import alignment_limits, alignments, clock_error, conservation_drift, sandwich, sine
-from ....diagnostics.rates import end_slope
-from ....exhibits import Figure, Line, Table
+from ....diagnostics.alignment import alignments, sine
+from ....diagnostics.rates import end_slope, log_log_slope
+from ....exhibits import Figure, Line, Shown, Table, table
 from ....lab import Lab, Study
+from ....settings.losses import Exponential, Logistic
 from ....training.trajectory import Trajectory
-from .. import laws
-from ..evidence import flow, flow_at, geometry, layers, levels, tight_flow
+from .. import laws, lemmas
+from ..evidence import few_supports, flow, flow_at, geometry, layers, levels, size_law
 from . import words
 
 
@@ -95,40 +96,84 @@ def along(lab: Lab) -> Table:
     return Table("levels", "Depth 4 along the flow", columns, tuple(rows), "2-8-8-8-1, exponential loss.")
 
 
-def limits(lab: Lab) -> Table:
-    rows = []
-    for logistic in (False, True):
-        path, found = flow(lab, 4, logistic, 1 + lab.seed), layers(lab, 4, logistic, 1 + lab.seed)
-        wanted = alignment_limits(path.at(0), path.at())
-        measured = found.spectral[-1, 1:] ** 4 * found.misfit[-1] * (2 - found.misfit[-1])
-        for k in range(3):
-            cells = (f"{found.excess[-1, k]:.4f}", f"{wanted.excess[k]:.4f}")
-            cells += (f"{measured[k]:.5f}", f"{wanted.misfit[k]:.5f}")
-            rows.append(("logistic" if logistic else "exponential", k + 1, *cells))
-    columns = ("loss", "layer", "excess", "predicted", "spectral^4 (1 - <v, u>^2)", "predicted")
-    caption = "Predictions from the conserved matrices of the start."
-    return Table("limits", "Constants at risk e^-1000000", columns, tuple(rows), caption)
-
-
-def integration(lab: Lab) -> Table:
-    start, rows = 1 + lab.seed, []
-    paths = {str(depth): flow(lab, depth, seed=start) for depth in laws.DEPTHS} | {"4, tighter": tight_flow(lab, start)}
-    for name, path in paths.items():
-        lower, upper = sandwich(path)
-        used = (f"{path.header['optimiser']['tolerance']:.0e}", path.header["integrator"]["steps"])
-        errors = (f"{conservation_drift(path).max():.1e}", f"{clock_error(path):.1e}", f"{upper[-1] - lower[-1]:.3g}")
-        rows.append((name, *used, *errors, f"{path.log_time[-1] - 1e6:.4f}"))
-    errors = ("conservation drift", "clock error", "width of the margin sandwich")
-    text = (
-        "Flow to risk e^-1000000. The drift is the error of matrices that the exact flow conserves; the clock error is that of -log R against the clock, "
-        "an error along the path which landing on a risk level removes."
-    )
-    columns = ("L", "tolerance", "steps", *errors, "log t - 1e6")
-    return Table("integration", "The integration itself", columns, tuple(rows), text)
-
-
 def kept_run(lab: Lab) -> dict[str, Trajectory]:
     return {"flow-depth-4": flow(lab, 4, seed=1 + lab.seed)} if lab.full else {}
+
+
+def directions(lab: Lab) -> tuple[Figure, Table]:
+    """The regime where the support vectors do not span."""
+    lines, rows, window = [], [], (1e4, 1e6)
+    for depth in (1, 2, 3, 4):
+        lab.progress(f"depth {depth}")
+        found, path = few_supports(lab, depth, 3 + lab.seed)
+        level, weights = levels(path), np.stack([path.weight(k) for k in range(len(path))])
+        component = np.linalg.norm(weights @ found.outside().T, axis=1)
+        sines = np.array([sine(weight, found.direction) for weight in weights])
+        late = level > 10
+        lines.append(Line(f"L = {depth}", level[late], sines[late]))
+        fits = (log_log_slope(level, component, window), 1 - 1 / depth, log_log_slope(level, sines, window))
+        ways = (component, 1 - np.sqrt(1 - sines**2))
+        logs = np.log(level[late])
+        at = lambda values, x, logs=logs, late=late: np.exp(np.interp(np.log(x), logs, np.log(values[late])))
+        size = size_law(found, path, path.setting.samples)
+        slopes = (f"{value:.4f}" for value in (*fits, end_slope(level, sines, window), -1 / depth))
+        passed = (f"{at(values, x):.4g}" for values in ways for x in (1150, 1e5))
+        rows.append((depth, len(found.support), *slopes, *passed, f"{size:.7f}", f"{found.entropy:.7f}"))
+    caption = "Blobs in ten dimensions with fewer support vectors. With spanning support vectors every curve would have slope -1."
+    title, label = "Support vectors that do not span slow the direction down", "sine of the angle to the maximum margin"
+    columns = (
+        *("L", "support vectors", "exponent of the outside part", "theory", "exponent of the sine", "end to end"),
+        *("theory", "outside part at 1150", "at 1e5", "1 - cos at 1150", "at 1e5", "size law at the end"),
+        "entropy of p",
+    )
+    text = "Slopes over -log R from 1e4 to 1e6, fitted to all records there, and between its two ends."
+    return (
+        Figure("direction", title, "-log R", label, tuple(lines), caption, "log", "log"),
+        Table("exponents", "Outside the span of the support vectors", columns, tuple(rows), text),
+    )
+
+
+def outside(lab: Lab) -> tuple[Table, Figure]:
+    """What W_1 has outside the span at the start, on data that see it and on data that do not."""
+    rows, lines, sizes = [], [], (0.0, 0.25, 1.0, 4.0)
+    lab.progress("starts outside the span")
+    for where, depth in (("as they are", 2), ("as they are", 3), ("projected", 2), ("projected", 3)):
+        found = [laws.outside_constant(*laws.span_run(lab, where, depth, size), depth) for size in sizes]
+        rows += [(where, depth, size, *pair) for size, pair in zip(sizes, found, strict=True)]
+        lines.append(Line(f"{where}, L = {depth}", np.array(sizes), np.array(found)[:, 0]))
+    size, turn = "size of the outside part of W_1(0)", "sin(angle) (-log R / margin)^(1/L)"
+    text = "At risk e^-1000000, size 1 a normal start of scale 0.3. Projected data never move W_1 outside the span, so that a start without an outside part keeps none."
+    caption = "Blobs in ten dimensions. On projected data the curves are lines through 0; data with parts outside the span add their own to W_1 before they fall silent."
+    title, columns = "The start outside the span of the support vectors", {"data": "", "L": "", size: ""}
+    columns |= dict.fromkeys((turn, "|u_1' W_1| outside"), ".6g")
+    return (
+        table("outside", title, columns, rows, text),
+        Figure("outside", "The slow turn remembers the start", size, turn, tuple(lines), caption),
+    )
+
+
+def shares(lab: Lab) -> Table:
+    """How many data sets satisfy Assumption 3: in five dimensions and more the support vectors of two blobs seldom span."""
+    lab.progress("draws of data")
+    share = lambda kind, d, n: laws.spanning(lab, kind, d, n, lab.seed * laws.DRAWS) / laws.DRAWS
+    rows = tuple((kind, d, n, Shown(share(kind, d, n), ".3f")) for kind in laws.KINDS for d, n in laws.SIZES)
+    columns = ("data", "dimension", "samples", "share of draws whose support vectors span")
+    text = f"{laws.DRAWS} draws each. Where it fails the direction turns like (-log R)^(-1/L) instead of (-log R)^-1."
+    return Table("shares", "Assumption 3 is seldom satisfied", columns, rows, text)
+
+
+def gaps(lab: Lab) -> Table:
+    """How far below the K of Lemma 4 violations end on random data that span."""
+    rows = []
+    for name, loss in (("exponential", Exponential()), ("logistic", Logistic())):
+        found = [
+            (threshold / longest, d) for d, longest, threshold in lemmas.violations(lab, loss, name) if longest > 0
+        ]
+        least, d = min(found)
+        rows.append((name, len(found), Shown(least, ".4g"), d))
+    columns = ("loss", "data sets with violations", "smallest K / longest violation", "in dimension")
+    text = "K bounds the orthogonal parts that the gradient may lengthen; 20 000 weights on each of twelve data sets."
+    return Table("gaps", "Lemma 4 on random data: only parts far below K are lengthened", columns, tuple(rows), text)
 
 
 STUDIES = (
@@ -139,9 +184,14 @@ STUDIES = (
             *(laws.offset, laws.size, laws.gradient, laws.time, laws.excess_limit, laws.misfit_limit),
             *(laws.ratio_exponent, laws.alignment_exponent, laws.direction_exponent, laws.first_layer_exponent),
         ),
-        exhibits=(exponents, offset, slopes, along, limits, integration, kept_run),
-        definitions=words(
-            *("-log R", "ratio", "alignment", "offset", "excess", "H(p)", "conservation drift", "margin sandwich")
-        ),
+        exhibits=(exponents, offset, slopes, along, kept_run),
+        definitions=words("-log R", "ratio", "alignment", "offset", "excess", "H(p)"),
+    ),
+    Study(
+        "deep-linear-no-span",
+        "Deep linear networks: support vectors that do not span",
+        claims=(laws.no_span, laws.no_span_inside, laws.projected, laws.constant),
+        exhibits=(directions, outside, shares, gaps),
+        definitions=words("-log R", "offset", "H(p)", "size law"),
     ),
 )

@@ -1,9 +1,9 @@
 """Starts above the risk of zero: which escape and when, and the saddle that a few never leave (appendix A)."""
 
 from itertools import product
-from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 from scipy.integrate import solve_ivp
 
 from ....errors import quietly
@@ -14,9 +14,8 @@ from ....settings.base import Setting
 from ....training.events import LogExcessBelow, LogTimeAbove
 from ....training.train import train
 from .. import saddle
-from ..evidence import FAR, FINEST, mirrored, problem
-from ..flow import other_starts
-from ..theorems import start_below_zero
+from ..alignment import other_starts
+from ..evidence import FINEST, escaped, mirrored
 from . import words
 
 _HALF, _END = 6.0, 200.0  # of the map in |w|, and of its integration in time
@@ -25,17 +24,9 @@ _ROUNDED = 80.0  # time until which rounding is watched
 
 def times(lab: Lab) -> tuple[Figure, Table]:
     """Starts above the risk of zero."""
-    setting, _ = problem(lab, 3, logistic=True, width=6)
-    found, count = [], 1000 if lab.full else 200
-    for start in (setting.start(s, 0.6) for s in range(lab.seed * count, (lab.seed + 1) * count)):
-        if start_below_zero(setting, start).holds:
-            continue
-        lab.progress(f"start {len(found) + 1} above the risk of zero")
-        until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
-        with quietly():
-            run = train(setting, FAR, start, until=until, steps=20_000)
-        found.append(float(np.exp(run.log_time[-1])) if run.log_excess[-1] <= np.log(0.1) + 1e-9 else np.inf)
-    reached = np.sort(np.array(found))
+    count = 1000 if lab.full else 200
+    lab.progress("starts above the risk of zero")
+    reached = np.sort(escaped(lab, range(lab.seed * count, (lab.seed + 1) * count)))
     share = f"{float(np.isfinite(reached).mean()):.3f}"
     lines = (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),)
     title = "Time to risk 0.1 from starts above the risk of zero"
@@ -66,24 +57,10 @@ def plane(lab: Lab) -> Figure:
     return Figure("map", "Starts above the risk of zero, by the time to risk 0.1", "w1", "w2", lines, caption)
 
 
-def _escape(setting: Setting, start: Any) -> float:
+def _escape(setting: Setting, start: PyTree) -> float:
     with quietly():
         run = train(setting, FINEST, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
     return float(np.exp(run.log_time[-1]))
-
-
-def near_manifold(lab: Lab) -> Figure:
-    """Escape times of e^-<w1, w2> over starts (a u, b u): the line b = -a is the stable manifold of the saddle."""
-    setting, (first, _) = mirrored(lab)
-    unit = np.asarray(first)[:, 0] / np.linalg.norm(first)
-    lines, offsets = [], np.geomspace(1e-6, 1.0, 13 if lab.full else 7)
-    for a in (0.3, 0.6, 1.0):
-        lab.progress(f"slice: a = {a}")
-        found = [_escape(setting, (a * unit[:, None], (gap - a) * unit[None])) for gap in offsets]
-        lines.append(Line(f"a = {a}", offsets, np.array(found)))
-    title = "Escape times near the stable manifold of the saddle"
-    caption = "Starts w1 = a u, w2 = b u. Only the line b = -a is never left; the time grows like log(1/distance)."
-    return Figure("slice", title, "distance b + a", "time to risk 1/2", tuple(lines), caption, "log")
 
 
 @recipe
@@ -112,8 +89,7 @@ def escapes(lab: Lab) -> tuple[Figure, Table]:
 def _integrated(lab: Lab, method: str, tolerance: float) -> float:
     """When an integration of the unperturbed start, written down as anyone would, reaches risk 1/2; nan if it does not."""
     field = lambda t, flat: np.exp(-flat[:3] @ flat[3:]) * np.concatenate([flat[3:], flat[:3]])
-    reached: Any = lambda t, flat: flat[:3] @ flat[3:] - np.log(2)
-    reached.terminal = True
+    reached = saddle.until(lambda flat: flat[:3] @ flat[3:] - np.log(2))
     flat = np.concatenate([np.ravel(layer) for layer in mirrored(lab)[1]])
     found = solve_ivp(field, (0, _ROUNDED), flat, method=method, rtol=tolerance, atol=tolerance / 100, events=reached)
     return float(found.t_events[0][0]) if len(found.t_events[0]) else float("nan")
@@ -144,7 +120,7 @@ STUDIES = (
         "deep-linear-basin",
         "Starts above the risk of zero, and the saddle (appendix A)",
         claims=(saddle.appendix, other_starts, saddle.curve_times),
-        exhibits=(times, plane, near_manifold, escapes, rounding),
+        exhibits=(times, plane, escapes, rounding),
         definitions=words()
         | {
             "w1, w2": "the entries of the product of the two layers at the start",

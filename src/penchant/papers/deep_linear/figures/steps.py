@@ -1,20 +1,18 @@
 """Deep linear networks in discrete time: how slow the proved steps are, when descent leaves the flow, and what momentum, minibatches and Adam make of its limit."""
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
 
 from ....diagnostics.alignment import conservation_drift
 from ....diagnostics.direction import misalignment
-from ....exhibits import Figure, Line, Shown, Table
-from ....flow.flow import Levels
+from ....exhibits import Figure, Line, Shown, Table, log_figure, table
 from ....lab import Lab, Study
 from ....optimisers.base import Descent
-from ....optimisers.layerwise import BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
+from ....optimisers.layerwise import AbstractLayerRule, BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ....optimisers.step_rules import Polyak
 from ....references.euclidean_margin import max_margin
 from ....settings.base import Setting
+from ....settings.deep_linear import Layers
 from ....theory.families.linear import linear_rivals
 from ....theory.layer_constants import critical_step
 from ....training.events import LogExcessBelow
@@ -22,7 +20,7 @@ from ....training.recorders import LogSpaced
 from ....training.train import train
 from ....training.trajectory import Trajectory
 from .. import steps
-from ..evidence import FAR, geometry, kept, levels, problem
+from ..evidence import account, geometry, problem
 from ..lemmas import steady_descent
 from . import words
 
@@ -30,7 +28,7 @@ _SHARES = (0.1, 0.2, 0.4, 0.7, 0.9, 0.98, 1.02, 1.1, 1.4, 2.0)
 _QUICK, _LONG = 320_000, 1_500_000  # steps after which a study gives up
 
 
-def _rules(setting: Setting) -> dict[str, Any]:
+def _rules(setting: Setting) -> dict[str, AbstractLayerRule]:
     return {
         "A5": BallStep(),
         "A5 tight": BallStep(tight=True),
@@ -41,13 +39,15 @@ def _rules(setting: Setting) -> dict[str, Any]:
     }
 
 
-def _steps_to(setting: Setting, rule: Any, start: Any, risk: float, cap: int) -> tuple[int | None, Trajectory]:
+def _steps_to(
+    setting: Setting, rule: AbstractLayerRule, start: Layers, risk: float, cap: int
+) -> tuple[int | None, Trajectory]:
     until = LogExcessBelow(float(np.log(risk)))
     run = train(setting, LayerDescent(rule), start, steps=cap, until=until, recorder=LogSpaced(60))
     return (int(run.steps[-1]) if run.log_excess[-1] <= np.log(risk) else None), run
 
 
-def _far(setting: Setting, rule: Any, start: Any) -> str:
+def _far(setting: Setting, rule: AbstractLayerRule, start: Layers) -> str:
     """Steps to risk 1e-100, which only the uncapped line search reaches: every other rule has bounded steps while the risk tends to 0."""
     steps, _ = _steps_to(setting, rule, start, 1e-100, 3000)
     return "> 3000" if steps is None else str(steps)
@@ -60,73 +60,50 @@ def rules(lab: Lab) -> tuple:
         setting, start = problem(lab, depth, logistic=True, seed=1 + lab.seed)
         lines = []
         for name, rule in _rules(setting).items():
-            cap = 1000 if isinstance(rule, LineSearch) else _LONG if lab.full else _QUICK
+            cap = 1000 if "line search" in name else _LONG if lab.full else _QUICK
             lab.progress(f"depth {depth}: {name}")
             first, last = _steps_to(setting, rule, start, 0.3, cap)
             second, last = (None, last) if first is None else _steps_to(setting, rule, start, 0.01, cap)
-            assert last.account is not None
-            drift, traces = float(conservation_drift(last)[-1]), float(last.account["traces"][-1].sum())
-            length, violation = (last.account[key][-1] for key in ("log_step", "violation"))
+            drift, traces = float(conservation_drift(last)[-1]), float(account(last)["traces"][-1].sum())
+            length, violation = (account(last)[key][-1] for key in ("log_step", "violation"))
             shown = (f"> {cap}" if count is None else str(count) for count in (first, second))
-            account = (f"{drift:.1e}", f"{traces:.3g}", f"{length:.3g}", f"{violation:.1e}")
-            rows.append((depth, name, *shown, *account, _far(setting, rule, start) if name == "line search" else ""))
+            told = (f"{drift:.1e}", f"{traces:.3g}", f"{length:.3g}", f"{violation:.1e}")
+            rows.append((depth, name, *shown, *told, _far(setting, rule, start) if name == "line search" else ""))
             lines.append(Line(name, np.maximum(last.steps, 1), np.exp(last.log_excess)))
         title, caption = f"Risk against the step, depth {depth}", "Logistic risk on the strips, width 8."
-        figures.append(Figure(f"risk-{depth}", title, "step", "risk", tuple(lines), caption, "log", "log"))
-    account = ("conservation drift", "sum of the traces", "log of the last step", "largest violation of descent")
-    columns = ("L", "rule", "to 0.3", "to 0.01", *account, "to 1e-100")
+        figures.append(log_figure(f"risk-{depth}", title, "step", "risk", lines, caption))
+    told = ("conservation drift", "sum of the traces", "log of the last step", "largest violation of descent")
+    columns = ("L", "rule", "to 0.3", "to 0.01", *told, "to 1e-100")
     text = f"A run that gave up shows its number of steps; `--full` goes on to {_LONG}. Violations are in log R; negative means that every step descended more than promised."
     return *figures, Table("steps", "Steps to a risk", columns, tuple(rows), text)
 
 
-def discretised(lab: Lab) -> tuple[Figure, Figure, Table]:
+def discretised(lab: Lab) -> tuple[Figure, Table]:
     """Descent with steps that promise a fixed drop of log R, on both sides of the critical one."""
-    rows, offsets, distances = [], [], []
+    rows, offsets = [], []
     shares = (0.05, *_SHARES) if lab.full else _SHARES
     for depth in (2, 3, 4):
         lab.progress(f"relative steps, depth {depth}")
         runs = [steps.relative_descent(lab, share, depth) for share in shares]
         errors = [steps.offset_error(run.weight(), geometry(lab)) for run in runs]
-        away = _from_flow(lab, depth, runs)
-        for share, run, error, distance in zip(shares, runs, errors, away, strict=True):
+        for share, run, error in zip(shares, runs, errors, strict=True):
             found = steps.measures(run.setting, run.at(), run.at(0))
-            cells = (distance, error, found["drift"], found["1 - |<v, u>|"])
-            drop = Shown(share * critical_step(geometry(lab), depth), ".4f")
-            margin = Shown(found["margin / best margin"], ".6f")
-            rows.append((depth, share, drop, int(run.steps[-1]), *(Shown(cell, ".2g") for cell in cells), margin))
+            drop, left = share * critical_step(geometry(lab), depth), (found["drift"], found["1 - |<v, u>|"])
+            rows.append((depth, share, drop, int(run.steps[-1]), error, *left, found["margin / best margin"]))
         offsets.append(Line(f"L = {depth}", np.array(shares), np.array(errors)))
-        distances.append(Line(f"L = {depth}", np.array(shares), np.array(away)))
     x_label = "drop of log R per step / critical drop"
     title, error = "Beyond the critical step the offset never settles", "relative error of the offset"
     settles = f"Strips in the plane, descent to risk e^-{steps.LEVEL:g}. The critical drop is 2 L margin^2 / variance, known before training."
-    follows = "All layers together, at the same risk. The distance grows like the step: nothing is seen of the critical one, which concerns one direction."
-    columns = (
-        *("L", "share of the critical drop", "drop of log R per step", "steps", "distance from the flow"),
-        *("error of the offset", "conservation drift", "1 - |<v, u>|", "margin / best margin"),
-    )
+    columns = {"L": "", "share of the critical drop": "", "drop of log R per step": ".4f", "steps": ""}
+    columns |= dict.fromkeys(("error of the offset", "conservation drift", "1 - |<v, u>|"), ".2g")
+    columns |= {"margin / best margin": ".6f"}
     text = (
         f"Strips, descent to risk e^-{steps.LEVEL:g}. Alignment and margin survive on both sides of the critical step."
     )
-    far, label = "How far descent is from the flow", "|W - flow| / |flow|"
     return (
-        Figure("offset", title, x_label, error, tuple(offsets), settles, "log", "log"),
-        Figure("distance", far, x_label, label, tuple(distances), follows, "log", "log"),
-        Table("steps", "Relative steps", columns, tuple(rows), text),
+        log_figure("offset", title, x_label, error, offsets, settles),
+        table("steps", "Relative steps", columns, rows, text),
     )
-
-
-def _from_flow(lab: Lab, depth: int, runs: list[Trajectory]) -> list[float]:
-    """Distance of the last layers of every run from those of the flow at the same risk, relative to these."""
-    setting, start = problem(lab, depth)
-    ends = sorted({float(run.log_excess[-1]) for run in runs}, reverse=True)
-    last = float(max(levels(run)[-1] for run in runs)) + 1.0
-    path = train(setting, FAR, start, until=kept(last), steps=20_000, recorder=Levels("log_excess", ends))
-    flat = lambda layers: np.concatenate([np.asarray(layer).ravel() for layer in layers])
-    found = []
-    for run in runs:
-        there = flat(path.at(int(np.abs(path.log_excess - run.log_excess[-1]).argmin())))
-        found.append(float(np.linalg.norm(flat(run.at()) - there) / np.linalg.norm(there)))
-    return found
 
 
 def optimisers(lab: Lab) -> Table:
@@ -153,7 +130,7 @@ def optimisers(lab: Lab) -> Table:
     return Table("optimisers", "Other optimisers, three layers", columns, rows, text)
 
 
-def _row(setting: Setting, layers: Any, begun: Any) -> tuple:
+def _row(setting: Setting, layers: Layers, begun: Layers) -> tuple:
     found, reference = steps.measures(setting, layers, begun), max_margin(setting.data)
     other = next(rival for rival in linear_rivals(setting, reference) if rival.name == "linf")
     params = tuple(jnp.asarray(layer) for layer in layers)
@@ -175,7 +152,7 @@ STUDIES = (
     Study(
         "deep-linear-discretisation",
         "Deep linear networks: descent, momentum, SGD and Adam against the flow",
-        claims=(steps.critical, steps.momentum, steps.sampled, steps.adaptive_direction),
+        claims=(steps.critical, steps.momentum),
         exhibits=(discretised, optimisers),
         definitions=words("-log R", "alignment", "offset", "conservation drift")
         | {

@@ -24,9 +24,9 @@ from ....theory.certificate_mix import race
 from ....theory.certificates import KINDS, certificates, certified
 from ....theory.uniqueness import certified_rank, uniqueness
 from ....training.trajectory import Trajectory
-from .. import flow, limits, rates, scan
+from .. import flow, limits, rates
 from ..evidence import W0, diagonal
-from . import curves
+from . import DEFINED, apart, certificate_figure, curve, distances, excess_line, excesses, late, path_to, paths_figure
 
 _GAPS = (1e-1, 1e-2, 1e-3, 1e-4)
 
@@ -54,14 +54,14 @@ def contrast(lab: Lab) -> dict[str, Trajectory]:
     data, top = contrast_data(lab), 1e6 if lab.full else 1e8
     product, direct = Setting(data, KeyQuery(), Exponential()), Setting(data, Direct(), Exponential())
     lab.progress(f"gradient flow on K and Q to margin {top:g}")
-    keys = curves.path_to(product, product.start(lab.seed + 1, 1e-3), top)
+    keys = path_to(product, product.start(lab.seed + 1, 1e-3), top)
     lab.progress("gradient flow on W")
-    return {"K Q": keys, "W": curves.path_to(direct, None, 1e6)}
+    return {"K Q": keys, "W": path_to(direct, None, 1e6)}
 
 
 def excess_figure(lab: Lab) -> Figure:
     lines = (
-        curves.excess_line(f"{label} excess, flow on {name}", run, found.value, norm)
+        excess_line(f"{label} excess, flow on {name}", run, found.value, norm)
         for label, (found, norm) in programs(lab).items()
         for name, run in contrast(lab).items()
     )
@@ -72,43 +72,22 @@ def excess_figure(lab: Lab) -> Figure:
     return log_figure("excess", "Each training minimises its own norm", "margin", "excess", lines, caption)
 
 
-def norms_figure(lab: Lab) -> Figure:
-    lines, longest = [], contrast(lab)["K Q"]
-    span = longest.log_time[curves.late(longest)]
-    for label, (found, norm) in programs(lab).items():
-        for name, run in contrast(lab).items():
-            values = found.value * (1 + curves.excesses(run, found.value, norm))
-            lines.append(Line(f"{label}, flow on {name}", run.log_time[curves.late(run)], values))
-        lines.append(Line(f"{label}, its minimum", span, np.full(len(span), found.value), "prediction"))
-    return log_figure("norms", "Norms at margin 1", "log t", "norm / margin", lines, "Dashed: optima.")
-
-
 def own_figures(lab: Lab) -> tuple:
     """Singular values of both flows, what the flow on K and Q certifies, and both runs with their bounds."""
     runs, (nuclear, frobenius, _) = contrast(lab), (found for found, _ in programs(lab).values())
+    own = {"key-query": certified(runs["K Q"], Nuclear(), nuclear), "direct": certified(runs["W"], L2(), frobenius)}
     return (
-        curves.paths_figure("key-query", runs["K Q"], "Singular values when K and Q are trained"),
-        curves.paths_figure("direct", runs["W"], "Singular values when W is trained"),
-        curves.certificate_figure("key-query", runs["K Q"], Nuclear(), nuclear),
-        {
-            "key-query": certified(runs["K Q"], Nuclear(), nuclear),
-            "direct": certified(runs["W"], L2(), frobenius),
-        },
+        paths_figure("key-query", runs["K Q"], "Singular values when K and Q are trained"),
+        paths_figure("direct", runs["W"], "Singular values when W is trained"),
+        certificate_figure("key-query", runs["K Q"], Nuclear(), nuclear),
+        own,
     )
-
-
-def loss_figure(lab: Lab) -> Figure:
-    runs = contrast(lab).items()
-    lines = (
-        Line(f"flow on {name}", run.log_time[curves.late(run)], -run.log_excess[curves.late(run)]) for name, run in runs
-    )
-    return log_figure("loss", "Loss above its infimum", "log t", "-log(L - L*)", lines, "Both losses fall like 1/t.")
 
 
 def inverse_gap_figure(lab: Lab) -> Figure:
     """A straight line against log margin: the gap of gathered multipliers closes like its inverse."""
     run, value = contrast(lab)["K Q"], programs(lab)["nuclear"][0].value
-    found, records = certificates(run, Nuclear()), curves.late(run)
+    found, records = certificates(run, Nuclear()), late(run)
     x = np.log(found.margin[records])
     gap = value / (found.upper - found.accumulated)[records]
     decades = x >= np.log(99.0)
@@ -119,25 +98,9 @@ def inverse_gap_figure(lab: Lab) -> Figure:
     return Figure("inverse-gap", title, "log margin", "optimum / gap", (Line("run", x, gap), fitted), caption)
 
 
-def clock_figure(lab: Lab) -> Figure:
-    """log t against the margin, and -log(L - L*) - log r, which it tends to."""
-    nuclear, frobenius, _ = (found.value for found, _ in programs(lab).values())
-    lines = []
-    for name, run in contrast(lab).items():
-        margin, time = run.smallest_margin()[curves.late(run)], run.log_time[curves.late(run)]
-        rate = 2 * margin / nuclear if name == "K Q" else 1 / frobenius**2
-        clock = -run.log_excess[curves.late(run)] - np.log(rate)
-        lines.append(Line(f"flow on {name}", margin[time > 0], time[time > 0]))
-        lines.append(Line(f"flow on {name}, late clock", margin[clock > 0], clock[clock > 0], "prediction"))
-    caption = "Time grows like e^margin; dashed: 1/(r (L - L*)) with r = 2 margin / N for K and Q and 1/N^2 for W."
-    return log_figure("clock", "The clock", "margin", "log t", lines, caption)
-
-
 def distance_figure(lab: Lab) -> Figure:
     lines = (
-        curves.curve(
-            f"flow on {name} to {label}", run.smallest_margin()[curves.late(run)], curves.distances(run, found.weight)
-        )
+        curve(f"flow on {name} to {label}", run.smallest_margin()[late(run)], distances(run, found.weight))
         for name, run in contrast(lab).items()
         for label, (found, _) in programs(lab).items()
     )
@@ -157,9 +120,9 @@ def _diagonal_program(data: TokenSelection) -> str:
 def excess_table(lab: Lab) -> Table:
     rows, data = [], contrast_data(lab)
     for name, run in contrast(lab).items():
-        margin = run.smallest_margin()[curves.late(run)]
+        margin = run.smallest_margin()[late(run)]
         for label, (found, norm) in programs(lab).items():
-            values = curves.excesses(run, found.value, norm)
+            values = excesses(run, found.value, norm)
             slope = log_log_slope(margin, values, (margin[-1] / 100, margin[-1]))
             rows.append((f"flow on {name}", label, values[-1], slope))
     nuclear, frobenius, entries = (found for found, _ in programs(lab).values())
@@ -180,13 +143,13 @@ def _entries(lab: Lab) -> Iterator[tuple[str, Trajectory, Norm]]:
         data = equal_score_tokens(3, 4, 5, number)
         rank = certified_rank(data, nuclear_margin(data))
         setting = Setting(data, KeyQuery(), Exponential())
-        run = curves.path_to(setting, setting.start(100 + number, 0.1 / np.sqrt(5)))
+        run = path_to(setting, setting.start(100 + number, 0.1 / np.sqrt(5)))
         yield f"K Q, data {number}, rank {rank}", run, Nuclear()
     yield "K Q, aligned", aligned_path(lab)[0], Nuclear()
     for number in (5 + seed, 6 + seed) if lab.full else (5 + seed,):
-        yield f"diagonal, data {number}", curves.path_to(*diagonal(number, 1.0)), L1()
+        yield f"diagonal, data {number}", path_to(*diagonal(number, 1.0)), L1()
     direct = Setting(equal_score_tokens(3, 4, 5, 1 + seed), Direct(), Exponential())
-    yield f"W, data {1 + seed}", curves.path_to(direct, None), L2()
+    yield f"W, data {1 + seed}", path_to(direct, None), L2()
 
 
 def race_table(lab: Lab) -> Table:
@@ -210,15 +173,13 @@ def race_table(lab: Lab) -> Table:
 def aligned_path(lab: Lab) -> tuple[Trajectory, Aligned]:
     lab.progress("gradient flow on aligned data to margin 1e6")
     aligned = aligned_tokens(seed=1 + lab.seed)
-    return curves.path_to(
-        Setting(aligned.data, KeyQuery(7), Exponential()), aligned.start(W0, 7, 5 + lab.seed)
-    ), aligned
+    return path_to(Setting(aligned.data, KeyQuery(7), Exponential()), aligned.start(W0, 7, 5 + lab.seed)), aligned
 
 
 def aligned_figures(lab: Lab) -> tuple:
     run, aligned = aligned_path(lab)
-    reference, margin = nuclear_margin(aligned.data), run.smallest_margin()[curves.late(run)]
-    error = curves.distances(run, aligned.solution())
+    reference, margin = nuclear_margin(aligned.data), run.smallest_margin()[late(run)]
+    error = distances(run, aligned.solution())
     lines = (
         Line("measured", margin, error),
         Line("error at the end * (last margin / margin)", margin, error[-1] * margin[-1] / margin, "prediction"),
@@ -227,8 +188,8 @@ def aligned_figures(lab: Lab) -> tuple:
     axes = "margin", "|W/margin - W*| / |W*|"
     return (
         log_figure("closed-form", "Distance to the closed form", *axes, lines, caption),
-        curves.paths_figure("aligned", run, "Singular values on aligned data"),
-        curves.certificate_figure("aligned", run, Nuclear(), reference),
+        paths_figure("aligned", run, "Singular values on aligned data"),
+        certificate_figure("aligned", run, Nuclear(), reference),
         {"aligned": certified(run, Nuclear(), reference)},
     )
 
@@ -244,12 +205,12 @@ def aligned_table(lab: Lab) -> Table:
         ("N_*, solver", reference.value),
         ("N_F, closed form", np.sqrt((inverse**2).sum())),
         ("N_F, solver", frobenius.value),
-        ("|Frobenius solution - W*| / |W*|", curves.apart(frobenius.weight, target)),
-        ("|nuclear solution - W*| / |W*|", curves.apart(reference.weight, target)),
+        ("|Frobenius solution - W*| / |W*|", apart(frobenius.weight, target)),
+        ("|nuclear solution - W*| / |W*|", apart(reference.weight, target)),
         ("smallest margin of the run", margins.min()),
         *((f"margin of sample {i} above it", m - margins.min()) for i, m in enumerate(margins)),
-        ("largest alignment residual", max(aligned.residual(run.at(k)) for k in curves.late(run))),
-        ("|W/margin - W*| / |W*|", curves.distances(run, target)[-1]),
+        ("largest alignment residual", max(aligned.residual(run.at(k)) for k in late(run))),
+        ("|W/margin - W*| / |W*|", distances(run, target)[-1]),
         ("1 - accumulated bound / N_*", 1 - bounds.accumulated[-1] / reference.value),
         ("1 - instant bound / N_*", 1 - bounds.instant[-1] / reference.value),
     )
@@ -268,41 +229,20 @@ STUDIES = (
         "key-query",
         "Keys and queries: nuclear against Frobenius against l1 norm",
         claims=(
-            flow.contrast,
-            limits.generic_data,
-            rates.weak_duality,
-            rates.accumulated_rate,
-            rates.direct_rate,
-            scan.gradient_readout,
-            rates.late_clock,
-            rates.rank_one_rate,
-            scan.excess_by_error,
+            *(flow.contrast, limits.generic_data, rates.accumulated_rate),
+            *(rates.direct_rate, rates.late_clock, rates.rank_one_rate),
         ),
-        exhibits=(
-            excess_figure,
-            norms_figure,
-            own_figures,
-            loss_figure,
-            inverse_gap_figure,
-            clock_figure,
-            distance_figure,
-            excess_table,
-            race_table,
-        ),
-        definitions=curves.DEFINED,
+        exhibits=(excess_figure, own_figures, inverse_gap_figure, distance_figure, excess_table, race_table),
+        definitions=DEFINED,
     ),
     Study(
         "key-query-aligned",
         "Keys and queries on aligned data (Theorem 5.1)",
         claims=(
-            flow.lemma51,
-            flow.theorem51,
-            flow.aligned_closed_form,
-            limits.off_alignment,
-            limits.unique_solution,
-            limits.line_of_solutions,
+            *(flow.lemma51, flow.theorem51, flow.aligned_closed_form),
+            *(limits.off_alignment, limits.unique_solution, limits.line_of_solutions),
         ),
         exhibits=(aligned_figures, aligned_table),
-        definitions={**curves.DEFINED, **_ALIGNED},
+        definitions={**DEFINED, **_ALIGNED},
     ),
 )

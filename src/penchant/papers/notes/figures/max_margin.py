@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from ....diagnostics.direction import misalignments
-from ....diagnostics.margin import normalised_margins, smooth_margins
+from ....diagnostics.direction import misalignments, normalised_margins, smooth_margins
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ....diagnostics.covariance import diffusion_covariance, noisy_covariance
+from ....diagnostics.noise import diffusion_covariance, noisy_covariance
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....lab import Lab, Study
 from ....references.interpolation import basis_pursuit

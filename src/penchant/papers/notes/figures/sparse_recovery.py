@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 
 from ....diagnostics.rates import end_slope
-from ....diagnostics.restricted_isometry import restricted_isometry
+from ....diagnostics.sparsity import restricted_isometry
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....flow.mirror import follow_dual
 from ....lab import Lab, Study, recipe

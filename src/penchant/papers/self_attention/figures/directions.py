@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ....diagnostics.direction import misalignments
+from ....diagnostics.direction import log_attention_loss, misalignments, optimal_attention
 from ....diagnostics.rates import log_log_slope, rate
-from ....diagnostics.softmax import log_attention_loss, optimal_attention
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....diagnostics.direction import misalignment
-from ....diagnostics.softmax import joint_misalignments
+from ....diagnostics.joint import joint_misalignments
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study, claims_in, recipe
 from ....optimisers.base import block_normalised, scheduled_descent

@@ -1,4 +1,4 @@
-"""Keys and queries from starts and in widths the theorem does not cover: small and large starts, plateaus, the basin, narrow heads."""
+"""Keys and queries where the theorem does not speak: small and large starts, plateaus, the basin, narrow heads, and steps instead of the flow."""
 
 from itertools import product
 
@@ -8,7 +8,8 @@ import numpy as np
 from ....exhibits import Figure, Line, Table, log_figure, table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
-from ....norms import L2, Nuclear
+from ....norms import L2, Norm, Nuclear, SignProduct
+from ....references.base import Solution
 from ....references.euclidean_margin import max_margin
 from ....settings.factored import Factors
 from ....theory.least_norm import excess
@@ -17,11 +18,12 @@ from ....theory.uniqueness import certified_rank
 from ....training.events import LogTimeAbove, MarginAbove, Stalled
 from ....training.train import train
 from ....training.trajectory import Trajectory
-from .. import limits, scan
+from .. import discrete, limits
 from ..evidence import keys_and_queries, matrix_run, nuclear
 from ..hypotheses import initial_loss
-from .curves import DEFINED, excess_line, path_to
+from . import DEFINED, excess_line, path_to
 
+_GRADIENTS = ("gradient descent", "normalised descent")  # all other rules have steps of equal size in every entry
 _BINS = np.array([-np.inf, -1.0, -0.75, -0.5, 0.0, np.inf])  # of the slack of Assumption 3
 
 
@@ -51,15 +53,8 @@ def scales_table(lab: Lab) -> Table:
             (number, scale, *values, far, "best" if values[-1] == best else "")
             for scale, values in zip(scales, found, strict=True)
         ]
-    columns = {
-        "data": "",
-        "start": "g",
-        "excess at 1e2": ".2e",
-        "at 1e4": ".2e",
-        "at margin 1e6": ".2e",
-        "excess of the Frobenius solution": ".3f",
-        "least": "",
-    }
+    columns = {"data": "", "start": "g", **dict.fromkeys(("excess at 1e2", "at 1e4", "at margin 1e6"), ".2e")}
+    columns |= {"excess of the Frobenius solution": ".3f", "least": ""}
     caption = (
         "Three samples of four tokens in five dimensions; K and Q start with normal entries of deviation scale / sqrt(5). "
         "A smaller start is not always better at a given margin."
@@ -103,15 +98,8 @@ def large_table(lab: Lab) -> Table:
         slack = initial_loss(run.setting, run.setting.data, run.at(0)).slack
         ending = f"{run.status.name}, {detect_limit(run).kind}, log t = {run.log_time[-1]:.4g}"
         rows.append((scale, number, draw, slack, run.log_excess[0], _leaving(run), ending))
-    columns = {
-        "start": "g",
-        "data": "",
-        "draw": "",
-        "slack of Assumption 3": ".2f",
-        "log(L - L*) at the start": ".4f",
-        "log t of leaving it": ".4g",
-        "end": "",
-    }
+    columns = {"start": "g", "data": "", "draw": "", "slack of Assumption 3": ".2f"}
+    columns |= {"log(L - L*) at the start": ".4f", "log t of leaving it": ".4g", "end": ""}
     caption = (
         "Normal entries of deviation start / sqrt(5). A run leaves its start when log(L - L*) has fallen by 1: "
         "often later than a run in plain physical time can last."
@@ -120,7 +108,7 @@ def large_table(lab: Lab) -> Table:
 
 
 def basin_figure(lab: Lab) -> Figure:
-    found = scan.all_starts(lab, lab.seed, lab.full)
+    found = limits.all_starts(lab, lab.seed, lab.full)
     slack, reached = np.array([one.slack for one in found]), np.array([one.reached for one in found])
     places = np.digitize(slack, _BINS) - 1
     full = [k for k in range(len(_BINS) - 1) if (places == k).any()]
@@ -132,7 +120,7 @@ def basin_figure(lab: Lab) -> Figure:
     return Figure("basin", "Global starts", "slack of Assumption 3", "share that is global", lines, caption)
 
 
-def basin_table(found: list[scan.Started]) -> Table:
+def basin_table(found: list[limits.Started]) -> Table:
     rows = []
     for size, gap, scale in dict.fromkeys(one[:3] for one in found):
         cell = [one for one in found if one[:3] == (size, gap, scale)]
@@ -140,14 +128,8 @@ def basin_table(found: list[scan.Started]) -> Table:
         counts = ", ".join(f"{wrong.count(k)} with {k} of {size[0]}" for k in dict.fromkeys(wrong)) or "-"
         share, span = np.mean([one.reached for one in cell]), f"{min(slacks):.2f} to {max(slacks):.2f}"
         rows.append((f"{size[0]}, {size[1]}", gap, scale, span, share, counts))
-    columns = {
-        "n, L": "",
-        "score gap": "g",
-        "start": "g",
-        "slack of Assumption 3": "",
-        "share global": ".2f",
-        "others: samples on a wrong token": "",
-    }
+    columns = {"n, L": "", "score gap": "g", "start": "g", "slack of Assumption 3": ""}
+    columns |= {"share global": ".2f", "others: samples on a wrong token": ""}
     caption = (
         "Random data and starts, followed to margin 20 or log t = 100: what is not global by then may still become so."
     )
@@ -164,15 +146,8 @@ def widths_table(lab: Lab) -> Table:
             head = number + lab.seed, certified_rank(data, reference), width, draw
             nearest = sizes[np.abs(sizes - 1).argmin()]
             rows.append((*head, excess(data, run.weight(), reference), nearest, sizes[0]))
-    columns = {
-        "data": "",
-        "rank": "",
-        "width": "",
-        "draw": "",
-        "excess": ".3e",
-        "singular value nearest 1": ".5f",
-        "largest singular value": ".4f",
-    }
+    columns = {"data": "", "rank": "", "width": "", "draw": "", "excess": ".3e"}
+    columns |= {"singular value nearest 1": ".5f", "largest singular value": ".4f"}
     caption = (
         "At margin 1e6. Rank W <= width makes the program non-convex. Singular values of the multipliers' matrix, scaled so that a "
         "stationary point of the factors has one equal to 1; it is optimal if none is larger."
@@ -180,29 +155,77 @@ def widths_table(lab: Lab) -> Table:
     return table("widths", "Where heads of each width end", columns, rows, caption)
 
 
+def _programs(lab: Lab, number: int) -> tuple[tuple[Solution, Norm], ...]:
+    data = discrete.stepped(lab, _GRADIENTS[0], number).setting.data
+    least = nuclear(lab, number), max_margin(data), discrete.signs(lab, number)
+    return tuple(zip(least, (Nuclear(), L2(), SignProduct()), strict=True))
+
+
+def _excess(run: Trajectory, record: int, reference: Solution, norm: Norm) -> float:
+    return norm.value(run.weight(record)) / float(run.smallest_margin()[record]) / reference.value - 1
+
+
+def steps_table(lab: Lab) -> Table:
+    rows = []
+    for number in range(lab.seed, lab.seed + (8 if lab.full else 3)):
+        for rule in discrete.RULES:
+            lab.progress(f"data {number}, {rule}")
+            run, norm = discrete.stepped(lab, rule, number), Nuclear() if rule in _GRADIENTS else SignProduct()
+            margin = float(run.smallest_margin()[-1])
+            gap = norm.value(run.weight()) / margin / discrete.best_bound(run, norm) - 1
+            rows.append((number, rule, margin, *(_excess(run, -1, *one) for one in _programs(lab, number)), gap))
+    norms = dict.fromkeys(("nuclear excess", "Frobenius excess", "sign-product excess", "certified gap"), ".2e")
+    caption = (
+        "The gap is in the nuclear norm for gradient steps and in the norm of sign products for steps of equal size in every entry. Adam with a memory of 100 or 1000 "
+        "steps stands between the norms: its steps shrink with the gradients that it remembers."
+    )
+    columns = {"data": "", "optimiser": "", "margin": ".3g", **norms}
+    return table("steps", "Where each optimiser ends", columns, rows, caption)
+
+
+def steps_figures(lab: Lab) -> tuple[Figure, ...]:
+    """One figure per norm: where each rule stands in it."""
+    figures, programs = [], _programs(lab, lab.seed)
+    for name, title, (found, norm) in (
+        ("steps-nuclear", "Nuclear norm", programs[0]),
+        ("steps-signs", "Norm of sign products", programs[2]),
+    ):
+        lines = []
+        for rule in discrete.RULES:
+            run = discrete.stepped(lab, rule, lab.seed)
+            margin = run.smallest_margin()
+            rising = [k for k in range(len(run)) if margin[k] > max(0.5, margin[:k].max(initial=0.0))][::4]
+            if len(rising) > 1:
+                lines.append(Line(rule, margin[rising], np.array([_excess(run, k, found, norm) for k in rising])))
+        caption = "Excess over the minimum of this norm, first data set."
+        figures.append(log_figure(name, title, "margin", "excess", lines, caption))
+    return tuple(figures)
+
+
+_SIGNS = "least sum of coefficients of products of sign vectors that make up W; width times the largest |entry| of K and of Q bounds it"
 STUDIES = (
     Study(
         "key-query-starts",
         "Keys and queries: scale of the start, plateaus, the basin, few columns",
         claims=(
-            limits.kernel_to_rich,
-            scan.every_run_nears,
-            scan.spectral_prediction,
-            limits.large_start,
-            scan.basin,
-            limits.wide_as_the_rank,
-            limits.narrow,
+            *(limits.kernel_to_rich, limits.spectral_prediction, limits.large_start),
+            *(limits.basin, limits.wide_as_the_rank, limits.narrow),
         ),
         exhibits=(
-            kernel_figure,
-            plateaus_figure,
-            basin_figure,
-            scales_table,
-            large_table,
-            lambda lab: basin_table(scan.all_starts(lab, lab.seed, lab.full)),
-            widths_table,
+            *(kernel_figure, plateaus_figure, basin_figure, scales_table, large_table),
+            *(lambda lab: basin_table(limits.all_starts(lab, lab.seed, lab.full)), widths_table),
         ),
         definitions=DEFINED,
         aliases=("key-query-init-scale", "key-query-large-start", "key-query-width", "key-query-basin"),
+    ),
+    Study(
+        "key-query-steps",
+        "Keys and queries trained in steps: which norm?",
+        claims=(
+            *(discrete.descent_follows_flow, discrete.normalised_nuclear),
+            *(discrete.sign_norm, discrete.adam_norm, discrete.sign_diagonal),
+        ),
+        exhibits=(steps_figures, steps_table),
+        definitions={**DEFINED, "norm of sign products": _SIGNS},
     ),
 )

@@ -1,39 +1,19 @@
-"""Attention along a run, with a fixed decoder and trained together with it."""
-
-from typing import Any
+"""Attention and decoder trained together, along a run."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..logspace import log_sum
+from ..training.trajectory import Trajectory
 from .direction import misalignment
 
 
-def log_attention_loss(run: Any) -> np.ndarray:
-    """log(1 - attention on the optimal token), records x samples, exact long after 1 - s has rounded to 0."""
-    data = run.setting.data
-    margins = jnp.asarray(run.margins).reshape(len(run), *data.others.shape)
-    log_odds = log_sum(jnp.where(data.padded, -jnp.inf, -margins))  # odds of not choosing the optimal token
-    return np.asarray(jax.nn.log_sigmoid(log_odds))
-
-
-def optimal_attention(run: Any) -> np.ndarray:
-    """Attention on the optimal token, records x samples."""
-    return -np.expm1(log_attention_loss(run))
-
-
-def selection(setting: Any, margins: Any) -> np.ndarray:
-    """The token with most attention in each sample."""
-    return np.asarray(jnp.argmax(setting.data.log_attention(jnp.asarray(margins)), axis=1))
-
-
-def log_joint_attention(run: Any) -> np.ndarray:
+def log_joint_attention(run: Trajectory) -> np.ndarray:
     """log softmax of the logits, R x n x T."""
     return np.asarray(jax.nn.log_softmax(jnp.asarray(run.logits), axis=-1))
 
 
-def joint_misalignments(run: Any, reference: Any, block: str = "W") -> np.ndarray:
+def joint_misalignments(run: Trajectory, reference: np.ndarray, block: str = "W") -> np.ndarray:
     """1 - corr of the `block` ("W" or "u") with a reference weight at every record; NaN while the block is zero."""
     norm = getattr(run, f"norm_{block}")
     found = np.full(len(run), np.nan)
@@ -42,26 +22,26 @@ def joint_misalignments(run: Any, reference: Any, block: str = "W") -> np.ndarra
     return found
 
 
-def optimal_entries(run: Any, values: np.ndarray) -> np.ndarray:
+def optimal_entries(run: Trajectory, values: np.ndarray) -> np.ndarray:
     """The entries of an R x n x T series at the optimal tokens, R x n."""
     return np.take_along_axis(values, np.asarray(run.data.optimal)[None, :, None], axis=2)[..., 0]
 
 
-def score_gaps(run: Any) -> np.ndarray:
+def score_gaps(run: Trajectory) -> np.ndarray:
     """Score of the optimal token minus the best other score, R x n."""
     others = run.scores.copy()
     np.put_along_axis(others, np.asarray(run.data.optimal)[None, :, None], -np.inf, axis=2)
     return optimal_entries(run, run.scores) - others.max(axis=2)
 
 
-def log_joint_attention_loss(run: Any) -> np.ndarray:
+def log_joint_attention_loss(run: Trajectory) -> np.ndarray:
     """log(1 - attention on the optimal token), R x n, from the other tokens: exact however small."""
     log_share = log_joint_attention(run).copy()
     np.put_along_axis(log_share, np.asarray(run.data.optimal)[None, :, None], -np.inf, axis=2)
     return np.logaddexp.reduce(log_share, axis=2)
 
 
-def decoder_margins(run: Any) -> np.ndarray:
+def decoder_margins(run: Trajectory) -> np.ndarray:
     """Smallest score of an optimal token per unit of |u|, at every record; NaN while u is zero."""
     norm = np.where(run.norm_u > 0, run.norm_u, np.nan)
     return optimal_entries(run, run.scores).min(axis=1) / norm

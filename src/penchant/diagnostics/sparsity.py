@@ -1,15 +1,17 @@
-"""Restricted isometry: how far the Gram matrix of any s columns is from the identity. Hard to compute in general; bounded here."""
+"""Sparse recovery: restricted isometry, which is hard to compute and bounded here, and the signal and noise of squared parameters."""
 
+from collections.abc import Sequence
 from itertools import combinations, islice
 from math import comb
 from numbers import Integral
-from typing import Any
 
 import equinox as eqx
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..errors import ArgumentError
 from ..settings.check import real_array
+from ..settings.regression import Regression
 
 _ENUMERATED = 1_000_000  # supports tried, all of them
 _CHUNK = 20_000  # at a time
@@ -28,20 +30,20 @@ class Isometry(eqx.Module):
     support: tuple[int, ...]
 
 
-def restricted_isometry(inputs: Any, sparsity: Any, seed: int = 0, *, most: int | None = None) -> Isometry:
+def restricted_isometry(inputs: object, sparsity: object, seed: int = 0, *, most: int | None = None) -> Isometry:
     """Bounds on delta_s = max over supports T of size s of |A_TT - I|, with A = X'X/n; exact with at most `most` supports (1e6 by default)."""
-    inputs = real_array(inputs, "inputs", "restricted_isometry", "(n, d)", 2)
-    n, d = inputs.shape
+    rows = real_array(inputs, "inputs", "restricted_isometry", "(n, d)", 2)
+    n, d = rows.shape
     if not (isinstance(sparsity, Integral) and 1 <= int(sparsity) <= d):
         raise ArgumentError("sparsity", "restricted_isometry", f"an integer between 1 and {d}", repr(sparsity))
-    sparsity = int(sparsity)
-    excess = inputs.T @ inputs / n - np.eye(d)
-    if comb(d, sparsity) <= (_ENUMERATED if most is None else most):
-        support = _enumerate(excess, sparsity)
+    size = int(sparsity)
+    excess = rows.T @ rows / n - np.eye(d)
+    if comb(d, size) <= (_ENUMERATED if most is None else most):
+        support = _enumerate(excess, size)
         value = _deviation(excess, support)
         return Isometry(value, value, True, support)
-    support = _search(excess, sparsity, np.random.default_rng(seed))
-    return Isometry(_deviation(excess, support), _upper(excess, sparsity), False, tuple(int(j) for j in support))
+    support = _search(excess, size, np.random.default_rng(seed))
+    return Isometry(_deviation(excess, support), _upper(excess, size), False, tuple(int(j) for j in support))
 
 
 def _enumerate(excess: np.ndarray, sparsity: int) -> tuple[int, ...]:
@@ -54,7 +56,7 @@ def _enumerate(excess: np.ndarray, sparsity: int) -> tuple[int, ...]:
     return best
 
 
-def _deviation(excess: np.ndarray, support: Any) -> float:
+def _deviation(excess: np.ndarray, support: Sequence[int] | np.ndarray) -> float:
     index = list(support)
     return float(np.abs(np.linalg.eigvalsh(excess[np.ix_(index, index)])).max())
 
@@ -85,3 +87,27 @@ def _search(excess: np.ndarray, sparsity: int, rng: np.random.Generator) -> np.n
             if _deviation(excess, support) > most:
                 best, most = np.sort(support), _deviation(excess, support)
     return best
+
+
+class Decomposition(eqx.Module):
+    r"""$\beta^t = r_te_1 + \zeta_t$ along a run (records first): `signal` r, `noise` $\zeta$ (its first entry is 0), and the parts of the gradient
+    $[(r^2-1)e_1 - u + v]\odot\beta$ with $u = (r^2-1)(I-A)e_1$, $v = A(\zeta\odot\zeta)$; `drive` is what moves the noise, v - u off the signal."""
+
+    signal: np.ndarray
+    noise: np.ndarray
+    u: np.ndarray
+    v: np.ndarray
+    drive: np.ndarray
+
+
+def decompose(data: Regression, params: ArrayLike) -> Decomposition:
+    """Split the parameters (records x d) of a run on squares with truth e_1."""
+    path, inputs = np.asarray(params), np.asarray(data.inputs)
+    gram = inputs.T @ inputs / len(inputs)
+    signal, noise = path[:, 0], path.copy()
+    noise[:, 0] = 0.0
+    u = (signal**2 - 1)[:, None] * (np.eye(len(gram))[0] - gram[0])
+    v = noise**2 @ gram
+    drive = v - u
+    drive[:, 0] = 0.0
+    return Decomposition(signal, noise, u, v, drive)
