@@ -151,6 +151,7 @@ PROMISES = {name: promise for promise, names in _PROMISED for name in names.spli
 @cache
 def _promise(hint: Any) -> Promise | None:
     """What an annotation requires; None where it requires nothing that can be checked here."""
+    hint = getattr(hint, "__bound__", None) or hint  # of a type variable
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -202,12 +203,20 @@ def _written(declared: inspect.Parameter) -> str:
     return str(declared.replace(annotation=inspect.Parameter.empty))
 
 
+def _signature(thing: Callable) -> inspect.Signature:
+    """With annotations that are written as text read, where all their names are there at run time."""
+    try:
+        return inspect.signature(thing, eval_str=True)
+    except NameError:
+        return inspect.signature(thing)
+
+
 def guard(thing: Any) -> Any:
     """A public function behind the door; a class keeps its identity, and its instances are made behind the door."""
     if inspect.isfunction(thing):
-        return _guarded(thing, thing.__name__, inspect.signature(thing), 0)
+        return _guarded(thing, thing.__name__, _signature(thing), 0)
     if _class(thing) and hasattr(thing, "__dataclass_fields__"):
-        thing.__init__ = _guarded(thing.__init__, thing.__name__, inspect.signature(thing), 1)
+        thing.__init__ = _guarded(thing.__init__, thing.__name__, _signature(thing), 1)
     return thing
 
 
