@@ -151,7 +151,8 @@ PROMISES = {name: promise for promise, names in _PROMISED for name in names.spli
 @cache
 def _promise(hint: Any) -> Promise | None:
     """What an annotation requires; None where it requires nothing that can be checked here."""
-    hint = getattr(hint, "__bound__", None) or hint  # of a type variable
+    if type(hint) is typing.TypeVar:
+        hint = hint.__bound__ or typing.Union[hint.__constraints__]  # noqa: UP007
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
