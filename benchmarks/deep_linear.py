@@ -15,8 +15,8 @@ from scipy.integrate import solve_ivp
 import penchant as pt
 from penchant.diagnostics.alignment import clock_error, conservation_drift
 from penchant.problem import read
+from penchant.settings.deep_linear import ensure_assumption2
 from penchant.settings.generators import strips, teacher
-from penchant.settings.network_starts import ensure_assumption2
 
 from .machine import Limits
 from .section import Section, ratio

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 import penchant as pt
+from penchant.settings.deep_linear import ensure_assumption2
 from penchant.settings.generators import strips, teacher
-from penchant.settings.network_starts import ensure_assumption2
 
 from .machine import Limits
 from .section import Section, ratio

@@ -6,7 +6,7 @@ theorems, its files of claims and its studies; nothing is registered anywhere el
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
@@ -18,14 +18,14 @@ from jaxtyping import PyTree
 from .errors import ArgumentError
 from .exhibits import Figure, Finding, Result, Saved, Table, only
 from .optimisers.base import Optimiser
-from .theory.base import Prediction, Theorem
-from .theory.predict import predict
+from .problem import Problem
+from .theory.base import Prediction, Theorem, predict
 from .verdict import Outcome, Verdict, all_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Exhibit = Figure | Table | dict[str, Saved]
 Check = Callable[..., Verdict | Iterator[Verdict]]
+Exhibit = Figure | Table | Mapping[str, Saved]
 
 KINDS = {
     "proved": "a sentence of a paper",
@@ -52,7 +52,7 @@ class Lab:
         self.seed, self.full, self.progress, self.theorems = seed, full, progress, theorems
         self.kept: dict[tuple, object] = {}
 
-    def predict(self, setting: eqx.Module, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
+    def predict(self, setting: Problem, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
         return predict(self.theorems(), setting, optimiser, start)
 
 

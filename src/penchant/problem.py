@@ -1,5 +1,7 @@
 """One look at an objective: everything an optimiser, a flow or a diagnostic needs, and nothing that underflows."""
 
+from typing import Protocol, runtime_checkable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,9 +10,20 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from .errors import ArgumentError, kind
-from .settings.base import Parametrisation, Setting
+from .settings.base import Infimum, Parametrisation, Setting
 
 _TINY = 1e-280  # squared norms below this lose digits, or underflow
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """What can be trained: a `Setting`, or a problem that a paper brings. `parts` are what two equal problems have in common, by name."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def parts(self) -> dict[str, PyTree]: ...
+    def infimum(self) -> Infimum: ...
 
 
 class Reading(eqx.Module):

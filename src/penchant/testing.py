@@ -8,16 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
 from .errors import PenchantError
-from .flow.flow import GradientFlow
 from .lab import KINDS, Lab, Paper, claims_in
 from .optimisers.base import Optimiser
-from .problem import read
+from .problem import Problem, read
 from .settings.base import Data, Parametrisation, Setting
 from .theory.base import Hypothesis, Prediction, Theorem
 from .training.status import Status
@@ -106,9 +106,7 @@ def check_optimiser(optimiser: Optimiser, setting: Setting, steps: int = 50) -> 
     _require(first.log_excess[-1] < first.log_excess[0], f"the loss did not fall in {steps} steps")
 
 
-def check_theorem(
-    theorem: Theorem, setting: Setting, optimiser: Optimiser | GradientFlow, run: Trajectory | None = None
-) -> None:
+def check_theorem(theorem: Theorem, setting: Problem, optimiser: eqx.Module, run: Trajectory | None = None) -> None:
     """A theorem says what it is and whom it follows, predicts where it applies, and judges a run without breaking."""
     for part in ("name", "paper", "statement", "citation"):
         _require(getattr(theorem, part), f"the theorem has no {part}")
@@ -124,7 +122,7 @@ def check_theorem(
     bracket = getattr(found.reference, "bracket", None)
     _require(bracket is None or bracket.lower <= bracket.upper, "the reference is not certified: lower > upper")
     if run is not None:
-        _require(isinstance(theorem.judge(found, run), Verdict), "`judge` does not return a Verdict")
+        _require(isinstance(theorem.family.judge(found, run), Verdict), "`judge` does not return a Verdict")
 
 
 def _check_hypothesis(found: Hypothesis) -> None:

@@ -10,7 +10,7 @@ from penchant.norms import L1
 from penchant.papers.attention_regression.setting.geometry import Left
 
 NOT_CALLED = {  # constants, and errors and results that penchant makes and nobody else
-    *("CLAIMS", "THEOREMS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),
+    *("PAPERS", "Outcome", "Status", "PenchantError", "PenchantWarning", "NotSeparableError"),
     *(
         "CriticalPointError",
         "StepSizeError",

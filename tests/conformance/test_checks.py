@@ -5,9 +5,10 @@ import pytest
 
 import penchant as pt
 from penchant.optimisers.base import Adam
-from penchant.papers import PAPERS
+from penchant.papers import PAPERS, theorems
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.testing import ConformanceError, check_contents, check_optimiser, check_problem, check_theorem
+from penchant.theory.base import choose
 
 POINTS = pt.Classification([[0.9, 0.2, 0.3], [0.1, -0.8, 0.2]], [1, -1])
 FIT = pt.Regression([[1.0, 2.0, 0.5], [0.5, -1.0, 2.0]], [1.0, 2.0])
@@ -49,6 +50,20 @@ def test_theorems_conform(name):
     setting, flow = SETTINGS[name], pt.GradientFlow()
     theorem = pt.predict(setting, flow).theorem
     check_theorem(theorem, setting, flow)
+
+
+@pytest.mark.filterwarnings("ignore::penchant.errors.PenchantWarning")  # of data on which little is proved
+@pytest.mark.parametrize("name", SETTINGS)
+def test_the_order_of_papers_decides_nothing(name):
+    """At most one theorem covers an optimiser, at most one family answers where none does, and every answer says which of the two it is."""
+    setting, listed = SETTINGS[name], tuple(theorems())
+    for optimiser in (pt.GradientFlow(), *OPTIMISERS.values()):
+        assert sum(theorem.applies(setting, optimiser) for theorem in listed) <= 1
+        first, second = (choose(order, setting, optimiser) for order in (listed, listed[::-1]))
+        assert (first.name, first.family) == (second.name, second.family)
+        if not first.applies(setting, optimiser) or first not in listed:
+            assert first.name.endswith("conjecture")
+            assert first.predict(setting, optimiser).hypothesis("optimiser_covered").holds is False
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)

@@ -52,7 +52,22 @@ from . import theorems
 
 PAPER = Paper("toy", "Nobody, A toy, 2026", __name__, theorems.THEOREMS, ("claims",), ("figures",))
 ''',
-    "theorems.py": '"""None of its own."""\n\nTHEOREMS = ()\n',
+    "theorems.py": '''"""The l2 maximum margin, for one more optimiser."""
+
+from ...optimisers.base import Accelerated
+from ...theory.base import Theorem
+from ...theory.families.linear import MAX_MARGIN
+
+THEOREM = Theorem(
+    "toy",
+    "Acceleration finds the maximum margin.",
+    "Nobody, Theorem 1",
+    MAX_MARGIN,
+    lambda optimiser: isinstance(optimiser, Accelerated),
+    rate="unknown",
+)
+THEOREMS = (THEOREM,)
+''',
     "evidence.py": '''"""One number."""
 
 from ...lab import Lab, recipe
@@ -83,6 +98,11 @@ from penchant.testing import check_paper
 told = []
 check_paper(paper, new_lab(), told.append)
 assert told == ["toy/halves"], told
+import penchant as pt
+from penchant.testing import check_theorem
+points = pt.Setting(pt.Classification([[2.0, 0.5], [0.1, -1.0]], [1, -1]), pt.Direct(), pt.Logistic())
+assert pt.predict(points, pt.Accelerated(0.1)).theorem.name == "toy"
+check_theorem(paper.theorems[0], points, pt.Accelerated(0.1))
 """
 
 

@@ -13,10 +13,8 @@ from penchant.case import make_case
 OPEN = {
     name
     for row in (
-        "DeepLinear FreshBatches Gram RiccatiFlow Setting TokenSelection critical_length deep_linear",
-        "detect_limit imbalance_constant joint_setting judge label_noise_hypotheses",
-        "locally_optimal_selections network_constants noise_hypotheses sharp_smoothness smoothness",
-        "stability_number train uniqueness",
+        "DeepLinear FreshBatches Gram RiccatiFlow Setting Verdict detect_limit joint_setting sharp_smoothness",
+        "smoothness train uniqueness",
     )
     for name in row.split()
 }

@@ -6,9 +6,8 @@ import pytest
 
 import penchant as pt
 from penchant.diagnostics.alignment import alignment, alignments, conservation_drift, sandwich, sine
-from penchant.settings.deep_linear import DeepLinear, imbalance_constant
+from penchant.settings.deep_linear import DeepLinear, ensure_assumption2, imbalance_constant
 from penchant.settings.generators import strips
-from penchant.settings.network_starts import ensure_assumption2
 
 
 def test_small_deficits_and_excesses_keep_their_digits(rng):

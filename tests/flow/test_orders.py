@@ -9,8 +9,7 @@ import penchant as pt
 from penchant.diagnostics.alignment import clock_error, conservation_drift
 from penchant.errors import ArgumentError, PenchantWarning
 from penchant.problem import read
-from penchant.settings.deep_linear import imbalance_constant
-from penchant.settings.network_starts import balanced, ensure_assumption2
+from penchant.settings.deep_linear import balanced, ensure_assumption2, imbalance_constant
 
 
 def one_sample(depth, margin=0.6):

@@ -17,9 +17,8 @@ from penchant.papers.deep_linear.evidence import (
     problem,
     tight_flow,
 )
-from penchant.settings.deep_linear import imbalance_constant, imbalances
+from penchant.settings.deep_linear import balanced, imbalance_constant, imbalances
 from penchant.settings.generators import strips
-from penchant.settings.network_starts import balanced
 
 LAB = new_lab()
 

@@ -5,9 +5,8 @@ import pytest
 
 import penchant as pt
 from penchant.optimisers.layerwise import BallStep, ConstantStep, LayerDescent, LineSearch, RiskScaled, SharpStep
-from penchant.settings.deep_linear import DeepLinear, imbalances
+from penchant.settings.deep_linear import DeepLinear, ensure_assumption2, imbalances
 from penchant.settings.generators import strips
-from penchant.settings.network_starts import ensure_assumption2
 
 
 def problem(depth=2):

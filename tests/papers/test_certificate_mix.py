@@ -9,8 +9,7 @@ from penchant.norms import L1, L2, Linf, Nuclear
 from penchant.papers import new_lab
 from penchant.papers.key_query.evidence import diagonal_run
 from penchant.references.bracket import bracket
-from penchant.theory.certificate_mix import Race, least_pull, mixture, race
-from penchant.theory.certificates import certificates
+from penchant.theory.certificates import Race, certificates, least_pull, mixture, race
 
 LAB = new_lab()
 

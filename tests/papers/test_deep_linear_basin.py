@@ -8,7 +8,7 @@ import penchant as pt
 from penchant.papers import new_lab
 from penchant.papers.deep_linear.evidence import problem
 from penchant.papers.deep_linear.saddle import RISK, descent_at_zero, escape_times, log_risk, stable_curve, velocity
-from penchant.settings.network_starts import balanced
+from penchant.settings.deep_linear import balanced
 
 LAB = new_lab()
 

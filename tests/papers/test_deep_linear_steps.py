@@ -5,9 +5,9 @@ import pytest
 
 import penchant as pt
 from penchant.papers.deep_linear.steps import measures, offset_error
+from penchant.settings.deep_linear import balanced
 from penchant.settings.generators import strips, teacher
-from penchant.settings.network_starts import balanced
-from penchant.theory.layer_constants import critical_step
+from penchant.theory.families.layers import critical_step
 
 
 def geometry_of(data):

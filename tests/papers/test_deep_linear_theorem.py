@@ -7,13 +7,13 @@ import pytest
 import penchant as pt
 from penchant.errors import NotSeparableError, PenchantError, PenchantWarning
 from penchant.optimisers.layerwise import BallStep, LayerDescent, SharpStep
-from penchant.settings.deep_linear import DeepLinear, deep_linear
+from penchant.settings.deep_linear import DeepLinear, balanced, deep_linear, ensure_assumption2, zero_first
 from penchant.settings.generators import blobs, strips
 from penchant.settings.losses import PolynomialTail, UserLoss
-from penchant.settings.network_starts import balanced, ensure_assumption2, zero_first
-from penchant.theory.base import judge_direction, with_margin
 from penchant.theory.families import linear
-from penchant.theory.layer_hypotheses import loss_shape, start_below_zero
+from penchant.theory.families.layers import start_below_zero
+from penchant.theory.families.linear import loss_shape
+from penchant.theory.verdicts import judge_direction, with_margin
 from penchant.verdict import Outcome
 
 

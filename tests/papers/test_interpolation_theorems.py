@@ -10,7 +10,7 @@ from penchant.optimisers.memory import HeavyBall
 from penchant.optimisers.step_rules import Constant
 from penchant.settings.generators import sparse_regression
 from penchant.theory.base import Rival
-from penchant.theory.interpolants import distance, judge_interpolant
+from penchant.theory.families.interpolation import distance, judge_interpolant
 
 DATA, _ = sparse_regression(6, 12, 2, 1)
 DIRECT = pt.Setting(DATA, pt.Direct(), pt.Squared(), "sum")

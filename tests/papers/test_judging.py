@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.theory.base import Hypothesis, all_hold, judge_direction
+from penchant.theory.base import Hypothesis, all_hold
+from penchant.theory.verdicts import judge_direction
 from penchant.verdict import Outcome
 
 # Two samples that almost oppose each other: the direction is near the maximum margin long before the data are separated.

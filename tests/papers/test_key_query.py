@@ -20,7 +20,7 @@ from penchant.papers.key_query.evidence import (
     precise_aligned_run,
 )
 from penchant.settings.factored import Factors
-from penchant.theory.least_norm import judge_value
+from penchant.theory.verdicts import judge_value
 from penchant.verdict import Outcome
 
 LAB = new_lab()
@@ -33,7 +33,7 @@ def test_the_flow_on_keys_and_queries_is_confirmed_and_rivals_are_refuted():
     assert {rival.name for rival in prediction.rivals} >= {"frobenius", "first gradient"}
     assert pt.judge(prediction, run).outcome is Outcome.confirmed
     direct, _ = direct_run(LAB)
-    assert judge_value(prediction, direct.weight(), Nuclear()).outcome is Outcome.refuted
+    assert judge_value(prediction, direct.weight()).outcome is Outcome.refuted
 
 
 def test_nothing_is_decided_against_a_reference_that_is_not_certified():
@@ -46,7 +46,7 @@ def test_nothing_is_decided_against_a_reference_that_is_not_certified():
     verdict = pt.judge(doubtful, run)
     assert verdict.outcome is Outcome.undecided
     assert "known only to a relative 1.0e-02" in verdict.inequality
-    direct = judge_value(doubtful, direct_run(LAB)[0].weight(), Nuclear())
+    direct = judge_value(doubtful, direct_run(LAB)[0].weight())
     assert direct.outcome is Outcome.undecided  # nor is a rival recognised
 
 

@@ -16,7 +16,7 @@ from penchant.papers.key_query.rates import gap_constant
 from penchant.references.polyhedral_margin import diagonal_margin
 from penchant.settings.diagonal import DiagonalTokens
 from penchant.settings.generators import equal_score_tokens
-from penchant.theory.least_norm import excess
+from penchant.theory.verdicts import excess
 
 LAB = new_lab()
 

@@ -8,8 +8,8 @@ import pytest
 import penchant as pt
 from penchant.cli import main
 from penchant.errors import ArgumentError
-from penchant.papers.notes import interpolation_theorems as interpolation
 from penchant.references.linear_programs import against_nonnegative
+from penchant.theory.families import interpolation
 
 
 @pytest.fixture

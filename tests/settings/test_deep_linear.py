@@ -8,19 +8,21 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError, CriticalPointError, PenchantWarning
 from penchant.problem import read
-from penchant.settings.deep_linear import DeepLinear, deep_linear, imbalance_constant
-from penchant.settings.generators import blobs, strips, teacher
-from penchant.settings.losses import PolynomialTail, UserLoss
-from penchant.settings.network_starts import (
+from penchant.settings.deep_linear import (
     NAMED,
+    DeepLinear,
     balanced,
+    deep_linear,
     ensure_assumption2,
     equal_frobenius,
+    imbalance_constant,
     named_start,
     risk_of_zero,
     torch_default,
     zero_first,
 )
+from penchant.settings.generators import blobs, strips, teacher
+from penchant.settings.losses import PolynomialTail, UserLoss
 
 
 def network(widths=(4, 3), loss=None, d=5):

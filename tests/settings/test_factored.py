@@ -137,4 +137,5 @@ def test_bad_input_is_named(build, argument):
 
 def test_the_twin_stands_for_the_same_weight():
     params = Pair(jnp.array([1.0, -2.0]), jnp.array([0.5, 3.0]))
-    assert np.allclose(pt.settings.PlusMinus().weight(pt.Hadamard().twin(params), None), [0.5, -6.0])
+    data = pt.Classification([[1.0, 0.0]], [1])
+    assert np.allclose(pt.settings.PlusMinus().weight(pt.Hadamard().twin(params), data), [0.5, -6.0])

@@ -19,7 +19,7 @@ from ..papers.attention_regression.advice import (
 from ..papers.attention_regression.diagnostics import trajectory_moments
 from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
 from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
-from ..papers.attention_regression.theorems import PAPER, AttentionConvergence, expected_gradients, expected_rate
+from ..papers.attention_regression.theorems import CONVERGENCE, expected_gradients, expected_rate
 from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
 from ..papers.attention_regression.training.rules import (
     LayerAdam,
@@ -81,14 +81,14 @@ def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | 
 
 
 def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict:
-    problem, theorem = advice.problem, AttentionConvergence()
+    problem, theorem = advice.problem, CONVERGENCE
     best = advice.recommended if advice.options else None
     rule = PreconditionedDescent() if best is None else PreconditionedDescent(best.geometry, best.step)
     return {
         "theorem": theorem.name,
         "statement": theorem.statement,
         "citation": theorem.citation,
-        "paper": PAPER,
+        "paper": theorem.paper,
         "estimate": {
             "samples": sample.size,
             "inputs": problem.inputs,
@@ -157,7 +157,7 @@ def train(options: Namespace) -> Trained:
         tuple(filter(None, (*advice.warnings, step_warning(sample.estimated, rule), _loss_warning(run, source)))),
         made(options, rule) | _settings(options, steps),
     )
-    return Trained(case, PANELS, run.save, PAPER)
+    return Trained(case, PANELS, run.save, CONVERGENCE.paper)
 
 
 def _loss_warning(run: AttentionRun, source: AbstractSource) -> str:

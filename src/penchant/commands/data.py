@@ -21,8 +21,9 @@ from ..settings.classification import Classification
 from ..settings.diagonal import DiagonalTokens
 from ..settings.losses import Logistic
 from ..settings.tokens import TokenSelection
-from ..theory.base import MARGIN, Prediction
+from ..theory.base import Prediction
 from ..theory.describe import describe, lines, proof_lines
+from ..theory.verdicts import MARGIN
 from ..training.events import MarginAbove, Stalled
 from ..training.status import Status
 from ..training.trajectory import Trajectory

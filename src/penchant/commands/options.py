@@ -16,11 +16,10 @@ from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
 from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
 from ..settings.base import Data, Setting
-from ..settings.deep_linear import DeepLinear
+from ..settings.deep_linear import NAMED, DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
 from ..settings.losses import AbstractLoss
-from ..settings.network_starts import NAMED
 from ..settings.parametrisations import Direct, Gram
 from ..training.events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
 from .flags import refuse_elsewhere

@@ -23,7 +23,7 @@ from ..errors import ArgumentError, PenchantError
 from ..exhibits import only
 from ..optimisers.base import Optimiser
 from ..settings.files import read_arrays
-from ..theory.matching import optimiser_name
+from ..theory.judge import optimiser_name
 from ..training.trajectory import settings_of, write_npz
 from .flags import kind_of, refuse
 from .options import check_writable, npz_name

@@ -1,6 +1,6 @@
 """The papers, each in a folder of its own with its theorems, claims and figures: this tuple is the one list.
 
-`predict` asks the theorems in this order, and opens a paper when it comes to it. Files of claims and studies are imported where they are asked for.
+Their order decides nothing: a theorem that covers the optimiser speaks before any family without one. `predict` opens a paper when it comes to it. Files of claims and studies are imported where they are asked for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,11 +12,11 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError
 from ..lab import Claim, Lab, Paper, Study
 from ..optimisers.base import Optimiser
-from ..theory import predict as theory
+from ..theory import base as theory
 from ..theory.base import Prediction, Theorem
 
 _FOLDERS = (
-    "which_margin",  # before the conjectures that would speak about every optimiser
+    "which_margin",
     "notes",
     "self_attention",
     "key_query",
@@ -68,7 +68,7 @@ def new_lab(seed: int = 0, full: bool = False, progress: Callable[[str], None] =
 
 
 def predict(setting: eqx.Module, optimiser: eqx.Module | Optimiser, start: PyTree = None) -> Prediction:
-    """What theory says of training `setting` with `optimiser`: the first theorem of the papers that speaks about it.
+    """What theory says of training `setting` with `optimiser`: the theorem of the papers that covers it.
 
     With a `start` the hypotheses about starts are checked too. Which interpolant a regression ends at depends on the `start` of
     training (that of the setting by default); the directions of classification and attention do not.

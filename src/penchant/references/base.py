@@ -8,7 +8,7 @@ kept for those who prove it once more.
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -54,6 +54,14 @@ def pinned(bracket: Bracket) -> bool:
     """Whether bounds on an interpolant prove its value, 0 included, about a weight that interpolates."""
     narrow = bracket.upper - bracket.lower <= CERTIFIED * bracket.upper < np.inf
     return narrow and bracket.infeasibility <= INTERPOLATES
+
+
+@runtime_checkable
+class Reference(Protocol):
+    """What a prediction says is selected: a direction, an interpolant, or a set of minima; `norm` names what is least there."""
+
+    @property
+    def norm(self) -> str: ...
 
 
 class Solution(eqx.Module):

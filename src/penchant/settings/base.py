@@ -1,5 +1,6 @@
 """Settings: data x parametrisation x loss, read in logarithms."""
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -49,7 +50,7 @@ class MarginData(eqx.Module):
         """How far margins have come, in words."""
         return f"margin {float(self.smallest(jnp.asarray(margins))):.6g}"
 
-    def at_rounding(self, margins: Float[Array, "N"]) -> Any:
+    def at_rounding(self, margins: Float[Array, "N"]) -> Array | bool:
         """Whether the loss is at its infimum up to rounding."""
         return False
 
@@ -57,7 +58,7 @@ class MarginData(eqx.Module):
         """log excess above which a run diverges; `highest` is the larger one of the start and of weight 0."""
         return jnp.array(jnp.inf)
 
-    def check_optimiser(self, optimiser: Any) -> None:
+    def check_optimiser(self, optimiser: object) -> None:
         """Any optimiser of one weight will do."""
         if hasattr(optimiser, "descents"):
             wanted, fix = (
@@ -83,29 +84,29 @@ class Data(Protocol):
     def check_loss(self, loss: AbstractLoss) -> None: ...
     def infimum(self, loss: AbstractLoss) -> Infimum: ...
     def smallest(self, margins: Array) -> Array: ...
-    def at_rounding(self, margins: Array) -> Any: ...
+    def at_rounding(self, margins: Array) -> Array | bool: ...
     def ceiling(self, highest: Array) -> Array: ...
-    def check_optimiser(self, optimiser: Any) -> None: ...
+    def check_optimiser(self, optimiser: object) -> None: ...
 
 
 @runtime_checkable
 class Parametrisation(Protocol):
     """How parameters make a weight, and the metric in which they are trained."""
 
-    def zeros(self, data: Any) -> PyTree: ...
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> PyTree: ...
-    def weight(self, params: PyTree, data: Any) -> Array | np.ndarray: ...
-    def named(self, params: PyTree, data: Any) -> dict[str, Any]: ...
-    def linearise(self, params: PyTree, data: Any) -> tuple[Array, Any]: ...
-    def gram(self, params: PyTree, data: Any) -> Array: ...
+    def zeros(self, data: Data) -> PyTree: ...
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> PyTree: ...
+    def weight(self, params: PyTree, data: Data) -> Array | np.ndarray: ...
+    def named(self, params: PyTree, data: Data) -> dict[str, Array | np.ndarray]: ...
+    def linearise(self, params: PyTree, data: Data) -> tuple[Array, Callable[[Array], PyTree]]: ...
+    def gram(self, params: PyTree, data: Data) -> Array: ...
     def inner(self, a: PyTree, b: PyTree) -> Array: ...
     def norm(self, params: PyTree) -> Array: ...
     def refresh(self, params: PyTree) -> PyTree: ...
-    def lost(self, before: PyTree, after: PyTree) -> Any: ...
-    def check_optimiser(self, optimiser: Any) -> None: ...
+    def lost(self, before: PyTree, after: PyTree) -> Array | bool: ...
+    def check_optimiser(self, optimiser: object) -> None: ...
 
 
-def is_module(value: Any) -> bool:
+def is_module(value: object) -> bool:
     """Whether a value is a part of a setting or an optimiser, as opposed to its name or its class."""
     return isinstance(value, eqx.Module)
 
@@ -158,7 +159,7 @@ class Setting(eqx.Module):
     def margins(self, params: PyTree) -> Float[Array, "N"]:
         return self.parametrisation.linearise(params, self.data)[0]
 
-    def linearise(self, params: PyTree) -> tuple[Array, Any]:
+    def linearise(self, params: PyTree) -> tuple[Array, Callable[[Array], PyTree]]:
         """Margins, and the map from a margin cotangent to the parameter tangent of steepest ascent."""
         return self.parametrisation.linearise(params, self.data)
 
@@ -181,6 +182,16 @@ class Setting(eqx.Module):
     def weight(self, params: PyTree) -> Array | np.ndarray:
         """The effective weight the parameters stand for."""
         return self.parametrisation.weight(params, self.data)
+
+    @property
+    def kind(self) -> str:
+        return f"{type(self.data).__name__} with {type(self.parametrisation).__name__}"
+
+    @property
+    def parts(self) -> dict[str, PyTree]:
+        """What makes two settings the same; a parametrisation by its form, which forgets where training starts."""
+        form = getattr(self.parametrisation, "form", self.parametrisation)
+        return {"data": self.data, "parametrisation": form, "loss": self.loss, "reduction": self.reduction}
 
     def infimum(self) -> Infimum:
         found = self.data.infimum(self.loss)

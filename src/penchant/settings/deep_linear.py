@@ -1,4 +1,5 @@
-"""Deep linear networks: the weight is a product of matrices, trained layer by layer."""
+"""Deep linear networks: the weight is a product of matrices, trained layer by layer. Their starts, each a function of its seed, and the repair
+that puts a start below the risk of zero."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -11,14 +12,16 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..errors import ArgumentError, warn
-from .base import Setting
+from ..door import INTEGER
+from ..errors import ArgumentError, CriticalPointError, warn
+from .base import Data, Setting
 from .check import real_array
 from .classification import Classification, is_single
 from .losses import AbstractLoss
 from .parametrisations import PlainMetric
 
 Layers = tuple[Array, ...]
+_HALVINGS = 200  # the risk falls below that of zero long before W_1 has lost 60 digits, unless the start is critical
 UNIT_BALL = 1 + 1e-12  # the longest input of the paper, and what dividing by the longest may leave above 1 by rounding
 
 
@@ -40,12 +43,12 @@ class DeepLinear(PlainMetric):
     widths: tuple[int, ...] = eqx.field(static=True)
 
     def __init__(self, widths: Any = ()):
-        if np.ndim(widths) != 1 or isinstance(widths, str):
+        if np.ndim(widths) != 1:
             wanted = "a sequence of positive integers, one per hidden layer"
-            fix = f"DeepLinear(({widths!r},))" if isinstance(widths, int | np.integer) else ""
+            fix = f"DeepLinear(({widths!r},))" if INTEGER.holds(widths) else ""
             raise ArgumentError("widths", "DeepLinear", wanted, repr(widths), fix)
         for width in widths:
-            if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 1:
+            if not (INTEGER.holds(width) and width >= 1):
                 raise ArgumentError("widths", "DeepLinear", "positive integers, one per hidden layer", repr(width))
         self.widths = tuple(int(width) for width in widths)
 
@@ -54,12 +57,12 @@ class DeepLinear(PlainMetric):
         """The number of layers L."""
         return len(self.widths) + 1
 
-    def shapes(self, data: Any) -> tuple[tuple[int, int], ...]:
+    def shapes(self, data: Data) -> tuple[tuple[int, int], ...]:
         """(d_k, d_{k-1}) of every layer."""
         sizes = (*data.weight_shape, *self.widths, 1)
         return tuple(zip(sizes[1:], sizes[:-1], strict=True))
 
-    def check_data(self, data: Any) -> None:
+    def check_data(self, data: Data) -> None:
         """Warn of what the laws of these networks do not cover, or what makes their constants ambiguous; nothing is refused."""
         if not isinstance(data, Classification) or isinstance(data.signed, Tracer):
             return
@@ -72,13 +75,13 @@ class DeepLinear(PlainMetric):
             warn(text)
         _warn_of_repeated(signed)
 
-    def zeros(self, data: Any) -> Layers:
+    def zeros(self, data: Data) -> Layers:
         return tuple(jnp.zeros(shape) for shape in self.shapes(data))
 
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Layers:
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Layers:
         return tuple(jnp.asarray(scale * rng.standard_normal(shape)) for shape in self.shapes(data))
 
-    def check(self, params: Any, data: Any) -> Layers:
+    def check(self, params: Sequence[object], data: Data) -> Layers:
         """The layers as float64 matrices that fit each other and the data, or an error that names the one that does not."""
         wanted = self.shapes(data)
         if len(params) != len(wanted):
@@ -91,13 +94,13 @@ class DeepLinear(PlainMetric):
             layers.append(jnp.asarray(matrix))
         return tuple(layers)
 
-    def weight(self, params: Layers, data: Any) -> Float[Array, "d"]:
+    def weight(self, params: Layers, data: Data) -> Float[Array, "d"]:
         return _after(params)[0]
 
-    def named(self, params: Layers, data: Any) -> dict[str, Array]:
+    def named(self, params: Layers, data: Data) -> dict[str, Array]:
         return {f"W{k}": layer for k, layer in enumerate(params, 1)}
 
-    def linearise(self, params: Layers, data: Any) -> tuple[Array, Callable[[Array], Layers]]:
+    def linearise(self, params: Layers, data: Data) -> tuple[Array, Callable[[Array], Layers]]:
         after = _after(params)
 
         def pull(cotangent: Array) -> Layers:
@@ -109,7 +112,7 @@ class DeepLinear(PlainMetric):
 
         return data.margins(after[0]), pull
 
-    def gram(self, params: Layers, data: Any) -> Float[Array, "N N"]:
+    def gram(self, params: Layers, data: Classification) -> Float[Array, "N N"]:
         """Sum over the layers of |P_{>k}|^2 times the Gram matrix of the features that enter layer k."""
         features, total = data.signed, jnp.zeros((data.signed.shape[0],) * 2)
         for layer, row in zip(params, _after(params)[1:], strict=True):
@@ -131,13 +134,13 @@ def layer_norms(params: Layers) -> Float[Array, "L"]:
     return jnp.stack([jnp.linalg.norm(jax.lax.stop_gradient(layer).ravel()) for layer in params])
 
 
-def imbalances(layers: Sequence[Any]) -> list[np.ndarray]:
+def imbalances(layers: Sequence[object]) -> list[np.ndarray]:
     """W_k W_k' - W_{k+1}' W_{k+1} for k < L: constant along the flow."""
     matrices = [np.asarray(layer, float) for layer in layers]
     return [low @ low.T - high.T @ high for low, high in pairwise(matrices)]
 
 
-def imbalance_constant(layers: Sequence[Any]) -> float:
+def imbalance_constant(layers: Sequence[object]) -> float:
     """D of the proofs: how far a start is from balanced; it bounds every excess along the flow.
 
     >>> imbalance_constant([np.array([[2.0, 0.0]]), np.array([[2.0]])])
@@ -147,7 +150,7 @@ def imbalance_constant(layers: Sequence[Any]) -> float:
     return max(squares) - squares[-1] + sum(float(np.linalg.norm(matrix, 2)) for matrix in imbalances(layers))
 
 
-def unit_ball(inputs: Any) -> tuple[np.ndarray, float]:
+def unit_ball(inputs: object) -> tuple[np.ndarray, float]:
     """Inputs divided by the largest of their norms, and that factor: the maximum margin is divided by it too."""
     inputs = real_array(inputs, "inputs", "unit_ball", "(n, d)", 2)
     factor = float(np.linalg.norm(inputs, axis=1).max())
@@ -157,7 +160,7 @@ def unit_ball(inputs: Any) -> tuple[np.ndarray, float]:
 
 
 def deep_linear(
-    inputs: Any, labels: Any, widths: Sequence[int], loss: AbstractLoss, *, normalise: bool = False
+    inputs: object, labels: object, widths: Sequence[int], loss: AbstractLoss, *, normalise: bool = False
 ) -> Setting:
     """The setting of the paper: inputs in the unit ball, mean risk. `normalise` divides by the largest norm and records it (`data.divisor`).
 
@@ -191,3 +194,109 @@ def _warn_of_repeated(signed: np.ndarray) -> None:
             "are not unique; predictions use those of largest entropy, which training selects."
         )
         warn(text)
+
+
+def _unit(rng: np.random.Generator, size: int) -> np.ndarray:
+    vector = rng.standard_normal(size)
+    return vector / np.linalg.norm(vector)
+
+
+def balanced(setting: Setting, seed: int, weight: object) -> Layers:
+    """Rank-one layers of equal size whose product is `weight`: every conserved matrix is 0, and the flow stays of rank one."""
+    weight = np.asarray(weight, float)
+    shapes, rng = setting.parametrisation.shapes(setting.data), np.random.default_rng(seed)
+    size = float(np.linalg.norm(weight))
+    if weight.shape != setting.data.weight_shape or not size > 0:
+        raise ArgumentError(
+            "weight", "balanced", f"a non-zero vector of shape {setting.data.weight_shape}", f"shape {weight.shape}"
+        )
+    units = [weight / size, *(_unit(rng, rows) for rows, _ in shapes[:-1]), np.ones(1)]
+    root = size ** (1 / len(shapes))
+    return tuple(jnp.asarray(root * np.outer(b, a)) for a, b in pairwise(units))
+
+
+def zero_first(setting: Setting, seed: int, scale: float) -> Layers:
+    """W_1 = 0 and normal entries elsewhere: the risk is exactly that of zero and the gradient is not 0."""
+    layers = setting.start(seed, scale)
+    return (jnp.zeros_like(layers[0]), *layers[1:])
+
+
+def equal_frobenius(setting: Setting, seed: int, size: float) -> Layers:
+    """Normal entries rescaled so that every layer has the Frobenius norm `size`."""
+    return tuple(size * layer / jnp.linalg.norm(layer.ravel()) for layer in setting.start(seed, 1.0))
+
+
+def torch_default(setting: Setting, seed: int) -> Layers:
+    """Uniform entries in +-1/sqrt(inputs of the layer), as PyTorch initialises its dense layers."""
+    rng = np.random.default_rng(seed)
+    return tuple(
+        jnp.asarray(rng.uniform(-1, 1, shape) / np.sqrt(shape[1]))
+        for shape in setting.parametrisation.shapes(setting.data)
+    )
+
+
+def balanced_below_zero(setting: Setting, seed: int, scale: float) -> Layers:
+    """Balanced layers of a normal weight of standard deviation `scale`, which is turned downhill and halved until its risk is at most that of zero."""
+    weight = scale * np.random.default_rng(seed).standard_normal(setting.data.weight_shape)
+    if (
+        float(jnp.vdot(setting.weigh(jnp.zeros(setting.samples)).weights, setting.data.margins(jnp.asarray(weight))))
+        < 0
+    ):
+        weight = -weight
+    for _ in range(_HALVINGS):
+        if float(setting.weigh(setting.data.margins(jnp.asarray(weight))).log_excess) <= risk_of_zero(setting):
+            return balanced(setting, seed, weight)
+        weight = weight / 2
+    raise CriticalPointError("balanced_below_zero")
+
+
+# By name: the start, and what its scale is unless told: standard deviation of the entries, or for equal-frobenius the norm of a layer.
+NAMED: dict[str, tuple[Callable[[Setting, int, float], Layers], float]] = {
+    "normal": (lambda setting, seed, scale: setting.start(seed, scale), 0.3),
+    "balanced": (balanced_below_zero, 0.3),
+    "zero-first": (zero_first, 0.3),
+    "equal-frobenius": (equal_frobenius, 1.0),
+    "torch-default": (lambda setting, seed, scale: torch_default(setting, seed), 1.0),
+}
+
+
+def named_start(setting: Setting, name: str, seed: int = 0, scale: float | None = None) -> Layers:
+    """A start by name, repaired by `ensure_assumption2` where it lies above the risk of zero.
+
+    >>> import penchant as pt
+    >>> setting = pt.Setting(pt.Classification([[0.5, 0.1], [0.1, 0.5]], [1, 1]), pt.DeepLinear((3,)), pt.Exponential())
+    >>> [round(float(jnp.linalg.norm(layer)), 12) for layer in named_start(setting, "equal-frobenius", 0, 2.0)]
+    [2.0, 2.0]
+    """
+    if name not in NAMED:
+        raise ArgumentError("name", "named_start", f"one of {', '.join(NAMED)}", repr(name))
+    if scale is not None and not 0 < scale < np.inf:
+        raise ArgumentError("scale", "named_start", "positive and finite", scale)
+    if seed < 0:
+        raise ArgumentError("seed", "named_start", "a nonnegative integer", seed)
+    make, standard = NAMED[name]
+    return ensure_assumption2(setting, make(setting, seed, standard if scale is None else scale))
+
+
+def risk_of_zero(setting: Setting) -> float:
+    """log of the risk at weight 0, below which a start must lie (Assumption 2)."""
+    return float(setting.weigh(jnp.zeros(setting.samples)).log_excess)
+
+
+def ensure_assumption2(setting: Setting, params: Layers) -> Layers:
+    """Flip the sign of W_L if the product points uphill, then halve W_1 until the risk is at most that of zero.
+
+    Raises `CriticalPointError` for a start without a gradient.
+    """
+    weights = setting.weigh(jnp.zeros(setting.samples)).weights
+    margins, pull = setting.linearise(params)
+    if not any(bool(jnp.any(slope)) for slope in pull(setting.weigh(margins).weights)):
+        raise CriticalPointError("ensure_assumption2")
+    if float(jnp.vdot(weights, setting.margins(params))) < 0:
+        params = (*params[:-1], -params[-1])
+    bound = risk_of_zero(setting)
+    for _ in range(_HALVINGS):
+        if float(setting.weigh(setting.margins(params)).log_excess) <= bound:
+            return params
+        params = (params[0] / 2, *params[1:])
+    raise CriticalPointError("ensure_assumption2")

@@ -6,7 +6,6 @@ Jacobian are special: in margin space $JJ^\top$ has a closed form.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
+from .base import Data
 from .parametrisations import PlainMetric
 from .tokens import TokenSelection
 
@@ -39,15 +39,15 @@ class KeyQuery(PlainMetric):
         if self.width is not None and (isinstance(self.width, bool) or self.width < 1):
             raise ArgumentError("width", "KeyQuery", "a positive integer or None", repr(self.width))
 
-    def columns(self, data: Any) -> int:
+    def columns(self, data: Data) -> int:
         """The width in use."""
         return max(data.weight_shape) if self.width is None else self.width
 
-    def zeros(self, data: Any) -> Factors:
+    def zeros(self, data: Data) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
         return Factors(*(jnp.asarray(np.zeros((side, self.columns(data)))) for side in (rows, columns)))
 
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Factors:
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
         key = rng.standard_normal((rows, self.columns(data)))
         query = rng.standard_normal((columns, self.columns(data)))
@@ -109,16 +109,16 @@ class Hadamard(PlainMetric):
     a = b = 0 never moves.
     """
 
-    def zeros(self, data: Any) -> Pair:
+    def zeros(self, data: Data) -> Pair:
         size = _vector_length(data, "Hadamard")
         return Pair(jnp.zeros(size), jnp.zeros(size))
 
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Pair:
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Pair:
         size = _vector_length(data, "Hadamard")
         first = rng.standard_normal(size)
         return Pair(jnp.asarray(scale * first), jnp.asarray(scale * rng.standard_normal(size)))
 
-    def one_sided(self, data: Any, scale: Any, rng: np.random.Generator) -> Pair:
+    def one_sided(self, data: Data, scale: object, rng: np.random.Generator) -> Pair:
         """Equation (5) of the paper: in each coordinate one factor is 0 and the other is sqrt(2) `scale`, drawn by a coin."""
         scales = _scales(scale, _vector_length(data, "Hadamard"), "Hadamard.one_sided")
         picked = rng.integers(0, 2, len(scales)).astype(bool)
@@ -127,20 +127,20 @@ class Hadamard(PlainMetric):
             jnp.asarray(np.where(picked, 0.0, np.sqrt(2) * scales)),
         )
 
-    def weight(self, params: Pair, data: Any) -> Float[Array, "d"]:
+    def weight(self, params: Pair, data: Data) -> Float[Array, "d"]:
         return params.first * params.second
 
-    def named(self, params: Pair, data: Any) -> dict[str, Array]:
+    def named(self, params: Pair, data: Data) -> dict[str, Array]:
         return {"a": params.first, "b": params.second}
 
-    def linearise(self, params: Pair, data: Any) -> tuple[Array, Callable[[Array], Pair]]:
+    def linearise(self, params: Pair, data: Data) -> tuple[Array, Callable[[Array], Pair]]:
         def pull(cotangent: Array) -> Pair:
             direction = data.adjoint(cotangent)
             return Pair(direction * params.second, direction * params.first)
 
         return data.margins(params.first * params.second), pull
 
-    def gram(self, params: Pair, data: Any) -> Float[Array, "N N"]:
+    def gram(self, params: Pair, data: Data) -> Float[Array, "N N"]:
         columns = jax.vmap(data.margins)(jnp.diag(jnp.hypot(params.first, params.second)))
         return columns.T @ columns
 
@@ -156,26 +156,26 @@ class Hadamard(PlainMetric):
 class PlusMinus(PlainMetric):
     r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
 
-    def zeros(self, data: Any) -> Pair:
+    def zeros(self, data: Data) -> Pair:
         return Hadamard().zeros(data)
 
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Pair:
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Pair:
         return Hadamard().random(data, rng, scale)
 
-    def weight(self, params: Pair, data: Any) -> Float[Array, "d"]:
+    def weight(self, params: Pair, data: Data) -> Float[Array, "d"]:
         return (params.first - params.second) * (params.first + params.second) / 2
 
-    def named(self, params: Pair, data: Any) -> dict[str, Array]:
+    def named(self, params: Pair, data: Data) -> dict[str, Array]:
         return {"w_plus": params.first, "w_minus": params.second}
 
-    def linearise(self, params: Pair, data: Any) -> tuple[Array, Callable[[Array], Pair]]:
+    def linearise(self, params: Pair, data: Data) -> tuple[Array, Callable[[Array], Pair]]:
         def pull(cotangent: Array) -> Pair:
             direction = data.adjoint(cotangent)
             return Pair(direction * params.first, -direction * params.second)
 
         return data.margins(self.weight(params, data)), pull
 
-    def gram(self, params: Pair, data: Any) -> Float[Array, "N N"]:
+    def gram(self, params: Pair, data: Data) -> Float[Array, "N N"]:
         return Hadamard().gram(params, data)
 
     def conserved(self, params: Pair) -> Float[Array, "d"]:
@@ -183,7 +183,7 @@ class PlusMinus(PlainMetric):
         return params.first * params.second
 
 
-def _matrix_shape(data: Any, owner: str) -> tuple[int, int]:
+def _matrix_shape(data: Data, owner: str) -> tuple[int, int]:
     if len(data.weight_shape) != 2:
         raise ArgumentError(
             "data", f"a Setting with {owner}", "TokenSelection, with a matrix as weight", type(data).__name__
@@ -191,7 +191,7 @@ def _matrix_shape(data: Any, owner: str) -> tuple[int, int]:
     return data.weight_shape
 
 
-def _vector_length(data: Any, owner: str) -> int:
+def _vector_length(data: Data, owner: str) -> int:
     if len(data.weight_shape) != 1:
         raise ArgumentError(
             "data",
@@ -203,7 +203,7 @@ def _vector_length(data: Any, owner: str) -> int:
     return data.weight_shape[0]
 
 
-def _scales(scale: Any, size: int, owner: str) -> np.ndarray:
+def _scales(scale: object, size: int, owner: str) -> np.ndarray:
     scales = np.broadcast_to(np.asarray(scale, float), (size,))
     bad = np.flatnonzero(~(scales > 0))
     if len(bad):

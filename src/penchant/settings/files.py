@@ -16,11 +16,10 @@ from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Data, Setting
 from .classification import Classification, add_bias, is_single
-from .deep_linear import DeepLinear, unit_ball
+from .deep_linear import DeepLinear, balanced, named_start, unit_ball
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Correlation, Exponential, Logistic, Squared
-from .network_starts import balanced, named_start
 from .parametrisations import Direct, Gram
 from .regression import Regression
 from .square_models import SignedPowers, SignedSquares, Squares

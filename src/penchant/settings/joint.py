@@ -157,6 +157,7 @@ class TokenGram(eqx.Module):
     A start other than zero enters by the scores and logits it gives and by its squared norms; what training adds is counted from it.
     """
 
+    form = "plain weights"
     plain: Float[Array, "N N"]
     paired: Float[Array, "N N"]
     labels: Float[Array, "n"]

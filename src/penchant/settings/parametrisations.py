@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
+from .base import Data
 from .potentials import Quadratic
 
 
@@ -31,44 +32,46 @@ class PlainMetric(eqx.Module):
         """Nothing travels with the parameters that would have to be recomputed from them."""
         return params
 
-    def lost(self, before: PyTree, after: PyTree) -> Any:
+    def lost(self, before: PyTree, after: PyTree) -> Array | bool:
         """Whether a step would take parameters to a place from which no gradient leads back."""
         return False
 
-    def check_optimiser(self, optimiser: Any) -> None:
+    def check_optimiser(self, optimiser: object) -> None:
         """Any optimiser will do."""
 
 
 class Direct(PlainMetric):
     """The weight itself is trained; gradient flow then minimises its l2 (Frobenius) norm."""
 
-    def zeros(self, data: Any) -> Array:
+    form = "plain weights"
+
+    def zeros(self, data: Data) -> Array:
         return jnp.asarray(np.zeros(data.weight_shape))
 
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> Array:
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Array:
         return jnp.asarray(scale * rng.standard_normal(data.weight_shape))
 
-    def from_weight(self, weight: Array, data: Any) -> Array:
+    def from_weight(self, weight: Array, data: Data) -> Array:
         """Parameters that stand for `weight`."""
         return jnp.asarray(weight, float)
 
-    def weight(self, params: Array, data: Any) -> Array:
+    def weight(self, params: Array, data: Data) -> Array:
         return params
 
-    def named(self, params: Array, data: Any) -> dict[str, Array]:
+    def named(self, params: Array, data: Data) -> dict[str, Array]:
         return {"W": params}
 
-    def linearise(self, params: Array, data: Any) -> tuple[Array, Callable[[Array], Array]]:
+    def linearise(self, params: Array, data: Data) -> tuple[Array, Callable[[Array], Array]]:
         return data.margins(params), data.adjoint
 
-    def gram(self, params: Array, data: Any) -> Float[Array, "N N"]:
+    def gram(self, params: Array, data: Data) -> Float[Array, "N N"]:
         return data.gram()
 
-    def potential(self, start: Any) -> Quadratic:
+    def potential(self, start: object) -> Quadratic:
         """What gradient flow on a regression from `start` minimises."""
         return Quadratic(np.asarray(start, float))
 
-    def moved(self, start: Any, dual: Any) -> np.ndarray:
+    def moved(self, start: object, dual: object) -> np.ndarray:
         """The parameters at the dual point s = X' nu of the flow from `start`."""
         return np.asarray(start) + np.asarray(dual)
 
@@ -90,13 +93,15 @@ class Gram(eqx.Module):
     **Hypotheses:** the optimiser is a combination of gradients (descent, momentum, acceleration), not coordinatewise.
     """
 
+    form = "plain weights"
+
     matrix: Float[Array, "N N"]
     offset: Float[Array, "N"]
     shift: Float[Array, "N"]
     frozen: Float[Array, ""]
     origin: Array
 
-    def __init__(self, data: Any, origin: Any = None):
+    def __init__(self, data: Any, origin: object = None):
         self.matrix = data.gram()
         self.origin = jnp.zeros(data.weight_shape) if origin is None else jnp.asarray(origin, float)
         if self.origin.shape != data.weight_shape:
@@ -109,24 +114,24 @@ class Gram(eqx.Module):
         inside, self.shift = _project(self.origin, self.offset, data)
         self.frozen = jnp.sum((self.origin - inside) ** 2)
 
-    def zeros(self, data: Any) -> GramPoint:
+    def zeros(self, data: Data) -> GramPoint:
         return GramPoint(jnp.zeros_like(self.offset), self.offset)
 
-    def random(self, data: Any, rng: np.random.Generator, scale: float) -> GramPoint:
+    def random(self, data: Data, rng: np.random.Generator, scale: float) -> GramPoint:
         raise ArgumentError(
             "seed", "Setting.start with Gram", "None", "a seed", "pass the start as `Gram(data, origin=W0)`"
         )
 
-    def weight(self, params: GramPoint, data: Any) -> Array:
+    def weight(self, params: GramPoint, data: Data) -> Array:
         return self.origin + data.adjoint(params.coefficients)
 
-    def named(self, params: GramPoint, data: Any) -> dict[str, Array]:
+    def named(self, params: GramPoint, data: Data) -> dict[str, Array]:
         return {"W": self.weight(params, data)}
 
-    def linearise(self, params: GramPoint, data: Any) -> tuple[Array, Callable[[Array], GramPoint]]:
+    def linearise(self, params: GramPoint, data: Data) -> tuple[Array, Callable[[Array], GramPoint]]:
         return params.margins, lambda cotangent: GramPoint(cotangent, self.matrix @ cotangent)
 
-    def gram(self, params: GramPoint, data: Any) -> Float[Array, "N N"]:
+    def gram(self, params: GramPoint, data: Data) -> Float[Array, "N N"]:
         return self.matrix
 
     def inner(self, a: GramPoint, b: GramPoint) -> Float[Array, ""]:
@@ -138,7 +143,7 @@ class Gram(eqx.Module):
     def lost(self, before: GramPoint, after: GramPoint) -> bool:
         return False
 
-    def check_optimiser(self, optimiser: Any) -> None:
+    def check_optimiser(self, optimiser: object) -> None:
         """Coordinates and singular values of a slope are not known here."""
         if not getattr(optimiser, "combines", not getattr(optimiser, "coordinatewise", False)):
             found = type(optimiser).__name__
@@ -148,7 +153,7 @@ class Gram(eqx.Module):
         return GramPoint(params.coefficients, self.offset + self.matrix @ params.coefficients)
 
 
-def _project(origin: Array, offset: Array, data: Any) -> tuple[Array, Array]:
+def _project(origin: Array, offset: Array, data: Data) -> tuple[Array, Array]:
     """The part of the origin inside span{Z} and its coefficients; nothing to do for a zero origin."""
     if not bool(jnp.any(offset)):
         return jnp.zeros_like(origin), jnp.zeros_like(offset)

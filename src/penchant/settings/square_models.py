@@ -46,6 +46,11 @@ class _Powers(eqx.Module):
     signed: ClassVar[bool] = True
     depth = 2
 
+    @property
+    def form(self) -> str:
+        """What tells two of them apart, wherever they start."""
+        return type(self).__name__ + f" of depth {self.depth}" * (self.depth > 2)
+
     def _both(self, one: Array, sign: int = 1) -> Array:
         return jnp.stack([one, sign * one]) if self.signed else one
 

@@ -1,7 +1,5 @@
 """Token selection: one softmax attention layer whose margins say how firmly each optimal token is preferred."""
 
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -51,7 +49,7 @@ class TokenSelection(MarginData):
         queries: object = None,
         scores: object = None,
         ties: str = "raise",
-        mask: Any = None,
+        mask: object = None,
     ):
         warn_of_rounded("TokenSelection", tokens=tokens, queries=queries, head=head, scores=scores)
         tokens = real_array(tokens, "tokens", "TokenSelection", "(n, T, d)", 3, LARGEST)
@@ -86,7 +84,7 @@ class TokenSelection(MarginData):
         np.put_along_axis(found, np.asarray(self.others), ~np.asarray(self.padded), axis=1)
         return found
 
-    def select(self, selection: Any) -> "TokenSelection":
+    def select(self, selection: object) -> "TokenSelection":
         """The same sequences with other tokens called optimal: what a run that settles on `selection` has solved."""
         n, length = self.scores.shape
         wanted = np.asarray(selection)
@@ -226,7 +224,7 @@ def log_pull(scores: Float[Array, "n T"], log_share: Float[Array, "n T"], loss: 
     return jnp.where(vanish, -jnp.inf, loss.log_slope(reached) + log_share + log_size), sign
 
 
-def _mask(mask: Any, shape: tuple[int, int]) -> np.ndarray:
+def _mask(mask: object, shape: tuple[int, int]) -> np.ndarray:
     if mask is None:
         return np.ones(shape, bool)
     mask = real_array(mask, "mask", "TokenSelection", "(n, T)", 2)
@@ -249,7 +247,7 @@ def _padded(tokens: np.ndarray, scores: np.ndarray, mask: np.ndarray) -> tuple[n
     )
 
 
-def _queries(first: np.ndarray, queries: Any) -> np.ndarray:
+def _queries(first: np.ndarray, queries: object) -> np.ndarray:
     queries = real_array(first if queries is None else queries, "queries", "TokenSelection", "(n, d)", 2, LARGEST)
     if len(queries) != len(first):
         raise ArgumentError("queries", "TokenSelection", f"one per sample ({len(first)})", f"{len(queries)}")
@@ -259,7 +257,7 @@ def _queries(first: np.ndarray, queries: Any) -> np.ndarray:
     return queries
 
 
-def _scores(tokens: np.ndarray, labels: Any, head: Any, scores: Any) -> np.ndarray:
+def _scores(tokens: np.ndarray, labels: object, head: object, scores: object) -> np.ndarray:
     n, length, d = tokens.shape
     if scores is not None:
         scores = real_array(scores, "scores", "TokenSelection", "(n, T)", 2)

@@ -1,29 +1,30 @@
-"""Theorems and claims: the only place where settings, optimisers and references meet.
+"""Theorems as data, and the families of references they share: the only place where settings, optimisers and references meet.
 
-A *theorem* speaks about the user's own setting: it checks its hypotheses, predicts a reference direction with its rivals, and
-judges a run. A *claim* is one sentence of a paper with evidence on embedded data: a check that can be run, and the same check
-with a falsehood planted in it, which must be refuted.
+A *family* says what training could select on one kind of problem: the reference, its rivals, and how a run is judged. A *theorem* of
+it says which optimisers it covers and what it assumes. Where none covers the optimiser, the family still answers, and says so.
 """
 
-from abc import abstractmethod
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, ClassVar
+from typing import Any, Generic
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
+from typing_extensions import TypeVar
 
 from ..diagnostics.direction import misalignment
-from ..references.base import Solution
-from ..settings.base import Data, Setting
-from ..training.trajectory import Trajectory
-from ..verdict import Outcome, Verdict
+from ..errors import ArgumentError, kind
+from ..problem import Problem
+from ..references.base import Reference, Solution
+from ..settings.base import Parametrisation, Setting
+from ..training.batch import single_start
+from ..verdict import Verdict
 
-_TAIL = 10.0  # margin from which on the multipliers are those of a limit; before, all directions stand still
-MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation
 COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these data
+R = TypeVar("R", bound=Reference, default=Any, covariant=True)
+P = TypeVar("P", bound=Problem, default=Any, covariant=True)
 
 
 class Hypothesis(eqx.Module):
@@ -39,7 +40,7 @@ class Hypothesis(eqx.Module):
     offender: str = ""
     detail: str = ""
     exactness: str = ""
-    evidence: Any = None
+    evidence: np.ndarray | None = None
 
     @property
     def meaning(self) -> str:
@@ -47,10 +48,28 @@ class Hypothesis(eqx.Module):
         return "; ".join(part for part in (self.detail, self.exactness) if part)
 
 
+def at_least_zero(name: str, slack: float, offender: str = "", detail: str = "", exactness: str = "") -> Hypothesis:
+    """A condition that holds where its slack is not negative."""
+    return Hypothesis(name, bool(slack >= 0), float(slack), offender, detail, exactness)
+
+
 def all_hold(hypotheses: Iterable[Hypothesis]) -> bool | None:
     """False if one fails, None if none does but one is open, True if all hold."""
     found = {hypothesis.holds for hypothesis in hypotheses}
     return False if False in found else None if None in found else True
+
+
+def covered(name: str) -> Hypothesis:
+    """The theorem speaks of another optimiser: its conclusion is a conjecture here."""
+    detail = "no theorem of the catalogue covers this optimiser; the reference is a conjecture"
+    return Hypothesis("optimiser_covered", False, -1.0, name, detail)
+
+
+def made_of(problem: Problem, data: type, *parametrisations: type) -> bool:
+    """Whether a problem is a setting of this kind of data, in one of these parametrisations (in any, where none is named)."""
+    if not (isinstance(problem, Setting) and isinstance(problem.data, data)):
+        return False
+    return not parametrisations or isinstance(problem.parametrisation, parametrisations)
 
 
 class Rival(eqx.Module):
@@ -61,17 +80,23 @@ class Rival(eqx.Module):
     separation: float
 
 
-class Prediction(eqx.Module):
+def rivals(reference: Solution, others: dict[str, np.ndarray]) -> tuple[Rival, ...]:
+    """Other directions with their distance from the reference."""
+    found = {name: np.asarray(weight) for name, weight in others.items() if np.any(weight)}
+    return tuple(Rival(name, weight, misalignment(weight, reference.weight)) for name, weight in found.items())
+
+
+class Prediction(eqx.Module, Generic[R, P]):
     """What a theorem says of a setting: where training goes, at what rate, and which rivals must be told apart."""
 
     theorem: "Theorem"
-    setting: Any  # a Setting, or an AttentionRegression
+    setting: P
     hypotheses: tuple[Hypothesis, ...]
-    reference: Any  # a Solution, an Interpolant for regression, or the BalancedMinima of attention regression
+    reference: R
     rivals: tuple[Rival, ...]
     rate: str
     notes: tuple[str, ...] = ()  # what the reader should know of the reference: whether it is unique, closed forms
-    start: Any = None  # of training, where the reference depends on it
+    start: PyTree = None  # of training, where the reference depends on it
     optimiser: Any = None  # that the prediction is for, so that a verdict can say where a run is by another one
 
     @property
@@ -93,6 +118,10 @@ class Prediction(eqx.Module):
         parts += [f"on these data the reference coincides with: {', '.join(same)}"] * bool(same)
         return "; ".join(parts)
 
+    def hypothesis(self, name: str) -> Hypothesis | None:
+        """The hypothesis of this name, where the theorem has it."""
+        return next((one for one in self.hypotheses if one.name == name), None)
+
     def __str__(self) -> str:
         """What `penchant predict` prints."""
         from .describe import describe, lines
@@ -107,130 +136,105 @@ class Prediction(eqx.Module):
         return f"<pre>{escape(str(self))}</pre>"
 
 
-class Theorem(eqx.Module):
-    """A theorem about the user's own setting.
+@dataclass(frozen=True, eq=False)
+class Family:
+    """What training could select on one kind of problem, whoever proves it.
 
-    To write one: give `name`, `paper`, `statement`, `citation` as class attributes; say in `applies` for which settings and
-    optimisers it speaks; list its `hypotheses` with slack; `predict` the reference and its rivals. `judge` is shared.
-    With `from_start` the reference depends on the start of training, and `predict` takes it as a third argument.
+    `reference(problem, start)` comes first. What follows takes the prediction as far as it is known, with its setting, optimiser and reference:
+    `rivals`, the `conditions` that all theorems share, `notes`, `rate`, and `at_start(prediction, start)`, what is asked of a start.
+    `judge(prediction, run)` is the verdict. `begin(problem, start)` is the start where the reference depends on it. `conjecture` is the sentence of its answer
+    where no theorem covers the optimiser; without one it is silent there.
     """
 
-    name = ""
-    paper = ""
-    statement = ""
-    citation = ""
-    from_start = False
-    problem: ClassVar[type] = Setting  # what it speaks of
+    name: str
+    paper: str
+    speaks_of: Callable[..., bool]
+    reference: Callable[..., Reference]
+    rivals: Callable[..., tuple[Rival, ...]]
+    judge: Callable[..., Verdict]
+    conditions: Callable[..., tuple[Hypothesis, ...]]
+    conjecture: str = ""
+    citation: str = "none"
+    pace: str = "unknown"
+    rate: Callable[..., str] = lambda prediction: prediction.theorem.rate
+    notes: Callable[..., tuple[str, ...]] = lambda prediction: ()
+    at_start: Callable[..., tuple[Hypothesis, ...]] = lambda prediction, start: ()
+    begin: Callable[..., PyTree] = lambda problem, start: None
+    called: Callable[..., str] = lambda optimiser: type(optimiser).__name__
 
-    @abstractmethod
-    def applies(self, setting: Setting, optimiser: Any) -> bool: ...
-
-    @abstractmethod
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]: ...
-
-    @abstractmethod
-    def predict(self, setting: Setting, optimiser: Any) -> Prediction: ...
-
-    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
-        """What the theorem asks of the start of a run, besides its hypotheses on the setting."""
-        return ()
-
-    def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        """Compare the final direction of a run with the reference and its rivals.
-
-        Confirmed: 1 - corr to the reference is below a tenth of the distance to the nearest rival (and below 1e-2), with 0.99 of the best
-        margin, and training has moved the weight farther than its start.
-        Refuted: the run is that close to a rival instead, and stays there. Undecided: neither yet, or the rivals are too close together.
-        """
-        return with_margin(once_trained(judge_direction(prediction, run.weight()), run), prediction, run.weight())
+    def answer(self, known: bool) -> "Theorem":
+        """The bare answer; `known` where a theorem covers the optimiser, but not this problem."""
+        missing = lambda asked: () if known else (covered(self.called(asked.optimiser)),)
+        hypotheses = lambda asked: (*self.conditions(asked), *missing(asked))
+        return Theorem(
+            f"{self.name}-conjecture", self.conjecture, self.citation, self, lambda one: True, hypotheses, self.pace
+        )
 
 
-def judge_direction(prediction: Prediction, weight: np.ndarray) -> Verdict:
-    """The verdict on a direction, whoever produced it."""
-    bound = min(1e-2, prediction.separation / 10)
-    if not np.any(weight):
-        return Verdict(Outcome.undecided, "the weight is still 0, which has no direction")
-    distance = misalignment(weight, prediction.reference.weight)
-    text, remarks = f"1 - corr to the {prediction.reference.norm} reference = {distance:.3g}", prediction.remarks
-    if distance <= bound:
-        doubt = _doubt(prediction, weight)
-        if doubt:
-            return Verdict(Outcome.undecided, f"{text} <= {bound:.3g}, but {doubt}", bound, distance, remarks)
-        return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, distance, remarks)
-    for rival in prediction.rivals:
-        near = misalignment(weight, rival.weight)
-        if near <= bound and near < distance / 10:
-            detail = "; ".join([f"1 - corr to the rival '{rival.name}' is {near:.3g}", *([remarks] if remarks else [])])
-            return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, distance, detail)
-    return Verdict(
-        Outcome.undecided, f"{text} > {bound:.3g}, and no rival is that near either", bound, distance, remarks
-    )
+@dataclass(frozen=True, eq=False)
+class Theorem:
+    """A theorem about the user's own setting, as data.
+
+    It speaks of the problems of its `family` (of those that it is `about`) trained by the optimisers that it `covers`; `hypotheses(prediction)` has
+    the prediction with its setting, optimiser and reference (None: the conditions of the family). `refine` may add to the whole prediction.
+    """
+
+    name: str
+    statement: str
+    citation: str
+    family: Family
+    covers: Callable[..., bool]
+    hypotheses: Callable[..., tuple[Hypothesis, ...]] | None = None
+    rate: str = ""
+    about: Callable[..., bool] = lambda problem: True
+    refine: Callable[[Prediction], Prediction] = lambda prediction: prediction
+
+    @property
+    def paper(self) -> str:
+        return self.family.paper
+
+    def applies(self, problem: Problem, optimiser: eqx.Module) -> bool:
+        return self.family.speaks_of(problem) and self.about(problem) and self.covers(optimiser)
+
+    def predict(self, problem: Problem, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
+        """What the theorem says of training `problem`, whether or not it covers the optimiser; with a start, of training from there."""
+        family = self.family
+        begin = family.begin(problem, start)
+        found = Prediction(self, problem, (), family.reference(problem, begin), (), "", (), begin, optimiser)
+        found = replace(found, hypotheses=(self.hypotheses or family.conditions)(found))
+        found = replace(found, rivals=family.rivals(found), rate=family.rate(found), notes=family.notes(found))
+        found = self.refine(found)
+        if start is None:
+            return found
+        asked = family.at_start(found, start)
+        names = {one.name for one in asked}
+        kept = tuple(one for one in found.hypotheses if one.name not in names)  # those were about the default start
+        return replace(found, hypotheses=kept + asked)
 
 
-def once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
-    """Every run begins along its first gradient and passes near other directions: a rival counts where the run has come to rest."""
-    if run.steps[-1] == 0:
-        return doubted(verdict, "no step was taken")
-    turning = _still_turning(run, verdict.predicted) if verdict.outcome is Outcome.refuted else ""
-    return doubted(moved_away(verdict, run), turning)
+def predict(theorems: Iterable[Theorem], problem: object, optimiser: object, start: PyTree = None) -> Prediction:
+    """What `theorems` say of training `problem` with `optimiser`; see `penchant.predict`."""
+    if not isinstance(problem, Problem) or isinstance(problem, type):
+        wanted, fix = "a Setting or an AttentionRegression", "Setting(data, Direct(), Exponential())"
+        raise ArgumentError("setting", "predict", wanted, kind(problem), fix)
+    if not isinstance(optimiser, eqx.Module):
+        wanted = "an optimiser such as GradientFlow() or gradient_descent(0.1)"
+        raise ArgumentError("optimiser", "predict", wanted, kind(optimiser))
+    theorem = choose(theorems, problem, optimiser)
+    if start is not None and isinstance(problem, Setting) and made_of(problem, object, Parametrisation):
+        start = single_start(problem, start, "predict")  # those of joint training and of papers are kinds of their own
+    return theorem.predict(problem, optimiser, start)
 
 
-def doubted(verdict: Verdict, why: str) -> Verdict:
-    """The verdict, undecided if there is a reason why its inequality decides nothing."""
-    if not why:
-        return verdict
-    return replace(verdict, outcome=Outcome.undecided, inequality=f"{verdict.inequality}, but {why}")
-
-
-def moved_away(verdict: Verdict, run: Trajectory) -> Verdict:
-    """What a run confirms must be its own work: near its start the direction is that of the start."""
-    return doubted(verdict, _still_there(run)) if verdict.outcome is Outcome.confirmed else verdict
-
-
-def _still_there(run: Trajectory) -> str:
-    first, last = (float(np.linalg.norm(run.weight(record))) for record in (0, -1))
-    return f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start" * (
-        last < 2 * first
-    )
-
-
-def with_margin(verdict: Verdict, prediction: Prediction, weight: np.ndarray) -> Verdict:
-    """1 - corr is quadratic in the angle and the margin linear: a run may be near in direction with a third of its margin to gain."""
-    data, reference = prediction.setting.data, prediction.reference
-    if verdict.outcome is not Outcome.confirmed:
-        return verdict
-    margin = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()].min()
-    share = float(margin / np.linalg.norm(weight) / reference.margin)
-    short = f"margin/norm is {share:.4g} of its maximum < {1 - MARGIN:g}"
-    return doubted(verdict, short * (share < 1 - MARGIN))
-
-
-def _still_turning(run: Trajectory, bound: float) -> str:
-    """Why a direction is not final, or nothing: margins that are not yet large and positive, or a turn while the norm doubled."""
-    smallest, largest = float(run.smallest_margin()[-1]), float(np.abs(run.margins[-1]).max())
-    if smallest <= 0 or largest < _TAIL:
-        return f"margins between {smallest:.3g} and {largest:.3g} (wanted: all positive, one of {_TAIL:g}) are those of a beginning"
-    earlier = np.flatnonzero((run.norm > 0) & (run.norm <= run.norm[-1] / 2))
-    if not len(earlier):
-        return "the norm has not doubled since the first record"
-    turned = misalignment(run.weight(int(earlier[-1])), run.weight())
-    return f"1 - corr over the last doubling of the norm is {turned:.3g}: it still turns" if turned > bound else ""
-
-
-def _doubt(prediction: Prediction, weight: np.ndarray) -> str:
-    """Why a direction near the reference confirms nothing: 1 - corr is quadratic in the angle, the smallest margin is not."""
-    data, reference = prediction.setting.data, prediction.reference
-    if not reference.certified:
-        return f"the reference is known only to a relative {reference.bracket.gap:.1e}"
-    if not isinstance(data, Data):  # joint training: its margins are judged with the tokens it settles on
-        return ""
-    margins = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()]
-    if margins.min() > 0:
-        return ""
-    return f"the smallest margin is {margins.min():.3g}: {(margins <= 0).sum()} of {len(margins)} are not positive"
-
-
-def rivals(reference: Solution, others: dict[str, np.ndarray]) -> tuple[Rival, ...]:
-    """Other directions with their distance from the reference."""
-    found = {name: np.asarray(weight) for name, weight in others.items() if np.any(weight)}
-    return tuple(Rival(name, weight, misalignment(weight, reference.weight)) for name, weight in found.items())
+def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: eqx.Module) -> Theorem:
+    """The theorem that covers the optimiser, in whatever order theorems stand; else the answer of the family that speaks of the problem."""
+    speaking = []
+    for theorem in theorems:  # one by one: a paper is opened when it is reached
+        if theorem.family.speaks_of(problem):
+            if theorem.about(problem) and theorem.covers(optimiser):
+                return theorem
+            speaking.append(theorem)
+    family = next((theorem.family for theorem in speaking if theorem.family.conjecture), None)
+    if family is None:
+        raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", problem.kind)
+    return family.answer(any(one.family is family and one.covers(optimiser) for one in speaking))

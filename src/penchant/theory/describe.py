@@ -5,21 +5,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
+from ..problem import Problem
 from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear, layer_norms
+from ..settings.potentials import Quadratic
 from ..settings.tokens import TokenSelection
 from .base import Prediction
-from .families.interpolation import own_potential
-from .interpolants import unresolved, what_is_selected
-from .layer_constants import network_constants
+from .families.interpolation import own_potential, unresolved, what_is_selected
+from .families.layers import network_constants
 
+Content = dict[str, Any]  # JSON values by name
 _SHOWN = 6  # entries of a vector on one line
 
 
-def describe(prediction: Prediction, start: Any = None) -> dict[str, Any]:
+def describe(prediction: Prediction, start: PyTree = None) -> Content:
     """Theorem, hypotheses, certified reference, rate and rivals as JSON values; with the `start` of a deep linear network its constants too."""
     theorem = prediction.theorem
     return {
@@ -35,7 +38,7 @@ def describe(prediction: Prediction, start: Any = None) -> dict[str, Any]:
     }
 
 
-def _reference(prediction: Prediction) -> dict[str, Any]:
+def _reference(prediction: Prediction) -> Content:
     """The certified value, and the margin or what is least; no value where an interpolant is not resolved, with the reason."""
     found = prediction.reference
     if isinstance(found, Solution):
@@ -52,15 +55,15 @@ def _bounds(found: Solution | Interpolant) -> dict[str, float]:
     return {"value": found.value, "lower": found.bracket.lower, "upper": found.bracket.upper}
 
 
-def what_is_least(setting: Setting, start: Any) -> str:
+def what_is_least(setting: Setting, start: PyTree) -> str:
     """The quantity that the selected interpolant minimises, in words."""
     potential = own_potential(setting, start)
-    if potential.name != "l2":
+    if not isinstance(potential, Quadratic):
         return potential.name
     return "l2 distance to the start" if potential.start.any() else "l2 norm"
 
 
-def _queries(setting: Any) -> tuple[str, ...]:
+def _queries(setting: Problem) -> tuple[str, ...]:
     """A note where the queries are the default ones, which a reader of the data cannot see."""
     data = getattr(setting, "data", None)
     data = data if isinstance(data, TokenSelection) else getattr(data, "tokens", None)
@@ -69,7 +72,7 @@ def _queries(setting: Any) -> tuple[str, ...]:
     return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 
 
-def _network(prediction: Prediction, start: Any) -> dict[str, Any]:
+def _network(prediction: Prediction, start: PyTree) -> Content:
     """The constants of the laws under `network`, which are those of the l2 maximum margin. What theory does not know is null."""
     setting = prediction.setting
     deep = isinstance(getattr(setting, "parametrisation", None), DeepLinear)
@@ -97,7 +100,7 @@ def _network(prediction: Prediction, start: Any) -> dict[str, Any]:
     return {"network": content}
 
 
-def lines(content: dict[str, Any]) -> Iterator[str]:
+def lines(content: Content) -> Iterator[str]:
     """What `penchant predict` prints of a prediction, and `print(prediction)`."""
     reference = content["reference"]
     yield f"theorem    {content['theorem']}: {content['statement']}\n           {content['citation']}"
@@ -116,7 +119,7 @@ def lines(content: dict[str, Any]) -> Iterator[str]:
     yield from (f"rival      {one['name']}: {measure} {one['separation']:.4g}" for one in content["rivals"])
 
 
-def _reference_line(found: dict[str, Any]) -> str:
+def _reference_line(found: Content) -> str:
     if "margin" not in found and "least" not in found:
         return found["norm"]
     what = f"minimum {found['norm']} norm with margins >= 1"
@@ -130,7 +133,7 @@ def number(value: float | None) -> str:
     return "unknown" if value is None or math.isnan(value) else f"{value + 0.0:.4g}"  # -0 is 0
 
 
-def hypothesis_lines(hypotheses: Iterable[dict[str, Any]]) -> Iterator[str]:
+def hypothesis_lines(hypotheses: Iterable[Content]) -> Iterator[str]:
     for one in hypotheses:
         mark = {None: "  ?  ", True: "holds", False: "FAILS"}[one["holds"]]
         offender = f", worst: {one['offender']}" if one["offender"] else ""
@@ -150,7 +153,7 @@ def vector(entries: Sequence[float]) -> str:
     return f"({shown}{', ...' if len(entries) > _SHOWN else ''})"
 
 
-def _network_lines(found: dict[str, Any]) -> Iterator[str]:
+def _network_lines(found: Content) -> Iterator[str]:
     samples = ", ".join(map(str, found["support"]))
     yield f"network    direction u = {vector(found['direction'])}; support vectors {samples}"
     yield f"           dual weights p = {vector(found['shares'])}, entropy H(p) = {found['entropy']:.8g}"

@@ -16,7 +16,8 @@ from ..settings.joint import JointTokens
 from ..settings.losses import Exponential
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
-from .base import Prediction, judge_direction
+from .base import Prediction
+from .verdicts import judge_direction
 
 OFFSET = "offset program (|u| and |W| grow alike)"
 SUPPORT_ONLY = "decoder-support samples only (|u| outgrows |W|)"

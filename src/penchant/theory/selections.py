@@ -27,6 +27,7 @@ _AT = 1e-2  # 1 - corr below which a run counts as being at a direction
 _EXACT = 1e-10  # certified gap below which margins are known that well; above it, to its square root
 
 Program = Callable[[TokenSelection], Solution]
+_PROGRAMS = {KeyQuery: nuclear_margin, Hadamard: diagonal_margin, PlusMinus: diagonal_margin}
 
 
 class Selection(eqx.Module):
@@ -91,7 +92,7 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: P
     return Selection(chosen, bool(gap.min() > 0), solution, float(gap.min()), sample)
 
 
-def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: Any = None) -> list[Selection]:
+def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: object = None) -> list[Selection]:
     """All locally optimal selections, by enumeration; beyond `limit` selections only those within one sample of `around`.
 
     `around` is the selection a run has reached (`detect_limit(run).tokens`), or the optimal one by default.
@@ -106,7 +107,7 @@ def locally_optimal_selections(data: TokenSelection, limit: int = 4096, around: 
     return [selection for selection in found if selection.locally_optimal]
 
 
-def _flips(data: TokenSelection, around: Any, limit: int) -> list[tuple[int, ...]]:
+def _flips(data: TokenSelection, around: object, limit: int) -> list[tuple[int, ...]]:
     """A selection and all that differ from it in one sample."""
     n, length = data.scores.shape
     if n * (length - 1) + 1 > limit:
@@ -125,11 +126,9 @@ def _flips(data: TokenSelection, around: Any, limit: int) -> list[tuple[int, ...
 
 def program_of(setting: Setting) -> Program:
     """The margin program that the parametrisation of a token-selection setting is led to; its weight is a matrix."""
-    if isinstance(setting.parametrisation, KeyQuery):
-        return nuclear_margin
+    solve = _PROGRAMS.get(type(setting.parametrisation), max_margin)
     if not isinstance(setting.data, DiagonalTokens):
-        return max_margin
-    solve = diagonal_margin if isinstance(setting.parametrisation, Hadamard | PlusMinus) else max_margin
+        return solve
 
     def diagonal(tokens: TokenSelection) -> Solution:
         found = solve(DiagonalTokens(tokens))

@@ -4,17 +4,16 @@ Constants the paper leaves open are ours; where a condition is sufficient but fa
 about the run, and the prediction is made all the same.
 """
 
-from typing import Any
-
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from scipy.special import expit
 
 from ..references.base import Solution
-from ..settings.base import Setting
+from ..settings.base import Data, Setting
 from ..settings.losses import AbstractLoss
 from ..settings.tokens import TokenSelection
-from .base import Hypothesis
+from .base import Hypothesis, at_least_zero
 
 _EQUAL = 1e-9
 
@@ -34,9 +33,8 @@ def unique_optimal(data: TokenSelection) -> Hypothesis:
     scores = np.sort(np.asarray(data.scores), axis=1)
     gaps = (scores[:, -1] - scores[:, -2]) / np.abs(scores).max()
     worst = int(gaps.argmin())
-    return Hypothesis(
-        "unique_optimal", bool(gaps[worst] > _EQUAL), float(gaps[worst]), f"sample {worst}", "relative score gap"
-    )
+    single, gap = bool(gaps[worst] > _EQUAL), float(gaps[worst])
+    return Hypothesis("unique_optimal", single, gap, f"sample {worst}", "relative score gap")
 
 
 def equal_scores(data: TokenSelection) -> Hypothesis:
@@ -44,13 +42,8 @@ def equal_scores(data: TokenSelection) -> Hypothesis:
     deficits = np.asarray(data.deficits())
     spread = (deficits.max(axis=1) - deficits.min(axis=1)) / deficits.max()
     worst = int(spread.argmax())
-    return Hypothesis(
-        "equal_scores",
-        bool(spread[worst] <= _EQUAL),
-        float(_EQUAL - spread[worst]),
-        f"sample {worst}",
-        "relative spread of the non-optimal scores",
-    )
+    detail = "relative spread of the non-optimal scores"
+    return at_least_zero("equal_scores", _EQUAL - spread[worst], f"sample {worst}", detail)
 
 
 def near_orthogonal_tokens(data: TokenSelection) -> Hypothesis:
@@ -85,20 +78,20 @@ def _ratio_at_most_one(name: str, ratio: np.ndarray, offender: str) -> Hypothesi
     return Hypothesis(name, worst <= 1, 1 - worst, offender, f"ratio {worst:.3g}, at most 1")
 
 
-def attention_floor(setting: Setting, start: Any, length: float) -> float:
+def attention_floor(setting: Setting, start: PyTree, length: float) -> float:
     """xi: attention on the optimal tokens that a run with steps of this length cannot fall below."""
     share = _optimal_share(setting, start)
     return float(min(share.min(), expit(-2 * token_bound(setting.data) ** 2 * length)))
 
 
-def _optimal_share(setting: Setting, start: Any) -> np.ndarray:
+def _optimal_share(setting: Setting, start: PyTree) -> np.ndarray:
     """Attention on the optimal token of each sample."""
     data: TokenSelection = setting.data
     share = np.exp(np.asarray(data.log_attention(setting.margins(start))))
     return share[np.arange(len(data.optimal)), np.asarray(data.optimal)]
 
 
-def smallest_share(setting: Setting, start: Any) -> float:
+def smallest_share(setting: Setting, start: PyTree) -> float:
     """The least attention that an optimal token has."""
     return float(_optimal_share(setting, start).min())
 
@@ -130,67 +123,47 @@ def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float
     return _ratio_at_most_one("near_orthogonal_pairs", ratio, f"sample {i} token {int(data.others[i, t])}")
 
 
-def small_start(setting: Setting, start: Any, floor: float) -> Hypothesis:
+def small_start(setting: Setting, start: PyTree, floor: float) -> Hypothesis:
     """The start leaves every optimal token at least the attention xi."""
     share = _optimal_share(setting, start)
     worst = int(share.argmin())
-    return Hypothesis(
-        "small_start",
-        bool(share[worst] >= floor),
-        float(share[worst] - floor),
-        f"sample {worst}",
-        "attention on the optimal token",
-    )
+    return at_least_zero("small_start", share[worst] - floor, f"sample {worst}", "attention on the optimal token")
+
+
+def longest_step(data: TokenSelection) -> float:
+    """1/(2 B^2): no step may be longer."""
+    return 1 / (2 * token_bound(data) ** 2)
 
 
 def short_steps(length: float, data: TokenSelection) -> Hypothesis:
     """Normalised descent: steps no longer than 1/(2 B^2)."""
-    bound = 1 / (2 * token_bound(data) ** 2)
-    return Hypothesis(
-        "short_steps", bool(length <= bound), float(bound - length), "", f"step length, at most {bound:.3g}"
-    )
+    bound = longest_step(data)
+    return at_least_zero("short_steps", bound - length, "", f"step length, at most {bound:.3g}")
 
 
 def small_step_size(step: float, data: TokenSelection, loss: AbstractLoss) -> Hypothesis:
     """Gradient descent: the longest possible step is no longer than 1/(2 B^2)."""
-    bound = 1 / (2 * token_bound(data) ** 2)
     deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
     with np.errstate(over="ignore"):
         slope = deficit * np.exp(np.asarray(loss.log_slope(jnp.asarray(best - deficit))))
-    longest = float(step * 0.5 * token_bound(data) ** 2 * slope.max())
-    worst = int(slope.argmax())
-    return Hypothesis(
-        "small_step_size", bool(longest <= bound), float(bound - longest), f"sample {worst}", "longest possible step"
-    )
+    longest, worst = float(step * 0.5 * token_bound(data) ** 2 * slope.max()), int(slope.argmax())
+    return at_least_zero("small_step_size", longest_step(data) - longest, f"sample {worst}", "longest possible step")
 
 
 def short_polyak_steps(setting: Setting, reference: Solution, c: float) -> Hypothesis:
     """Polyak's rule: the longest possible step, |W_mm| / (c xi), is no longer than 1/(2 B^2). Sufficient; few data satisfy it."""
-    bound = 1 / (2 * token_bound(setting.data) ** 2)
+    bound = longest_step(setting.data)
     longest = reference.value / (c * attention_floor(setting, setting.start(), bound))
     detail = f"longest possible step, at most {bound:.3g}: sufficient, far from necessary"
-    return Hypothesis("short_polyak_steps", bool(longest <= bound), float(bound - longest), "", detail)
+    return at_least_zero("short_polyak_steps", bound - longest, "", detail)
 
 
-def all_support(reference: Solution) -> Hypothesis:
-    """Every pair is a support vector: what the sharp constants need."""
-    dual = reference.dual / reference.dual.max()
-    worst = int(dual.argmin())
-    return Hypothesis(
-        "all_support",
-        bool(reference.support.all()),
-        float(dual[worst] - 1e-9),
-        f"pair {worst}",
-        "smallest relative multiplier",
-    )
-
-
-def stability_number(data: Any, reference: Solution) -> float:
+def stability_number(data: Data, reference: Solution) -> float:
     """chi: largest curvature of log excess across the limit direction, in units of a Polyak step; above 2c the step overshoots."""
     return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference))[-1])
 
 
-def _curvature(data: Any, reference: Solution) -> np.ndarray:
+def _curvature(data: Data, reference: Solution) -> np.ndarray:
     """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm."""
     support = reference.support
     gram = np.asarray(data.gram())[np.ix_(support, support)]
@@ -198,21 +171,19 @@ def _curvature(data: Any, reference: Solution) -> np.ndarray:
     return root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
 
 
-def critical_length(data: Any, reference: Solution) -> float:
+def critical_length(data: Data, reference: Solution) -> float:
     """2 |W_mm| / chi: normalised steps longer than this oscillate across the limit direction, and |W| grows by less than them."""
     chi = stability_number(data, reference)
     return 2 * reference.value / chi if chi > 1e-12 else float("inf")  # one support vector: there is nothing to cross
 
 
-def stable_normalised(data: Any, reference: Solution, length: float) -> Hypothesis:
+def stable_normalised(data: Data, reference: Solution, length: float) -> Hypothesis:
     """Normalised steps do not oscillate across the limit direction."""
     critical = critical_length(data, reference)
-    return Hypothesis(
-        "stable_steps", bool(length < critical), float(critical - length), "", f"2 |W_mm| / chi = {critical:.4g}"
-    )
+    return Hypothesis("stable_steps", length < critical, critical - length, "", f"2 |W_mm| / chi = {critical:.4g}")
 
 
-def stable_polyak(data: Any, reference: Solution, c: float) -> Hypothesis:
+def stable_polyak(data: Data, reference: Solution, c: float) -> Hypothesis:
     """Polyak's step does not oscillate across the limit direction: chi / c < 2."""
     ratio = stability_number(data, reference) / c
-    return Hypothesis("stable_polyak", bool(ratio < 2), float(2 - ratio), "", f"chi / c = {ratio:.4g}, below 2")
+    return Hypothesis("stable_polyak", ratio < 2, 2 - ratio, "", f"chi / c = {ratio:.4g}, below 2")

@@ -10,6 +10,7 @@ from ..norms import Nuclear
 from ..references.base import Interpolant, Solution
 from ..references.bracket import adjoint, margins
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
+from ..settings.base import Data
 from ..settings.tokens import TokenSelection
 
 _LOST = 1e-5  # a singular value this far below the largest one is lost to the solver's tolerance
@@ -32,7 +33,7 @@ class Uniqueness(eqx.Module):
         return f"{word}: smallest singular value on the face {self.smallest:.3g}, slack off it {self.slack:.3g}"
 
 
-def certified_rank(data: Any, solution: Solution, mass: float = _MASS) -> int:
+def certified_rank(data: Data, solution: Solution, mass: float = _MASS) -> int:
     """The smallest r such that every optimal W has at most the fraction `mass` of its nuclear norm outside r directions.
 
     Proved from the dual: an optimal W loses (1 - s) per unit of nuclear norm along a singular pair of size s of the scaled
@@ -62,7 +63,7 @@ def uniqueness(data: Any, solution: Solution | Interpolant) -> Uniqueness | L1Un
     return Uniqueness(True, float("inf"), float("inf")) if decide is None else decide(data, solution)
 
 
-def _nuclear(data: Any, solution: Solution) -> Uniqueness:
+def _nuclear(data: Data, solution: Solution) -> Uniqueness:
     """Solutions are U S V' with S >= 0 on the unit singular pairs (U, V) of the dual matrix, and their margins with weight are 1."""
     pull = np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))
     left, sizes, right = np.linalg.svd(pull)
@@ -79,7 +80,7 @@ def _nuclear(data: Any, solution: Solution) -> Uniqueness:
     return _decide(np.stack(columns, axis=1), float(slack), bool(full))
 
 
-def _l1(data: Any, solution: Solution) -> Uniqueness:
+def _l1(data: Data, solution: Solution) -> Uniqueness:
     """Solutions vanish where the dual is off its bound, and their margins with weight are 1."""
     pull = np.abs(np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))).ravel()
     pull = pull / pull.max()

@@ -13,9 +13,8 @@ from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import risk_bounds, safe_step
 from ..problem import Reading, read_once
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear, layer_norms
+from ..settings.deep_linear import DeepLinear, layer_norms, risk_of_zero
 from ..settings.losses import Exponential
-from ..settings.network_starts import risk_of_zero
 from .events import Limits
 from .status import Status
 from .trajectory import Trajectory

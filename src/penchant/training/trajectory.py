@@ -51,6 +51,11 @@ class Trajectory(eqx.Module):
     header: dict = eqx.field(static=True)
     account: dict[str, np.ndarray] | None = None
 
+    @property
+    def parts(self) -> dict[str, PyTree]:
+        """What the run has in common with every run of its setting."""
+        return self.setting.parts
+
     def __len__(self) -> int:
         return len(self.steps)
 

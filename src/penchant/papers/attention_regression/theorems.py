@@ -1,13 +1,11 @@
 """Attention regression: hypotheses with slack (exact or estimated), prediction and verdict for a problem of the user's own."""
 
-from typing import Any, ClassVar
-
+import equinox as eqx
 import numpy as np
 from jaxtyping import Array
 
 from ...errors import ArgumentError, AssumptionError
-from ...theory.base import Hypothesis, Prediction, Rival, Theorem
-from ...theory.families.linear import covered
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero
 from ...verdict import Outcome, Verdict
 from .setting.balanced_minima import BalancedMinima, nearest_minimum
 from .setting.geometry import AbstractGeometry, TwoSided, attraction_radius, contraction, curvature_range
@@ -17,7 +15,6 @@ from .training.population import AbstractAttentionRun
 from .training.rules import PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
-PAPER = "attention_regression"
 _SINGULAR = 1e-14
 _FLAT = 1e-12  # relative standard deviation below which a column is constant up to rounding
 
@@ -89,9 +86,7 @@ def near_minima(problem: AttentionRegression, layer: AttentionLayer, geometry: A
     norm = TwoSided() if geometry.rows else geometry
     found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), norm)
     radius = attraction_radius(problem, norm)
-    unproved = (
-        "" if found.proved else ", of the nearest minimum from several starts, not proved to be the nearest of all"
-    )
+    unproved = ", of the nearest minimum from several starts, not proved to be the nearest of all" * (not found.proved)
     detail = f"r_0 = {radius:.4g} minus the {norm.name} distance {found.distance:.4g}{unproved}"
     offender = f"component det R = {found.component:+d}"
     # A distance that is only an upper bound decides a failure where even a lower bound is beyond r_0.
@@ -110,11 +105,8 @@ def _least_distance(problem: AttentionRegression, layer: AttentionLayer) -> floa
 def expected_gradients(source: str, deviation: float = 0.0) -> Hypothesis:
     """The theorem's oracle: steps use the expected gradient. Any other source is outside of it, by its measured deviation (nan: unknown)."""
     exact = source == "population"
-    known = (
-        "minus the largest measured deviation of the gradients"
-        if np.isfinite(deviation)
-        else "by how much needs the truth"
-    )
+    known = "minus the largest measured deviation of the gradients"
+    known = known if np.isfinite(deviation) else "by how much needs the truth"
     detail = "gradients of the population" if exact else f"outside the theorem: {known}"
     return Hypothesis("expected_gradients", exact, -deviation, "" if exact else source, detail, "exact")
 
@@ -134,9 +126,8 @@ def _not_normal(n: int, d: int, flat: str) -> Hypothesis:
     if n <= d:
         detail = f"{n} samples in {d} dimensions are too few for skewness and kurtosis"
         return Hypothesis("gaussian_inputs", None, float("nan"), flat, detail, "estimated")
-    return Hypothesis(
-        "gaussian_inputs", False, float("-inf"), flat, "normal inputs vary in every direction", "estimated"
-    )
+    detail = "normal inputs vary in every direction"
+    return Hypothesis("gaussian_inputs", False, float("-inf"), flat, detail, "estimated")
 
 
 def gaussian_inputs(inputs: Array | np.ndarray) -> Hypothesis:
@@ -156,17 +147,15 @@ def gaussian_inputs(inputs: Array | np.ndarray) -> Hypothesis:
     worst = max(abs(skewness), abs(kurtosis))
     detail = f"5 minus the larger of the z-scores, skewness {skewness:.3g}, kurtosis {kurtosis:.3g}"
     offender = f"sample {int(lengths.argmax())}"
-    holds = bool(worst <= DEVIATIONS)
-    return Hypothesis("gaussian_inputs", holds, float(DEVIATIONS - worst), offender, detail, "estimated")
+    return at_least_zero("gaussian_inputs", DEVIATIONS - worst, offender, detail, "estimated")
 
 
 def centred_inputs(inputs: Array | np.ndarray) -> Hypothesis:
     """The model has no intercept: no coordinate's mean is more than 5 standard errors from 0."""
     scores = mean_scores(inputs)
     worst = int(scores.argmax())
-    slack = float(DEVIATIONS - scores[worst])
     detail = "5 minus the largest z-score of a mean"
-    return Hypothesis("centred_inputs", slack >= 0, slack, f"column {worst}", detail, "estimated")
+    return at_least_zero("centred_inputs", DEVIATIONS - scores[worst], f"column {worst}", detail, "estimated")
 
 
 def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) -> Hypothesis:
@@ -175,9 +164,8 @@ def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) ->
         return Hypothesis("stable_step", True, 1.0, "", "adaptive steps follow a bound of the curvature", "exact")
     step = optimiser.constant(problem)
     limit = 2 / curvature_range(problem, optimiser.geometry)[1]
-    return Hypothesis(
-        "stable_step", step < limit, 1 - step / limit, "", f"1 - step / limit, limit {limit:.4g}", "exact"
-    )
+    detail = f"1 - step / limit, limit {limit:.4g}"
+    return Hypothesis("stable_step", step < limit, 1 - step / limit, "", detail, "exact")
 
 
 def check_assumptions(
@@ -213,58 +201,6 @@ def asymptotic_factor(
     return max(abs(1 - step * low), abs(1 - step * high))
 
 
-class _AttentionTheorem(Theorem):
-    paper = PAPER
-    problem: ClassVar[type] = AttentionRegression
-
-    def predict(self, setting: Any, optimiser: PreconditionedDescent) -> Prediction:
-        reference: Any = BalancedMinima(setting)
-        found = self.hypotheses(setting, optimiser, reference)
-        return Prediction(self, setting, found, reference, saddles(setting), expected_rate(setting, optimiser))
-
-    def judge(self, prediction: Prediction, run: Any) -> Verdict:
-        """Confirmed where the excess is far below that of every saddle; refuted where the run stands on one."""
-        return judge_layer(prediction, run)
-
-
-class AttentionConvergence(_AttentionTheorem):
-    """Theorems 1.1 to 1.3 with the linear rate they imply, for preconditioned descent with the regulariser."""
-
-    name = "attention-regression"
-    statement = "Preconditioned descent with the balance regulariser converges linearly to a balanced minimum of the population loss."
-    citation = f"{GOEL}, Theorems 1.1-1.3"
-
-    def applies(self, setting: object, optimiser: object) -> bool:
-        if not isinstance(setting, AttentionRegression) or not isinstance(optimiser, PreconditionedDescent):
-            return False
-        return not optimiser.geometry.rows and optimiser.balance.printed and optimiser.logit_limit is None
-
-    def hypotheses(self, setting: Any, optimiser: PreconditionedDescent, reference: Any) -> tuple[Hypothesis, ...]:
-        found = check_assumptions(setting, strict=False)
-        return (*found, step_size(setting, optimiser)) if setting.rank == setting.inputs else found
-
-
-class AttentionConjecture(_AttentionTheorem):
-    """Plain descent, other regularisers and none: the same minima of the loss, without a theorem of the paper."""
-
-    name = "attention-regression-conjecture"
-    statement = "Conjecture: this descent reaches the minima of the population loss, balanced or not."
-    citation = f"{GOEL} (outside its theorems)"
-
-    def applies(self, setting: object, optimiser: object) -> bool:
-        if not isinstance(setting, AttentionRegression):
-            return False
-        if not isinstance(optimiser, PreconditionedDescent):
-            raise ArgumentError(
-                "optimiser", "predict", "a PreconditionedDescent for attention regression", type(optimiser).__name__
-            )
-        return True
-
-    def hypotheses(self, setting: Any, optimiser: PreconditionedDescent, reference: Any) -> tuple[Hypothesis, ...]:
-        found = check_assumptions(setting, strict=False)
-        return (*found, covered(f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}"))
-
-
 def saddles(problem: AttentionRegression) -> tuple[Rival, ...]:
     """The critical points that lack one mode: the nearest rivals, with the excess s_k^2 that a run would show there."""
     found = []
@@ -296,7 +232,7 @@ def expected_rate(problem: AttentionRegression, optimiser: PreconditionedDescent
     )
 
 
-def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
+def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run: AbstractAttentionRun) -> Verdict:
     """Excess against the least excess of a saddle: 1e-4 of it is a minimum, within 1 % of a saddle's value with no gradient is that saddle.
 
     The excess is that of the predicted problem at the last layer, so a run on a sample needs no truth of its own; its floor is
@@ -324,4 +260,38 @@ def judge_layer(prediction: Prediction, run: AbstractAttentionRun) -> Verdict:
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, excess, "; ".join(remarks))
 
 
-THEOREMS = (AttentionConvergence(), AttentionConjecture())
+def _covers(optimiser: eqx.Module) -> bool:
+    """Theorems 1.1 to 1.3 speak of preconditioned descent with the regulariser."""
+    if not isinstance(optimiser, PreconditionedDescent):
+        wanted = "a PreconditionedDescent for attention regression"
+        raise ArgumentError("optimiser", "predict", wanted, type(optimiser).__name__)
+    return not optimiser.geometry.rows and optimiser.balance.printed and optimiser.logit_limit is None
+
+
+def _hypotheses(asked: Prediction[BalancedMinima, AttentionRegression]) -> tuple[Hypothesis, ...]:
+    problem, found = asked.setting, check_assumptions(asked.setting, strict=False)
+    return (*found, step_size(problem, asked.optimiser)) if problem.rank == problem.inputs else found
+
+
+ATTENTION_REGRESSION = Family(
+    "attention-regression",
+    "attention_regression",
+    lambda problem: isinstance(problem, AttentionRegression),
+    lambda problem, start: BalancedMinima(problem),
+    lambda asked: saddles(asked.setting),
+    judge_layer,
+    lambda asked: check_assumptions(asked.setting, strict=False),
+    "Conjecture: this descent reaches the minima of the population loss, balanced or not.",
+    f"{GOEL} (outside its theorems)",
+    rate=lambda asked: expected_rate(asked.setting, asked.optimiser),
+    called=lambda optimiser: f"{optimiser.geometry.name} descent with {type(optimiser.balance).__name__}",
+)
+CONVERGENCE = Theorem(
+    "attention-regression",
+    "Preconditioned descent with the balance regulariser converges linearly to a balanced minimum of the population loss.",
+    f"{GOEL}, Theorems 1.1-1.3",
+    ATTENTION_REGRESSION,
+    _covers,
+    _hypotheses,
+)
+THEOREMS = (CONVERGENCE,)

@@ -16,7 +16,8 @@ from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear
 from ...settings.losses import Logistic
-from ...theory.base import judge_direction
+from ...theory.families.layers import start_below_zero
+from ...theory.verdicts import judge_direction
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -37,7 +38,7 @@ from .evidence import (
     problem,
     slow_tail,
 )
-from .theorems import JI, DeepLinearMaxMargin, start_below_zero
+from .theorems import JI, MAX_MARGIN
 
 _STEPS = 200_000  # of Assumption 5, whose steps are short
 
@@ -70,7 +71,7 @@ def layers_align(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def max_margin_direction(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """On separable data flow and descent on a deep linear network align adjacent layers, and the network converges in direction to the l2 maximum margin."""
     setting, _ = problem(lab, 4)
-    prediction = DeepLinearMaxMargin().predict(setting, FAR)
+    prediction = MAX_MARGIN.predict(setting, FAR)
     yield judge_direction(prediction, prediction.rivals[-1].weight if planted else flow(lab, 4).weight())
     first = sine(layers(lab, 4).first[-1], geometry(lab).direction)
     yield at_most(first, 1e-6, "sine of the angle of v_1 to the maximum margin")
@@ -161,7 +162,7 @@ def descent_aligns(lab: Lab, planted: bool) -> Iterator[Verdict]:
         found = alignments(run)
         yield at_most(float(found.deficit[record].max()), 0.05, f"{name}: largest 1 - spectral/Frobenius")
         yield at_most(float(found.misfit[record].max()), 1e-2, f"{name}: largest 1 - |<v, u>|")
-        prediction = DeepLinearMaxMargin().predict(run.setting, LayerDescent(BallStep()))
+        prediction = MAX_MARGIN.predict(run.setting, LayerDescent(BallStep()))
         yield judge_direction(prediction, run.weight(record))
 
 

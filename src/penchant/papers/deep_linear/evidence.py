@@ -15,11 +15,10 @@ from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, support_geometry
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import DeepLinear, Layers
+from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2
 from ...settings.generators import blobs, strips
 from ...settings.losses import AbstractLoss, Exponential, Logistic, PolynomialTail
-from ...settings.network_starts import ensure_assumption2
-from ...theory.layer_hypotheses import start_below_zero
+from ...theory.families.layers import start_below_zero
 from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.recorders import Every
 from ...training.train import train

@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 from scipy.special import exp1
 
 from ...lab import Lab, claim, recipe
-from ...settings.network_starts import balanced
+from ...settings.deep_linear import balanced
 from ...training.events import LogExcessBelow
 from ...training.train import train
 from ...verdict import Verdict, at_least, at_most, close

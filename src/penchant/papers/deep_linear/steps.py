@@ -20,7 +20,7 @@ from ...settings.base import Setting
 from ...settings.deep_linear import Layers, imbalances
 from ...settings.generators import blobs
 from ...settings.losses import Exponential
-from ...theory.layer_constants import critical_step
+from ...theory.families.layers import critical_step
 from ...training.events import LogExcessBelow
 from ...training.recorders import LogSpaced
 from ...training.train import train

@@ -16,7 +16,7 @@ from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
-from ...theory.least_norm import excess
+from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove, Stalled
 from ...training.train import train
 from ...training.trajectory import Trajectory

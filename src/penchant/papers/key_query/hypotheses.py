@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 from itertools import combinations
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import PyTree
 from scipy.optimize import linear_sum_assignment
 
 from ...problem import read_once
@@ -14,7 +14,7 @@ from ...settings.base import Setting
 from ...settings.factored import Factors, Pair
 from ...settings.losses import AbstractLoss, Exponential
 from ...settings.tokens import TokenSelection
-from ...theory.base import Hypothesis
+from ...theory.base import Hypothesis, at_least_zero
 from ...training.trajectory import Trajectory
 
 _ZERO = 1e-9  # relative size below which an equality counts as exact
@@ -24,7 +24,7 @@ _ENUMERATED = 8  # other tokens up to which all 105 pairings are tried
 _log_gap = eqx.filter_jit(lambda loss, best, deficit: loss.log_gap(best, jnp.log(deficit)))
 
 
-def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypothesis:
+def initial_loss(setting: Setting, tokens: TokenSelection, start: PyTree) -> Hypothesis:
     """Assumption 3: the loss at the start is below that of every point where one sample attends to a wrong token only.
 
     The wrong token that costs least is the second best one of a sample; the paper's Assumption 2 makes all others as bad.
@@ -40,13 +40,9 @@ def initial_loss(setting: Setting, tokens: TokenSelection, start: Any) -> Hypoth
     worst = int(gaps.argmin())
     token = int(np.flatnonzero(others[worst] == deficit[worst])[0])
     slack = float(gaps[worst]) - float(read_once(setting, start).log_excess)
-    return Hypothesis(
-        "initial_loss",
-        slack >= 0,
-        slack,
-        f"sample {worst} token {int(np.asarray(tokens.others)[worst, token])}",
-        "log of (excess with all attention of that sample on that token / excess at the start)",
-    )
+    offender = f"sample {worst} token {int(np.asarray(tokens.others)[worst, token])}"
+    detail = "log of (excess with all attention of that sample on that token / excess at the start)"
+    return at_least_zero("initial_loss", slack, offender, detail)
 
 
 def exponential_loss(loss: AbstractLoss) -> Hypothesis:
@@ -84,7 +80,7 @@ def orthogonal_optimal(data: TokenSelection) -> Hypothesis:
             size = abs(float(unit[i] @ unit[j]))
             if size > worst:
                 worst, offender = size, f"{name} of samples {i} and {j}"
-    return Hypothesis("orthogonal_optimal", worst <= _ZERO, _ZERO - worst, offender, "largest cosine")
+    return at_least_zero("orthogonal_optimal", _ZERO - worst, offender, "largest cosine")
 
 
 def parallel_queries(data: TokenSelection) -> Hypothesis:
@@ -110,18 +106,11 @@ def paired_tokens(data: TokenSelection) -> Hypothesis:
     """Assumption 4 (iii): the other tokens of a sample come in pairs c x_opt +- e with e orthogonal to x_opt and -1 <= c < 1."""
     found = pairings(data)
     if not found:
-        return Hypothesis(
-            "paired_tokens", False, -1.0, "every sample", "an odd number of other tokens cannot be paired"
-        )
+        why = "an odd number of other tokens cannot be paired"
+        return Hypothesis("paired_tokens", False, -1.0, "every sample", why)
     residuals = [sample.residual for sample in found]
     worst = int(np.argmax(residuals))
-    return Hypothesis(
-        "paired_tokens",
-        bool(residuals[worst] <= _ZERO),
-        float(_ZERO - residuals[worst]),
-        f"sample {worst}",
-        "largest mismatch of a pair",
-    )
+    return at_least_zero("paired_tokens", _ZERO - residuals[worst], f"sample {worst}", "largest mismatch of a pair")
 
 
 def pairwise_scores(data: TokenSelection) -> Hypothesis:
@@ -135,7 +124,7 @@ def pairwise_scores(data: TokenSelection) -> Hypothesis:
     ]
     worst, size = int(np.argmax(spread)), 1 + np.abs(scores).max()
     slack = float(_ZERO - spread[worst] / size)
-    return Hypothesis("pairwise_scores", slack >= 0, slack, f"sample {worst}", "relative score difference in a pair")
+    return at_least_zero("pairwise_scores", slack, f"sample {worst}", "relative score difference in a pair")
 
 
 class Pairing(eqx.Module):
@@ -208,7 +197,7 @@ def one_sided_start(params: Pair) -> Hypothesis:
     worst = int(frozen[0]) if len(frozen) else int(product.argmax())
     slack = -1.0 if len(frozen) else float(_ZERO - product[worst])
     detail = "both factors are 0: it never moves" if len(frozen) else "|a b| / (a^2 + b^2)"
-    return Hypothesis("one_sided_start", slack >= 0, slack, f"coordinate {worst}", detail)
+    return at_least_zero("one_sided_start", slack, f"coordinate {worst}", detail)
 
 
 def aligned_start(data: TokenSelection, params: Factors) -> Hypothesis:
@@ -238,7 +227,7 @@ def aligned_start(data: TokenSelection, params: Factors) -> Hypothesis:
     residuals["rests do not commute"] = np.linalg.norm(squares[0] @ squares[1] - squares[1] @ squares[0]) / size
     offender = max(residuals, key=lambda name: residuals[name])
     slack = float(_ZERO - residuals[offender] / size)
-    return Hypothesis("aligned_start", slack >= 0, slack, offender, "residual over |K|^2 + |Q|^2")
+    return at_least_zero("aligned_start", slack, offender, "residual over |K|^2 + |Q|^2")
 
 
 def wide_enough(width: int, shape: tuple[int, ...], rank: int) -> Hypothesis:

@@ -18,8 +18,8 @@ from ...settings.diagonal import DiagonalTokens
 from ...settings.factored import KeyQuery
 from ...settings.generators import aligned_tokens, contrary_pair, equal_score_tokens
 from ...settings.losses import Exponential
-from ...theory.least_norm import excess
 from ...theory.uniqueness import certified_rank, uniqueness
+from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory

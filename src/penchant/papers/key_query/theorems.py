@@ -1,60 +1,59 @@
-"""Separately trained keys and queries: theorems for the user's own data."""
+"""Separately trained keys and queries: theorems for the user's own data.
 
+Gradient flow on the factors minimises the nuclear norm of W, on diagonals the l1 norm. Steps of equal size in every entry of the factors (sign
+descent, Adam) are a conjecture of their own: with entries of size at most s the products a_j b_j of `Hadamard` are at most s^2, so the
+l_inf norm is bounded, and K Q^T of any width is a sum of sign products with coefficients of sum width s^2: their norm takes the place of the nuclear one.
+"""
+
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import replace
 
+import equinox as eqx
 import numpy as np
+from jaxtyping import PyTree
 
-from ...errors import InfeasibleError, UndecidedMargin
-from ...flow.flow import GradientFlow
-from ...problem import read_once
+from ...errors import InfeasibleError, PenchantError, UndecidedMargin
+from ...norms import Linf
+from ...problem import Problem
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...references.nuclear_margin import nuclear_margin
-from ...references.polyhedral_margin import diagonal_margin
+from ...references.polyhedral_margin import LARGEST, diagonal_margin, polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens
-from ...settings.factored import Hadamard, KeyQuery, Pair, PlusMinus
-from ...settings.parametrisations import Direct
+from ...settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...theory.base import Hypothesis, Prediction, Theorem, doubted, moved_away, rivals
-from ...theory.families.linear import covered
-from ...theory.least_norm import _CLOSE, judge_value
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, rivals
+from ...theory.families.linear import first_gradient, is_flow
 from ...theory.selections import detect_limit
 from ...theory.uniqueness import certified_rank, dual_spectrum, uniqueness
+from ...theory.verdicts import CLOSE, doubted, explained, judge_norm
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
 from . import hypotheses as assumptions
 
 SHEEN = "Sheen, Chen, Wang, Zhou, Implicit regularization of gradient flow on one-layer softmax attention, 2024, arXiv 2403.08699"
+_PAPER = "kq_attention"
+_PACE = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
+_SIGNS = "none proved; Adam only with a memory 1/(1 - b2) short against the time in which the loss falls by a factor"
 
 
-class _ValueTheorem(Theorem):
-    """Judged by the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
-
-    paper = "kq_attention"
-    rate = "none proved; observed certified gap ~ 1/log(margin) with accumulated multipliers"
-
-    def judge(self, prediction: Prediction, run: Trajectory) -> Verdict:
-        verdict = moved_away(judge_value(prediction, run.weight(), prediction.reference.measure), run)
-        if not np.isfinite(verdict.measured):
-            verdict = _without_margin(run, verdict)
-        known = {found.name for found in prediction.hypotheses if found.holds is False}
-        asked = self.at_start(run.setting, None, run.at(0))
-        failed = [found.name for found in asked if not found.holds and found.name not in known]
-        start = f"the start of this run fails {', '.join(failed)}" if failed else ""
-        parts = (verdict.detail, prediction.remarks, start, *self.of_run(run), assumptions.moved(run))
-        detail = "; ".join(part for part in parts if part)
-        return Verdict(verdict.outcome, verdict.inequality, verdict.predicted, verdict.measured, detail)
-
-    def of_run(self, run: Trajectory) -> tuple[str, ...]:
-        """What else the reader of a verdict should know of this run."""
-        return ()
+def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
+    """By the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
+    family, verdict = prediction.theorem.family, judge_norm(prediction, run)
+    if not np.isfinite(verdict.measured):
+        verdict = _without_margin(run, prediction, verdict)
+    asked = family.at_start(replace(prediction, setting=run.setting), run.at(0))
+    known = {found.name for found in prediction.hypotheses if found.holds is False}
+    failed = [found.name for found in asked if not found.holds and found.name not in known]
+    start = f"the start of this run fails {', '.join(failed)}" if failed else ""
+    return explained(verdict, start, _narrow(run), assumptions.moved(run))
 
 
-def _without_margin(run: Trajectory, verdict: Verdict) -> Verdict:
+def _without_margin(run: Trajectory, prediction: Prediction[Solution], verdict: Verdict) -> Verdict:
     """A run that does not separate its tokens is refuted once it has settled on wrong ones, and undecided before."""
     limit, margin = detect_limit(run), float(run.smallest_margin()[-1])
     stuck = run.status is Status.stalled and limit.reached is not None and limit.reached.locally_optimal
@@ -62,22 +61,42 @@ def _without_margin(run: Trajectory, verdict: Verdict) -> Verdict:
         stalled = f"the run has stalled with a smallest margin of {margin:.6g}" * (run.status is Status.stalled)
         return doubted(verdict, stalled)
     text = f"smallest margin = {margin:.6g} <= 0, with attention settled on tokens that are not optimal"
-    return Verdict(Outcome.refuted, text, 0.0, margin, limit.describe_local())
+    found = Verdict(Outcome.refuted, text, 0.0, margin, limit.describe_local())
+    return explained(found, prediction.remarks)
 
 
-def _matrix_rivals(setting: Setting, reference: Solution) -> tuple:
-    data: TokenSelection = setting.data
-    first = read_once(Setting(data, Direct(), setting.loss), Direct().zeros(data)).slope
-    others = {"frobenius": max_margin(data).weight, "first gradient": -np.asarray(first)}
+def _narrow(run: Trajectory) -> str:
+    """Where the width limits the rank, whether the run could go on in a wider one: its dual matrix says so."""
+    setting, data = run.setting, run.setting.data
+    if not is_key_query(setting) or setting.parametrisation.columns(data) >= min(data.weight_shape):
+        return ""
+    sizes = dual_spectrum(data, run.weight(), run.weights[-1])
+    if sizes is None:
+        return ""
+    wider = sizes[0] > 1 + CLOSE
+    stuck = "above 1, so more columns would lower the norm" if wider else "none above 1, as at the optimum"
+    return f"largest singular values of the run's dual matrix {', '.join(f'{size:.4g}' for size in sizes[:4])}: {stuck}"
+
+
+def is_key_query(problem: Problem) -> bool:
+    return made_of(problem, TokenSelection, KeyQuery)
+
+
+def is_diagonal(problem: Problem) -> bool:
+    return made_of(problem, DiagonalTokens, Hadamard, PlusMinus)
+
+
+def _matrix_rivals(asked: Prediction[Solution]) -> tuple[Rival, ...]:
+    data = asked.setting.data
+    others = {"frobenius": max_margin(data).weight, "first gradient": first_gradient(asked.setting)}
     if len(set(data.weight_shape)) == 1:
         with suppress(InfeasibleError, UndecidedMargin):  # where no diagonal matrix separates, there is one rival less
             others["l1, diagonal"] = np.diag(diagonal_margin(DiagonalTokens(data)).weight)
-    return rivals(reference, others)
+    return rivals(asked.reference, others)
 
 
-def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesis, ...]:
-    data: TokenSelection = setting.data
-    width = setting.parametrisation.columns(data)
+def _matrix_conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    setting, data, reference = asked.setting, asked.setting.data, asked.reference
     return (
         conditions.feasible(reference),
         assumptions.exponential_loss(setting.loss),
@@ -88,7 +107,9 @@ def _matrix_conditions(setting: Setting, reference: Solution) -> tuple[Hypothesi
         assumptions.orthogonal_optimal(data),
         assumptions.parallel_queries(data),
         assumptions.paired_tokens(data),
-        assumptions.wide_enough(width, data.weight_shape, certified_rank(data, reference)),
+        assumptions.wide_enough(
+            setting.parametrisation.columns(data), data.weight_shape, certified_rank(data, reference)
+        ),
         assumptions.limit_exists(),
     )
 
@@ -108,122 +129,152 @@ def _matrix_notes(data: TokenSelection, reference: Solution) -> tuple[str, ...]:
     return (*notes, f"Assumption 4 gives the optimum as sum 1/((1 - c)|x||q|) = {value:.10g}, with c = {shown}")
 
 
-class KeyQueryFlow(_ValueTheorem):
-    """Theorem 5.1: gradient flow on (K, Q), proved for aligned data and starts."""
+def _matrix_start(prediction: Prediction[Solution], start: Factors) -> tuple[Hypothesis, ...]:
+    setting, data = prediction.setting, prediction.setting.data
+    if not is_key_query(setting):  # a rival's run may be put before this theorem
+        return ()
+    return assumptions.initial_loss(setting, data, start), assumptions.aligned_start(data, start)
 
-    name = "theorem-5.1"
-    statement = (
-        "Gradient flow on K and Q from a small start minimises the nuclear norm of W = K Q' subject to margins >= 1."
+
+def _diagonal_conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    setting, tokens = asked.setting, asked.setting.data.tokens
+    return (
+        conditions.feasible(asked.reference),
+        assumptions.exponential_loss(setting.loss),
+        conditions.unique_optimal(tokens),
+        conditions.equal_scores(tokens),
+        assumptions.initial_loss(setting, tokens, setting.start()),
+        assumptions.limit_exists(),
     )
-    citation = f"{SHEEN}, Theorem 5.1"
-
-    def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return isinstance(setting.parametrisation, KeyQuery) and isinstance(optimiser, GradientFlow)
-
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        return _matrix_conditions(setting, reference)
-
-    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
-        if not isinstance(setting.parametrisation, KeyQuery):  # a rival's run may be put before this theorem
-            return ()
-        data: TokenSelection = setting.data
-        return (assumptions.initial_loss(setting, data, start), assumptions.aligned_start(data, start))
-
-    def of_run(self, run: Trajectory) -> tuple[str, ...]:
-        """Where the width limits the rank, whether the run could go on in a wider one: its dual matrix says so."""
-        data, parametrisation = run.setting.data, run.setting.parametrisation
-        if not isinstance(parametrisation, KeyQuery) or parametrisation.columns(data) >= min(data.weight_shape):
-            return ()
-        sizes = dual_spectrum(data, run.weight(), run.weights[-1])
-        if sizes is None:
-            return ()
-        stuck = (
-            "above 1, so more columns would lower the norm"
-            if sizes[0] > 1 + _CLOSE
-            else "none above 1, as at the optimum"
-        )
-        shown = ", ".join(f"{size:.4g}" for size in sizes[:4])
-        return (f"largest singular values of the run's dual matrix {shown}: {stuck}",)
-
-    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
-        reference = nuclear_margin(setting.data)
-        hypotheses = self.hypotheses(setting, optimiser, reference)
-        others, notes = _matrix_rivals(setting, reference), _matrix_notes(setting.data, reference)
-        return Prediction(self, setting, hypotheses, reference, others, self.rate, notes)
 
 
-class KeyQueryConjecture(KeyQueryFlow):
-    """No theorem covers the optimiser; the nuclear norm is offered as a conjecture."""
-
-    name = "key-query-conjecture"
-    statement = "Conjecture: this optimiser on K and Q converges to the minimum nuclear norm subject to margins >= 1."
-    citation = "none"
-
-    def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return isinstance(setting.parametrisation, KeyQuery)
-
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        return (*_matrix_conditions(setting, reference), covered(type(optimiser).__name__))
+def _diagonal_start(prediction: Prediction[Solution], start: PyTree) -> tuple[Hypothesis, ...]:
+    setting = prediction.setting
+    turned = Hadamard().twin(start) if made_of(setting, DiagonalTokens, PlusMinus) else start
+    found = (assumptions.one_sided_start(turned),) if hasattr(turned, "first") else ()
+    return (assumptions.initial_loss(setting, setting.data.tokens, start), *found)
 
 
-class DiagonalFlow(_ValueTheorem):
-    """Theorem 4.1: gradient flow on the diagonals of K and Q."""
-
-    name = "theorem-4.1"
-    statement = "Gradient flow on diagonal K and Q minimises the l1 norm of the diagonal of W subject to margins >= 1."
-    citation = f"{SHEEN}, Theorem 4.1"
-
-    def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return (
-            isinstance(setting.parametrisation, Hadamard | PlusMinus)
-            and isinstance(setting.data, DiagonalTokens)
-            and isinstance(optimiser, GradientFlow)
-        )
-
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        tokens = setting.data.tokens
-        return (
-            conditions.feasible(reference),
-            assumptions.exponential_loss(setting.loss),
-            conditions.unique_optimal(tokens),
-            conditions.equal_scores(tokens),
-            assumptions.initial_loss(setting, tokens, setting.start()),
-            assumptions.limit_exists(),
-        )
-
-    def at_start(self, setting: Setting, optimiser: Any, start: Any) -> tuple[Hypothesis, ...]:
-        turned = Hadamard().twin(start) if isinstance(setting.parametrisation, PlusMinus) else start
-        found = (assumptions.one_sided_start(turned),) if isinstance(turned, Pair) else ()
-        return (assumptions.initial_loss(setting, setting.data.tokens, start), *found)
-
-    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
-        reference = diagonal_margin(setting.data)
-        first = read_once(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).slope
-        others = {"l2": max_margin(setting.data).weight, "first gradient": -np.asarray(first)}
-        hypotheses = self.hypotheses(setting, optimiser, reference)
-        face = uniqueness(setting.data, reference)
-        decay = f"off its support |w|/margin falls like margin^-{face.slack:.4g}"
-        if face.slack > 0:
-            decay += f", by half whenever the margin grows by a factor of {2 ** min(1 / face.slack, 1000.0):.3g}"
-        notes = (f"the l1 solution is {face}", decay)
-        return Prediction(self, setting, hypotheses, reference, rivals(reference, others), self.rate, notes)
+def _diagonal_notes(asked: Prediction[Solution]) -> tuple[str, ...]:
+    face = uniqueness(asked.setting.data, asked.reference)
+    decay = f"off its support |w|/margin falls like margin^-{face.slack:.4g}"
+    if face.slack > 0:
+        decay += f", by half whenever the margin grows by a factor of {2 ** min(1 / face.slack, 1000.0):.3g}"
+    return f"the l1 solution is {face}", decay
 
 
-class DiagonalConjecture(DiagonalFlow):
-    """No theorem covers the optimiser; the l1 norm is offered as a conjecture."""
+def _others(asked: Prediction[Solution], **programs: Callable[..., Solution]) -> tuple[Rival, ...]:
+    """The solutions of other programs on the same data, and the first gradient."""
+    found = {name: solve(asked.setting.data).weight for name, solve in programs.items()}
+    return rivals(asked.reference, {**found, "first gradient": first_gradient(asked.setting)})
 
-    name = "diagonal-conjecture"
-    statement = (
-        "Conjecture: this optimiser on diagonal K and Q converges to the minimum l1 norm of the diagonal of W subject "
-        "to margins >= 1."
+
+KEY_QUERY = Family(
+    "key-query",
+    _PAPER,
+    is_key_query,
+    lambda setting, start: nuclear_margin(setting.data),
+    _matrix_rivals,
+    _judge,
+    _matrix_conditions,
+    "Conjecture: this optimiser on K and Q converges to the minimum nuclear norm subject to margins >= 1.",
+    pace=_PACE,
+    notes=lambda asked: _matrix_notes(asked.setting.data, asked.reference),
+    at_start=_matrix_start,
+)
+DIAGONAL = Family(
+    "diagonal",
+    _PAPER,
+    is_diagonal,
+    lambda setting, start: diagonal_margin(setting.data),
+    lambda asked: _others(asked, l2=max_margin),
+    _judge,
+    _diagonal_conditions,
+    "Conjecture: this optimiser on diagonal K and Q converges to the minimum l1 norm of the diagonal of W subject "
+    "to margins >= 1.",
+    pace=_PACE,
+    notes=_diagonal_notes,
+    at_start=_diagonal_start,
+)
+
+
+def _sign_conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    tokens = asked.setting.data.tokens if is_diagonal(asked.setting) else asked.setting.data
+    return (
+        conditions.feasible(asked.reference),
+        assumptions.exponential_loss(asked.setting.loss),
+        conditions.unique_optimal(tokens),
+        assumptions.limit_exists(),
+        covered(type(asked.optimiser).__name__),
     )
-    citation = "none"
-
-    def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return isinstance(setting.parametrisation, Hadamard | PlusMinus) and isinstance(setting.data, DiagonalTokens)
-
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        return (*super().hypotheses(setting, optimiser, reference), covered(type(optimiser).__name__))
 
 
-THEOREMS = (KeyQueryFlow(), KeyQueryConjecture(), DiagonalFlow(), DiagonalConjecture())
+def _linf(setting: Setting, start: None) -> Solution:
+    try:
+        return polyhedral_margin(setting.data, Linf())
+    except PenchantError:
+        diagonal_margin(setting.data)  # it has the proof where no diagonal separates
+        raise
+
+
+SIGN_PRODUCTS = Family(
+    "sign-key-query",
+    _PAPER,
+    lambda problem: is_key_query(problem) and min(problem.data.weight_shape) <= LARGEST,
+    lambda setting, start: sign_product_margin(setting.data),
+    lambda asked: _others(asked, nuclear=nuclear_margin, frobenius=max_margin),
+    _judge,
+    _sign_conditions,
+)
+SIGN_DIAGONAL = Family(
+    "sign-diagonal",
+    _PAPER,
+    is_diagonal,
+    _linf,
+    lambda asked: _others(asked, l1=diagonal_margin, l2=max_margin),
+    _judge,
+    _sign_conditions,
+)
+
+
+def _signs(optimiser: eqx.Module) -> bool:
+    """Whether every coordinate of a step depends on its own slope."""
+    return bool(getattr(optimiser, "coordinatewise", False))
+
+
+THEOREMS = (
+    Theorem(
+        "theorem-5.1",
+        "Gradient flow on K and Q from a small start minimises the nuclear norm of W = K Q' subject to margins >= 1.",
+        f"{SHEEN}, Theorem 5.1",
+        KEY_QUERY,
+        is_flow,
+        rate=_PACE,
+    ),
+    Theorem(
+        "theorem-4.1",
+        "Gradient flow on diagonal K and Q minimises the l1 norm of the diagonal of W subject to margins >= 1.",
+        f"{SHEEN}, Theorem 4.1",
+        DIAGONAL,
+        is_flow,
+        rate=_PACE,
+    ),
+    Theorem(
+        "sign-key-query-conjecture",
+        "Conjecture: steps of equal size in every entry of K and Q minimise the norm of sign products of W = K Q' subject to "
+        "margins >= 1.",
+        "none",
+        SIGN_PRODUCTS,
+        _signs,
+        rate=_SIGNS,
+    ),
+    Theorem(
+        "sign-diagonal-conjecture",
+        "Conjecture: steps of equal size in every entry of diagonal K and Q minimise the linf norm of the diagonal of W "
+        "subject to margins >= 1.",
+        "none",
+        SIGN_DIAGONAL,
+        _signs,
+        rate=_SIGNS,
+    ),
+)

@@ -14,7 +14,7 @@ from ...settings.generators import sparse_regression
 from ...settings.potentials import Entropy, PowerEntropy, q_alpha
 from ...settings.regression import Regression
 from ...settings.square_models import SignedPowers
-from ...theory.interpolants import distance
+from ...theory.families.interpolation import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, parameter_flow, small, summed
 from .q_alpha import WOODWORTH, certified_gap

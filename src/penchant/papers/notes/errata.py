@@ -16,10 +16,10 @@ from ...diagnostics.sparsity import decompose, restricted_isometry
 from ...lab import Lab, claim, recipe
 from ...settings.generators import sparse_regression
 from ...settings.potentials import q_alpha
-from ...theory.interpolants import distance
+from ...theory.families.interpolation import distance
 from ...verdict import ROUNDING, Outcome, Verdict, all_of, at_most, close
 from .evidence import DERIVED, arrays, parameter_flow, small
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 
 @claim("sparse/noise-start", f"repair of {NOTES}, (9.72)", "repaired")

@@ -1,21 +1,24 @@
 """What the statements of the notes assume, with slack: sparse recovery and noise; and the rate of the flow at its limit, in numbers."""
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ...diagnostics.noise import commutator
 from ...diagnostics.sparsity import restricted_isometry
+from ...door import INTEGER
 from ...errors import ArgumentError, PenchantError
 from ...flow.mirror import loss_scale
+from ...references.base import Interpolant
 from ...references.interpolation import basis_pursuit
 from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness, sparse_face
 from ...settings.base import Setting
 from ...settings.check import symmetric_matrix
-from ...settings.potentials import PowerEntropy
+from ...settings.potentials import AbstractPotential, PowerEntropy
 from ...settings.regression import Regression
 from ...theory.base import Hypothesis, Prediction
+from ...theory.families.interpolation import own_potential
 from ...training.noise import check_noise
 
 _SUPPORTS = 20_000  # tried for delta_2r; with more of them there is a bracket
@@ -38,7 +41,7 @@ def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: i
         raise ArgumentError("alpha", "recovery_hypotheses", "positive and finite", alpha)
     if not 0 < step < np.inf:
         raise ArgumentError("step", "recovery_hypotheses", "positive and finite", step)
-    if isinstance(sparsity, bool) or not isinstance(sparsity, int | np.integer) or not 1 <= sparsity <= d:
+    if not (INTEGER.holds(sparsity) and 1 <= sparsity <= d):
         raise ArgumentError("sparsity", "recovery_hypotheses", f"an integer between 1 and {d}", repr(sparsity))
     inputs = np.asarray(data.inputs)
     samples = float(n / (sparsity**2 * max(np.log(d), 1.0) ** 2))
@@ -67,7 +70,7 @@ def recovery_hypotheses(data: Regression, alpha: float, step: float, sparsity: i
     return tuple(Hypothesis(*row) for row in rows)
 
 
-def slowest_rate(setting: Setting, potential: Any, weight: np.ndarray) -> float:
+def slowest_rate(setting: Setting, potential: AbstractPotential, weight: np.ndarray) -> float:
     """c kappa lambda_min(X C X') at the limit, on the range of the inputs: the rate at which the residual ends."""
     inputs = np.asarray(setting.data.inputs)
     scaled = inputs * np.sqrt(potential.curvature(potential.gradient(weight)))
@@ -75,13 +78,13 @@ def slowest_rate(setting: Setting, potential: Any, weight: np.ndarray) -> float:
     return float(potential.rate * loss_scale(setting) * sizes[setting.data.rank - 1] ** 2)
 
 
-def _single_scale(alpha: Any) -> float | None:
+def _single_scale(alpha: PyTree) -> float | None:
     """The start of squares as one number, if it is one."""
     values = np.unique(np.asarray(alpha))
     return float(values[0]) if len(values) == 1 else None
 
 
-def _sparsest(prediction: Prediction, nonnegative: bool) -> L1Uniqueness | None:
+def _sparsest(prediction: Prediction[Interpolant], nonnegative: bool) -> L1Uniqueness | None:
     data = prediction.setting.data
     if not data.consistent or not np.asarray(data.fitted).any():
         return None
@@ -91,25 +94,25 @@ def _sparsest(prediction: Prediction, nonnegative: bool) -> L1Uniqueness | None:
         return None
 
 
-def with_numbers(prediction: Prediction, optimiser: Any, potential: Any, start: Any) -> Prediction:
+def with_numbers(prediction: Prediction[Interpolant]) -> Prediction[Interpolant]:
     """The prediction with its rate as a number, what small starts tend to, and for squares the conditions of sparse recovery."""
-    setting, notes = prediction.setting, list(prediction.notes)
-    rate = prediction.rate
-    if rate == getattr(prediction.theorem, "rate", None) and prediction.reference.resolved:
+    setting, notes, rate = prediction.setting, list(prediction.notes), prediction.rate
+    potential = own_potential(setting, prediction.start)
+    if rate == prediction.theorem.rate and prediction.reference.resolved:
         rate = f"{rate}; the slowest is exp(-{slowest_rate(setting, potential, prediction.reference.weight):.4g} t)"
     if potential.name != "l2":
         found = _sparsest(prediction, potential.nonnegative)
         notes += [] if found is None else [_towards_l1(setting.data, found, potential)]
-        alpha = _single_scale(start)
+        alpha = _single_scale(prediction.start)
         if found is not None and potential.nonnegative and alpha is not None:
-            step = getattr(getattr(optimiser, "rule", None), "step", 1.0)
+            step = getattr(getattr(prediction.optimiser, "rule", None), "step", 1.0)
             pace = float(np.max(step)) * 2 * setting.samples * loss_scale(setting)  # in steps of the loss |r|^2 / 4n
             conditions = recovery_hypotheses(setting.data, alpha, pace, len(found.support))
             notes += [f"sparse recovery (Theorem 9.4), {describe(one)}" for one in conditions]
     return replace(prediction, rate=rate, notes=tuple(notes))
 
 
-def _towards_l1(data: Regression, found: L1Uniqueness, potential: Any) -> str:
+def _towards_l1(data: Regression, found: L1Uniqueness, potential: AbstractPotential) -> str:
     """What small starts tend to, and how: coefficients off the support are alpha^2 exp(s), or at depth D alpha^D times a bounded function of s."""
     text = f"the {'nonnegative l1' if potential.nonnegative else 'l1'} solution is {found}"
     if found.unique and np.isneginf(found.rho):
@@ -129,7 +132,7 @@ def describe(one: Hypothesis) -> str:
     return f"{one.name} {word}: {one.slack:.4g}{f', {one.offender}' if one.offender else ''} ({one.detail})"
 
 
-def noise_hypotheses(hessian: Any, noise: Any, step: float) -> tuple[Hypothesis, ...]:
+def noise_hypotheses(hessian: object, noise: object, step: float) -> tuple[Hypothesis, ...]:
     """Of noisy descent on a quadratic: `stable`, and `commuting`, without which eigendirections are not separate processes."""
     top = float(np.linalg.eigvalsh(symmetric_matrix(hessian, "hessian", "noise_hypotheses"))[-1])
     if not 0 < step < np.inf:
@@ -143,7 +146,7 @@ def noise_hypotheses(hessian: Any, noise: Any, step: float) -> tuple[Hypothesis,
 
 
 def label_noise_hypotheses(
-    data: Regression, params: Any, *, step: float, deviation: float, batch: int | None = 1
+    data: Regression, params: PyTree, *, step: float, deviation: float, batch: int | None = 1
 ) -> tuple[Hypothesis, ...]:
     """Of label noise at w+, w- (or beta): `stable`, and `small_residuals`, which the leading order needs and second moments correct for.
 

@@ -19,7 +19,7 @@ from ...training.noise import NoisyRun, label_noise, row_signs
 from ...training.noise_law import Drift, moment_descent, regularised_descent
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 BLANC = "Blanc, Gupta, Valiant, Valiant, Implicit regularization for deep neural networks driven by an Ornstein-Uhlenbeck like process, COLT 2020"
 HAOCHEN = "HaoChen, Wei, Lee, Ma, Shape matters: understanding the implicit bias of the noise covariance, COLT 2021"

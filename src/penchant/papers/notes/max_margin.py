@@ -13,14 +13,14 @@ from ...settings.base import Setting
 from ...settings.generators import separable
 from ...settings.losses import Exponential, Logistic
 from ...settings.parametrisations import Direct
-from ...theory.base import judge_direction
+from ...theory.verdicts import judge_direction
 from ...training.events import LogExcessBelow
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED
-from .margin_theorems import JI, NOTES, SOUDRY, LinearMaxMargin
+from .theorems import JI, LINEAR_MAX_MARGIN, NOTES, SOUDRY
 
 _SHARP = f"{NOTES}, Theorem 9.25; constant {DERIVED}"
 LOSSES = {"exponential": False, "logistic": True}
@@ -52,7 +52,7 @@ def deficits(margins: np.ndarray, run: Trajectory, reference: Solution) -> np.nd
 @claim("max-margin/direction", f"{NOTES}, Theorem 9.25; {SOUDRY}", "proved", slow=True)
 def direction(lab: Lab, planted: bool) -> Verdict:
     """On separable data gradient flow and descent on the logistic or exponential loss converge in direction to the l2 maximum margin."""
-    prediction = LinearMaxMargin().predict(problem(lab)[0], GradientFlow())
+    prediction = LINEAR_MAX_MARGIN.predict(problem(lab)[0], GradientFlow())
     weight = prediction.rivals[0].weight if planted else flow_run(lab).weight()
     return judge_direction(prediction, weight)
 

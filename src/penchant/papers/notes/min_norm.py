@@ -17,13 +17,13 @@ from ...settings.parametrisations import Direct
 from ...settings.potentials import AbstractPotential
 from ...settings.regression import Regression
 from ...settings.square_models import SignedPowers, SignedSquares, Squares
-from ...theory.interpolants import distance
+from ...theory.families.interpolation import distance
 from ...training.noise import sample_noise
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_most, close
 from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, square_setting, summed
 from .hypotheses import slowest_rate
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 
 @claim("min-norm/projection", f"{NOTES}, Theorem 9.3; other starts and rules {DERIVED}", "sharpened", slow=True)

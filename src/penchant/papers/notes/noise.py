@@ -13,7 +13,7 @@ from ...lab import Lab, claim
 from ...training.noise import quadratic_noise, sample_noise
 from ...verdict import Outcome, Verdict, all_of, at_most
 from .evidence import DERIVED
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 
 def _within(measured: float, predicted: float, error: float, what: str) -> Verdict:

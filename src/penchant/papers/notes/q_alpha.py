@@ -16,10 +16,10 @@ from ...settings.generators import sparse_regression
 from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, q_alpha
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares, Squares
-from ...theory.interpolants import distance
+from ...theory.families.interpolation import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, arrays, parameter_flow, small, sparse, summed
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
 BERTHIER = "Berthier, Incremental learning in diagonal linear networks, JMLR 2023"

@@ -16,7 +16,7 @@ from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, error_at, recovery, square_setting
 from .hypotheses import time_window
-from .margin_theorems import NOTES
+from .theorems import NOTES
 
 LI = "Li, Ma, Zhang, Algorithmic regularization in over-parameterized matrix sensing and neural networks with quadratic activations, COLT 2018"
 STEP = 0.05

@@ -19,14 +19,15 @@ from ...settings.losses import Correlation, Exponential, Logistic
 from ...settings.parametrisations import Direct, Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...theory.base import Theorem, judge_direction
+from ...theory.base import Theorem
 from ...theory.selections import detect_limit
+from ...theory.verdicts import judge_direction
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from .evidence import LENGTH, SEEDS, alignments, every_step, lemma2_excess, measured_rate, preset, run_of
-from .theorems import AttentionGradientDescent, AttentionNormalisedDescent, AttentionPolyak, stated
+from .theorems import DESCENT, NORMALISED, POLYAK, stated
 
 _LATE = (1e3, 1e4)  # the steps over which exponents are measured
 
@@ -163,9 +164,9 @@ def lemma7(lab: Lab, planted: bool) -> Verdict:
 
 _LOSSES = {"logistic loss": Logistic(), "correlation": Correlation()}
 _RULES: dict[str, tuple[Theorem, Any]] = {
-    "GD": (AttentionGradientDescent(), gradient_descent(1.0)),
-    "NGD": (AttentionNormalisedDescent(), normalised_descent(LENGTH["E"])),
-    "Polyak": (AttentionPolyak(), polyak()),
+    "GD": (DESCENT, gradient_descent(1.0)),
+    "NGD": (NORMALISED, normalised_descent(LENGTH["E"])),
+    "Polyak": (POLYAK, polyak()),
 }
 
 

@@ -13,14 +13,14 @@ from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
 from ...lab import Lab
 from ...optimisers.base import block_normalised, scheduled_descent
 from ...settings.joint import TokenGram, joint_setting, marked_tokens
-from ...theory.base import judge_direction
 from ...theory.joint import JointReferences
+from ...theory.verdicts import judge_direction
 from ...training.recorders import Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
-from .joint_theorems import JointScheduled, first_attention_step, longest_token, near_orthogonal
+from .joint_theorems import SCHEDULED, first_attention_step, longest_token, near_orthogonal
 from .theorems import stated
 
 
@@ -53,7 +53,7 @@ def theorem8(lab: Lab, planted: bool) -> Verdict:
 def theorem3_direction(lab: Lab, planted: bool) -> Verdict:
     """Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t)."""
     setting = joint_setting(evidence.figure_data(lab)[0])
-    prediction = JointScheduled().predict(setting, scheduled_descent(evidence.LONG))
+    prediction = SCHEDULED.predict(setting, scheduled_descent(evidence.LONG))
     weight = prediction.rivals[0].weight if planted else evidence.far_runs(lab)[0].weight()
     return judge_direction(prediction, weight)
 

@@ -1,8 +1,6 @@
 """Joint training of attention and decoder: hypotheses, prediction and verdict for the user's own data."""
 
-from dataclasses import replace
-from typing import Any
-
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,9 +13,9 @@ from ...references.base import Solution
 from ...settings.base import Setting
 from ...settings.joint import JointTokens, TokenGram, joint_setting
 from ...settings.losses import Exponential
-from ...theory.base import Hypothesis, Prediction, Theorem, rivals
-from ...theory.families.linear import covered
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
 from ...theory.joint import OFFSET, SUPPORT_ONLY, JointReferences, joint_references, judge_joint
+from ...theory.verdicts import explained
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
 from .theorems import VASUDEVA
@@ -54,7 +52,7 @@ def long_optimal_tokens(data: JointTokens) -> Hypothesis:
     optimal, others = _lengths(data)
     ratio = _LONGER / 2 * others.max() / optimal.min()
     offender = f"sample {int(optimal.argmin())}"
-    return Hypothesis("long_optimal_tokens", bool(ratio <= 1), float(1 - ratio), offender, "1 - ratio")
+    return at_least_zero("long_optimal_tokens", 1 - ratio, offender, "1 - ratio")
 
 
 def near_orthogonal(data: JointTokens) -> Hypothesis:
@@ -68,13 +66,13 @@ def near_orthogonal(data: JointTokens) -> Hypothesis:
     spread = max(float(np.abs(group / group.mean() - 1).max()) for group in (optimal, others))
     ratio = max(float(2 * n * gram.max() / optimal.min() ** 2), 2 * spread)
     offender = f"sample {a // length} token {a % length} with sample {b // length} token {b % length}"
-    return Hypothesis("near_orthogonal", ratio <= 1, 1 - ratio, offender, "1 - ratio")
+    return at_least_zero("near_orthogonal", 1 - ratio, offender, "1 - ratio")
 
 
 def short_joint_steps(length: float, data: JointTokens) -> Hypothesis:
     """Condition C4: step length at most 1/(4 B^2)."""
     bound = 1 / (4 * longest_token(data) ** 2)
-    return Hypothesis("short_steps", length <= bound, bound - length, "", f"1/(4 B^2) = {bound:.4g}")
+    return at_least_zero("short_steps", bound - length, "", f"1/(4 B^2) = {bound:.4g}")
 
 
 def decoder_support(found: JointReferences) -> Hypothesis:
@@ -152,31 +150,34 @@ def first_attention_step(data: JointTokens) -> np.ndarray:
     return -np.einsum("nt,ntd->nd", slope, data.tokens).T @ np.asarray(data.queries)
 
 
-class _JointTheorem(Theorem):
-    paper = "self_attention_rates"
-    rate = ""
+def _programs(asked: Prediction[Solution]) -> JointReferences:
+    ratio = getattr(asked.optimiser, "growth_ratio", 1.0)  # a rule for one weight has none
+    return joint_references(asked.setting.data, ratio=float(np.max(ratio)))
 
-    def predict(self, setting: Setting, optimiser: Any) -> Prediction:
-        ratio = float(np.max(getattr(optimiser, "growth_ratio", 1.0)))  # a rule for one weight has none
-        found = joint_references(setting.data, ratio=ratio)
-        wanted, first = found.attention, first_attention_step(setting.data)
-        others = {OFFSET: found.offset.weight, SUPPORT_ONLY: found.support_only.weight, "first step": first}
-        others = {name: weight for name, weight in others.items() if misalignment(weight, wanted.weight) > _SAME}
-        data, start = setting.data, zero_start(setting.parametrisation)
-        shared = start, long_optimal_tokens(data), near_orthogonal(data), decoder_support(found), *open_hypotheses(data)
-        hypotheses = (*shared, *self.hypotheses(setting, optimiser, wanted))
-        return Prediction(self, setting, hypotheses, wanted, rivals(wanted, others), self.rate)
 
-    def judge(self, prediction: Prediction, run: Any) -> Verdict:
-        """The direction of W against the predicted one, and what the reached selection says instead.
+def _conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    setting, data = asked.setting, asked.setting.data
+    found = (zero_start(setting.parametrisation), long_optimal_tokens(data), near_orthogonal(data))
+    loss = () if _is_exponential(setting) else (exponential_loss(type(setting.loss).__name__),)
+    return (*found, decoder_support(joint_references(data)), *open_hypotheses(data), *loss)
 
-        W may pass by the reference on its way elsewhere, so `confirmed` also needs attention on the optimal tokens, programs that
-        do not lead apart, and a distance that has not grown.
-        """
-        verdict = judge_joint(prediction, run)
-        failed = [f"{one.name} ({one.offender})" for one in run_hypotheses(run) if one.holds is False]
-        along = f"along the run fails {', '.join(failed)}" if failed else ""
-        return replace(verdict, detail="; ".join(part for part in (verdict.detail, along) if part))
+
+def _rivals(asked: Prediction[Solution]) -> tuple[Rival, ...]:
+    found, wanted = _programs(asked), asked.reference
+    others = {OFFSET: found.offset.weight, SUPPORT_ONLY: found.support_only.weight}
+    others["first step"] = first_attention_step(asked.setting.data)
+    far = {name: weight for name, weight in others.items() if misalignment(weight, wanted.weight) > _SAME}
+    return rivals(wanted, far)
+
+
+def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
+    """The direction of W against the predicted one, and what the reached selection says instead.
+
+    W may pass by the reference on its way elsewhere, so `confirmed` also needs attention on the optimal tokens, programs that
+    do not lead apart, and a distance that has not grown.
+    """
+    failed = [f"{one.name} ({one.offender})" for one in run_hypotheses(run) if one.holds is False]
+    return explained(judge_joint(prediction, run), f"along the run fails {', '.join(failed)}" if failed else "")
 
 
 def exponential_loss(name: str) -> Hypothesis:
@@ -185,7 +186,11 @@ def exponential_loss(name: str) -> Hypothesis:
     return Hypothesis("exponential_loss", False, -1.0, name, detail)
 
 
-def _is_scheduled(optimiser: Any) -> bool:
+def _is_exponential(setting: Setting) -> bool:
+    return isinstance(setting.loss, Exponential)
+
+
+def _is_scheduled(optimiser: eqx.Module) -> bool:
     """Whether these are the steps of Eq. (13), without a cap."""
     lengths = [one.rule.length for one in getattr(optimiser, "descents", ()) if isinstance(one.rule, Normalised)]
     if len(lengths) != 2 or not np.array_equal(lengths[0], lengths[1]):
@@ -195,36 +200,29 @@ def _is_scheduled(optimiser: Any) -> bool:
     return same and all(np.allclose(found, wanted, rtol=1e-12, atol=0) for found, wanted in numbers)
 
 
-class JointScheduled(_JointTheorem):
-    """Theorem 3: Eq. (13)."""
-
-    name = "theorem-3"
-    statement = "Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t)."
-    citation = f"{VASUDEVA}, Theorem 3"
-    rate = "proved 1 - corr = O(loglog(t)^2 / log t); observed (log t)^-2"
-
-    def applies(self, setting: Setting, optimiser: Any) -> bool:
-        known = isinstance(setting.data, JointTokens) and isinstance(setting.loss, Exponential)
-        return known and _is_scheduled(optimiser)
-
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        return (short_joint_steps(float(np.max(optimiser.descents[1].rule.length)), setting.data),)
-
-
-class JointConjecture(_JointTheorem):
-    """The paper trains with other rules as well, without a theorem."""
-
-    name = "joint-conjecture"
-    statement = "Conjecture: this rule turns W to the maximum-margin token selection when W and u are trained together."
-    citation = f"{VASUDEVA}, Figure 3 (experiment)"
-    rate = "observed: block normalisation t^-2; joint normalisation, Polyak and gradient descent only logarithmic"
-
-    def applies(self, setting: Setting, optimiser: Any) -> bool:
-        return isinstance(setting.data, JointTokens)
-
-    def hypotheses(self, setting: Setting, optimiser: Any, reference: Solution) -> tuple[Hypothesis, ...]:
-        loss = () if isinstance(setting.loss, Exponential) else (exponential_loss(type(setting.loss).__name__),)
-        return (*loss, *(() if _is_scheduled(optimiser) else (covered(type(optimiser).__name__),)))
-
-
-THEOREMS = (JointScheduled(), JointConjecture())
+JOINT = Family(
+    "joint",
+    "self_attention_rates",
+    lambda problem: made_of(problem, JointTokens),
+    lambda setting, start: joint_references(setting.data).attention,
+    _rivals,
+    _judge,
+    _conditions,
+    "Conjecture: this rule turns W to the maximum-margin token selection when W and u are trained together.",
+    f"{VASUDEVA}, Figure 3 (experiment)",  # the paper trains with other rules as well, without a theorem
+    "observed: block normalisation t^-2; joint normalisation, Polyak and gradient descent only logarithmic",
+)
+SCHEDULED = Theorem(
+    "theorem-3",
+    "Joint normalised descent with the steps of Eq. (13) turns W to the maximum-margin token selection: 1 - corr = O~(1/log t).",
+    f"{VASUDEVA}, Theorem 3",
+    JOINT,
+    _is_scheduled,
+    lambda asked: (
+        *_conditions(asked),
+        short_joint_steps(float(np.max(asked.optimiser.descents[1].rule.length)), asked.setting.data),
+    ),
+    "proved 1 - corr = O(loglog(t)^2 / log t); observed (log t)^-2",
+    _is_exponential,
+)
+THEOREMS = (SCHEDULED,)

@@ -23,7 +23,7 @@ from ...exhibits import Figure, Line, Table
 from ...flow.integrator import clock_bound, drift_bound
 from ...settings.deep_linear import imbalance_constant
 from ...theory.describe import vector
-from ...theory.layer_constants import NetworkConstants, network_constants, tail_rate
+from ...theory.families.layers import NetworkConstants, network_constants, tail_rate
 from ...training.trajectory import Trajectory
 from ..panel import Panel
 from .selection import is_deep, is_layered, slope

@@ -14,7 +14,7 @@ from ...settings.base import Setting
 from ...settings.parametrisations import Direct, Gram
 from ...settings.square_models import Squares
 from ...theory.describe import describe, hypothesis_lines
-from ...theory.interpolants import relative_residual
+from ...theory.families.interpolation import relative_residual
 from ..panel import Panel, Told, hypotheses
 
 

@@ -14,7 +14,7 @@ from ...exhibits import Figure, Line, Table
 from ...settings.deep_linear import DeepLinear
 from ...theory.certificates import KINDS
 from ...theory.describe import number, what_is_least
-from ...theory.interpolants import unresolved, what_is_selected
+from ...theory.families.interpolation import unresolved, what_is_selected
 from ..panel import Panel
 from .run import axis, is_flow, series
 

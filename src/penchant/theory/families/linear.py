@@ -1,56 +1,87 @@
 """What training on linear data could select: the maximum margin, its rivals, and the hypotheses its theorems share."""
 
-from typing import Any
+from types import NoneType
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, PyTree
 
 from ...errors import PenchantError, warn
+from ...flow.flow import GradientFlow
 from ...norms import L1, L2, Linf
 from ...optimisers.base import Descent
+from ...problem import read_once
 from ...references.base import Solution
+from ...references.euclidean_margin import max_margin
 from ...references.logistic import polynomial_direction, tail_power
 from ...references.polyhedral_margin import polyhedral_margin
-from ...settings.base import Setting
+from ...settings.base import Data, Setting
 from ...settings.classification import Classification
-from ..base import Hypothesis, rivals
+from ...settings.losses import AbstractLoss, Exponential, Logistic
+from ...settings.parametrisations import Direct, Gram
+from ...verdict import ROUNDING
+from ..base import Family, Hypothesis, Prediction, Rival, at_least_zero, made_of, rivals
+from ..verdicts import judge_run
 
 SLOW = "unknown: the rates need a loss with an exponential tail"
+_GRID = np.linspace(-50, 700, 1501)
+_HALFWAY = 800  # the index of margin 350
+_TAIL = 0.1  # by how much -l'/l may change from margin 350 to 700: not at all for e^(-az), by half for any power of the margin
 
 
-def plain(optimiser: Any, rule: type) -> bool:
-    """Steepest descent in the l2 norm with this rule and no memory."""
-    return (
-        isinstance(optimiser, Descent)
-        and isinstance(optimiser.rule, rule)
-        and isinstance(optimiser.geometry, L2)
-        and optimiser.memoryless
-    )
+def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, after: type = NoneType) -> bool:
+    """Steepest descent with this rule, in the l2 norm and without memory unless others are named."""
+    parts = [type(getattr(optimiser, part, None)) for part in ("rule", "geometry", "after", "before")]
+    return [type(optimiser), *parts] == [Descent, rule, geometry, after, NoneType]
+
+
+def is_flow(optimiser: eqx.Module) -> bool:
+    return isinstance(optimiser, GradientFlow)
+
+
+def uncapped(optimiser: eqx.Module) -> bool:
+    """Whether no cap on the multiplier can ever bind."""
+    return bool(np.isinf(np.asarray(getattr(getattr(optimiser, "rule", None), "cap", 0.0))).all())
+
+
+def is_exponential(loss: AbstractLoss) -> bool:
+    """The losses whose tail is known to be exponential."""
+    return isinstance(loss, Exponential | Logistic)
+
+
+def first_gradient(setting: Setting) -> np.ndarray:
+    """Minus the gradient of the weight at 0: where training starts to go."""
+    direct = Setting(setting.data, Direct(), setting.loss)
+    return -np.asarray(read_once(direct, Direct().zeros(setting.data)).slope)
 
 
 def separable(reference: Solution) -> Hypothesis:
     """Some direction classifies every sample correctly."""
-    return Hypothesis(
-        "separable",
-        True,
-        reference.margin,
-        f"sample {int(reference.dual.argmax())}",
-        "maximum margin per unit of norm",
-        "numerical",
+    offender = f"sample {int(reference.dual.argmax())}"
+    return Hypothesis("separable", True, reference.margin, offender, "maximum margin per unit of norm", "numerical")
+
+
+def loss_shape(loss: AbstractLoss) -> Hypothesis:
+    """Assumption 1 with an exponential tail: positive, decreasing to 0, and -l'/l tends to a constant."""
+    if is_exponential(loss):
+        return Hypothesis("loss", True, 1.0, "", "decreasing to 0 with an exponential tail", "exact")
+    value, slope = (np.asarray(f(jnp.asarray(_GRID))) for f in (loss.log_value, loss.log_slope))
+    bad = np.flatnonzero(~np.isfinite(value) | ~np.isfinite(slope) | np.append(np.diff(value) >= 0, False))
+    if len(bad):
+        where = f"margin {_GRID[bad[0]]:g}"
+        return Hypothesis("loss", False, -1.0, where, "positive and strictly decreasing on [-50, 700]", "sampled")
+    change = float(np.expm1((slope - value)[-1] - (slope - value)[_HALFWAY]))
+    slow = "slow tail: the direction need not be the maximum margin. " if change < -_TAIL else ""
+    detail = (
+        f"{slow}Decreasing with an exponential tail: -l'/l settles (within {_TAIL:g}); the limits are not checkable"
     )
+    offender = f"-l'/l changes by {change:.3g} from margin 350 to 700"
+    return at_least_zero("loss", _TAIL - abs(change), offender, detail, "sampled")
 
 
-def covered(name: str) -> Hypothesis:
-    """The theorem speaks of another optimiser: its conclusion is a conjecture here."""
-    return Hypothesis(
-        "optimiser_covered",
-        False,
-        -1.0,
-        name,
-        "no theorem of the catalogue covers this optimiser; the reference is a conjecture",
-    )
-
-
-def linear_rivals(setting: Setting, reference: Solution) -> tuple:
+def linear_rivals(setting: Setting, reference: Solution) -> tuple[Rival, ...]:
     """The directions of other biases: maximum l1 and linf margin, the limit under a polynomial tail if the loss has one, and the first gradient."""
     data, power = setting.data, tail_power(setting.loss)
     others = _polyhedral(data)
@@ -73,9 +104,60 @@ def _polyhedral(data: Classification) -> dict[str, np.ndarray]:
     return found
 
 
-def divided(data: Classification, reference: Solution) -> tuple[str, ...]:
+def divided(data: Data, reference: Solution) -> tuple[str, ...]:
     """What the margin is in the units of inputs that were divided by their largest norm."""
-    if data.divisor == 1:
+    divisor = getattr(data, "divisor", 1)
+    if divisor == 1:
         return ()
-    margin = reference.margin * data.divisor
-    return (f"inputs were divided by {data.divisor:.10g}; as given their maximum margin is {margin:.10g}",)
+    margin = reference.margin * divisor
+    return (f"inputs were divided by {divisor:.10g}; as given their maximum margin is {margin:.10g}",)
+
+
+def step_size(setting: Setting, step: float, margins: Array, where: str) -> Hypothesis:
+    """A step size that provably never increases the loss. The curvature of the exponential one is bounded by the loss itself, at the start."""
+    signed = np.asarray(setting.data.signed)
+    if isinstance(setting.loss, Exponential):
+        lengths = (signed**2).sum(axis=1)
+        load = float(np.exp(np.log(step * lengths.max()) + float(setting.weigh(margins).log_excess)))
+        slack = 0.0 if abs(load - 1) <= ROUNDING else 1 - load  # the longest step that is allowed is allowed
+        detail = f"step * loss at {where} * longest input^2, at most 1"
+        return at_least_zero("step_size", slack, f"sample {int(lengths.argmax())}", detail)
+    scale = 1 / len(signed) if setting.reduction == "mean" else 1.0
+    load = step * scale * np.linalg.norm(signed, 2) ** 2 / 8
+    return Hypothesis("step_size", bool(load < 1), float(1 - load), "", "step * largest singular value^2 / 8, below 1")
+
+
+def _reference(setting: Setting, start: None) -> Solution:
+    """The l2 maximum margin. Equal inputs at the smallest margin share one dual weight in any proportion."""
+    signed, reference = np.asarray(setting.data.signed), max_margin(setting.data)
+    active = signed[signed @ reference.weight <= 1 + 1e-9]
+    repeated = len(active) - len(np.unique(active, axis=0))
+    if repeated:
+        warn(
+            f"{repeated} support vectors repeat others: the direction is unique, but the dual weights, and with them the "
+            "entropy in the rate, are not."
+        )
+    return reference
+
+
+def _at_start(prediction: Prediction[Solution], start: PyTree) -> tuple[Hypothesis, ...]:
+    """Where the step size is bounded by the loss at 0, by the loss at the start."""
+    if prediction.hypothesis("step_size") is None:
+        return ()
+    setting, step = prediction.setting, float(np.max(prediction.optimiser.rule.step))
+    return (step_size(setting, step, setting.margins(jax.tree.map(jnp.asarray, start)), "the start"),)
+
+
+MAX_MARGIN = Family(
+    "max-margin",
+    "linear_models",
+    lambda problem: made_of(problem, Classification, Direct, Gram),
+    _reference,
+    lambda asked: linear_rivals(asked.setting, asked.reference),
+    judge_run,
+    lambda asked: (separable(asked.reference),),
+    "Conjecture: this optimiser converges in direction to the l2 maximum margin.",
+    rate=lambda asked: asked.theorem.rate if loss_shape(asked.setting.loss).holds else SLOW,
+    notes=lambda asked: divided(asked.setting.data, asked.reference),
+    at_start=_at_start,
+)

@@ -225,6 +225,12 @@ class AttentionRegression(eqx.Module):
         """M = A Sigma^(1/2), what the whitened factors must multiply to."""
         return self.planted @ self.root
 
+    kind = "AttentionRegression"
+
+    @property
+    def parts(self) -> dict[str, "AttentionRegression"]:
+        return {"problem": self}
+
     def infimum(self) -> Infimum:
         value = float(self.outputs * self.noise)
         return Infimum(value, attained=True, why="m sigma^2, attained on every factorisation U Sigma V = A")

@@ -159,7 +159,6 @@ class AttentionRun(AbstractAttentionRun):
     """
 
     FORMAT = mark("attention run")
-    estimated = True
     SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
 
     value: np.ndarray

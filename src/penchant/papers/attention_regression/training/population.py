@@ -44,6 +44,11 @@ class AbstractAttentionRun(eqx.Module):
     safe_step: float = eqx.field(static=True, kw_only=True)
     header: dict = eqx.field(static=True, kw_only=True)
 
+    @property
+    def parts(self) -> dict[str, AttentionRegression]:
+        """What the run has in common with every run on its population; of an estimate `judge_layer` compares the shapes only."""
+        return {} if self.estimated else {"problem": self.problem}
+
     def __len__(self) -> int:
         return len(self.steps)
 

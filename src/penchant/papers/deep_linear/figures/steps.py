@@ -13,8 +13,8 @@ from ....optimisers.step_rules import Polyak
 from ....references.euclidean_margin import max_margin
 from ....settings.base import Setting
 from ....settings.deep_linear import Layers
+from ....theory.families.layers import critical_step
 from ....theory.families.linear import linear_rivals
-from ....theory.layer_constants import critical_step
 from ....training.events import LogExcessBelow
 from ....training.recorders import LogSpaced
 from ....training.train import train

@@ -12,9 +12,9 @@ from ....norms import L2, Norm, Nuclear, SignProduct
 from ....references.base import Solution
 from ....references.euclidean_margin import max_margin
 from ....settings.factored import Factors
-from ....theory.least_norm import excess
 from ....theory.selections import detect_limit
 from ....theory.uniqueness import certified_rank
+from ....theory.verdicts import excess
 from ....training.events import LogTimeAbove, MarginAbove, Stalled
 from ....training.train import train
 from ....training.trajectory import Trajectory

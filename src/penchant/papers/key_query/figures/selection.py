@@ -20,8 +20,7 @@ from ....settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
 from ....settings.tokens import TokenSelection
-from ....theory.certificate_mix import race
-from ....theory.certificates import KINDS, certificates, certified
+from ....theory.certificates import KINDS, certificates, certified, race
 from ....theory.uniqueness import certified_rank, uniqueness
 from ....training.trajectory import Trajectory
 from .. import flow, limits, rates

@@ -17,7 +17,7 @@ from ....references.interpolation import minimum_norm
 from ....settings.base import Setting
 from ....settings.parametrisations import Direct
 from ....settings.regression import Regression
-from ....theory.interpolants import distance
+from ....theory.families.interpolation import distance
 from ....theory.judge import judge
 from ....training.noise import sample_noise
 from ....training.recorders import LogSpaced
