@@ -176,7 +176,7 @@ def _admit(name: str, value: Any, owner: str, declared: inspect.Parameter) -> ob
     """The value, if it keeps the promises of its argument, as what is declared: a list for a tuple and an integer for a float will do."""
     if value is declared.default or declared.kind is inspect.Parameter.VAR_KEYWORD:
         return value
-    for promise in (_promise(declared.annotation), PROMISES.get(f"{owner}.{name}", PROMISES.get(name))):
+    for promise in (PROMISES.get(f"{owner}.{name}", PROMISES.get(name)), _promise(declared.annotation)):
         if promise is not None and not promise.holds(value):
             raise ArgumentError(name, owner, promise.words, kind(value))
     parts = typing.get_args(declared.annotation) or (declared.annotation,)
