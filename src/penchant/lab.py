@@ -6,7 +6,7 @@ theorems, its files of claims and its studies; nothing is registered anywhere el
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
@@ -25,7 +25,7 @@ from .verdict import Outcome, Verdict, all_of
 P = ParamSpec("P")
 T = TypeVar("T")
 Check = Callable[..., Verdict | Iterator[Verdict]]
-Exhibit = Figure | Table | dict[str, Saved]
+Exhibit = Figure | Table | Mapping[str, Saved]
 
 KINDS = {
     "proved": "a sentence of a paper",

@@ -61,7 +61,8 @@ class SpectralProbe:
         """
         if matrix.size < _EXACT or min(matrix.shape) < 3:
             return float(np.linalg.norm(matrix, 2))
-        start = np.ones(min(matrix.shape)) if self._warm[k] is None else self._warm[k]
+        warm = self._warm[k]
+        start = np.ones(min(matrix.shape)) if warm is None else warm
         left, values, right = svds(matrix, k=1, v0=start, tol=_TOLERANCE)  # pyright: ignore[reportArgumentType]
         self._warm[k] = left[:, 0] if matrix.shape[0] < matrix.shape[1] else right[0]
         return float(values[0])
