@@ -8,6 +8,7 @@ l_inf norm is bounded, and K Q^T of any width is a sum of sign products with coe
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import cast
 
 import equinox as eqx
 import numpy as np
@@ -28,8 +29,8 @@ from ...theory import token_hypotheses as conditions
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, rivals
 from ...theory.families.linear import first_gradient, is_flow
 from ...theory.selections import detect_limit
-from ...theory.uniqueness import certified_rank, dual_spectrum, uniqueness
-from ...theory.verdicts import CLOSE, doubted, explained, judge_norm
+from ...theory.uniqueness import Uniqueness, certified_rank, dual_spectrum, uniqueness
+from ...theory.verdicts import CLOSE, doubted, explained, judge_norm, number
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
@@ -44,7 +45,7 @@ _SIGNS = "none proved; Adam only with a memory 1/(1 - b2) short against the time
 def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
     """By the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
     family, verdict = prediction.theorem.family, judge_norm(prediction, run)
-    if not np.isfinite(verdict.measured):
+    if not np.isfinite(number(verdict.measured)):
         verdict = _without_margin(run, prediction, verdict)
     asked = family.at_start(replace(prediction, setting=run.setting), run.at(0))
     known = {found.name for found in prediction.hypotheses if found.holds is False}
@@ -156,7 +157,7 @@ def _diagonal_start(prediction: Prediction[Solution], start: PyTree) -> tuple[Hy
 
 
 def _diagonal_notes(asked: Prediction[Solution]) -> tuple[str, ...]:
-    face = uniqueness(asked.setting.data, asked.reference)
+    face = cast(Uniqueness, uniqueness(asked.setting.data, asked.reference))  # of a margin
     decay = f"off its support |w|/margin falls like margin^-{face.slack:.4g}"
     if face.slack > 0:
         decay += f", by half whenever the margin grows by a factor of {2 ** min(1 / face.slack, 1000.0):.3g}"
