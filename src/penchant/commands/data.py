@@ -19,7 +19,7 @@ from ..references.base import Solution
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.diagonal import DiagonalTokens
-from ..settings.losses import Logistic
+from ..settings.parametrisations import trains_weight
 from ..settings.tokens import TokenSelection
 from ..theory.base import Prediction
 from ..theory.describe import describe, lines, proof_lines
@@ -35,7 +35,6 @@ from .options import (
     longest_feature,
     optimiser_of,
     setting_and_start,
-    trains_weight,
     warn_of_lost_memory,
     watched,
 )
@@ -183,9 +182,7 @@ def instead(setting: Setting) -> str:
         return f"\n  What training does instead could not be computed: {error}"
     apart, rest = int(found.separated.sum()), int((~found.separated).sum())
     loss = float(np.logaddexp(0, -signed[~found.separated] @ found.finite).sum()) / setting.samples
-    known = (
-        f" at |v| = {np.linalg.norm(found.finite):.4g}, loss {loss:.6g}" if isinstance(setting.loss, Logistic) else ""
-    )
+    known = f" at |v| = {np.linalg.norm(found.finite):.4g}, loss {loss:.6g}" if setting.loss.kind == "logistic" else ""
     if not apart:
         return f"\n  Training instead converges to the minimum v of the loss{known}: no direction helps a sample without hurting another."
     pace = f"{apart} of {apart + rest} samples are separated by a direction u that hurts no other one"

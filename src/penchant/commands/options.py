@@ -16,11 +16,11 @@ from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
 from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
 from ..settings.base import Data, Setting
-from ..settings.deep_linear import NAMED, DeepLinear
+from ..settings.deep_linear import NAMED, layered
 from ..settings.factored import Hadamard, KeyQuery
 from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
 from ..settings.losses import AbstractLoss
-from ..settings.parametrisations import Direct, Gram
+from ..settings.parametrisations import trains_weight
 from ..training.events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
 from .flags import refuse_elsewhere
 
@@ -35,10 +35,10 @@ def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
     if name in LAYER_RULES:
-        if not _layered(setting):
+        if not layered(setting):
             raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
         return LayerDescent(layer_rule(name, setting, risk_bounds(setting, start) or (0.25, 1.0)))
-    if name == "gd" and _layered(setting):
+    if name == "gd" and layered(setting):
         return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
@@ -48,20 +48,11 @@ def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer
     return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
 
 
-def _layered(setting: Setting) -> bool:
-    return isinstance(setting.parametrisation, DeepLinear)
-
-
-def trains_weight(setting: Setting) -> bool:
-    """Whether the weight itself is trained, and no parameters that make one."""
-    return isinstance(setting.parametrisation, Direct | Gram)
-
-
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
     """For deep linear networks in the clock of risk levels, which says how wrong they are."""
     if tolerance is not None and not 0 < tolerance < 1:
         raise ArgumentError("--tolerance", "penchant train", "between 0 and 1", f"{tolerance:g}")
-    if not _layered(setting):
+    if not layered(setting):
         return GradientFlow() if tolerance is None else GradientFlow(tolerance=tolerance)
     return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
 
@@ -73,7 +64,7 @@ def watched(
 
     Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
     """
-    if options.optimiser != "flow" or not _layered(setting):
+    if options.optimiser != "flow" or not layered(setting):
         return optimiser, until
     if not separable:
         optimiser = GradientFlow(RelativeArc(), 1e-7 if options.tolerance is None else options.tolerance, 1e-6, order=6)

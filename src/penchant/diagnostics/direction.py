@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ArgumentError
 from ..logspace import log_sum
 from ..settings.base import Setting
-from ..settings.parametrisations import Direct, Gram
+from ..settings.parametrisations import Gram, trains_weight
 from ..training.trajectory import Trajectory
 
 
@@ -66,7 +66,7 @@ def _in_gram_form(run: Trajectory, gram: Gram, dual: np.ndarray) -> np.ndarray:
 
 def sizes(run: Trajectory, norm: Callable[[np.ndarray], float] | None = None) -> np.ndarray:
     """A norm of the weight at every record, by default the l2 norm; `run.norm` is that of the parameters, which may be others."""
-    if norm is None and isinstance(run.setting.parametrisation, Direct | Gram):
+    if norm is None and trains_weight(run.setting):
         return run.norm
     measure = norm or (lambda weight: float(np.linalg.norm(weight)))
     return np.array([measure(run.weight(record)) for record in range(len(run))])

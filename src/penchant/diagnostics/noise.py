@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
 from ..errors import ArgumentError, StepSizeError, warn
-from ..settings.check import real_array, symmetric_matrix
+from ..settings.check import is_whole, real_array, symmetric_matrix
 
 _DENSE = 40  # columns up to which the system of d^2 unknowns is written out
 _ITERATIONS = 2_000
@@ -182,7 +182,7 @@ def diffusion_transient(hessian: object, noise: object, step: float, time: float
 def lag_covariance(hessian: object, noise: object, step: float, lag: int) -> np.ndarray:
     """Stationary covariance of theta after `lag` more steps (rows) with theta now (columns): (I - step A)^lag S."""
     sizes, basis, _ = modes(hessian, noise, step, "lag_covariance")
-    if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 0:
+    if not is_whole(lag) or lag < 0:
         raise ArgumentError("lag", "lag_covariance", "a nonnegative integer: steps", lag)
     forgotten = (basis * (1 - step * sizes) ** lag) @ basis.T
     return forgotten @ _settled(noisy_covariance(hessian, noise, step), "lag_covariance")

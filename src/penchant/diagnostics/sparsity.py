@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from itertools import combinations, islice
 from math import comb
-from numbers import Integral
 
 import equinox as eqx
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ..errors import ArgumentError
-from ..settings.check import real_array
+from ..settings.check import is_whole, real_array
 from ..settings.regression import Regression
 
 _ENUMERATED = 1_000_000  # supports tried, all of them
@@ -34,7 +33,7 @@ def restricted_isometry(inputs: object, sparsity: object, seed: int = 0, *, most
     """Bounds on delta_s = max over supports T of size s of |A_TT - I|, with A = X'X/n; exact with at most `most` supports (1e6 by default)."""
     rows = real_array(inputs, "inputs", "restricted_isometry", "(n, d)", 2)
     n, d = rows.shape
-    if not (isinstance(sparsity, Integral) and 1 <= int(sparsity) <= d):
+    if not (is_whole(sparsity) and 1 <= sparsity <= d):
         raise ArgumentError("sparsity", "restricted_isometry", f"an integer between 1 and {d}", repr(sparsity))
     size = int(sparsity)
     excess = rows.T @ rows / n - np.eye(d)

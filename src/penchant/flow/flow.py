@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import equinox as eqx
 import jax
@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..problem import read_once as read
 from ..problem import smallest_margin
 from ..settings.base import RESOLUTION, Setting
+from ..settings.check import is_whole
 from ..training.events import Limits
 from ..training.status import Status
 from .clocks import Clock, Origin, RelativeArc, origin
@@ -47,7 +48,7 @@ class GradientFlow(eqx.Module):
     order: int = eqx.field(static=True, default=4)
 
     def __check_init__(self):
-        if not isinstance(self.order, int) or not 2 <= self.order <= 8:
+        if not is_whole(self.order) or not 2 <= self.order <= 8:
             raise ArgumentError("order", "GradientFlow", "an integer from 2 to 8", repr(self.order))
         for name in ("tolerance", "margin_tolerance"):
             if not 0 < getattr(self, name) < 1:
@@ -321,3 +322,8 @@ def _ending(view: View, levels: Limits, steps: int, max_steps: int) -> Status:
     if float(view.margin) <= -float(levels.stall):
         return Status.stalled
     return Status.out_of_steps if steps >= max_steps else Status.running
+
+
+def is_flow(optimiser: object) -> TypeGuard[GradientFlow]:
+    """Whether this is the flow, and no method with steps."""
+    return isinstance(optimiser, GradientFlow)

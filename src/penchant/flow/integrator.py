@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PyTree
 from ..problem import Reading
 from ..problem import read_once as read  # traced once, however often a step reads
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear, imbalance_constant, imbalances
+from ..settings.deep_linear import imbalance_constant, imbalances, layered
 from .clocks import Clock, Origin, RelativeDrop, advance, pace
 
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
@@ -209,7 +209,7 @@ class Accuracy:
 
     def __init__(self, setting: Setting, clock: Clock, params: PyTree, log_excess: float | Array):
         self.timed, self.log_excess = isinstance(clock, RelativeDrop), float(log_excess)
-        self.conserved = imbalances(params) if isinstance(setting.parametrisation, DeepLinear) else []
+        self.conserved = imbalances(params) if layered(setting) else []
         self.drift = drift_bound(params) if self.conserved else np.inf
 
     def __call__(self, params: PyTree, log_excess: float | Array, elapsed: float) -> float:

@@ -19,7 +19,6 @@ from ..errors import warn
 from ..problem import Reading
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms
-from ..settings.losses import Exponential, Logistic
 from .base import Move
 from .step_rules import positive
 
@@ -73,10 +72,10 @@ def risk_bounds(setting: Setting, params: PyTree) -> tuple[float, float] | None:
     """beta and G of the loss as the risk reduces it: those of the logistic loss; for the exponential one what holds wherever the risk is at
     most that of `params`, the sum of the losses for both; None where they are not known."""
     samples = setting.samples
-    if isinstance(setting.loss, Logistic):
+    if setting.loss.kind == "logistic":
         scale = 1.0 if setting.reduction == "mean" else float(samples)
         return 0.25 * scale, scale
-    if isinstance(setting.loss, Exponential):
+    if setting.loss.kind == "exponential":
         risk = float(jnp.exp(setting.weigh(setting.margins(params)).log_excess))
         total = risk * (samples if setting.reduction == "mean" else 1)
         return total, total

@@ -1,10 +1,18 @@
 """Checks of user arrays, shared by the data classes: float64, finite, of the right shape, or an error that names them."""
 
+from numbers import Integral
+from typing import TypeGuard
+
 import numpy as np
 
 from ..errors import ArgumentError, warn
 
 _PADDING = "; `mask=` says which tokens only pad their sample"
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether this is an integer; True and False are none."""
+    return isinstance(value, Integral) and value is not True and value is not False
 
 
 def real_array(value: object, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:

@@ -300,3 +300,8 @@ def ensure_assumption2(setting: Setting, params: Layers) -> Layers:
             return params
         params = (params[0] / 2, *params[1:])
     raise CriticalPointError("ensure_assumption2")
+
+
+def layered(setting: Setting) -> bool:
+    """Whether layers are trained."""
+    return isinstance(setting.parametrisation, DeepLinear)

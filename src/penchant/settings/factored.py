@@ -15,6 +15,7 @@ from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
 from .base import Data
+from .check import is_whole
 from .parametrisations import PlainMetric
 from .tokens import TokenSelection
 
@@ -36,7 +37,7 @@ class KeyQuery(PlainMetric):
     width: int | None = eqx.field(static=True, default=None)
 
     def __check_init__(self):
-        if self.width is not None and (isinstance(self.width, bool) or self.width < 1):
+        if self.width is not None and not (is_whole(self.width) and self.width >= 1):
             raise ArgumentError("width", "KeyQuery", "a positive integer or None", repr(self.width))
 
     def columns(self, data: Data) -> int:

@@ -6,6 +6,7 @@ margin can only reach the best score, and the excess over that is `log_gap`, wri
 
 from abc import abstractmethod
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -22,7 +23,9 @@ _WRONG = 1e-4  # relative error beyond which a derivative is not that of the los
 
 
 class AbstractLoss(eqx.Module):
-    """A decreasing loss l(z) of a margin z."""
+    """A decreasing loss l(z) of a margin z; `kind` names the ones that theorems speak about."""
+
+    kind: ClassVar[str] = ""
 
     @abstractmethod
     def value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -48,6 +51,8 @@ def _log_expm1(log_x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 class Exponential(AbstractLoss):
     """l(z) = e^-z."""
 
+    kind = "exponential"
+
     def value(self, z):
         return jnp.exp(-z)
 
@@ -63,6 +68,8 @@ class Exponential(AbstractLoss):
 
 class Logistic(AbstractLoss):
     """l(z) = log(1 + e^-z)."""
+
+    kind = "logistic"
 
     def value(self, z):
         return softplus(-z)

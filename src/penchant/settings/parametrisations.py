@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
-from .base import Data
+from .base import Data, Setting
 from .potentials import Quadratic
 
 
@@ -160,3 +160,8 @@ def _project(origin: Array, offset: Array, data: Data) -> tuple[Array, Array]:
     features = jax.vmap(data.adjoint)(jnp.eye(len(offset))).reshape(len(offset), -1)
     shift = jnp.asarray(np.linalg.lstsq(np.asarray(features).T, np.asarray(origin).ravel(), rcond=None)[0])
     return (shift @ features).reshape(origin.shape), shift
+
+
+def trains_weight(setting: Setting) -> bool:
+    """Whether the weight itself is trained, and no parameters that make one."""
+    return isinstance(setting.parametrisation, Direct | Gram)

@@ -4,7 +4,6 @@ Gradient flow selects the interpolant of least potential (`potentials`): of both
 """
 
 from collections.abc import Callable
-from numbers import Integral
 from typing import ClassVar
 
 import equinox as eqx
@@ -16,6 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
 from .base import Data
+from .check import is_whole
 from .parametrisations import PlainMetric
 from .potentials import Entropy, HyperbolicEntropy, PowerEntropy
 
@@ -134,7 +134,7 @@ class SignedPowers(_Powers, PlainMetric):
     depth: int = eqx.field(static=True)
 
     def __init__(self, alpha: object, depth: object = 3):
-        if isinstance(depth, bool) or not isinstance(depth, Integral) or depth < 3:
+        if not is_whole(depth) or depth < 3:
             fix = "SignedSquares(alpha)"
             raise ArgumentError("depth", "SignedPowers", "an integer of at least 3", repr(depth), fix)
         self.alpha, self.depth = _size(alpha, "SignedPowers"), int(depth)

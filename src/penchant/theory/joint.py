@@ -13,7 +13,6 @@ from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.offset_margin import OffsetSolution, offset_margin
 from ..settings.joint import JointTokens
-from ..settings.losses import Exponential
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from .base import Prediction
@@ -108,7 +107,7 @@ def detect_joint_limit(run: Trajectory) -> JointLimit:
 def judge_joint(prediction: Prediction, run: Trajectory) -> Verdict:
     """The direction of W against the predicted one, and what the reached selection says instead."""
     verdict, limit = judge_direction(prediction, run.weight()), detect_joint_limit(run)
-    if not (isinstance(run.setting.loss, Exponential) and isinstance(prediction.setting.loss, Exponential)):
+    if not run.setting.loss.kind == prediction.setting.loss.kind == "exponential":
         text = f"not applicable: the theorems on joint training are about the exponential loss; {verdict.inequality}"
         return Verdict(Outcome.undecided, text, verdict.predicted, verdict.measured, verdict.detail)
     detail = "; ".join(part for part in (_place(limit), _course(prediction, run), verdict.detail) if part)

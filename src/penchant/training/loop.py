@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Int, PyTree
 
 from ..errors import ArgumentError
+from ..settings.check import is_whole
 from .status import Status
 
 REFRESH = 1000  # steps after which margins that travel with the parameters are recomputed from them
@@ -94,7 +95,7 @@ def collect(status: PyTree, records: dict[str, PyTree]) -> tuple[dict[str, PyTre
 
 def check_steps(steps: object, owner: str) -> int:
     """A number of steps."""
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
+    if not is_whole(steps) or steps < 0:
         raise ArgumentError("steps", owner, "a nonnegative integer", repr(steps))
     return int(steps)
 

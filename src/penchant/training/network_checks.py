@@ -8,13 +8,12 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeError, warn
-from ..flow.flow import GradientFlow
+from ..flow.flow import GradientFlow, is_flow
 from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import risk_bounds, safe_step
 from ..problem import Reading, read_once
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear, layer_norms, risk_of_zero
-from ..settings.losses import Exponential
+from ..settings.deep_linear import layer_norms, layered, risk_of_zero
 from .events import Limits
 from .status import Status
 from .trajectory import Trajectory
@@ -26,7 +25,7 @@ def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, Py
     """Check every run of a call whose weight is a product of layers; one warning per kind, however many runs."""
     above, count, faint, steep = [], 0, False, ""
     for setting, optimiser, start in members:
-        if not isinstance(setting.parametrisation, DeepLinear):
+        if not layered(setting):
             continue
         reading = read_once(setting, start)
         if jnp.isneginf(reading.log_slope_norm):
@@ -35,7 +34,7 @@ def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, Py
         above.append(float(reading.log_excess) - risk_of_zero(setting))
         faint = faint or float(jnp.exp(reading.log_slope_norm)) < _FAINT * float(jnp.prod(layer_norms(start)))
         steep = steep or _steep(setting, optimiser, start)
-        if isinstance(optimiser, GradientFlow):
+        if is_flow(optimiser):
             _check_level(reading, levels)
     high = [rise for rise in above if rise > 0]
     if high:
@@ -58,7 +57,7 @@ def _check_level(reading: Reading, levels: Limits) -> None:
 def _steep(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree) -> str:
     """Assumption 4: the constants that a rule uses must bound slope and curvature of the risk, at least below the start."""
     rule: Any = getattr(optimiser, "rule", None)
-    if hasattr(rule, "step") and isinstance(setting.loss, Exponential):
+    if hasattr(rule, "step") and setting.loss.kind == "exponential":
         safe, step = safe_step(setting, start), float(rule.step)
         bounded = f"The exponential loss has no bounds on slope and curvature (Assumption 4); those below the risk of the start allow a constant step of {safe:.3g}"
         return "" if step <= safe * (1 + 1e-9) else f"{bounded}, not {step:g}: nothing is promised."

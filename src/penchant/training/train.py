@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from ..cache import keep_compiled
 from ..errors import ArgumentError, kind, warn
-from ..flow.flow import GradientFlow, Levels, Progress, follow
+from ..flow.flow import GradientFlow, Levels, Progress, follow, is_flow
 from ..flow.mirror import follow_regression
 from ..logspace import check_float64
 from ..optimisers.base import Move, Optimiser
@@ -76,7 +76,7 @@ def train(
     until = events(until)  # once: an iterator would be used up
     batch = Batch(setting, optimiser, start)
     check_networks(batch.members(), limits(until))
-    if isinstance(optimiser, GradientFlow):
+    if is_flow(optimiser):
         runs = [_flow(*member, until, steps, recorder, progress) for member in batch.members()]
     else:
         runs = _descend(batch, until, steps, recorder, progress)

@@ -155,7 +155,7 @@ def _brief(value: object) -> object:
         return [_brief(part) for part in value]
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
-    if isinstance(value, jax.Array | np.ndarray | np.generic):
+    if hasattr(value, "dtype"):
         return np.asarray(value).tolist() if np.size(value) <= _SHORT else {"shape": list(np.shape(value))}
     return value
 
@@ -165,7 +165,7 @@ def settings_of(module: object) -> Any:
     if isinstance(module, eqx.Module):
         fields = {name: settings_of(value) for name, value in vars(module).items()}
         return {"kind": type(module).__name__, **fields}
-    if isinstance(module, jax.Array | np.ndarray | np.generic):
+    if hasattr(module, "dtype"):
         return np.asarray(module).tolist()
     if isinstance(module, list | tuple):
         return [settings_of(part) for part in module]

@@ -12,7 +12,6 @@ from ...problem import read
 from ...references.base import Solution
 from ...settings.base import Setting
 from ...settings.joint import JointTokens, TokenGram, joint_setting
-from ...settings.losses import Exponential
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
 from ...theory.joint import OFFSET, SUPPORT_ONLY, JointReferences, joint_references, judge_joint
 from ...theory.verdicts import explained
@@ -187,7 +186,7 @@ def exponential_loss(name: str) -> Hypothesis:
 
 
 def _is_exponential(setting: Setting) -> bool:
-    return isinstance(setting.loss, Exponential)
+    return setting.loss.kind == "exponential"
 
 
 def _is_scheduled(optimiser: eqx.Module) -> bool:

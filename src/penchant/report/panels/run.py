@@ -7,11 +7,11 @@ from numpy.typing import ArrayLike
 
 from ...case import Case
 from ...exhibits import Figure, Line
-from ...flow.flow import GradientFlow
+from ...flow import flow
 from ...references.base import Solution
 from ...references.interpolation import reachable
 from ...settings.base import Setting
-from ...settings.parametrisations import Direct, Gram
+from ...settings.parametrisations import trains_weight
 from ...settings.square_models import Squares
 from ...theory.describe import describe, hypothesis_lines
 from ...theory.families.interpolation import relative_residual
@@ -19,7 +19,7 @@ from ..panel import Panel, Told, hypotheses
 
 
 def is_flow(case: Case) -> bool:
-    return isinstance(case.optimiser, GradientFlow)
+    return flow.is_flow(case.optimiser)
 
 
 def axis(case: Case) -> tuple[np.ndarray, str, str]:
@@ -93,7 +93,7 @@ def _numbers(case: Case) -> dict:
 def _norms(case: Case) -> dict:
     """The l2 norm of the weight, and where that is made of other parameters theirs, and the norm that theory says is minimised."""
     run, parametrisation = case.run, case.run.setting.parametrisation
-    if isinstance(parametrisation, Direct | Gram):
+    if trains_weight(case.run.setting):
         return {"norm": float(run.norm[-1])}
     names, weight = ", ".join(parametrisation.named(run.at(), run.setting.data)), run.weight()
     found = None if case.prediction is None else case.prediction.reference

@@ -11,7 +11,7 @@ from ...diagnostics.direction import misalignments, normalised_margins
 from ...diagnostics.rates import log_log_slope
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
-from ...settings.deep_linear import DeepLinear
+from ...settings.deep_linear import layered
 from ...theory.certificates import KINDS
 from ...theory.describe import number, what_is_least
 from ...theory.families.interpolation import unresolved, what_is_selected
@@ -27,7 +27,7 @@ _NORMS = {  # besides the l2 norm, which the common definitions have
 
 
 def is_layered(case: Case) -> bool:
-    return not case.joint and isinstance(case.run.setting.parametrisation, DeepLinear)
+    return not case.joint and layered(case.run.setting)
 
 
 def is_deep(case: Case) -> bool:

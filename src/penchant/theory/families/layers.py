@@ -132,7 +132,7 @@ def proved_steps(setting: Setting, optimiser: Any) -> Hypothesis:
     """Assumption 5: the steps of the proofs, with constants that bound the loss as it is reduced."""
     rule = optimiser.rule
     holds, name = isinstance(optimiser, LayerDescent) and isinstance(rule, BallStep), type(rule).__name__
-    if holds and isinstance(setting.loss, Logistic):
+    if holds and setting.loss.kind == "logistic":
         needed = 1.0 if setting.reduction == "mean" else float(setting.samples)
         holds = bool(float(rule.beta) >= 0.25 * needed and float(rule.slope) >= needed)
         name = f"{name} with beta = {float(rule.beta):g}, G = {float(rule.slope):g}"
@@ -234,7 +234,7 @@ def _thresholds(setting: Setting, geometry: SupportGeometry) -> dict[str, float]
 
 def _at_start(prediction: Prediction[Solution], start: Layers) -> tuple[Hypothesis, ...]:
     setting, found = prediction.setting, (start_below_zero(prediction.setting, start),)
-    if isinstance(setting.loss, Exponential) and not is_flow(prediction.optimiser):
+    if setting.loss.kind == "exponential" and not is_flow(prediction.optimiser):
         return (*found, smooth_below_start(setting, prediction.optimiser, start))
     return found
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, PyTree
 
 from ...errors import PenchantError, warn
-from ...flow.flow import GradientFlow
+from ...flow.flow import is_flow as is_flow
 from ...norms import L1, L2, Linf
 from ...optimisers.base import Descent
 from ...problem import read_once
@@ -19,7 +19,7 @@ from ...references.logistic import polynomial_direction, tail_power
 from ...references.polyhedral_margin import polyhedral_margin
 from ...settings.base import Data, Setting
 from ...settings.classification import Classification
-from ...settings.losses import AbstractLoss, Exponential, Logistic
+from ...settings.losses import AbstractLoss
 from ...settings.parametrisations import Direct, Gram
 from ...verdict import ROUNDING
 from ..base import Family, Hypothesis, Prediction, Rival, at_least_zero, made_of, rivals
@@ -37,10 +37,6 @@ def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, after: type
     return [type(optimiser), *parts] == [Descent, rule, geometry, after, NoneType]
 
 
-def is_flow(optimiser: eqx.Module) -> bool:
-    return isinstance(optimiser, GradientFlow)
-
-
 def uncapped(optimiser: eqx.Module) -> bool:
     """Whether no cap on the multiplier can ever bind."""
     return bool(np.isinf(np.asarray(getattr(getattr(optimiser, "rule", None), "cap", 0.0))).all())
@@ -48,7 +44,7 @@ def uncapped(optimiser: eqx.Module) -> bool:
 
 def is_exponential(loss: AbstractLoss) -> bool:
     """The losses whose tail is known to be exponential."""
-    return isinstance(loss, Exponential | Logistic)
+    return loss.kind != ""
 
 
 def first_gradient(setting: Setting) -> np.ndarray:
@@ -116,7 +112,7 @@ def divided(data: Data, reference: Solution) -> tuple[str, ...]:
 def step_size(setting: Setting, step: float, margins: Array, where: str) -> Hypothesis:
     """A step size that provably never increases the loss. The curvature of the exponential one is bounded by the loss itself, at the start."""
     signed = np.asarray(setting.data.signed)
-    if isinstance(setting.loss, Exponential):
+    if setting.loss.kind == "exponential":
         lengths = (signed**2).sum(axis=1)
         load = float(np.exp(np.log(step * lengths.max()) + float(setting.weigh(margins).log_excess)))
         slack = 0.0 if abs(load - 1) <= ROUNDING else 1 - load  # the longest step that is allowed is allowed

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ....errors import ArgumentError, SingularCovariance
-from ....settings.check import real_array
+from ....settings.check import is_whole, real_array
 from .geometry import balanced_point
 from .problem import AttentionLayer, AttentionRegression, symmetric_roots
 
@@ -29,7 +29,7 @@ class AttentionExperiment(eqx.Module):
 def check_counts(owner: str, **values: object) -> None:
     """Raise where a value is not a positive integer."""
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        if not is_whole(value) or value < 1:
             raise ArgumentError(name, owner, "a positive integer", repr(value))
 
 

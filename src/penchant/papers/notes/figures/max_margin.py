@@ -6,7 +6,7 @@ import numpy as np
 
 from ....diagnostics.direction import misalignments, normalised_margins, smooth_margins
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
-from ....flow.flow import GradientFlow
+from ....flow.flow import GradientFlow, is_flow
 from ....lab import Lab, Study, recipe
 from ....norms import L2
 from ....optimisers.base import Adam, Descent, gradient_descent, normalised_descent, polyak
@@ -134,7 +134,7 @@ def _fits(lab: Lab) -> dict[tuple[str, str], Trajectory]:
     for name, (rule, _) in _rules(lab).items():
         for label, start in _starts(lab).items():
             lab.progress(f"{name} from {label}")
-            flow = isinstance(rule, GradientFlow)
+            flow = is_flow(rule)
             budget = {} if flow else {"steps": _STEPS, "recorder": LogSpaced(60)}
             runs[name, label] = train(setting, rule, start, **budget)
     return runs
