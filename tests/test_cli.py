@@ -321,7 +321,7 @@ def test_study_prints_what_it_saves_with_all_digits(capsys, tmp_path, monkeypatc
     assert (verdict["outcome"], verdict["measured"], verdict["detail"]) == ("confirmed", 2 / 3, "of three")
     assert content["tables"][0]["rows"] == [["a", 3, "0.667", str(slopes)]]
     assert content["tables"][0]["values"][0][:3] == ["a", 3, 2 / 3]
-    assert content["tables"][0]["values"][0][3]["slope"] == slopes.slope
+    assert content["tables"][0]["values"][0][3]["centre"] == slopes.slope
     assert content["figures"][0]["lines"][0]["y"] == [0.0, 1 / 7, 2 / 7]
     assert "0.667" in (tmp_path / "index.html").read_text()
     assert call(capsys, "study", "tiny", "--out", tmp_path)[1].out.startswith("confirmed  It is small.")

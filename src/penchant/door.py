@@ -151,6 +151,8 @@ PROMISES = {name: promise for promise, names in _PROMISED for name in names.spli
 @cache
 def _promise(hint: Any) -> Promise | None:
     """What an annotation requires; None where it requires nothing that can be checked here."""
+    if type(hint) is typing.TypeVar:
+        hint = hint.__bound__ or typing.Union[hint.__constraints__]  # noqa: UP007
     if hint in _PLAIN:
         return _PLAIN[hint]
     origin, parts = typing.get_origin(hint) or hint, typing.get_args(hint)
@@ -174,7 +176,7 @@ def _admit(name: str, value: Any, owner: str, declared: inspect.Parameter) -> ob
     """The value, if it keeps the promises of its argument, as what is declared: a list for a tuple and an integer for a float will do."""
     if value is declared.default or declared.kind is inspect.Parameter.VAR_KEYWORD:
         return value
-    for promise in (_promise(declared.annotation), PROMISES.get(f"{owner}.{name}", PROMISES.get(name))):
+    for promise in (PROMISES.get(f"{owner}.{name}", PROMISES.get(name)), _promise(declared.annotation)):
         if promise is not None and not promise.holds(value):
             raise ArgumentError(name, owner, promise.words, kind(value))
     parts = typing.get_args(declared.annotation) or (declared.annotation,)
@@ -202,12 +204,20 @@ def _written(declared: inspect.Parameter) -> str:
     return str(declared.replace(annotation=inspect.Parameter.empty))
 
 
+def _signature(thing: Callable) -> inspect.Signature:
+    """With annotations that are written as text read, where all their names are there at run time."""
+    try:
+        return inspect.signature(thing, eval_str=True)
+    except NameError:
+        return inspect.signature(thing)
+
+
 def guard(thing: Any) -> Any:
     """A public function behind the door; a class keeps its identity, and its instances are made behind the door."""
     if inspect.isfunction(thing):
-        return _guarded(thing, thing.__name__, inspect.signature(thing), 0)
+        return _guarded(thing, thing.__name__, _signature(thing), 0)
     if _class(thing) and hasattr(thing, "__dataclass_fields__"):
-        thing.__init__ = _guarded(thing.__init__, thing.__name__, inspect.signature(thing), 1)
+        thing.__init__ = _guarded(thing.__init__, thing.__name__, _signature(thing), 1)
     return thing
 
 

@@ -145,7 +145,7 @@ def light_calls(folder):
         "polyak": {"c": 1.0, "cap": 1.0, "gap": 0.0},
         "prescribed_spectrum": {"m": 3, "sizes": (0.05, 0.03), "condition": 2.0, "seed": 1, "noise": 0.0},
         "q_alpha": {"alpha": 0.1, "d": 3},
-        "random_tokens": {"n": 2, "length": 3, "d": 4, "seed": 0, "equal_scores": False, "ties": "raise"},
+        "random_tokens": {"n": 2, "length": 3, "d": 4, "seed": 0, "equal_scores": False},
         "sample_covariance": {"inputs": INPUTS, "targets": [1.0, 2.0], "step": 0.01},
         "heavy_ball": {"optimiser": polyak, "beta": 0.9},
         "muon": {"length": 0.1, "beta": 0.9},

@@ -13,14 +13,8 @@ from penchant.case import make_case
 OPEN = {
     name
     for row in (
-        "DeepLinear FreshBatches GradientFlow Gram Levels RiccatiFlow Setting TokenSelection alignment_floor",
-        "alignment_limits alignments bound_slack clock_error commutator conservation_drift critical_length",
-        "decompose deep_linear detect_limit determinant_regulariser diffusion_covariance",
-        "diffusion_lag_covariance diffusion_transient excess_loss imbalance_constant joint_setting judge",
-        "label_noise_hypotheses lag_correlation lag_covariance locally_optimal_selections misalignment",
-        "misalignments moving_time network_constants noise_hypotheses noisy_covariance restricted_isometry",
-        "sample_covariance sandwich sharp_smoothness smoothness stability_number tangent_part",
-        "trace_regulariser train uniqueness",
+        "DeepLinear FreshBatches Gram RiccatiFlow Setting Verdict detect_limit joint_setting sharp_smoothness",
+        "smoothness train uniqueness",
     )
     for name in row.split()
 }

@@ -64,7 +64,7 @@ class SpectralProbe:
         warm = self._warm[k]
         start = np.ones(min(matrix.shape)) if warm is None else warm
         left, values, right = svds(matrix, k=1, v0=start, tol=_TOLERANCE)  # pyright: ignore[reportArgumentType]
-        self._warm[k] = left[:, 0] if matrix.shape[0] < matrix.shape[1] else right[0]
+        self._warm[k] = left[:, 0] if matrix.shape[0] < matrix.shape[1] else right[0]  # pyright: ignore[reportOptionalSubscript]
         return float(values[0])
 
     @property

@@ -50,10 +50,8 @@ BECAME = {
     "self-attention/theorem-1": "self-attention/theorem-1-other-losses",
     "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
-    "key-query/gradient-readout": "key-query/gradient-direction",
     "key-query/diagonal-constant": "key-query/constant-from-above",
     "key-query/finite-limit": "key-query/diagonal-separability",
-    "key-query/excess-by-error": "key-query/excess-by-error-everywhere",
     "deep-linear/time": "deep-linear/clock",
     "deep-linear/pull-back": "deep-linear/pull-back-gap",
     "deep-linear/no-span": "deep-linear/span-rare",
@@ -69,24 +67,27 @@ BECAME = {
     "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
     "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
     "max-margin/deficit-constant": "max-margin/orthogonal-part",
-    "": "max-margin/orthogonal q-alpha/stacked-inputs self-attention/log-space deep-linear/one-layer "
-    "key-query/assumption-1 key-query/assumption-2 key-query/assumption-4 key-query/smaller-start "
-    "key-query/direct-is-global key-query/multipliers-gather max-margin/same-path min-norm/closed-form "
-    "q-alpha/tiny-start mirror/equal-decrease q-alpha/certified q-alpha/any-start depth/trajectory "
-    "depth/sparse-constant depth/kernel-limit sparse/limit-program sparse/beyond-window "
-    "sparse/isometry-not-needed noise/excess-loss label-noise/hessian-trace label-noise/product "
-    "label-noise/weighted-limit label-noise/law-accuracy label-noise/effective-loss label-noise/squares-selection "
-    "label-noise/moving-time self-attention/flow-time self-attention/polyak-bifurcation "
-    "attention-regression/convexity-identity attention-regression/monotone attention-regression/hessian "
-    "attention-regression/saddle-start attention-regression/riccati attention-regression/riccati-far "
-    "attention-regression/imbalance attention-regression/conservation attention-regression/step-drift "
-    "attention-regression/modes attention-regression/best-scale attention-regression/context-variance "
-    "attention-regression/gradient-covariance attention-regression/gradient-covariance-path "
-    "attention-regression/gradient-covariance-early attention-regression/covariates-mean "
-    "attention-regression/covariates-kurtosis attention-regression/covariates-kurtosis-alone "
-    "attention-regression/covariates-preconditioner attention-regression/covariates-laplace "
-    "label-noise/two-parameters label-noise/law-is-the-mean label-noise/squares-hessian-trace "
-    "label-noise/squares-limit",
+    "": "attention-regression/best-scale attention-regression/conservation attention-regression/context-variance "
+    "attention-regression/convexity-identity attention-regression/covariates-kurtosis "
+    "attention-regression/covariates-kurtosis-alone attention-regression/covariates-laplace "
+    "attention-regression/covariates-mean attention-regression/covariates-preconditioner "
+    "attention-regression/gradient-covariance attention-regression/gradient-covariance-early "
+    "attention-regression/gradient-covariance-path attention-regression/hessian attention-regression/imbalance "
+    "attention-regression/modes attention-regression/monotone attention-regression/riccati "
+    "attention-regression/riccati-far attention-regression/saddle-start attention-regression/step-drift "
+    "deep-linear/adam deep-linear/certificate deep-linear/one-layer deep-linear/outside-frozen deep-linear/sgd "
+    "deep-linear/single-sample depth/kernel-limit depth/sparse-constant depth/trajectory key-query/assumption-1 "
+    "key-query/assumption-2 key-query/assumption-4 key-query/direct-is-global key-query/direct-ratio "
+    "key-query/every-run-nears key-query/excess-by-error key-query/excess-by-error-everywhere "
+    "key-query/gradient-direction key-query/gradient-readout key-query/largest-pull key-query/mixed-certificate "
+    "key-query/multipliers-gather key-query/smaller-start key-query/weak-duality label-noise/effective-loss "
+    "label-noise/hessian-trace label-noise/law-accuracy label-noise/law-is-the-mean label-noise/moving-time "
+    "label-noise/product label-noise/squares-hessian-trace label-noise/squares-limit "
+    "label-noise/squares-selection label-noise/two-parameters label-noise/weighted-limit max-margin/orthogonal "
+    "max-margin/same-path min-norm/closed-form mirror/equal-decrease noise/excess-loss q-alpha/any-start "
+    "q-alpha/certified q-alpha/stacked-inputs q-alpha/tiny-start self-attention/flow-time "
+    "self-attention/log-space self-attention/polyak-bifurcation sparse/beyond-window sparse/isometry-not-needed "
+    "sparse/limit-program",
 }
 
 

@@ -1,6 +1,6 @@
 """Is the solution of a reference program the only one? Decided from its dual: all solutions share one face."""
 
-from typing import Any
+from typing import Any, overload
 
 import equinox as eqx
 import numpy as np
@@ -11,6 +11,7 @@ from ..references.base import Interpolant, Solution
 from ..references.bracket import adjoint, margins
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
 from ..settings.base import Data
+from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 
 _LOST = 1e-5  # a singular value this far below the largest one is lost to the solver's tolerance
@@ -45,6 +46,10 @@ def certified_rank(data: Data, solution: Solution, mass: float = _MASS) -> int:
     return int((loss * mass < max(solution.bracket.gap, 1e-15)).sum())
 
 
+@overload
+def uniqueness(data: Data, solution: Solution) -> Uniqueness: ...
+@overload
+def uniqueness(data: Regression, solution: Interpolant) -> Uniqueness | L1Uniqueness: ...
 def uniqueness(data: Any, solution: Solution | Interpolant) -> Uniqueness | L1Uniqueness:
     """Whether the minimum of the norm of `solution` is attained once. Frobenius norms and potentials are strictly convex: always."""
     if isinstance(solution, Interpolant) and solution.norm in ("l1", "nonnegative l1"):
