@@ -16,7 +16,7 @@ from ..settings.joint import JointTokens
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from .base import Prediction
-from .verdicts import judge_direction, number
+from .verdicts import judge_direction
 
 OFFSET = "offset program (|u| and |W| grow alike)"
 SUPPORT_ONLY = "decoder-support samples only (|u| outgrows |W|)"
@@ -119,7 +119,7 @@ def judge_joint(prediction: Prediction, run: Trajectory) -> Verdict:
         outcome, text = Outcome.undecided, f"{text}, but {doubt}"
     elif outcome is Outcome.refuted and limit.kind == "undecided" and not _at_program(prediction, run):
         outcome, text = Outcome.undecided, f"{text}, but {_open(limit)}"
-    elif verdict.measured is not None and _elsewhere(limit, number(verdict.measured)):
+    elif verdict.measured is not None and _elsewhere(limit, verdict.measured):
         outcome = Outcome.refuted
     return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)
 
@@ -158,7 +158,7 @@ def _doubt(prediction: Prediction, run: Trajectory, limit: JointLimit, verdict: 
         return f"|W| has grown from {run.norm_W[0]:.3g} to {run.norm_W[-1]:.3g} only: it is still that of the start"
     distance = joint_misalignments(run, prediction.reference.weight)
     before = distance[np.flatnonzero((run.norm_W > 0) & (run.norm_W <= run.norm_W[-1] / 2))[-1:]]
-    if before.size and distance[-1] > before[0] and distance[-1] > number(verdict.predicted) / 10:
+    if before.size and distance[-1] > before[0] and distance[-1] > verdict.predicted / 10:
         return f"it was {before[0]:.3g} when |W| was half as large"
     return ""
 

@@ -10,7 +10,7 @@ from ..references.base import Solution
 from ..references.bracket import margins
 from ..settings.base import Data
 from ..training.trajectory import Trajectory
-from ..verdict import Measured, Outcome, Verdict
+from ..verdict import Outcome, Verdict
 from .base import COINCIDENT, Prediction, Rival
 
 MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation
@@ -55,7 +55,7 @@ def once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
     """Every run begins along its first gradient and passes near other directions: a rival counts where the run has come to rest."""
     if run.steps[-1] == 0:
         return doubted(verdict, "no step was taken")
-    turning = _still_turning(run, number(verdict.predicted)) if verdict.outcome is Outcome.refuted else ""
+    turning = _still_turning(run, verdict.predicted) if verdict.outcome is Outcome.refuted else ""
     return doubted(moved_away(verdict, run), turning)
 
 
@@ -117,11 +117,6 @@ def _doubt(prediction: Prediction[Solution], weight: np.ndarray) -> str:
 def judge_norm(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
     """Compare the norm at margin 1 with its minimum: the minimiser need not be unique, its norm is."""
     return explained(moved_away(judge_value(prediction, run.weight()), run), prediction.remarks)
-
-
-def number(found: Measured) -> float:
-    """What a verdict on one inequality has predicted or measured."""
-    return float(np.asarray(found, float))
 
 
 def explained(verdict: Verdict, *remarks: str) -> Verdict:

@@ -30,7 +30,7 @@ from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, cover
 from ...theory.families.linear import first_gradient, is_flow
 from ...theory.selections import detect_limit
 from ...theory.uniqueness import Uniqueness, certified_rank, dual_spectrum, uniqueness
-from ...theory.verdicts import CLOSE, doubted, explained, judge_norm, number
+from ...theory.verdicts import CLOSE, doubted, explained, judge_norm
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
@@ -45,7 +45,7 @@ _SIGNS = "none proved; Adam only with a memory 1/(1 - b2) short against the time
 def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
     """By the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
     family, verdict = prediction.theorem.family, judge_norm(prediction, run)
-    if not np.isfinite(number(verdict.measured)):
+    if not np.isfinite(verdict.measured):
         verdict = _without_margin(run, prediction, verdict)
     asked = family.at_start(replace(prediction, setting=run.setting), run.at(0))
     known = {found.name for found in prediction.hypotheses if found.holds is False}

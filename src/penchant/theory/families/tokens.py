@@ -16,7 +16,7 @@ from ...verdict import Outcome, Verdict
 from .. import token_hypotheses as conditions
 from ..base import Family, Hypothesis, Prediction, Rival, made_of, rivals
 from ..selections import Limit, detect_limit, is_locally_optimal
-from ..verdicts import doubted, judge_direction, number, once_trained, with_margin
+from ..verdicts import doubted, judge_direction, once_trained, with_margin
 
 _TRIED = 12  # so many single-sample changes of the selection are tried as rivals: each costs a program
 
@@ -38,7 +38,7 @@ def _elsewhere(prediction: Prediction[Solution], limit: Limit, verdict: Verdict)
     """A run settled on wrong tokens is refuted at their direction and open elsewhere, however near W is to the reference."""
     outcome = Outcome.refuted if limit.at_local_direction else Outcome.undecided
     text = verdict.inequality
-    if verdict.measured is not None and number(verdict.measured) <= number(verdict.predicted):
+    if verdict.measured is not None and verdict.measured <= verdict.predicted:
         text += f", but attention is on the tokens {list(limit.tokens)}, not on the optimal ones"
     detail = "; ".join([limit.describe_local(), *([prediction.remarks] if prediction.remarks else [])])
     return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)

@@ -159,6 +159,7 @@ class AttentionRun(AbstractAttentionRun):
     """
 
     FORMAT = mark("attention run")
+    estimated = True
     SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
 
     value: np.ndarray
