@@ -17,10 +17,8 @@ from .optimisers.base import Optimiser
 from .references.bracket import Bracket
 from .references.interpolation import shifted
 from .references.interpolation_bracket import interpolation_bracket
-from .settings.diagonal import DiagonalTokens
 from .settings.joint import JointTokens
 from .settings.regression import Regression
-from .settings.tokens import TokenSelection
 from .theory.base import Prediction
 from .theory.certificates import Certificates, brackets, certificates
 from .theory.families.interpolation import own_potential
@@ -68,9 +66,7 @@ class Case:
     @cached_property
     def limit(self) -> Any:
         """The tokens that attention has settled on, a `Limit` or `JointLimit`; None for other data."""
-        return (
-            detect_limit(self.run) if isinstance(self.run.data, TokenSelection | DiagonalTokens | JointTokens) else None
-        )
+        return detect_limit(self.run) if hasattr(self.run.data, "tokens") else None
 
     @property
     def norm(self) -> Norm:

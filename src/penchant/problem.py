@@ -5,7 +5,6 @@ from typing import Protocol, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
@@ -84,11 +83,8 @@ def _check_point(setting: Setting, params: PyTree) -> None:
     if any(isinstance(leaf, Tracer) for leaf in leaves) or not isinstance(setting.parametrisation, Parametrisation):
         return
     wanted = [leaf.shape for leaf in jax.tree.leaves(setting.parametrisation.zeros(setting.data))]
-    if (
-        not all(isinstance(leaf, jax.Array | np.ndarray) for leaf in leaves)
-        or [leaf.shape for leaf in leaves] != wanted
-    ):
-        found = [np.shape(leaf) if isinstance(leaf, jax.Array | np.ndarray) else kind(leaf) for leaf in leaves]
+    found = [getattr(leaf, "shape", kind(leaf)) for leaf in leaves]
+    if found != wanted:
         raise ArgumentError("params", "read", f"arrays of shape {wanted}", found, "setting.start(seed=0, scale=0.1)")
 
 

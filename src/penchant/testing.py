@@ -54,10 +54,8 @@ def check_problem(setting: Setting, seed: int = 0, scale: float = 0.5) -> None:
     >>> check_problem(pt.Setting(pt.Classification([[2.0, 0.5], [0.1, -1.0]], [1, -1]), pt.Direct(), pt.Logistic()))
     """
     data = setting.data
-    _require(isinstance(data, Data), f"{type(data).__name__} lacks a part of `settings.base.Data`")
-    _require(
-        isinstance(setting.parametrisation, Parametrisation), "the parametrisation lacks a part of `Parametrisation`"
-    )
+    for part, wanted in ((data, Data), (setting.parametrisation, Parametrisation)):
+        _require(isinstance(part, wanted), f"{type(part).__name__} lacks a part of `settings.base.{wanted.__name__}`")
     rng, params = np.random.default_rng(seed), setting.start(seed, scale)
     weight, again = setting.weight(params), setting.start(seed, scale)
     same = jax.tree.map(lambda a, b: bool(np.array_equal(a, b)), params, again)

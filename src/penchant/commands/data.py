@@ -18,9 +18,7 @@ from ..papers import predict as predicted
 from ..references.base import Solution
 from ..settings.base import Setting
 from ..settings.classification import Classification
-from ..settings.diagonal import DiagonalTokens
 from ..settings.parametrisations import trains_weight
-from ..settings.tokens import TokenSelection
 from ..theory.base import Prediction
 from ..theory.describe import describe, lines, proof_lines
 from ..theory.verdicts import MARGIN
@@ -100,10 +98,11 @@ def train(options: Namespace) -> Trained:
     steps, until = budget(options, optimiser, setting)
     warn_of_lost_memory(options)
     found = _foresee(options, setting, optimiser, start)
-    if found.prediction is None and options.margin is None and isinstance(until, MarginAbove):
-        steps, until = 1000, None
-    if isinstance(until, MarginAbove) and isinstance(setting.data, TokenSelection | DiagonalTokens):
-        until = (until, Stalled()) if options.optimiser == "flow" else until
+    if isinstance(until, MarginAbove):
+        if found.prediction is None and options.margin is None:
+            steps, until = 1000, None
+        elif hasattr(setting.data, "tokens") and options.optimiser == "flow":
+            until = (until, Stalled())
     optimiser, until = watched(options, setting, optimiser, until, found.prediction is not None)
     with progress(1) as show:
         show(f"training with {describe_steps(options, optimiser)}")

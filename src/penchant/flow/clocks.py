@@ -60,6 +60,8 @@ class RelativeDrop(eqx.Module):
     The speed follows the clock and not the drop so far: an error in the drop would otherwise feed itself and grow with it.
     """
 
+    checks = True  # what the excess has lost against this clock is an estimate of the error
+
     def speed(self, reading: Reading, norm: Array, progress: Array, elapsed: Array, origin: Origin) -> Array:
         return jnp.exp(elapsed - reading.log_relative_slope)
 

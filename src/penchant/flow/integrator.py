@@ -19,7 +19,7 @@ from ..problem import Reading
 from ..problem import read_once as read  # traced once, however often a step reads
 from ..settings.base import Setting
 from ..settings.deep_linear import imbalance_constant, imbalances, layered
-from .clocks import Clock, Origin, RelativeDrop, advance, pace
+from .clocks import Clock, Origin, advance, pace
 
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
 _CLOCK = 1e-3  # error of log(L - L*) that is allowed, times the root of its size where that exceeds 1
@@ -208,7 +208,7 @@ class Accuracy:
     """How far the integration has left what the exact flow keeps: the larger of clock error and conservation drift over their bounds; 0 where a flow has neither."""
 
     def __init__(self, setting: Setting, clock: Clock, params: PyTree, log_excess: float | Array):
-        self.timed, self.log_excess = isinstance(clock, RelativeDrop), float(log_excess)
+        self.timed, self.log_excess = hasattr(clock, "checks"), float(log_excess)
         self.conserved = imbalances(params) if layered(setting) else []
         self.drift = drift_bound(params) if self.conserved else np.inf
 

@@ -18,7 +18,7 @@ def is_whole(value: object) -> TypeGuard[int]:
 def real_array(value: object, name: str, owner: str, shape: str, dimensions: int, limit: float = 1e100) -> np.ndarray:
     """`value` as a finite float64 array with the given number of dimensions and a largest entry between 1/limit and limit."""
     padding = _PADDING if (name, owner) == ("tokens", "TokenSelection") else ""
-    if hidden := int(np.ma.count_masked(value)) if isinstance(value, np.ma.MaskedArray) else 0:
+    if hidden := int(np.ma.count_masked(value)) if np.ma.isMaskedArray(value) else 0:
         fix = "leave those samples out, or give all of them the same number of entries" + padding
         raise ArgumentError(name, owner, "without masked entries", f"{hidden} masked ones", fix)
     try:

@@ -294,7 +294,7 @@ def _log_norm(square: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
 
 
-def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
+def joint_setting(data: Any, start: Any = None, loss: AbstractLoss | None = None) -> Any:
     """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`; lists of one length give a list of settings.
 
     >>> import penchant as pt
@@ -302,9 +302,9 @@ def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
     >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
     ('out_of_steps', 4.98, 4.83)
     """
-    loss, many = Exponential() if loss is None else loss, [one for one in (data, start) if isinstance(one, Sequence)]
-    size = max(map(len, many), default=1)
-    sets, starts = (list(one) if isinstance(one, Sequence) else [one] * size for one in (data, start))
+    loss, many = Exponential() if loss is None else loss, [isinstance(one, Sequence) for one in (data, start)]
+    size = max((len(one) for one, several in zip((data, start), many, strict=True) if several), default=1)
+    sets, starts = (list(one) if several else [one] * size for one, several in zip((data, start), many, strict=True))
     if len(sets) != len(starts):
         found = f"{len(sets)} data sets and {len(starts)} starts"
         raise ArgumentError("start", "joint_setting", "single, or lists of one length", found)
@@ -313,7 +313,7 @@ def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
             fix = "JointTokens(tokens, labels, optimal), with the index of the best token of each sample"
             raise ArgumentError("data", "joint_setting", "`JointTokens`, or a list of them", kind(one), fix)
     settings = [Setting(one, TokenGram(one, begin), loss) for one, begin in zip(sets, starts, strict=True)]
-    return settings if many else settings[0]
+    return settings if any(many) else settings[0]
 
 
 def marked_tokens(

@@ -11,10 +11,11 @@ from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..problem import Problem
 from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
-from ..settings.deep_linear import DeepLinear, layer_norms
+from ..settings.deep_linear import layer_norms, layered
+from ..settings.diagonal import DiagonalTokens
 from ..settings.potentials import Quadratic
 from ..settings.tokens import TokenSelection
-from .base import Prediction
+from .base import Prediction, made_of
 from .families.interpolation import own_potential, unresolved, what_is_selected
 from .families.layers import network_constants
 
@@ -66,8 +67,8 @@ def what_is_least(setting: Setting, start: PyTree) -> str:
 def _queries(setting: Problem) -> tuple[str, ...]:
     """A note where the queries are the default ones, which a reader of the data cannot see."""
     data = getattr(setting, "data", None)
-    data = data if isinstance(data, TokenSelection) else getattr(data, "tokens", None)
-    if not (isinstance(data, TokenSelection) and np.array_equal(data.queries, data.tokens[:, 0])):
+    found = getattr(data, "tokens", None) if made_of(setting, DiagonalTokens) else data
+    if not (isinstance(found, TokenSelection) and np.array_equal(found.queries, found.tokens[:, 0])):
         return ()
     return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 
@@ -75,8 +76,11 @@ def _queries(setting: Problem) -> tuple[str, ...]:
 def _network(prediction: Prediction, start: PyTree) -> Content:
     """The constants of the laws under `network`, which are those of the l2 maximum margin. What theory does not know is null."""
     setting = prediction.setting
-    deep = isinstance(getattr(setting, "parametrisation", None), DeepLinear)
-    if not deep or start is None or prediction.reference.norm != "l2":
+    if (
+        not (hasattr(setting, "parametrisation") and layered(setting))
+        or start is None
+        or prediction.reference.norm != "l2"
+    ):
         return {}
     found = network_constants(setting, start, prediction.reference)
     geometry, radius = found.geometry, max(1.0, float(layer_norms(start).max()))

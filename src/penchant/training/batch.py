@@ -107,7 +107,7 @@ def _label(path: tuple) -> str:
 
 def _real(leaf: object, label: str, owner: str = "train") -> Array:
     """An array of a start in float64, if it is real and finite."""
-    if isinstance(leaf, np.ma.MaskedArray) and np.ma.count_masked(leaf):
+    if np.ma.isMaskedArray(leaf) and np.ma.count_masked(leaf):
         raise ArgumentError("start", owner, "without masked entries", f"{np.ma.count_masked(leaf)} of them in {label}")
     found = np.asarray(leaf)
     if found.dtype.kind not in "biuf":

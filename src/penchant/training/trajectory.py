@@ -147,7 +147,7 @@ def describe(setting: Setting, optimiser: object) -> dict:
     }
 
 
-def _brief(value: object) -> object:
+def _brief(value: Any) -> object:
     """Constructor arguments that are not data: long arrays by their shape, functions by their name."""
     if isinstance(value, eqx.Module):
         return {"kind": type(value).__name__, **{name: _brief(part) for name, part in vars(value).items()}}

@@ -15,7 +15,7 @@ from ...references.interpolation import basis_pursuit
 from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness, sparse_face
 from ...settings.base import Setting
 from ...settings.check import symmetric_matrix
-from ...settings.potentials import AbstractPotential, PowerEntropy
+from ...settings.potentials import AbstractPotential
 from ...settings.regression import Regression
 from ...theory.base import Hypothesis, Prediction
 from ...theory.families.interpolation import own_potential
@@ -115,14 +115,15 @@ def with_numbers(prediction: Prediction[Interpolant]) -> Prediction[Interpolant]
 def _towards_l1(data: Regression, found: L1Uniqueness, potential: AbstractPotential) -> str:
     """What small starts tend to, and how: coefficients off the support are alpha^2 exp(s), or at depth D alpha^D times a bounded function of s."""
     text = f"the {'nonnegative l1' if potential.nonnegative else 'l1'} solution is {found}"
+    depth = potential.depth
     if found.unique and np.isneginf(found.rho):
         return f"{text}; off-support coefficients are 0 in every nonnegative interpolant, whatever the start"
     if found.unique:
-        exponent = potential.depth if isinstance(potential, PowerEntropy) else 2 * (1 - found.rho)
+        exponent = depth if depth > 2 else 2 * (1 - found.rho)
         return f"{text}; off-support coefficients vanish like alpha^{exponent:.4g}"
     if found.unique is None:
         return f"{text}; small starts select one of possibly several solutions"
-    chosen = f"sum of |theta|^(2/{potential.depth})" if isinstance(potential, PowerEntropy) else "entropy"
+    chosen = f"sum of |theta|^(2/{depth})" if depth > 2 else "entropy"
     count = np.count_nonzero(sparse_face(data, nonnegative=potential.nonnegative))
     return f"{text}; small starts select the one of largest {chosen}, with {count} coefficients"
 
