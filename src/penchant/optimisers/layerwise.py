@@ -6,7 +6,7 @@ largest violation of the descent inequality $R^+ \le R - \frac\eta2\|\nabla R\|^
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import equinox as eqx
 import jax
