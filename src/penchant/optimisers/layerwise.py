@@ -61,7 +61,7 @@ def smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.
     if not isinstance(radius, Tracer) and np.min(radius) < 1:
         text = f"The paper's bound needs a radius of at least 1, not {np.min(radius):g}; `sharp_smoothness` holds for every radius."
         warn(text)
-    return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
+    return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)  # pyright: ignore[reportReturnType]
 
 
 def sharp_smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.0) -> Radius:
