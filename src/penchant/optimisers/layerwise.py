@@ -6,7 +6,7 @@ largest violation of the descent inequality $R^+ \le R - \frac\eta2\|\nabla R\|^
 """
 
 from abc import abstractmethod
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -22,7 +22,6 @@ from ..settings.deep_linear import layer_norms
 from .base import Move
 from .step_rules import positive
 
-Radius = TypeVar("Radius", float, np.ndarray, Array)
 _NEVER = 700.0  # in log R: more than a float64 risk can fall in one step
 _RISES = 10  # a constant step that raises the risk this often in a row is too long, not unlucky
 
@@ -56,15 +55,15 @@ class AbstractLayerRule(eqx.Module):
     def choose(self, reading: Reading, norms: Float[Array, "L"], account: Account, count: Array) -> Choice: ...
 
 
-def smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.0) -> Radius:
+def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
     if not isinstance(radius, Tracer) and np.min(radius) < 1:
         text = f"The paper's bound needs a radius of at least 1, not {np.min(radius):g}; `sharp_smoothness` holds for every radius."
         warn(text)
-    return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)  # pyright: ignore[reportReturnType]
+    return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
 
 
-def sharp_smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.0) -> Radius:
+def sharp_smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
     """The same without waste, for every radius > 0: ten to forty times smaller at depth 4."""
     return beta * depth * radius ** (2 * depth - 2) + slope * (depth - 1) * radius ** (depth - 2)
 

@@ -23,7 +23,9 @@ from ..settings.tokens import TokenSelection
 S = TypeVar("S", bound=Callable)
 T = TypeVar("T")
 CERTIFIED = 1e-6  # largest relative gap at which a reference counts as known
-INTERPOLATES = 1e-9  # largest relative residual of a weight that interpolates
+INTERPOLATES = (
+    5e-10  # largest relative residual of a weight that interpolates: in any norm that a reader may take, below 1e-9
+)
 _BLOCK = 500  # rows at once: a unit matrix for all of them would be N by N
 
 

@@ -30,13 +30,13 @@ class FiniteMargin(eqx.Module):
     miss: float
 
 
-def potential(weight: ArrayLike, scales: ArrayLike) -> float:
+def potential(weight: ArrayLike, scales: float | ArrayLike) -> float:
     """R(weight), which is 0 at 0 and grows like |weight| log(2 |weight| / scale^2)."""
     weight, square = np.asarray(weight, float), np.asarray(scales, float) ** 2
     return float((weight * np.arcsinh(weight / square) - np.hypot(weight, square) + square).sum())
 
 
-def finite_margin(data: object, scales: ArrayLike, margin: float) -> FiniteMargin:
+def finite_margin(data: object, scales: float | ArrayLike, margin: float) -> FiniteMargin:
     """The weight of least potential with all margins of diagonal data at least `margin`; `scales` are those of the start."""
     data = require_margins(data, "finite_margin")
     if not 0 < margin < np.inf:

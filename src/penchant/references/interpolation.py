@@ -27,9 +27,6 @@ from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
-_NEARLY = (
-    1e-12  # relative residual from which on a weight is moved to the nearest interpolant, if that loosens no bound
-)
 _PATIENCE, _NEWTON = 8, 200
 _VANISHED = 45.0  # e^-45 is below the rounding of any start that is not itself negligible
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
@@ -334,9 +331,7 @@ class _Path:
         dual = self.basis @ (self.dual + self._inside(self.dual, drift) * drift)
         found = interpolation_bracket(self.data, weight, dual, target)
         resolved = self.resolved and pinned(found)
-        if not found.infeasibility <= _NEARLY:
-            moved = repaired(self.data, weight, target.nonnegative)
-            again = interpolation_bracket(self.data, moved, dual, target)
-            if not found.infeasibility <= INTERPOLATES or again.upper - again.lower <= found.upper - found.lower:
-                weight, found = moved, again
+        if not found.infeasibility <= INTERPOLATES:
+            weight = repaired(self.data, weight, target.nonnegative)
+            found = interpolation_bracket(self.data, weight, dual, target)
         return Interpolant(target.name, weight, dual, found, resolved, self.iterations)

@@ -53,7 +53,9 @@ class JointTokens(MarginData):
         self.tokens, self.queries, self.labels = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(labels)
         self.optimal = jnp.asarray(_indices(optimal, n, length))
 
-    def attention(self, selection: ArrayLike | None = None, samples: ArrayLike | None = None) -> TokenSelection:
+    def attention(
+        self, selection: ArrayLike | None = None, samples: ArrayLike | Sequence[int] | None = None
+    ) -> TokenSelection:
         """Token selection whose margins the W-program constrains: for `selection` (the optimal one by default), on `samples`."""
         n, length, _ = self.tokens.shape
         chosen = np.asarray(self.optimal) if selection is None else _indices(selection, n, length)
