@@ -52,7 +52,7 @@ def test_failing_hypotheses_are_named():
     assert by_name(pt.predict(setting_of(strips(0)), LayerDescent(BallStep())))["smooth_loss"].holds is False
 
 
-class Rising(pt.Exponential):
+class Rising(PolynomialTail):
     def log_value(self, z):
         return -jnp.abs(z + 40)
 
@@ -68,7 +68,7 @@ def test_losses_are_sampled():
     assert not loss_shape(
         UserLoss(lambda z: -jnp.sqrt(z + 60), lambda z: -jnp.sqrt(z + 60) - jnp.log(4 * (z + 60)) / 2)
     ).holds
-    rising = loss_shape(Rising())
+    rising = loss_shape(Rising(1.0))
     assert not rising.holds
     assert "margin -50" in rising.offender
 
