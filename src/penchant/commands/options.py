@@ -231,7 +231,8 @@ def _attribute(file: Path, name: str) -> object:
 def _try_loss(loss: AbstractLoss, path: str) -> AbstractLoss:
     """The loss, once it has been called: what it raises would come out of the middle of a run."""
     try:
-        loss.log_value(jnp.ones(2)), loss.log_slope(jnp.ones(2))
+        for part in (loss.log_value, loss.log_slope):
+            part(jnp.ones(2))
     except Exception as error:
         raise DataFileError(f"The loss of '{path}' raises {type(error).__name__}: {error}") from error
     return loss
