@@ -413,6 +413,11 @@ def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, li
     assert call(capsys, *command, "--overwrite")[0] == 0
     assert call(capsys, *command[:-1], tmp_path / "other")[0] == 0
     assert len(trained) == 2
+    (tmp_path / "run.npz").touch()
+    command = ("train", linear, "--json", "--save", tmp_path / "run.npz")
+    assert "--overwrite" in call(capsys, *command)[1].err
+    assert call(capsys, *command, "--overwrite")[0] == 0
+    assert len(trained) == 3
 
 
 @pytest.mark.parametrize(
@@ -426,6 +431,10 @@ def test_a_page_is_replaced_only_where_that_is_asked_for(capsys, monkeypatch, li
         ("1,2,1\n1,nan,-1\n", "Line 2 .* column 2. Got 'nan'"),
         ("1,2,1\n1,inf,-1\n", "Line 2 .* column 2. Got 'inf'"),
         ("1,2,1\n1,2\n", "Line 2 .* must have 3 numbers.* Got 2 columns"),
+        (",,\n1,2,1\n", "Line 1 .* column 1. Got nothing"),
+        ("1_0,2,1\n1,2,1\n", "Line 1 .* column 1. Got '1_0'"),
+        ("1,2,1\n\u0661,2,1\n", "Line 2 .* column 1. Got"),
+        (",a,label\n0,2,1\n1,-3,-1\n", "no name and counts the rows.*\\n.*\\n.*index=False"),
         ('1,2,1\n"1,2,1\n', "is not a table of commas: unexpected end of data"),
     ],
 )

@@ -189,3 +189,28 @@ def test_descent_reports_its_account(capsys, data):
     assert found["violation"] < 0
     assert main([*options, "--steps", "20"]) == 0
     assert "descent inequality: largest violation" in capsys.readouterr().out
+
+
+def test_a_margin_out_of_reach_is_a_bad_argument(capsys, tmp_path):
+    path = tmp_path / "mixed.npz"
+    np.savez(path, inputs=[[0.5, 0.1], [0.5, 0.1], [0.1, 0.5]], labels=[1.0, -1.0, 1.0])
+    code, found = asked(capsys, "train", str(path), "--margin", "10")
+    assert code == 2
+    assert "'--margin' argument of penchant train must be one that a run can reach" in found["message"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "raise SystemExit(0)",
+        "import penchant as pt\nmine = pt.UserLoss(lambda z: 1 / 0, lambda z: -z)",
+        "import penchant as pt\nclass Mine(pt.Exponential):\n    def log_value(self, z):\n        return 1 / 0\nmine = Mine()",
+    ],
+)
+def test_a_file_of_a_loss_that_fails_is_named(capsys, data, tmp_path, text):
+    path = tmp_path / "mine.py"
+    path.write_text(text)
+    code, found = asked(capsys, "predict", data, "--loss", f"{path}:mine")
+    assert code == 2
+    assert str(path) in found["message"]
+    assert "SystemExit" in found["message"] or "ZeroDivisionError" in found["message"]

@@ -100,3 +100,12 @@ def test_the_norm_is_that_of_the_weight_and_distances_are_those_of_the_predictio
     assert content["directions"]["l2"] == pytest.approx(rivals["l2"], rel=1e-6)  # the run is at the reference
     assert main(["train", str(path), *squares]) == 0
     assert "l2 norm of the parameters (w_plus, w_minus)" in capsys.readouterr().out
+
+
+def test_steps_that_do_not_shrink_are_not_told_to_go_on(file, capsys):
+    for optimiser, verdict in (("momentum", "undecided"), ("gd", "confirmed")):
+        main(["train", str(file[0]), "--optimiser", optimiser, "--json"])
+        content = json.loads(capsys.readouterr().out)
+        assert content["verdict"] == verdict
+        assert ("--optimiser flow, or gd" in content["would_decide"]) == (verdict == "undecided")
+        assert "--steps" not in content["would_decide"]

@@ -217,7 +217,8 @@ def _check(options: argparse.Namespace) -> int:
     with open(options.certificate, encoding="utf-8") as file:
         text = file.read()
     try:
-        _show(options, {"proved": check(text)}, lambda content: print(f"proved: {content['proved']}"))
+        found = {"proved": check(text), "about": json.loads(text).get("about", "data that are not named")}
+        _show(options, found, lambda content: print("proved: {proved}\nabout: {about}".format(**content)))
     except Exception as error:  # whatever is wrong with a certificate, it proves nothing
         _show(options, {"refused": f"{type(error).__name__}: {error}"}, lambda content: print(content["refused"]))
         return 1

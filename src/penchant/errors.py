@@ -131,9 +131,8 @@ class InfeasibleError(PenchantError):
 
 def _proof(first: str, weights: np.ndarray, norm: float, combine: str, largest: str) -> str:
     """The sentence, and how the weights prove it."""
-    proof = (
-        f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine {combine} of norm {norm:.1e}."
-    )
+    exact = f"that is 0 (of norm {norm:.1e} for the weights as they are rounded)" if norm else "that is 0"
+    proof = f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine {combine} {exact}."
     return f"{first}\n{proof}{largest}"
 
 
@@ -162,11 +161,13 @@ class NotSeparableError(InfeasibleError):
     def __init__(self, weights: np.ndarray, norm: float, pairs: str = "", bias: bool = False):
         causes = ["label noise", "labels in the wrong order", "an input of zeros", *(["no bias column"] * (not bias))]
         cause = "" if pairs else _cause(weights, "input")
-        text = f"`Classification` needs data that some direction classifies correctly, but no direction has margin above {norm:.1e}."
+        text = "`Classification` needs data that some direction classifies correctly, but no direction has a positive margin."
         largest = f"\n  Largest weights: {pairs}." if pairs else _largest(weights) + cause
         text = _proof(text, weights, norm, "the signed inputs to a vector", largest)
         add = "" if bias else "`Classification(add_bias(inputs), labels)` (`--bias` from a shell), or "
         fix = f"{add}remove the samples with the largest weights."
+        if add and "contradict" in cause:
+            fix = f"remove one of the two, or, unless their inputs are equal, {add.removesuffix(', or ')}."
         super().__init__(_said(text, *([] if pairs or cause else causes), fix=fix), weights, norm)
 
 
@@ -176,7 +177,7 @@ class InfeasibleDecoder(InfeasibleError):
     def __init__(self, tokens: Sequence[int], weights: np.ndarray, norm: float):
         causes = "the same tokens under opposite labels", "too many samples for the dimension"
         cause = _cause(weights, "token")
-        text = f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has margin above {norm:.1e}."
+        text = f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has a positive margin."
         combine = "these tokens, times their labels, to a vector"
         text = _proof(text, weights, norm, combine, _largest(weights) + cause)
         fix = "remove the samples with the largest weights, or name other tokens in `optimal`."
@@ -187,7 +188,7 @@ class InfeasibleSVM(InfeasibleError):
     """Token-selection data on which the optimal tokens cannot all be selected."""
 
     def __init__(self, weights: np.ndarray, norm: float, largest: str = ""):
-        text = f"No weight matrix selects the wanted token in every sample: no direction has margin above {norm:.1e}."
+        text = "No weight matrix selects the wanted token in every sample: no direction has a positive margin."
         named = f"\n  Largest weights: {largest}." if largest else ""
         causes = (
             "two samples with the same query but contradictory best tokens",

@@ -9,6 +9,7 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from .errors import ArgumentError, kind
+from .logspace import check_float64
 from .settings.base import Infimum, Parametrisation, Setting
 
 _TINY = 1e-280  # squared norms below this lose digits, or underflow
@@ -79,6 +80,7 @@ class Reading(eqx.Module):
 
 def _check_point(setting: Setting, params: PyTree) -> None:
     """Parameters of other shapes than those of the setting are refused; inside compiled code they have been checked."""
+    check_float64()
     leaves = jax.tree.leaves(params)
     if any(isinstance(leaf, Tracer) for leaf in leaves) or not isinstance(setting.parametrisation, Parametrisation):
         return

@@ -21,6 +21,7 @@ CASES = {
         "potential",
     ),
     "half a column": (lambda: pt.diagnostics.restricted_isometry(DATA.inputs, 2.5), "sparsity"),
+    "one tiny sample": (lambda: pt.Regression([[1.0, 2.0], [1e-300, 2e-300]], [1.0, 1.0]), "inputs"),
     "infinite costs": (lambda: pt.references.basis_pursuit(DATA, np.full(8, np.inf)), "weights"),
 }
 
@@ -39,3 +40,9 @@ def test_the_flow_of_squares_on_classification_maximises_the_l1_margin():
     run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e4))
     assert run.status is pt.training.Status.reached_target
     assert run.weight()[1] / run.weight()[0] < 0.05
+
+
+def test_weights_beyond_the_range_of_squares_are_not_the_fault_of_alpha():
+    """A sample of size 1e-99 with a target of 1e100 needs coefficients of 1e199."""
+    data = pt.Regression([[1.0, 2.0, 0.0], [1e-99, 0.0, 1e-99]], [1.0, 1e100])
+    assert not pt.references.minimum_potential(data, pt.settings.q_alpha(0.01, 3)).certified

@@ -42,6 +42,21 @@ def test_partly_separable_data_settle(until):
     assert run.margins[-1, 2] == pytest.approx(-np.log(np.finfo(float).eps), abs=2)
 
 
+@pytest.mark.parametrize("seed", [3, 6])
+def test_random_data_that_are_partly_separable_settle(seed):
+    """Samples 0 and 1 contradict each other; where the pull of the others is below what rounding knows of theirs, no step leads anywhere."""
+    rng = np.random.default_rng(seed)
+    inputs, labels = rng.standard_normal((8, 4)), np.sign(rng.standard_normal(8))
+    inputs[:3, 2:], inputs[1], labels[:2] = 0, [*inputs[0, :2], 0, 0], (1, -1)
+    inputs[3:, 2] = labels[3:] * np.abs(inputs[3:, 2])
+    setting = pt.Setting(pt.Classification(inputs, labels), pt.Direct(), pt.Exponential())
+    run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e5))
+    assert run.status is Status.settled
+    assert run.steps[-1] < 2000
+    assert "log L " in str(run)  # L* is not known
+    assert "log(L - L*)" not in str(run)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1e-8, 1e-30, 1e-100])
 def test_a_small_start_leaves_the_saddle_in_time(scale):
     """w = ab from a = b on one sample: w' = 2w e^-w, so 2t = Ei(w) - Ei(w_0), which grows like the logarithm of the start."""
@@ -56,7 +71,10 @@ def test_a_small_start_leaves_the_saddle_in_time(scale):
 def test_a_flow_without_a_budget_has_one(monkeypatch):
     monkeypatch.setattr(flow, "FLOW_STEPS", 5)
     setting = pt.Setting(pt.settings.separable(), pt.Direct(), pt.Exponential())
-    assert pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6)).status is Status.out_of_steps
+    run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e6))
+    assert run.status is Status.out_of_steps
+    assert "`steps=` asks for more" in run.ending
+    assert "steps=" not in pt.train(setting, pt.gradient_descent(0.1), steps=5).ending
 
 
 def test_records_beyond_their_memory_are_thinned(monkeypatch):

@@ -291,3 +291,9 @@ def test_contradictions_of_every_kind_are_exact(rng):
         assert balanced(data, caught.value.weights)
     nearly = np.array([0.5, 0.5])
     assert not balanced(Classification([[1.0, 1.0], [-1.0, -1.0 + 2.0**-53]], [1, 1]), nearly)
+
+
+def test_a_contradiction_of_two_samples_is_exact_and_asks_for_no_bias_that_cannot_help():
+    with pytest.raises(NotSeparableError, match="no direction has a positive margin") as caught:
+        max_margin(Classification([[1.3, 2.7], [1.3, 2.7], [3.0, 1.0]], [1, -1, 1]))
+    assert "unless their inputs are equal" in str(caught.value)

@@ -1,6 +1,7 @@
 """Exact mode: what is proved, what is refused, and that the verifier needs nothing but Python."""
 
 import ast
+import hashlib
 import json
 import subprocess
 import sys
@@ -272,7 +273,10 @@ def test_predict_saves_what_check_proves(files, capsys):
     assert found["certificate"] == str(path)
     assert found["lower"] <= content["reference"]["value"] * (1 + 1e-15)
     assert main(["check", str(path)]) == 0
-    assert capsys.readouterr().out.startswith(f"proved: {found['lower']!r} <= min l2(W)")
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"proved: {found['lower']!r} <= min l2(W)")
+    digest = hashlib.sha256((files / "linear.npz").read_bytes()).hexdigest()
+    assert printed.endswith(f"about: linear.npz, sha256 {digest}\n")
     path.write_text(path.read_text().replace("3", "1", 1))
     assert main(["check", str(path)]) == 1
     assert "refused" in capsys.readouterr().out

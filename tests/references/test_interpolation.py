@@ -186,3 +186,11 @@ def test_nonnegative_weights_of_least_cost_are_certified_in_their_costs():
     assert found.weight.tolist() == [2.0, 0.0, 0.0]
     assert found.bracket.lower == pytest.approx(2.0, rel=1e-14)
     assert found.bracket.upper == pytest.approx(2.0, rel=1e-14)
+
+
+def test_nonnegative_solutions_say_how_far_their_targets_may_be():
+    data = pt.Regression([[0.1, 0.3, 0.7], [0.2, 0.1, 0.5]], [0.1, 0.2])
+    assert pt.references.basis_pursuit(data).allowance == 0
+    assert pt.references.basis_pursuit(data, nonnegative=True).allowance == 1e-12
+    squares = pt.Setting(data, pt.Squares(0.1), pt.Squared())
+    assert "for targets within 1e-12 of these" in str(pt.predict(squares, pt.GradientFlow()))

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from penchant.errors import DataFileError
+from penchant.exhibits import Result
 from penchant.files import load_npz, write_bytes
-from penchant.report.page import render
+from penchant.lab import Study
+from penchant.report.page import render, save
 
 FIGURE = {
     "name": "curve",
@@ -189,3 +191,10 @@ def test_what_a_killed_run_left_is_cleared_by_the_next_one(tmp_path):
         ".rate.csv.backup99",
         "rate.csv",
     ]  # one may have a writer, one is not ours
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "../up"])
+def test_a_study_is_saved_under_a_name_that_files_can_have(tmp_path, name):
+    with pytest.raises(DataFileError, match="at most 200 letters"):
+        save(Study(name, "T"), Result((), (), (), {}), tmp_path, paper="", seed=0, full=False, seconds=0.0)
+    assert not list(tmp_path.iterdir())

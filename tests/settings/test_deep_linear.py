@@ -124,6 +124,8 @@ def test_a_loss_of_the_users_own_trains_like_the_built_in_one():
         (lambda z: -z, lambda z: -z + 1e-3),  # a factor, which only changes the clock, is no derivative either
         (lambda z: z, lambda z: z),  # rising
         (lambda z: -jnp.log(z), lambda z: -jnp.log(z)),  # no number at negative margins
+        (lambda z: -z, lambda z: jnp.where(z > 20, -2 * z, -z)),  # wrong far out only
+        (lambda z: -jnp.abs(z + 40), lambda z: -jnp.abs(z + 40)),  # rising far out
     ],
 )
 def test_a_loss_whose_derivative_is_wrong_is_refused(value, slope):
@@ -197,3 +199,8 @@ def test_every_named_start_lies_below_the_risk_of_zero_and_moves(name, seed):
     if name == "normal":
         larger = named_start(setting, name, seed, 0.6)
         np.testing.assert_allclose(np.abs(larger[1]), 2 * np.abs(layers[1]), rtol=1e-12)  # the scale is not ignored
+
+
+def test_a_loss_may_leave_the_range_of_floats_far_out():
+    naive = UserLoss(lambda z: jnp.log(jnp.log1p(jnp.exp(-z))), lambda z: -jnp.log1p(jnp.exp(z)))  # logistic
+    np.testing.assert_allclose(naive.log_value(jnp.ones(1)), pt.Logistic().log_value(jnp.ones(1)), rtol=1e-14)

@@ -11,6 +11,7 @@ from penchant.problem import read
 from penchant.settings.base import Setting
 from penchant.settings.joint import JointTokens, TokenGram, joint_setting, marked_tokens, normal_start
 from penchant.settings.losses import Correlation, Exponential, Logistic
+from penchant.settings.parametrisations import Direct
 
 DATA = marked_tokens(4, 3, 6, 0.5, 2.0, seed=3)
 
@@ -128,3 +129,8 @@ def test_a_joint_setting_starts_where_its_parametrisation_says_and_has_no_single
     assert setting.infimum().value == 0
     with pytest.raises(ArgumentError, match="JointTokens"):
         setting.margins(setting.start())
+
+
+def test_joint_data_name_their_parametrisation():
+    with pytest.raises(ArgumentError, match=r"TokenGram.*\n.*joint_setting\(data\)"):
+        Setting(DATA, Direct(), Logistic())

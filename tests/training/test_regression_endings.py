@@ -133,3 +133,13 @@ def test_the_flow_from_a_tiny_start_ends_by_itself_and_is_confirmed():
         verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
         assert verdict.outcome is pt.verdict.Outcome.confirmed
         assert "also that of: l1" in verdict.detail
+
+
+def test_a_start_whose_rounding_hides_the_targets_is_not_at_its_infimum():
+    rng = np.random.default_rng(2)
+    inputs = rng.standard_normal((3, 6))
+    data = pt.Regression(inputs, inputs @ np.abs(rng.standard_normal(6)))
+    run = pt.train(pt.Setting(data, pt.Squares(1e60), pt.Squared()), pt.GradientFlow())
+    assert np.abs(run.margins[-1] - np.asarray(data.targets)).max() > 1e90
+    assert run.status is pt.training.Status.resolution_exhausted
+    assert "smaller `alpha`" in run.ending

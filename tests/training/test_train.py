@@ -374,3 +374,14 @@ def test_a_list_of_numbers_is_a_start():
         pt.train(PAIR, pt.gradient_descent(0.1), start, steps=5) for start in ([0.5, 1], np.array([0.5, 1]))
     )
     assert np.array_equal(listed.weight(), array.weight())
+
+
+def test_looking_at_a_run_without_x64_is_refused():
+    run, prediction = pt.train(PAIR, pt.gradient_descent(0.1), steps=5), pt.predict(PAIR, pt.gradient_descent(0.1))
+    jax.config.update("jax_enable_x64", False)
+    try:
+        assert _refuses(lambda: pt.read(PAIR, np.zeros(2)))
+        assert _refuses(lambda: pt.judge(prediction, run))
+        assert _refuses(run.weight)
+    finally:
+        jax.config.update("jax_enable_x64", True)

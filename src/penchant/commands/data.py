@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import DataFileError, InfeasibleError, NotSeparableError, PenchantError, UndecidedMargin
+from ..errors import ArgumentError, InfeasibleError, NotSeparableError, PenchantError, UndecidedMargin
 from ..papers import predict as predicted
 from ..references.base import Solution
 from ..settings.base import Setting
@@ -42,6 +42,7 @@ from .progress import progress, sparse
 if TYPE_CHECKING:
     from ..case import Case
 
+_CIRCLING = ("ngd", "momentum", "accelerated", "sign", "signum", "muon")  # they go round a minimum that is attained
 _CLOSE = 1e-8  # 1 - corr that a run must reach: below, rounding and time are against it
 
 
@@ -83,14 +84,14 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: Py
     except (InfeasibleError, UndecidedMargin) as error:
         found = _Foreseen(None, f"no prediction: {error}", isinstance(error, UndecidedMargin))
     if not found.separable and options.margin is not None:
-        raise DataFileError(f"No run can reach a smallest margin of {options.margin:g}: {found.why}")
+        wanted, got = "one that a run can reach", f"{options.margin:g}, beyond any run ({found.why})"
+        raise ArgumentError("--margin", "penchant train", wanted, got, "leave it out, or name a time: --log-time 20")
     return found
 
 
 def train(options: Namespace) -> Trained:
     from ..case import make_case
     from ..report.panels import PANELS
-    from ..report.panels.run import name_of_loss
     from ..training.train import train as run_training
 
     setting, start = setting_and_start(options)
@@ -106,7 +107,7 @@ def train(options: Namespace) -> Trained:
     optimiser, until = watched(options, setting, optimiser, until, found.prediction is not None)
     with progress(1) as show:
         show(f"training with {describe_steps(options, optimiser)}")
-        loss = name_of_loss(setting, found.prediction is not None)
+        loss = setting.name_of_loss(found.prediction is not None)
         told = sparse(show, loss, not setting.data.attained)
         run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told)
     words = {"optimiser": optimiser, "made": made(options, optimiser), "separable": found.separable}
@@ -134,6 +135,8 @@ def would_decide(case: "Case", options: Namespace) -> str:
         return ""
     if run.status not in (Status.out_of_steps, Status.reached_target):
         return f"not more steps: the run has ended as {run.status.name}"
+    if run.setting.data.attained and options.optimiser in _CIRCLING:
+        return f"not more steps: those of {options.optimiser} do not shrink with the gradient: --optimiser flow, or gd"
     if not isinstance(prediction.reference, Solution):
         return f"more steps: --steps {10 * max(1, int(run.steps[-1]))}"
     if not prediction.reference.certified:

@@ -6,6 +6,7 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ from ..errors import InfeasibleError, PenchantError, Unproved
 from ..files import write_bytes
 from ..references.base import Call, Interpolant, Solution, watching
 from ..references.exact import programs, proof_of
+from ..references.exact_numbers import Certificate, about
 from .options import check_writable
 
 Proved = Solution | Interpolant | InfeasibleError
@@ -40,11 +42,18 @@ def proving(options: Namespace) -> Iterator[list[Call]]:
 
 def _save_contradiction(error: InfeasibleError, calls: list[Call], options: Namespace) -> None:
     try:
-        path = write_bytes(certificate_path(options), proof_of(error, calls).text.encode())
+        path = _write(proof_of(error, calls), options)
     except PenchantError as doubt:  # the message of the error that goes on is what the user asked for
         print(f"exact: {doubt}", file=sys.stderr)
     else:
         print(f"exact: proved that no weight has positive margins; penchant check {path}", file=sys.stderr)
+
+
+def _write(proof: Certificate, options: Namespace) -> Path:
+    """The certificate, with the name and the digest of the file that the data are from."""
+    file = Path(options.data)
+    data = f"{file.name.encode(errors='replace').decode()}, sha256 {sha256(file.read_bytes()).hexdigest()}"
+    return write_bytes(certificate_path(options), about(proof, data).encode())
 
 
 def save_proof(reference: Proved, calls: list[Call], options: Namespace) -> dict:
@@ -54,7 +63,7 @@ def save_proof(reference: Proved, calls: list[Call], options: Namespace) -> dict
     started = time.perf_counter()
     proof = proof_of(reference, calls)
     seconds = round(time.perf_counter() - started, 3)
-    path = write_bytes(certificate_path(options), proof.text.encode())
+    path = _write(proof, options)
     return {"exact": {"lower": proof.lower, "upper": proof.upper, "seconds": seconds, "certificate": str(path)}}
 
 

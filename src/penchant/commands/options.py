@@ -6,6 +6,7 @@ from argparse import Namespace
 from operator import attrgetter
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -208,7 +209,7 @@ def loss_of(text: str, setting: str) -> AbstractLoss:
     if not isinstance(found, AbstractLoss):
         fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
         raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
-    return found
+    return _try_loss(found, path)
 
 
 def _attribute(file: Path, name: str) -> object:
@@ -220,8 +221,18 @@ def _attribute(file: Path, name: str) -> object:
     module = importlib.util.module_from_spec(module_spec)
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataFileError(f"'{file}' could not be executed: {type(error).__name__}: {error}") from error
     if not hasattr(module, name):
         raise DataFileError(f"'{file}' defines no '{name}'.")
     return getattr(module, name)
+
+
+def _try_loss(loss: AbstractLoss, path: str) -> AbstractLoss:
+    """The loss, once it has been called: what it raises would come out of the middle of a run."""
+    try:
+        for part in (loss.log_value, loss.log_slope):
+            part(jnp.ones(2))
+    except Exception as error:
+        raise DataFileError(f"The loss of '{path}' raises {type(error).__name__}: {error}") from error
+    return loss

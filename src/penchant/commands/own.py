@@ -88,10 +88,10 @@ def train(options: Namespace) -> tuple[dict, list[str]]:
     from ..report.panel import page, tell
 
     desk = _desk(options)
-    _check_new_page(options)
     for path in (options.save and npz_name(options.save), options.out and str(Path(options.out) / "index.html")):
         if path:
             check_writable(path)  # before the work, not after it
+    _check_new(options)
     found = desk.train(options)
     content, text = tell(found.case, found.panels)
     content |= found.content
@@ -128,13 +128,15 @@ def _page(options: Namespace, paper: str, result: "Callable[[], Result]") -> dic
         return {"page": None, "page_error": f"{type(error).__name__}: {error}"}
 
 
-def _check_new_page(options: Namespace) -> None:
-    """An earlier page is replaced only where that was asked for; one that could not be drawn is none."""
-    if options.overwrite or not options.out:
-        return
-    if all((Path(options.out) / part).exists() for part in (PAGE, "index.html")):
+def _check_new(options: Namespace) -> None:
+    """An earlier run or page is replaced only where that was asked for; a page that could not be drawn is none."""
+    fix = "--overwrite, or another name"
+    if options.save and Path(options.save).exists() and not options.overwrite:
+        raise ArgumentError("--save", "penchant train", "a new file", f"'{options.save}', which exists", fix)
+    parts = [Path(options.out) / part for part in (PAGE, "index.html")] if options.out else []
+    if parts and all(part.exists() for part in parts) and not options.overwrite:
         found = f"'{options.out}', which holds the page of an earlier run"
-        raise ArgumentError("--out", "penchant train", "a new directory", found, "--overwrite, or another name")
+        raise ArgumentError("--out", "penchant train", "a new directory", found, fix)
 
 
 def _readable(text: str) -> str:

@@ -224,7 +224,11 @@ class _Walk:
         wild = not (math.isfinite(error) and error > 1)
         self.h *= _SHRINK if wild else max(_SHRINK, _SAFETY * error ** (-1 / self.flow.order))
         left = float(_cancellation(self.setting, self.state.params))
-        if left <= np.finfo(float).eps * len(self.view.margins):
+        rounding = np.finfo(float).eps * len(self.view.margins)
+        # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere.
+        if left <= rounding or (
+            left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
+        ):
             return Status.settled
         if self.h < _SMALLEST and self.h * self.pace() < _SMALLEST * max(float(self.view.norm), self.floor):
             return Status.settled if left < _STATIONARY else Status.step_failed

@@ -72,6 +72,7 @@ class _Field:
         self.potential, self.pace = potential, potential.rate * loss_scale(setting)
         self.half_scale = loss_scale(setting) / 2
         self.begin = float(np.linalg.norm(self.residual(np.zeros(len(self.targets)))))
+        self.size = float(np.linalg.norm(self.targets)) or np.inf  # where no target is left to fit, to rest is to fit
         self.rank, self.reach = setting.data.rank, float(np.abs(self.inputs).sum(axis=0).max())
 
     def residual(self, dual: np.ndarray) -> np.ndarray:
@@ -222,7 +223,7 @@ def _ending(
     residual = float(np.linalg.norm(field.residual(dual)))
     arrived = slowest > _AT_REST and residual <= _FITTED * field.begin  # small starts wait long, then move fast
     if arrived or residual <= _FLOOR * field.rounding(dual):
-        return Status.settled
+        return Status.settled if residual <= _FITTED * field.size else Status.resolution_exhausted
     if solver.status == "finished":
         return Status.reached_target
     if noise * field.reach > _RESOLUTION:

@@ -101,7 +101,8 @@ class Interpolant(eqx.Module):
 
     `resolved` is False if coefficients that decide the answer have fallen below what float64 resolves. Where the reference is still
     `certified`, its weight interpolates and only its small coefficients are not known to any relative accuracy; else nothing is.
-    `iterations` counts the Newton steps of the whole path.
+    `iterations` counts the Newton steps of the whole path. Where weights must be nonnegative and few of them are positive, floats
+    hardly ever have a solution: the bracket is then about targets within a relative `allowance` of those that are stored.
     """
 
     norm: str = eqx.field(static=True)
@@ -110,6 +111,7 @@ class Interpolant(eqx.Module):
     bracket: Bracket
     resolved: bool = True
     iterations: int = 0
+    allowance: float = 0.0
 
     @property
     def value(self) -> float:
@@ -176,6 +178,9 @@ def parts(values: np.ndarray) -> list[np.ndarray]:
 def row_blocks(data: Data, active: np.ndarray) -> Iterator[np.ndarray]:
     """The features of the active margins, one row each, in blocks."""
     for part in parts(np.flatnonzero(active)):
+        if (own := getattr(data, "signed", None)) is not None:  # features of their own, which no product need find
+            yield np.asarray(own)[part]
+            continue
         units = (part[:, None] == np.arange(len(active))).astype(float)
         yield np.asarray(_adjoints(data, units)).reshape(len(part), -1)
 

@@ -92,6 +92,12 @@ def concluded(content: dict) -> Certificate:
     return Certificate(lower, upper, text)
 
 
+def about(certificate: Certificate, data: str) -> str:
+    """The text of a certificate with the data that it is said to be about, under its seal."""
+    content = {**json.loads(certificate.text), "about": data}
+    return json.dumps({**content, "seal": seal(content)})
+
+
 def _outward(power: Fraction, p: int, end: float) -> float:
     """The float next to the p-th root (p = 1 or 2) on the side of `end`."""
     found = _root(power) if p == 2 else float(power)

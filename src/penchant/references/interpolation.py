@@ -19,14 +19,15 @@ from scipy.linalg import qr, solve_triangular
 
 from ..errors import ArgumentError, InterpolationError, PenchantError, UndecidedInterpolation
 from ..norms import L2
-from ..settings.potentials import AbstractPotential
+from ..settings.potentials import LARGEST, AbstractPotential
 from ..settings.regression import Regression, row_units
 from .base import INTERPOLATES, Interpolant, pinned, placed, require_regression, watched
-from .interpolation_bracket import Equations, interpolation_bracket, repaired
+from .interpolation_bracket import ALLOWANCE, Equations, interpolation_bracket, repaired
 from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_residual, positive_part
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
 _ACCURACY = 1e-13  # relative residual at which Newton's method stops
+_NEARLY = 1e-12  # from here on a weight is moved to the nearest interpolant, if that loosens no bound
 _PATIENCE, _NEWTON = 8, 200
 _VANISHED = 45.0  # e^-45 is below the rounding of any start that is not itself negligible
 _RESOLUTION = 1e-14  # squared ratio of pivots below which coefficients are rounding noise
@@ -73,6 +74,7 @@ def check_consistent(data: Regression) -> None:
 
 
 @watched
+@np.errstate(over="ignore", invalid="ignore")  # what comes out is certified or not resolved
 def minimum_norm(data: object, start: object = None) -> Interpolant:
     r"""The point of $\{X\theta = y\}$ nearest to `start` (0 by default): $\theta_0 + X^+(y - X\theta_0)$.
 
@@ -133,7 +135,7 @@ def basis_pursuit(data: object, weights: object = None, *, nonnegative: bool = F
             f"only to lie in [{found.lower:.6g}, {found.upper:.6g}].\n"
             "  Usual cause: inputs so ill-conditioned that float64 does not tell dependent samples from independent ones."
         )
-    return Interpolant(norm.name, weight, dual, found)
+    return Interpolant(norm.name, weight, dual, found, allowance=ALLOWANCE * nonnegative)
 
 
 def costs_of(data: Regression, weights: object, owner: str) -> np.ndarray:
@@ -213,7 +215,7 @@ def _nonnegative_path(data: Regression, potential: AbstractPotential) -> Callabl
         weight, dual = placed(weight, positive), _pushed(inputs, positive, mu, dual)
         bracket = interpolation_bracket(data, weight, dual, target)
         resolved, count = (True, 0) if found is None else (found.resolved, found.iterations)
-        return Interpolant(target.name, weight, dual, bracket, resolved and pinned(bracket), count)
+        return Interpolant(target.name, weight, dual, bracket, resolved and pinned(bracket), count, ALLOWANCE)
 
     return extended
 
@@ -249,7 +251,8 @@ class _Path:
     def _top(self) -> float:
         """log of ten times the largest least-norm coefficient, or of the start itself where that is larger."""
         largest = np.abs(np.linalg.lstsq(self.inputs, self.targets, rcond=None)[0]).max()
-        return float(max(np.log(max(10 * largest, np.finfo(float).tiny)), self.potential.levels.max()))
+        top = min(np.log(max(10 * largest, np.finfo(float).tiny)), LARGEST)
+        return float(max(top, self.potential.levels.max()))
 
     def advance(self, factor: float) -> Interpolant:
         target = self.potential.scaled(factor)
@@ -331,7 +334,11 @@ class _Path:
         dual = self.basis @ (self.dual + self._inside(self.dual, drift) * drift)
         found = interpolation_bracket(self.data, weight, dual, target)
         resolved = self.resolved and pinned(found)
-        if not found.infeasibility <= INTERPOLATES:
-            weight = repaired(self.data, weight, target.nonnegative)
-            found = interpolation_bracket(self.data, weight, dual, target)
+        if not found.infeasibility <= _NEARLY:
+            near = found.infeasibility <= INTERPOLATES  # small coefficients then keep their digits
+            metric = np.abs(weight) if near or target.nonnegative else np.ones_like(weight)
+            moved = repaired(self.data, weight, target.nonnegative, metric)
+            again = interpolation_bracket(self.data, moved, dual, target)
+            if not near or again.upper - again.lower <= found.upper - found.lower:
+                weight, found = moved, again
         return Interpolant(target.name, weight, dual, found, resolved, self.iterations)

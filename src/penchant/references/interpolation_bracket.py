@@ -18,6 +18,7 @@ from ..settings.potentials import AbstractPotential
 from ..settings.regression import Regression, row_units
 from .base import Bracket
 
+ALLOWANCE = 1e-12  # relative, of equations between fewer positive weights than there are samples
 _RANK = 1e-12  # singular values below this fraction of the largest leave the weight undetermined
 _DEFECT = 0.5  # of an approximate right inverse, below which it proves that there is one
 _EVEN = 1e-6  # residuals are not taken for smaller than this fraction of the largest
@@ -62,10 +63,10 @@ def interpolation_bracket(
         return _bracket(_Constraints(inputs, targets), weight, dual, objective)
 
 
-def repaired(data: Regression | Equations, weight: np.ndarray, nonnegative: bool) -> np.ndarray:
-    """The weight moved to the solutions, as near as float64 gets to them; itself where that proves no solution near it."""
+def repaired(data: Regression | Equations, weight: np.ndarray, nonnegative: bool, metric: np.ndarray) -> np.ndarray:
+    """The weight moved to the solutions, coefficients more where `metric` is larger, as near as float64 gets to them; itself where that
+    proves no solution near it."""
     given = _Constraints(np.asarray(data.inputs), np.asarray(data.fitted))
-    metric = np.maximum(weight, 0.0) if nonnegative else np.ones_like(weight)
     with np.errstate(all="ignore"):
         box = _box(given, weight, metric, nonnegative)
     return weight if box is None else box.centre
@@ -152,7 +153,7 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     for _ in range(2):
         weight = weight + inverse @ (onto @ (goal - rows @ weight))
     misfit = given.misfit(weight)
-    if outside and (misfit > _RANK * (np.abs(given.rows) @ np.abs(weight) + np.abs(given.goal))).any():
+    if outside and (misfit > ALLOWANCE * (np.abs(given.rows) @ np.abs(weight) + np.abs(given.goal))).any():
         return None
     rest = np.abs(onto) @ misfit[live] * (1 + gamma(len(live) + 1))
     rest = np.maximum(rest, _EVEN * rest.max())

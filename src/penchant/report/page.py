@@ -43,7 +43,7 @@ _COLOURS = [
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
 _WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapter \d+: [^,;]*)")
 
-_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")  # of a file next to a study: nothing that leads elsewhere
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
 _SHAPES = {  # what a page shows of a saved file
     "study": {
@@ -112,14 +112,17 @@ def _inside(folder: Path, root: Path) -> bool:
     return folder.resolve().parent == root.resolve()
 
 
+def _check_names(owner: str, *names: str) -> None:
+    for name in names:
+        if not _NAME.fullmatch(name):
+            wanted = "at most 200 letters, digits, '.', '-' and '_' only, and lie next to it"
+            raise DataFileError(f"{owner} names the file {name!r}: names have {wanted}.")
+
+
 def _study(path: Path) -> dict:
     study = read_saved(path, "study")
     study["name"] = path.parent.name
-    for name in (*(study.get("runs") or {}).values(), *(figure["name"] for figure in study["figures"])):
-        if not _NAME.fullmatch(name):
-            raise DataFileError(
-                f"'{path}' names the file {name!r}: names have letters, digits, '.', '-' and '_' only, and lie next to it."
-            )
+    _check_names(f"'{path}'", *(study.get("runs") or {}).values(), *(figure["name"] for figure in study["figures"]))
     for file in (study.get("runs") or {}).values():
         load_npz(path.parent / file)
     return study
@@ -216,6 +219,7 @@ def save(
 
     Of the common definitions those that the study mentions are kept, of its own all.
     """
+    _check_names(f"The study '{study.title}'", study.name, *result.runs, *(figure.name for figure in result.figures))
     folder = Path(directory) / study.name
     header = {"format": mark("study"), "name": study.name, "title": study.title, "paper": paper}
     header |= {"seed": seed if study.seeded else None, "full": full, "seconds": round(seconds, 3)}

@@ -193,6 +193,13 @@ class Setting(eqx.Module):
         form = getattr(self.parametrisation, "form", self.parametrisation)
         return {"data": self.data, "parametrisation": form, "loss": self.loss, "reduction": self.reduction}
 
+    def name_of_loss(self, in_reach: bool) -> str:
+        """What `log_excess` is: an infimum that may be out of reach is not subtracted by name."""
+        floor = self.infimum()
+        if in_reach or floor.attained:
+            return "log(L - L*)"
+        return "log L" if floor.value == 0 else f"log(L - {floor.value:.6g})"
+
     def infimum(self) -> Infimum:
         found = self.data.infimum(self.loss)
         scale = 1 if self.reduction == "mean" else self.samples

@@ -36,12 +36,12 @@ def real_array(value: object, name: str, owner: str, shape: str, dimensions: int
         where = tuple(int(i) for i in bad[0])
         fix = "drop those samples or fill the gaps before: `np.isfinite` finds them"
         raise ArgumentError(name, owner, "finite", f"{array[where]} at {where} ({len(bad)} such entries)", fix)
-    largest = np.abs(array).max()
-    if largest > limit or 0 < largest < 1 / limit:
+    sizes = np.abs(array).max(axis=1 if name == "inputs" else None, keepdims=True).ravel()
+    bad = np.flatnonzero((sizes > limit) | ((sizes > 0) & (sizes < 1 / limit)))
+    if len(bad):
         fix = "rescale it: products of its entries must neither over- nor underflow"
-        raise ArgumentError(
-            name, owner, f"between {1 / limit:.0e} and {limit:.0e} in size", f"a largest entry of {largest:.3g}", fix
-        )
+        found = f"a largest entry of {sizes[bad[0]]:.3g}" + f" in sample {bad[0]}" * (len(sizes) > 1)
+        raise ArgumentError(name, owner, f"between {1 / limit:.0e} and {limit:.0e} in size", found, fix)
     return array
 
 

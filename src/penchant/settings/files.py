@@ -254,6 +254,9 @@ def _read_csv(file: Path) -> Arrays:
     for line, row in rows:
         _check_row(file, line, row, width, header)
     table = np.array([row for _, row in rows], float)
+    if header and not header[0].strip() and np.array_equal(table[:, 0], np.arange(len(table))):
+        text = f"The first column of '{file}' has no name and counts the rows from 0: an index, which is no input."
+        raise DataFileError(f"{text}\n  Usual cause: pandas wrote the file.\n  Fix: frame.to_csv(name, index=False).")
     return {"inputs": table[:, :-1], "labels": table[:, -1], "targets": table[:, -1]}
 
 
@@ -262,7 +265,7 @@ def _csv_rows(file: Path) -> list[tuple[int, list[str]]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
             reader = csv.reader(stream, strict=True)
-            return [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+            return [(reader.line_num, row) for row in reader if len(row) > 1 or any(map(str.strip, row))]
     except UnicodeDecodeError as error:
         raise DataFileError(f"'{file}' is not a text file ({error}).") from None
     except csv.Error as error:
@@ -295,6 +298,9 @@ def _has_names(row: list[str]) -> bool:
 
 
 def _is_number(cell: str) -> bool:
+    """Whether a cell is a number as programs write it: Python's own 1_0 and digits of other scripts are none."""
+    if "_" in cell or not cell.isascii():
+        return False
     try:
         float(cell)
     except ValueError:

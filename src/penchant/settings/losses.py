@@ -17,8 +17,9 @@ from ..errors import ArgumentError
 from ..logspace import log_expm1_ratio, log_softplus, softplus
 
 # where a derivative is tried, off the corners that losses usually have
-_MARGINS = np.array([-2.3, -0.7, 0.3, 1.1, 3.7, 17.3])
-_APART = 1e-5  # of the difference quotient, which is then good to 1e-9
+_MARGINS = np.array([-2.3, -0.7, 0.3, 1.1, 3.7, 17.3, -311.3, -41.3, 23.3, 41.3, 311.3, 3e3, 1e5])
+_FAR = 20.0  # margins beyond which a formula may overflow or underflow: what is left of it is tried
+_APART = 1e-5 * np.maximum(1.0, np.abs(_MARGINS))  # of the difference quotient, which is then good to 1e-9
 _WRONG = 1e-4  # relative error beyond which a derivative is not that of the loss
 
 
@@ -137,10 +138,13 @@ class UserLoss(AbstractLoss):
     log_of_slope: Callable[[Array], Array] = eqx.field(static=True)
 
     def __check_init__(self):
-        ratio = self._tried("log_of_slope", _MARGINS) - self._tried("log_of_value", _MARGINS)
-        ends = [self._tried("log_of_value", _MARGINS + sign * _APART) for sign in (1, -1)]
-        found, exact = -np.exp(ratio), (ends[0] - ends[1]) / (2 * _APART)
-        bad = np.flatnonzero(~(np.abs(found - exact) <= _WRONG * np.abs(exact)))
+        slope, value, *ends = self._tries()
+        with np.errstate(over="ignore", invalid="ignore"):
+            found, exact = -np.exp(slope - value), (ends[0] - ends[1]) / (2 * _APART)
+            rounding = 8 * np.finfo(float).eps * (1 + np.abs(value)) / _APART
+            right = np.abs(found - exact) <= _WRONG * np.abs(exact) + rounding
+        lost = (np.abs(_MARGINS) > _FAR) & ~np.isfinite([slope, value, *ends]).all(axis=0)
+        bad = np.flatnonzero(~(right | lost))
         if len(bad):
             k = bad[0]
             text = f"{found[k]:.6g} where the difference quotient of log l is {exact[k]:.6g}, at margin {_MARGINS[k]:g}"
@@ -149,8 +153,17 @@ class UserLoss(AbstractLoss):
                 "log_of_slope", "UserLoss", "log(-l') of the loss l = e^log_of_value", f"l'/l = {text}", fix
             )
 
+    def _tries(self) -> list[np.ndarray]:
+        """log(-l') and log l where they are tried, and log l on both sides of it."""
+        at = ("slope", _MARGINS), ("value", _MARGINS), ("value", _MARGINS + _APART), ("value", _MARGINS - _APART)
+        return [self._tried(f"log_of_{name}", margins) for name, margins in at]
+
     def _tried(self, name: str, margins: np.ndarray) -> np.ndarray:
-        found = getattr(self, name)(jnp.asarray(margins))
+        try:
+            found = getattr(self, name)(jnp.asarray(margins))
+        except Exception as error:
+            wanted, text = "a function of an array of margins", f"{type(error).__name__}: {error}"
+            raise ArgumentError(name, "UserLoss", wanted, f"one that raises {text}") from error
         if np.shape(found) != margins.shape:
             raise ArgumentError(name, "UserLoss", "a function that returns one number for each margin", repr(found))
         return np.asarray(found)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 
-_LARGEST = 200 * np.log(10)  # logarithm of the square of a start beyond which squares of its square overflow
+LARGEST = 200 * np.log(10)  # logarithm of the square of a start beyond which squares of its square overflow
 _NEAR = 5e-3  # ratios of weight to start below which three terms of a series are all digits, and squares may underflow
 _EPS = float(np.finfo(float).eps)
 _FLAT, _BENT = 32, 4  # roundings of one coordinate of a potential, and of the logarithms that it is made of
@@ -42,7 +42,7 @@ class AbstractPotential(eqx.Module):
     radius = float("inf")
 
     def __check_init__(self) -> None:
-        if np.max(self.levels) > _LARGEST:
+        if np.max(self.levels) > LARGEST:
             raise ArgumentError(
                 "alpha",
                 "square parameters",

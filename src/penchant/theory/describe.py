@@ -49,7 +49,8 @@ def _reference(prediction: Prediction) -> Content:
     open_ = {"value": None, "lower": None, "upper": None, "reason": unresolved(found)} if not found.certified else {}
     least = what_is_least(prediction.setting, prediction.start)
     kind = what_is_selected(prediction.setting.data)
-    return {**(open_ or _bounds(found)), "resolved": found.resolved, "least": least, "kind": kind}
+    known = {"resolved": found.resolved, "least": least, "kind": kind, "allowance": found.allowance}
+    return {**(open_ or _bounds(found)), **known}
 
 
 def _bounds(found: Solution | Interpolant) -> dict[str, float]:
@@ -130,7 +131,8 @@ def _reference_line(found: Content) -> str:
     what = f"{found['kind']} of least {found['least']}" if "least" in found else what
     if found["value"] is None:
         return f"{what}: not resolved, {found['reason']}"
-    return f"{what}: {found['value']:.12g}, certified in [{found['lower']:.15g}, {found['upper']:.15g}]"
+    near = f" for targets within {found['allowance']:g} of these" if found.get("allowance") else ""
+    return f"{what}: {found['value']:.12g}, certified in [{found['lower']:.15g}, {found['upper']:.15g}]{near}"
 
 
 def number(value: float | None) -> str:

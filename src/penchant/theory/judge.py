@@ -9,6 +9,7 @@ from jaxtyping import PyTree
 
 from ..errors import ArgumentError, kind
 from ..flow.flow import GradientFlow
+from ..logspace import check_float64
 from ..training.trajectory import settings_of
 from ..verdict import Verdict
 from .base import Prediction
@@ -25,6 +26,7 @@ def judge(prediction: Prediction, run: "Run") -> Verdict:
     """
     if not isinstance(prediction, Prediction):
         raise ArgumentError("prediction", "judge", "what `predict` returned", kind(prediction))
+    check_float64()
     _check_same(prediction, run)
     verdict, remark = prediction.theorem.family.judge(prediction, run), other_optimiser(prediction, run)
     verdict = explained(replace(verdict, detail=remark), verdict.detail)

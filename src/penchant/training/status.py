@@ -31,7 +31,7 @@ class Status(IntEnum):
 
 _MESSAGES = {
     Status.running: "The run has not ended.",
-    Status.out_of_steps: "All steps were taken: those asked for, or the 20 000 of the integrator that a flow allows itself (`steps=` asks for more).",
+    Status.out_of_steps: "All steps were taken.",
     Status.reached_target: "The requested margin, norm, time or excess was reached.",
     Status.diverging_step: (
         "The next step would have left the region its rule describes (longer than 1e6 times the weights, taken from a plateau, or with margins beyond float64 "
@@ -56,7 +56,7 @@ _MESSAGES = {
         "`LogExcessDrop` on a plateau, where log excess no longer drops. Fix: a larger `tolerance`, or the clock `RelativeArc()`."
     ),
     Status.settled: (
-        "The gradient has vanished to the rounding of its terms at finite weights: the run stands at a minimum, and no larger margin can be reached. "
+        "The gradient has vanished to the rounding of its terms at finite weights: as far as float64 can tell, the run stands at a minimum, and no larger margin can be reached. "
         "Usual cause: data that no direction separates. Where a part of them can be separated, its margins go on growing like log t, "
         "but their pull is now below the rounding of the rest."
     ),
@@ -72,7 +72,6 @@ _MESSAGES = {
     ),
 }
 _ON_REGRESSION = {
-    Status.out_of_steps: "All steps were taken: those asked for, or the 5000 of the integrator that a flow on a regression allows itself.",
     Status.reached_target: "The requested time or excess was reached.",
     Status.diverging_step: (
         "The next step would have left the region its rule describes, or the residual has grown to 1e12 times that of the start: the run diverges and was stopped. "
@@ -87,9 +86,10 @@ _ON_REGRESSION = {
         "Usual cause: a start below 1e-145. Fix: a larger start, or `GradientFlow()`, which works in logarithms."
     ),
     Status.resolution_exhausted: (
-        "What is left to move, coefficients far below the rounding of the predictions, is no longer resolved by float64; "
+        "What is left to move, coefficients or a residual below the rounding of the predictions, is no longer resolved by float64; "
         "anything later would be rounding noise. "
-        "Usual cause: a start far below the coefficients. Fix: a larger `alpha`, or for signed powers less depth."
+        "Usual causes: (a) a start far below the coefficients; (b) one so far above them that its rounding hides the targets. "
+        "Fix: (a) a larger `alpha`, or for signed powers less depth; (b) a smaller `alpha`."
     ),
     Status.settled: "The loss is at its infimum to rounding and the run has stopped moving: it stands at a minimum.",
 }

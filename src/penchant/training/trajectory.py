@@ -19,6 +19,7 @@ from jaxtyping import PyTree
 
 from ..errors import DataFileError
 from ..files import load_npz, mark, write_bytes
+from ..logspace import check_float64
 from ..settings.base import Setting
 from .status import Status
 
@@ -79,6 +80,7 @@ class Trajectory(eqx.Module):
 
     def at(self, record: int = -1) -> PyTree:
         """Parameters at a record (the last one by default)."""
+        check_float64()
         return jax.tree.map(lambda leaf: jnp.asarray(leaf[record]), self.params)
 
     def weight(self, record: int = -1) -> np.ndarray:
@@ -88,7 +90,9 @@ class Trajectory(eqx.Module):
     @property
     def ending(self) -> str:
         """Why the run ended, in the words of its data."""
-        return self.status.message_on_regression if self.setting.data.attained else self.status.message
+        own = self.status is Status.out_of_steps and self.header.get("steps", 0) is None
+        budget = " They are those that a flow allows itself: `steps=` asks for more." * own
+        return (self.status.message_on_regression if self.setting.data.attained else self.status.message) + budget
 
     def smallest_margin(self) -> np.ndarray:
         """The smallest margin at every record, over the margins the reference program constrains."""
@@ -97,7 +101,8 @@ class Trajectory(eqx.Module):
     def lines(self) -> tuple[str, str]:
         """How a run ended and where, as `penchant train` prints it."""
         reached = self.data.reached(self.margins[-1])
-        sizes = f"log(L - L*) {self.log_excess[-1]:.8g}, log time {self.log_time[-1]:.8g}"
+        name = self.setting.name_of_loss(bool(self.smallest_margin()[-1] > 0))
+        sizes = f"{name} {self.log_excess[-1]:.8g}, log time {self.log_time[-1]:.8g}"
         return (
             f"status     {self.status.name}: {self.ending}",
             f"run        {self.steps[-1]} steps, {sizes}, {reached}, norm {self.norm[-1]:.6g}",

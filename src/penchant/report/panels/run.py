@@ -10,7 +10,6 @@ from ...exhibits import Figure, Line
 from ...flow import flow
 from ...references.base import Solution
 from ...references.interpolation import reachable
-from ...settings.base import Setting
 from ...settings.parametrisations import trains_weight
 from ...settings.square_models import Squares
 from ...theory.describe import describe, hypothesis_lines
@@ -39,18 +38,10 @@ def series(
     return Figure(name, title, what, label, (Line("run", x, np.asarray(values)[1:]),), caption, x_scale, scale)
 
 
-def name_of_loss(setting: Setting, predicted: bool) -> str:
-    """What `log_excess` is during a run: an infimum that may be out of reach is not subtracted by name."""
-    floor = setting.infimum()
-    if predicted or floor.attained:
-        return "log(L - L*)"
-    return "log L" if floor.value == 0 else f"log(L - {floor.value:.6g})"
-
-
 def _what_log_excess_is(case: Case) -> str:
     """Above what the loss is counted: an infimum that the data keep out of reach is not that of the run."""
     setting, floor = case.run.setting, case.run.setting.infimum()
-    name = name_of_loss(setting, case.prediction is not None)
+    name = setting.name_of_loss(case.prediction is not None)
     if case.regression:
         if isinstance(setting.parametrisation, Squares) and not reachable(setting.data):
             return "log(L - L*): L* is that of least squares, which no nonnegative weight attains"
