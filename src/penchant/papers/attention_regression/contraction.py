@@ -171,7 +171,7 @@ def _within(
     )
 
 
-@claim("attention-regression/lemma-1", f"{GOEL}, Lemma 1", "proved", slow=True)
+@claim("attention-regression/lemma-1", f"{GOEL}, Lemma 1.1", "proved", slow=True)
 def lemma1(lab: Lab, planted: bool) -> Verdict:
     """At the projection of a point, Delta' Lambda Theta* (Sigma) is symmetric.
     K is symmetric at a projection; planted: the two-sided projection used for the left norm."""
