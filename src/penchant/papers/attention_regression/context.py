@@ -94,31 +94,6 @@ def regulariser_bias(lab: Lab, planted: bool) -> Verdict:
     return agrees(found, float(balanced) if planted else balance_bias(problem, layer), "n (E R_n - R)")
 
 
-@claim("attention-regression/weight-moments", f"{GOEL}, Lemmas 9 and 10", "proved")
-def weight_moments(lab: Lab, planted: bool) -> Verdict:
-    """Moments of the softmax weights given the query are at most n^-p times an exponential of the logits.
-    Moments of the weights given the query, up to the fourth; planted: bounds without the spread of the logits."""
-    problem, count, draws = prescribed_spectrum(3, (0.2, 0.17), 3.0, 2), 20, 20_000
-    layer = spectral_layer(problem, "plus")
-    root, key_query = np.asarray(problem.root), np.asarray(layer.key_query)
-    rng = np.random.default_rng(3)
-    worst = 0.0
-    for query in rng.standard_normal((3, 2)) @ root:
-        keys = rng.standard_normal((draws, count, 2)) @ root
-        keys[:, 0] = query
-        logits = keys @ (key_query @ query)
-        weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        spread = 0.0 if planted else float(query @ key_query.T @ np.asarray(problem.covariance) @ key_query @ query)
-        own = float(query @ key_query @ query)
-        for p in (1, 2, 3, 4):
-            other_bound = np.exp(-p * own / count + p**2 / 2 * spread * (1 - 1 / count - 1 / count**2))
-            own_bound = np.exp(p * (1 - 1 / count) * own + p**2 / 2 * spread * (count - 1) / count**2)
-            moments = (count * weights) ** p
-            worst = max(worst, moments[:, 1:].mean() / other_bound, moments[:, 0].mean() / own_bound)
-    return at_most(float(worst), 1.0, "largest ratio of a moment of the weights to its bound, p <= 4")
-
-
 @recipe
 def bias_along(
     lab: Lab, size: float, scale: float = 1.0, counts: tuple[int, ...] = SIZES, draws: int = 4000, seed: int = 0
