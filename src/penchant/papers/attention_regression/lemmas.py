@@ -172,7 +172,9 @@ def weight_moments(lab: Lab, planted: bool) -> Verdict:
     cases = zip(("own weight", "other weights"), (mean.own, mean.others), bounds, limits, strict=True)
     for name, found, bound, limit in cases:
         variances = (found[:, :, 1] - found[:, :, 0] ** 2) * _DRAWS / (_DRAWS - 1)
-        moment, variance = (float((_low(one) / most).max()) for one, most in ((found, bound), (variances, limit)))
+        moment, variance = (
+            float((_low(np.asarray(one)) / most).max()) for one, most in ((found, bound), (variances, limit))
+        )
         checks += [
             at_most(moment, 1.0, f"largest moment of the {name} over its bound, p <= 4, {_PAIRS} queries"),
             at_most(variance, 1.0, f"largest variance of the {name} over its bound"),
