@@ -37,21 +37,21 @@ def softmax_parts(keys: Array, pull: Array) -> tuple[Array, tuple[Array, Array, 
     """Weights of the keys under logits k'v; their mean h, h h', and their covariance C."""
     weights = jax.nn.softmax(keys @ pull)
     mean = weights @ keys
-    gaps = keys - mean
+    gaps = keys - mean[None]
     return weights, (mean, jnp.outer(mean, mean), gaps.T @ (weights[:, None] * gaps))
 
 
 def _context(root: Array, query: Array, pull: Array, count: int, key: Array) -> Context:
     keys = (jax.random.normal(key, (count, len(query))) @ root).at[0].set(query)
     weights, parts = softmax_parts(keys, pull)
-    gaps, covariance, spread = keys[1:] - parts[0], root @ root, parts[2]
+    gaps, covariance, spread = keys[1:] - parts[0][None], root @ root, parts[2]
     along, steep, lengths = gaps @ covariance @ pull, jnp.sum((root @ pull) ** 2), jnp.sum(gaps**2, axis=1)
     mean = jnp.trace(covariance) + 2 * along + steep * lengths  # |(1 + z v') Sigma^(1/2)|^2, z = k - h
     crossed, inner = lengths * along - gaps @ spread @ covariance @ pull, jnp.sum((gaps @ spread) * gaps, axis=1)
     wide = 2 * jnp.trace(covariance) * lengths + 2 * jnp.sum((gaps @ root) ** 2, axis=1) + 4 * crossed
     wide += steep * (lengths**2 - 2 * inner + jnp.sum(spread**2))
     sums = jnp.stack([mean, 4 * jnp.sum(parts[0] ** 2) * mean, wide]) @ weights[1:] ** 2
-    powers = (count * weights[:, None]) ** _POWERS
+    powers = (count * weights[:, None]) ** _POWERS[None]
     return Context(powers[0], powers[1:].mean(axis=0), parts, sums)
 
 
