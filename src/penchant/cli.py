@@ -35,7 +35,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, or a page could not be drawn; 2: bad input, said in one message."""
+    """Entry point. 0: done; 1: `verify` found a check that cannot be trusted, `coverage` an item without one, or a page could not be drawn; 2: bad input, said in one message."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of files need not be text; they are printed as they are
@@ -118,6 +118,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--full", action="store_true", help="with --out: every study, at the paper's size")
     verify.add_argument("--exact", action="store_true", help="prove every reference in rational arithmetic as well")
     verify.add_argument("--seed", type=seed, default=0, help="seed of the studies (default 0)")
+    coverage = _add(commands, "coverage", "every numbered item of the papers, its claims and their verdicts", _coverage)
+    coverage.add_argument("papers", nargs="*", metavar="PAPER", help="only items of these papers")
     predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
     add_flags(predict, training=False)
     train = _add(commands, "train", "train on your data and judge the run", _train)
@@ -183,6 +185,15 @@ def _verify(options: argparse.Namespace) -> int:
     rows, trusted = verify(options)
     _show(options, rows, print_ledger)
     return 0 if trusted else 1
+
+
+def _coverage(options: argparse.Namespace) -> int:
+    from .commands.coverage import coverage, print_coverage
+    from .papers import find_papers
+
+    rows = coverage(find_papers(tuple(options.papers)))
+    _show(options, rows, print_coverage)
+    return 1 if any(row["status"] == "missing" for row in rows) else 0
 
 
 def _predict(options: argparse.Namespace) -> int:

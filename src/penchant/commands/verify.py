@@ -17,6 +17,7 @@ from ..lab import KINDS, Claim, Paper
 from ..papers import find_papers, new_lab
 from ..report.page import render
 from .claims import check_all, drawn, find_study, kept, run_one
+from .coverage import coverage
 from .exact import print_proofs
 from .options import check_writable
 from .progress import progress
@@ -133,7 +134,8 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
     if options.exact:
         print_proofs([row.pop("proofs") for row in rows])
     if out:
-        ledger = {"format": mark("ledger"), "claims": plain(rows)}
+        covered = coverage(papers, {row["claim"]: row["verdict"] for row in rows})
+        ledger = {"format": mark("ledger"), "claims": plain(rows), "coverage": covered}
         write_bytes(Path(out) / "ledger.json", json.dumps(ledger).encode())
         print(f"page: {render(out)}", file=sys.stderr)
     return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)

@@ -63,6 +63,9 @@ _SHAPES = {  # what a page shows of a saved file
             | {"seconds": int | float, "paper?": str, "kind?": str, "repair?": str, "repaired?": str}
         ],
         "unfinished?": int,
+        "coverage?": [
+            {**dict.fromkeys(("paper", "item", "words", "note", "status"), str), "claims": {"*": str}, "studies": [str]}
+        ],
     },
 }
 
@@ -98,6 +101,7 @@ def render(directory: str | os.PathLike) -> Path:
         claims=claims,
         groups=_groups(claims),
         kinds=KINDS,
+        coverage=ledger.get("coverage", []) if ledger else [],
         unfinished=ledger.get("unfinished") if ledger else 0,
         counts=Counter(claim["verdict"] for claim in claims),
         citations=_citations(studies, claims),

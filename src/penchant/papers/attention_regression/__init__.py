@@ -8,6 +8,6 @@ PAPER = Paper(
     theorems.GOEL,
     __name__,
     theorems.THEOREMS,
-    ("contraction", "rates", "context", "samples"),
+    ("contraction", "rates", "context", "lemmas", "samples"),
     tuple(f"figures.{file}" for file in ("experiment", "population", "samples")),
 )

@@ -16,7 +16,7 @@ from ...training.recorders import Every
 from .setting.balanced_minima import NearestMinimum, nearest_minimum
 from .setting.geometry import AbstractGeometry, balanced_point
 from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
-from .setting.sample import AttentionSample, attention_experiment, prescribed_spectrum, spectral_layer
+from .setting.sample import AttentionSample, attention_experiment, moment_threshold, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
 from .training.algorithm1 import AttentionRun, train_attention
 from .training.population import AttentionTrajectory, train_populations
@@ -88,6 +88,15 @@ def around(
         whitened = nearest.whitened + (whitened - nearest.whitened) / excess
         found.append((whitened, nearest_minimum(problem, whitened, geometry)))
     return found
+
+
+def neighbourhood(problem: AttentionRegression, count: int, seed: int) -> np.ndarray:
+    """Points around random minima, closer than 1/4 - sqrt(s_1), where Lemma 7 has second moments of the logits: count x (m + d) x d."""
+    rng = np.random.default_rng(seed)
+    steps = rng.standard_normal((count, problem.outputs + problem.inputs, problem.inputs))
+    lengths = (np.sqrt(moment_threshold(2.0)) - np.sqrt(float(problem.sizes[0]))) * rng.uniform(0.0, 1.0, count)
+    steps *= (lengths / np.linalg.norm(steps, axis=(1, 2)))[:, None, None]
+    return steps + np.stack([balanced_point(problem, one) for one in rotations(count, problem.inputs, seed)])
 
 
 @recipe

@@ -92,7 +92,7 @@ def excesses(lab: Lab) -> Table:
 STUDIES = (
     Study(
         "attention-regression",
-        "Structure-aware descent on softmax attention regression",
+        "Structure-aware descent on softmax attention regression (Algorithm 1, Figures 1 and 2)",
         claims=(sooner, start_excess, minibatch_law),
         exhibits=(curves, excesses),
         definitions=DEFINITIONS

@@ -8,7 +8,7 @@ from ....diagnostics.rates import exponent
 from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import At
-from .. import context, samples
+from .. import context, lemmas, samples
 from ..context import bias_along, bias_slope, off_minimum
 from ..evidence import layer_of, mean_layer_excess, sampled_oracle_floors, scaling_problem, start_near
 from ..setting.context_bias import (
@@ -272,7 +272,7 @@ STUDIES = (
         "attention-bias",
         "The bias of a finite context, where its 1/n law ends, and the scale that restores it",
         claims=(
-            *(context.first_order_bias, context.gradient_bias, context.regulariser_bias, context.weight_moments),
+            *(context.first_order_bias, context.gradient_bias, context.regulariser_bias, lemmas.weight_moments),
             *(context.law_ends_at_half, context.scale_restores_law),
         ),
         exhibits=(bias, slopes, scales),

@@ -1,0 +1,57 @@
+"""Every numbered item of every paper has a claim or a study, or a reason why it needs none."""
+
+import json
+
+import pytest
+
+from penchant.cli import main
+from penchant.commands.coverage import cited, coverage, items, references
+from penchant.papers import PAPERS
+
+OPEN = {  # items of a paper that nothing checks yet
+    "notes": (
+        *("Lemma 9.1", "Corollary 9.2", "Figure 9.1", "Remark 9.5", "Remark 9.7", "(9.12)-(9.15)", "Lemma 9.10"),
+        *("Figure 9.2", "Lemma 9.17", "(9.81)-(9.86)", "Remark 9.19", "Remark 9.20", "(9.105)-(9.107)"),
+    ),
+    "self_attention": ("(13)", "Lemma 15"),
+    "key_query": ("(27)-(28)", "(31)-(37)"),
+    "deep_linear": ("(1)", "(2)-(3)", "(4)", "(26)-(27)", "(28)-(29)", "(37)"),
+}
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_nothing_is_missing_but_what_is_said_to_be(paper):
+    missing = {row["item"] for row in coverage([paper]) if row["status"] == "missing"}
+    assert missing <= set(OPEN.get(paper.name, ()))
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)
+def test_every_citation_names_items_that_exist_once(paper):
+    known = [name for row in items(paper) for name in references(row["item"])]
+    assert len(known) == len(set(known))
+    for claim in paper.claims:
+        assert set(cited(paper, claim.citation)) <= set(known), claim.name
+
+
+def test_ranges_lists_and_other_works_are_told_apart():
+    (paper,) = (paper for paper in PAPERS if paper.name == "deep_linear")
+    text = f"repair of {paper.source}, Lemmas 1-3, 5 and A.1 in (9.55), |w(T)|; Other, A work, 2020, Theorem 7"
+    assert cited(paper, text) == ("Lemma 1", "Lemma 2", "Lemma 3", "Lemma 5", "Lemma A.1", "(9.55)")
+    assert references("Remark after Theorem 2") == ("Remark after Theorem 2",)
+    assert cited(paper, "derived for penchant, Theorem 1") == ()
+
+
+def test_an_item_without_check_or_reason_is_missing_and_ends_with_one(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("PENCHANT_CACHE", str(tmp_path))
+    assert main(["coverage", "attention_regression", "--json"]) == 0
+    rows = {row["item"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows["Lemma 2"]["claims"] == {"attention-regression/lemma-2": "not checked yet"}
+    assert rows["Figure 1"]["studies"] == ["attention-regression"]
+    assert (rows["(8)"]["status"], rows["(8)"]["kind"]) == ("explained", "equation")
+    (paper,) = (paper for paper in PAPERS if paper.name == "attention_regression")
+    (row,) = (row for row in coverage([paper], {"attention-regression/lemma-2": "refuted"}) if row["item"] == "Lemma 2")
+    assert row["claims"] == {"attention-regression/lemma-2": "refuted"}
+    lacking = {"paper": paper.name, "kind": "lemma", "item": "Lemma 99", "words": "nothing", "note": ""}
+    monkeypatch.setattr("penchant.commands.coverage.items", lambda paper: [lacking])
+    assert main(["coverage", "attention_regression"]) == 1
+    assert "1 missing: Lemma 99" in capsys.readouterr().out
