@@ -299,7 +299,7 @@ def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
             squares = _norms(layers) ** 2
             largest = np.sqrt(squares.max(axis=1))
             grown.append(largest[-1] - largest[run.steps <= _STEPS / 2].max())
-            moved = sum(np.sum((layer - layer[0]) ** 2, axis=(1, 2)) for layer in layers)
+            moved = np.sum([np.sum((layer - layer[0]) ** 2, axis=(1, 2)) for layer in layers], axis=0)
             paths.append((moved[1:] / ((risk[0] - risk[1:]) * np.exp(kept["log_step_sum"][1:]))).max())
             drift = (squares - squares[0])[:, :, None] - (squares - squares[0])[:, None]
             drifts.append(np.abs(drift).max() / (2 * risk[0]))
