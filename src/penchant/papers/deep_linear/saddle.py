@@ -28,7 +28,7 @@ def appendix(lab: Lab, planted: bool) -> Iterator[Verdict]:
         yield at_least(float(run.log_excess[-1]), 0.0, "log R")
 
 
-@claim("deep-linear/balanced", f"{JI}, consequence of Lemma 1", "ours", slow=True)
+@claim("deep-linear/balanced", f"{JI}, consequence of equation (2)", "ours", slow=True)
 def balanced_rank_one(lab: Lab, planted: bool) -> Verdict:
     """Balanced starts keep every layer of rank one.
     From a balanced start every layer keeps rank one."""

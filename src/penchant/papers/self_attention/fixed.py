@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...diagnostics.direction import log_attention_loss, misalignments, optimal_attention
+from ...diagnostics.direction import log_attention_loss, misalignments
 from ...diagnostics.rates import settling
 from ...lab import Lab, recipe
 from ...optimisers.base import gradient_descent, normalised_descent, polyak
@@ -16,13 +16,13 @@ from ...references.base import Solution
 from ...settings.base import Setting
 from ...settings.generators import local_pair, local_single, signal_tokens
 from ...settings.losses import Correlation, Exponential, Logistic
-from ...settings.parametrisations import Direct, Gram
+from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
 from ...theory.base import Theorem
 from ...theory.selections import detect_limit
 from ...theory.verdicts import judge_direction
-from ...training.recorders import Every, LogSpaced
+from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
@@ -110,56 +110,6 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
         at_most(size, bound, "largest spectral norm of 20 Gaussian starts"),
         at_most(deviation, 2 * zeta, "largest |log(T s)| at the start"),
     )
-
-
-@stated("self-attention/lemma-5", "Lemma 5", slow=True)
-def lemma5(lab: Lab, planted: bool) -> Verdict:
-    """Attention on the optimal tokens never falls below its floor.
-    Attention on the optimal tokens never falls below its floor, and never decreases while below one half."""
-    setting, _ = preset(lab, "E")
-    if planted:  # near-orthogonality fails here
-        data = local_pair(1.0, 0.1)
-        setting = Setting(data, Gram(data), Exponential())
-    run = train(setting, normalised_descent(0.05), steps=4000, recorder=Every())
-    share = optimal_attention(run)
-    change = np.where(share[:-1] < 0.5, np.diff(share, axis=0), np.inf)
-    floor = conditions.attention_floor(setting, setting.start(), 0.05)
-    least = float(change.min())  # infinite, and so undecided, where attention is never below 1/2
-    return all_of(
-        at_least(least, -1e-15, "smallest change of s_opt while below 1/2"),
-        at_least(float(share.min()), floor * (1 - 1e-12), "smallest s_opt along 4000 steps"),
-    )
-
-
-@stated("self-attention/lemma-6", "Lemma 6")
-def lemma6(lab: Lab, planted: bool) -> Verdict:
-    """The gradient has correlation at least 1/(2 B^2 |W_mm|) with W_mm.
-    <-grad L, W_mm>/(|grad L| |W_mm|) >= 1 / (2 B^2 |W_mm|) at every step. Planted: the two are nearly parallel."""
-    checks = []
-    for name, setting, reference, run in _watched(lab):
-        target = np.asarray(setting.data.margins(jnp.asarray(reference.weight)))
-        matrix = np.asarray(setting.parametrisation.matrix)
-        size = np.sqrt(np.einsum("rk,kl,rl->r", run.weights, matrix, run.weights, optimize=True))
-        cosine = (run.weights @ target) / (size * reference.value)
-        bound = 1 / (2 * conditions.token_bound(setting.data) ** 2 * reference.value)
-        text = f"preset {name}: smallest cosine of -grad L and W_mm"
-        checks.append(at_least(float(cosine.min()), 0.995 if planted else float(bound), text))
-    return all_of(*checks)
-
-
-@stated("self-attention/lemma-7", "Lemma 7")
-def lemma7(lab: Lab, planted: bool) -> Verdict:
-    """The norm grows linearly: length t/(2 B^2 |W_mm|) <= |W_t| <= length t.
-    length t / (2 B^2 |W_mm|) <= |W_t| <= length t."""
-    checks = []
-    for name, setting, reference, run in _watched(lab):
-        walked = LENGTH[name] * run.steps[1:]
-        bound = 1 / (2 * conditions.token_bound(setting.data) ** 2 * reference.value)
-        ratio = run.norm[1:] / walked
-        text = f"preset {name}: {{}} |W_t| / (length t)"
-        checks.append(at_least(float(ratio.min()), 1.0 if planted else float(bound), text.format("smallest")))
-        checks.append(at_most(float(ratio.max()), 1 + 1e-12, text.format("largest")))
-    return all_of(*checks)
 
 
 _LOSSES = {"logistic loss": Logistic(), "correlation": Correlation()}

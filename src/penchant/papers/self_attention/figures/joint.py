@@ -3,7 +3,7 @@
 import numpy as np
 
 from ....diagnostics.direction import misalignment
-from ....diagnostics.joint import joint_misalignments
+from ....diagnostics.joint import joint_misalignments, log_joint_attention, optimal_entries
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study, claims_in, recipe
 from ....optimisers.base import block_normalised, scheduled_descent
@@ -62,10 +62,16 @@ def values_table(lab: Lab) -> tuple:
 
 
 def curve_figures(lab: Lab) -> tuple[Figure, ...]:
+    """Every panel of the paper's Figure 3, by the step."""
     runs, found = shown_runs(lab)
     drawn = (
         ("loss", "Joint loss", "-log L", lambda run: np.maximum(-run.log_excess, 1e-3),
          "Polyak is fastest; block and joint normalisation coincide."),
+        ("norm-W", "Norm of W", "|W|", lambda run: run.norm_W,
+         "Like t where W has a norm of its own to be divided by, like log t where it shares that of u, and under Eq. (13)."),
+        ("norm-u", "Norm of u", "|u|", lambda run: run.norm_u, "Like t under normalised and Polyak steps, like t^(1/3) under Eq. (13)."),
+        ("optimal-attention", "Attention on the optimal token", "s_opt, mean over samples",
+         lambda run: np.exp(optimal_entries(run, log_joint_attention(run))).mean(axis=1), "From 1/2 to 1."),
         ("direction-W", "Direction of W", "1 - corr to W_mm", lambda run: joint_misalignments(run, found.attention.weight),
          "Block normalisation overtakes Polyak by step 100: whatever divides W by the whole gradient lets |W| grow only like log t."),
         ("direction-u", "Direction of u", "1 - corr to u_mm", lambda run: joint_misalignments(run, found.decoder.weight, "u"),
