@@ -140,7 +140,7 @@ def data_or_reject(draw, strategy):
 
 
 @pytest.mark.parametrize("strategy", [small_classification(), small_tokens()], ids=["classification", "tokens"])
-@hypothesis_settings(max_examples=150)
+@hypothesis_settings(max_examples=50)
 @given(draws=st.data())
 def test_max_margin_is_certified_or_proved_infeasible(strategy, draws):
     data = data_or_reject(draws.draw, strategy)

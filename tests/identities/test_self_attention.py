@@ -11,6 +11,8 @@ from penchant.settings.generators import random_tokens, signal_tokens
 from penchant.settings.tokens import TokenSelection
 from problems import features, sharp_constant
 
+pytestmark = pytest.mark.slow  # the claims on the same runs are in the fast lane
+
 SMALL = random_tokens(4, 3, 5, 2)
 NEARLY_ORTHOGONAL = signal_tokens()  # preset E
 HARD = signal_tokens(20, 5, 50, 1.0, 0.1)  # preset H

@@ -11,6 +11,8 @@ from penchant.diagnostics.rates import rate
 from penchant.settings.generators import signal_tokens
 from problems import sharp_constant
 
+pytestmark = pytest.mark.slow  # the claims on the same runs are in the fast lane
+
 # Printed values were rounded twice (to five digits, then to four): half a unit of the fourth digit, and a tenth of that.
 DIGITS = 0.55
 

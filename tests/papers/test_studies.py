@@ -12,7 +12,7 @@ from penchant.report.page import render, report, save
 from penchant.settings.generators import separable
 from penchant.verdict import Outcome, Verdict, at_most
 
-QUICK = ("max-margin", pytest.param("key-query-aligned", marks=pytest.mark.slow))
+QUICK = [pytest.param(name, marks=pytest.mark.slow) for name in ("max-margin", "key-query-aligned")]
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -19,7 +19,7 @@ OPTIMA = {name: max_margin(data).bracket for name, data in DATA.items()}
 
 
 @pytest.mark.parametrize("name", DATA)
-@hypothesis_settings(max_examples=200)
+@hypothesis_settings(max_examples=60)
 @given(seed=st.integers(0, 10**9), near=st.floats(0, 1))
 def test_bracket_of_any_points_contains_the_optimum(name, seed, near):
     data, rng = DATA[name], np.random.default_rng(seed)
