@@ -292,7 +292,9 @@ def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
 
 def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kinks: Kinks | None, shift: float) -> dict:
     with np.errstate(over="ignore", under="ignore"):
-        log_loss = -np.exp(shift) * margins.min() + float(logsumexp(-np.exp(shift) * (margins - margins.min())))
+        log_loss = -np.exp(shift) * margins.min() + float(
+            np.asarray(logsumexp(-np.exp(shift) * (margins - margins.min())))
+        )
     nearest = math.inf if kinks is None else min(float(one.min()) for one in kinks.distances)
     worst = int(samples[margins.argmin()])
     return {

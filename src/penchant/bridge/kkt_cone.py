@@ -45,7 +45,7 @@ class Kinks:
 
 def _upright(columns: np.ndarray) -> np.ndarray:
     """The same columns up to a rotation, in as few rows as they need."""
-    return columns if columns.shape[0] <= columns.shape[1] else np.linalg.qr(columns, mode="r")
+    return columns if columns.shape[0] <= columns.shape[1] else np.asarray(np.linalg.qr(columns, mode="r"))
 
 
 def _cone(rows: np.ndarray, unit: np.ndarray) -> np.ndarray:

@@ -72,7 +72,7 @@ class TorchGradients:
     def _outputs(self, theta: torch.Tensor, x: torch.Tensor | None = None) -> torch.Tensor:
         parts = theta.split([shape.numel() for shape in self._shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
-        x = self.x if x is None else x
+        x = torch.as_tensor(self.x if x is None else x)
         found = torch.func.functional_call(self.module, named, (x,))
         if not isinstance(found, torch.Tensor) or found.shape[0] != len(x) or found.ndim > 2:
             raise ArgumentError(
