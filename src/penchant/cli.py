@@ -126,6 +126,17 @@ def _parser() -> argparse.ArgumentParser:
     add_flags(train, training=True)
     check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
     check.add_argument("certificate", metavar="certificate.json")
+    probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
+    probe.add_argument("run", metavar="RUN.npz", help="what `Probe.save` of penchant.bridge.torch wrote")
+    probe.add_argument("--out", metavar="DIR", help="also write its page")
+    kkt = _add(commands, "kkt", "how far a PyTorch network is from a KKT point of its margin problem", _network)
+    kkt.add_argument(
+        "model", metavar="SCRIPT.py:NAME", help="a module, a function that makes one, or a list of checkpoints"
+    )
+    kkt.add_argument(
+        "data", metavar="DATA.npz", help="arrays `inputs` and `labels` (classes, or -1 and 1 for one output)"
+    )
+    kkt.add_argument("--tolerance", type=float, default=1e-2, help="sqrt(T) of a KKT point (default 0.01)")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
     return parser
@@ -220,6 +231,14 @@ def _own(command: str, options: argparse.Namespace, doing: str) -> dict:
         content, text = getattr(own, command)(options)
     _show(options, content, lambda _: print("\n".join(text)))
     return content
+
+
+def _network(options: argparse.Namespace) -> int:
+    from .commands import networks
+
+    content, text = networks.kkt(options) if "model" in options else networks.probe(options)
+    _show(options, content, lambda _: print("\n".join(text)))
+    return 0
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ VERSIONS = {
     "joint trajectory": 1,
     "attention trajectory": 1,
     "attention run": 1,
+    "network run": 1,
 }
 _ABANDONED = 60.0  # seconds after which a temporary file has no writer any more: it is named only once it is whole
 

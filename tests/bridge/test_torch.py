@@ -7,7 +7,8 @@ from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
 from penchant.bridge.torch import (  # noqa: E402
-    SpectralProbe,
+    Probe,
+    dense,
     equalise,
     small_alexnet,
     template_images,
@@ -15,29 +16,11 @@ from penchant.bridge.torch import (  # noqa: E402
 )
 
 
-def test_norms_are_those_of_a_full_decomposition_for_small_and_large_layers():
-    torch.manual_seed(0)
-    module = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Linear(7, 3), torch.nn.Linear(1100, 1000))
-    probe = SpectralProbe(module)
-    for _ in range(2):  # the second record starts from the singular vector of the first
-        with torch.no_grad():
-            module[2].weight += 0.001 * torch.randn(1000, 1100)
-        probe.record(1.5)
-        values = [np.linalg.svd(layer.weight.detach().double().numpy(), compute_uv=False) for layer in module]
-        np.testing.assert_allclose(probe.spectral[-1], [one[0] for one in values], rtol=1e-6)
-        np.testing.assert_allclose(probe.frobenius[-1], [np.sqrt(np.sum(one**2)) for one in values], rtol=1e-12)
-    assert probe.losses == [1.5, 1.5]
-    assert probe.shapes == ((7, 5), (3, 7), (1000, 1100))
-    np.testing.assert_allclose(probe.differences[0], probe.frobenius[0, :-1] ** 2 - probe.frobenius[0, 1:] ** 2)
-    assert (probe.ratio >= probe.floor).all()
-
-
 def test_the_network_has_the_stated_dense_layers_and_starts():
     network = small_alexnet(hidden=64)
-    assert SpectralProbe(network).shapes == ((64, 1024), (64, 64), (10, 64))
+    assert Probe(network, layers=dense(network)).shapes == ((64, 1024), (64, 64), (10, 64))
     reduced = small_alexnet(0.25, 256)
-    probe = SpectralProbe(reduced)
-    probe.record(0.0)
+    probe = Probe(reduced, layers=dense(reduced))
     # PyTorch draws uniformly in +-1/sqrt(inputs), so the squared norm is outputs/3 up to sampling (1 % for 65 536 entries)
     np.testing.assert_allclose(probe.frobenius[0, :2], np.sqrt(256 / 3), rtol=0.01)
     expected = [sum(1 / np.sqrt(size) for size in shape) for shape in probe.shapes]
@@ -76,7 +59,7 @@ def test_a_gradient_flow_without_biases_conserves_the_differences_of_squared_nor
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: SpectralProbe(torch.nn.ReLU()), "'module'"),
+        (lambda: Probe(torch.nn.ReLU()), "'module'"),
         (lambda: small_alexnet(0.0), "'width'"),
         (lambda: equalise(torch.nn.Linear(2, 2), -1.0), "'size'"),
         (lambda: template_images(0), "'count'"),

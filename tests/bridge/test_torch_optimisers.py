@@ -1,11 +1,15 @@
 """Normalised and Polyak steps for PyTorch against their formulas, and against what clipping, scaling and half precision do to them."""
 
+import io
 import math
 from copy import deepcopy
 
+import numpy as np
 import pytest
 
+import penchant as pt
 from penchant.errors import ArgumentError, PenchantWarning
+from penchant.settings.joint import JointTokens, joint_setting, normal_start
 
 torch = pytest.importorskip("torch")
 from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
@@ -222,3 +226,108 @@ def test_missing_zero_sparse_and_infinite_gradients():
 def test_bad_arguments_are_named(make, name):
     with pytest.raises(ArgumentError, match=f"'{name}'"):
         make(parameters([1.0]))
+
+
+def test_a_rate_scheduler_lowers_the_length_and_the_cap():
+    for make in (lambda p: SNGD(p, 0.5), lambda p: SPSmax(p, 0.02)):
+        found = parameters([3.0, 4.0])
+        rule = make(found)
+        schedule, moved = torch.optim.lr_scheduler.ExponentialLR(rule, 0.1), []
+        for _ in range(2):
+            rule.step(loss=pull(found).detach())
+            schedule.step()
+            moved.append(
+                rule.param_groups[0]["last_displacement"]
+                / rule.param_groups[0]["last_grad_norm"] ** isinstance(rule, SPSmax)
+            )
+        assert moved[1] == pytest.approx(0.1 * moved[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: SNGD(p, 0.1, eta_max=3.0, momentum=0.9, weight_decay=0.01, scope="tensor"),
+        lambda p: SPSmax(p, 5.0, c=0.5, gamma=2.0, batches_per_epoch=3, weight_decay=0.01),
+    ],
+)
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_run_that_is_resumed_or_copied_has_the_same_bits(make, copied):
+    whole, _ = trained(make, steps=8)
+    module = network()
+    rule = make(module.parameters())
+
+    def go(steps):
+        for k in steps:
+            rule.zero_grad()
+            loss = batch_loss(module, k)
+            loss.backward()
+            rule.step(loss=loss.detach())
+
+    go(range(4))
+    if copied:
+        module, rule = deepcopy((module, rule))
+    else:
+        file = io.BytesIO()
+        torch.save([module.state_dict(), rule.state_dict()], file)
+        file.seek(0)
+        weights, state = torch.load(file)
+        module = network(1)
+        module.load_state_dict(weights)
+        rule = make(module.parameters())
+        rule.load_state_dict(state)
+    go(range(4, 8))
+    assert torch.equal(torch.cat([p.detach().ravel() for p in module.parameters()]), whole)
+
+
+RULES = {
+    "joint": (pt.normalised_descent(0.5), lambda p: SNGD(p, 0.5)),
+    "capped": (pt.normalised_descent(0.5, cap=0.4), lambda p: SNGD(p, 0.5, eta_max=0.4)),
+    "momentum": (pt.momentum(0.1, 0.9), lambda p: SNGD(p, 0.1, momentum=0.9)),
+    "Polyak": (pt.polyak(2.0, cap=3.0), lambda p: SPSmax(p, 3.0, c=2.0)),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_rules_are_those_of_the_engine(name):
+    ours, theirs = RULES[name]
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(12, 5))
+    labels = np.sign(inputs @ rng.normal(size=5))
+    setting = pt.Setting(pt.Classification(inputs, labels), pt.Direct(), pt.Logistic())
+    run = pt.train(setting, ours, steps=40)
+    (weight,) = parameters(np.zeros(5))
+    rule, signed = theirs([weight]), torch.tensor(inputs * labels[:, None])
+    reduce = torch.sum if setting.reduction == "sum" else torch.mean
+    for _ in range(40):
+        rule.zero_grad()
+        loss = reduce(torch.nn.functional.softplus(-(signed @ weight)))
+        loss.backward()
+        rule.step(loss=loss.detach())
+    np.testing.assert_allclose(weight.detach().numpy(), run.weight(), rtol=1e-12)  # 40 steps of a few roundings each
+
+
+@pytest.mark.parametrize(
+    ("ours", "options"),
+    [
+        (pt.optimisers.block_normalised(0.05), {"scope": "group"}),
+        (pt.optimisers.block_normalised(0.05, cap=0.06), {"scope": "group", "eta_max": 0.06}),
+        (pt.normalised_descent(0.05), {"scope": "global"}),
+    ],
+)
+def test_blocks_of_attention_and_decoder_are_normalised_as_by_the_engine(ours, options):
+    rng = np.random.default_rng(3)
+    tokens, labels = rng.normal(size=(4, 3, 6)), np.array([1.0, -1, 1, -1])
+    data = JointTokens(tokens, labels, np.zeros(4, int))
+    start = normal_start(data, 0, 0.1)
+    run = pt.train(joint_setting(data, start), ours, steps=60)
+    u, W = parameters(np.array(start.u), np.array(start.W))
+    X, y = torch.tensor(tokens), torch.tensor(labels)
+    rule = SNGD([{"params": [u]}, {"params": [W]}], 0.05, **options)
+    for _ in range(60):
+        rule.zero_grad()
+        share = torch.softmax(torch.einsum("ntd,de,ne->nt", X, W, X[:, 0]), 1)
+        loss = torch.exp(-y * torch.einsum("nt,ntd,d->n", share, X, u)).mean()
+        loss.backward()
+        rule.step(loss=loss.detach())
+    np.testing.assert_allclose(u.detach().numpy(), run.named()["u"], rtol=1e-11, atol=1e-13)
+    np.testing.assert_allclose(W.detach().numpy(), run.weight(), rtol=1e-11, atol=1e-13)

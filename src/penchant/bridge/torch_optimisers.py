@@ -1,12 +1,12 @@
 """The step rules of the theory for PyTorch networks: normalised stochastic descent and capped Polyak steps.
 
-Both are ordinary `torch.optim.Optimizer`s: parameter groups, `state_dict`, learning-rate schedulers and a gradient scaler work as
-with any other. Every group reports `last_grad_norm`, `last_step` (the multiplier of the gradient), `capped`, `last_displacement`
-and `step_count`.
+Both are ordinary `torch.optim.Optimizer`s: parameter groups, `state_dict`, learning-rate schedulers, a gradient scaler and copies work as
+with any other, and both take the loss of the batch, `step(loss=loss)`, so that one loop serves both. Every group reports `last_grad_norm`,
+`last_step` (the multiplier of the gradient), `capped`, `last_displacement` and `step_count`.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.optim.optimizer import ParamsT  # pyright: ignore[reportMissingImports]
@@ -14,6 +14,7 @@ from torch.optim.optimizer import ParamsT  # pyright: ignore[reportMissingImport
 from ..errors import ArgumentError, warn
 
 Loss = torch.Tensor | float
+Pairs = tuple[list[torch.Tensor], list[torch.Tensor]]  # parameters of a group and their gradients
 _REPORT = {"last_grad_norm": 0.0, "last_step": 0.0, "capped": False, "last_displacement": 0.0, "step_count": 0}
 _CLIPPED = 3  # steps in a row with one and the same gradient norm: no stochastic gradient does that by itself
 _SCOPES = ("global", "group", "tensor")
@@ -26,10 +27,23 @@ def _check(owner: str, **values: float) -> None:
             raise ArgumentError(name, owner, required, value)
 
 
-def _norm(gradients: Iterable[torch.Tensor]) -> float:
-    """Euclidean norm of all entries together; half precision is summed in float32, float64 in float64."""
-    wide = [g if g.dtype in (torch.float32, torch.float64) else g.float() for g in gradients]
-    found = math.hypot(*(float(torch.linalg.vector_norm(g)) for g in wide))
+def _norms(tensors: Sequence[torch.Tensor]) -> list[float]:
+    """Euclidean norm of each tensor, fetched at once for each device; half precision is summed in float32, float64 in float64."""
+    places: dict[tuple, list[int]] = {}
+    for k, one in enumerate(tensors):
+        places.setdefault((one.device, one.dtype), []).append(k)
+    found = [0.0] * len(tensors)
+    for (_, dtype), indices in places.items():
+        wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+        values = torch.stack(torch._foreach_norm([tensors[k] for k in indices], 2, wide)).tolist()
+        for k, value in zip(indices, values, strict=True):
+            found[k] = value
+    return found
+
+
+def _joint(norms: Sequence[float]) -> float:
+    """The norm of all entries together, which must be finite."""
+    found = math.hypot(*norms)
     if not math.isfinite(found):
         raise FloatingPointError(
             f"The gradient norm is {found}. Usual causes: a step too large before this one, a loss of half precision without a "
@@ -38,34 +52,59 @@ def _norm(gradients: Iterable[torch.Tensor]) -> float:
     return found
 
 
+def _add(targets: list[torch.Tensor], gradients: list[torch.Tensor], sizes: list[float]) -> None:
+    """Add every gradient times its size to its target, in place; one size for all is one call."""
+    if targets and len(set(sizes)) == 1:
+        torch._foreach_add_(targets, gradients, alpha=sizes[0])
+    else:
+        for target, gradient, size in zip(targets, gradients, sizes, strict=False):
+            target.add_(gradient, alpha=size)
+
+
 class _Reporting(torch.optim.Optimizer):
-    """What both rules share: gradients that are present and dense, and a report in every group."""
+    """What both rules share: gradients that are present and dense, their norms before anything moves, and a report in every group."""
 
     def __init__(self, params: ParamsT, defaults: dict):
         super().__init__(params, {**defaults, **_REPORT})
 
-    def _gradients(self, group: dict, decay: float) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """Parameters and gradients of a group; a coupled weight decay is part of the gradient."""
-        found = []
-        for parameter in group["params"]:
-            if parameter.grad is None:
-                continue
-            if parameter.grad.is_sparse:
-                raise ArgumentError("grad", type(self).__name__, "a dense gradient", "a sparse one")
-            found.append((parameter, parameter.grad + decay * parameter if decay else parameter.grad))
-        return found
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Loss] | None = None, *, loss: Loss | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """One step. A closure recomputes loss and gradients first, and its value is returned; else `loss` is that of the batch."""
+        returned = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = returned = closure()
+        found = [self._gradients(group) for group in self.param_groups]
+        norms = [_norms(gradients) for _, gradients in found]
+        everything = _joint([norm for part in norms for norm in part])
+        value = self._objective(loss, everything)
+        for group, pairs, sizes in zip(self.param_groups, found, norms, strict=True):
+            self._move(group, pairs, sizes, everything, value)
+            group["step_count"] += 1
+        return returned
 
-    @staticmethod
-    def _report(group: dict, norm: float, step: float, capped: bool, moved: list[torch.Tensor]) -> None:
-        displacement = _norm(moved) if moved else 0.0
-        group.update(last_grad_norm=norm, last_step=step, capped=capped, last_displacement=displacement)
-        group["step_count"] += 1
+    def _gradients(self, group: dict) -> Pairs:
+        """Parameters that have a gradient, with it; a coupled weight decay is part of the gradient."""
+        parameters = [one for one in group["params"] if one.grad is not None]
+        gradients = [one.grad for one in parameters]
+        if any(one.is_sparse for one in gradients):
+            raise ArgumentError("grad", type(self).__name__, "a dense gradient", "a sparse one")
+        if parameters and group["weight_decay"] and not group.get("decoupled"):
+            gradients = torch._foreach_add(gradients, parameters, alpha=group["weight_decay"])
+        return parameters, list(gradients)
+
+    def _objective(self, loss: Loss | None, norm: float) -> float:
+        """The number that the rule needs of the loss; most need none."""
+        return math.nan
+
+    def _move(self, group: dict, pairs: Pairs, norms: list[float], everything: float, value: float) -> None:
+        raise NotImplementedError
 
 
 class SNGD(_Reporting):
     """Stochastic normalised gradient descent: the step `min(lr/N, eta_max) g`, where N is the norm of the gradient.
 
-    `scope` says over what N is taken: all parameters ("global"), each group, or each tensor. `momentum` averages the normalised
+    `scope` says over what N is taken: all parameters ("global", the joint form), each group ("group", the block form), or each tensor. `momentum` averages the normalised
     steps. Weight decay is decoupled by default, p <- (1 - lr weight_decay) p; coupled, it is part of the gradient and of N.
     Uncapped, the rule does not see a scaling of the loss or clipping by the global norm.
 
@@ -92,52 +131,41 @@ class SNGD(_Reporting):
             raise ArgumentError("momentum", "SNGD", "below 1", momentum)
         if scope not in _SCOPES:
             raise ArgumentError("scope", "SNGD", f"one of {', '.join(_SCOPES)}", repr(scope))
-        self.scope = scope
         rule = {"lr": lr, "eta_max": eta_max, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, {**rule, "decoupled": decoupled})
+        super().__init__(params, {**rule, "decoupled": decoupled, "scope": scope})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Loss] | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step; a closure recomputes the loss first and its value is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        decay = lambda group: 0.0 if group["decoupled"] else group["weight_decay"]
-        found = [self._gradients(group, decay(group)) for group in self.param_groups]
-        everything = _norm(g for pairs in found for _, g in pairs)
-        for group, pairs in zip(self.param_groups, found, strict=True):
-            self._move(group, pairs, everything)
-        return loss
+    def _move(self, group: dict, pairs: Pairs, norms: list[float], everything: float, value: float) -> None:
+        (parameters, gradients), rate, most = pairs, float(group["lr"]), group["eta_max"]
+        whole = everything if group["scope"] == "global" else math.hypot(*norms)
+        scales = norms if group["scope"] == "tensor" else [whole] * len(norms)
+        sizes = [min(rate / norm, most) if norm else 0.0 for norm in scales]
+        if group["decoupled"] and group["weight_decay"] and parameters:
+            torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
+        lengths = [size * norm for size, norm in zip(sizes, norms, strict=True)]
+        if group["momentum"] and parameters:
+            gradients = self._remembered(parameters, gradients, sizes, group["momentum"])
+            lengths = _norms(gradients)
+            _add(parameters, gradients, [-1.0])
+        else:
+            _add(parameters, gradients, [-size for size in sizes])
+        step = max(sizes, default=0.0)
+        group.update(last_grad_norm=whole, last_step=step, capped=step >= most, last_displacement=math.hypot(*lengths))
 
-    def _move(self, group: dict, pairs: list, everything: float) -> None:
-        whole = everything if self.scope == "global" else _norm(g for _, g in pairs)
-        steps, moved = [0.0], []
-        for parameter, gradient in pairs:
-            norm = _norm([gradient]) if self.scope == "tensor" else whole
-            size = min(group["lr"] / norm, group["eta_max"]) if norm else 0.0
-            steps.append(size)
-            change = self._remembered(parameter, size * gradient, group["momentum"])
-            if group["decoupled"]:
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.sub_(change)
-            moved.append(change)
-        self._report(group, whole, max(steps), max(steps) >= group["eta_max"], moved)
-
-    def _remembered(self, parameter: torch.Tensor, change: torch.Tensor, momentum: float) -> torch.Tensor:
-        if not momentum:
-            return change
-        state = self.state[parameter]
-        buffer = state["momentum_buffer"].mul_(momentum).add_(change) if "momentum_buffer" in state else change.clone()
-        state["momentum_buffer"] = buffer
-        return buffer
+    def _remembered(self, parameters: list, gradients: list, sizes: list[float], momentum: float) -> list[torch.Tensor]:
+        for one in parameters:
+            if "momentum_buffer" not in self.state[one]:
+                self.state[one]["momentum_buffer"] = torch.zeros_like(one)
+        buffers = [self.state[one]["momentum_buffer"] for one in parameters]
+        torch._foreach_mul_(buffers, momentum)
+        _add(buffers, gradients, sizes)
+        return buffers
 
 
 class SPSmax(_Reporting):
-    """Stochastic Polyak steps with a cap: the step `min((loss - l_star)/(c N^2), eta_max) g`, N the norm of the whole gradient.
+    """Stochastic Polyak steps with a cap: the step `min((loss - l_star)/(c N^2), lr eta_max) g`, N the norm of the whole gradient.
 
     The loss is that of the batch: `step(loss=loss)` after `backward`, or `step(closure)`. `gamma` lets a step exceed the one before
-    by at most gamma^(1/batches_per_epoch). Weight decay is coupled: wd |p|^2 / 2 belongs to the loss and wd p to the gradient.
+    by at most gamma^(1/batches_per_epoch). A scheduler lowers the cap, by the factor `lr`. Weight decay is coupled: wd |p|^2 / 2 belongs to the loss and wd p to the gradient.
     Clipping the gradient by a factor k < 1 would lengthen the step by 1/k; bound it with `max_update_norm` instead.
 
     >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -165,49 +193,38 @@ class SPSmax(_Reporting):
             raise ArgumentError("max_update_norm", "SPSmax", "positive", max_update_norm)
         if gamma is not None and (not gamma >= 1 or not batches_per_epoch):
             raise ArgumentError("gamma", "SPSmax", "at least 1, with batches_per_epoch", (gamma, batches_per_epoch))
-        self.growth = math.inf if gamma is None else gamma ** (1 / (batches_per_epoch or 1))
-        self._same, self._warned = 0, False
-        rule = {"c": c, "eta_max": eta_max, "l_star": l_star, "weight_decay": weight_decay}
-        super().__init__(params, {**rule, "max_update_norm": max_update_norm})
+        growth = math.inf if gamma is None else gamma ** (1 / (batches_per_epoch or 1))
+        rule = {"c": c, "lr": 1.0, "eta_max": eta_max, "l_star": l_star, "weight_decay": weight_decay}
+        super().__init__(params, {**rule, "max_update_norm": max_update_norm, "growth": growth, "same_norm": 0})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Loss] | None = None, *, loss: Loss | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step. The loss is a closure's value or is given; one of the two is needed."""
-        returned = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = returned = closure()
+    def _objective(self, loss: Loss | None, norm: float) -> float:
         if loss is None:
             raise ValueError("SPSmax.step needs the loss of the batch: step(loss=loss.detach()), or step(closure).")
-        found = [self._gradients(group, group["weight_decay"]) for group in self.param_groups]
-        norm = _norm(g for pairs in found for _, g in pairs)
         self._look_for_clipping(norm)
-        value = float(loss) + sum(self._penalty(group) for group in self.param_groups)
-        for group, pairs in zip(self.param_groups, found, strict=True):
-            self._move(group, pairs, norm, value)
-        return returned
+        return float(loss) + sum(self._penalty(group) for group in self.param_groups)
 
     @staticmethod
     def _penalty(group: dict) -> float:
         decay = group["weight_decay"]
         return 0.5 * decay * sum(float(p.double().square().sum()) for p in group["params"]) if decay else 0.0
 
-    def _move(self, group: dict, pairs: list, norm: float, value: float) -> None:
+    def _move(self, group: dict, pairs: Pairs, norms: list[float], everything: float, value: float) -> None:
+        norm, rate = everything, float(group["lr"])
         wanted = max(value - group["l_star"], 0.0) / (group["c"] * norm**2) if norm else 0.0
-        most = min(group["eta_max"], group["max_update_norm"] / norm if norm else math.inf)
+        most = min(rate * group["eta_max"] if rate else 0.0, group["max_update_norm"] / norm if norm else math.inf)
         if group["step_count"] and group["last_step"]:
-            most = min(most, self.growth * group["last_step"])
+            most = min(most, group["growth"] * group["last_step"])
         size = min(wanted, most)
-        moved = [size * gradient for _, gradient in pairs]
-        for (parameter, _), change in zip(pairs, moved, strict=True):
-            parameter.sub_(change)
-        self._report(group, norm, size, wanted > most, moved)
+        _add(*pairs, [-size])
+        length = size * math.hypot(*norms)
+        group.update(last_grad_norm=norm, last_step=size, capped=wanted > most, last_displacement=length)
 
     def _look_for_clipping(self, norm: float) -> None:
-        last = self.param_groups[0]["last_grad_norm"]
-        self._same = self._same + 1 if norm and abs(norm - last) <= 1e-5 * norm else 0
-        if self._same >= _CLIPPED - 1 and not self._warned:
-            self._warned = True
+        first = self.param_groups[0]
+        first["same_norm"] = (
+            first["same_norm"] + 1 if norm and abs(norm - first["last_grad_norm"]) <= 1e-5 * norm else 0
+        )
+        if first["same_norm"] == _CLIPPED - 1:
             warn(
                 f"The gradient norm was {norm:.6g} in {_CLIPPED} steps in a row: is the gradient clipped? SPSmax divides by its square, "
                 "so that clipping lengthens the step; remove it and pass max_update_norm instead."

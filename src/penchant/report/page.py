@@ -75,7 +75,7 @@ def render(directory: str | os.PathLike) -> Path:
     root = Path(directory)
     if root.is_file():
         raise DataFileError(
-            f"'{root}' is a file: `report` takes the directory that `--out` wrote. `penchant train {root} --out DIR` makes one from data."
+            f"'{root}' is a file: `report` takes the directory that `--out` wrote. `penchant train {root} --out DIR` makes one from data, `penchant probe {root} --out DIR` from the record of a network."
         )
     if not root.is_dir():
         raise DataFileError(

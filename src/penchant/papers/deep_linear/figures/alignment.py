@@ -26,10 +26,10 @@ _SOURCE = f"{JI}, Figure 2"
 
 @runtime_checkable
 class Probe(Protocol):
-    """What `bridge.torch.SpectralProbe` has seen of dense layers: epochs x layers, and one loss per epoch."""
+    """What `bridge.torch.Probe` has seen of dense layers: epochs x layers, and one loss per epoch."""
 
-    losses: list[float]
-
+    @property
+    def losses(self) -> np.ndarray: ...
     @property
     def ratio(self) -> np.ndarray: ...
     @property
@@ -159,8 +159,8 @@ def dense_layers(lab: Lab) -> Result:
     lab.progress("the full-size network before training")
     fresh = {}
     for start in _STARTS:
-        fresh[start] = bridge.SpectralProbe(_network(bridge, start, seed))
-        fresh[start].record(float("nan"))
+        network = _network(bridge, start, seed)
+        fresh[start] = bridge.Probe(network, layers=bridge.dense(network))
     figures = tuple(figure for start, probe in probes.items() for figure in _figures(start, probe))
     return Result(_findings(probes, fresh), figures, (_trained(probes), _full_size(fresh)), {}, WORDS)
 
@@ -209,7 +209,7 @@ def _findings(probes: dict[str, Probe], fresh: dict[str, Probe]) -> tuple[Findin
 def _figures(start: str, probe: Probe) -> tuple[Figure, ...]:
     epochs, name = np.arange(len(probe.losses)), start.split()[0].lower().removesuffix("'s")
     ratios = tuple(Line(f"dense layer {k + 1}", epochs, probe.ratio[:, k]) for k in range(probe.ratio.shape[1]))
-    losses = (Line("cross-entropy", epochs, np.array(probe.losses)),)
+    losses = (Line("cross-entropy", epochs, probe.losses),)
     return (
         Figure(f"ratios-{name}", f"Ratios, {start}", "epoch", "spectral / Frobenius", ratios, "Reduced network."),
         Figure(f"loss-{name}", f"Loss, {start}", "epoch", "loss", losses, "The same runs."),

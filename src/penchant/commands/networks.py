@@ -1,0 +1,80 @@
+"""`probe`: the record of a PyTorch network, told and drawn. `kkt`: how far a network is from a KKT point."""
+
+import importlib.util
+import sys
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..exhibits import Table, plain
+from ..files import load_npz
+from ..lab import Study
+from ..report.networks import network_page, read_network, summary
+from ..report.page import render, save
+
+
+def probe(options: Namespace) -> tuple[dict, list[str]]:
+    """Numbers and lines of a record; with --out its page too."""
+    header, series = read_network(options.run)
+    content = {
+        "model": header["model"],
+        "layers": header["layers"],
+        "blocks": header["blocks"],
+        "series": plain(series),
+    }
+    text = [
+        f"{header['model']}: {len(series['steps'])} records to step {series['steps'][-1]}",
+        *_aligned(summary(header, series)),
+    ]
+    if options.out:
+        study = Study("probe", f"Network: {header['model']}")
+        save(study, network_page(header, series), options.out, paper="", seed=0, full=False, seconds=0.0)
+        content["page"] = str(render(options.out))
+        text.append(f"page: {content['page']}")
+    return content, text
+
+
+def _aligned(table: Table) -> Iterator[str]:
+    rows = [table.columns, *table.rows]
+    widths = [max(len(str(row[k])) for row in rows) for k in range(len(table.columns))]
+    for row in rows:
+        yield "  ".join(f"{cell!s:>{width}}" for cell, width in zip(row, widths, strict=True))
+    yield table.caption
+
+
+def kkt(options: Namespace) -> tuple[dict, list[str]]:
+    """The meter on a module of the user's own; of several checkpoints the last is told, with the trend."""
+    try:
+        from ..bridge.kkt import trend
+        from ..bridge.torch_kkt import kkt as measure
+    except ImportError:
+        raise MissingExtra("torch", "`penchant kkt`") from None
+    arrays = load_npz(options.data)
+    missing = {"inputs", "labels"} - set(arrays)
+    if missing:
+        raise DataFileError(f"'{options.data}' has no array '{min(missing)}'; it has {', '.join(sorted(arrays))}.")
+    found = _named(options.model)
+    models = list(found) if isinstance(found, list | tuple) else [found]
+    told = lambda text: print(text, file=sys.stderr)
+    readings = [
+        measure(one, arrays["inputs"], arrays["labels"], tolerance=options.tolerance, progress=told) for one in models
+    ]
+    told_trend = trend(readings) if len(readings) > 1 else {}
+    content = plain({**readings[-1].content(), "trend": told_trend})
+    return content, [*readings[-1].lines(), *(f"trend      {name} {value:.4g}" for name, value in told_trend.items())]  # pyright: ignore[reportReturnType]
+
+
+def _named(place: str) -> object:
+    """What a script calls by a name; a function is called, unless it is a module itself."""
+    file, _, name = place.rpartition(":")
+    spec = importlib.util.spec_from_file_location("penchant_user_network", file) if Path(file).is_file() else None
+    if spec is None or spec.loader is None:
+        raise ArgumentError("model", "penchant kkt", "SCRIPT.py:NAME with a script that exists", repr(place))
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    if not hasattr(script, name):
+        known = ", ".join(word for word in vars(script) if not word.startswith("_"))
+        raise ArgumentError("model", "penchant kkt", f"one of {known}", f"'{name}'")
+    found = getattr(script, name)
+    return found if hasattr(found, "named_parameters") or isinstance(found, list | tuple) else found()

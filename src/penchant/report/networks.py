@@ -1,0 +1,126 @@
+"""The record of a PyTorch network as a page and as text: reads the file that `Probe.save` wrote, and needs no PyTorch."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from ..errors import DataFileError
+from ..exhibits import Figure, Line, Result, Table, table
+from ..files import check_mark
+from ..training.trajectory import read_npz
+
+Series = Mapping[str, np.ndarray]
+WORDS = {
+    "ratio": "spectral over Frobenius norm of a layer; 1 means rank one",
+    "stable rank": "squared Frobenius over squared spectral norm",
+    "floor": "the smallest ratio that a layer of this shape can have: 1/sqrt of its smaller side",
+    "alignment": "|<v, u>| of the top right singular vector of a layer and the top left one of the layer before it in the model, where their sizes agree",
+    "balancedness": "|W_k|^2 - |W_{k+1}|^2 in Frobenius norms; gradient flow conserves it where layers are homogeneous and without biases",
+    "turn": "angle of all parameters together to the start, in radians; turned: since the record before",
+    "margin": "output of the label minus the largest other (y f for one output); normalised by the norm of all parameters to the power of the degree",
+    "degree, defect": "of homogeneity, from doubling all parameters at the record: f(2 theta) = 2^degree f(theta) up to the relative defect; the power is the degree at the first record, rounded",
+    "entropy": "of attention, over the logarithm of the number of keys: 1 is uniform, 0 is one token; mean over rows",
+    "saturation": "log(1 - largest attention probability), median over rows",
+    "spectrum": "singular values of W_Q' W_K of a head",
+}
+
+
+def read_network(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and series of the record of a network; another kind of file is refused."""
+    header, arrays = read_npz(path)
+    check_mark(header.get("format"), ("network run",), path)
+    missing = {"steps", "losses", "frobenius", "spectral", "nuclear", "norm"} - set(arrays)
+    if missing:
+        raise DataFileError(f"'{path}' has no series '{min(missing)}'.\n  Fix: save the probe again.")
+    return header, arrays
+
+
+def summary(header: dict, series: Series) -> Table:
+    """One row per layer, at the first and at the last record."""
+    ratio = series["spectral"] / series["frobenius"]
+    columns = {
+        "layer": "",
+        "shape": "",
+        "norm": ".4g",
+        "growth": ".4g",
+        "ratio before": ".4f",
+        "ratio": ".4f",
+        "floor": ".4f",
+    }
+    columns |= {"stable rank": ".4g", "nuclear norm": ".4g", "alignment with the next": ".4f"}
+    fits = np.append(series["alignment"][-1], np.nan)
+    rows = []
+    for k, (name, shape) in enumerate(zip(header["layers"], header["shapes"], strict=True)):
+        sizes = series["frobenius"][-1, k], series["frobenius"][-1, k] / series["frobenius"][0, k]
+        rest = ratio[0, k], ratio[-1, k], min(shape) ** -0.5, ratio[-1, k] ** -2, series["nuclear"][-1, k], fits[k]
+        rows.append((name, " x ".join(map(str, shape)), *sizes, *rest))
+    return table(
+        "layers",
+        "Layers",
+        columns,
+        rows,
+        f"At step {series['steps'][-1]}; growth and 'before' from step {series['steps'][0]}.",
+    )
+
+
+def figures(header: dict, series: Series) -> Iterator[Figure]:
+    """Everything that has a curve, against the step."""
+    names, steps = header["layers"], np.maximum(series["steps"], 1)
+    draw = lambda name, title, label, lines, scale="linear": Figure(
+        name, title, "step", label, tuple(Line(one, steps, np.asarray(y)) for one, y in lines), "", "log", scale
+    )
+    each = lambda values, labels=names: zip(labels, np.asarray(values).T, strict=True)
+    yield draw("loss", "Loss", "loss", [("loss", series["losses"])], "log")
+    yield draw("ratios", "Every layer: how near to rank one", "ratio", each(series["spectral"] / series["frobenius"]))
+    yield draw(
+        "growth", "Growth of the layers", "norm / first norm", each(series["frobenius"] / series["frobenius"][0]), "log"
+    )
+    if len(names) > 1:
+        pairs = [f"{a}, {b}" for a, b in pairwise(names)]
+        known = np.isfinite(series["alignment"]).any(axis=0).tolist()
+        shown = [(pair, y) for pair, y, ok in zip(pairs, series["alignment"].T, known, strict=True) if ok]
+        yield draw("alignment", "Adjacent layers", "alignment", shown)
+        yield draw("balance", "Balancedness", "|W_k|^2 - |W_k+1|^2", each(-np.diff(series["frobenius"] ** 2), pairs))
+    yield draw(
+        "direction",
+        "Direction of all parameters",
+        "angle",
+        [("turn", series["turn"]), ("turned", series["turned"])],
+        "log",
+    )
+    if "margins" in series:
+        levels = ("smallest", "10 %", "median", "90 %")
+        yield draw("margins", "Margins", "margin", each(series["margins"], levels))
+        yield draw(
+            "normalised", "Normalised margins", "margin / norm^degree", each(series["normalised_margins"], levels)
+        )
+    yield from _attention(header["blocks"], series, draw)
+
+
+def _attention(blocks: Sequence[str], series: Series, draw: Callable[..., Figure]) -> Iterator[Figure]:
+    heads = [(k, name, h) for k, name in enumerate(blocks) for h in range(series[f"spectrum_{k}"].shape[1])]
+    curves = lambda read: [(f"{name or 'attention'}, head {h + 1}", read(k, h)) for k, name, h in heads]
+    if heads:
+        yield draw(
+            "spectra",
+            "Largest singular value of W_Q' W_K",
+            "spectrum",
+            curves(lambda k, h: series[f"spectrum_{k}"][:, h].max(axis=1)),
+            "log",
+        )
+    heads = [one for one in heads if f"entropy_{one[0]}" in series]
+    if heads:
+        yield draw("entropy", "Entropy of attention", "entropy", curves(lambda k, h: series[f"entropy_{k}"][:, h]))
+        yield draw(
+            "saturation",
+            "Saturation of attention",
+            "log(1 - p)",
+            curves(lambda k, h: series[f"saturation_{k}"][:, h, 1]),
+        )
+
+
+def network_page(header: dict, series: Series) -> Result:
+    """What the report shows of a network."""
+    return Result((), tuple(figures(header, series)), (summary(header, series),), {}, WORDS)

@@ -1,0 +1,279 @@
+"""The meter on networks whose answer is known in closed form, against convex programs, and on what it must refuse."""
+
+import json
+import math
+from copy import deepcopy
+
+import numpy as np
+import pytest
+
+from penchant.bridge.jax_kkt import function_kkt
+from penchant.bridge.kkt import NotHomogeneous, instant_weights, plateau, trend
+from penchant.cli import main
+from penchant.errors import ArgumentError, PenchantError, PenchantWarning
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from penchant.bridge.torch_kkt import TorchGradients, kkt, plan  # noqa: E402
+
+
+class Two(nn.Module):
+    def __init__(self, U, v):
+        super().__init__()
+        self.U, self.v = nn.Parameter(torch.tensor(U)), nn.Parameter(torch.tensor(v))
+
+    def forward(self, x):
+        return torch.relu(x @ self.U.T) @ self.v
+
+
+class Squares(nn.Module):
+    """sum of a_j (u_j' x)^2 with fixed signs."""
+
+    def __init__(self, U, signs):
+        super().__init__()
+        self.U, self.signs = nn.Parameter(torch.tensor(U)), torch.tensor(signs)
+
+    def forward(self, x):
+        return (x @ self.U.T).square() @ self.signs
+
+
+def kinked(degrees, turned=0.0):
+    """Two units, each on the kink of the other's point: the best normalised margin is sin(angle) / 4."""
+    p = math.radians(degrees)
+    units = np.array([[math.sin(p), -math.cos(p)], [0.0, 1.0]]) / 2
+    units[0] += turned * np.array([math.cos(p), math.sin(p)])
+    return Two(units, np.array([0.5, -0.5])), np.array([[1.0, 0.0], [math.cos(p), math.sin(p)]]), np.array([1, -1])
+
+
+@pytest.mark.parametrize(("degrees", "autograd"), [(50, 0.510274), (30, 0.774597), (75, 0.186157), (60, 7**-0.5)])
+def test_a_kkt_point_on_kinks_is_one_although_autograd_says_otherwise(degrees, autograd):
+    found = kkt(*kinked(degrees))
+    assert found.normalised_margin == pytest.approx(math.sin(math.radians(degrees)) / 4, rel=1e-12)
+    assert found.distance == pytest.approx(autograd, abs=1e-6)
+    assert found.distance_lower == pytest.approx(found.distance, rel=1e-9)
+    assert found.upper == pytest.approx(found.distance**2, rel=1e-9)
+    assert all(one.distance < 1e-13 and one.upper < 1e-13 for one in found.curve)
+    assert len(plateau(found.curve)) == len(found.curve)
+    assert found.verdict.headline == "confirmed"
+
+
+def test_the_same_point_turned_by_a_hundredth_is_none():
+    found = kkt(*kinked(50, turned=0.02), radii=(1e-5, 1e-4, 1e-3))
+    assert found.curve[-1].lower > 1e-4
+    assert found.verdict.headline == "undecided"
+
+
+def test_orthonormal_points_one_unit_for_each_class():
+    """(4, 9) samples: margin 0.1, multipliers 1/2 and 1/3; slope 0 at every kink is right, so that the gap is 0 without freeing any."""
+    units = np.zeros((2, 13))
+    units[0, :4], units[1, 4:] = 1.0, 1.0
+    size = np.array([4.0, 9.0]) ** 0.5
+    U = units / size[:, None] * np.sqrt(size)[:, None]
+    found = kkt(Two(U, np.sqrt(size) * [1.0, -1.0]), np.eye(13), np.r_[np.ones(4), -np.ones(9)].astype(int))
+    assert found.normalised_margin == pytest.approx(0.1, rel=1e-12)
+    assert found.upper < 1e-12
+    np.testing.assert_allclose(found.multipliers, np.r_[np.full(4, 1 / 2), np.full(9, 1 / 3)], rtol=1e-9)
+
+
+def quadratic(seed=0):
+    """Least nuclear norm with margins of at least 1 by a solver, as a network of its eigenvectors."""
+    import cvxpy as cp
+
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(12, 5))
+    y = np.sign(rng.normal(size=12)).astype(int)
+    plus, minus = cp.Variable((5, 5), PSD=True), cp.Variable((5, 5), PSD=True)
+    forms = [cp.trace(np.outer(x, x) @ (plus - minus)) for x in X]
+    least = cp.Problem(cp.Minimize(cp.trace(plus + minus)), [s * f >= 1 for s, f in zip(y, forms, strict=True)])
+    least.solve("CLARABEL", tol_gap_abs=1e-10, tol_gap_rel=1e-10, tol_feas=1e-10)
+    values, vectors = np.linalg.eigh(plus.value - minus.value)
+    return Squares((vectors * np.sqrt(np.abs(values))).T, np.sign(values)), X, y, least.value
+
+
+def test_quadratic_units_at_the_least_nuclear_norm():
+    model, X, y, norm = quadratic()
+    assert norm == pytest.approx(4.2290558314, rel=1e-8)
+    found = kkt(model, X, y)
+    assert round(found.homogeneity.degree) == 2
+    assert found.normalised_margin == pytest.approx(1 / norm, rel=1e-6)
+    assert found.upper < 1e-6  # the solver's eigenvectors, whose error enters by its root
+    assert found.upper - found.lower < 1e-9
+    with torch.no_grad():
+        model.U += 0.01 * torch.tensor(np.random.default_rng(1).normal(size=(5, 5)))
+    assert kkt(model, X, y).lower > 1e-5
+
+
+def separated(seed=0, classes=0):
+    """A network of degree 2 without kinks on random data, trained a little until every sample is right."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(9, 6))
+    y = rng.integers(0, classes, 9) if classes else np.sign(X @ rng.normal(size=6)).astype(int)
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(6, 5, bias=False), nn.Linear(5, classes or 1, bias=False)).double()
+    rule, x, t = torch.optim.Adam(model.parameters(), 0.02), torch.tensor(X), torch.tensor(y)
+    for _ in range(400):
+        rule.zero_grad()
+        f = model(x)
+        loss = nn.functional.cross_entropy(f, t) if classes else nn.functional.softplus(-t * f[:, 0]).mean()
+        loss.backward()
+        rule.step()
+    return model, X, y
+
+
+@pytest.mark.parametrize("classes", [0, 4])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_distance_and_gap_are_those_of_a_convex_program_and_obey_their_identities(seed, classes):
+    import cvxpy as cp
+
+    model, X, y = separated(seed, classes)
+    network = TorchGradients(model, X, y)
+    unit = network.start / np.linalg.norm(network.start)
+    G, q = network.rows(unit, np.arange(len(network.samples))), network.margins(unit)
+    np.testing.assert_allclose(G @ unit, 2 * q, atol=1e-14)  # Euler
+    weights = np.random.default_rng(0).normal(size=len(q))
+    np.testing.assert_allclose(network.pull(unit, weights), weights @ G, atol=1e-13)
+    np.testing.assert_allclose(network.push(unit, unit), G @ unit, atol=1e-13)
+    found = kkt(model, X, y)
+    multipliers = cp.Variable(len(q), nonneg=True)
+    solve = lambda aim: cp.Problem(cp.Minimize(aim)).solve("CLARABEL", tol_gap_abs=1e-10, tol_feas=1e-10)
+    gap = solve(1 - 4 * q.min() * cp.sum(multipliers) + cp.sum_squares(G.T @ multipliers))
+    far = math.sqrt(max(solve(cp.sum_squares(unit - G.T @ multipliers)), 0))
+    assert found.lower - 1e-8 <= gap <= found.upper + 1e-8
+    assert found.upper - found.lower < 1e-9
+    assert found.distance_lower - 1e-6 <= far <= found.distance + 1e-6
+    assert found.eps**2 + 2 * found.delta == pytest.approx(found.upper, abs=1e-11)
+    assert found.distance**2 <= found.upper + 1e-12
+    scaled = deepcopy(model)
+    with torch.no_grad():
+        for one in scaled.parameters():
+            one.mul_(1e100)
+    again = kkt(scaled, X, y)
+    assert again.upper == pytest.approx(found.upper, rel=1e-9)
+    assert again.log_margin == pytest.approx(found.log_margin + 200 * math.log(10))
+    assert not again.resolved
+
+
+def test_a_function_of_jax_reads_as_the_same_module():
+    model, X, y = separated(0, 4)
+    weights = [one.detach().numpy() for one in model.parameters()]
+    ours = function_kkt(lambda w, x: x @ w[0].T @ w[1].T, weights, X, y)
+    theirs = kkt(model, X, y)
+    for name in ("upper", "lower", "distance", "instant"):
+        assert getattr(ours, name) == pytest.approx(getattr(theirs, name), rel=1e-9)
+
+
+def test_weights_of_the_loss_are_exact_at_any_scale():
+    margins = np.array([0.1, 0.1 + 1e-12, 0.2])
+    np.testing.assert_allclose(
+        instant_weights(margins, 2, math.log(1e6)), [1.0, math.exp(-(margins[1] - 0.1) * 1e12), 0.0]
+    )
+    assert instant_weights(margins, 3, 1e4).tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_trend_is_a_slope_per_decade_of_margin():
+    model, X, y = separated()
+    first = kkt(model, X, y)
+    with torch.no_grad():
+        for one in model.parameters():
+            one.mul_(10.0)  # two decades of margin at the same gap
+    found = trend([first, kkt(model, X, y)])
+    assert found["decades of margin"] == pytest.approx(2.0)
+    assert found["slope of log T per decade"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_memory_and_time_are_said_before_they_are_spent():
+    model, X, y = separated()
+    said = []
+    kkt(model, X, y, progress=said.append)
+    assert said[0].startswith("9 margins, 35 parameters")
+    assert plan(TorchGradients(model, X, y)).count("MB") == 1
+    with pytest.raises(ArgumentError, match="'memory'"):
+        kkt(model, X, y, memory=10.0)
+
+
+INPUTS, LABELS = np.random.default_rng(0).normal(size=(6, 4)), np.array([1, -1, 1, -1, 1, -1])
+
+
+@pytest.mark.parametrize(
+    ("model", "labels", "words"),
+    [
+        (lambda: nn.ReLU(), LABELS, "has none"),
+        (
+            lambda: nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 1)),
+            LABELS,
+            "BatchNorm1d '1' in training",
+        ),
+        (lambda: nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 1)), LABELS, r"model.eval\(\)"),
+        (lambda: nn.Linear(4, 1).requires_grad_(False), LABELS, "'weight', which is frozen"),
+        (lambda: nn.Linear(4, 1, bias=False), np.ones(6, int), "both of them"),
+        (lambda: nn.Linear(4, 1, bias=False), np.arange(6), "-1 and 1"),
+        (lambda: nn.Linear(4, 3, bias=False), np.array([0, 1, 2, 3, 0, 1]), "3 on sample 3"),
+        (lambda: nn.Linear(4, 1, bias=False), LABELS[:5], "6 inputs and 5 labels"),
+    ],
+)
+def test_what_cannot_be_measured_is_named(model, labels, words):
+    with pytest.raises(ArgumentError, match=words):
+        kkt(model(), INPUTS, labels)
+
+
+def test_bad_weights_wrong_margins_and_biases_are_named():
+    model = nn.Linear(4, 1, bias=False)
+    with torch.no_grad():
+        model.weight[0, 2] = math.nan
+    with pytest.raises(ArgumentError, match="'weight' with 1"):
+        kkt(model, INPUTS, LABELS)
+    with pytest.raises(PenchantError, match=r"does not separate .* on sample"):
+        kkt(nn.Linear(4, 1, bias=False), INPUTS, LABELS)
+    torch.manual_seed(0)
+    biased = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+    with pytest.raises(NotHomogeneous, match="near-homogeneous") as caught:
+        kkt(biased, INPUTS, LABELS)
+    near = caught.value.homogeneity.near
+    assert near[-1] < 1e-2 * near[0]
+
+
+def test_a_shared_weight_is_counted_once_and_said():
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Linear(4, 4, bias=False)
+            self.second = nn.Linear(4, 4, bias=False)
+            self.second.weight = self.first.weight
+
+        def forward(self, x):
+            return self.second(self.first(x))[:, 0]
+
+    torch.manual_seed(0)
+    model = Tied().double()
+    x = INPUTS
+    y = np.sign(model(torch.tensor(x)).detach().numpy()).astype(int)
+    with pytest.warns(PenchantWarning, match="second.weight"):
+        found = kkt(model, x, y)
+    assert found.homogeneity.degree == pytest.approx(2.0)
+    assert found.verdict.headline == "undecided"
+
+
+def test_the_command_line_reads_a_script(tmp_path, capsys):
+    model, X, y = separated()
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    (tmp_path / "net.py").write_text(
+        "import torch\nfrom torch import nn\nfrom pathlib import Path\n"
+        "def model():\n    made = nn.Sequential(nn.Linear(6, 5, bias=False), nn.Linear(5, 1, bias=False)).double()\n"
+        "    made.load_state_dict(torch.load(Path(__file__).parent / 'weights.pt'))\n    return made\n"
+        "runs = [model(), model()]\n"
+    )
+    np.savez(tmp_path / "data.npz", inputs=X, labels=y)
+    assert main(["kkt", f"{tmp_path}/net.py:model", f"{tmp_path}/data.npz", "--json"]) == 0
+    streams = capsys.readouterr()
+    told = json.loads(streams.out)
+    assert "9 margins" in streams.err
+    keys = ("degree", "defect", "margins", "normalised_margin", "distance", "curve", "gap", "theorem", "verdict")
+    assert set(keys) <= set(told)
+    assert set(told["gap"]) == {"lower", "upper", "eps", "delta"}
+    assert told["gap"]["upper"] == pytest.approx(kkt(model, X, y).upper)
+    assert main(["kkt", f"{tmp_path}/net.py:runs", f"{tmp_path}/data.npz"]) == 0
+    assert "trend" in capsys.readouterr().out
+    assert main(["kkt", f"{tmp_path}/net.py:modle", f"{tmp_path}/data.npz"]) == 2
+    assert "did you mean model" in capsys.readouterr().err
+    assert main(["kkt", f"{tmp_path}/none.py:model", f"{tmp_path}/data.npz"]) == 2
