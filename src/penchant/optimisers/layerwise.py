@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, Float, Int, PyTree
+from jaxtyping import Array, ArrayLike, Float, Int, PyTree
 
 from ..errors import warn
 from ..problem import Reading
@@ -137,7 +137,7 @@ class RiskScaled(AbstractLayerRule):
 class ConstantStep(AbstractLayerRule):
     """The same step always; ten rises of the risk in a row end the run as `diverging_step`."""
 
-    step: float
+    step: ArrayLike
     fixed = True
 
     def __check_init__(self):

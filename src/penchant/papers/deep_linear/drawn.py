@@ -226,7 +226,7 @@ def lemma3(lab: Lab, planted: bool) -> Iterator[Verdict]:
     sets = [Classification([[1.0, 0.0], [1.0, 1.0]], [1, 1])] if planted else sets
     found = [support_geometry(data, max_margin(data)) for data in sets]
     spanned = [one.radius / np.linalg.norm(one.points, axis=1).max() for one in found if one.rank == len(one.direction)]
-    yield at_least(len(spanned), 1 if planted else 20, f"draws of {len(sets)} whose support vectors span")
+    yield at_least(float(len(spanned)), 1.0 if planted else 20.0, f"draws of {len(sets)} whose support vectors span")
     yield at_least(float(min(spanned)), 1e-10, "smallest alpha over the longest support vector, above rounding")
 
 

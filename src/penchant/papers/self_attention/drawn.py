@@ -78,7 +78,9 @@ def draws(lab: Lab) -> tuple[tuple[Draw, Trajectory], ...]:
 
 def _enough(lab: Lab) -> Verdict:
     text = f"draws of {_DRAWS} inside the hypotheses"
-    return at_least(len(draws(lab)), _WANTED, text, "starts normal, in the span of the features, and opposite to W_mm")
+    return at_least(
+        float(len(draws(lab))), float(_WANTED), text, "starts normal, in the span of the features, and opposite to W_mm"
+    )
 
 
 def _law(one: Draw, run: Trajectory) -> float:
