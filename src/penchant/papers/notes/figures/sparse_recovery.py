@@ -20,6 +20,7 @@ from ....settings.square_models import SignedSquares
 from ....training.recorders import LogSpaced
 from ....training.train import train
 from .. import depth as depth_claims
+from .. import designs
 from .. import q_alpha as claims
 from .. import sparse_recovery as recovered
 from ..evidence import arrays, error_at, recovery, sparse, square_setting, summed
@@ -241,7 +242,7 @@ STUDIES = (
     Study(
         "sparse-recovery",
         "Sparse recovery by squared parameters",
-        claims=(recovered.window_bound, recovered.noise_growth, recovered.two_time_scales),
+        claims=(designs.window_bound, recovered.noise_growth, recovered.two_time_scales),
         exhibits=(_errors, _isometry),
         definitions={
             **DEFINITIONS,
