@@ -207,7 +207,7 @@ def signal_error(lab: Lab, planted: bool) -> Verdict:
         drive, horizon = _horizon(delta)
         signal = parts.signal[: horizon + 1]
         error = np.abs(signal[1:] / signal[:-1] - 1 - _STEP * (1 - signal[:-1] ** 2)).max()
-        rows.append(error / (_STEP * drive * (0.5 if planted else 1.0)))
+        rows.append(error / (_STEP * drive * (0.4 if planted else 1.0)))
     return at_most(float(max(rows)), 1.0, f"largest error of the signal's step over its bound, {len(rows)} designs")
 
 

@@ -169,12 +169,11 @@ def _lengths(data: Regression, alpha: float) -> tuple[float, float]:
     return float(alpha * np.linalg.norm(np.expm1([pull, -pull]))), float(np.sqrt(nearest / 2))
 
 
-@claim("q-alpha/nearest", f"{NOTES}, Remark 9.20", "proved")
+@claim("q-alpha/nearest", f"{NOTES}, Remark 9.20", "proved", slow=True)
 def nearest_start(lab: Lab, planted: bool) -> Verdict:
     """As alpha -> 0 the solution is the global minimum nearest to the start; for alpha > 0 it is not exactly that.
     Distance of the limit to the start over the least one, at alpha = 0.1 and 1e-12. Planted: at 0.1 too it is the nearest."""
     ratios = np.array([[np.divide(*_lengths(data, alpha)) - 1 for alpha in (0.1, 1e-12)] for data in _drawn(lab)])
-    # Both are at |theta|_1 + O(alpha), the limit on the way at a share 1/log(1/alpha) of an entropy.
     text = "distance to the start over the least one - 1, 24 problems"
     if planted:
         return at_most(float(ratios[:, 0].max()), 1e-9, f"alpha = 0.1: largest {text}")
