@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.SHEEN,
     __name__,
     theorems.THEOREMS,
-    ("flow", "rates", "limits", "discrete"),
+    ("flow", "proof", "rates", "limits", "discrete"),
     ("figures.selection", "figures.diagonal", "figures.beyond"),
     aliases=("kq_attention",),
 )

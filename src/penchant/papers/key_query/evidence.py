@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
+from ...errors import InfeasibleDiagonal
 from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, recipe
 from ...references.base import Solution
@@ -27,6 +28,9 @@ LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on
 UNEVEN = np.geomspace(0.3, 3.0, 12)
 W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
 DEFAULT = GradientFlow()
+COARSE = GradientFlow(
+    tolerance=1e-5, margin_tolerance=1e-2
+)  # for many draws: their ends differ from those of DEFAULT by 1e-4
 PRECISE = GradientFlow(tolerance=1e-12, margin_tolerance=1e-7, order=6)  # for identities: what is left is rounding
 
 
@@ -75,6 +79,22 @@ def on_diagonals(tokens: TokenSelection, scale: float | np.ndarray = 0.1) -> tup
     """Diagonal K and Q on these tokens, and a start in which every coordinate has one factor of this scale and one that is 0."""
     data = DiagonalTokens(tokens)
     return Setting(data, Hadamard(), Exponential()), Hadamard().one_sided(data, scale, np.random.default_rng(0))
+
+
+@recipe
+def unseparated(lab: Lab) -> list[Trajectory]:
+    """Twenty diagonal flows from one-sided starts on drawn data with equal scores that a full matrix separates and no diagonal does, until they settle."""
+    found, seed = [], 1000 * lab.seed
+    while len(found) < 20:
+        tokens, seed = equal_score_tokens(4, 4, 4, seed), seed + 1
+        setting, start = on_diagonals(tokens, 1.0)
+        try:
+            diagonal_margin(setting.data)
+        except InfeasibleDiagonal as error:
+            until, recorder = LogTimeAbove(25.0), Levels("margin", ())
+            if error.full:
+                found.append(train(setting, COARSE, start, until=until, steps=STEPS, recorder=recorder))
+    return found
 
 
 def diagonal(seed: int, scale: float | np.ndarray, rotated: bool = False) -> tuple[Setting, Pair]:

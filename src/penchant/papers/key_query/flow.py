@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import jax.numpy as jnp
 import numpy as np
 
-from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, derived
 from ...references.base import Solution
 from ...references.bracket import margins
@@ -15,10 +14,7 @@ from ...settings.base import Setting
 from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
-from ...settings.tokens import TokenSelection
 from ...theory.verdicts import excess
-from ...training.events import LogTimeAbove, MarginAbove
-from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, close
 from . import evidence
@@ -95,37 +91,9 @@ def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
     return at_most(size, 1e-13, "drift of K'K - Q'Q over |K|^2 + |Q|^2, to margin 1e6")
 
 
-@claim("key-query/lemma-4.2", f"{SHEEN}, Lemma 4.2", "proved", slow=True)
-def lemma42(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """On diagonally separable data the diagonal weight diverges.
-    The weight diverges and the loss falls to its infimum. Planted: data that only a full matrix separates."""
-    tokens = equal_score_tokens(4, 4, 12, 5)
-    setting, start = evidence.on_diagonals(_against_diagonals(tokens) if planted else tokens)
-    run = train(setting, GradientFlow(), start, until=(MarginAbove(1e3), LogTimeAbove(30.0)), steps=2000)
-    yield at_least(max_margin(setting.data.tokens).margin, 1e-3, "margin of a full matrix")
-    yield at_most(float(run.log_excess[-1]), -20.0, "log(L - L*) at the end of the flow")
-
-
-def _against_diagonals(data: TokenSelection) -> TokenSelection:
-    """The second sample asks of every diagonal the opposite of the first: tokens and query carry the same random signs."""
-    signs = np.random.default_rng(0).choice([-1.0, 1.0], data.tokens.shape[-1])
-    tokens, queries, scores = (np.array(array) for array in (data.tokens, data.queries, data.scores))
-    tokens[1], queries[1], scores[1] = -signs * tokens[0], signs * queries[0], scores[0]
-    return TokenSelection(tokens, queries=queries, scores=scores)
-
-
 def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.ndarray) -> Verdict:
     found, far = (excess(run.setting.data, one, reference) for one in (weight, rival))
     return at_most(found, far / 10, f"{reference.norm} norm at margin 1 over its minimum - 1", f"rival at {far:.3g}")
-
-
-@claim("key-query/theorem-4.1", f"{SHEEN}, Theorem 4.1", "proved", slow=True)
-def theorem41(lab: Lab, planted: bool) -> Verdict:
-    """The flow of diagonal K and Q minimises the l1 norm.
-    The diagonal flow reaches the minimum l1 norm. Planted: the l2 solution offered as its limit."""
-    run, reference = evidence.diagonal_run(lab)
-    rival = max_margin(run.setting.data).weight
-    return _value(run, rival if planted else run.weight(), reference, rival)
 
 
 @claim("key-query/lemma-5.1", f"{SHEEN}, Lemma 5.1", "proved", slow=True)

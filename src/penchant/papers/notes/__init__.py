@@ -3,7 +3,7 @@
 from ...lab import Paper
 from . import theorems
 
-_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery errata noise label_noise"
+_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery designs errata noise label_noise"
 _STUDIES = "max_margin sparse_recovery noise"
 PAPER = Paper(
     "notes",

@@ -102,13 +102,13 @@ def row_span(lab: Lab, planted: bool) -> Verdict:
     return at_most(distance(basis.T @ (basis @ vector), vector), 1e-9, "relative part off the row span of the inputs")
 
 
-def _equal_columns() -> np.ndarray:
+def equal_columns() -> np.ndarray:
     """Two equal columns and a third one orthogonal to them."""
     return np.sqrt(2.0) * np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
 
 
 @recipe
-def _designs(lab: Lab) -> tuple[np.ndarray, ...]:
+def designs(lab: Lab) -> tuple[np.ndarray, ...]:
     """Thirty designs with eight columns: normal ones, nearly equal columns, and eight columns in few dimensions."""
     rng = np.random.default_rng(13)
     normal = [rng.standard_normal((n, 8)) for n in (4, 8, 16, 64) for _ in range(5)]
@@ -134,7 +134,7 @@ def _products(inputs: np.ndarray, sparsity: int, delta_of: int, factor: float) -
 @recipe
 def _ratios(lab: Lab, sparsity: int, delta_of: int) -> np.ndarray:
     """Largest |v'(A - I)w| over delta, for all designs; both by enumeration."""
-    return np.array([_largest_product(x, sparsity) / restricted_isometry(x, delta_of).upper for x in _designs(lab)])
+    return np.array([_largest_product(x, sparsity) / restricted_isometry(x, delta_of).upper for x in designs(lab)])
 
 
 @claim(
@@ -142,7 +142,7 @@ def _ratios(lab: Lab, sparsity: int, delta_of: int) -> np.ndarray:
 )
 def isometry_printed(lab: Lab, planted: bool) -> Verdict:
     """(r, delta)-RIP gives |v'(A - I)w| <= 4 delta for r-sparse unit v, w, also for r = 1, as printed."""
-    return _products(_equal_columns(), 1, 1, 1.0 if planted else 4.0)
+    return _products(equal_columns(), 1, 1, 1.0 if planted else 4.0)
 
 
 @claim("sparse/isometry-from-two-on", f"{NOTES}, Lemma 9.11; constants {DERIVED}", "sharpened")
@@ -161,7 +161,7 @@ def isometry_repaired(lab: Lab, planted: bool) -> Verdict:
     """|v'(A - I)w| <= delta_2r for r-sparse unit v, w.
     With delta_2r, on two equal columns (where it is attained) and on thirty designs; planted: half of it."""
     factor = 0.5 if planted else 1.0
-    checks = [_products(_equal_columns(), 1, 2, factor)]
+    checks = [_products(equal_columns(), 1, 2, factor)]
     for r in (1, 2, 3):
         text = f"r = {r}: largest |v'(A - I)w| over delta_{2 * r}, thirty designs"
         checks.append(at_most(float(_ratios(lab, r, 2 * r).max()), factor * (1 + ROUNDING), text))

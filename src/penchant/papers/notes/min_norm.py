@@ -10,7 +10,7 @@ from ...norms import L2
 from ...optimisers.base import Adam, Descent, gradient_descent
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant
-from ...references.interpolation import minimum_norm, minimum_potential
+from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from ...settings.base import Setting
 from ...settings.losses import Squared
 from ...settings.parametrisations import Direct
@@ -24,6 +24,52 @@ from ...verdict import Verdict, all_of, at_most, close
 from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, square_setting, summed
 from .hypotheses import slowest_rate
 from .theorems import NOTES
+
+
+@recipe
+def _interpolants(lab: Lab) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Twenty-four normal designs of drawn shapes: rows, targets, and an interpolant that solves for as many columns as there are rows."""
+    found = []
+    for seed in range(24):
+        rng = np.random.default_rng((lab.seed, seed))
+        n = int(rng.integers(2, 12))
+        d = n + int(rng.integers(1, 15))
+        inputs, targets = rng.standard_normal((n, d)), rng.standard_normal(n)
+        weight, used = np.zeros(d), rng.permutation(d)[:n]
+        weight[used] = np.linalg.solve(inputs[:, used], targets)
+        found.append((inputs, targets, weight))
+    return found
+
+
+@claim("min-norm/interpolants", f"{NOTES}, Lemma 9.1", "proved")
+def all_interpolants(lab: Lab, planted: bool) -> Verdict:
+    """beta has zero loss if and only if beta = X^+ y + zeta with zeta orthogonal to all inputs.
+    Both ways on drawn designs: from drawn zeta, and from a solution with d - n zeros. Planted: zeta orthogonal to all inputs but one."""
+    there, back = [], []
+    for inputs, targets, weight in _interpolants(lab):
+        least = minimum_norm(Regression(inputs, targets)).weight
+        rows = inputs[1:] if planted else inputs
+        zeta = np.random.default_rng(lab.seed).standard_normal(inputs.shape[1])
+        zeta = zeta - np.linalg.pinv(rows) @ (rows @ zeta)
+        there.append(np.linalg.norm(inputs @ (least + zeta) - targets) / np.linalg.norm(inputs, 2))
+        back.append(np.linalg.norm(inputs @ (weight - least)) / np.linalg.norm(inputs, 2) / np.linalg.norm(weight))
+    return all_of(
+        at_most(float(max(there)), 1e-12, f"largest residual of X^+ y + zeta, {len(there)} designs"),
+        at_most(float(max(back)), 1e-12, "largest relative part along the inputs of an interpolant minus X^+ y"),
+    )
+
+
+@claim("min-norm/least", f"{NOTES}, Corollary 9.2", "proved")
+def least_interpolant(lab: Lab, planted: bool) -> Verdict:
+    """X^+ y is the interpolant of least norm: |beta|^2 = |X^+ y|^2 + |beta - X^+ y|^2 for every other.
+    With X^+ = X'(XX')^-1. Planted: the least l1 norm for X^+ y."""
+    errors = []
+    for inputs, targets, weight in _interpolants(lab):
+        least = inputs.T @ np.linalg.solve(inputs @ inputs.T, targets)
+        least = basis_pursuit(Regression(inputs, targets)).weight if planted else least
+        errors.append(abs((least @ least + (weight - least) @ (weight - least)) / (weight @ weight) - 1))
+    # the error of (XX')^-1 is its condition number times rounding
+    return at_most(float(max(errors)), 1e-9, f"largest relative error of the sum of squares, {len(errors)} designs")
 
 
 @claim("min-norm/projection", f"{NOTES}, Theorem 9.3; other starts and rules {DERIVED}", "sharpened", slow=True)

@@ -8,12 +8,12 @@ import numpy as np
 from ...diagnostics.rates import log_log_slope
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
-from ...references.interpolation import basis_pursuit, minimum_potential, potential_path
+from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
 from ...references.interpolation_bracket import interpolation_bracket
 from ...references.l1_uniqueness import strict_dual
 from ...references.lasso import Lasso, lasso_path
 from ...settings.generators import sparse_regression
-from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, q_alpha
+from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, PowerEntropy, q_alpha
 from ...settings.regression import Regression
 from ...settings.square_models import SignedSquares, Squares
 from ...theory.families.interpolation import distance
@@ -131,6 +131,57 @@ def small_alpha(lab: Lab, planted: bool) -> Verdict:
     values = [HyperbolicEntropy(np.full(3, -log), np.zeros(3)).value(theta) for log in logs] * printed
     growth = float(np.diff(values)[0] / np.diff(logs)[0])
     return close(growth, np.abs(theta).sum(), 1e-9, "growth of Q_alpha per unit of log(1/alpha^2), against |theta|_1")
+
+
+@recipe
+def _drawn(lab: Lab) -> list[Regression]:
+    """Twenty-four sparse problems: five samples in twelve dimensions, two signals."""
+    return [sparse_regression(5, 12, 2, 1000 * lab.seed + seed)[0] for seed in range(24)]
+
+
+@claim("q-alpha/large-limit", f"{NOTES}, Remark 9.19, (9.101) and (9.102); constant {DERIVED}", "sharpened")
+def large_alpha(lab: Lab, planted: bool) -> Verdict:
+    """As alpha grows Q_alpha is |theta|^2 / (4 alpha^2) up to a share of max theta^2 / (48 alpha^4), and its interpolant the one of least l2 norm up to O(alpha^-4).
+    Drawn theta, and the minimisers of drawn problems at alpha = 10 and 30. Planted: 1/2 for 1/4, and O(alpha^-2)."""
+    rng, shares, slopes = np.random.default_rng(lab.seed), [], []
+    for data in _drawn(lab):
+        theta, alpha = rng.standard_normal(12), float(rng.uniform(3.0, 30.0))
+        square = theta @ theta / ((2 if planted else 4) * alpha**2)
+        shares.append((1 - q_alpha(alpha, 12).value(theta) / square) / (np.abs(theta).max() ** 2 / (48 * alpha**4)))
+        least = minimum_norm(data).weight
+        gaps = [distance(minimum_potential(data, q_alpha(a, 12)).weight, least) for a in (10.0, 30.0)]
+        slopes.append(np.log(gaps[1] / gaps[0]) / np.log(3.0))
+    wanted = -2.0 if planted else -4.0
+    return all_of(
+        at_most(float(np.abs(shares).max()), 1.0, "largest |1 - 4 alpha^2 Q / |theta|^2| over its bound, 24 draws"),
+        at_most(float(np.abs(np.array(slopes) - wanted).max()), 0.01, "largest error of the exponent of the distance"),
+    )
+
+
+def _lengths(data: Regression, alpha: float) -> tuple[float, float]:
+    """|w - alpha| for w+ and w- of the least Q_alpha, and for the nearest interpolating pair.
+
+    That pair has w+- = alpha / (1 -+ u) with u in the row span: the link of depth 4 at the level alpha^2, whose potential is twice the distance squared."""
+    d = data.inputs.shape[1]
+    pull = minimum_potential(data, q_alpha(alpha, d)).dual @ np.asarray(data.inputs) / 2
+    squared = PowerEntropy(np.full(d, 2 * np.log(alpha)), 4)
+    nearest = squared.value(minimum_potential(data, squared).weight)
+    return float(alpha * np.linalg.norm(np.expm1([pull, -pull]))), float(np.sqrt(nearest / 2))
+
+
+@claim("q-alpha/nearest", f"{NOTES}, Remark 9.20", "proved", slow=True)
+def nearest_start(lab: Lab, planted: bool) -> Verdict:
+    """As alpha -> 0 the solution is the global minimum nearest to the start; for alpha > 0 it is not exactly that.
+    Distance of the limit to the start over the least one, at alpha = 0.1 and 1e-12. Planted: at 0.1 too it is the nearest."""
+    ratios = np.array([[np.divide(*_lengths(data, alpha)) - 1 for alpha in (0.1, 1e-12)] for data in _drawn(lab)])
+    text = "distance to the start over the least one - 1, 24 problems"
+    if planted:
+        return at_most(float(ratios[:, 0].max()), 1e-9, f"alpha = 0.1: largest {text}")
+    return all_of(
+        at_least(float(ratios[:, 0].min()), 1e-9, f"alpha = 0.1: smallest {text}"),
+        at_most(float((ratios[:, 1] / ratios[:, 0]).max()), 0.5, "largest ratio of it at alpha = 1e-12 and 0.1"),
+        at_most(float(ratios[:, 1].max()), 1e-2, f"alpha = 1e-12: largest {text}"),
+    )
 
 
 @claim("q-alpha/basis-pursuit", f"{NOTES}, Remark 9.8; certificate {DERIVED}", "sharpened")

@@ -10,17 +10,14 @@ from ...references.interpolation import minimum_potential
 from ...settings.generators import sparse_regression
 from ...settings.potentials import Entropy
 from ...settings.regression import Regression
-from ...training.recorders import At, Every
+from ...training.recorders import Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, error_at, recovery, square_setting
-from .hypotheses import time_window
 from .theorems import NOTES
 
-LI = "Li, Ma, Zhang, Algorithmic regularization in over-parameterized matrix sensing and neural networks with quadratic activations, COLT 2018"
 STEP = 0.05
-_INSIDE = (1e-5, 1e-6, 1e-7)  # starts whose window is not empty in 200 dimensions
 _SINGLE = (1e-3, 1e-6)  # starts of the runs with one signal
 
 
@@ -95,20 +92,6 @@ def noise_growth(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-@claim("sparse/noise-horizon", f"{NOTES}, Lemma 9.16", "proved")
-def noise_horizon(lab: Lab, planted: bool) -> Verdict:
-    """The noise stays below 2 alpha up to the horizon.
-    |zeta| <= 2 alpha up to t = 1/(8 mu), mu the largest |rho| of the run; planted: up to the end of the run."""
-    checks = []
-    for alpha in _SINGLE:
-        run, parts = single_run(lab, alpha)
-        drive = float(np.abs(parts.drive).max())
-        before = run.steps * 0.02 <= (np.inf if planted else 1 / drive / 8)
-        largest = float(np.abs(parts.noise[before]).max() / alpha)
-        checks.append(at_most(largest, 2.0, f"alpha = {alpha:g}: largest noise over alpha, t <= 1/(8 max|rho|)"))
-    return all_of(*checks)
-
-
 def _single_error(lab: Lab, alpha: float, iterations: float) -> float:
     return error_at(single_run(lab, alpha)[0], round(iterations), np.eye(200)[0])
 
@@ -138,30 +121,6 @@ def single_repaired(lab: Lab, planted: bool) -> Verdict:
         error = _single_error(lab, alpha, iterations)
         checks.append(at_most(error, 1 / np.sqrt(60), f"alpha = {alpha:g}: squared error"))
     return all_of(*checks)
-
-
-@recipe
-def _errors(lab: Lab, alpha: float) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """Steps and squared errors of descent: half way to the window, at its begin, its geometric middle and its end."""
-    (data, weight), (first, last) = recovery(lab), time_window(200, alpha, STEP)
-    begin = int(np.ceil(first))
-    counts = (begin // 2, begin, round(np.sqrt(first * last)), int(last))
-    run = train(square_setting(data, alpha), gradient_descent(STEP), steps=counts[-1], recorder=At(counts))
-    return counts, tuple(error_at(run, int(np.flatnonzero(run.steps == count)[0]), weight) for count in counts)
-
-
-@claim("sparse/window", f"{NOTES}, Theorem 9.4; {LI}", "proved")
-def window_bound(lab: Lab, planted: bool) -> Verdict:
-    """Inside the time window the squared error is at most alpha sqrt(d).
-    At both ends and in the middle of windows that are not empty, which is checked; planted: half way to them."""
-    used, checks = slice(0, 1) if planted else slice(1, None), []
-    for alpha in _INSIDE:
-        counts, errors = _errors(lab, alpha)
-        where = ", ".join(str(count) for count in counts[used])
-        text = f"alpha = {alpha:g}: largest squared error at steps {where}"
-        checks.append(at_most(max(errors[used]), float(alpha * np.sqrt(200)), text))
-    first, last = np.array([time_window(200, alpha, STEP) for alpha in _INSIDE]).T
-    return all_of(*checks, at_least(float((last / first).min()), 1.0, "smallest ratio of end to begin of a window"))
 
 
 @recipe

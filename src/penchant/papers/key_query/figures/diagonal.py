@@ -24,7 +24,7 @@ from ....theory.certificates import certificates, certified
 from ....training.events import MarginAbove
 from ....training.train import train
 from ....training.trajectory import Trajectory
-from .. import flow, limits, rates
+from .. import limits, proof, rates
 from ..evidence import diagonal, diagonal_run, excess_at, on_diagonals, spread_scores
 from . import DEFINED, apart, certificate_figure, curve, late, path_to
 
@@ -180,7 +180,7 @@ STUDIES = (
         "key-query-diagonal",
         "Diagonal keys and queries: the l1 norm (Theorem 4.1)",
         claims=(
-            *(flow.theorem41, flow.lemma42, limits.finite_limit, limits.without_assumption3, rates.diagonal_constant),
+            *(proof.theorem41, proof.lemma42, limits.finite_limit, limits.without_assumption3, rates.diagonal_constant),
             *(rates.gap_decomposition, rates.drift, rates.finite_margin_path),
         ),
         exhibits=(coordinates_figure, certificates_figure, finite_figure, shown_decades, scales_table, beyond_table),

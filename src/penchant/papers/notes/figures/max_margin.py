@@ -199,6 +199,22 @@ def _ways(lab: Lab) -> tuple[Figure, Figure]:
     )
 
 
+def _sketch(lab: Lab) -> Figure:
+    """Figure 9.1 of the notes from data: one sample in the plane, so that the interpolants are a line."""
+    data = Regression(np.array([[1.0, 0.5]]), np.array([1.5]))
+    starts = {"0": np.zeros(2), "(-0.5, 1)": np.array([-0.5, 1.0])}
+    runs = [train(summed(data, Direct()), gradient_descent(0.05), start, steps=200) for start in starts.values()]
+    first = np.array([-0.75, 2.25])
+    lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, (1.5 - first) / 0.5)]
+    lines += [Line(f"descent from {name}", *run.params.T, "points") for name, run in zip(starts, runs, strict=True)]
+    ends = np.stack([minimum_norm(data, start).weight for start in starts.values()])
+    lines.append(Line("X^+ y, and the projection of the other start", *ends.T, "points"))
+    caption = "One sample x = (1, 0.5), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
+    return Figure(
+        "sketch", "The least norm is the projection of 0 (Figure 9.1)", "beta_1", "beta_2", tuple(lines), caption
+    )
+
+
 STUDIES = (
     Study(
         "max-margin",
@@ -215,7 +231,7 @@ STUDIES = (
         "min-norm",
         "Least-norm interpolation from zero and non-zero starts",
         claims=(least.nearest_solution,),
-        exhibits=(_ways, ends),
+        exhibits=(_sketch, _ways, ends),
         definitions={
             **DEFINITIONS,
             "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",

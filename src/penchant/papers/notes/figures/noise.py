@@ -139,7 +139,7 @@ STUDIES = (
     Study(
         "sgd-noise",
         "Where SGD settles on a quadratic",
-        claims=(noise.one_dimension, noise.many_dimensions, noise.separate_printed, noise.single_sample),
+        claims=(noise.one_dimension, noise.many_dimensions, noise.separate_processes, noise.single_sample),
         exhibits=(_settled,),
         definitions={
             "eta": "the step size, which multiplies the gradient",
