@@ -72,13 +72,13 @@ class TorchGradients:
     def _outputs(self, theta: torch.Tensor, x: torch.Tensor | None = None) -> torch.Tensor:
         parts = theta.split([shape.numel() for shape in self._shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
-        x = torch.as_tensor(self.x if x is None else x)
-        found = torch.func.functional_call(self.module, named, (x,))
-        if not isinstance(found, torch.Tensor) or found.shape[0] != len(x) or found.ndim > 2:
+        batch = torch.as_tensor(self.x if x is None else x)
+        found = torch.func.functional_call(self.module, named, (batch,))
+        if not isinstance(found, torch.Tensor) or found.shape[0] != len(batch) or found.ndim > 2:
             raise ArgumentError(
                 "model", "kkt", "a module with outputs (n,) or (n, classes)", getattr(found, "shape", type(found))
             )
-        return found.reshape(len(x), -1)
+        return found.reshape(len(batch), -1)
 
     def _margins(self, theta: torch.Tensor, masks: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
         """All margins; with masks every margin passes the network on its own, since its slopes are its own."""

@@ -79,8 +79,7 @@ def figures(header: dict, series: Series) -> Iterator[Figure]:
     )
     if len(names) > 1:
         pairs = [f"{a}, {b}" for a, b in pairwise(names)]
-        known = np.isfinite(series["alignment"]).any(axis=0).tolist()
-        shown = [(pair, y) for pair, y, ok in zip(pairs, series["alignment"].T, known, strict=True) if ok]
+        shown = [one for one in zip(pairs, series["alignment"].T, strict=True) if np.isfinite(one[1]).any()]
         yield draw("alignment", "Adjacent layers", "alignment", shown)
         yield draw("balance", "Balancedness", "|W_k|^2 - |W_k+1|^2", each(-np.diff(series["frobenius"] ** 2), pairs))
     yield draw(

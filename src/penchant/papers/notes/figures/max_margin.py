@@ -206,9 +206,12 @@ def _sketch(lab: Lab) -> Figure:
     runs = [train(summed(data, Direct()), gradient_descent(0.05), start, steps=200) for start in starts.values()]
     first = np.array([-0.75, 2.25])
     lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, (1.5 - first) / 0.5)]
-    lines += [Line(f"descent from {name}", *run.params.T, "points") for name, run in zip(starts, runs, strict=True)]
+    lines += [
+        Line(f"descent from {name}", run.params[:, 0], run.params[:, 1], "points")
+        for name, run in zip(starts, runs, strict=True)
+    ]
     ends = np.stack([minimum_norm(data, start).weight for start in starts.values()])
-    lines.append(Line("X^+ y, and the projection of the other start", *ends.T, "points"))
+    lines.append(Line("X^+ y, and the projection of the other start", ends[:, 0], ends[:, 1], "points"))
     caption = "One sample x = (1, 0.5), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
     return Figure(
         "sketch", "The least norm is the projection of 0 (Figure 9.1)", "beta_1", "beta_2", tuple(lines), caption

@@ -174,7 +174,7 @@ def _sketch(lab: Lab) -> Figure:
     lines = (
         Line("descent on the empirical loss", parts.signal, np.linalg.norm(parts.noise, axis=1)),
         Line("descent on the population loss", signal, off * size, "prediction"),
-        Line("the dense interpolant of least norm", other[:1], np.linalg.norm(other[1:], keepdims=True), "points"),
+        Line("the dense interpolant of least norm", other[:1], np.array([np.linalg.norm(other[1:])]), "points"),
     )
     title, axes = "Training stays among nearly sparse weights (Figure 9.2)", ("signal r_t", "l2 norm of the noise")
     caption = "One signal in 200 dimensions, 60 samples, alpha = 1e-3. The loss is 0 at the dense interpolant too; descent ends at the sparse one."
