@@ -205,13 +205,13 @@ class Tokens(NamedTuple):
 
 
 def _loss(data: Tokens, weight: jax.Array) -> jax.Array:
-    attention = jax.nn.softmax(jnp.einsum("nld,nd->nl", data.tokens, weight * data.queries), axis=1)
+    attention = jax.nn.softmax(jnp.einsum("nld,d,nd->nl", data.tokens, weight, data.queries), axis=1)
     return jnp.mean(jnp.exp(-jnp.sum(data.scores * attention, axis=1)))
 
 
 def _printed(data: Tokens, weight: jax.Array) -> jax.Array:
     """phi' as printed in Lemma A.1: -(2/n) exp(-score) (Sigma score)_l."""
-    attention = jax.nn.softmax(jnp.einsum("nld,nd->nl", data.tokens, weight * data.queries), axis=1)
+    attention = jax.nn.softmax(jnp.einsum("nld,d,nd->nl", data.tokens, weight, data.queries), axis=1)
     mean = jnp.sum(data.scores * attention, axis=1, keepdims=True)
     return -2 / len(data.scores) * jnp.exp(-mean) * attention * (data.scores - mean)
 
@@ -285,15 +285,15 @@ def energy(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_least(worst, 1.0, "smallest fall of the loss over the integral of its bound", _kept(lab))
 
 
-@claim("key-query/above-infimum", f"{SHEEN}, section 3.2, L > L*", "proved")
+@claim("key-query/above-infimum", f"{SHEEN}, section 3.2, L > L*", "proved", slow=True)
 def above_infimum(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The loss is above L* = mean exp(-best score) at every finite weight, and tends to it along a weight that separates.
     The loss as it is written at drawn weights, and at 1 to 12 times the l1 solution. Planted: above 1.001 L*."""
     data, *_ = _followed(lab)
-    bound = (1.001 if planted else 1.0) * jnp.mean(jnp.exp(-data.scores.max(axis=2)), axis=1)
+    bound = (1.001 if planted else 1.0) * np.exp(-np.asarray(data.scores).max(axis=2)).mean(axis=1)
     normal = np.random.default_rng(lab.seed).standard_normal((len(bound), 8))
     along = jnp.array([one.reference.weight for one in drawn(lab)])
-    losses = jnp.stack(
+    losses = np.stack(
         [jax.vmap(_loss)(data, jnp.asarray(w)) for w in (normal, 3 * normal, along, 4 * along, 12 * along)]
     )
     yield at_least(float((losses / bound - 1).min()), 1e-9, "smallest L / L* - 1 at five weights each", _kept(lab))
