@@ -283,7 +283,7 @@ def lemma6(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_most(worst, 0.1, "largest |time of descent / time of the flow - 1| in B(R)")
 
 
-@claim("deep-linear/lemma-7", f"{JI}, Lemma 7; factor 1 for 2 by us", "sharpened", slow=True)
+@claim("deep-linear/lemma-7", f"{JI}, Lemma 7, (27) and (37); factor 1 for 2 by us", "sharpened", slow=True)
 def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Under Assumption 5 the layers are unbounded and the steps sum to infinity, because |W(t) - W(0)|^2 <= 2 (R(W(0)) - R(W(t))) sum of eta, where 1 for 2 is attained.
     24 draws at depths 2 and 3: the steps are those printed, a layer moves by at most 1 in each (27), squares of norms drift by at most 2 R(W(0)) (37).

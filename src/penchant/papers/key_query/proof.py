@@ -285,7 +285,7 @@ def energy(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_least(worst, 1.0, "smallest fall of the loss over the integral of its bound", _kept(lab))
 
 
-@claim("key-query/above-infimum", f"{SHEEN}, section 3.2, L > L*", "proved", slow=True)
+@claim("key-query/above-infimum", f"{SHEEN}, Section 3.2", "proved", slow=True)
 def above_infimum(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The loss is above L* = mean exp(-best score) at every finite weight, and tends to it along a weight that separates.
     The loss as it is written at drawn weights, and at 1 to 12 times the l1 solution. Planted: above 1.001 L*."""

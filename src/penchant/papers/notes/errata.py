@@ -59,7 +59,7 @@ def _tangents(alpha: float) -> tuple[float, float]:
     return float(np.linalg.norm(curvature, 2, axis=(1, 2)).max()), float(np.linalg.svd(features)[1][-1])
 
 
-@claim("q-alpha/kernel-constants", f"repair of {NOTES}, Remark 9.21", "repaired")
+@claim("q-alpha/kernel-constants", f"repair of {NOTES}, Remark 9.21, (9.105)-(9.107)", "repaired")
 def kernel_constants(lab: Lab, planted: bool) -> Verdict:
     """The Lipschitz constant of the features is 2 |x|_inf for every alpha, not linear in alpha as printed, and its ratio to sigma^2 falls like alpha^-2.
     Exponents in alpha of the Lipschitz constant and of its ratio to sigma^2; planted: 1 for the first, as printed."""

@@ -232,7 +232,7 @@ STUDIES = (
     ),
     Study(
         "min-norm",
-        "Least-norm interpolation from zero and non-zero starts",
+        "Least-norm interpolation from zero and non-zero starts (Figure 9.1)",
         claims=(least.nearest_solution,),
         exhibits=(_sketch, _ways, ends),
         definitions={

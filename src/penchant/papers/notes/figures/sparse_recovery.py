@@ -261,7 +261,7 @@ def _stopping(lab: Lab) -> Figure:
 STUDIES = (
     Study(
         "sparse-recovery",
-        "Sparse recovery by squared parameters",
+        "Sparse recovery by squared parameters (Figure 9.2)",
         claims=(designs.window_bound, recovered.noise_growth, recovered.two_time_scales),
         exhibits=(_sketch, _errors, _isometry),
         definitions={
