@@ -186,7 +186,7 @@ def test_the_command_line_predicts_and_trains(file, tmp_path, capsys):
     assert content["limit"] == "global"
     assert content["distances"]["offset"] < content["distances"]["attention"]
     assert saved.exists()
-    assert main(command) == 0
+    assert main([*command, "--overwrite"]) == 0
     assert "offset program" in capsys.readouterr().out
 
 

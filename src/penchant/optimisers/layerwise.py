@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jaxtyping import Array, ArrayLike, Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from ..errors import warn
 from ..problem import Reading
@@ -137,14 +137,14 @@ class RiskScaled(AbstractLayerRule):
 class ConstantStep(AbstractLayerRule):
     """The same step always; ten rises of the risk in a row end the run as `diverging_step`."""
 
-    step: ArrayLike
+    step: Float[Array, "*b"]
     fixed = True
 
-    def __check_init__(self):
-        positive(self.step, "step", "ConstantStep")
+    def __init__(self, step: object):
+        self.step = positive(step, "step", "ConstantStep")
 
     def choose(self, reading, norms, account, count):
-        return Choice(jnp.log(jnp.asarray(self.step)), jnp.max(norms))
+        return Choice(jnp.log(self.step), jnp.max(norms))
 
 
 class LineSearch(AbstractLayerRule):

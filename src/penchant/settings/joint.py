@@ -296,7 +296,7 @@ def _log_norm(square: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
 
 
-def joint_setting(data: Any, start: Any = None, loss: AbstractLoss | None = None) -> Any:
+def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
     """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`; lists of one length give a list of settings.
 
     >>> import penchant as pt
