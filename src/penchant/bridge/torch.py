@@ -13,7 +13,7 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 from ..errors import ArgumentError
 from .torch_probe import Probe
 
-SpectralProbe = Probe  # its name before it looked at more than spectra
+SpectralProbe = Probe  # another name of it
 
 
 def dense(module: nn.Module) -> tuple[str, ...]:
