@@ -6,6 +6,7 @@ theorems, its files of claims and its studies; nothing is registered anywhere el
 """
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial, wraps
 from importlib import import_module
@@ -97,6 +98,12 @@ class Claim(eqx.Module):
     expected: Outcome = Outcome.confirmed
     slow: bool = False
     repair: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where the check stands: file and line, from the folder of the package on."""
+        code = inspect.unwrap(getattr(self.check, "func", self.check)).__code__
+        return f"penchant/{code.co_filename.replace(os.sep, '/').rpartition('/penchant/')[2]}:{code.co_firstlineno}"
 
     def __call__(self, lab: Lab, planted: bool = False, *args: object, **kwargs: object) -> Verdict:
         found = self.check(lab, planted, *args, **kwargs)

@@ -2,14 +2,14 @@
 
 from enum import Enum
 from html import escape
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import numpy as np
 
 # Relative: what the last digits of a computed bound may differ by where theory has equality, as for a certificate at the optimum.
 ROUNDING = 1e-12
-Measured = Any  # a number, several, or nothing
+Measured = float | tuple | None  # a number, several, or nothing
 _FIT = 1e-9  # slopes of fits are right to nine digits; exact laws have intervals far shorter than that
 
 

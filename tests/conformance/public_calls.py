@@ -111,7 +111,6 @@ def light_calls(folder):
         "UserLoss": {"log_of_value": lambda z: -z, "log_of_slope": lambda z: -z},
         "add_bias": {"inputs": INPUTS, "value": 1.0},
         "basis_pursuit": {"data": fit, "weights": [1.0, 1.0, 2.0], "nonnegative": False},
-        "commutator": {"hessian": HESSIAN, "noise": NOISE},
         "contrary_pair": {"gaps": (6.0, 1.0), "others": (-3.0, 0.0)},
         "decompose": {"data": fit, "params": [[0.1, 0.1, 0.1]]},
         "deep_linear": {
@@ -122,7 +121,6 @@ def light_calls(folder):
             "normalise": True,
         },
         "diffusion_covariance": NORMAL,
-        "diffusion_lag_covariance": dict(**NORMAL, time=1.0),
         "diffusion_transient": dict(**NORMAL, time=1.0),
         "equal_score_tokens": {"n": 2, "length": 3, "d": 4, "seed": 0, "gap": 6.0, "other": 0.0},
         "excess_loss": NORMAL,
@@ -138,7 +136,6 @@ def light_calls(folder):
         "minimum_norm": {"data": fit, "start": [0.0, 1.0, 0.0]},
         "misalignment": {"weight": [1.0, 2.0], "reference": [1.0, 1.0]},
         "momentum": {"length": 0.1, "beta": 0.9, "cap": 1.0},
-        "moving_time": {"gradient": [1.0, 2.0], "jacobian": [[1.0, 0.0]], "step": 0.01, "deviation": 2.0, "batch": 1},
         "noisy_covariance": dict(**NORMAL, steps=5),
         "normal_start": {"data": pt.settings.marked_tokens(3, 2, 12, 0.1), "seed": 0, "scale": 0.1},
         "normalised_descent": {"length": 0.1, "cap": 1.0},
@@ -166,7 +163,6 @@ def light_calls(folder):
         },
         "smoothness": {"radius": 1.0, "depth": 2, "beta": 0.25, "slope": 1.0},
         "sparse_regression": {"n": 3, "d": 6, "sparsity": 1, "seed": 0, "signed": True, "unit_columns": False},
-        "tangent_part": {"gradient": [1.0, 2.0], "jacobian": [[1.0, 0.0]]},
     }
 
 
@@ -201,7 +197,6 @@ def heavy_calls(folder):
         pt.papers.attention_regression.FullSample(sample), rule, start, steps=3, truth=problem
     )
     noisy = {"data": fit, "start": [0.5, 0.5, 0.5], "step": 0.01, "deviation": 0.1, "steps": 3}
-    regulariser = {"hessian": HESSIAN, "step": 0.1, "deviation": 0.5, "batch": 1}
     return {
         "AttentionSample": {"inputs": sample.inputs, "targets": sample.targets, "ridge": 0.0},
         "FreshBatches": {"truth": problem, "count": 5, "batches": 2, "seed": 0},
@@ -259,7 +254,6 @@ def heavy_calls(folder):
         "detect_limit": {
             "run": pt.train(pt.Setting(tokens, pt.Direct(), pt.Exponential()), flow, until=pt.MarginAbove(5.0))
         },
-        "determinant_regulariser": regulariser,
         "diagonal_margin": {"data": diagonal},
         "draw_sample": {"problem": problem, "count": 5, "rng": np.random.default_rng(0)},
         "ensure_assumption2": {"setting": deep, "params": layers},
@@ -271,7 +265,6 @@ def heavy_calls(folder):
         "judge": {"prediction": pt.predict(setting, flow), "run": run},
         "l1_uniqueness": {"data": fit, "weight": best.weight, "weights": None, "nonnegative": False},
         "label_noise": dict(**noisy, chains=2, batch=1, seed=0),
-        "label_noise_hypotheses": {"data": fit, "params": [0.5, 0.5, 0.5], "step": 0.01, "deviation": 0.1, "batch": 1},
         "lasso_path": {"data": fit, "penalties": [0.3], "nonnegative": False},
         "locally_optimal_selections": {"data": tokens, "limit": 16, "around": None},
         "loss_bias": {"problem": problem, "layer": start, "include_self": True},
@@ -282,7 +275,6 @@ def heavy_calls(folder):
         "named_start": {"setting": deep, "name": "normal", "seed": 0, "scale": 0.3},
         "nearest_minimum": {"problem": problem, "whitened": problem.whiten(start), "geometry": Left()},
         "network_constants": {"setting": deep, "start": layers, "reference": pt.references.max_margin(deep.data)},
-        "noise_hypotheses": NORMAL,
         "nuclear_margin": {"data": tokens, "gap": 1e-9},
         "offset_margin": {"data": tokens, "offsets": [0.1, 0.2]},
         "optimal_scale": {"problem": problem},
@@ -319,7 +311,6 @@ def heavy_calls(folder):
         "stability_number": {"data": tokens, "reference": pt.references.max_margin(tokens)},
         "strict_dual": {"data": fit, "weight": best.weight, "weights": None, "nonnegative": False},
         "support_geometry": {"data": data, "solution": reference},
-        "trace_regulariser": regulariser,
         "train": {
             "setting": setting,
             "optimiser": pt.normalised_descent(0.1),

@@ -1,4 +1,4 @@
-"""The closed-form flow against an integrator, against multiple precision, and its scalar modes."""
+"""The closed-form flow against an integrator, against multiple precision."""
 
 import jax.numpy as jnp
 import mpmath
@@ -9,7 +9,7 @@ from scipy.integrate import solve_ivp
 from penchant.errors import ArgumentError
 from penchant.papers.attention_regression.setting.geometry import coupling, eigenbasis
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-from penchant.papers.attention_regression.training.riccati import RiccatiFlow, aligned_modes, half_height_times
+from penchant.papers.attention_regression.training.riccati import RiccatiFlow
 
 SIZES = (0.05, 0.04, 0.02)
 
@@ -74,41 +74,6 @@ def test_the_logarithm_keeps_its_digits(outputs, kernel, rng):
     assert (far[1] - far[0]) / 9e6 == pytest.approx(-tail * 0.02, rel=1e-9)
 
 
-def test_aligned_modes_solve_their_equation_and_keep_their_digits():
-    sizes, u, v = np.array(SIZES), np.array([1e-3, 0.2, 0.5]), np.array([2e-3, 0.1, 0.3])
-
-    def field(_, y):
-        u, v = y[:3], y[3:]
-        return np.concatenate([2 * sizes * v - u * (u**2 + v**2), 2 * sizes * u - v * (u**2 + v**2)])
-
-    # each mode is the flow of a 1 x 1 problem: W = (u, v), J = [0, s; s, 0]
-    found = solve_ivp(field, (0, 60), np.concatenate([u, v]), "DOP853", rtol=1e-12, atol=1e-15).y[:, -1]
-    modes = aligned_modes(sizes, u, v, 60.0)
-    assert np.abs(np.concatenate([modes.u, modes.v]) - found).max() < 1e-12
-    assert np.abs(np.exp(modes.log_residual) - np.abs(found[:3] * found[3:] - sizes)).max() < 1e-12
-    with mpmath.workdps(60):
-        s, e = mpmath.mpf(0.05), mpmath.exp(-4 * mpmath.mpf(0.05) * 100)
-        product = s / (1 + (s / mpmath.mpf(1e-3) ** 2 - 1) * e)  # balanced start
-        expected = float(mpmath.log(s - product))
-    assert aligned_modes([0.05], [1e-3], [1e-3], 100.0).log_residual[0] == pytest.approx(expected, abs=1e-12)
-
-
-def test_aligned_modes_are_the_matrix_flow():
-    problem = prescribed_spectrum(4, SIZES, 5.0, 1)
-    u, v = np.array([0.1, 0.2, 0.3]), np.array([0.15, 0.1, 0.2])
-    start = np.concatenate([np.asarray(problem.left) * u, np.asarray(problem.right) * v])
-    modes = aligned_modes(SIZES, u, v, 40.0)
-    total = np.log(np.sum(np.exp(2 * modes.log_residual)))
-    assert RiccatiFlow(problem, start).log_excess(40.0)[0] == pytest.approx(total, abs=1e-10)
-
-
-def test_half_heights():
-    times = half_height_times(SIZES, 1e-6)
-    for size, time in zip(SIZES, times, strict=True):
-        mode = aligned_modes([size], [1e-6], [1e-6], float(time))
-        assert float(mode.u[0] * mode.v[0]) == pytest.approx(size / 2, rel=1e-9)
-
-
 def test_starts_that_end_elsewhere_are_refused(rng):
     problem = prescribed_spectrum(4, SIZES, 5.0, 1)
     basis = eigenbasis(problem)
@@ -124,5 +89,3 @@ def test_starts_that_end_elsewhere_are_refused(rng):
         RiccatiFlow(problem, np.ones((7, 2)))
     with pytest.raises(ArgumentError, match="nonnegative"):
         RiccatiFlow(problem, rng.standard_normal((7, 3))).log_excess(-1.0)
-    with pytest.raises(ArgumentError, match="above -v"):
-        aligned_modes([0.1], [0.1], [-0.2], 1.0)

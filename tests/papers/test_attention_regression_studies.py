@@ -53,17 +53,3 @@ def test_tabulated_steps(condition, name):
     problem, geometry = prescribed_spectrum(6, SIZES, float(condition), SEED), GEOMETRIES[name]
     factor = asymptotic_factor(problem, geometry, OptimalStep(GAUGE).constant(problem, geometry), GAUGE)
     assert steps_needed(factor) == TABULATED[condition, name]
-
-
-def test_the_gauge_decides_the_rate_of_plain_descent_only():
-    rows = population.gauges(new_lab()).rows
-    assert rows[0][1:] == (29, 29, 29)
-    assert rows[2][1] < 1700 < 49_000 < rows[2][3]
-
-
-def test_a_seed_whose_step_is_too_large_says_so():
-    _, table, runs = population.random_start(new_lab(seed=1))
-    ends = {row[0]: row[1:] for row in table.rows}
-    assert ends["two_sided"][:2] == (4, "diverging_step")
-    assert float(ends["two_sided"][3]) > float(ends["two_sided"][4])
-    assert runs["two_sided-adaptive"].excess[-1] < 1e-3

@@ -56,10 +56,7 @@ def test_a_long_study_ends_well(name):
     tables = confirmed(name)
     if name == "deep-linear-basin":
         assert tables["times"].rows[0][:4] == (200, 132, "1.000", "7.71")
-        rows, rounding = dict(tables["escape"].rows), {row[:2]: row[2] for row in tables["rounding"].rows}
-        assert {str(time) for (name, _), time in rounding.items() if "LSODA" in name or "descent" in name} == {"never"}
-        assert min(time.value for time in rounding.values() if str(time) != "never") > 20
-        assert 30 < rounding["SciPy DOP853", "1e-06"].value < 45
+        rows = dict(tables["escape"].rows)
         assert rows["1e-04"] == "8.957"
         assert rows["1e-08"] == "18.167"
         # Rounding of 1e-15 is a thousandth of this perturbation, and moves the time by as much.
@@ -74,8 +71,6 @@ def test_a_long_study_ends_well(name):
     if name == "deep-linear-discretisation":
         settled = {(row[0], row[1]): row[4].value < 1e-3 for row in tables["steps"].rows}
         assert all(settles is (share < 1) for (_, share), settles in settled.items())
-        found = {row[:2]: row for row in tables["optimisers"].rows}
-        assert found["blobs", "Adam"][5].value > 50 * found["blobs", "Adam"][6].value
     if name == "deep-linear-laws":
         slopes = {row[0]: row[1:] for row in tables["slopes"].rows}
         assert [slopes[depth][3] for depth in (2, 3, 4, 6)] == ["-0.999", "-1.010", "-0.757", "-0.464"]

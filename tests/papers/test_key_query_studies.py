@@ -9,9 +9,7 @@ import penchant as pt
 from penchant.commands.claims import find_study
 from penchant.papers import PAPERS, new_lab
 from penchant.papers.key_query.evidence import diagonal_run, flow_to
-from penchant.papers.key_query.figures.beyond import basin_table
 from penchant.papers.key_query.figures.diagonal import beyond_table, decades_table, residuals, scales_table
-from penchant.papers.key_query.limits import Started, started
 from penchant.papers.key_query.rates import gap_constant
 from penchant.references.polyhedral_margin import diagonal_margin
 from penchant.settings.diagonal import DiagonalTokens
@@ -95,20 +93,3 @@ def test_distances_of_the_decades_are_between_points_at_margin_1():
     wanted = np.linalg.norm(run.weight(2) / 1e3 - reference.weight) / np.linalg.norm(reference.weight)
     assert float(row["distance to l1"]) == pytest.approx(wanted, rel=3e-3)
     assert (row["distance to l1"], row["distance to finite margin"]) == ("3.08e-02", "2.31e-02")
-
-
-def test_starts_that_are_not_global_are_counted_by_their_wrong_samples():
-    common = ((3, 4), 6.0, 8.0)
-    found = [Started(*common, -1.0, True, 0), Started(*common, -0.5, False, 1), Started(*common, -0.7, False, 2)]
-    row = dict(zip(basin_table(found).columns, basin_table(found).rows[0], strict=True))
-    assert row["share global"] == "0.33"
-    assert row["slack of Assumption 3"] == "-1.00 to -0.50"
-    assert row["others: samples on a wrong token"] == "1 with 1 of 3, 1 with 2 of 3"
-
-
-@pytest.mark.slow
-def test_small_starts_are_global_and_huge_ones_stand_on_a_plateau():
-    small, huge = (started(LAB, (3, 4), 6.0, scale, 0) for scale in (0.1, 8.0))
-    assert (small.reached, small.wrong) == (True, 0)
-    assert small.slack > 0 > huge.slack
-    assert (huge.reached, huge.wrong) == (False, 1)

@@ -7,7 +7,6 @@ import pytest
 
 from penchant.errors import ThresholdError
 from penchant.papers.attention_regression.setting.context_bias import (
-    balance_bias,
     context_variance,
     loss_bias,
     minimum_bias,
@@ -70,7 +69,9 @@ def test_balance_bias_is_half_the_trace_of_the_second_derivative(rng):
     second = jax.hessian(regulariser)(problem.covariance)
     sigma = problem.covariance
     moments = jnp.einsum("ik,jl->ijkl", sigma, sigma) + jnp.einsum("il,jk->ijkl", sigma, sigma)
-    assert balance_bias(problem, layer) == pytest.approx(float(0.5 * jnp.sum(second * moments)), rel=1e-10)
+    assert float(whitened_balance_bias(problem.whiten(layer), problem.outputs)) == pytest.approx(
+        float(0.5 * jnp.sum(second * moments)), rel=1e-10
+    )
 
 
 def test_context_variance_by_quadrature_in_two_dimensions():

@@ -52,6 +52,7 @@ def check(claim: Claim, paper: Paper, lab: Lab) -> dict:
         "measured": verdict.measured,
         "inequality": verdict.inequality,
         "detail": verdict.detail,
+        "place": claim.place,
         "seconds": round(time.perf_counter() - started, 2),
         "twin": twin.outcome.value,
     }

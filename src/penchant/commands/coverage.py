@@ -62,7 +62,7 @@ def cited(paper: Paper, citation: str) -> tuple[str, ...]:
 
 
 def coverage(papers: Sequence[Paper], verdicts: Mapping[str, str] | None = None) -> list[dict]:
-    """Item by item: its claims with the verdict of the last `verify`, its studies, and "checked", "explained" or "missing"."""
+    """Item by item: its claims with the verdict of the last `verify` and the line that checks each, its studies, and "checked", "explained" or "missing"."""
     return [_covered(paper, row, verdicts or {}) for paper in papers for row in items(paper)]
 
 
@@ -75,7 +75,8 @@ def _covered(paper: Paper, row: dict, verdicts: Mapping[str, str]) -> dict:
     }
     studies = [study.name for study in paper.studies if wanted & set(references(study.title))]
     status = "checked" if found or studies else "explained" if row["note"] else "missing"
-    return {**row, "claims": found, "studies": studies, "status": status}
+    places = {name: one.place for name, one in names.items()}
+    return {**row, "claims": found, "places": places, "studies": studies, "status": status}
 
 
 def print_coverage(rows: list[dict]) -> None:
@@ -89,7 +90,7 @@ def print_coverage(rows: list[dict]) -> None:
         table = Table("item", "what", "checks", title=paper, title_justify="left")
         found = list(group)
         for row in found:
-            checks = [f"{verdict}: {name}" for name, verdict in row["claims"].items()]
+            checks = [f"{verdict}: {name}, {row['places'][name]}" for name, verdict in row["claims"].items()]
             checks += [f"study {name}" for name in row["studies"]]
             table.add_row(row["item"], escape(row["words"]), escape("\n".join(checks) or row["note"] or "MISSING"))
         console.print(table)

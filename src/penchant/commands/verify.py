@@ -25,6 +25,7 @@ from .progress import progress
 if TYPE_CHECKING:
     from rich.table import Table
 
+_FEW = 12  # claims of which every one is told, with the line that checks it
 _SENTENCES = ("proved", "sharpened", "repaired")  # what the papers say; `--all` adds the rest
 
 
@@ -48,7 +49,6 @@ BECAME = {
     "noise/separate": "noise/separate-as-printed",
     "label-noise/selection": "label-noise/selection-leading-order label-noise/noise-off",
     "label-noise/weighted-norm": "label-noise/plain-norm",
-    "label-noise/single-sample-moments": "label-noise/log-determinant-single-sample",
     "self-attention/theorem-1": "self-attention/theorem-1-other-losses",
     "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
@@ -76,14 +76,15 @@ BECAME = {
     "attention-regression/gradient-covariance attention-regression/gradient-covariance-early "
     "attention-regression/gradient-covariance-path attention-regression/hessian attention-regression/imbalance "
     "attention-regression/modes attention-regression/monotone attention-regression/riccati "
-    "attention-regression/riccati-far attention-regression/saddle-start attention-regression/step-drift "
+    "attention-regression/riccati-far attention-regression/saddle-start attention-regression/saddle-to-saddle "
+    "attention-regression/step-drift "
     "deep-linear/adam deep-linear/certificate deep-linear/one-layer deep-linear/outside-frozen deep-linear/sgd "
-    "deep-linear/single-sample depth/kernel-limit depth/sparse-constant depth/trajectory key-query/assumption-1 "
-    "key-query/assumption-2 key-query/assumption-4 key-query/direct-is-global key-query/direct-ratio "
+    "deep-linear/single-sample deep-linear/stable-curve depth/kernel-limit depth/sparse-constant depth/trajectory key-query/assumption-1 "
+    "key-query/assumption-2 key-query/assumption-4 key-query/basin key-query/direct-is-global key-query/direct-ratio "
     "key-query/every-run-nears key-query/excess-by-error key-query/excess-by-error-everywhere "
     "key-query/gradient-direction key-query/gradient-readout key-query/largest-pull key-query/mixed-certificate "
-    "key-query/multipliers-gather key-query/smaller-start key-query/weak-duality label-noise/effective-loss "
-    "label-noise/hessian-trace label-noise/law-accuracy label-noise/law-is-the-mean label-noise/moving-time "
+    "key-query/multipliers-gather key-query/smaller-start key-query/weak-duality label-noise/effective-loss label-noise/log-determinant label-noise/log-determinant-single-sample "
+    "label-noise/hessian-trace label-noise/law-accuracy label-noise/law-is-the-mean label-noise/moving-time label-noise/single-sample-moments "
     "label-noise/product label-noise/squares-hessian-trace label-noise/squares-limit "
     "label-noise/squares-selection label-noise/two-parameters label-noise/weighted-limit max-margin/orthogonal "
     "max-margin/same-path min-norm/closed-form mirror/equal-decrease noise/excess-loss q-alpha/any-start "
@@ -196,6 +197,8 @@ def print_ledger(rows: list[dict]) -> None:
         if row["verdict"] != row["expected"] or row["twin"] != "refuted":
             console.print(f"[yellow]not as expected[/] {row['claim']}: {row['verdict']}, twin {row['twin']}")
             console.print(f"        {escape(row['inequality'])}")
+    if len(rows) <= _FEW:
+        console.print("\n".join(f"{row['claim']}: {row['verdict']}, by {row['place']}" for row in rows), soft_wrap=True)
     slowest = sorted(rows, key=lambda row: -row["seconds"])[:5]
     console.print("\nslowest: " + ", ".join(f"{row['claim']} {row['seconds']:.0f} s" for row in slowest))
     counts = Counter(row["verdict"] for row in rows)

@@ -1,17 +1,11 @@
-r"""Noise in closed form: where noisy descent on a quadratic settles, how it relaxes and remembers, and what label noise adds to a loss.
+r"""Noise in closed form: where noisy descent on a quadratic settles, how it relaxes and remembers.
 
 $\theta_{k+1} = \theta_k - \eta(A\theta_k + \xi_k)$ with $\mathrm{Cov}\,\xi = \Sigma$ forgets by $I - \eta A$ per step; in the eigenbasis of A, with $\rho_i = 1 - \eta\lambda_i$,
 $\hat S_{ij}(k) = \eta^2\hat\Sigma_{ij}\frac{1 - (\rho_i\rho_j)^k}{1 - \rho_i\rho_j}$, whether A and $\Sigma$ commute or not. Its diffusion limit $d\theta = -A\theta\,dt + \sqrt\eta\,dB$ (time $t = \eta k$) forgets
 by $e^{-At}$ and settles at $AS + SA = \eta\Sigma$, which forgets the term $\eta ASA$ and is too small by a factor $1 - \eta\lambda/2$ in each eigendirection.
-
-At zero loss label noise of variance $\sigma^2$ pushes with covariance $\frac{\sigma^2}BH$, so SGD with step $\eta$ settles at the covariance
-$\frac{\eta\sigma^2}B(2 - \eta H)^{-1}$ across the zero-loss set, and the third derivative of the loss turns that spread into a drift along it: minus the
-gradient of $-\frac{\sigma^2}{2B}\mathrm{tr}\log(1 - \frac\eta2H)$, which is $\frac{\eta\sigma^2}{4B}\mathrm{tr}H$ for small steps.
 """
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 from scipy.sparse.linalg import LinearOperator, cg, eigsh
 
 from ..errors import ArgumentError, StepSizeError, warn
@@ -188,14 +182,6 @@ def lag_covariance(hessian: object, noise: object, step: float, lag: int) -> np.
     return forgotten @ _settled(noisy_covariance(hessian, noise, step), "lag_covariance")
 
 
-def diffusion_lag_covariance(hessian: object, noise: object, step: float, time: float) -> np.ndarray:
-    """The same for the diffusion, a time t = step * lag later: exp(-A t) S."""
-    sizes, basis, _ = modes(hessian, noise, step, "diffusion_lag_covariance")
-    if not 0 <= time < np.inf:
-        raise ArgumentError("time", "diffusion_lag_covariance", "nonnegative and finite", time)
-    return (basis * np.exp(-sizes * time)) @ basis.T @ diffusion_covariance(hessian, noise, step)
-
-
 def _settled(covariance: np.ndarray, owner: str) -> np.ndarray:
     if not np.isfinite(covariance).all():
         found = "noise along a flat direction, which walks for ever"
@@ -227,58 +213,3 @@ def excess_loss(hessian: object, noise: object, step: float) -> float:
     if step * sizes[-1] >= 2:
         raise StepSizeError(step, 2 / float(sizes[-1]), "step * largest eigenvalue must be below 2")
     return float((step * np.diag(turned) / (2 * (2 - step * sizes)))[sizes > 0].sum())
-
-
-def commutator(hessian: object, noise: object) -> float:
-    """|A Sigma - Sigma A| / (|A| |Sigma|): 0 if and only if the eigendirections of A are separate one-dimensional processes."""
-    first, second = _symmetric(hessian, noise, "commutator")
-    sizes = np.linalg.norm(first, 2) * np.linalg.norm(second, 2)
-    return float(np.linalg.norm(first @ second - second @ first, 2) / sizes) if sizes > 0 else 0.0
-
-
-def trace_regulariser(
-    hessian: object, step: float | Array, deviation: float | Array, batch: int = 1
-) -> Float[Array, ""]:
-    """(step deviation^2 / 4 batch) tr H: the leading order."""
-    return step * deviation**2 / (4 * batch) * jnp.trace(jnp.asarray(hessian))
-
-
-def determinant_regulariser(
-    hessian: object, step: float | Array, deviation: float | Array, batch: int = 1
-) -> Float[Array, ""]:
-    """-(deviation^2 / 2 batch) log det(1 - step H / 2): all orders in the step, for noise that does not depend on the iterate.
-
-    Infinite from step * largest eigenvalue = 2 on, where descent itself is unstable. Drawing samples at random adds noise that
-    does depend on the iterate; see `moment_descent`.
-
-    >>> round(float(determinant_regulariser([[1.0]], 0.5, 0.2)), 6), round(float(trace_regulariser([[1.0]], 0.5, 0.2)), 6)
-    (0.005754, 0.005)
-    """
-    sizes = jnp.linalg.eigvalsh(jnp.asarray(hessian))
-    left = 1 - step * sizes / 2
-    stable = jnp.min(left) > 0
-    return jnp.where(stable, -(deviation**2) / (2 * batch) * jnp.log(jnp.where(stable, left, 1.0)).sum(), jnp.inf)
-
-
-def tangent_part(gradient: object, jacobian: object) -> np.ndarray:
-    """The part of a gradient along the zero-loss set, on which the predictions (with this Jacobian, n x parameters) do not change."""
-    slope = real_array(gradient, "gradient", "tangent_part", "(parameters,)", 1)
-    rows = real_array(jacobian, "jacobian", "tangent_part", "(n, parameters)", 2)
-    if rows.shape[1] != len(slope):
-        raise ArgumentError("jacobian", "tangent_part", f"of {len(slope)} columns", f"shape {rows.shape}")
-    return slope - np.linalg.pinv(rows) @ (rows @ slope)
-
-
-def moving_time(gradient: object, jacobian: object, step: float, deviation: float, batch: int = 1) -> float:
-    """Steps in which label noise moves the parameters by a distance of 1 along the zero-loss set: 4 batch / (step^2 deviation^2 |P_T grad tr H|).
-
-    `gradient` is that of the trace of the Hessian of the mean loss, `jacobian` that of the predictions.
-
-    >>> round(moving_time([3.0, 4.0], [[1.0, 0.0]], step=0.01, deviation=0.5))
-    40000
-    """
-    for name, value in (("step", step), ("deviation", deviation), ("batch", batch)):
-        if not 0 < value < np.inf:
-            raise ArgumentError(name, "moving_time", "positive and finite", value)
-    pace = step**2 * deviation**2 / (4 * batch) * float(np.linalg.norm(tangent_part(gradient, jacobian)))
-    return 1 / pace if pace > 0 else float("inf")

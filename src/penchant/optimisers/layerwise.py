@@ -6,7 +6,7 @@ largest violation of the descent inequality $R^+ \le R - \frac\eta2\|\nabla R\|^
 """
 
 from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -39,6 +39,9 @@ class Account(eqx.Module):
     rises: Int[Array, ""]
 
 
+Radius = TypeVar("Radius", float, np.ndarray, Array)
+
+
 class Choice(eqx.Module):
     """The logarithm of the step, and the radius of the ball in which it was justified."""
 
@@ -55,15 +58,15 @@ class AbstractLayerRule(eqx.Module):
     def choose(self, reading: Reading, norms: Float[Array, "L"], account: Account, count: Array) -> Choice: ...
 
 
-def smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
+def smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.0) -> Radius:
     """The paper's Lipschitz constant of the gradient on layers of norm at most `radius` >= 1."""
     if not isinstance(radius, Tracer) and np.min(radius) < 1:
         text = f"The paper's bound needs a radius of at least 1, not {np.min(radius):g}; `sharp_smoothness` holds for every radius."
         warn(text)
-    return 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope)
+    return cast(Radius, 2 * depth**2 * radius ** (2 * depth - 2) * (beta + slope))
 
 
-def sharp_smoothness(radius: Any, depth: int, beta: float = 0.25, slope: float = 1.0) -> Any:
+def sharp_smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.0) -> Radius:
     """The same without waste, for every radius > 0: ten to forty times smaller at depth 4."""
     return beta * depth * radius ** (2 * depth - 2) + slope * (depth - 1) * radius ** (depth - 2)
 

@@ -69,6 +69,13 @@ class MarginData(eqx.Module):
 
 
 @runtime_checkable
+class Weighed(Protocol):
+    """Whatever has a loss: the data of one weight, or those of several blocks."""
+
+    def check_loss(self, loss: AbstractLoss) -> None: ...
+
+
+@runtime_checkable
 class Data(Protocol):
     """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
 
@@ -128,7 +135,7 @@ class Setting(eqx.Module):
     reduction: str = eqx.field(static=True, default="mean")
     samples: int = eqx.field(static=True, default=0)
 
-    def __init__(self, data: Any, parametrisation: Any, loss: AbstractLoss, reduction: str = "mean"):
+    def __init__(self, data: Weighed, parametrisation: eqx.Module, loss: AbstractLoss, reduction: str = "mean"):
         if reduction not in ("mean", "sum"):
             raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
         if not isinstance(loss, AbstractLoss):
@@ -138,10 +145,11 @@ class Setting(eqx.Module):
         if not is_module(parametrisation):
             raise ArgumentError("parametrisation", "Setting", "one such as Direct()", kind(parametrisation))
         data.check_loss(loss)
-        if hasattr(parametrisation, "check_data"):
-            parametrisation.check_data(data)
-        if hasattr(data, "check_parametrisation"):
-            data.check_parametrisation(parametrisation)
+        for one, other, check in (
+            (parametrisation, data, "check_data"),
+            (data, parametrisation, "check_parametrisation"),
+        ):
+            getattr(one, check, lambda _: None)(other)
         self.data, self.parametrisation, self.loss = data, parametrisation, loss
         self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
 

@@ -3,7 +3,7 @@ that puts a start below the risk of zero."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import cast
 
 import equinox as eqx
 import jax
@@ -42,15 +42,16 @@ class DeepLinear(PlainMetric):
 
     widths: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, widths: Any = ()):
-        if np.ndim(widths) != 1:
+    def __init__(self, widths: object = ()):
+        given = cast(Sequence[int], widths)
+        if np.ndim(given) != 1:
             wanted = "a sequence of positive integers, one per hidden layer"
             fix = f"DeepLinear(({widths!r},))" if INTEGER.holds(widths) else ""
             raise ArgumentError("widths", "DeepLinear", wanted, repr(widths), fix)
-        for width in widths:
+        for width in given:
             if not (INTEGER.holds(width) and width >= 1):
                 raise ArgumentError("widths", "DeepLinear", "positive integers, one per hidden layer", repr(width))
-        self.widths = tuple(int(width) for width in widths)
+        self.widths = tuple(int(width) for width in given)
 
     @property
     def depth(self) -> int:

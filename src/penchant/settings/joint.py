@@ -1,7 +1,7 @@
 """Joint training of attention and decoder: both blocks of the gradient with a scale of their own, in token coefficients."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, overload
 
 import equinox as eqx
 import jax
@@ -296,7 +296,22 @@ def _log_norm(square: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
 
 
-def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
+_Starts = JointStart | Sequence[JointStart] | None
+
+
+@overload
+def joint_setting(data: JointTokens, start: JointStart | None = None, loss: AbstractLoss | None = None) -> Setting: ...
+@overload
+def joint_setting(
+    data: JointTokens, start: Sequence[JointStart], loss: AbstractLoss | None = None
+) -> list[Setting]: ...
+@overload
+def joint_setting(
+    data: Sequence[JointTokens], start: _Starts = None, loss: AbstractLoss | None = None
+) -> list[Setting]: ...
+def joint_setting(
+    data: JointTokens | Sequence[JointTokens], start: _Starts = None, loss: AbstractLoss | None = None
+) -> Setting | list[Setting]:
     """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`; lists of one length give a list of settings.
 
     >>> import penchant as pt
@@ -304,9 +319,9 @@ def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
     >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
     ('out_of_steps', 4.98, 4.83)
     """
-    loss, many = Exponential() if loss is None else loss, [isinstance(one, Sequence) for one in (data, start)]
-    size = max((len(one) for one, several in zip((data, start), many, strict=True) if several), default=1)
-    sets, starts = (list(one) if several else [one] * size for one, several in zip((data, start), many, strict=True))
+    listed = isinstance(start, Sequence)
+    sets = [*data] if isinstance(data, Sequence) else [data] * (len(start) if listed else 1)
+    starts = [*start] if listed else [start] * len(sets)
     if len(sets) != len(starts):
         found = f"{len(sets)} data sets and {len(starts)} starts"
         raise ArgumentError("start", "joint_setting", "single, or lists of one length", found)
@@ -314,8 +329,9 @@ def joint_setting(data: Any, start: Any = None, loss: Any = None) -> Any:
         if not isinstance(one, JointTokens):
             fix = "JointTokens(tokens, labels, optimal), with the index of the best token of each sample"
             raise ArgumentError("data", "joint_setting", "`JointTokens`, or a list of them", kind(one), fix)
+    loss = Exponential() if loss is None else loss
     settings = [Setting(one, TokenGram(one, begin), loss) for one, begin in zip(sets, starts, strict=True)]
-    return settings if any(many) else settings[0]
+    return settings if listed or isinstance(data, Sequence) else settings[0]
 
 
 def marked_tokens(

@@ -1,7 +1,6 @@
 """Parametrisations: how parameters make a weight, and the metric in which they are trained."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -101,7 +100,7 @@ class Gram(eqx.Module):
     frozen: Float[Array, ""]
     origin: Array
 
-    def __init__(self, data: Any, origin: object = None):
+    def __init__(self, data: Data, origin: object = None):
         self.matrix = data.gram()
         self.origin = jnp.zeros(data.weight_shape) if origin is None else jnp.asarray(origin, float)
         if self.origin.shape != data.weight_shape:

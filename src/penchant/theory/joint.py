@@ -1,6 +1,8 @@
 """Where joint training of attention and decoder goes: the selection it reached, the programs of that selection that u and W solve, and the
 verdict on W: where it is, where it is going, and why being near the reference is not yet going there."""
 
+from typing import cast
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -119,7 +121,7 @@ def judge_joint(prediction: Prediction, run: Trajectory) -> Verdict:
         outcome, text = Outcome.undecided, f"{text}, but {doubt}"
     elif outcome is Outcome.refuted and limit.kind == "undecided" and not _at_program(prediction, run):
         outcome, text = Outcome.undecided, f"{text}, but {_open(limit)}"
-    elif verdict.measured is not None and _elsewhere(limit, verdict.measured):
+    elif verdict.measured is not None and _elsewhere(limit, cast(float, verdict.measured)):
         outcome = Outcome.refuted
     return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)
 
@@ -158,7 +160,7 @@ def _doubt(prediction: Prediction, run: Trajectory, limit: JointLimit, verdict: 
         return f"|W| has grown from {run.norm_W[0]:.3g} to {run.norm_W[-1]:.3g} only: it is still that of the start"
     distance = joint_misalignments(run, prediction.reference.weight)
     before = distance[np.flatnonzero((run.norm_W > 0) & (run.norm_W <= run.norm_W[-1] / 2))[-1:]]
-    if before.size and distance[-1] > before[0] and distance[-1] > verdict.predicted / 10:
+    if before.size and distance[-1] > before[0] and distance[-1] > cast(float, verdict.predicted) / 10:
         return f"it was {before[0]:.3g} when |W| was half as large"
     return ""
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from itertools import product
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -20,7 +19,7 @@ from ..settings.factored import Hadamard, KeyQuery, PlusMinus
 from ..settings.joint import JointTokens
 from ..settings.tokens import TokenSelection
 from ..training.trajectory import Trajectory
-from .joint import SETTLED, detect_joint_limit
+from .joint import SETTLED, JointLimit, detect_joint_limit
 
 _ACTIVE = 1e-7  # a margin this close to 1 counts as active
 _AT = 1e-2  # 1 - corr below which a run counts as being at a direction
@@ -137,10 +136,13 @@ def program_of(setting: Setting) -> Program:
     return diagonal
 
 
-def detect_limit(run: Trajectory) -> Any:
+def detect_limit(run: Trajectory) -> Limit | JointLimit:
     """Name where a token-selection run has gone, from its last record, as a `Limit`; of joint training, with the programs of both blocks, as a `JointLimit`."""
-    if isinstance(run.data, JointTokens):
-        return detect_joint_limit(run)
+    return detect_joint_limit(run) if isinstance(run.data, JointTokens) else token_limit(run)
+
+
+def token_limit(run: Trajectory) -> Limit:
+    """The same of attention alone."""
     data, weight, program = run.setting.data, run.weight(), program_of(run.setting)
     if isinstance(data, DiagonalTokens):
         data, weight = data.tokens, np.diag(weight)

@@ -1,6 +1,6 @@
 """Is the solution of a reference program the only one? Decided from its dual: all solutions share one face."""
 
-from typing import Any, overload
+from typing import cast, overload
 
 import equinox as eqx
 import numpy as np
@@ -50,10 +50,10 @@ def certified_rank(data: Data, solution: Solution, mass: float = _MASS) -> int:
 def uniqueness(data: Data, solution: Solution) -> Uniqueness: ...
 @overload
 def uniqueness(data: Regression, solution: Interpolant) -> Uniqueness | L1Uniqueness: ...
-def uniqueness(data: Any, solution: Solution | Interpolant) -> Uniqueness | L1Uniqueness:
+def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1Uniqueness:
     """Whether the minimum of the norm of `solution` is attained once. Frobenius norms and potentials are strictly convex: always."""
     if isinstance(solution, Interpolant) and solution.norm in ("l1", "nonnegative l1"):
-        return l1_uniqueness(data, solution.weight, nonnegative=solution.norm != "l1")
+        return l1_uniqueness(cast(Regression, data), solution.weight, nonnegative=solution.norm != "l1")
     if solution.norm == "weighted l1":
         raise ArgumentError(
             "solution",

@@ -1,6 +1,7 @@
 """Verdicts on directions and on norms: how near a weight is to the reference, and whether a rival is nearer."""
 
 from dataclasses import replace
+from typing import cast
 
 import jax.numpy as jnp
 import numpy as np
@@ -55,7 +56,7 @@ def once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
     """Every run begins along its first gradient and passes near other directions: a rival counts where the run has come to rest."""
     if run.steps[-1] == 0:
         return doubted(verdict, "no step was taken")
-    turning = _still_turning(run, verdict.predicted) if verdict.outcome is Outcome.refuted else ""
+    turning = _still_turning(run, cast(float, verdict.predicted)) if verdict.outcome is Outcome.refuted else ""
     return doubted(moved_away(verdict, run), turning)
 
 

@@ -6,8 +6,6 @@ minimise from the present point. For plain squares $\beta\odot\beta$ it is what 
 concerned: $\log\beta^2$ also moves by $-2\,\mathrm{artanh}(2\eta g)$, which lies in the span of the inputs up to third order.
 """
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -18,19 +16,24 @@ from ..errors import ArgumentError, StepSizeError
 from ..logspace import check_float64
 from ..settings.check import real_array, symmetric_matrix
 from ..settings.regression import Regression
+from .loop import drive_many, drive_one
 
 _BLOCK = 64  # steps between logarithms: no product of so few factors below 1 leaves the range of float64 while the step is legal
 
 
 class NoisyRun(eqx.Module):
     """Records x chains: `log_params` (w+ and w- in rows, or beta alone), `log_product` = sum of log(1 - 4 step^2 g^2) on its own account,
-    `largest` = max 2 step |g| seen."""
+    `largest` = max 2 step |g| seen.
+
+    Of a law, which has no chains, `log_product` begins with that of the start, and there are `moments` of the residuals (records x n x n).
+    """
 
     data: Regression
     steps: np.ndarray
     log_params: np.ndarray
     log_product: np.ndarray
     largest: float
+    moments: np.ndarray | None = None
 
     def weight(self, record: int = -1) -> np.ndarray:
         """The weights of all chains at a record."""
@@ -60,19 +63,12 @@ def label_noise(
     first, schedule = check_noise(data, start, step, deviation, steps, batch, "label_noise")
     if first.ndim == 3 and len(first) != chains:
         raise ArgumentError("start", "label_noise", f"one start, or one for each of {chains} chains", f"{len(first)}")
-    state = jnp.broadcast_to(jnp.log(first), (chains, *first.shape[-2:]))
+    starts = jnp.broadcast_to(jnp.log(first), (chains, *first.shape[-2:]))
     keys = jax.random.split(jax.random.key(seed), chains)
-    sizes = jnp.asarray(step), jnp.asarray(deviation)
-    logs, products, largest = _chain(
-        batch, data.inputs, data.targets, jnp.asarray(np.diff(schedule)), *sizes, state, keys
-    )
-    most = float(jnp.max(largest))
-    if not most < 1 or not np.isfinite(np.asarray(logs)).all():
-        raise _too_long(step, most)
-    at_start = np.asarray(state)[:, None]
-    logs = np.concatenate([at_start, np.asarray(logs)], axis=1).swapaxes(0, 1)
-    products = np.concatenate([np.zeros_like(at_start[:, :, 0]), np.asarray(products)], axis=1).swapaxes(0, 1)
-    return NoisyRun(data, schedule, logs, products, most)
+    parts = batch, data.inputs, data.targets, jnp.asarray(step), jnp.asarray(deviation), starts, keys
+    state, records = drive_many(_Chain, (None,) * 5 + (0, 0), parts, jnp.asarray(schedule))
+    logs, products = (np.asarray(records[name]).swapaxes(0, 1) for name in ("logs", "product"))
+    return NoisyRun(data, schedule, logs, products, stable(step, float(jnp.max(state.largest)), logs))
 
 
 def check_noise(
@@ -104,69 +100,60 @@ def row_signs(rows: int) -> np.ndarray:
     return np.array([1.0, -1.0])[:rows]
 
 
-def _too_long(step: float, most: float) -> StepSizeError:
-    """Halving is the advice where the run blew up: the largest push seen then says nothing about a good step."""
+def stable(step: float, most: float, records: np.ndarray, what: str = "2 * step") -> float:
+    """The largest push of a run, `most`, if logarithms could follow it. Halving is the advice where it blew up: the push then says nothing about a good step."""
+    if most < 1 and np.isfinite(records).all():
+        return most
     bound = step / most if 1 <= most < np.inf else step / 2
-    return StepSizeError(step, bound, f"2 * step * |gradient of the prediction error| reached {most:.3g}")
+    raise StepSizeError(step, bound, f"{what} * |gradient of the prediction error| reached {most:.3g}")
 
 
-class _Carry(eqx.Module):
+class _State(eqx.Module):
     logs: Float[Array, "rows d"]
     product: Float[Array, "d"]
     largest: Float[Array, ""]
     blocks: Int[Array, ""]
+    count: Int[Array, ""]
+    status: Int[Array, ""]
 
 
-class _Block(eqx.Module):
-    """What a few steps multiply the parameters and their product by, relative to the block's start."""
+class _Chain(eqx.Module):
+    """Label-noise SGD as a process. Logarithms are taken once per block: in between, factors near 1 are multiplied, which is as exact and far cheaper."""
 
-    ratio: Float[Array, "rows d"]
-    product: Float[Array, "d"]
-    largest: Float[Array, ""]
+    batch: int | None
+    inputs: Float[Array, "n d"]
+    targets: Float[Array, "n"]
+    step: Float[Array, ""]
+    deviation: Float[Array, ""]
+    start: Float[Array, "rows d"]
+    key: Array
 
+    def begin(self) -> _State:
+        none = jnp.zeros((), int)
+        return _State(self.start, jnp.zeros(self.start.shape[1]), jnp.zeros(()), none, none, none)
 
-@eqx.filter_jit
-@partial(jax.vmap, in_axes=(None,) * 6 + (0, 0))
-def _chain(
-    batch: int | None,
-    inputs: Array,
-    targets: Array,
-    stretches: Array,
-    step: Array,
-    deviation: Array,
-    state: Array,
-    key: Array,
-) -> tuple[Array, Array, Array]:
-    """Logarithms are taken once per block: in between, factors near 1 are multiplied, which is as exact and far cheaper."""
-    drawn = len(targets) if batch is None else batch
-    signs = row_signs(len(state))
-
-    def block(carry: _Carry, count: Array) -> _Carry:
-        choose, draw = jax.random.split(jax.random.fold_in(key, carry.blocks))
+    def burst(self, state: _State, until: Int[Array, ""]) -> _State:
+        inputs, targets, signs = self.inputs, self.targets, row_signs(len(self.start))
+        drawn, count = len(targets) if self.batch is None else self.batch, jnp.minimum(_BLOCK, until - state.count)
+        choose, draw = jax.random.split(jax.random.fold_in(self.key, state.blocks))
         index = (len(targets) * jax.random.uniform(choose, (_BLOCK, drawn))).astype(int)  # compiles faster than randint
-        noise = deviation * jax.random.normal(draw, (_BLOCK, drawn))
-        squares = jnp.exp(2 * carry.logs)
+        noise = self.deviation * jax.random.normal(draw, (_BLOCK, drawn))
+        squares = jnp.exp(2 * state.logs)
 
-        def advance(k: Array, now: _Block) -> _Block:
-            rows, wanted = (inputs, targets) if batch is None else (inputs[index[k]], targets[index[k]])
-            moved = squares * now.ratio**2
-            push = 2 * step * ((rows @ (signs @ moved) - wanted - noise[k]) @ rows) / drawn
-            ratio = now.ratio * (1 - jnp.outer(signs, push))
-            return _Block(ratio, now.product * (1 - push**2), jnp.maximum(now.largest, jnp.abs(push).max()))
+        def advance(k: Array, now: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+            ratio, product, largest = now
+            rows, wanted = (inputs, targets) if self.batch is None else (inputs[index[k]], targets[index[k]])
+            push = 2 * self.step * ((rows @ (signs @ (squares * ratio**2)) - wanted - noise[k]) @ rows) / drawn
+            ratio = ratio * (1 - jnp.outer(signs, push))
+            return ratio, product * (1 - push**2), jnp.maximum(largest, jnp.abs(push).max())
 
-        begin = _Block(jnp.ones_like(carry.logs), jnp.ones_like(carry.product), carry.largest)
-        end = jax.lax.fori_loop(0, count, advance, begin)
-        product = carry.product + jnp.log(end.product)
-        return _Carry(carry.logs + jnp.log(end.ratio), product, end.largest, carry.blocks + 1)
+        begin = jnp.ones_like(state.logs), jnp.ones_like(state.product), state.largest
+        ratio, product, largest = jax.lax.fori_loop(0, count, advance, begin)
+        logs, product = state.logs + jnp.log(ratio), state.product + jnp.log(product)
+        return _State(logs, product, largest, state.blocks + 1, state.count + count, state.status)
 
-    def stretch(carry: _Carry, count: Array) -> tuple[_Carry, tuple]:
-        whole = lambda k, carry: block(carry, jnp.minimum(_BLOCK, count - _BLOCK * k))
-        carry = jax.lax.fori_loop(0, -(-count // _BLOCK), whole, carry)
-        return carry, (carry.logs, carry.product)
-
-    begin = _Carry(state, jnp.zeros(state.shape[1]), jnp.zeros(()), jnp.zeros((), int))
-    carry, (logs, products) = jax.lax.scan(stretch, begin, stretches)
-    return logs, products, carry.largest
+    def record(self, state: _State) -> dict[str, Array]:
+        return {"steps": state.count, "logs": state.logs, "product": state.product}
 
 
 def quadratic_noise(hessian: object, noise: object, step: float, steps: int, chains: int, seed: int = 0) -> np.ndarray:
@@ -223,13 +210,31 @@ def _ends(
         if not fits:
             raise ArgumentError(name, owner, wanted, value)
     first = jnp.broadcast_to(jnp.asarray(start), (chains, len(start)))
-    return np.asarray(_walk(move, first, jnp.asarray(step), jnp.asarray(steps), jax.random.key(seed)))
+    place = _Place(first, jax.random.key(seed), jnp.zeros((), int), jnp.zeros((), int))
+    return np.asarray(drive_one(_Walk(move, place, jnp.asarray(step)), jnp.asarray([steps]))[0].theta)
 
 
-@eqx.filter_jit
-def _walk(move: eqx.Partial, start: Array, step: Array, steps: Array, key: Array) -> Array:
-    def advance(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        theta, (key, draw) = carry[0], jax.random.split(carry[1])
-        return theta - move(step, theta, draw), key
+class _Place(eqx.Module):
+    theta: Float[Array, "chains d"]
+    key: Array
+    count: Int[Array, ""]
+    status: Int[Array, ""]
 
-    return jax.lax.fori_loop(0, steps, advance, (start, key))[0]
+
+class _Walk(eqx.Module):
+    """Chains that only their end is asked of."""
+
+    move: eqx.Partial
+    start: _Place
+    step: Float[Array, ""]
+
+    def begin(self) -> _Place:
+        return self.start
+
+    def burst(self, state: _Place, until: Int[Array, ""]) -> _Place:
+        key, draw = jax.random.split(state.key)
+        theta = state.theta - self.move(self.step, state.theta, draw)
+        return _Place(theta, key, state.count + 1, state.status)
+
+    def record(self, state: _Place) -> dict[str, Array]:
+        return {"steps": state.count}

@@ -14,27 +14,14 @@ $O(\sqrt\eta)$ around their mean. What that leaves out is of the next order in t
 from collections.abc import Callable
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from ..errors import ArgumentError, StepSizeError
+from ..errors import ArgumentError
 from ..settings.regression import Regression
-from .noise import check_noise, row_signs
-
-
-class Drift(eqx.Module):
-    """Records of a drift: `log_params` (records x 2 x d, w+ and w- in rows; records x 1 x d for squares), `moments` of the residuals
-    (records x n x n), and `log_product` (records x d): log w+ w-, or the logarithm of the square that the start of squares has
-    shrunk to. It sets the potential of the noise-off limit.
-    """
-
-    data: Regression
-    steps: np.ndarray
-    log_params: np.ndarray
-    moments: np.ndarray
-    log_product: np.ndarray
+from .loop import drive_one
+from .noise import NoisyRun, check_noise, row_signs, stable
 
 
 class _State(eqx.Module):
@@ -42,11 +29,35 @@ class _State(eqx.Module):
     product: Float[Array, "d"]
     moments: Float[Array, "n n"]
     largest: Float[Array, ""]
+    count: Int[Array, ""]
+    status: Int[Array, ""]
+
+
+class _Law(eqx.Module):
+    """A law as a process."""
+
+    rule: Callable
+    batch: int | None
+    data: Regression
+    start: _State
+    step: Float[Array, ""]
+    variance: Float[Array, ""]
+
+    def begin(self) -> _State:
+        return self.start
+
+    def burst(self, state: _State, until: Int[Array, ""]) -> _State:
+        logs, product, moments, largest = self.rule(self.batch, self.data, state, self.step, self.variance)
+        largest = jnp.maximum(state.largest, largest)
+        return _State(logs, product, moments, largest, state.count + 1, state.status)
+
+    def record(self, state: _State) -> dict[str, Array]:
+        return {"steps": state.count, "logs": state.logs, "product": state.product, "moments": state.moments}
 
 
 def moment_descent(
     data: Regression, start: object, *, step: float, deviation: float, steps: object, batch: int | None = 1
-) -> Drift:
+) -> NoisyRun:
     """The mean of log w+ and log w- (or of log beta) under label-noise SGD, to the order of the residuals' second moments.
 
     >>> import penchant as pt
@@ -60,7 +71,7 @@ def moment_descent(
 
 def regularised_descent(
     data: Regression, start: object, *, step: float, deviation: float, steps: object, batch: int | None = 1
-) -> Drift:
+) -> NoisyRun:
     """Descent on the mean loss plus (step deviation^2 / 4B) times the trace of its Hessian: the leading order of label noise."""
     return _follow(_regularised_step, data, start, step, deviation, steps, batch, "regularised_descent")
 
@@ -74,36 +85,18 @@ def _follow(
     steps: object,
     batch: int | None,
     owner: str,
-) -> Drift:
+) -> NoisyRun:
     first, schedule = check_noise(data, start, step, deviation, steps, batch, owner)
     n = data.inputs.shape[0]
     if first.ndim != 2:
         raise ArgumentError("start", owner, "one start: a law has no chains", f"shape {first.shape}")
-    logs = np.log(first)
-    state = _State(jnp.asarray(logs), jnp.asarray(logs[0] + logs[-1]), jnp.zeros((n, n)), jnp.zeros(()))
-    run = _run(rule, batch, data, state, jnp.asarray(np.diff(schedule)), jnp.asarray(step), jnp.asarray(deviation**2))
-    logs, moments, product = (
-        np.concatenate([np.asarray(getattr(state, name))[None], np.asarray(getattr(run, name))])
-        for name in ("logs", "moments", "product")
-    )
-    most = float(run.largest[-1]) if len(run.largest) else 0.0
-    if not (most < 1 and np.isfinite(moments).all()):
-        why = f"in `{owner}` the root mean square of 2 * step * |gradient of the prediction error| reached {most:.3g}"
-        raise StepSizeError(step, step / most if 1 <= most < np.inf else step / 2, why)
-    return Drift(data, schedule, logs, moments, product)
-
-
-@eqx.filter_jit
-def _run(
-    rule: Callable, batch: int | None, data: Regression, state: _State, stretches: Array, step: Array, variance: Array
-) -> _State:
-    advance = lambda _, state: rule(batch, data, state, step, variance)
-
-    def stretch(state: _State, count: Array) -> tuple[_State, _State]:
-        state = jax.lax.fori_loop(0, count, advance, state)
-        return state, state
-
-    return jax.lax.scan(stretch, state, stretches)[1]
+    logs, none = np.log(first), jnp.zeros((), int)
+    state = _State(jnp.asarray(logs), jnp.asarray(logs[0] + logs[-1]), jnp.zeros((n, n)), jnp.zeros(()), none, none)
+    law = _Law(rule, batch, data, state, jnp.asarray(step), jnp.asarray(deviation**2))
+    state, records = drive_one(law, jnp.asarray(schedule))
+    logs, product, moments = (np.asarray(records[name]) for name in ("logs", "product", "moments"))
+    most = stable(step, float(state.largest), moments, f"in `{owner}` the root mean square of 2 * step")
+    return NoisyRun(data, schedule, logs, product, most, moments)
 
 
 def push_moments(batch: int | None, residual: Array, moments: Array, variance: Array) -> Array:
@@ -115,7 +108,7 @@ def push_moments(batch: int | None, residual: Array, moments: Array, variance: A
     return jnp.diag(jnp.diag(second) + variance) / (batch * n) + (1 - 1 / batch) * second / n**2
 
 
-def _moment_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> _State:
+def _moment_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> tuple:
     inputs, n = data.inputs, data.inputs.shape[0]
     squares, signs = jnp.exp(2 * state.logs), row_signs(len(state.logs))
     residual = inputs @ (signs @ squares) - data.targets
@@ -127,10 +120,10 @@ def _moment_step(batch: int | None, data: Regression, state: _State, step: Array
     moments = state.moments - step / n * (decay + decay.T) + step**2 * kernel @ spread @ kernel
     logs = state.logs - 2 * step * jnp.outer(signs, mean) - 2 * (step**2 * square)[None]
     product = state.product - 4 * step**2 * square
-    return _State(logs, product, moments, jnp.maximum(state.largest, 2 * step * jnp.sqrt(square.max())))
+    return logs, product, moments, 2 * step * jnp.sqrt(square.max())
 
 
-def _regularised_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> _State:
+def _regularised_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> tuple:
     """tr Hess = 4 sum c_j w_j^2 over all rows, plus 2 sum (X'r/n)_j for squares (in w+^2 - w-^2 those parts cancel).
 
     The gradient of the second part is 4 (X'X 1 / n)_j w_j: in the span of the inputs, so it moves the residual and not what the
@@ -145,5 +138,4 @@ def _regularised_step(batch: int | None, data: Regression, state: _State, step: 
     push = step * (shrink[None] + jnp.outer(signs, along))
     factors = jnp.log1p(-push)
     product = state.product + (factors.sum(axis=0) if len(signs) == 2 else 2 * jnp.log1p(-step * shrink))
-    largest = jnp.maximum(state.largest, jnp.abs(push).max())
-    return _State(state.logs + factors, product, state.moments, largest)
+    return state.logs + factors, product, state.moments, jnp.abs(push).max()

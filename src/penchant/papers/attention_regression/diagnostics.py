@@ -24,8 +24,7 @@ from .setting.geometry import AbstractGeometry, Contraction, TwoSided, balanced_
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import AttentionSample, first_violation, key_strength, moment_threshold, noise_level
 from .theorems import kind
-from .training.algorithm1 import AttentionRun
-from .training.population import AbstractAttentionRun
+from .training.population import AttentionRun
 from .training.rules import PreconditionedDescent
 
 _DRAWS = 400
@@ -93,11 +92,7 @@ def _noise(problem: AttentionRegression, samples: int, norm: float) -> float:
 
 
 def trajectory_moments(
-    run: AbstractAttentionRun,
-    power: float = 2.0,
-    *,
-    truth: AttentionRegression | None = None,
-    samples: int | None = None,
+    run: AttentionRun, power: float = 2.0, *, truth: AttentionRegression | None = None, samples: int | None = None
 ) -> Hypothesis:
     """A3(p) at every record of a run: largest eigenvalue of sym V below 1/(2p) and |V| below 1/p; the offender is the first that fails.
 

@@ -18,8 +18,8 @@ from .setting.geometry import AbstractGeometry, balanced_point
 from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from .setting.sample import AttentionSample, attention_experiment, moment_threshold, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
-from .training.algorithm1 import AttentionRun, train_attention
-from .training.population import AttentionTrajectory, train_populations
+from .training.algorithm1 import train_attention
+from .training.population import AttentionRun, train_populations
 from .training.rules import LayerAdam, LayerShampoo, PlainDescent, PreconditionedDescent, Rule
 from .training.sources import AbstractSource, FreshBatches, Minibatch
 
@@ -100,7 +100,7 @@ def neighbourhood(problem: AttentionRegression, count: int, seed: int) -> np.nda
 
 
 @recipe
-def random_runs(lab: Lab, count: int = 60, steps: int = 1000) -> list[AttentionTrajectory]:
+def random_runs(lab: Lab, count: int = 60, steps: int = 1000) -> list[AttentionRun]:
     """Adaptive two-sided descent from normal starts of sizes 0.1 to 3."""
     problem, rng = small_problem(lab), np.random.default_rng(5)
     starts = [layer_of(problem, size * rng.standard_normal((7, 3))) for size in np.geomspace(0.1, 3.0, count)]

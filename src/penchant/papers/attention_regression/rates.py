@@ -7,7 +7,7 @@ import numpy as np
 from ...diagnostics.rates import Interval, exponent, log_log_slope
 from ...lab import Lab, claim, recipe
 from ...training.recorders import Every, LogSpaced
-from ...verdict import Verdict, all_of, at_least, at_most, close, covers
+from ...verdict import Verdict, all_of, at_most, close, covers
 from .diagnostics import Perturbation, covariance_error, perturbation
 from .evidence import (
     BY_US,
@@ -38,8 +38,8 @@ from .setting.problem import AttentionRegression
 from .setting.sample import draw_sample, prescribed_spectrum, spectral_layer
 from .theorems import GOEL, asymptotic_factor
 from .training.algorithm1 import train_attention
-from .training.population import AttentionTrajectory, train_population
-from .training.riccati import RiccatiFlow, half_height_times
+from .training.population import AttentionRun, train_population
+from .training.riccati import RiccatiFlow
 from .training.rules import PreconditionedDescent
 from .training.sources import FullSample, Minibatch
 
@@ -90,14 +90,14 @@ def lemma4(lab: Lab, planted: bool) -> Verdict:
 
 
 @recipe
-def tail_run(lab: Lab, name: str) -> AttentionTrajectory:
+def tail_run(lab: Lab, name: str) -> AttentionRun:
     """A run at the default step from distance r_0 in a problem with condition number 10."""
     problem = prescribed_spectrum(6, (0.05, 0.04, 0.03, 0.02), 10.0, 4)
     start = layer_of(problem, start_near(problem, attraction_radius(problem, TwoSided()), 2))
     return train_population(problem, PreconditionedDescent(name), start, steps=2000, recorder=Every(1))
 
 
-def measured_factor(run: AttentionTrajectory, below: float = 1e-6) -> float:
+def measured_factor(run: AttentionRun, below: float = 1e-6) -> float:
     """Factor of the distance per step, fitted where the excess is between `below` and 1e-12 of its first value, above rounding."""
     share = run.excess / run.excess[0]
     inside = (share < below) & (share > 1e-12) & (run.excess > 1e-32)
@@ -232,7 +232,7 @@ def tails(lab: Lab, planted: bool) -> Verdict:
     return all_of(*checks)
 
 
-def late_run(problem: AttentionRegression, steps: int = 20_000, seed: int = 8) -> AttentionTrajectory:
+def late_run(problem: AttentionRegression, steps: int = 20_000, seed: int = 8) -> AttentionRun:
     """Adaptive steps from a random start."""
     start, rule = layer_of(problem, random_point(problem, seed)), PreconditionedDescent("two_sided", "adaptive")
     return train_population(problem, rule, start, steps=steps, recorder=LogSpaced(60))
@@ -255,29 +255,3 @@ def deficient(lab: Lab, planted: bool) -> Verdict:
         at_most(float(wide.excess[-1]), 1e-28, "excess after 2e4 steps, m = d - 1"),
         close(alone, 2.0 if planted else 4.0, 1e-2, "growth of regulariser^(-1/2) per time, m = d - 1"),
     )
-
-
-RISING = 0.05  # step of descent from a small balanced start
-
-
-def rising_modes(lab: Lab, start: float, steps: int, interval: int) -> tuple[np.ndarray, np.ndarray]:
-    """Recorded steps of two-sided descent from a small balanced start, and the modes at each."""
-    problem = small_problem(lab)
-    left, right = np.asarray(problem.left), np.asarray(problem.right)
-    begin, rule = layer_of(problem, start * np.concatenate([left, right])), PreconditionedDescent("two_sided", RISING)
-    run = train_population(problem, rule, begin, steps=steps, recorder=Every(interval))
-    return run.steps, np.einsum("mi,rmd,rjd,ji->ri", left, run.whitened[:, :4], run.whitened[:, 4:], right)
-
-
-@claim("attention-regression/saddle-to-saddle", BY_US, "ours")
-def saddle_to_saddle(lab: Lab, planted: bool) -> Verdict:
-    """From a small balanced start the modes rise one by one, mode k at log(s_k/eps^2 - 1)/(4 s_k).
-    Modes of a small balanced start rise one after the other, at log(s/eps^2 - 1)/(4 s); planted: at log(s/eps - 1)/(4 s)."""
-    sizes, start = np.asarray(small_problem(lab).sizes), 1e-6
-    steps, modes = rising_modes(lab, start, 13_000, 10)
-    predicted = half_height_times(sizes, np.sqrt(start) if planted else start)
-    checks = []
-    for k, size in enumerate(sizes):
-        time = RISING * float(np.interp(size / 2, modes[:, k], steps))
-        checks.append(close(time, float(predicted[k]), 5e-3, f"half-height time of mode {k}"))
-    return all_of(*checks, at_least(float(modes[-1].min() / sizes[-1]), 0.5, "every mode has risen"))

@@ -11,7 +11,7 @@ from .setting.balanced_minima import BalancedMinima, nearest_minimum
 from .setting.geometry import AbstractGeometry, TwoSided, attraction_radius, contraction, curvature_range
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
-from .training.population import AbstractAttentionRun
+from .training.population import AttentionRun
 from .training.rules import PreconditionedDescent
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
@@ -232,7 +232,7 @@ def expected_rate(problem: AttentionRegression, optimiser: PreconditionedDescent
     )
 
 
-def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run: AbstractAttentionRun) -> Verdict:
+def judge_layer(prediction: Prediction[BalancedMinima, AttentionRegression], run: AttentionRun) -> Verdict:
     """Excess against the least excess of a saddle: 1e-4 of it is a minimum, within 1 % of a saddle's value with no gradient is that saddle.
 
     The excess is that of the predicted problem at the last layer, so a run on a sample needs no truth of its own; its floor is

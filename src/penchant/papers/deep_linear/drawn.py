@@ -20,6 +20,7 @@ from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2, imbalance_constant, zero_first
 from ...settings.generators import teacher
 from ...settings.losses import AbstractLoss, Exponential, Logistic
+from ...training.loop import runge_kutta
 from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -92,14 +93,14 @@ def _follow(signed: jax.Array, start: Layers, loss: AbstractLoss) -> tuple:
         return jax.tree.map(lambda leaf: -leaf / pace, slope), -log_risk - jnp.log(pace)
 
     def step(state: tuple, _: None) -> tuple:
-        (layers, log_time), found = state, []
-        for part in (0.0, 0.5, 0.5, 1.0):
-            ahead = layers if not found else jax.tree.map(lambda a, b, h=part: a + h * _STEP * b, layers, found[-1][0])
-            found.append(velocity(ahead))
-        mean = lambda a, b, c, d: (a + 2 * b + 2 * c + d) / 6
-        layers = jax.tree.map(lambda a, *moves: a + _STEP * mean(*moves), layers, *(move for move, _ in found))
-        passed = jnp.log(_STEP * mean(*(jnp.exp(pace - found[0][1]) for _, pace in found))) + found[0][1]
-        return (layers, jnp.logaddexp(log_time, passed)), None
+        (layers, log_time), pace = state, velocity(state[0])[1]
+
+        def field(now: tuple) -> tuple:
+            move, faster = velocity(now[0])
+            return move, jnp.exp(faster - pace)
+
+        layers, passed = runge_kutta(field, (layers, jnp.zeros(())), _STEP)
+        return (layers, jnp.logaddexp(log_time, jnp.log(passed) + pace)), None
 
     def record(state: tuple, _: None) -> tuple:
         return jax.lax.scan(step, state, None, length=_EACH)[0], (*state, _log_risk(state[0], signed, loss))

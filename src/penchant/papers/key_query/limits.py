@@ -1,12 +1,10 @@
 """What happens where the key-query theorems assume: generic data and starts, narrow heads, small and large starts, unequal scores, plateaus."""
 
 from collections.abc import Iterator
-from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-from ...flow.flow import GradientFlow, Levels
+from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, conjectured, derived, observed, recipe
 from ...references.bracket import adjoint
 from ...references.euclidean_margin import max_margin
@@ -31,7 +29,6 @@ from .evidence import excess_at
 from .theorems import SHEEN
 
 _SCALE = 100.0  # K = scale I, Q = 0: so large a start that the margins are balanced to a thousandth of the slack
-_MARGIN, _LOG_TIME = 20.0, 100.0  # a global run has this margin by then: its log t is near the margin
 
 
 @conjectured("key-query/generic", slow=True)
@@ -48,11 +45,7 @@ def generic_data(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def without_assumption3(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Without Assumption 3 the flow may end on a plateau, and may not.
     Where Assumption 3 fails the flow can stay above the infimum; it need not. Planted: it always does."""
-    cases = (
-        ((6.0, 1.0), (0.0, 0.0), False),
-        ((6.0, 3.0), (-3.0, 0.0), planted),
-        ((6.0, 1.0), (-3.0, 0.0), True),
-    )
+    cases = (((6.0, 1.0), (0.0, 0.0), False), ((6.0, 3.0), (-3.0, 0.0), planted), ((6.0, 1.0), (-3.0, 0.0), True))
     for gaps, others, stuck in cases:
         final = plateau(*evidence.on_diagonals(contrary_pair(gaps, others)))
         wanted = float(np.log((np.exp(-others[1]) - np.exp(-others[1] - gaps[1])) / 2))
@@ -250,48 +243,6 @@ def rank_constrained(lab: Lab, planted: bool) -> Verdict:
     above = reached / (relaxed if planted else constrained) - 1
     counted = f"{int((above <= 1e-3).sum())} of {len(above)} flows reach it; the smallest excess is {above.min():.1e}"
     return at_most(float(above.max()), 1e-3, "largest excess at margin 1e4", counted)
-
-
-class Started(NamedTuple):
-    """One start: its slack of Assumption 3, whether it is global in time, and how many samples attend to a wrong token at the end."""
-
-    size: tuple[int, int]
-    gap: float
-    scale: float
-    slack: float
-    reached: bool
-    wrong: int
-
-
-@recipe
-def started(lab: Lab, size: tuple[int, int], gap: float, scale: float, draw: int) -> Started:
-    """Data and start of one draw, followed to a margin of 20 or log t = 100."""
-    dimension = 5 if size[0] < 5 else 8  # more samples than that no matrix separates for sure
-    data = equal_score_tokens(*size, dimension, draw, gap=gap)
-    setting = Setting(data, KeyQuery(), Exponential())
-    start = setting.start(draw, scale / np.sqrt(dimension))
-    until = (MarginAbove(_MARGIN), LogTimeAbove(_LOG_TIME))
-    run = train(setting, GradientFlow(), start, until=until, steps=2000, recorder=Levels("margin", ()))
-    wrong = (run.margins[-1].reshape(size[0], -1) < 0).any(axis=1)
-    reached = float(run.smallest_margin()[-1]) >= _MARGIN * (1 - 1e-6)
-    return Started(size, gap, scale, assumptions.initial_loss(setting, data, start).slack, reached, int(wrong.sum()))
-
-
-def all_starts(lab: Lab, seed: int = 0, full: bool = False) -> list[Started]:
-    """Starts of five scales with two score gaps or more."""
-    sizes, gaps = (((3, 4), (5, 4), (3, 6)), (1.0, 6.0, 12.0)) if full else (((3, 4),), (1.0, 6.0))
-    cases = product(sizes, gaps, (0.1, 1.0, 2.0, 4.0, 8.0), range(seed, seed + (10 if full else 4)))
-    return [started(lab, *case) for case in cases]
-
-
-@observed("key-query/basin", slow=True)
-def basin(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Where Assumption 3 holds every start is global; most starts that fail it are global too, not all.
-    Margin 20 by log t = 100, from starts of five scales with score gaps 1 and 6. Planted: all that fail it are global too."""
-    for holds, least in ((True, 1.0), (False, 1.0 if planted else 0.5)):
-        found = [one.reached for one in all_starts(lab) if (one.slack >= 0) is holds]
-        text = f"share of {len(found)} starts that are global, Assumption 3 {'holds' if holds else 'fails'}"
-        yield at_least(float(np.mean(found)), least, text)
 
 
 @recipe

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from ...references.euclidean_margin import max_margin
 from ...references.polyhedral_margin import diagonal_margin
 from ...settings.generators import equal_score_tokens
 from ...theory.verdicts import excess
+from ...training.loop import runge_kutta
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, at_least, at_most
 from . import evidence
@@ -225,16 +227,7 @@ def _velocity(data: Tokens, state: Moving) -> Moving:
 
 def _integrate(data: Tokens, start: Moving) -> Moving:
     """The classical Runge-Kutta rule to time 30."""
-    along = lambda state, slope, step: jax.tree.map(lambda a, b: a + step * b, state, slope)
-
-    def advance(state: Moving, _: None) -> tuple[Moving, None]:
-        first = _velocity(data, state)
-        second = _velocity(data, along(state, first, _STEP / 2))
-        third = _velocity(data, along(state, second, _STEP / 2))
-        fourth = _velocity(data, along(state, third, _STEP))
-        mean = jax.tree.map(lambda a, b, c, d: (a + 2 * b + 2 * c + d) / 6, first, second, third, fourth)
-        return along(state, mean, _STEP), None
-
+    advance = lambda state, _: (runge_kutta(partial(_velocity, data), state, _STEP), None)
     return jax.lax.scan(advance, start, None, _STEPS)[0]
 
 

@@ -28,7 +28,7 @@ from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, rivals
 from ...theory.families.linear import first_gradient, is_flow
-from ...theory.selections import detect_limit
+from ...theory.selections import token_limit
 from ...theory.uniqueness import Uniqueness, certified_rank, dual_spectrum, uniqueness
 from ...theory.verdicts import CLOSE, doubted, explained, judge_norm
 from ...training.status import Status
@@ -45,7 +45,7 @@ _SIGNS = "none proved; Adam only with a memory 1/(1 - b2) short against the time
 def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
     """By the norm at margin 1, not by the direction: the minimiser need not be unique, its norm is."""
     family, verdict = prediction.theorem.family, judge_norm(prediction, run)
-    if not np.isfinite(verdict.measured):
+    if not np.isfinite(cast(float, verdict.measured)):
         verdict = _without_margin(run, prediction, verdict)
     asked = family.at_start(replace(prediction, setting=run.setting), run.at(0))
     known = {found.name for found in prediction.hypotheses if found.holds is False}
@@ -56,7 +56,7 @@ def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
 
 def _without_margin(run: Trajectory, prediction: Prediction[Solution], verdict: Verdict) -> Verdict:
     """A run that does not separate its tokens is refuted once it has settled on wrong ones, and undecided before."""
-    limit, margin = detect_limit(run), float(run.smallest_margin()[-1])
+    limit, margin = token_limit(run), float(run.smallest_margin()[-1])
     stuck = run.status is Status.stalled and limit.reached is not None and limit.reached.locally_optimal
     if not (limit.kind == "local" and (stuck or limit.at_local_direction)):
         stalled = f"the run has stalled with a smallest margin of {margin:.6g}" * (run.status is Status.stalled)

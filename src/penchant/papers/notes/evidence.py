@@ -1,5 +1,6 @@
 """Data of the claims on interpolation, drawn from the seed of the lab, and routes to their answers that several claims share."""
 
+import equinox as eqx
 import numpy as np
 from scipy.integrate import solve_ivp
 
@@ -46,7 +47,7 @@ def arrays(data: Regression) -> tuple[np.ndarray, np.ndarray]:
     return np.asarray(data.inputs), np.asarray(data.targets)
 
 
-def summed(data: Regression, model: object) -> Setting:
+def summed(data: Regression, model: eqx.Module) -> Setting:
     """A model with the loss |r|^2 / 2."""
     return Setting(data, model, Squared(), "sum")
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import PyTree
 
-from ...diagnostics.noise import commutator
 from ...diagnostics.sparsity import restricted_isometry
 from ...door import INTEGER
 from ...errors import ArgumentError, PenchantError
@@ -14,16 +13,12 @@ from ...references.base import Interpolant
 from ...references.interpolation import basis_pursuit
 from ...references.l1_uniqueness import L1Uniqueness, l1_uniqueness, sparse_face
 from ...settings.base import Setting
-from ...settings.check import symmetric_matrix
 from ...settings.potentials import AbstractPotential
 from ...settings.regression import Regression
 from ...theory.base import Hypothesis, Prediction
 from ...theory.families.interpolation import own_potential
-from ...training.noise import check_noise
 
 _SUPPORTS = 20_000  # tried for delta_2r; with more of them there is a bracket
-_COMMUTING = 1e-12
-_SMALL = 0.2  # share of the noise that the residuals it keeps alive may have
 
 
 def time_window(d: int, alpha: float, step: float) -> tuple[float, float]:
@@ -131,38 +126,3 @@ def _towards_l1(data: Regression, found: L1Uniqueness, potential: AbstractPotent
 def describe(one: Hypothesis) -> str:
     word = {True: "holds", False: "fails", None: "open"}[one.holds]
     return f"{one.name} {word}: {one.slack:.4g}{f', {one.offender}' if one.offender else ''} ({one.detail})"
-
-
-def noise_hypotheses(hessian: object, noise: object, step: float) -> tuple[Hypothesis, ...]:
-    """Of noisy descent on a quadratic: `stable`, and `commuting`, without which eigendirections are not separate processes."""
-    top = float(np.linalg.eigvalsh(symmetric_matrix(hessian, "hessian", "noise_hypotheses"))[-1])
-    if not 0 < step < np.inf:
-        raise ArgumentError("step", "noise_hypotheses", "positive and finite", step)
-    correlated = "1e-12 minus |A Sigma - Sigma A| / (|A| |Sigma|); where it fails eigendirections are correlated"
-    apart, load = commutator(hessian, noise), float(step) * top
-    return (
-        Hypothesis("stable", load < 2, 2 - load, "", "2 minus step * largest curvature"),
-        Hypothesis("commuting", apart <= _COMMUTING, _COMMUTING - apart, "", correlated),
-    )
-
-
-def label_noise_hypotheses(
-    data: Regression, params: PyTree, *, step: float, deviation: float, batch: int | None = 1
-) -> tuple[Hypothesis, ...]:
-    """Of label noise at w+, w- (or beta): `stable`, and `small_residuals`, which the leading order needs and second moments correct for.
-
-    epsilon = step / (2 batch) * mean |gradient of a prediction|^2 is the mean square of the residuals that the noise keeps
-    alive, over that of the noise.
-    """
-    first, _ = check_noise(data, params, step, deviation, 0, batch, "label_noise_hypotheses")
-    if first.ndim != 2:
-        raise ArgumentError("params", "label_noise_hypotheses", "one point", f"shape {first.shape}")
-    inputs, n = np.asarray(data.inputs), len(data.targets)
-    features = 2 * inputs * np.sqrt((first**2).sum(axis=0))
-    load = float(step) * float(np.linalg.norm(features, 2) ** 2) / n
-    alive = "0.2 minus the mean square of the residuals kept alive over that of the noise"
-    share = float(step) / (2 * (n if batch is None else batch)) * float((features**2).sum(axis=1).mean())
-    return (
-        Hypothesis("stable", load < 2, 2 - load, "", "2 minus step * largest curvature of the mean loss on its zeros"),
-        Hypothesis("small_residuals", share < _SMALL, _SMALL - share, f"epsilon = {share:.3g}", alive),
-    )

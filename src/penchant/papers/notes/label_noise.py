@@ -1,22 +1,19 @@
 """Claims on label noise: the problem, its noisy runs, their continuations and the law for them; its time scale and what it selects.
 
-And on the law itself: leading order against second moments, trace against log-determinant of the Hessian.
+And on the law itself: leading order against second moments.
 """
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from scipy.special import stdtrit
 
-from ...diagnostics.noise import determinant_regulariser, trace_regulariser
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_potential
 from ...settings.generators import sparse_regression
-from ...settings.potentials import Entropy, HyperbolicEntropy, q_alpha
+from ...settings.potentials import Entropy, HyperbolicEntropy
 from ...settings.regression import Regression
 from ...training.noise import NoisyRun, label_noise, row_signs
-from ...training.noise_law import Drift, moment_descent, regularised_descent
+from ...training.noise_law import moment_descent, regularised_descent
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED
 from .theorems import NOTES
@@ -52,7 +49,7 @@ def noisy(lab: Lab, noise: bool = True) -> NoisyRun:
 
 
 @recipe
-def drift(lab: Lab) -> Drift:
+def drift(lab: Lab) -> NoisyRun:
     """The law of the same runs, to the order of the residuals' second moments."""
     start = np.full((2, 30), ALPHA)
     return moment_descent(signals(15, True, lab.seed), start, step=STEP, deviation=DEVIATION, steps=CHECKPOINTS)
@@ -197,11 +194,6 @@ def weighted_norm_falls(lab: Lab, planted: bool) -> Verdict:
     return at_most(rise, 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law")
 
 
-_SMALL = 0.005  # small, so that only the size of the step tells the laws apart
-_BURN, _STEPS, _CHAINS = 200, 1_000, 400
-_LOAD = {None: 1.2, 1: 0.6}  # step * largest curvature, of the loss on all samples or on one
-
-
 @recipe
 def _orders(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
     """Steps 0.005 to 0.0025 and, at equal step^2 * count, how far descent on L + (step/4) tr Hess is from the second moments."""
@@ -225,68 +217,6 @@ def leading_order(lab: Lab, planted: bool) -> Verdict:
     slope = log_log_slope(steps, gaps, (0.0025, 0.005))
     detail = f"gaps {np.round(gaps, 4).tolist()}"
     return close(slope, 2.0 if planted else 1.0, 0.1, "exponent of the gap in the step", detail)
-
-
-def _interpolating() -> tuple[Regression, np.ndarray]:
-    """Five samples in eight dimensions, and the interpolating w+, w- with w+ w- = 0.49."""
-    data, _ = sparse_regression(5, 8, 2, 0, unit_columns=True)
-    pull = minimum_potential(data, q_alpha(0.7, 8)).dual @ np.asarray(data.inputs)
-    return data, 0.7 * np.exp(np.stack([pull, -pull]) / 2)
-
-
-def _step(batch: int | None) -> float:
-    """The step at which step * curvature is what `_LOAD` says."""
-    data, start = _interpolating()
-    inputs = np.asarray(data.inputs)
-    kernel = 4 * (inputs * (start**2).sum(axis=0)) @ inputs.T
-    return _LOAD[batch] / float(kernel.diagonal().max() if batch else np.linalg.eigvalsh(kernel)[-1] / 5)
-
-
-@recipe
-def _measured(lab: Lab, batch: int | None) -> tuple[np.ndarray, np.ndarray]:
-    """Fall of log w+ w- per step in every coordinate, and its standard error."""
-    data, start = _interpolating()
-    noise = {"step": _step(batch), "deviation": _SMALL, "steps": [_BURN, _STEPS], "batch": batch}
-    run = label_noise(data, start, chains=_CHAINS, seed=1 + lab.seed, **noise)
-    return mean_and_error((run.log_product[1] - run.log_product[2]).T / (_STEPS - _BURN))
-
-
-def _by_gradient(batch: int | None, planted: bool) -> np.ndarray:
-    """Fall of log w+ w- per step by descent on the regulariser of the Hessian."""
-    data, start = _interpolating()
-    step, size = _step(batch), batch or 5
-    regulariser = trace_regulariser if planted else determinant_regulariser
-
-    def value(params: jnp.ndarray) -> jnp.ndarray:
-        features = 2 * jnp.concatenate([data.inputs * params[:1], -data.inputs * params[1:]], axis=1)
-        return regulariser(features.T @ features / 5, step, _SMALL, size)
-
-    slope = jax.jit(jax.grad(value))(jnp.asarray(start))  # in one piece: operation by operation it compiles for seconds
-    return step * (np.asarray(slope) / start).sum(axis=0)
-
-
-def _rates(lab: Lab, batch: int | None, predicted: np.ndarray, what: str) -> Verdict:
-    mean, error = _measured(lab, batch)
-    text, detail = "largest deviation of a rate of log w+ w- in standard errors", np.round(mean / predicted, 3).tolist()
-    worst = float((np.abs(mean - predicted) / error).max())
-    return at_most(worst, 4.0, f"{what}: {text}", f"measured over predicted {detail}")
-
-
-@claim("label-noise/log-determinant", DERIVED, "ours", slow=True)
-def determinant(lab: Lab, planted: bool) -> Verdict:
-    """At large steps label noise acts like -(sigma^2 / 2B) log det(1 - step Hess / 2), where all samples take part in every step.
-    Rates by the log-determinant, all samples in every step; planted: by the trace."""
-    return _rates(lab, None, _by_gradient(None, planted), "signed squares, all samples")
-
-
-@claim("label-noise/single-sample-moments", DERIVED, "ours")
-def moments_single(lab: Lab, planted: bool) -> Verdict:
-    """With samples drawn at random the second moments of the residuals give the rates, not the log-determinant: sampling adds noise that depends on the iterate.
-    One sample per step, by the second moments of the residuals; planted: by the log-determinant."""
-    data, start = _interpolating()
-    law = moment_descent(data, start, step=_step(1), deviation=_SMALL, steps=[_BURN, _STEPS]).log_product
-    predicted = _by_gradient(1, False) if planted else (law[1] - law[2]) / (_STEPS - _BURN)
-    return _rates(lab, 1, predicted, "signed squares, one sample per step")
 
 
 @recipe

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import numpy as np
 
 from ...flow.mirror import DualPath, follow_dual
@@ -94,7 +95,7 @@ def nearest_solution(lab: Lab, planted: bool) -> Verdict:
 
 
 _SCALE = 0.7  # a loss scale kappa that is not 1, so that it is seen
-_MODELS: dict[str, tuple[Callable[[], object], bool]] = {  # and whether the start is a random one
+_MODELS: dict[str, tuple[Callable[[], eqx.Module], bool]] = {  # and whether the start is a random one
     "plain weights": (Direct, True),
     "squares": (lambda: Squares(0.3), True),
     "signed squares": (lambda: SignedSquares(0.3), True),

@@ -20,7 +20,7 @@ from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
 from ...theory.base import Theorem
-from ...theory.selections import detect_limit
+from ...theory.selections import token_limit
 from ...theory.verdicts import judge_direction
 from ...training.recorders import LogSpaced
 from ...training.train import train
@@ -259,7 +259,7 @@ def without_orthogonality(lab: Lab, planted: bool) -> Verdict:
     'Global convergence needs no near-orthogonality': two samples of two tokens say otherwise."""
     data = local_pair(1.0, 1.0 if planted else 0.1)
     setting = Setting(data, Direct(), Exponential())
-    limit = detect_limit(train(setting, normalised_descent(0.05), steps=5000))
+    limit = token_limit(train(setting, normalised_descent(0.05), steps=5000))
     text = f"1 - corr to W_mm after 5000 steps; the run is {limit.kind} on tokens {list(limit.tokens)}"
     if planted:
         return at_least(limit.global_misalignment, 0.5, text, "with equal score gaps the run is global")

@@ -1,5 +1,7 @@
 """What attention with a fixed decoder could select: the maximum-margin token selection, and the selections near it."""
 
+from typing import cast
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +17,7 @@ from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
 from .. import token_hypotheses as conditions
 from ..base import Family, Hypothesis, Prediction, Rival, made_of, rivals
-from ..selections import Limit, detect_limit, is_locally_optimal
+from ..selections import Limit, is_locally_optimal, token_limit
 from ..verdicts import doubted, judge_direction, once_trained, with_margin
 
 _TRIED = 12  # so many single-sample changes of the selection are tried as rivals: each costs a program
@@ -26,7 +28,7 @@ def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
     verdict = judge_direction(prediction, run.weight())
     if run.steps[-1] == 0:
         return once_trained(verdict, run)
-    limit = detect_limit(run)
+    limit = token_limit(run)
     if limit.kind == "undecided" and verdict.outcome is not Outcome.undecided:
         return doubted(verdict, "a sample gives no token an attention of 0.9: the selection is open")
     if limit.kind == "local":
@@ -38,7 +40,7 @@ def _elsewhere(prediction: Prediction[Solution], limit: Limit, verdict: Verdict)
     """A run settled on wrong tokens is refuted at their direction and open elsewhere, however near W is to the reference."""
     outcome = Outcome.refuted if limit.at_local_direction else Outcome.undecided
     text = verdict.inequality
-    if verdict.measured is not None and verdict.measured <= verdict.predicted:
+    if verdict.measured is not None and cast(float, verdict.measured) <= cast(float, verdict.predicted):
         text += f", but attention is on the tokens {list(limit.tokens)}, not on the optimal ones"
     detail = "; ".join([limit.describe_local(), *([prediction.remarks] if prediction.remarks else [])])
     return Verdict(outcome, text, verdict.predicted, verdict.measured, detail)

@@ -1,6 +1,6 @@
 """Attention from data: the bias of a finite context and the scale that restores its law, and what training settles at against n."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,67 +9,23 @@ from ....exhibits import DEFINITIONS, Figure, Line, Table
 from ....lab import Lab, Study, recipe
 from ....training.recorders import At
 from .. import context, lemmas, samples
-from ..context import bias_along, bias_slope, off_minimum
+from ..context import bias_along, bias_slope
 from ..evidence import layer_of, mean_layer_excess, sampled_oracle_floors, scaling_problem, start_near
-from ..setting.context_bias import (
-    balance_bias,
-    loss_bias,
-    optimal_scale,
-    oracle_shift,
-    sample_floor,
-    scaled,
-    whitened_loss_bias,
-)
+from ..setting.context_bias import optimal_scale, oracle_shift, sample_floor, scaled, whitened_loss_bias
 from ..setting.geometry import TwoSided, attraction_radius, balanced_point
-from ..setting.measured_bias import Estimate, balance_bias_samples, loss_bias_samples
 from ..setting.problem import AttentionRegression
 from ..setting.sample import GAUGE, draw_sample, prescribed_spectrum, spectral_layer
 from ..training.algorithm1 import train_attention
 from ..training.rules import PreconditionedDescent
-from ..training.sources import AbstractSource, FullSample, Minibatch, Oracle, Population
+from ..training.sources import AbstractSource, FullSample, Minibatch, Population
 
 GRID = (0, 5, 10, 20, 40)
 Floors = dict[int, np.ndarray]  # n, or B -> the excess of every run
 
 
-def _text(found: Estimate) -> str:
-    return f"{found.mean:.5g} ± {found.error:.2g}"
-
-
-def bias(lab: Lab) -> tuple[Figure, Table]:
-    problem, away, draws = scaling_problem(lab), off_minimum(lab), 400_000 if lab.full else 40_000
-    alone = "off the minima, leave-one-out"
-    cases = {"minimum": (spectral_layer(problem), True), "off the minima": (away, True), alone: (away, False)}
-    counts = (25, 50, 100, 200) if lab.full else (25, 50, 100)
-    lines, rows = [], []
-    for name, (layer, own) in cases.items():
-        lab.progress(name)
-        exact = loss_bias(problem, layer, include_self=own)
-        measure = lambda n, layer=layer, own=own: loss_bias_samples(
-            problem, layer, n, draws * 25 // n, seed=lab.seed + n, include_self=own
-        )
-        found = [Estimate.of(measure(n)) for n in counts]
-        means, errors = (np.array([getattr(one, part) for one in found]) for part in ("mean", "error"))
-        lines.append(Line(name, np.array(counts, float), means, "points", errors))
-        lines.append(Line(f"B_1, {name}", np.array([counts[0], counts[-1]], float), np.full(2, exact), "prediction"))
-        rows.append((name, *map(_text, found), f"{exact:.5g}"))
-    lab.progress("regulariser")
-    balance = (balance_bias_samples(problem, away, n, draws // 2, seed=lab.seed + n) for n in counts)
-    rows.append(
-        (
-            "regulariser off the minima",
-            *(_text(Estimate.of(one)) for one in balance),
-            f"{balance_bias(problem, away):.5g}",
-        )
-    )
-    title = "n (E of the empirical loss - population loss)"
-    caption = "Monte Carlo with a control variate, ± one standard error; dashed: B_1."
-    columns = ("quantity", *(f"n = {n}" for n in counts), "predicted limit")
-    text = "n times the bias, ± one standard error; the findings have draws of their own, the same for every seed."
-    return (
-        Figure("bias", title, "n", "scaled bias", tuple(lines), caption, "log"),
-        Table("bias", "First-order bias", columns, tuple(rows), text),
-    )
+def _two_terms(problem: AttentionRegression, count: int) -> float:
+    """v/n + b_2/n^2 in the gauge identity."""
+    return sample_floor(problem) / count + oracle_shift(problem).excess / count**2
 
 
 def _plan(lab: Lab) -> tuple[tuple[int, ...], int, int]:
@@ -119,11 +75,6 @@ def scales(lab: Lab) -> tuple[Table, Figure]:
     )
 
 
-def two_terms(problem: AttentionRegression, count: int) -> float:
-    """v/n + b_2/n^2 in the gauge identity."""
-    return sample_floor(problem) / count + oracle_shift(problem).excess / count**2
-
-
 @recipe
 def grid_rows(lab: Lab) -> dict[str, list[float]]:
     """Mean excess after the steps of the grid on n samples, from a start at distance r_0 of the gauge identity."""
@@ -145,7 +96,7 @@ def grid_rows(lab: Lab) -> dict[str, list[float]]:
 def grid(lab: Lab) -> tuple[Figure, Table]:
     """Contraction, then v/n + b_2/n^2."""
     found, problem = grid_rows(lab), scaling_problem(lab, 1e-3)
-    levels = {count: two_terms(problem, int(count)) if count.isdigit() else 0.0 for count in found}
+    levels = {count: _two_terms(problem, int(count)) if count.isdigit() else 0.0 for count in found}
     lines = [Line(f"n = {count}", np.array(GRID, float), np.array(values)) for count, values in found.items()]
     for count in filter(str.isdigit, found):
         ends, level = np.array([0.0, GRID[-1]]), np.full(2, levels[count])
@@ -159,26 +110,6 @@ def grid(lab: Lab) -> tuple[Figure, Table]:
         Figure("grid", title, "step", "excess", tuple(lines), caption, "linear", "log"),
         Table("grid", "Excess after T steps on n samples", columns, rows, text),
     )
-
-
-def oracle_law(problem: AttentionRegression, counts: Iterable[int], gauge: str, sample_balance: bool = True) -> Floors:
-    """Floors with the first-order surrogate of the oracle's gradient: deterministic, one each."""
-    rule, start = PreconditionedDescent(), spectral_layer(problem, gauge)
-
-    def settle(count: int) -> np.ndarray:
-        source = Oracle(problem, count, sample_balance=sample_balance)
-        return train_attention(source, rule, start, steps=300, recorder=At(()), truth=problem).excess[-1:]
-
-    return {count: settle(count) for count in counts}
-
-
-def fixed_data_law(
-    problem: AttentionRegression, plan: dict[int, int], steps: int, seed: int = 0
-) -> tuple[Floors, Floors]:
-    """Excess after spectral start and training, for `plan[n]` data sets of each size n; and that of the spectral start alone."""
-    draw = lambda n, sets: samples.draw_samples(problem, n, sets, [1000 + n, seed])
-    found = {n: samples.trained_excess(problem, draw(n, sets), steps) for n, sets in plan.items()}
-    return {n: pairs[:, -1] for n, pairs in found.items()}, {n: pairs[:, 0] for n, pairs in found.items()}
 
 
 def minibatch_floors(
@@ -196,31 +127,24 @@ def minibatch_floors(
 
 
 @recipe
-def _fixed(lab: Lab) -> tuple[Floors, Floors]:
-    plan = {100: 120, 200: 80, 400: 60, 800: 30} if lab.full else {100: 60, 200: 30, 400: 16}
-    lab.progress(f"fixed data, {sum(plan.values())} data sets")
-    return fixed_data_law(scaling_problem(lab), plan, 80 if lab.full else 40, lab.seed)
-
-
-@recipe
 def _measured(lab: Lab) -> dict[str, tuple[Floors, str, Callable[[int], float]]]:
     """Floors by kind of gradient, in the gauge minus where that counts; the law of each, and its value at n or B."""
-    problem, gauge = scaling_problem(lab), "minus"
-    both, loss = (oracle_shift(problem, gauge, sample_balance=balance).excess for balance in (True, False))
-    draws = (
-        {50: (16, 8), 100: (16, 8), 200: (16, 6), 400: (8, 6)} if lab.full else {50: (8, 4), 100: (8, 4), 200: (8, 3)}
-    )
-    lab.progress(f"oracle by fresh samples, {sum(runs for _, runs in draws.values())} runs")
-    sampled = {n: sampled_oracle_floors(lab, n, *plan, gauge, lab.seed) for n, plan in draws.items()}
-    batches, count = ({50: 12, 100: 12, 200: 12, 400: 8}, 20_000) if lab.full else ({50: 6, 200: 6}, 4000)
+    problem, gauge, full = scaling_problem(lab), "minus", lab.full
+    loss, spread = oracle_shift(problem, gauge, sample_balance=False).excess, sample_floor(problem)
+    fresh = {50: (16, 8), 100: (16, 8), 200: (16, 6), 400: (8, 6)} if full else {50: (8, 4), 100: (8, 4), 200: (8, 3)}
+    lab.progress(f"oracle by fresh samples, {sum(runs for _, runs in fresh.values())} runs")
+    sampled = {n: sampled_oracle_floors(lab, n, *plan, gauge, lab.seed) for n, plan in fresh.items()}
+    sets, steps = ({100: 120, 200: 80, 400: 60, 800: 30}, 80) if full else ({100: 60, 200: 30, 400: 16}, 40)
+    lab.progress(f"fixed data, {sum(sets.values())} data sets")
+    draw = lambda n: samples.draw_samples(problem, n, sets[n], [1000 + n, lab.seed])
+    fixed = {n: samples.trained_excess(problem, draw(n), steps)[:, -1] for n in sets}
+    batches, count = ({50: 12, 100: 12, 200: 12, 400: 8}, 20_000) if full else ({50: 6, 200: 6}, 4000)
     lab.progress(f"minibatches, {sum(batches.values())} runs")
-    mini, spread = minibatch_floors(problem, batches, count, gauge, lab.seed), sample_floor(problem) / count
-    oracle = oracle_law(problem, (100, 200, 400, 800, 1600, 3200), gauge)
+    mini = minibatch_floors(problem, batches, count, gauge, lab.seed)
     return {
-        "oracle, first order": (oracle, "b_2/n^2", lambda n: both / n**2),
         "oracle, sampled": (sampled, "b_2/n^2, loss alone", lambda n: loss / n**2),
-        "fixed data": (_fixed(lab)[0], "v/n + b_2/n^2", lambda n: two_terms(problem, n)),
-        "minibatch": (mini, "v/n + b_2/B^2", lambda size: spread + loss / size**2),
+        "fixed data": (fixed, "v/n + b_2/n^2", lambda n: _two_terms(problem, n)),
+        "minibatch": (mini, "v/n + b_2/B^2", lambda size: spread / count + loss / size**2),
     }
 
 
@@ -237,12 +161,8 @@ def floors(lab: Lab) -> tuple[Figure, Table, Table]:
         lines.append(Line(name, sizes, np.array([float(one.mean()) for one in found.values()]), "points"))
         lines.append(Line(f"{law}, {name}", sizes, np.array(list(levels.values())), "prediction"))
         for n, one in found.items():
-            error = f"{one.std(ddof=1) / np.sqrt(len(one)):.2g}" if len(one) > 1 else "exact"
+            error = f"{one.std(ddof=1) / np.sqrt(len(one)):.2g}"
             rows.append((name, n, f"{one.mean():.4g}", error, f"{levels[n]:.4g}"))
-        if name == "oracle, first order":
-            slope = law_slope({n: float(one[0]) for n, one in found.items()})
-            cells.append((name, f"{slope:.4f}", "deterministic", law, f"{law_slope(levels):.3f}"))
-            continue
         fitted = exponent(found)
         interval = f"[{fitted.low:.3f}, {fitted.high:.3f}]"
         cells.append((name, f"{fitted.centre:.3f}", interval, law, f"{law_slope(levels):.3f}"))
@@ -260,7 +180,6 @@ def floors(lab: Lab) -> tuple[Figure, Table, Table]:
 WORDS = {
     **DEFINITIONS,
     "excess": "population loss above its infimum",
-    "oracle, first order": "descent with the surrogate grad(L + (B_1 + R_1)/n) of the expected gradient over fresh samples of size n; nothing is sampled",
     "oracle, sampled": "descent with the mean gradient of fresh samples of size n, drawn anew at every step; population regulariser; excess of the mean late layer",
     "fixed data": "descent on all n samples of one data set, from its spectral start",
     "minibatch": "descent on batches of size B of a data set of its own, attending within the batch; excess of the mean late layer",
@@ -275,7 +194,7 @@ STUDIES = (
             *(context.first_order_bias, context.gradient_bias, context.regulariser_bias, lemmas.weight_moments),
             *(context.law_ends_at_half, context.scale_restores_law),
         ),
-        exhibits=(bias, slopes, scales),
+        exhibits=(slopes, scales),
         definitions=DEFINITIONS
         | {
             "B_1": "limit of n (E of the empirical loss - population loss)",

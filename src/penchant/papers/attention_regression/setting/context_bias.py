@@ -74,12 +74,6 @@ def loss_bias(problem: AttentionRegression, layer: AttentionLayer, *, include_se
     return float(_compiled_bias(problem.whiten(layer), problem.target, include_self))
 
 
-def balance_bias(problem: AttentionRegression, layer: AttentionLayer) -> float:
-    """R_1: n (E of the sample's regulariser - R) as n grows."""
-    problem.check_layer(layer, "balance_bias")
-    return float(whitened_balance_bias(problem.whiten(layer), problem.outputs))
-
-
 def context_variance(problem: AttentionRegression, factor: float = 1.0) -> float:
     r"""$v_{ctx}$: n times the variance of the error that a context of n noise-free samples makes on the minima of scale c (any gauge)."""
     what = "s_1 = |A Sigma^(1/2)|" if factor == 1 else "s_1/c^2, s_1 = |A Sigma^(1/2)|"

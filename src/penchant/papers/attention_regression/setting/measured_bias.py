@@ -113,29 +113,3 @@ def _gradient_samples(
         return count * jnp.concatenate([value @ back, (back @ key_query @ back).T])
 
     return jax.lax.map(one, keys)
-
-
-def balance_bias_samples(
-    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
-) -> Array:
-    """n (regulariser with the sample's covariance - the regulariser) of fresh samples, less a control variate: R_1 up to O(1/n)."""
-    return _balance_samples(problem, layer, _keys("balance_bias_samples", count, draws, seed), count)
-
-
-@partial(jax.jit, static_argnames=("count",))
-def _balance_samples(
-    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int
-) -> Float[Array, "draws"]:
-    gram = layer.value.T @ layer.value
-    exact = problem.regulariser(layer)
-    product = lambda seen: seen @ (gram - layer.key_query @ seen @ layer.key_query.T)
-    # The part that is linear in Sigma_n - Sigma has mean 0 and most of the variance.
-    linear = jax.grad(lambda seen: 0.25 * jnp.trace(product(seen) @ product(seen)))(problem.covariance)
-
-    def one(key: Array) -> Array:
-        inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
-        seen = inputs.T @ inputs / count
-        value = 0.25 * jnp.trace(product(seen) @ product(seen))
-        return count * (value - exact - jnp.sum(linear * (seen - problem.covariance)))
-
-    return jax.lax.map(one, keys, batch_size=256)

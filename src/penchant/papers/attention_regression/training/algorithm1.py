@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ....errors import ArgumentError, AssumptionError, DivergenceError, warn
-from ....files import mark
 from ....logspace import check_float64
 from ....training.loop import check_steps, collect, drive_one
 from ....training.recorders import LogSpaced
@@ -22,7 +21,7 @@ from ....training.status import Status
 from ....training.trajectory import settings_of
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from ..setting.sample import KEYS, AttentionSample, spectral_layer, unreliable, visible_failures
-from .population import LARGEST, AbstractAttentionRun, Recorder
+from .population import LARGEST, AttentionRun, Recorder
 from .rules import AbstractAttentionRule, PreconditionedDescent, Rule, StructuredRule, step_warning
 from .sources import AbstractSource, FullSample, Minibatch
 from .steps import safe_step
@@ -150,43 +149,6 @@ def whitened_gradient(problem: AttentionRegression, gradient: AttentionLayer) ->
     return jnp.concatenate([gradient.value @ back, (back @ gradient.key_query @ back).T])
 
 
-class AttentionRun(AbstractAttentionRun):
-    """A run on a sample: layers, and at each of them the source's loss and gradient as the next step sees them.
-
-    `excess` is the population's and needs the truth, as does `deviation` = |used gradient - population gradient| (whitened, no
-    regulariser); both are not a number without it. `gradient_norm` is that of the loss alone, whitened by `problem`.
-    `step_factor` is what the safeguard has made of the step of the rule: 1 unless it was too long for the sample.
-    """
-
-    FORMAT = mark("attention run")
-    estimated = True
-    SERIES = ("steps", "value", "key_query", "loss", "gradient_norm", "excess", "deviation", "step_factor")
-
-    value: np.ndarray
-    key_query: np.ndarray
-    loss: np.ndarray
-    gradient_norm: np.ndarray
-    deviation: np.ndarray
-    step_factor: np.ndarray
-
-    def at(self, record: int = -1) -> AttentionLayer:
-        """U and V at a record (the last one by default)."""
-        return AttentionLayer(self.value[record], self.key_query[record])
-
-    def excess_at(self, step: int) -> float:
-        """Population excess at a recorded step."""
-        found = np.flatnonzero(self.steps == step)
-        if not len(found):
-            fix = "train with a recorder that keeps it, `recorder=At((...))`"
-            raise ArgumentError("step", "AttentionRun", "a recorded step", step, fix)
-        return float(self.excess[found[0]])
-
-    def first_below(self, level: float) -> int | None:
-        """First recorded step whose excess is at most `level`; None if there is none."""
-        found = np.flatnonzero(self.excess <= level)
-        return int(self.steps[found[0]]) if len(found) else None
-
-
 def train_attention(
     source: AbstractSource,
     rule: Rule,
@@ -226,7 +188,7 @@ def _run(
     series, ending = collect(state.status, records)
     safe = safe_step(problem, rule.geometry, problem.whiten(start))
     header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": steps}
-    return AttentionRun(problem, **series, status=ending, safe_step=safe, header=header)
+    return AttentionRun(problem, series, estimated=True, status=ending, safe_step=safe, header=header)
 
 
 def _with_tried_step(

@@ -1,10 +1,8 @@
 """Training of an attention layer with population gradients: one compiled loop in whitened coordinates, many starts at once."""
 
 import os
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -26,23 +24,29 @@ from .steps import safe_step
 Recorder = LogSpaced | Every | At
 
 
-class AbstractAttentionRun(eqx.Module):
-    """R records of one run: `steps` taken and the population's `excess` L - L* at each.
+class AttentionRun(eqx.Module):
+    """R records of one run: `steps` taken, the population's `excess` L - L* at each, and further series by name.
 
+    With the gradients of the population: `regulariser`, `slope` (norm of the whitened gradient), `step_size` of the next step, and the iterates
+    `whitened` (R x (m+d) x d). On a sample, where the problem is `estimated`: `value` and `key_query`, and the source's `loss` and `gradient_norm` (of the loss
+    alone, whitened by the problem) as the next step sees them; `excess` and `deviation` = |used gradient - population gradient| (whitened, no regulariser) need the
+    truth, and are not a number without it; `step_factor` is what the safeguard has made of the step of the rule: 1 unless it was too long for the sample.
     A run that diverged ends with its last finite state; `safe_step` is the step that the population would have allowed at the
     start. On a sample that diverged it is one that was tried over the same number of steps (not a number: none was found).
     """
 
-    FORMAT: ClassVar[str]
-    SERIES: ClassVar[tuple[str, ...]]
-    estimated: ClassVar[bool]  # whether the problem is an estimate from a sample
-
     problem: AttentionRegression
-    steps: np.ndarray
-    excess: np.ndarray
+    series: dict[str, np.ndarray]
+    estimated: bool = eqx.field(static=True, kw_only=True)
     status: Status = eqx.field(static=True, kw_only=True)
     safe_step: float = eqx.field(static=True, kw_only=True)
     header: dict = eqx.field(static=True, kw_only=True)
+
+    def __getattr__(self, name: str) -> np.ndarray:
+        known = vars(self).get("series") or {}
+        if name not in known:
+            raise AttributeError(f"this run has no series '{name}', only {', '.join(known)}")
+        return known[name]
 
     @property
     def parts(self) -> dict[str, AttentionRegression]:
@@ -52,20 +56,36 @@ class AbstractAttentionRun(eqx.Module):
     def __len__(self) -> int:
         return len(self.steps)
 
-    @abstractmethod
     def at(self, record: int = -1) -> AttentionLayer:
         """U and V at a record (the last one by default)."""
+        if self.estimated:
+            return AttentionLayer(self.value[record], self.key_query[record])
+        return self.problem.unwhiten(jnp.asarray(self.whitened[record]))
+
+    def excess_at(self, step: int) -> float:
+        """Population excess at a recorded step."""
+        found = np.flatnonzero(self.steps == step)
+        if not len(found):
+            fix = "train with a recorder that keeps it, `recorder=At((...))`"
+            raise ArgumentError("step", "AttentionRun", "a recorded step", step, fix)
+        return float(self.excess[found[0]])
+
+    def first_below(self, level: float) -> int | None:
+        """First recorded step whose excess is at most `level`; None if there is none."""
+        found = np.flatnonzero(self.excess <= level)
+        return int(self.steps[found[0]]) if len(found) else None
 
     def last_slope(self, problem: AttentionRegression) -> float:
         """Norm of the regularised gradient at the end, whitened by a problem."""
+        if not self.estimated:
+            return float(self.slope[-1])
         return float(jnp.linalg.norm(problem.whitened_gradient(problem.whiten(self.at()))))
 
     def save(self, path: str | os.PathLike) -> Path:
         """Write all series and the final U and V."""
-        layer = self.at()
-        arrays = {name: getattr(self, name) for name in self.SERIES}
-        arrays |= {"U": np.asarray(layer.value), "V": np.asarray(layer.key_query)}
-        return write_npz(path, {"format": self.FORMAT, **self.header, "status": self.status.name}, arrays)
+        layer, kind = self.at(), mark("attention run" if self.estimated else "attention trajectory")
+        arrays = {**self.series, "U": np.asarray(layer.value), "V": np.asarray(layer.key_query)}
+        return write_npz(path, {"format": kind, **self.header, "status": self.status.name}, arrays)
 
 
 LARGEST = 1e6  # a whitened norm beyond which a run is lost: the sizes of a problem are of order 1, and gradients grow with its cube
@@ -110,27 +130,6 @@ class _Descent(eqx.Module):
         }
 
 
-class AttentionTrajectory(AbstractAttentionRun):
-    """A run in whitened coordinates: `regulariser`, `slope` (norm of the whitened gradient), `step_size` of the next step, and the
-    iterates `whitened` (R x (m+d) x d)."""
-
-    FORMAT = mark("attention trajectory")
-    SERIES = ("steps", "excess", "regulariser", "slope", "step_size", "whitened")
-    estimated = False
-
-    regulariser: np.ndarray
-    slope: np.ndarray
-    step_size: np.ndarray
-    whitened: np.ndarray
-
-    def at(self, record: int = -1) -> AttentionLayer:
-        """U and V at a record (the last one by default)."""
-        return self.problem.unwhiten(jnp.asarray(self.whitened[record]))
-
-    def last_slope(self, problem: AttentionRegression) -> float:
-        return float(self.slope[-1])
-
-
 def train_population(
     problem: AttentionRegression,
     rule: PreconditionedDescent,
@@ -140,7 +139,7 @@ def train_population(
     recorder: Recorder | None = None,
     excess_below: float = 0.0,
     throw: bool = False,
-) -> AttentionTrajectory:
+) -> AttentionRun:
     """Descend for `steps` steps, or until the excess is below `excess_below`.
 
     With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
@@ -160,7 +159,7 @@ def train_populations(
     steps: int,
     recorder: Recorder | None = None,
     excess_below: float = 0.0,
-) -> list[AttentionTrajectory]:
+) -> list[AttentionRun]:
     """The same from several starts at once, in one vectorised run."""
     owner = "train_population"
     check_float64()
@@ -174,9 +173,9 @@ def train_populations(
     states, records = jax.tree.map(np.asarray, drive_many(_Descent, (None, None, 0), parts, schedule))
     header = {"optimiser": settings_of(rule), "steps": int(steps), "step": settings_of(bound.resolved)}
 
-    def run(k: int) -> AttentionTrajectory:
+    def run(k: int) -> AttentionRun:
         series, ending = collect(states.status[k], {name: values[k] for name, values in records.items()})
         safe = safe_step(problem, rule.geometry, begin[k])
-        return AttentionTrajectory(problem, **series, safe_step=safe, status=ending, header=header)
+        return AttentionRun(problem, series, estimated=False, safe_step=safe, status=ending, header=header)
 
     return [run(k) for k in range(len(starts))]

@@ -5,10 +5,11 @@ $-s$ and $c$ in the kernel, its deviation from the limit is $\tau\,\Xi$ with $\t
 the logarithm of the excess is known where the excess itself is $e^{-782189}$.
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import equinox as eqx
 import numpy as np
+from jaxtyping import Array
 
 from ....errors import ArgumentError
 from ..setting.geometry import eigenbasis
@@ -40,7 +41,7 @@ class RiccatiFlow(eqx.Module):
     c: np.ndarray
     overlap: float
 
-    def __init__(self, problem: AttentionRegression, start: Any):
+    def __init__(self, problem: AttentionRegression, start: Array | np.ndarray):
         start = np.asarray(start, float)
         rows, d = problem.outputs + problem.inputs, problem.inputs
         if start.shape != (rows, d) or not np.isfinite(start).all():
@@ -99,7 +100,7 @@ class RiccatiFlow(eqx.Module):
         limit = self.plus @ (2 * self.sizes[:, None] * self.plus.T)
         return limit + tau * first + tau**2 * rest
 
-    def log_excess(self, times: Any) -> np.ndarray:
+    def log_excess(self, times: float | Sequence[float] | np.ndarray) -> np.ndarray:
         """log(L - L*) at each time, in logarithms throughout."""
         m = self.problem.outputs
         found = []
@@ -117,39 +118,3 @@ def _log_square(matrix: np.ndarray) -> float:
     """log |X|_F^2, without squaring what is small."""
     top = np.abs(matrix).max()
     return float(2 * np.log(top) + np.log(np.sum((matrix / top) ** 2))) if top > 0 else -np.inf
-
-
-class AlignedModes(eqx.Module):
-    """Factors u, v per mode at a time, and log|uv - s|."""
-
-    u: np.ndarray
-    v: np.ndarray
-    log_residual: np.ndarray
-
-
-def aligned_modes(sizes: Any, u: Any, v: Any, time: float) -> AlignedModes:
-    r"""The same flow where $W_0$ is diagonal in the singular bases: each mode moves by itself.
-
-    With $p = u + v$, $z_0 = (u_0-v_0)/p_0$ and $e = e^{-4st}$: $p^{-2} = e\,p_0^{-2} + (1-e)(1+z_0^2e)/(4s)$, $u - v = p\,z_0e$, and
-    $uv - s = (u_0v_0 - s)\,e\,p^2/p_0^2$, which does not cancel.
-    """
-    sizes, u, v = np.asarray(sizes, float), np.asarray(u, float), np.asarray(v, float)
-    if not (u + v > 0).all():
-        raise ArgumentError("u", "aligned_modes", "above -v in every mode: otherwise the mode ends at 0 or at -s", u)
-    if not ((sizes > 0).all() and time >= 0):
-        raise ArgumentError("sizes", "aligned_modes", "positive, at a time >= 0", (sizes.tolist(), time))
-    first, fade = u + v, np.exp(-4 * sizes * time)
-    ratio = (u - v) / first
-    sum_ = 1 / np.sqrt(fade / first**2 - np.expm1(-4 * sizes * time) * (1 + ratio**2 * fade) / (4 * sizes))
-    difference = sum_ * ratio * fade
-    with np.errstate(divide="ignore"):  # a mode that starts at its end stays there: log 0
-        log_residual = np.log(np.abs(u * v - sizes)) - 4 * sizes * time + 2 * np.log(sum_ / first)
-    return AlignedModes((sum_ + difference) / 2, (sum_ - difference) / 2, log_residual)
-
-
-def half_height_times(sizes: Any, start: float) -> np.ndarray:
-    """When each mode of a balanced start u = v = `start` reaches half its height: log(s/start^2 - 1)/(4 s)."""
-    sizes = np.asarray(sizes, float)
-    if not (start > 0 and (sizes > start**2).all()):
-        raise ArgumentError("start", "half_height_times", "positive and below the roots of the sizes", start)
-    return np.log(sizes / start**2 - 1) / (4 * sizes)

@@ -1,7 +1,7 @@
-r"""Where the gradient of an attention layer comes from: the population, one sample, minibatches of it, or the oracle of the theory.
+r"""Where the gradient of an attention layer comes from: the population, one sample, minibatches of it, fresh ones, or the oracle of the theory.
 
 A source evaluates the loss alone; the regulariser and the preconditioner use the covariance of `source.problem`: the truth for
-the population and the oracle, the estimate from all samples for the others.
+the population, fresh samples and the oracle, the estimate from all samples for the others.
 """
 
 from abc import abstractmethod
@@ -102,13 +102,18 @@ class Oracle(AbstractSource):
         return truth.loss(layer) + extra, jax.tree.map(jnp.add, plain, slope)
 
 
+def _seed(seed: int | np.ndarray) -> np.ndarray:
+    """As an array: another seed does not compile again."""
+    return np.asarray(seed)
+
+
 class FreshBatches(AbstractSource):
     """The same expectation by sampling: the mean over `batches` fresh samples of size `count`, the noise averaged out exactly."""
 
     truth: AttentionRegression
     count: int = eqx.field(static=True)
     batches: int = eqx.field(static=True)
-    seed: np.ndarray = eqx.field(default=0, converter=np.asarray)  # an array: another seed does not compile again
+    seed: np.ndarray = eqx.field(default=0, converter=_seed)
 
     def __check_init__(self):
         for name, least in {"count": 2, "batches": 1}.items():

@@ -1,20 +1,14 @@
-"""Deep linear networks in discrete time: how slow the proved steps are, when descent leaves the flow, and what momentum, minibatches and Adam make of its limit."""
+"""Deep linear networks in discrete time: how slow the proved steps are, and when descent leaves the flow."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from ....diagnostics.alignment import conservation_drift
-from ....diagnostics.direction import misalignment
-from ....exhibits import Figure, Line, Shown, Table, log_figure, table
+from ....exhibits import Figure, Line, Table, log_figure, table
 from ....lab import Lab, Study
-from ....optimisers.base import Descent
 from ....optimisers.layerwise import AbstractLayerRule, BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
-from ....optimisers.step_rules import Polyak
-from ....references.euclidean_margin import max_margin
 from ....settings.base import Setting
 from ....settings.deep_linear import Layers
 from ....theory.families.layers import critical_step
-from ....theory.families.linear import linear_rivals
 from ....training.events import LogExcessBelow
 from ....training.recorders import LogSpaced
 from ....training.train import train
@@ -106,41 +100,6 @@ def discretised(lab: Lab) -> tuple[Figure, Table]:
     )
 
 
-def optimisers(lab: Lab) -> Table:
-    """Where momentum, minibatches and Adam go, on data where the margins agree and on data where they do not."""
-    lab.progress("other optimisers")
-    strips, start = problem(lab, 3, logistic=True)
-    entries: list[tuple] = [("strips", "descent, step 0.2", strips, steps.whole_descent(lab).at(), start)]
-    for batch in (8, 1):
-        entries.append(("strips", f"SGD, batch {batch}", strips, steps.sampled_descent(lab, batch, lab.seed), start))
-    for beta in (0.5, 0.9):
-        run = steps.relative_descent(lab, 0.25, 3, beta)
-        entries.append(("strips", f"momentum {beta}, 0.25 of critical", run.setting, run.at(), run.at(0)))
-    apart, first = steps.apart(lab, seed=1 + lab.seed)
-    until, recorder = LogExcessBelow(-steps.LEVEL), LogSpaced(10)
-    run = train(apart, Descent(Polyak(10.0)), first, steps=40_000, until=until, recorder=recorder)
-    entries.append(("blobs", "descent, drop 0.1", apart, run.at(), first))
-    entries.append(("blobs", "Adam", apart, steps.adaptive(lab, seed=1 + lab.seed).at(), first))
-    rows = tuple((data, name, *_row(setting, layers, begun)) for data, name, setting, layers, begun in entries)
-    measured = ("-log R", "1 - |<v, u>|", "margin / best margin", "1 - corr, l2", "1 - corr, linf")
-    columns = ("data", "optimiser", *measured, "conservation drift")
-    text = (
-        "On the strips the l2 and linf references coincide; on the blobs they are apart, and Adam goes to the linf one."
-    )
-    return Table("optimisers", "Other optimisers, three layers", columns, rows, text)
-
-
-def _row(setting: Setting, layers: Layers, begun: Layers) -> tuple:
-    found, reference = steps.measures(setting, layers, begun), max_margin(setting.data)
-    other = next(rival for rival in linear_rivals(setting, reference) if rival.name == "linf")
-    params = tuple(jnp.asarray(layer) for layer in layers)
-    level = -float(setting.weigh(setting.margins(params)).log_excess)
-    away = misalignment(np.asarray(setting.weight(params)), other.weight)
-    margin = Shown(found["margin / best margin"], ".4f")
-    rest = (Shown(value, ".2g") for value in (found["1 - corr"], away, found["drift"]))
-    return Shown(level, ".1f"), Shown(found["1 - |<v, u>|"], ".2g"), margin, *rest
-
-
 STUDIES = (
     Study(
         "step-rules",
@@ -151,9 +110,9 @@ STUDIES = (
     ),
     Study(
         "deep-linear-discretisation",
-        "Deep linear networks: descent, momentum, SGD and Adam against the flow",
+        "Deep linear networks: descent and momentum against the flow",
         claims=(steps.critical, steps.momentum),
-        exhibits=(discretised, optimisers),
+        exhibits=(discretised,),
         definitions=words("-log R", "alignment", "offset", "conservation drift")
         | {
             "drop of log R per step": "step size times |grad R|^2 / R: what the step promises to first order, the relative step",

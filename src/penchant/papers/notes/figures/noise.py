@@ -103,38 +103,6 @@ def _decay(lab: Lab) -> Figure:
     return Figure("product", title, "step", "mean change of log(w+ w-)", lines, caption)
 
 
-def _numbers(lab: Lab) -> Table:
-    """The points of the figures as numbers."""
-    (count, used), run, (fall, *laws) = chains(lab), noisy(lab), _falls(lab)
-    still, predicted = measured_norms(lab, noise=False).mean(axis=1), predicted_norms(lab)
-    (mean, error), (fallen, fall_error) = mean_and_error(measured_norms(lab)), mean_and_error(fall)
-    rows = []
-    for k, step in enumerate(run.steps):
-        norms = (Shown(value, ".4f") for value in (*predicted[k], still[k]))
-        change = (Shown(law[k], ".4f") for law in laws)
-        measured, moved = (f"{m[k]:.4f} ± {1.96 * e[k]:.4f}" for m, e in ((mean, error), (fallen, fall_error)))
-        rows.append((int(step), measured, *norms, moved, *change))
-    columns = "step", "l1 norm", "law", "leading order", "without noise", "change of log(w+ w-)", "law", "leading order"
-    caption = (
-        f"l1 optimum {basis_pursuit(run.data).value:.4f}; ± is a 95 % interval over {used} (norms) and {count} chains. Step size eta = {STEP:g}, sigma = {DEVIATION:g}, "
-        f"start alpha = {label_noise.ALPHA:g}. Step 0 is the same in every chain and has no interval, so it is left out of the verdicts: the measured norm differs from "
-        f"the law's by {mean[0] - predicted[0, 0]:.4f}, the error of continuing by descent of step size {label_noise.CONTINUED[0][0]:g} instead of by the flow (it is proportional to that step size)."
-    )
-    return Table("norms", "l1 norm of the noise-off limit, and the fall of log(w+ w-)", columns, tuple(rows), caption)
-
-
-def _unscaled(lab: Lab) -> Figure:
-    """What noise lowers where the columns have different sizes: not the l1 norm."""
-    counts, plain, weighted = label_noise.raw_columns(lab).T
-    lines = (
-        Line("l1 norm / its value without noise", counts, plain / plain[0]),
-        Line("l1 norm weighted by c_j / its value without noise", counts, weighted / weighted[0]),
-    )
-    caption = "12 samples, normal inputs that are not rescaled; along the leading-order law. The weighted norm must fall; the plain one may rise in between."
-    axes = "step at which the noise is switched off", "norm of the limit"
-    return Figure("unscaled", "Columns as they come", *axes, lines, caption)
-
-
 STUDIES = (
     Study(
         "sgd-noise",
@@ -152,15 +120,8 @@ STUDIES = (
     Study(
         "label-noise",
         "Label noise as a regulariser",
-        claims=(
-            label_noise.time_scale,
-            label_noise.selection,
-            label_noise.determinant,
-            label_noise.moments_single,
-            label_noise.control,
-            label_noise.weighted_norm_falls,
-        ),
-        exhibits=(_selected, _decay, _numbers, _unscaled),
+        claims=(label_noise.time_scale, label_noise.selection, label_noise.control, label_noise.weighted_norm_falls),
+        exhibits=(_selected, _decay),
         definitions={
             **DEFINITIONS,
             "w+, w-": "the two squared parameters of each coefficient",

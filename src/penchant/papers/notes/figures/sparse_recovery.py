@@ -13,7 +13,6 @@ from ....optimisers.base import gradient_descent
 from ....references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
 from ....references.l1_uniqueness import strict_dual
 from ....references.lasso import lasso_path
-from ....settings.generators import sparse_regression
 from ....settings.potentials import PowerEntropy, q_alpha
 from ....settings.regression import Regression
 from ....settings.square_models import SignedSquares
@@ -67,22 +66,6 @@ def path_of_minimisers(lab: Lab) -> tuple[Figure, Table]:
     )
 
 
-def _sample_sizes(lab: Lab) -> Figure:
-    """Error on fresh samples against alpha, for three sample sizes."""
-    draws, grid, lines = (10 if lab.full else 3), np.array([1.0, 0.1, 0.03, 0.01, 1e-3]), []
-    for n in (20, 40, 80):
-        lab.progress(f"sample-size map: n = {n}")
-        errors = np.zeros((draws, len(grid)))
-        for draw in range(draws):
-            sample, truth = sparse_regression(n, 100, 5, 100 + 10 * lab.seed + draw)
-            found = potential_path(sample, q_alpha(1.0, 100), tuple(np.log(grid)))
-            errors[draw] = [np.linalg.norm(one.weight - truth) ** 2 / 5 for one in found]
-        lines.append(Line(f"n = {n}", grid, np.maximum(errors.mean(axis=0), 1e-12)))
-    title, axes = "Relative population error against alpha", ("alpha", "relative squared error")
-    caption = f"Mean over {draws} draws, five signals in 100 dimensions."
-    return Figure("sample-size", title, *axes, tuple(lines), caption, "log", "log")
-
-
 def depths(lab: Lab) -> tuple[Figure, Table]:
     """Largest off-support coefficient against alpha at depths 2 to 4, and its exponent over the last decade that float64 resolves."""
     (data, weight), grid = sparse(lab), np.geomspace(1.0, 1e-5, 41)
@@ -112,17 +95,6 @@ def depths(lab: Lab) -> tuple[Figure, Table]:
         Figure("depth", title, *axes, tuple(lines), caption, "log", "log"),
         Table("depth", exponents, columns, tuple(rows), resolved),
     )
-
-
-def _kernel(lab: Lab) -> Table:
-    """How far the flow is from its tangent kernel halfway through the relaxation of the slowest direction."""
-    rows = []
-    for alpha in (1.0, 10.0, 100.0):
-        time, gap = claims.kernel_deviation(sparse(lab)[0], alpha)
-        rows.append((Shown(alpha, "g"), Shown(time, ".3g"), Shown(gap, ".3g")))
-    columns = ("alpha", "time", "relative distance of flow and tangent kernel")
-    time = "At the time 0.5 / (8 alpha^2 s^2), s the smallest singular value of the inputs; loss |X theta - y|^2 / 2."
-    return Table("kernel", "Deviation from the tangent kernel", columns, tuple(rows), time)
 
 
 def _errors(lab: Lab) -> tuple[Figure, Table]:
@@ -302,16 +274,14 @@ STUDIES = (
             depth_claims.three_routes,
             depth_claims.sparse_rate,
         ),
-        exhibits=(path_of_minimisers, _sample_sizes, depths, _kernel),
+        exhibits=(path_of_minimisers, depths),
         definitions={
             **DEFINITIONS,
             "alpha": "size of the start of every parameter",
             "w+, w-": "the two squared parameters of each coefficient; at depth D they are raised to the power D",
             "off-support coefficient": "a coefficient of the selected interpolant that is 0 in the sparse weight",
             "Q_alpha of depth D": "what the flow on w+^D - w-^D minimises from the start alpha; Q_alpha itself at depth 2",
-            "tangent kernel": "the flow of the model linearised at its start, which is known in closed form",
             "excess over the minimum": "a norm of the selected interpolant minus the least such norm of any interpolant",
-            "relative squared error": "squared l2 distance to the sparse weight over its squared norm: the error on fresh samples",
             "rho": "smallest largest off-support entry of X' mu among mu with X_S' mu = signs; below 1 the l1 solution is unique",
         },
     ),

@@ -14,7 +14,7 @@ from ....references.euclidean_margin import max_margin
 from ....settings.base import Setting
 from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
-from ....theory.selections import detect_limit, locally_optimal_selections
+from ....theory.selections import locally_optimal_selections, token_limit
 from ....theory.token_hypotheses import stability_number
 from ....training.events import NormAbove
 from ....training.recorders import At
@@ -110,7 +110,7 @@ def limits_table(lab: Lab) -> tuple:
     """Where the runs ended, and with `full` the runs."""
     rows, kept = [], {}
     for (case, name), run in local_runs(lab).items():
-        limit = detect_limit(run)
+        limit = token_limit(run)
         optimal = "yes" if limit.reached is not None and limit.reached.locally_optimal else "no"
         numbers = limit.misalignment, limit.global_misalignment, limit.plateau
         rows.append((case, name, run.status.name, limit.kind, str(list(limit.tokens)), optimal, *numbers))
@@ -139,7 +139,7 @@ def paths_figure(lab: Lab) -> Figure:
     lines = []
     for case in fixed.CASES:
         run = local_runs(lab)[case, "NGD"]
-        limit, steps = detect_limit(run), run.steps[1:]
+        limit, steps = token_limit(run), run.steps[1:]
         lines.append(Line(f"{case}: to W_mm", steps, misalignments(run, max_margin(run.setting.data))[1:]))
         if limit.kind == "local" and limit.reached is not None and limit.reached.solution is not None:
             distance = misalignments(run, limit.reached.solution)[1:]
@@ -170,12 +170,7 @@ STUDIES = (
         "self-attention-rates",
         "Proved, sharp and measured exponents of token selection, and two ways to be faster",
         claims=(fixed.theorem1_rate, sharp.heavy_ball, sharp.acceleration),
-        exhibits=(
-            partial(values_table, name="E"),
-            partial(values_table, name="H"),
-            memory_table,
-            memory_figure,
-        ),
+        exhibits=(partial(values_table, name="E"), partial(values_table, name="H"), memory_table, memory_figure),
         definitions=_WORDS,
         aliases=("momentum-and-acceleration",),
     ),
