@@ -6,12 +6,8 @@ import pytest
 
 from penchant.diagnostics.rates import exponent
 from penchant.errors import ArgumentError
+from penchant.papers.attention_regression.setting.context_bias import Estimate, gradient_bias_samples, loss_bias_samples
 from penchant.papers.attention_regression.setting.context_sums import context_sums
-from penchant.papers.attention_regression.setting.measured_bias import (
-    Estimate,
-    gradient_bias_samples,
-    loss_bias_samples,
-)
 from penchant.papers.attention_regression.setting.problem import AttentionLayer
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 

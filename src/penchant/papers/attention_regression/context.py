@@ -11,14 +11,17 @@ from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
 from ...verdict import Verdict, all_of, at_least, at_most
 from .evidence import BY_US, neighbourhood, scaling_problem
-from .setting.context_bias import loss_bias, scaled, whitened_balance_bias, whitened_loss_bias
-from .setting.geometry import balanced_point
-from .setting.measured_bias import (
+from .setting.context_bias import (
     Estimate,
     extrapolated_loss_bias,
     gradient_bias_samples,
+    loss_bias,
     loss_bias_samples,
+    scaled,
+    whitened_balance_bias,
+    whitened_loss_bias,
 )
+from .setting.geometry import balanced_point
 from .setting.problem import AttentionLayer
 from .setting.sample import prescribed_spectrum, spectral_layer
 from .theorems import GOEL

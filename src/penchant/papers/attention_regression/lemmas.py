@@ -16,7 +16,7 @@ from ...lab import Lab, claim, recipe
 from ...verdict import Verdict, all_of, at_most
 from .context import agrees
 from .evidence import neighbourhood, scaling_problem
-from .setting.measured_bias import Estimate, extrapolated
+from .setting.context_bias import Estimate, extrapolated
 from .theorems import GOEL
 
 _PAIRS, _BATCHES, _DRAWS, _COUNT = 120, 8, 100, 30

@@ -26,9 +26,8 @@ from .evidence import (
     start_near,
 )
 from .setting.balanced_minima import nearest_minimum
-from .setting.context_bias import bias_gradient, noise_variance, oracle_shift, sample_floor, spectral_floor
+from .setting.context_bias import Estimate, bias_gradient, noise_variance, oracle_shift, sample_floor, spectral_floor
 from .setting.geometry import Left, TwoSided, attraction_radius
-from .setting.measured_bias import Estimate
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import AttentionSample, attention_experiment, draw_sample, prescribed_spectrum, spectral_layer
 from .theorems import GOEL

@@ -8,6 +8,6 @@ PAPER = Paper(
     theorems.JI,
     __name__,
     theorems.THEOREMS,
-    ("saddle", "alignment", "drawn", "lemmas", "steps", "laws"),
-    tuple(f"figures.{file}" for file in ("alignment", "laws", "starts", "steps")),
+    ("alignment", "drawn", "lemmas", "steps", "laws"),
+    tuple(f"figures.{file}" for file in ("alignment", "laws", "steps")),
 )

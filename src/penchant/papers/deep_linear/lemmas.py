@@ -1,4 +1,4 @@
-"""The lemmas of the deep linear paper: conservation, bounds, descent, and the pull of the gradient on what is orthogonal to the maximum margin (Lemma 4)."""
+"""The lemmas of the deep linear paper: conservation, bounds, descent, and the pull of the gradient on what is orthogonal to the maximum margin (Lemma 4); the saddle of appendix A."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 from scipy.optimize import root_scalar
-from scipy.special import lambertw
+from scipy.special import exp1, lambertw
 
 from ...diagnostics.alignment import alignment_floor, conservation_drift
 from ...lab import Lab, claim, recipe
@@ -19,13 +19,26 @@ from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, support_geometry
 from ...settings.base import Setting
 from ...settings.classification import Classification
-from ...settings.deep_linear import Layers, imbalance_constant, imbalances
+from ...settings.deep_linear import Layers, balanced, imbalance_constant, imbalances
 from ...settings.generators import teacher
 from ...settings.losses import AbstractLoss, Exponential, Logistic
+from ...training.events import LogExcessBelow
 from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...verdict import Verdict, at_least, at_most, close
-from .evidence import BRIEF, account, brief_flow, descent, flow, geometry, layers, problem, tight_flow
+from .evidence import (
+    BRIEF,
+    TIGHT,
+    account,
+    brief_flow,
+    descent,
+    flow,
+    geometry,
+    layers,
+    mirrored_flow,
+    problem,
+    tight_flow,
+)
 from .theorems import JI
 
 _SAMPLED = 4000  # weights per data set
@@ -259,3 +272,27 @@ pull_back_logistic = claim(
     "proved",
     statement="Where the orthogonal part is longer than K = 2n/(e alpha) the gradient of the logistic risk shortens it.",
 )(_pulls_back(Logistic(), "logistic", 3.0))
+
+
+@claim("deep-linear/saddle", f"{JI}, appendix A", "proved", slow=True)
+def appendix(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """From w1 = -w2 the risk e^-<w1, w2> falls to 1 and never below.
+    w1(0) = -w2(0): q = |w1|^2 obeys E1(q) = E1(q0) + 2t, and the risk e^q stays above 1."""
+    for time, rounding in ((0.1, 4e-14), (1.0, 1e-13)):  # dE1/dq = -13 at the second
+        run = mirrored_flow(lab, float(np.log(time)))
+        square = float(np.sum(run.at()[0] ** 2))
+        error = abs(float(exp1(square)) - float(exp1(1.3)) - (1 if planted else 2) * time)
+        yield at_most(error, rounding, f"|E1(q) - E1(q0) - 2t| at t = {time}")
+        yield at_least(float(run.log_excess[-1]), 0.0, "log R")
+
+
+@claim("deep-linear/balanced", f"{JI}, consequence of equation (2)", "ours", slow=True)
+def balanced_rank_one(lab: Lab, planted: bool) -> Verdict:
+    """Balanced starts keep every layer of rank one.
+    From a balanced start every layer keeps rank one."""
+    setting, start = problem(lab, 3)
+    start = start if planted else balanced(setting, 0, np.array([-0.1, 0.3]))
+    run = train(setting, TIGHT, start, until=LogExcessBelow(-1e3), steps=20_000)
+    sizes = [np.linalg.svd(layer, compute_uv=False) for layer in run.at()[:-1]]
+    worst = max(float(size[1] / size[0]) for size in sizes)
+    return at_most(worst, 1e-15, "largest second singular value over the first at risk e^-1000")

@@ -4,18 +4,22 @@ from types import ModuleType
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import PyTree
 
 from ....diagnostics.alignment import alignments, sandwich, sine
-from ....errors import MissingExtra
+from ....errors import MissingExtra, quietly
 from ....exhibits import Figure, Finding, Line, Result, Table
 from ....lab import Lab, Study, recipe
 from ....optimisers.layerwise import LayerDescent, LineSearch
+from ....settings.base import Setting
+from ....training.events import LogExcessBelow
 from ....training.recorders import Every
 from ....training.train import train
 from ....training.trajectory import Trajectory
 from ....verdict import all_of, at_least, at_most
-from ..alignment import descent_margin, layers_align
-from ..evidence import descent, geometry, levels, problem
+from .. import lemmas
+from ..alignment import descent_margin, layers_align, other_starts
+from ..evidence import FINEST, descent, escaped, geometry, levels, mirrored, problem
 from ..lemmas import descent_bounds
 from ..theorems import JI
 from . import WORDS, words
@@ -238,6 +242,52 @@ def _full_size(fresh: dict[str, Probe]) -> Table:
     return Table("full-size", "Dense layers 1024-4096-4096-10 before training", columns, rows, "")
 
 
+def times(lab: Lab) -> tuple[Figure, Table]:
+    """Starts above the risk of zero."""
+    count = 1000 if lab.full else 200
+    lab.progress("starts above the risk of zero")
+    reached = np.sort(escaped(lab, range(lab.seed * count, (lab.seed + 1) * count)))
+    share = f"{float(np.isfinite(reached).mean()):.3f}"
+    lines = (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),)
+    title = "Time to risk 0.1 from starts above the risk of zero"
+    caption = f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic."
+    columns = ("starts", "violating", "reach risk 0.1", "median time", "largest time")
+    row = (count, len(reached), share, f"{np.median(reached):.2f}", f"{reached.max():.2f}")
+    return (
+        Figure("times", title, "time", "share of the starts", lines, caption),
+        Table("times", "Starts above the risk of zero", columns, (row,), "Gradient flow."),
+    )
+
+
+def _escape(setting: Setting, start: PyTree) -> float:
+    with quietly():
+        run = train(setting, FINEST, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
+    return float(np.exp(run.log_time[-1]))
+
+
+@recipe
+def _escapes(lab: Lab) -> tuple[np.ndarray, np.ndarray]:
+    """Sizes of perturbations of the start w1 = -w2, and the times they need."""
+    sizes = np.array([10.0**-k for k in range(2, 13, 1 if lab.full else 2)])
+    lab.progress("perturbations of the saddle")
+    return sizes, np.array([_escape(*mirrored(lab, float(size))) for size in sizes])
+
+
+def escapes(lab: Lab) -> tuple[Figure, Table]:
+    """The antisymmetric start and perturbations of it: the time is log(1/perturbation) plus a constant."""
+    sizes, found = _escapes(lab)
+    slope = float(np.polyfit(np.log(1 / sizes[1:]), found[1:], 1)[0])
+    law = found[-1] + np.log(1 / sizes) - np.log(1 / sizes[-1])
+    lines = (Line("flow", sizes, found), Line("log(1/e) + constant", sizes, law, "prediction"))
+    caption = "Starts w1 = -w2 moved by e along (w, w)."
+    rows = tuple((f"{size:.0e}", f"{time:.3f}") for size, time in zip(sizes, found, strict=True))
+    text = f"Slope {slope:.6f} in log(1/perturbation). Rounding is a perturbation too: unperturbed runs must not be read beyond t = 20."
+    return (
+        Figure("escape", "Escape from the saddle", "perturbation", "time to risk 1/2", lines, caption, "log"),
+        Table("escape", "Escape times", ("perturbation", "time to risk 1/2"), rows, text),
+    )
+
+
 STUDIES = (
     Study(
         "deep-linear",
@@ -247,4 +297,15 @@ STUDIES = (
         definitions=words("-log R", "ratio", "alignment", "excess", "D", "R_0", "traces", "violation"),
     ),
     Study("nonlinear-layers", "Do the layers of a nonlinear network align? (Figure 2)", dense_layers),
+    Study(
+        "deep-linear-basin",
+        "Starts above the risk of zero, and the saddle (appendix A)",
+        claims=(lemmas.appendix, other_starts),
+        exhibits=(times, escapes),
+        definitions=words()
+        | {
+            "E1(q), q, q0": "the exponential integral, the integral of e^-s / s from q on, of q = |w_1|^2, which is q0 at the start; the risk is e^q",
+            "e, perturbation": "length of what is added to both w_1 and w_2 = -w_1, along w_1",
+        },
+    ),
 )

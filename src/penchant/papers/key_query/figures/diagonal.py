@@ -1,18 +1,15 @@
-"""Diagonal keys and queries: the l1 norm, the potential at finite margins, and how far the paper's own conditions are met."""
+"""Diagonal keys and queries: the l1 norm, and the potential at finite margins."""
 
 from itertools import product
-from typing import NamedTuple
 
 import numpy as np
 
-from ....diagnostics.direction import misalignment
 from ....errors import InfeasibleDiagonal
 from ....exhibits import Figure, Table, log_figure, table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
 from ....norms import L1
 from ....references.base import Solution
-from ....references.bracket import adjoint
 from ....references.finite_margin import finite_margin
 from ....references.polyhedral_margin import diagonal_margin
 from ....settings.base import Setting
@@ -29,37 +26,6 @@ from ..evidence import diagonal, diagonal_run, excess_at, on_diagonals, spread_s
 from . import DEFINED, apart, certificate_figure, curve, late, path_to
 
 _SCALES = (10.0, 1.0, 0.1, 0.01)
-_TIGHT = 1e-3  # a margin this near the smallest one, relatively, counts as tight
-
-
-class Residuals(NamedTuple):
-    """How far a diagonal run is from the optimality conditions in the form of the paper.
-
-    `stationarity` is |I - B lam| with I the signs on the support of the solution and B lam clipped to [-1, 1] off it,
-    `complementarity` the largest lam_k (margin_k / margin - 1), `off_support` the size of w / margin off the support, `tight`
-    the number of tight margins. The multipliers lam are the gathered ones, scaled to feasibility.
-    """
-
-    stationarity: float
-    complementarity: float
-    off_support: float
-    tight: int
-
-
-def residuals(run: Trajectory, record: int, reference: Solution) -> Residuals:
-    pull = np.asarray(adjoint(run.setting.data, np.maximum(run.dual[record], 0.0)))
-    largest = np.abs(pull).max()
-    pull, multipliers = pull / largest, np.maximum(run.dual[record], 0.0) / largest
-    margin = run.margins[record].min()
-    weight, on = run.weight(record) / margin, np.abs(reference.weight) > 1e-9
-    wanted = np.where(on, np.sign(weight), np.clip(pull, -1, 1))
-    slack = run.margins[record] / margin - 1
-    return Residuals(
-        float(np.linalg.norm(wanted - pull)),
-        float((multipliers * slack).max()),
-        float(np.linalg.norm(weight[~on])),
-        int((slack < _TIGHT).sum()),
-    )
 
 
 @recipe
@@ -84,38 +50,19 @@ def certificates_figure(lab: Lab) -> tuple:
     return certificate_figure("diagonal", run, L1(), reference), {"diagonal": certified(run, L1(), reference)}
 
 
-def finite_figure(lab: Lab) -> Figure:
-    run, _ = shown_run(lab)
-    margin = run.smallest_margin()
-    shown = [k for k in late(run) if margin[k] >= 1][::4]
-    least = (finite_margin(run.setting.data, 1.0, float(margin[k])).weight for k in shown)
-    distance = [misalignment(run.weight(k), weight) for k, weight in zip(shown, least, strict=True)]
-    title = "Distance to the weight of least potential at the same margin"
-    caption = (
-        "The potential whose gradient is the gathered multipliers; its minimiser leads from the l2 to the l1 solution."
-    )
-    lines = (curve("run", margin[shown], np.array(distance)),)
-    return log_figure("finite-margin", title, "margin", "1 - corr", lines, caption)
-
-
 def decades_table(run: Trajectory, records: list[int], reference: Solution) -> Table:
-    bounds, rows, wanted = certificates(run, L1()), [], int(reference.support.sum())
+    bounds, rows = certificates(run, L1()), []
     for k in records:
         margin, weight = float(run.smallest_margin()[k]), run.weight(k)
-        found = residuals(run, k, reference)
         lower = (1 - getattr(bounds, kind)[k] / reference.value for kind in ("accumulated", "instant"))
         finite = finite_margin(run.setting.data, 1.0, margin).weight / margin
         away = (apart(weight / margin, target) for target in (reference.weight, finite))
         constant = (bounds.upper[k] - bounds.accumulated[k]) * np.log(2 * np.abs(weight).max())
         start = margin, run.log_time[k], bounds.upper[k] / reference.value - 1
-        rows.append((*start, *lower, *away, constant, *found[:3], f"{found.tight} of {wanted}"))
+        rows.append((*start, *lower, *away, constant))
     columns = {"margin": ".0e", "log t": ".2f", "excess": ".2e", "1 - accumulated/N": ".3f", "1 - instant/N": ".2e"}
     columns |= {"distance to l1": ".2e", "distance to finite margin": ".2e", "gap * log(2 max|w|)": ".3f"}
-    columns |= {"stationarity": ".2e", "complementarity": ".2e", "off support": ".2e", "tight margins": ""}
-    caption = (
-        "From a start of scale 1. Distances are |w/margin - w*| / |w*|, with w* the solution at margin 1; the last four columns are the paper's approximate conditions "
-        "with the gathered multipliers, and the tight margins against those of the solution: fewer means that the active set is unfinished."
-    )
+    caption = "From a start of scale 1. Distances are |w/margin - w*| / |w*|, with w* the solution at margin 1."
     return table("decades", "The run at every decade of the margin", columns, rows, caption)
 
 
@@ -135,10 +82,9 @@ def scales_table(lab: Lab) -> Table:
         for scale, (run, reference), value in zip(_SCALES, runs, found, strict=True):
             constants.append(rates.gap_constant(run, reference, scale))
             distance = apart(run.weight() / run.smallest_margin()[-1], reference.weight)
-            tight = f"{residuals(run, -1, reference).tight} of {int(reference.support.sum())}"
-            rows.append((number, scale, value, distance, constants[-1], tight, "best" if value == min(found) else ""))
+            rows.append((number, scale, value, distance, constants[-1], "best" if value == min(found) else ""))
     columns = {"data": "", "start": "g", "excess": ".2e", "distance to l1": ".2g"}
-    columns |= {"gap constant over its limit": ".3f", "tight margins": "", "least excess": ""}
+    columns |= {"gap constant over its limit": ".3f", "least excess": ""}
     near = sum(abs(one - 1) <= 0.05 for one in constants)
     caption = (
         "At margin 1e6. A smaller start is not better at a given margin: its wrong coordinates take longer to leave. The gap constant is gap * log(2 max|w| / start^2) over what it "
@@ -183,7 +129,7 @@ STUDIES = (
             *(proof.theorem41, proof.lemma42, limits.finite_limit, limits.without_assumption3, rates.diagonal_constant),
             *(rates.gap_decomposition, rates.drift, rates.finite_margin_path),
         ),
-        exhibits=(coordinates_figure, certificates_figure, finite_figure, shown_decades, scales_table, beyond_table),
+        exhibits=(coordinates_figure, certificates_figure, shown_decades, scales_table, beyond_table),
         definitions=DEFINED,
     ),
 )

@@ -83,20 +83,6 @@ def own_figures(lab: Lab) -> tuple:
     )
 
 
-def inverse_gap_figure(lab: Lab) -> Figure:
-    """A straight line against log margin: the gap of gathered multipliers closes like its inverse."""
-    run, value = contrast(lab)["K Q"], programs(lab)["nuclear"][0].value
-    found, records = certificates(run, Nuclear()), late(run)
-    x = np.log(found.margin[records])
-    gap = value / (found.upper - found.accumulated)[records]
-    decades = x >= np.log(99.0)
-    line = np.polyfit(x[decades], gap[decades], 1)
-    fitted = Line(f"{line[1]:.3f} + {line[0]:.3f} log margin", x, np.polyval(line, x), "prediction")
-    caption = "Optimum over (upper - accumulated bound); the line is fitted from margin 1e2 on."
-    title = "The gap of gathered multipliers closes like 1/log margin"
-    return Figure("inverse-gap", title, "log margin", "optimum / gap", (Line("run", x, gap), fitted), caption)
-
-
 def distance_figure(lab: Lab) -> Figure:
     lines = (
         curve(f"flow on {name} to {label}", run.smallest_margin()[late(run)], distances(run, found.weight))
@@ -231,7 +217,7 @@ STUDIES = (
             *(flow.contrast, limits.generic_data, rates.accumulated_rate),
             *(rates.direct_rate, rates.late_clock, rates.rank_one_rate),
         ),
-        exhibits=(excess_figure, own_figures, inverse_gap_figure, distance_figure, excess_table, race_table),
+        exhibits=(excess_figure, own_figures, distance_figure, excess_table, race_table),
         definitions=DEFINED,
     ),
     Study(
