@@ -9,7 +9,7 @@ import numpy as np
 
 # Relative: what the last digits of a computed bound may differ by where theory has equality, as for a certificate at the optimum.
 ROUNDING = 1e-12
-Measured = float | tuple | None  # a number, several, or nothing
+Measured = object  # a number, several, or nothing
 _FIT = 1e-9  # slopes of fits are right to nine digits; exact laws have intervals far shorter than that
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from penchant.papers import new_lab
 from penchant.papers.notes.figures import max_margin
-from penchant.papers.notes.figures.sparse_recovery import depths, flow_errors, lasso_errors, path_of_minimisers
+from penchant.papers.notes.figures.sparse_recovery import flow_errors, lasso_errors, path_of_minimisers
 from penchant.papers.notes.q_alpha import kernel_deviation, noisy_targets
 from penchant.references.interpolation import minimum_norm
 from penchant.settings.generators import sparse_regression
@@ -46,14 +46,6 @@ def test_stopping_early_pays_on_noisy_targets():
     penalties, lasso = lasso_errors(data, truth)
     assert errors[best] < lasso.min() < lasso[-1]
     assert times[best] * penalties[int(lasso.argmin())] == pytest.approx(np.log(1e6) / 4, rel=1.0)
-
-
-@pytest.mark.slow
-def test_depth_is_shown_with_its_exponents():
-    figure, table = depths(new_lab())
-    assert [row[2].value for row in table.rows] == pytest.approx([row[3].value for row in table.rows], rel=0.02)
-    assert [row[3].value for row in table.rows][1:] == [3.0, 4.0]
-    assert len(figure.lines) == 6
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ class Account(eqx.Module):
     rises: Int[Array, ""]
 
 
-Radius = TypeVar("Radius", float, np.ndarray, Array)
+Radius = TypeVar("Radius", int, float, np.ndarray, Array)
 
 
 class Choice(eqx.Module):
@@ -68,7 +68,7 @@ def smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.
 
 def sharp_smoothness(radius: Radius, depth: int, beta: float = 0.25, slope: float = 1.0) -> Radius:
     """The same without waste, for every radius > 0: ten to forty times smaller at depth 4."""
-    return beta * depth * radius ** (2 * depth - 2) + slope * (depth - 1) * radius ** (depth - 2)
+    return cast(Radius, beta * depth * radius ** (2 * depth - 2) + slope * (depth - 1) * radius ** (depth - 2))
 
 
 def risk_bounds(setting: Setting, params: PyTree) -> tuple[float, float] | None:

@@ -4,7 +4,6 @@ from itertools import product
 
 import numpy as np
 
-from ....diagnostics.rates import end_slope
 from ....diagnostics.sparsity import restricted_isometry
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....flow.mirror import follow_dual
@@ -13,7 +12,7 @@ from ....optimisers.base import gradient_descent
 from ....references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
 from ....references.l1_uniqueness import strict_dual
 from ....references.lasso import lasso_path
-from ....settings.potentials import PowerEntropy, q_alpha
+from ....settings.potentials import q_alpha
 from ....settings.regression import Regression
 from ....settings.square_models import SignedSquares
 from ....training.recorders import LogSpaced
@@ -63,37 +62,6 @@ def path_of_minimisers(lab: Lab) -> tuple[Figure, Table]:
     return (
         Figure("phase", title, *axes, lines, caption, "log", "log"),
         Table("norms", "Norms of the selected interpolant", columns, rows, known),
-    )
-
-
-def depths(lab: Lab) -> tuple[Figure, Table]:
-    """Largest off-support coefficient against alpha at depths 2 to 4, and its exponent over the last decade that float64 resolves."""
-    (data, weight), grid = sparse(lab), np.geomspace(1.0, 1e-5, 41)
-    d, rho, lines, rows = len(weight), strict_dual(data, weight), [], []
-    for depth in (2, 3, 4):
-        lab.progress(f"depth {depth}")
-        potential = q_alpha(1.0, d) if depth == 2 else PowerEntropy(np.zeros(d), depth)
-        path = [one for one in potential_path(data, potential, tuple(np.log(grid))) if one.resolved]
-        alphas = grid[: len(path)]
-        off = np.array([np.abs(one.weight[weight == 0]).max() for one in path])
-        predicted = 2 * (1 - rho) if depth == 2 else float(depth)
-        late, last = alphas[-16:], float(alphas[-1])
-        lines.append(Line(f"depth {depth}", alphas, off))
-        lines.append(Line(f"slope {predicted:.4g}", late, off[-1] * (late / last) ** predicted, "prediction"))
-        measured = end_slope(alphas[::-1], off[::-1], (last, 10 * last))
-        cells = ((measured, ".5g"), (predicted, ".5g"), (off[-1], ".3g"), (path[-1].bracket.gap, ".1e"))
-        rows.append((str(depth), f"[{last:.2g}, {10 * last:.2g}]", *(Shown(*cell) for cell in cells)))
-    title, axes = "Deeper parametrisations become sparse faster", ("alpha", "largest off-support coefficient")
-    caption = "Minimisers of Q_alpha of depth D; dashed, alpha^(2(1 - rho)) at depth 2 and alpha^D beyond."
-    measures = "measured exponent", "predicted", "largest off-support coefficient", "certified gap"
-    resolved = f"rho = {rho:.5g}. Over the last decade of alpha that float64 resolves, or down to 1e-5."
-    exponents, columns = (
-        "Exponent of the off-support coefficients in alpha",
-        ("depth", "from alpha to alpha", *measures),
-    )
-    return (
-        Figure("depth", title, *axes, tuple(lines), caption, "log", "log"),
-        Table("depth", exponents, columns, tuple(rows), resolved),
     )
 
 
@@ -274,13 +242,12 @@ STUDIES = (
             depth_claims.three_routes,
             depth_claims.sparse_rate,
         ),
-        exhibits=(path_of_minimisers, depths),
+        exhibits=(path_of_minimisers,),
         definitions={
             **DEFINITIONS,
             "alpha": "size of the start of every parameter",
             "w+, w-": "the two squared parameters of each coefficient; at depth D they are raised to the power D",
             "off-support coefficient": "a coefficient of the selected interpolant that is 0 in the sparse weight",
-            "Q_alpha of depth D": "what the flow on w+^D - w-^D minimises from the start alpha; Q_alpha itself at depth 2",
             "excess over the minimum": "a norm of the selected interpolant minus the least such norm of any interpolant",
             "rho": "smallest largest off-support entry of X' mu among mu with X_S' mu = signs; below 1 the l1 solution is unique",
         },
