@@ -39,7 +39,7 @@ class Account(eqx.Module):
     rises: Int[Array, ""]
 
 
-Radius = TypeVar("Radius", int, float, np.ndarray, Array)
+Radius = TypeVar("Radius", int, float, np.number, np.ndarray, Array)
 
 
 class Choice(eqx.Module):
