@@ -171,6 +171,26 @@ class NotSeparableError(InfeasibleError):
         super().__init__(_said(text, *([] if pairs or cause else causes), fix=fix), weights, norm)
 
 
+class InseparableClasses(NotSeparableError):
+    """Multiclass data on which no weight gives every sample its label."""
+
+    def __init__(self, weights: np.ndarray, norm: float, labels: np.ndarray, others: np.ndarray):
+        samples = [k // others.shape[1] for k in np.argsort(-weights, kind="stable") if weights[k] > 0.01]
+        named = ", ".join(f"sample {i} (class {labels[i]})" for i in dict.fromkeys(samples[:8]))
+        text = "`Multiclass` needs data that some weight classifies correctly, but no weight has a positive margin."
+        text = _proof(text, weights, norm, "the pairs (e_y - e_c) x' to a matrix", f"\n  Largest weights: {named}.")
+        zero = len(set(samples)) == 1
+        causes = ["label noise", "no bias column", "too many samples for the dimension"]
+        causes = (
+            [f"the input of sample {samples[0]} is zero, so that its margins are 0 whatever the weight"]
+            if zero
+            else causes
+        )
+        fix = "`Multiclass(add_bias(inputs), labels)`, or remove the samples with the largest weights."
+        text = _said(text, *causes, fix="remove that sample." if zero else fix)
+        InfeasibleError.__init__(self, text, weights, norm)
+
+
 class InfeasibleDecoder(InfeasibleError):
     """Joint data on which no decoder classifies the selected tokens."""
 

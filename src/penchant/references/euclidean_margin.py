@@ -129,6 +129,8 @@ def infeasible(data: Data, active: np.ndarray, q: np.ndarray) -> PenchantError:
     size = sum(weight @ np.abs(rows) for weight, rows in zip(parts(weights[used]), row_blocks(data, used), strict=True))
     if not (vanishes(left.ravel(), np.asarray(size)) and balanced(data, weights)):
         return _undecided(data, active, norm)
+    if (own := getattr(data, "inseparable", None)) is not None:
+        return own(weights, norm)
     pairs = largest_pairs(data, weights)
     matrix = len(data.weight_shape) > 1
     return InfeasibleSVM(weights, norm, pairs) if matrix else NotSeparableError(weights, norm, pairs, _has_bias(data))

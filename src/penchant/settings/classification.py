@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from ..rounding import deciding_sums
 from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels
-from .losses import AbstractLoss, Correlation, Squared
+from .losses import AbstractLoss, Correlation, CrossEntropy, Squared
 
 
 class Classification(MarginData):
@@ -74,8 +74,11 @@ class Classification(MarginData):
         return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - top) / total)
 
     def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation | Squared):
-            wanted, fix = "decreasing and bounded below on `Classification` data", "use Exponential() or Logistic()"
+        if isinstance(loss, Correlation | CrossEntropy | Squared):
+            wanted, fix = (
+                "a decreasing function of one margin on `Classification` data",
+                "use Exponential() or Logistic()",
+            )
             raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
 
     def infimum(self, loss: AbstractLoss) -> Infimum:

@@ -9,6 +9,7 @@ import numpy as np
 from ..errors import ArgumentError
 from .classification import Classification
 from .factored import Factors
+from .multiclass import Multiclass
 from .regression import Regression
 from .tokens import TokenSelection
 
@@ -65,6 +66,18 @@ def blobs(n: int, d: int, seed: int = 0, centre: float = 4.0) -> Classification:
     signed = np.random.default_rng(seed).standard_normal((n, d))
     signed[:, 0] += centre
     return _in_unit_ball(signed, np.ones(n))
+
+
+def clusters(classes: int, d: int, n: int, spread: float = 1.0, seed: int = 0) -> Multiclass:
+    """Normal class means, labels 0, 1, ..., k - 1, 0, 1, ..., and inputs at a normal distance of `spread` from the mean of their class.
+
+    >>> clusters(4, 8, 12).weight_shape
+    (4, 8)
+    """
+    _positive("clusters", classes=classes - 1, d=d, n=n - 1, spread=spread)
+    rng, labels = np.random.default_rng(seed), np.arange(n) % classes
+    means = rng.standard_normal((classes, d))
+    return Multiclass(means[labels] + spread * rng.standard_normal((n, d)), labels, classes)
 
 
 def signal_tokens(

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from ..logspace import log_expm1_ratio, log_softplus, softplus
+from ..logspace import log_expm1_ratio, log_softplus, log_sum, softplus
 
 # where a derivative is tried, off the corners that losses usually have
 _MARGINS = np.array([-2.3, -0.7, 0.3, 1.1, 3.7, 17.3, -311.3, -41.3, 23.3, 41.3, 311.3, 3e3, 1e5])
@@ -84,6 +84,30 @@ class Logistic(AbstractLoss):
     def log_gap(self, best, log_deficit):
         # l(b - d) - l(b) = log(1 + x) with x = sigmoid(-b) (e^d - 1), and log log1p(x) is log_softplus of log x.
         return log_softplus(-softplus(best) + _log_expm1(log_deficit))
+
+
+class CrossEntropy(AbstractLoss):
+    """l(z) = log(1 + sum_c e^-z_c) of the margins of one sample over every other class, along the last axis: for `Multiclass`.
+
+    >>> loss = CrossEntropy()
+    >>> float(loss.log_value(jnp.array([1e6, 1e6]))), loss.log_slope(jnp.array([0.0, 0.0])).tolist()   # log 2 - 1e6, log 1/3
+    (-999999.3068528194, [-1.0986122886681098, -1.0986122886681098])
+    """
+
+    kind = "cross-entropy"
+
+    def value(self, z):
+        return softplus(log_sum(-z))
+
+    def log_value(self, z):
+        return log_softplus(log_sum(-z))
+
+    def log_slope(self, z):
+        """Of every margin."""
+        return -z - softplus(log_sum(-z))[..., None]
+
+    def log_gap(self, best, log_deficit):
+        raise NotImplementedError("a loss of several margins has no excess over one best margin")
 
 
 class Correlation(AbstractLoss):

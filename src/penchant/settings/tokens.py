@@ -10,7 +10,7 @@ from ..errors import ArgumentError, DegenerateSample, NonUniqueOptimalToken
 from ..logspace import log_sum, signed_log_sum, softplus
 from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels, warn_of_rounded
-from .losses import AbstractLoss, Squared
+from .losses import AbstractLoss, CrossEntropy, Squared
 
 LARGEST = 1e60  # the Gram matrix has products of four entries
 _TIE = 1e-9  # scores closer than this, relative to the largest score, count as tied
@@ -192,8 +192,9 @@ class TokenSelection(MarginData):
 
     def check_loss(self, loss: AbstractLoss) -> None:
         """Every decreasing loss is bounded below here: scores are."""
-        if isinstance(loss, Squared):
-            raise ArgumentError("loss", "Setting", "a loss of margins on `TokenSelection` data", "Squared()")
+        if isinstance(loss, CrossEntropy | Squared):
+            found = f"{type(loss).__name__}()"
+            raise ArgumentError("loss", "Setting", "a loss of one margin on `TokenSelection` data", found)
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         value = float(_mean_value(loss, self.best_scores()))
