@@ -124,6 +124,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
+    "references.norm_margin": ("norm_margin",),
     "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "references.lasso": ("lasso_path",),
@@ -142,7 +143,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "contrary_pair",
     ),
     "settings.potentials": ("q_alpha",),
-    "norms": ("SignProduct",),
+    "norms": ("Entrywise", "Hybrid", "Schatten", "SignProduct", "WeightedL2"),
     "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
     "optimisers.base": (
         "Descent",

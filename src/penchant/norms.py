@@ -4,7 +4,9 @@ A reference minimises a norm, a bracket measures both sides of one, and an optim
 same object. `value` and `dual` are of numpy arrays; `dual_norm` and `direction` are what an optimiser asks inside compiled code.
 """
 
-from typing import Protocol, runtime_checkable
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -13,11 +15,12 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from scipy.optimize import linprog
 
-from .errors import PenchantError
-from .rounding import gamma
+from .errors import ArgumentError, PenchantError
+from .rounding import gamma, rounding_of
 
 _ROUNDS, _CUTS = 500, 32
 _ENOUGH = 1e-9
+_NULL = 1e-14  # of the largest singular value, below which others are rounding
 
 
 @runtime_checkable
@@ -51,22 +54,124 @@ class Geometry(Protocol):
     def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree: ...
 
 
-# Each of these is a norm, and the dual of another one.
-_total = lambda weight: float(np.abs(weight).sum())
-_largest = lambda weight: float(np.abs(weight).max())
-_length = lambda weight: float(np.linalg.norm(np.ravel(weight)))
-_trace = lambda weight: float(np.linalg.norm(weight, "nuc"))
-_top = lambda weight: float(np.linalg.norm(weight, 2))
-
-
-def _of_sums(shape: tuple[int, ...]) -> float:
-    return gamma(float(np.prod(shape)))
-
-
 def _of_singular_values(shape: tuple[int, ...]) -> float:
     """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
-    Frobenius norm), and their largest and their sum then differ by at most sqrt(min(shape)) times that."""
-    return gamma((8 * max(shape) + 1) * float(np.sqrt(min(shape))))
+    Frobenius norm), and norms of them then differ by at most sqrt(min(shape)) times that."""
+    return gamma((8 * max(shape) + min(shape) + 9) * float(np.sqrt(min(shape))))
+
+
+def conjugate(p: float) -> float:
+    """The exponent of the dual norm."""
+    return np.inf if p == 1 else 1.0 if p == np.inf else p / (p - 1)
+
+
+def _power(p: object, owner: str) -> float:
+    if isinstance(p, bool) or not isinstance(p, int | float) or not p >= 1:
+        raise ArgumentError("p", owner, "a number of at least 1, or inf", repr(p))
+    return float(p)
+
+
+def _p_norm(values: Any, p: float, xp: ModuleType) -> Any:
+    """The p-norm of numbers, of numpy or of jax (`xp`)."""
+    sizes = xp.abs(values)
+    if p == np.inf:
+        return xp.max(sizes)
+    top = xp.max(sizes)
+    unit = xp.where(top > 0, top, 1.0)
+    return xp.sum(sizes) if p == 1 else unit * xp.sum((sizes / unit) ** p) ** (1 / p)
+
+
+def _touching(sizes: Any, p: float, xp: ModuleType) -> Any:
+    """The nonnegative numbers of p-norm 1 that make the most of nonnegative `sizes`; for p = inf, 0 where those are rounding."""
+    q = conjugate(p)
+    if p == 1:
+        return 1.0 * (xp.arange(sizes.size).reshape(sizes.shape) == xp.argmax(sizes))
+    return 1.0 * (sizes > _NULL * xp.max(sizes)) if p == np.inf else (sizes / _p_norm(sizes, q, xp)) ** (q - 1)
+
+
+class _OfPowers(eqx.Module):
+    """What norms of exponent p share. Of several arrays it is the largest norm: steps are steepest in each, and dual norms add up."""
+
+    combines = False
+    p: float = eqx.field(static=True)
+
+    @property
+    def coordinatewise(self) -> bool:
+        return False
+
+    def value(self, weight: np.ndarray) -> float:
+        return float(_p_norm(self.numbers(weight, np), self.p, np))
+
+    def dual(self, weight: np.ndarray) -> float:
+        return float(_p_norm(self.numbers(weight, np), conjugate(self.p), np))
+
+    def touching(self, pull: np.ndarray) -> np.ndarray:
+        return self.unit(pull, np)
+
+    def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
+        sizes = [_p_norm(self.numbers(leaf, jnp), conjugate(self.p), jnp) for leaf in jax.tree.leaves(slope)]
+        return jnp.sum(jnp.stack(sizes))
+
+    def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree:
+        return jax.tree.map(lambda leaf: size * self.unit(leaf, jnp), slope)
+
+
+class Entrywise(_OfPowers):
+    """The p-norm of all entries; its dual has the exponent p/(p-1). `L1()` and `Linf()` are two of them.
+
+    >>> Entrywise(4).dual(np.ones((2, 4))), Entrywise(4).touching(np.ones((2, 8))).tolist()[0][0]     # 8^(3/4), 16^(-1/4)
+    (4.756828460010884, 0.5)
+    """
+
+    def __init__(self, p: float | int):
+        self.p = _power(p, "Entrywise")
+
+    @property
+    def name(self) -> str:
+        return f"l{self.p:g}"
+
+    @property
+    def coordinatewise(self) -> bool:
+        return self.p == np.inf
+
+    def numbers(self, weight: Any, xp: ModuleType) -> Any:
+        return xp.ravel(weight)
+
+    def unit(self, pull: Any, xp: ModuleType) -> Any:
+        return xp.sign(pull) * (1.0 if self.p == np.inf else _touching(xp.abs(pull), self.p, xp))
+
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        return gamma(float(np.prod(shape)) + 16 * (self.p not in (1, np.inf)))
+
+
+class Schatten(_OfPowers):
+    """The p-norm of the singular values. `Nuclear()` and `Spectral()` are two of them. An array that is no matrix counts by its length."""
+
+    def __init__(self, p: float | int):
+        self.p = _power(p, "Schatten")
+
+    @property
+    def name(self) -> str:
+        return f"schatten-{self.p:g}"
+
+    def numbers(self, weight: Any, xp: ModuleType) -> Any:
+        if weight.ndim != 2:
+            return xp.linalg.norm(xp.ravel(weight)).reshape(1)
+        return xp.linalg.svd(weight, compute_uv=False)
+
+    def unit(self, pull: Any, xp: ModuleType) -> Any:
+        if pull.ndim != 2:
+            return pull / xp.linalg.norm(xp.ravel(pull))
+        left, sizes, right = xp.linalg.svd(pull, full_matrices=False)
+        return (left * _touching(sizes, self.p, xp)[None]) @ right
+
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        return _of_singular_values(shape)
+
+    def spread(self, sizes: np.ndarray) -> float:
+        """A bound of the dual norm that needs no singular values."""
+        q = conjugate(self.p)
+        return float(np.linalg.norm(sizes)) * min(sizes.shape) ** max(0.0, 1 / q - 0.5)
 
 
 class L2(eqx.Module):
@@ -75,7 +180,12 @@ class L2(eqx.Module):
     name = "l2"
     coordinatewise = False
     combines = True
-    value = dual = staticmethod(_length)
+
+    def value(self, weight: np.ndarray) -> float:
+        return float(np.linalg.norm(np.ravel(weight)))
+
+    def dual(self, weight: np.ndarray) -> float:
+        return self.value(weight)
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
         return pull / np.linalg.norm(pull)
@@ -91,82 +201,121 @@ class L2(eqx.Module):
         return slope
 
 
-class L1(eqx.Module):
-    """The sum of absolute entries; its dual norm is the largest entry."""
+class WeightedL2(eqx.Module):
+    """sqrt(sum_j s_j w_j^2) with positive `scales` s of the shape of the weight; its dual norm is sqrt(sum_j g_j^2 / s_j)."""
 
-    name = "l1"
-    value, dual, rounding = staticmethod(_total), staticmethod(_largest), staticmethod(_of_sums)
+    name = "weighted l2"
+    scales: np.ndarray
+
+    def __init__(self, scales: object):
+        self.scales = np.asarray(scales, float)
+        if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
+            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", self.scales.min())
+
+    def value(self, weight: np.ndarray) -> float:
+        return float(np.linalg.norm(np.ravel(np.sqrt(self.scales) * weight)))
+
+    def dual(self, weight: np.ndarray) -> float:
+        return float(np.linalg.norm(np.ravel(weight / np.sqrt(self.scales))))
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
-        weight = np.zeros_like(pull)
-        largest = np.unravel_index(np.abs(pull).argmax(), pull.shape)
-        weight[largest] = np.sign(pull[largest])
-        return weight
+        return pull / self.scales / self.dual(pull)
 
 
-class Linf(eqx.Module):
+class L1(Entrywise):
+    """The sum of absolute entries; its dual norm is the largest entry. Steepest is one signed entry."""
+
+    def __init__(self):
+        super().__init__(1.0)
+
+
+class Linf(Entrywise):
     """The largest absolute entry; its dual norm is the sum of absolute entries. Steepest is the same step in every coordinate (sign descent)."""
 
-    name = "linf"
-    coordinatewise = True
-    combines = False
-    value, dual, rounding = staticmethod(_largest), staticmethod(_total), staticmethod(_of_sums)
-
-    def touching(self, pull: np.ndarray) -> np.ndarray:
-        return np.sign(pull)
-
-    def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
-        return jnp.sum(jnp.stack([jnp.sum(jnp.abs(leaf)) for leaf in jax.tree.leaves(slope)]))
-
-    def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree:
-        return jax.tree.map(lambda leaf: size * jnp.sign(leaf), slope)
+    def __init__(self):
+        super().__init__(np.inf)
 
 
-class Nuclear(eqx.Module):
-    """The sum of singular values; its dual norm is the largest one."""
+class Nuclear(Schatten):
+    """The sum of singular values; its dual norm is the largest one. Steepest is one pair of singular vectors."""
 
     name = "nuclear"
-    value, dual, rounding = staticmethod(_trace), staticmethod(_top), staticmethod(_of_singular_values)
 
-    def touching(self, pull: np.ndarray) -> np.ndarray:
-        left, _, right = np.linalg.svd(pull)
-        return np.outer(left[:, 0], right[0])
-
-    def spread(self, sizes: np.ndarray) -> float:
-        return float(np.linalg.norm(sizes))
+    def __init__(self):
+        super().__init__(1.0)
 
 
-class Spectral(eqx.Module):
+class Spectral(Schatten):
     """The largest singular value; its dual norm is the sum of all. Steepest is the same step in every singular direction (Muon).
 
-    An array that is no matrix counts by its length.
+    Singular values below 1e-14 of the largest are rounding, and no direction: pulls on classes always have one, as they sum to 0.
 
     >>> Spectral().value(np.diag([3.0, 4.0])), Spectral().dual(np.diag([3.0, 4.0]))
     (4.0, 7.0)
     """
 
     name = "spectral"
+
+    def __init__(self):
+        super().__init__(np.inf)
+
+
+class Hybrid(eqx.Module):
+    """The largest of the norms of blocks of columns: (norm, number of columns) for each. Steepest is each block's own step.
+
+    >>> norm = Hybrid(((Spectral(), 2), (Linf(), 1)))            # a matrix and a bias column
+    >>> norm.value(np.array([[3.0, 0.0, 1.0], [0.0, 4.0, 5.0]])), norm.dual(np.array([[3.0, 0.0, 1.0], [0.0, 4.0, 5.0]]))
+    (5.0, 13.0)
+    """
+
     coordinatewise = False
     combines = False
-    value, dual, rounding = staticmethod(_top), staticmethod(_trace), staticmethod(_of_singular_values)
+    blocks: tuple[tuple[Any, int], ...]
+
+    def __init__(self, blocks: Sequence[tuple[Any, int]]):
+        self.blocks = tuple((norm, int(count)) for norm, count in blocks)
+        bad = [count for _, count in self.blocks if count < 1]
+        if bad or not self.blocks:
+            raise ArgumentError("blocks", "Hybrid", "pairs of a norm and a number of columns", f"{bad or 'none'}")
+
+    @property
+    def name(self) -> str:
+        return "max(" + ", ".join(norm.name for norm, _ in self.blocks) + ")"
+
+    @property
+    def columns(self) -> int:
+        return sum(count for _, count in self.blocks)
+
+    def split(self, weight: Any) -> list[tuple[Any, Any]]:
+        """Every norm with its columns of a weight."""
+        ends = np.cumsum([count for _, count in self.blocks])
+        return [(norm, weight[:, end - count : end]) for (norm, count), end in zip(self.blocks, ends, strict=True)]
+
+    def value(self, weight: np.ndarray) -> float:
+        return max(norm.value(part) for norm, part in self.split(weight))
+
+    def dual(self, weight: np.ndarray) -> float:
+        return sum(norm.dual(part) for norm, part in self.split(weight))
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
-        left, _, right = np.linalg.svd(pull, full_matrices=False)
-        return left @ right
+        return np.hstack([norm.touching(part) for norm, part in self.split(pull)])
 
-    def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
-        trace = lambda leaf: jnp.sum(jnp.linalg.svd(leaf, compute_uv=False))
-        sizes = [trace(leaf) if leaf.ndim == 2 else jnp.linalg.norm(leaf) for leaf in jax.tree.leaves(slope)]
-        return jnp.sum(jnp.stack(sizes))
+    def dual_norm(self, slope: Array, log_norm: Array) -> Float[Array, ""]:
+        parts = [
+            norm.dual_norm(part, jnp.log(jnp.linalg.norm(part))) for norm, part in self.split(slope)
+        ]  # the l2 norm of a block is that of its columns
+        return jnp.sum(jnp.stack(parts))
 
-    def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree:
-        def steepest(leaf: Array) -> Array:
-            if leaf.ndim != 2:
-                return size * leaf / jnp.linalg.norm(leaf)
-            left, _, right = jnp.linalg.svd(leaf, full_matrices=False)
-            return size * (left @ right)
+    def direction(self, slope: Array, size: Float[Array, ""]) -> Array:
+        return jnp.hstack(
+            [
+                size * part / jnp.linalg.norm(part) if isinstance(norm, L2) else norm.direction(part, size)
+                for norm, part in self.split(slope)
+            ]
+        )
 
-        return jax.tree.map(steepest, slope)
+    def rounding(self, shape: tuple[int, ...]) -> float:
+        return gamma(len(self.blocks)) + max(rounding_of(norm, (shape[0], count)) for norm, count in self.blocks)
 
 
 class SignProduct(eqx.Module):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import penchant as pt
-from penchant.norms import L1
+from penchant.norms import L1, Linf
 from penchant.papers.attention_regression.setting.geometry import Left
 
 NOT_CALLED = {  # constants, and errors and results that penchant makes and nobody else
@@ -57,11 +57,13 @@ def light_calls(folder):
         "DiagonalTokens": {"tokens": diagonal.tokens},
         "Direct": {},
         "DirectionSettled": {"level": 1e-3},
+        "Entrywise": {"p": 3.0},
         "Every": {"interval": 2},
         "Exponential": {},
         "GradientFlow": {"clock": pt.flow.RelativeArc(), "tolerance": 1e-7, "margin_tolerance": 1e-4, "order": 4},
         "Gram": {"data": data, "origin": [0.0, 1.0, 0.0]},
         "Hadamard": {},
+        "Hybrid": {"blocks": ((Linf(), 2), (Linf(), 1))},
         "Inaccurate": {"level": 1.0},
         "InsideOutside": {},
         "JointStart": {"u": [1.0, 0.0], "W": HESSIAN},
@@ -95,6 +97,7 @@ def light_calls(folder):
         "RelativeDrop": {},
         "RiskScaled": {},
         "ScaleFreeBalance": {},
+        "Schatten": {"p": 3.0},
         "Setting": {"data": data, "parametrisation": pt.Direct(), "loss": pt.Exponential(), "reduction": "mean"},
         "SharpStep": {"beta": 0.25, "slope": 1.0},
         "SignProduct": {},
@@ -113,6 +116,7 @@ def light_calls(folder):
         },
         "Unregularised": {},
         "UserLoss": {"log_of_value": lambda z: -z, "log_of_slope": lambda z: -z},
+        "WeightedL2": {"scales": [1.0, 2.0]},
         "add_bias": {"inputs": INPUTS, "value": 1.0},
         "basis_pursuit": {"data": fit, "weights": [1.0, 1.0, 2.0], "nonnegative": False},
         "clusters": {"classes": 3, "d": 2, "n": 4, "spread": 0.5, "seed": 0},

@@ -1,0 +1,228 @@
+r"""The largest margin of pairs in a norm, by an interior point whose system is of the size of the pairs that may be active.
+
+With the weight inside the unit ball (`primal`): max t, margins = t + s, s >= 0, |W| <= 1. With the pull of the multipliers inside it: max sum lam,
+|sum_k lam_k Z_k| <= 1, lam >= 0, W the multiplier of the ball. Either way $W = W_0 + K \sum_k \lambda_k Z_k$ with K from the ball, and
+Newton's step on slack * multiplier = mu is a system in the multipliers alone, with Mehrotra's choice of mu and second-order terms.
+Pairs enter it when their margin comes near the smallest one, and leave it with their multiplier.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_factor, cho_solve
+
+from ..norms import Norm
+from .balls import Ball, distance
+
+_ROUNDS = 80
+_SHARE = 0.97  # of the way to the boundary
+_PATIENCE = 6  # rounds without a better bound
+_FIRST, _WANTED = 6, 600  # pairs to begin with, per sample and altogether
+_REFINED = 3  # solutions of one system, each for what the ones before have missed
+_IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
+
+
+class Pairs(NamedTuple):
+    """Features left_k inputs_{sample k}'."""
+
+    left: np.ndarray
+    inputs: np.ndarray
+    sample: np.ndarray
+
+    def margins(self, weight: np.ndarray) -> np.ndarray:
+        return np.einsum("ka,ka->k", self.left, (self.inputs @ weight.T)[self.sample])
+
+    def gather(self, multipliers: np.ndarray) -> np.ndarray:
+        used = np.flatnonzero(multipliers)
+        shares = np.zeros((len(self.inputs), self.left.shape[1]))
+        np.add.at(shares, self.sample[used], multipliers[used, None] * self.left[used])
+        return shares.T @ self.inputs
+
+    def some(self, kept: np.ndarray) -> "Pairs":
+        return Pairs(self.left[kept], self.inputs, self.sample[kept])
+
+
+class Found(NamedTuple):
+    weight: np.ndarray
+    multipliers: np.ndarray
+    gap: float
+
+
+class _State(NamedTuple):
+    ball: Ball
+    weight: np.ndarray
+    level: float
+    slack: np.ndarray
+    multipliers: np.ndarray
+
+
+class Certificate:
+    """The best weight and the best multipliers so far: each bounds the optimum on its side, whoever found the other."""
+
+    def __init__(self, pairs: Pairs, norm: Norm):
+        self.pairs, self.norm, self.lower, self.upper = pairs, norm, 0.0, np.inf
+        self.weight = self.multipliers = np.zeros(0)
+
+    def offer(self, weight: np.ndarray, reached: np.ndarray, multipliers: np.ndarray) -> float:
+        size, mass = self.norm.value(weight), multipliers.sum()
+        if size > 0 and reached.min() / size > self.lower:
+            self.lower, self.weight = float(reached.min() / size), weight
+        pull = self.norm.dual(self.pairs.gather(multipliers)) / mass
+        if pull < self.upper:
+            self.upper, self.multipliers = float(pull), multipliers
+        return self.upper / self.lower - 1 if self.lower > 0 else np.inf
+
+
+def solve(pairs: Pairs, norm: Norm, make: Callable[..., Ball], primal: bool, gap: float) -> Found:
+    """Weight and multipliers with a relative gap of at most `gap`, or the best that float64 gives.
+
+    `make(u, v, room)` is the ball around u with a multiplier near v; with `primal` u is the weight, else the pull of the multipliers."""
+    unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
+    scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
+    best, kept, state = Certificate(scaled, norm), *_start(scaled, make, primal)
+    width, stale = np.inf, 0
+    for _ in range(_ROUNDS):
+        reached = scaled.margins(state.weight)
+        everyone = np.zeros(len(kept))
+        everyone[kept] = state.multipliers
+        now = best.offer(state.weight, reached, everyone)
+        stale = 0 if now < 0.9 * width else stale + 1
+        width = min(now, width)
+        if width <= gap or stale > _PATIENCE:
+            break
+        kept, state = _exchanged(kept, state, reached, width)
+        try:
+            state = _advance(scaled.some(kept), state, primal)
+        except LinAlgError:
+            break
+    return Found(best.weight, best.multipliers / unit, width)
+
+
+def _start(pairs: Pairs, make: Callable[..., Ball], primal: bool) -> tuple[np.ndarray, _State]:
+    """Multipliers alike on the pairs of smallest margins under the pull of all."""
+    pull = pairs.gather(np.ones(len(pairs.left)))
+    reached = pairs.margins(pull)
+    order = np.lexsort((reached, pairs.sample))
+    place = np.arange(len(order)) - np.searchsorted(pairs.sample[order], pairs.sample[order])
+    kept = np.zeros(len(order), bool)
+    kept[order[place < max(1, min(_FIRST, _WANTED // len(pairs.inputs)))]] = True
+    m = int(kept.sum())
+    shares = np.full(m, 1.0 / m)
+    some = pairs.some(kept)
+    pull = some.gather(shares)
+    if not make(pull, pull, 1.0).bounded:
+        return kept, _smooth_start(some, make, primal, pull, shares)
+    if primal:
+        ball = make(np.zeros_like(pull), pull, 1.0 / m)
+        return kept, _State(ball, np.zeros_like(pull), -1.0, np.ones(m), shares)
+    size = 2 * max(float(np.linalg.norm(pull, 2)), float(np.abs(pull).max()))
+    weight = pull / np.vdot(pull, pull)
+    return kept, _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(m), shares / size)
+
+
+def _smooth_start(
+    pairs: Pairs, make: Callable[..., Ball], primal: bool, pull: np.ndarray, shares: np.ndarray
+) -> _State:
+    """A weight of mean margin 1, and multipliers of the size that it asks for."""
+    ball, ones = make(pull, pull, 1.0), np.ones(len(shares))
+    ball.prepare()
+    weight = pull if primal else ball.target(0.0, 0.0)
+    mean = float(pairs.margins(weight).mean())
+    size = 1 / mean if primal else (1 / mean) ** (1 / (ball.power - 1))  # pyright: ignore[reportAttributeAccessIssue]
+    ball = make(size * pull, pull, 1.0)
+    ball.prepare()
+    outer = ball.target(0.0, 0.0)
+    if not primal:
+        return _State(ball, outer, 1.0, ones, size * shares)
+    return _State(ball, size * pull, 1.0, ones, shares * float(np.vdot(outer, pull) / np.vdot(pull, pull)))
+
+
+def _mu(state: _State) -> float:
+    return (state.ball.centre() + float(state.slack @ state.multipliers)) / (state.ball.degree + len(state.slack))
+
+
+def _exchanged(kept: np.ndarray, state: _State, reached: np.ndarray, width: float) -> tuple[np.ndarray, _State]:
+    """The working set with those pairs whose margin is near the level, and without idle ones."""
+    m, mu = len(state.multipliers), _mu(state)
+    near = np.median(state.slack)
+    wanted = ~kept & (reached - state.level < near / 2)
+    room = np.flatnonzero(wanted)
+    if len(room) > max(m // 2, 200):
+        room = room[np.argsort(reached[room])[: max(m // 2, 200)]]
+    order = np.argsort(state.multipliers)
+    few = np.cumsum(state.multipliers[order]) < _IDLE * min(width, 1.0) * state.multipliers.sum()
+    idle = np.flatnonzero(kept)[order[few]]
+    if not len(room) and not len(idle):
+        return kept, state
+    slack, multipliers = np.zeros(len(kept)), np.zeros(len(kept))
+    slack[kept], multipliers[kept] = state.slack, state.multipliers
+    typical = mu / state.multipliers.mean()
+    slack[room] = np.maximum(reached[room] - state.level, typical)
+    multipliers[room] = mu / slack[room]
+    kept = kept.copy()
+    kept[room], kept[idle] = True, False
+    return kept, state._replace(slack=slack[kept], multipliers=multipliers[kept])
+
+
+def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
+    """One predictor and one corrector step with the same factorisation."""
+    ball, slack, shares = now.ball, now.slack, now.multipliers
+    ball.prepare()
+    scaling = ball.scaling(inverse=primal)
+    matrix = scaling.gram(pairs.left, pairs.inputs, pairs.sample)
+    matrix[np.diag_indices_from(matrix)] += slack / shares
+    factor = _factor(matrix)
+    ones = np.ones(len(shares))
+
+    solve = lambda side: cho_solve(factor, side, check_finite=False)
+    bordered = primal and ball.bounded
+    border = solve(ones) if bordered else ones
+
+    def newton(mu: float, bend: np.ndarray, curl: np.ndarray) -> tuple:
+        """Towards mu, with the second-order terms `bend` of the ball and `curl` of the slacks. Solved again for what the weight itself misses:
+        where the ball leaves it free, W is a large multiple of a small difference of pulls, and multipliers alone would not tell."""
+        target, goal = ball.target(mu, bend), (mu - curl) / shares + slack
+        weight = now.weight - scaling.apply(target) if primal else target - scaling.apply(ball.inner)
+        new, level = np.zeros_like(shares), 0.0 if bordered else 1.0
+        for _ in range(_REFINED):
+            part = solve(goal - slack / shares * new - pairs.margins(weight) + level)
+            rise = (1 - new.sum() - part.sum()) / border.sum() if bordered else 0.0
+            part = part + rise * border
+            new, level, weight = new + part, level + rise, weight + scaling.apply(pairs.gather(part))
+        move = ball.move(weight - now.weight if primal else pairs.gather(new) - ball.inner)
+        return move, weight - now.weight, level - now.level, goal - slack / shares * new - slack, new - shares
+
+    def reach(step: tuple, share: float) -> tuple[float, float]:
+        """Lengths of the step of the weight and of that of the multipliers."""
+        move, _, _, grow, change = step
+        inner, outer = move.reach if primal else move.reach[::-1]
+        return min(1.0, share * min(inner, distance(slack, grow))), min(
+            1.0, share * min(outer, distance(shares, change))
+        )
+
+    mu = _mu(now)
+    first = newton(0.0, ball.still(), np.zeros_like(slack))
+    near, far = reach(first, 1.0)
+    move = first[0]
+    tried = ball.after(move, *((near, far) if primal else (far, near)))
+    left = tried.centre() + float((slack + near * first[3]) @ (shares + far * first[4]))
+    aim = max(1e-4, min(1.0, left / (ball.degree + len(slack)) / mu) ** 3) * mu
+    step = newton(aim, move.bend, first[3] * first[4])
+    near, far = reach(step, _SHARE)
+    after = ball.after(step[0], *((near, far) if primal else (far, near)))
+    return _State(
+        after, now.weight + near * step[1], now.level + near * step[2], slack + near * step[3], shares + far * step[4]
+    )
+
+
+def _factor(matrix: np.ndarray) -> tuple:
+    """A Cholesky factor, with the least ridge that gives one: dependent active pairs leave the system singular in the limit."""
+    for ridge in (0.0, 1e-15, 1e-13):
+        lifted = matrix.copy()
+        lifted[np.diag_indices_from(lifted)] *= 1 + ridge
+        try:
+            return cho_factor(lifted, lower=True, overwrite_a=True, check_finite=False)
+        except LinAlgError:
+            continue
+    raise LinAlgError("singular to rounding")
