@@ -1,6 +1,6 @@
 r"""The unit balls of an interior point: what a point u inside and its multiplier v on the outside tell each other.
 
-A ball linearises $v_{new} = \hat v + H (u_{new} - u)$, where $\hat v$ and H depend on where both are and on mu; H or its inverse is
+A ball linearises $\Delta v = \mathrm{drive} + H \Delta u$, where the drive and H depend on where both are and on mu; H or its inverse is
 $D \mapsto S(\alpha\circ G + \beta\circ G^\top)T^\top$ with $G = S^\top D T$, so that products with pairs of rank one stay cheap (`Scaling`).
 """
 
@@ -115,15 +115,15 @@ class Operator:
         left, right = (solve_triangular(low, turn, trans=1, lower=True) for low, turn in ((left, one), (right, two.T)))
         return Scaling(left, right, 1 / direct, -product / direct[:r, :r])
 
-    def target(self, mu: float, bend: np.ndarray) -> np.ndarray:
-        """v where u stays and X Z = mu."""
-        self.aim = self.means * (mu * np.eye(self.degree) - bend)
+    def drive(self, mu: float, bend: np.ndarray) -> np.ndarray:
+        """The change of v where u stays and X Z = mu is the aim, less the second-order term."""
+        self.aim = self.means * (mu * np.eye(self.degree) - bend) - np.diag(self.sizes)
         return self.part(self.frame @ self.aim @ self.frame.T)
 
     def move(self, change: np.ndarray) -> Move:
-        """The step that changes u, with the aim of the last target."""
+        """The step that changes u, with the aim of the last drive."""
         inner = self.frame.T @ self.spread(change) @ self.frame
-        outer = self.aim - np.diag(self.sizes) - inner
+        outer = self.aim - inner
         bend = inner @ outer
         root = 1 / np.sqrt(self.sizes)
         lowest = [float(eigvalsh(root[:, None] * one * root, subset_by_index=[0, 0])[0]) for one in (inner, outer)]
@@ -167,13 +167,13 @@ class Box:
         rows, columns = self.inner.shape
         return Scaling(np.eye(rows), np.eye(columns), 1 / self.stiff if inverse else self.stiff, np.zeros((0, 0)))
 
-    def target(self, mu: float, bend: np.ndarray) -> np.ndarray:
-        self.aim = (mu - bend) / self.slack
+    def drive(self, mu: float, bend: np.ndarray) -> np.ndarray:
+        self.aim = (mu - bend) / self.slack - self.outer
         return self.aim[0] - self.aim[1]
 
     def move(self, change: np.ndarray) -> Move:
         inner = np.stack([-change, change])
-        outer = self.aim - self.outer - self.outer / self.slack * inner
+        outer = self.aim - self.outer / self.slack * inner
         return Move(change, outer, inner * outer, (distance(self.slack, inner), distance(self.outer, outer)))
 
     def after(self, move: Move, near: float, far: float) -> "Box":
@@ -216,8 +216,8 @@ class Columns:
     def scaling(self, inverse: bool) -> "Scalings":
         return Scalings([ball.scaling(inverse) for ball in self.balls], self.ends)
 
-    def target(self, mu: float, bend: list) -> np.ndarray:
-        return np.hstack([ball.target(mu, one) for ball, one in zip(self.balls, bend, strict=True)])
+    def drive(self, mu: float, bend: list) -> np.ndarray:
+        return np.hstack([ball.drive(mu, one) for ball, one in zip(self.balls, bend, strict=True)])
 
     def move(self, change: np.ndarray) -> Move:
         moves = [ball.move(part) for ball, part in zip(self.balls, self._split(change), strict=True)]
@@ -253,13 +253,13 @@ class Smooth:
 
     def __init__(self, inner: np.ndarray, power: float, matrix: bool):
         self.inner, self.power, self.matrix = inner, power, matrix
+        self.frames, self.sizes = (np.eye(inner.shape[0]), np.eye(inner.shape[1])), inner
+        if matrix:
+            left, self.sizes, right = np.linalg.svd(inner)
+            self.frames = left, right.T
 
     def prepare(self) -> None:
-        rows, columns = self.inner.shape
-        self.frames, self.sizes = (np.eye(rows), np.eye(columns)), self.inner
-        if self.matrix:
-            left, self.sizes, right = np.linalg.svd(self.inner)
-            self.frames = left, right.T
+        """Nothing depends on the multiplier."""
 
     def scaling(self, inverse: bool) -> Scaling:
         sizes = np.abs(self.sizes)
@@ -277,7 +277,10 @@ class Smooth:
         rest[:r, r:], rest[r:, :r] = (sizes ** (self.power - 2))[:, None], sizes ** (self.power - 2)
         return Scaling.of_parts(self.frames, even**sign, odd**sign, rest**sign)
 
-    def target(self, mu: float, bend: float) -> np.ndarray:
+    def drive(self, mu: float, bend: float) -> np.ndarray:
+        return np.zeros_like(self.inner)  # v is where it belongs
+
+    def pull(self) -> np.ndarray:
         sizes = np.sign(self.sizes) * np.abs(self.sizes) ** (self.power - 1)
         if not self.matrix:
             return sizes

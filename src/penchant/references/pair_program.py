@@ -20,6 +20,7 @@ _SHARE = 0.97  # of the way to the boundary
 _PATIENCE = 6  # rounds without a better bound
 _FIRST, _WANTED = 6, 600  # pairs to begin with, per sample and altogether
 _REFINED = 3  # solutions of one system, each for what the ones before have missed
+_DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
 _IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
 
 
@@ -126,13 +127,11 @@ def _smooth_start(
 ) -> _State:
     """A weight of mean margin 1, and multipliers of the size that it asks for."""
     ball, ones = make(pull, pull, 1.0), np.ones(len(shares))
-    ball.prepare()
-    weight = pull if primal else ball.target(0.0, 0.0)
+    weight = pull if primal else ball.pull()
     mean = float(pairs.margins(weight).mean())
     size = 1 / mean if primal else (1 / mean) ** (1 / (ball.power - 1))  # pyright: ignore[reportAttributeAccessIssue]
     ball = make(size * pull, pull, 1.0)
-    ball.prepare()
-    outer = ball.target(0.0, 0.0)
+    outer = ball.pull()
     if not primal:
         return _State(ball, outer, 1.0, ones, size * shares)
     return _State(ball, size * pull, 1.0, ones, shares * float(np.vdot(outer, pull) / np.vdot(pull, pull)))
@@ -173,7 +172,10 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     matrix = scaling.gram(pairs.left, pairs.inputs, pairs.sample)
     matrix[np.diag_indices_from(matrix)] += slack / shares
     factor = _factor(matrix)
-    ones = np.ones(len(shares))
+    ones, pull, held = np.ones(len(shares)), pairs.gather(shares), ball.pull() if primal else ball.inner
+    lost = np.where(
+        np.abs(pull - held).max() > _DRIFT * np.abs(pull).max(), pull - held, 0.0
+    )  # by exchanges, not by rounding
 
     solve = lambda side: cho_solve(factor, side, check_finite=False)
     bordered = primal and ball.bounded
@@ -181,17 +183,18 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
 
     def newton(mu: float, bend: np.ndarray, curl: np.ndarray) -> tuple:
         """Towards mu, with the second-order terms `bend` of the ball and `curl` of the slacks. Solved again for what the weight itself misses:
-        where the ball leaves it free, W is a large multiple of a small difference of pulls, and multipliers alone would not tell."""
-        target, goal = ball.target(mu, bend), (mu - curl) / shares + slack
-        weight = now.weight - scaling.apply(target) if primal else target - scaling.apply(ball.inner)
-        new, level = np.zeros_like(shares), 0.0 if bordered else 1.0
+        where the ball leaves it free, W is a large multiple of a small change of pulls, and multipliers alone would not tell."""
+        drive = ball.drive(mu, bend)
+        weight = now.weight + scaling.apply(lost - drive) if primal else ball.pull() + drive + scaling.apply(lost)
+        change, level = np.zeros_like(shares), now.level
         for _ in range(_REFINED):
-            part = solve(goal - slack / shares * new - pairs.margins(weight) + level)
-            rise = (1 - new.sum() - part.sum()) / border.sum() if bordered else 0.0
+            part = solve((mu - curl) / shares - slack / shares * change - pairs.margins(weight) + level)
+            rise = (1 - shares.sum() - change.sum() - part.sum()) / border.sum() if bordered else 0.0
             part = part + rise * border
-            new, level, weight = new + part, level + rise, weight + scaling.apply(pairs.gather(part))
-        move = ball.move(weight - now.weight if primal else pairs.gather(new) - ball.inner)
-        return move, weight - now.weight, level - now.level, goal - slack / shares * new - slack, new - shares
+            change, level, weight = change + part, level + rise, weight + scaling.apply(pairs.gather(part))
+        move = ball.move(weight - now.weight if primal else pairs.gather(change) + lost)
+        grow = (mu - curl) / shares - slack / shares * change - slack
+        return move, weight - now.weight, level - now.level, grow, change
 
     def reach(step: tuple, share: float) -> tuple[float, float]:
         """Lengths of the step of the weight and of that of the multipliers."""
@@ -211,9 +214,9 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     step = newton(aim, move.bend, first[3] * first[4])
     near, far = reach(step, _SHARE)
     after = ball.after(step[0], *((near, far) if primal else (far, near)))
-    return _State(
-        after, now.weight + near * step[1], now.level + near * step[2], slack + near * step[3], shares + far * step[4]
-    )
+    weight, shares = now.weight + near * step[1], shares + far * step[4]
+    weight = weight if primal or not ball.bounded else after.pull()
+    return _State(after, weight, now.level + near * step[2], slack + near * step[3], shares)
 
 
 def _factor(matrix: np.ndarray) -> tuple:
