@@ -288,7 +288,10 @@ class Smooth:
         return (self.frames[0][:, :r] * sizes) @ self.frames[1][:, :r].T
 
     def move(self, change: np.ndarray) -> Move:
-        return Move(change, change, 0.0, (np.inf, np.inf))
+        reach = float(
+            np.abs(self.inner).max() / max(np.abs(change).max(), np.finfo(float).tiny)
+        )  # powers are no parabolas
+        return Move(change, change, 0.0, (reach, np.inf))
 
     def after(self, move: Move, near: float, far: float) -> "Smooth":
         return Smooth(self.inner + near * move.inner, self.power, self.matrix)

@@ -1,6 +1,6 @@
 """The maximum margin in any norm of `penchant.norms`, with its certificate, and the face on which a maximum that is not unique lies."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,8 @@ from .euclidean_margin import max_margin, provable
 from .pair_program import Pairs, solve
 
 _GAP = 1e-9  # certified relative width asked of every solution
+_ROUGH = 1e-2  # of programs on the way to another one
+_STRIDE = 1.5  # from one exponent to the next on that way
 _MANY = 2000  # pairs, above which the program in the Gram matrix is the slower one
 
 
@@ -41,8 +43,10 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     pairs, active = _pairs(data)
     if len(pairs.left) <= _MANY and (isinstance(norm, L2) or getattr(norm, "p", 0) == 2):
         return max_margin(data)
-    found = solve(pairs, norm, *_program(norm), gap / 10)
-    if not found.gap < np.inf:
+    found = None
+    for near in _between(norm):
+        found = solve(pairs, near, *_program(near), gap / 10 if near is norm else _ROUGH, found)
+    if not (found is not None and found.gap < np.inf):
         max_margin(data)  # raises, with the proof that there is no positive margin
     weight = found.weight.reshape(data.weight_shape)
     return _certified(data, active, norm, weight / np.asarray(margins(data, weight))[active].min(), found.multipliers)
@@ -103,6 +107,16 @@ def _program(norm: Norm) -> tuple[Callable[..., Ball], bool]:
         return (Operator if of_matrix else Box).around, p == np.inf
     power = max(p, conjugate(p))
     return lambda u, v, room: Smooth(u, power, of_matrix and p != 2), p > 2
+
+
+def _between(norm: Norm) -> Iterator[Norm]:
+    """Norms of exponents between 2 and that of this one, each near the one before, and the norm itself."""
+    p = getattr(norm, "p", 2.0)
+    last, power = max(p, conjugate(p)), _STRIDE * 2.0
+    while 2 < last < np.inf and power < last:
+        yield type(norm)(power if p > 2 else conjugate(power))  # pyright: ignore[reportCallIssue]
+        power *= _STRIDE
+    yield norm
 
 
 def _certified(data: Data, active: np.ndarray, norm: Norm, weight: np.ndarray, multipliers: np.ndarray) -> Solution:

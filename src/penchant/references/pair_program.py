@@ -19,6 +19,7 @@ _ROUNDS = 80
 _SHARE = 0.97  # of the way to the boundary
 _PATIENCE = 6  # rounds without a better bound
 _FIRST, _WANTED = 6, 600  # pairs to begin with, per sample and altogether
+_USED = 0.05  # share of the largest multiplier, and slack, from which a way that starts near its end begins
 _REFINED = 3  # solutions of one system, each for what the ones before have missed
 _DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
 _IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
@@ -75,20 +76,22 @@ class Certificate:
         return self.upper / self.lower - 1 if self.lower > 0 else np.inf
 
 
-def solve(pairs: Pairs, norm: Norm, make: Callable[..., Ball], primal: bool, gap: float) -> Found:
+def solve(
+    pairs: Pairs, norm: Norm, make: Callable[..., Ball], primal: bool, gap: float, known: Found | None = None
+) -> Found:
     """Weight and multipliers with a relative gap of at most `gap`, or the best that float64 gives.
 
     `make(u, v, room)` is the ball around u with a multiplier near v; with `primal` u is the weight, else the pull of the multipliers."""
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
-    best, kept, state = Certificate(scaled, norm), *_start(scaled, make, primal)
+    best, kept, state = Certificate(scaled, norm), *_start(scaled, make, primal, known)
     width, stale = np.inf, 0
     for _ in range(_ROUNDS):
         reached = scaled.margins(state.weight)
         everyone = np.zeros(len(kept))
         everyone[kept] = state.multipliers
         now = best.offer(state.weight, reached, everyone)
-        stale = 0 if now < 0.9 * width else stale + 1
+        stale = 0 if now < 0.9 * width or now == np.inf else stale + 1
         width = min(now, width)
         if width <= gap or stale > _PATIENCE:
             break
@@ -100,20 +103,17 @@ def solve(pairs: Pairs, norm: Norm, make: Callable[..., Ball], primal: bool, gap
     return Found(best.weight, best.multipliers / unit, width)
 
 
-def _start(pairs: Pairs, make: Callable[..., Ball], primal: bool) -> tuple[np.ndarray, _State]:
-    """Multipliers alike on the pairs of smallest margins under the pull of all."""
-    pull = pairs.gather(np.ones(len(pairs.left)))
-    reached = pairs.margins(pull)
-    order = np.lexsort((reached, pairs.sample))
-    place = np.arange(len(order)) - np.searchsorted(pairs.sample[order], pairs.sample[order])
-    kept = np.zeros(len(order), bool)
-    kept[order[place < max(1, min(_FIRST, _WANTED // len(pairs.inputs)))]] = True
-    m = int(kept.sum())
-    shares = np.full(m, 1.0 / m)
-    some = pairs.some(kept)
+def _start(pairs: Pairs, make: Callable[..., Ball], primal: bool, known: Found | None) -> tuple[np.ndarray, _State]:
+    """Multipliers alike on the pairs of smallest margins under the pull of all; or, near what is known, with its multipliers."""
+    weight = pairs.gather(np.ones(len(pairs.left))) if known is None else known.weight
+    kept = _lowest(pairs, weight)
+    shares = np.ones(len(kept)) if known is None else known.multipliers / known.multipliers.max()
+    kept |= shares > _USED if known is not None else False
+    shares = np.maximum(shares[kept], _USED) / kept.sum()
+    some, m = pairs.some(kept), int(kept.sum())
     pull = some.gather(shares)
     if not make(pull, pull, 1.0).bounded:
-        return kept, _smooth_start(some, make, primal, pull, shares)
+        return kept, _smooth_start(some, make, primal, weight, shares, 1.0 if known is None else _USED)
     if primal:
         ball = make(np.zeros_like(pull), pull, 1.0 / m)
         return kept, _State(ball, np.zeros_like(pull), -1.0, np.ones(m), shares)
@@ -122,19 +122,28 @@ def _start(pairs: Pairs, make: Callable[..., Ball], primal: bool) -> tuple[np.nd
     return kept, _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(m), shares / size)
 
 
+def _lowest(pairs: Pairs, weight: np.ndarray) -> np.ndarray:
+    """The pairs of smallest margins in every sample."""
+    order = np.lexsort((pairs.margins(weight), pairs.sample))
+    place = np.arange(len(order)) - np.searchsorted(pairs.sample[order], pairs.sample[order])
+    kept = np.zeros(len(order), bool)
+    kept[order[place < max(1, min(_FIRST, _WANTED // len(pairs.inputs)))]] = True
+    return kept
+
+
 def _smooth_start(
-    pairs: Pairs, make: Callable[..., Ball], primal: bool, pull: np.ndarray, shares: np.ndarray
+    pairs: Pairs, make: Callable[..., Ball], primal: bool, weight: np.ndarray, shares: np.ndarray, least: float
 ) -> _State:
-    """A weight of mean margin 1, and multipliers of the size that it asks for."""
-    ball, ones = make(pull, pull, 1.0), np.ones(len(shares))
-    weight = pull if primal else ball.pull()
-    mean = float(pairs.margins(weight).mean())
+    """A weight of mean margin 1 under the shares, and multipliers of the size that it asks for."""
+    pull = pairs.gather(shares)
+    ball = make(weight if primal else pull, pull, 1.0)
+    weight = weight if primal else ball.pull()
+    mean = float(np.vdot(pull, weight) / shares.sum())
     size = 1 / mean if primal else (1 / mean) ** (1 / (ball.power - 1))  # pyright: ignore[reportAttributeAccessIssue]
-    ball = make(size * pull, pull, 1.0)
-    outer = ball.pull()
-    if not primal:
-        return _State(ball, outer, 1.0, ones, size * shares)
-    return _State(ball, size * pull, 1.0, ones, shares * float(np.vdot(outer, pull) / np.vdot(pull, pull)))
+    ball = make(size * ball.inner, pull, 1.0)
+    weight = ball.inner if primal else ball.pull()
+    shares = shares * (float(np.vdot(ball.pull(), weight)) / shares.sum() if primal else size)
+    return _State(ball, weight, 1.0, np.maximum(pairs.margins(weight) - 1, least), shares)
 
 
 def _mu(state: _State) -> float:
