@@ -124,7 +124,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.nuclear_margin": ("nuclear_margin",),
-    "references.norm_margin": ("norm_margin",),
+    "references.norm_margin": ("constrained_gap", "face", "norm_margin"),
     "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "references.lasso": ("lasso_path",),

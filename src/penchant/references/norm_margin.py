@@ -3,21 +3,24 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, kind, warn
 from ..norms import L2, Entrywise, Hybrid, Norm, Schatten, WeightedL2, conjugate
-from ..settings.base import Data
+from ..settings.base import Data, Setting
+from ..settings.check import real_array
 from ..settings.classification import Classification
 from ..settings.multiclass import Multiclass
 from ..settings.tokens import TokenSelection
 from .balls import Ball, Box, Columns, Operator, Smooth
 from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, watched
-from .bracket import bracket, margins
+from .bracket import adjoint, bracket, margins
 from .euclidean_margin import max_margin, provable
 from .pair_program import Pairs, solve
 
 _GAP = 1e-9  # certified relative width asked of every solution
+_INSIDE = 1e-9  # relative, by which a weight may be outside its ball
 _ROUGH = 1e-2  # of programs on the way to another one
 _STRIDE = 1.5  # from one exponent to the next on that way
 _MANY = 2000  # pairs, above which the program in the Gram matrix is the slower one
@@ -141,7 +144,91 @@ def _weighted(data: Data, norm: WeightedL2) -> Solution:
 
 
 class Face(NamedTuple):
-    """Where a maximum may move: entries or singular values `free` of the bound, and whether it is unique (None: not decided)."""
+    """Where a maximum may lie: `free` entries or singular values, of how many dimensions the movements are that the support allows, and
+    whether the maximum is unique (None: not decided)."""
 
     free: np.ndarray
+    dimension: int
     unique: bool | None
+
+
+def face(data: object, found: Solution, tolerance: float = 1e-6) -> Face:
+    """The face of all weights of largest margin, from a solution of `norm_margin` in its middle.
+
+    Free of the bound are entries (max norm) and singular values (spectral norm) below the largest; in the l1 and nuclear norm they are those that may
+    be positive. In norms with 1 < p < inf the maximum is unique.
+
+    >>> import penchant as pt
+    >>> from penchant.norms import Linf
+    >>> data = pt.Classification([[2.0, 1.0], [2.0, -1.0]], [1, 1])       # (1, w) with |w| <= 1: all margins below 2 but for w = 0
+    >>> face(data, norm_margin(data, Linf())).unique
+    True
+    """
+    data, norm = require_margins(data, "face"), found.measure
+    p, weight = getattr(norm, "p", 2.0), found.weight / norm.value(found.weight)
+    if isinstance(norm, Hybrid) or p not in (1, np.inf):
+        return Face(np.zeros(0, bool), 0, None if isinstance(norm, Hybrid) else True)
+    pull, active = np.asarray(adjoint(data, found.dual)), data.constrained()
+    free, inside, basis = (_of_matrices if isinstance(norm, Schatten) else _of_entries)(weight, pull, p, tolerance)
+    support = active & (found.dual > tolerance * found.dual.max())
+    reached = np.asarray(margins(data, found.weight))
+    strict = bool((reached[active & ~support] > (1 + tolerance) * reached[active].min()).all())
+    rows = feature_rows(data, support) @ basis.reshape(len(basis), -1).T
+    sizes = np.linalg.svd(rows, compute_uv=False) if rows.size else np.zeros(0)
+    held = int((sizes > tolerance * sizes.max(initial=0.0)).sum())
+    loose = len(basis) - held
+    return Face(free, loose, True if loose == 0 else False if strict and inside else None)
+
+
+def _of_entries(
+    weight: np.ndarray, pull: np.ndarray, p: float, tolerance: float
+) -> tuple[np.ndarray, bool, np.ndarray]:
+    """Free entries, whether the weight is inside their face, and the movements in it."""
+    size = np.abs(pull) / np.abs(pull).max()
+    free = np.abs(weight) < 1 - tolerance if p == np.inf else size > 1 - tolerance
+    inside = p == np.inf or bool((np.abs(weight[free]) > tolerance * np.abs(weight).max()).all())
+    return free, inside, np.eye(weight.size)[free.ravel()]
+
+
+def _of_matrices(
+    weight: np.ndarray, pull: np.ndarray, p: float, tolerance: float
+) -> tuple[np.ndarray, bool, np.ndarray]:
+    """The same for singular values: blocks between free left and right directions (p = inf), or symmetric ones (p = 1)."""
+    left, sizes, right = np.linalg.svd(weight if p == np.inf else pull)
+    free = sizes < 1 - tolerance if p == np.inf else sizes > (1 - tolerance) * sizes[0]
+    if p == np.inf:
+        bound = int((~free).sum())
+        return free, True, np.einsum("ai,jb->ijab", left[:, bound:], right[bound:]).reshape(-1, *weight.shape)
+    r = int(free.sum())
+    core = left[:, :r].T @ weight @ right[:r].T
+    blocks = np.einsum("ai,jb->ijab", left[:, :r], right[:r])
+    upper = np.triu_indices(r)
+    return free, bool(np.linalg.eigvalsh((core + core.T) / 2)[0] > tolerance), (blocks + blocks.swapaxes(0, 1))[upper]
+
+
+def constrained_gap(setting: Setting, weight: object, norm: Norm, decay: float) -> float:
+    """How far the loss of a weight of norm at most 1/decay is above the least of such weights, at most, relative to the loss itself.
+
+    Decoupled weight decay minimises the loss under that constraint. The gap of Frank and Wolfe, <grad L, W> + |grad L|_dual / decay, bounds the excess
+    of a convex loss; both sides carry the factor L, which is left out, so nothing underflows.
+
+    >>> import penchant as pt
+    >>> from penchant.norms import Linf
+    >>> setting = pt.Setting(pt.Classification([[2.0, 1.0]], [1]), pt.Direct(), pt.Exponential())
+    >>> [round(constrained_gap(setting, [a, a], Linf(), 0.1), 9) for a in (10.0, 9.0)]            # the corner is optimal
+    [0.0, 3.0]
+    """
+    weight = real_array(
+        weight, "weight", "constrained_gap", str(setting.data.weight_shape), len(setting.data.weight_shape)
+    )
+    if not 0 < decay < np.inf:
+        raise ArgumentError("decay", "constrained_gap", "positive and finite", decay)
+    if not decay * norm.value(weight) <= 1 + _INSIDE:
+        raise ArgumentError(
+            "weight", "constrained_gap", f"of norm at most {1 / decay:g}", f"norm {norm.value(weight):g}"
+        )
+    weighing = setting.weigh(margins(setting.data, jnp.asarray(weight)))
+    pull = np.asarray(adjoint(setting.data, weighing.weights)) * float(
+        jnp.exp(weighing.log_scale - weighing.log_excess)
+    )
+    return norm.dual(pull) / decay - float(np.vdot(pull, weight))

@@ -160,7 +160,7 @@ def _exchanged(kept: np.ndarray, state: _State, reached: np.ndarray, width: floa
         room = room[np.argsort(reached[room])[: max(m // 2, 200)]]
     order = np.argsort(state.multipliers)
     few = np.cumsum(state.multipliers[order]) < _IDLE * min(width, 1.0) * state.multipliers.sum()
-    idle = np.flatnonzero(kept)[order[few]]
+    idle = np.flatnonzero(kept)[order[few & state.ball.bounded]]
     if not len(room) and not len(idle):
         return kept, state
     slack, multipliers = np.zeros(len(kept)), np.zeros(len(kept))
