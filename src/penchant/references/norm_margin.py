@@ -49,6 +49,10 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     found = None
     for near in _between(norm):
         found = solve(pairs, near, *_program(near), gap / 10 if near is norm else _ROUGH, found)
+    if found is not None and found.gap > gap and len(pairs.left) <= _MANY:  # with all pairs from the outset
+        found = min(
+            found, solve(pairs, norm, *_program(norm), gap / 10, None, len(pairs.left)), key=lambda one: one.gap
+        )
     if not (found is not None and found.gap < np.inf):
         max_margin(data)  # raises, with the proof that there is no positive margin
     weight = found.weight.reshape(data.weight_shape)
@@ -173,11 +177,12 @@ def face(data: object, found: Solution, tolerance: float = 1e-6) -> Face:
     support = active & (found.dual > tolerance * found.dual.max())
     reached = np.asarray(margins(data, found.weight))
     strict = bool((reached[active & ~support] > (1 + tolerance) * reached[active].min()).all())
-    rows = feature_rows(data, support) @ basis.reshape(len(basis), -1).T
+    rows = feature_rows(data, support) @ basis.reshape(len(basis), weight.size).T
     sizes = np.linalg.svd(rows, compute_uv=False) if rows.size else np.zeros(0)
     held = int((sizes > tolerance * sizes.max(initial=0.0)).sum())
     loose = len(basis) - held
-    return Face(free, loose, True if loose == 0 else False if strict and inside else None)
+    unique = True if loose == 0 else False if strict and inside else None
+    return Face(free, loose, unique if found.certified else None)
 
 
 def _of_entries(
@@ -198,7 +203,13 @@ def _of_matrices(
     free = sizes < 1 - tolerance if p == np.inf else sizes > (1 - tolerance) * sizes[0]
     if p == np.inf:
         bound = int((~free).sum())
-        return free, True, np.einsum("ai,jb->ijab", left[:, bound:], right[bound:]).reshape(-1, *weight.shape)
+        return (
+            free,
+            True,
+            np.concatenate(
+                [np.einsum("a,jb->jab", one, right[bound:]) for one in left.T[bound:]] or [np.zeros((0, *weight.shape))]
+            ),
+        )
     r = int(free.sum())
     core = left[:, :r].T @ weight @ right[:r].T
     blocks = np.einsum("ai,jb->ijab", left[:, :r], right[:r])

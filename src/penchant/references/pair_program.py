@@ -22,6 +22,9 @@ _FIRST, _WANTED = 6, 600  # pairs to begin with, per sample and altogether
 _USED = 0.05  # share of the largest multiplier, and slack, from which a way that starts near its end begins
 _REFINED = 3  # solutions of one system, each for what the ones before have missed
 _DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
+_NEAR, _GROWTH = 0.1, 100  # quantile of slacks below which a pair enters, and how many at once
+_JOLT = 10.0  # typical slacks that a pair may lack before all make room for it
+_SURE, _LIGHT = 0.1, 500  # gap below which pairs leave, and their number below which they may stay
 _IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
 
 
@@ -77,14 +80,22 @@ class Certificate:
 
 
 def solve(
-    pairs: Pairs, norm: Norm, make: Callable[..., Ball], primal: bool, gap: float, known: Found | None = None
+    pairs: Pairs,
+    norm: Norm,
+    make: Callable[..., Ball],
+    primal: bool,
+    gap: float,
+    known: Found | None = None,
+    each: int | None = None,
 ) -> Found:
     """Weight and multipliers with a relative gap of at most `gap`, or the best that float64 gives.
 
-    `make(u, v, room)` is the ball around u with a multiplier near v; with `primal` u is the weight, else the pull of the multipliers."""
+    `make(u, v, room)` is the ball around u with a multiplier near v; with `primal` u is the weight, else the pull of the multipliers. The way
+    begins with the lowest `each` pairs of every sample, and near what is `known` of another norm."""
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
-    best, kept, state = Certificate(scaled, norm), *_start(scaled, make, primal, known)
+    kept = _lowest(scaled, known, max(1, min(_FIRST, _WANTED // len(pairs.inputs))) if each is None else each)
+    best, state = Certificate(scaled, norm), _start(scaled, kept, make, primal, known)
     width, stale = np.inf, 0
     for _ in range(_ROUNDS):
         reached = scaled.margins(state.weight)
@@ -95,7 +106,7 @@ def solve(
         width = min(now, width)
         if width <= gap or stale > _PATIENCE:
             break
-        kept, state = _exchanged(kept, state, reached, width)
+        kept, state = _exchanged(scaled, kept, state, reached, width, primal)
         try:
             state = _advance(scaled.some(kept), state, primal)
         except LinAlgError:
@@ -103,32 +114,31 @@ def solve(
     return Found(best.weight, best.multipliers / unit, width)
 
 
-def _start(pairs: Pairs, make: Callable[..., Ball], primal: bool, known: Found | None) -> tuple[np.ndarray, _State]:
-    """Multipliers alike on the pairs of smallest margins under the pull of all; or, near what is known, with its multipliers."""
+def _lowest(pairs: Pairs, known: Found | None, each: int) -> np.ndarray:
+    """The pairs of smallest margins in every sample, under the pull of all; or near what is known, with those that it uses."""
     weight = pairs.gather(np.ones(len(pairs.left))) if known is None else known.weight
-    kept = _lowest(pairs, weight)
+    order = np.lexsort((pairs.margins(weight), pairs.sample))
+    place = np.arange(len(order)) - np.searchsorted(pairs.sample[order], pairs.sample[order])
+    kept = np.zeros(len(order), bool)
+    kept[order[place < each]] = True
+    return kept if known is None else kept | (known.multipliers > _USED * known.multipliers.max())
+
+
+def _start(pairs: Pairs, kept: np.ndarray, make: Callable[..., Ball], primal: bool, known: Found | None) -> _State:
+    """Multipliers alike; or near what is known, with its multipliers."""
+    weight = pairs.gather(1.0 * kept) if known is None else known.weight
     shares = np.ones(len(kept)) if known is None else known.multipliers / known.multipliers.max()
-    kept |= shares > _USED if known is not None else False
     shares = np.maximum(shares[kept], _USED) / kept.sum()
     some, m = pairs.some(kept), int(kept.sum())
     pull = some.gather(shares)
     if not make(pull, pull, 1.0).bounded:
-        return kept, _smooth_start(some, make, primal, weight, shares, 1.0 if known is None else _USED)
+        return _smooth_start(some, make, primal, weight, shares, 1.0 if known is None else _USED)
     if primal:
         ball = make(np.zeros_like(pull), pull, 1.0 / m)
-        return kept, _State(ball, np.zeros_like(pull), -1.0, np.ones(m), shares)
+        return _State(ball, np.zeros_like(pull), -1.0, np.ones(m), shares)
     size = 2 * max(float(np.linalg.norm(pull, 2)), float(np.abs(pull).max()))
     weight = pull / np.vdot(pull, pull)
-    return kept, _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(m), shares / size)
-
-
-def _lowest(pairs: Pairs, weight: np.ndarray) -> np.ndarray:
-    """The pairs of smallest margins in every sample."""
-    order = np.lexsort((pairs.margins(weight), pairs.sample))
-    place = np.arange(len(order)) - np.searchsorted(pairs.sample[order], pairs.sample[order])
-    kept = np.zeros(len(order), bool)
-    kept[order[place < max(1, min(_FIRST, _WANTED // len(pairs.inputs)))]] = True
-    return kept
+    return _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(m), shares / size)
 
 
 def _smooth_start(
@@ -150,27 +160,39 @@ def _mu(state: _State) -> float:
     return (state.ball.centre() + float(state.slack @ state.multipliers)) / (state.ball.degree + len(state.slack))
 
 
-def _exchanged(kept: np.ndarray, state: _State, reached: np.ndarray, width: float) -> tuple[np.ndarray, _State]:
+def _exchanged(
+    pairs: Pairs, kept: np.ndarray, state: _State, reached: np.ndarray, width: float, primal: bool
+) -> tuple[np.ndarray, _State]:
     """The working set with those pairs whose margin is near the level, and without idle ones."""
-    m, mu = len(state.multipliers), _mu(state)
-    near = np.median(state.slack)
-    wanted = ~kept & (reached - state.level < near / 2)
-    room = np.flatnonzero(wanted)
-    if len(room) > max(m // 2, 200):
-        room = room[np.argsort(reached[room])[: max(m // 2, 200)]]
+    mu, total = _mu(state), state.multipliers.sum()
+    near = np.flatnonzero(~kept & (reached < state.level + np.quantile(state.slack, _NEAR)))
+    room = near[np.argsort(reached[near])[: max(_GROWTH, len(state.slack) // 4)]]
     order = np.argsort(state.multipliers)
-    few = np.cumsum(state.multipliers[order]) < _IDLE * min(width, 1.0) * state.multipliers.sum()
-    idle = np.flatnonzero(kept)[order[few & state.ball.bounded]]
+    few = np.cumsum(state.multipliers[order]) < _IDLE * width * total * (width < _SURE and len(order) > _LIGHT)
+    idle = np.flatnonzero(kept)[order[few]]
     if not len(room) and not len(idle):
         return kept, state
+    typical = mu / state.multipliers.mean()
+    state = _lifted(state, float(reached[room].min(initial=np.inf)), typical, primal)
     slack, multipliers = np.zeros(len(kept)), np.zeros(len(kept))
     slack[kept], multipliers[kept] = state.slack, state.multipliers
-    typical = mu / state.multipliers.mean()
-    slack[room] = np.maximum(reached[room] - state.level, typical)
+    slack[room] = np.maximum(pairs.some(room).margins(state.weight) - state.level, typical)
     multipliers[room] = mu / slack[room]
     kept = kept.copy()
     kept[room], kept[idle] = True, False
     return kept, state._replace(slack=slack[kept], multipliers=multipliers[kept])
+
+
+def _lifted(state: _State, lowest: float, typical: float, primal: bool) -> _State:
+    """With slacks that leave room for a `lowest` margin: the level falls to it, or the weight grows by what it lacks."""
+    lack = state.level + typical - lowest
+    if lack <= _JOLT * typical or not state.ball.bounded or (not primal and lowest < _SURE):
+        return state
+    if primal:
+        return state._replace(level=state.level - lack, slack=state.slack + lack)
+    factor = (1 + typical) / lowest
+    ball = type(state.ball)(state.ball.inner, factor * state.ball.outer)  # pyright: ignore[reportAttributeAccessIssue, reportCallIssue]
+    return state._replace(ball=ball, weight=factor * state.weight, slack=factor * (state.slack + 1) - 1)
 
 
 def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
