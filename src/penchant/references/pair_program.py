@@ -7,7 +7,7 @@ Pairs enter it when their margin comes near the smallest one, and leave it with 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
@@ -108,8 +108,9 @@ def solve(
             break
         kept, state = _exchanged(scaled, kept, state, reached, width, primal)
         try:
-            state = _advance(scaled.some(kept), state, primal)
-        except LinAlgError:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                state = _advance(scaled.some(kept), state, primal)
+        except (LinAlgError, ValueError):  # at the boundary to rounding, or beyond the range of floats
             break
     return Found(best.weight, best.multipliers / unit, width)
 
@@ -168,7 +169,8 @@ def _exchanged(
     near = np.flatnonzero(~kept & (reached < state.level + np.quantile(state.slack, _NEAR)))
     room = near[np.argsort(reached[near])[: max(_GROWTH, len(state.slack) // 4)]]
     order = np.argsort(state.multipliers)
-    few = np.cumsum(state.multipliers[order]) < _IDLE * width * total * (width < _SURE and len(order) > _LIGHT)
+    share = _IDLE * width if width < _SURE and len(order) > _LIGHT else 0.0
+    few = np.cumsum(state.multipliers[order]) < share * total
     idle = np.flatnonzero(kept)[order[few]]
     if not len(room) and not len(idle):
         return kept, state
@@ -212,7 +214,7 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     bordered = primal and ball.bounded
     border = solve(ones) if bordered else ones
 
-    def newton(mu: float, bend: np.ndarray, curl: np.ndarray) -> tuple:
+    def newton(mu: float, bend: Any, curl: np.ndarray) -> tuple:
         """Towards mu, with the second-order terms `bend` of the ball and `curl` of the slacks. Solved again for what the weight itself misses:
         where the ball leaves it free, W is a large multiple of a small change of pulls, and multipliers alone would not tell."""
         drive = ball.drive(mu, bend)
