@@ -23,6 +23,7 @@ from . import (
     machine,
     nuclear,
     references,
+    spectral,
     steps,
 )
 from .section import Section
@@ -32,6 +33,7 @@ COMPARISONS: dict[str, ModuleType] = {
     "steps": steps,
     "references": references,
     "nuclear": nuclear,
+    "spectral": spectral,
     "flow": flow,
     "key-query": key_query,
     "batch": batch,
