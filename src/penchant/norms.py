@@ -4,6 +4,7 @@ A reference minimises a norm, a bracket measures both sides of one, and an optim
 same object. `value` and `dual` are of numpy arrays; `dual_norm` and `direction` are what an optimiser asks inside compiled code.
 """
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Protocol, runtime_checkable
@@ -95,6 +96,14 @@ class _OfPowers(eqx.Module):
     combines = False
     p: float = eqx.field(static=True)
 
+    @abstractmethod
+    def numbers(self, weight: Any, xp: ModuleType) -> Any:
+        """The numbers whose p-norm it is."""
+
+    @abstractmethod
+    def unit(self, pull: Any, xp: ModuleType) -> Any:
+        """The weight of norm 1 that makes the most of a pull."""
+
     @property
     def coordinatewise(self) -> bool:
         return False
@@ -152,7 +161,7 @@ class Schatten(_OfPowers):
 
     @property
     def name(self) -> str:
-        return f"schatten-{self.p:g}"
+        return {1.0: "nuclear", np.inf: "spectral"}.get(self.p, f"schatten-{self.p:g}")
 
     def numbers(self, weight: Any, xp: ModuleType) -> Any:
         if weight.ndim != 2:
@@ -239,8 +248,6 @@ class Linf(Entrywise):
 class Nuclear(Schatten):
     """The sum of singular values; its dual norm is the largest one. Steepest is one pair of singular vectors."""
 
-    name = "nuclear"
-
     def __init__(self):
         super().__init__(1.0)
 
@@ -253,8 +260,6 @@ class Spectral(Schatten):
     >>> Spectral().value(np.diag([3.0, 4.0])), Spectral().dual(np.diag([3.0, 4.0]))
     (4.0, 7.0)
     """
-
-    name = "spectral"
 
     def __init__(self):
         super().__init__(np.inf)

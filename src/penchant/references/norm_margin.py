@@ -1,7 +1,7 @@
 """The maximum margin in any norm of `penchant.norms`, with its certificate, and the face on which a maximum that is not unique lies."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,12 +17,13 @@ from .balls import Ball, Box, Columns, Operator, Smooth
 from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, watched
 from .bracket import adjoint, bracket, margins
 from .euclidean_margin import max_margin, provable
-from .pair_program import Pairs, solve
+from .pair_program import Found, Pairs, solve
 
 _GAP = 1e-9  # certified relative width asked of every solution
 _INSIDE = 1e-9  # relative, by which a weight may be outside its ball
 _ROUGH = 1e-2  # of programs on the way to another one
 _STRIDE = 1.5  # from one exponent to the next on that way
+_RANK = 1e-12  # relative, below which a direction is rounding
 _MANY = 2000  # pairs, above which the program in the Gram matrix is the slower one
 
 
@@ -44,19 +45,29 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     if isinstance(norm, WeightedL2):
         return _weighted(data, norm)
     pairs, active = _pairs(data)
+    rows, columns = (_basis(part) if isinstance(norm, Schatten) else None for part in (pairs.left, pairs.inputs))
+    if rows is not None and columns is not None:  # nothing is gained outside of the spans
+        pairs = Pairs(pairs.left @ rows, pairs.inputs @ columns, pairs.sample)
     if len(pairs.left) <= _MANY and (isinstance(norm, L2) or getattr(norm, "p", 0) == 2):
         return max_margin(data)
-    found = None
-    for near in _between(norm):
-        found = solve(pairs, near, *_program(near), gap / 10 if near is norm else _ROUGH, found)
-    if found is not None and found.gap > gap and len(pairs.left) <= _MANY:  # with all pairs from the outset
-        found = min(
-            found, solve(pairs, norm, *_program(norm), gap / 10, None, len(pairs.left)), key=lambda one: one.gap
-        )
-    if not (found is not None and found.gap < np.inf):
+    found = _found(pairs, norm, gap)
+    if not found.gap < np.inf:
         max_margin(data)  # raises, with the proof that there is no positive margin
-    weight = found.weight.reshape(data.weight_shape)
+    weight = found.weight if rows is None or columns is None else rows @ found.weight @ columns.T
+    weight = weight.reshape(data.weight_shape)
     return _certified(data, active, norm, weight / np.asarray(margins(data, weight))[active].min(), found.multipliers)
+
+
+def _found(pairs: Pairs, norm: Norm, gap: float) -> Found:
+    *way, last = _between(norm)
+    known = None
+    for near in way:
+        known = solve(pairs, near, *_program(near), _ROUGH, known)
+    found = solve(pairs, last, *_program(norm), gap / 10, known)
+    if found.gap <= gap or len(pairs.left) > _MANY:
+        return found
+    again = solve(pairs, norm, *_program(norm), gap / 10, None, len(pairs.left))  # with all pairs from the outset
+    return min(found, again, key=lambda one: one.gap)
 
 
 def _check_fit(data: Data, norm: object) -> None:
@@ -93,6 +104,14 @@ def _pairs(data: Data) -> tuple[Pairs, np.ndarray]:
     return Pairs(np.ones((len(rows), 1)), rows, np.arange(len(rows))), active
 
 
+def _basis(rows: np.ndarray) -> np.ndarray:
+    """Orthonormal columns that span the rows."""
+    _, sizes, basis = np.linalg.svd(
+        rows if len(rows) < 4 * rows.shape[1] else np.linalg.qr(rows, mode="r"), full_matrices=False
+    )
+    return basis[sizes > _RANK * sizes[0]].T
+
+
 def _block(norm: object, columns: int) -> type[Operator] | type[Box] | None:
     """The ball of a block, where it has one: the length of one column is its operator norm."""
     if isinstance(norm, L2):
@@ -104,7 +123,8 @@ def _block(norm: object, columns: int) -> type[Operator] | type[Box] | None:
 def _program(norm: Norm) -> tuple[Callable[..., Ball], bool]:
     """The ball of a norm, and whether the weight is in it, or else the pull of the multipliers."""
     if isinstance(norm, Hybrid):
-        balls, ends = [_block(*block) for block in norm.blocks], np.cumsum([count for _, count in norm.blocks])[:-1]
+        balls: list[Any] = [_block(*block) for block in norm.blocks]
+        ends = np.cumsum([count for _, count in norm.blocks])[:-1]
         cut = lambda matrix: np.split(matrix, ends, axis=1)
         return lambda u, v, room: Columns(
             [b.around(*uv, room) for b, *uv in zip(balls, cut(u), cut(v), strict=True)]

@@ -45,7 +45,9 @@ class Pairs(NamedTuple):
         return shares.T @ self.inputs
 
     def some(self, kept: np.ndarray) -> "Pairs":
-        return Pairs(self.left[kept], self.inputs, self.sample[kept])
+        """Some of the pairs, with the inputs that these use."""
+        used, sample = np.unique(self.sample[kept], return_inverse=True)
+        return Pairs(self.left[kept], self.inputs[used], sample)
 
 
 class Found(NamedTuple):
@@ -94,7 +96,7 @@ def solve(
     begins with the lowest `each` pairs of every sample, and near what is `known` of another norm."""
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
-    kept = _lowest(scaled, known, max(1, min(_FIRST, _WANTED // len(pairs.inputs))) if each is None else each)
+    kept = _lowest(scaled, known, _FIRST, _WANTED) if each is None else _lowest(scaled, known, each, len(pairs.left))
     best, state = Certificate(scaled, norm), _start(scaled, kept, make, primal, known)
     width, stale = np.inf, 0
     for _ in range(_ROUNDS):
@@ -115,13 +117,14 @@ def solve(
     return Found(best.weight, best.multipliers / unit, width)
 
 
-def _lowest(pairs: Pairs, known: Found | None, each: int) -> np.ndarray:
-    """The pairs of smallest margins in every sample, under the pull of all; or near what is known, with those that it uses."""
+def _lowest(pairs: Pairs, known: Found | None, each: int, most: int) -> np.ndarray:
+    """The pairs of smallest margins in every sample, `most` of them, under the pull of all; or near what is known, with those that it uses."""
     weight = pairs.gather(np.ones(len(pairs.left))) if known is None else known.weight
-    order = np.lexsort((pairs.margins(weight), pairs.sample))
+    reached = pairs.margins(weight)
+    order = np.lexsort((reached, pairs.sample))
     place = np.arange(len(order)) - np.searchsorted(pairs.sample[order], pairs.sample[order])
     kept = np.zeros(len(order), bool)
-    kept[order[place < each]] = True
+    kept[order[np.lexsort((reached[order], place))][: min(most, int((place < each).sum()))]] = True
     return kept if known is None else kept | (known.multipliers > _USED * known.multipliers.max())
 
 

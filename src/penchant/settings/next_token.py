@@ -74,9 +74,9 @@ class NextToken(MarginData):
         return float(-self.shares @ jnp.sum(self.targets * self.log_targets, axis=1))
 
     def margins(self, weight: Float[Array, "k d"]) -> Float[Array, "N"]:
-        return (self.reached(weight) - self._offsets()).ravel()
+        return (self.linear(weight) - self._offsets()).ravel()
 
-    def reached(self, weight: Float[Array, "k d"]) -> Float[Array, "n k"]:
+    def linear(self, weight: Float[Array, "k d"]) -> Float[Array, "n k"]:
         """The part of the margins that is linear in the weight."""
         return self._signed(self._centred(self.contexts @ weight.T))
 
@@ -198,7 +198,7 @@ class InsideOutside(PlainMetric):
 
     def linearise(self, params: Parts, data: NextToken) -> tuple[Array, Callable[[Array], Parts]]:
         inside, outside = self._projected(params, data)
-        near, far = data.reached(inside), data.reached(data.data_weight + outside)
+        near, far = data.linear(inside), data.linear(data.data_weight + outside)
         return (near + jnp.where(data.inside, 0.0, far)).ravel(), lambda pull: Parts(*data.onto(data.adjoint(pull)))
 
     def gram(self, params: Parts, data: NextToken) -> Float[Array, "N N"]:
