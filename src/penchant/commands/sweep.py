@@ -93,7 +93,7 @@ def _picture(cells: list[dict], axes: list[str], measure: str) -> Figure:
     log = ["log" if (one > 0).all() and one.max() > 20 * one.min() else "linear" for one in (x, y)]
     if len(axes) == 2:
         lines = (Line(measure, x, y, "map", values=value),)
-        return Figure("map", measure, *axes, lines, "One cell for every pair of the grid.", *log)
+        return Figure("map", measure, axes[0], axes[1], lines, "One cell for every pair of the grid.", log[0], log[1])
     line = Line(measure, x, value, "points", error=(columns["high"] - columns["low"]) / 2)
     return Figure("line", measure, axes[0], measure, (line,), "With half the width of the 95 % interval.", log[0])
 

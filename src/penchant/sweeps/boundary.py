@@ -1,12 +1,12 @@
 """Where a property of training begins: shares with their intervals, maps of them, and a boundary that is refined where it is not decided.
 
 A point of the plane is decided where the interval of its share lies on one side of the level; with a single seed, a deterministic run, the outcome
-itself decides. A triangle of points that are not all decided for the same side holds a piece of the boundary: those are refined, and their union
-is its band.
+itself decides. A triangle of points that are not all decided for the same side holds a piece of the boundary: those are refined, and their union,
+with the triangles next to them, into which a curved boundary may bulge, is its band.
 """
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from .sweep import Runs
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}
 _IDLE = 1e-4  # weight of a triangle without boundary: a few points still go where nothing was seen
+_SURE = 1 - 1e-9  # a side by interpolation, of points that are all decided for it
 _COLUMNS, _ROWS = 60, 400  # of the picture of a band
 
 
@@ -100,6 +101,7 @@ class Boundary(NamedTuple):
         inter = LinearNDInterpolator(self.points, np.nan_to_num(self.share, nan=self.level) - self.level)
         triangles, rows = inter.tri, (np.arange(_ROWS) + 0.5) / _ROWS  # pyright: ignore[reportAttributeAccessIssue]
         holding = ~_agreed(self.side[triangles.simplices])
+        holding |= (holding[triangles.neighbors] & (triangles.neighbors >= 0)).any(axis=1)
         found = np.full((len(columns), 3), np.nan)
         for k, column in enumerate(columns):
             line = np.stack([np.full(_ROWS, column), rows], -1)
@@ -116,7 +118,7 @@ class Boundary(NamedTuple):
         where, (x, y), ends = self.place(self.points), self.axes, self.band(columns)
         told = {1: f"{self.event}", -1: "not", 0: "open"}
         lines = [
-            Line(text, *where[self.side == side].T, "points")
+            Line(text, where[self.side == side, 0], where[self.side == side, 1], "points")
             for side, text in told.items()
             if (self.side == side).any()
         ]
@@ -131,8 +133,9 @@ class Boundary(NamedTuple):
                 )
             )
         caption = f"{len(self.points)} points of {self.seeds} runs; the share of `{self.event}` crosses {self.level:g} inside the band."
-        spacing = ("log" if axis["spacing"] == "log" else "linear" for axis in self.axes)
-        return Figure(name, f"Where {self.event}", x["key"], y["key"], tuple(lines), caption, *spacing)
+        return Figure(
+            name, f"Where {self.event}", x["key"], y["key"], tuple(lines), caption, x["spacing"], y["spacing"]
+        )
 
 
 def scaled(axis: Mapping[str, Any], shares: np.ndarray) -> np.ndarray:
@@ -150,44 +153,50 @@ def _side(share: np.ndarray, low: np.ndarray, high: np.ndarray, level: float, se
 
 def _agreed(sides: np.ndarray) -> np.ndarray:
     """Whether all corners of a triangle are decided, for one side."""
-    return (np.abs(sides.sum(axis=-1)) == 3) & (np.abs(sides).min(axis=-1) == 1)
+    return (sides.min(axis=-1) >= _SURE) | (sides.max(axis=-1) <= -_SURE)
 
 
-def refine(spec: Spec, complete: Callable[[Sequence[dict]], Runs]) -> Runs:
-    """Batches of points where triangles are not decided, until the runs of the boundary are spent; all rows, and the `Boundary` they decide."""
+def _loss(interpolated: Any) -> np.ndarray:
+    """The area of every triangle that holds a piece of the boundary; a point that is asked for and not yet known is between its neighbours."""
+    corners = interpolated.tri.simplices
+    one, two, three = interpolated.tri.points[corners].transpose(1, 0, 2)
+    (a, b), (c, d) = (two - one).T, (three - one).T
+    return np.abs(a * d - b * c) * np.where(_agreed(interpolated.values[:, 0][corners]), _IDLE, 1.0)
+
+
+def _next(points: list, sides: np.ndarray, count: int) -> list:
+    """The points that are asked for next, by all that is known."""
     try:
         from adaptive import Learner2D
     except ImportError:
         raise MissingExtra("sweeps", "The refinement of a boundary") from None
-    asked, seeds, rows = dict(spec.boundary or {}), len(spec.seeds), []
-    level, axes = asked["level"], (asked["x"], asked["y"])
+    learner = Learner2D(lambda point: point, ((0.0, 1.0), (0.0, 1.0)), loss_per_triangle=_loss)
+    learner.tell_many(points, [float(side) for side in sides])
+    return learner.ask(count)[0]
 
-    def loss(interpolated: Any) -> np.ndarray:
-        values, corners = interpolated.values, interpolated.tri.simplices
-        sides = _side(values[:, 0], values[:, 1], values[:, 2], level, seeds)
-        one, two, three = interpolated.tri.points[corners].transpose(1, 0, 2)
-        area = np.abs(np.cross(two - one, three - one)) / 2
-        return area * np.where(_agreed(sides[corners]), _IDLE, 1.0)
 
-    learner = Learner2D(lambda point: point, ((0.0, 1.0), (0.0, 1.0)), loss_per_triangle=loss)
-    points: list[tuple[float, float]] = []
-    found = Runs([])
-    while (len(points) + 1) * seeds <= asked["runs"]:
-        batch, _ = learner.ask(min(asked["batch"], asked["runs"] // seeds - len(points)))
-        told = [spec.row(_values(spec, axes, point), seed) for point in batch for seed in spec.seeds]
-        found = complete(told)
-        rows += found.rows
+def refine(spec: Spec, complete: Callable[[Sequence[dict]], Runs]) -> Runs:
+    """Batches of points where triangles are not decided, until the runs of the boundary are spent; all rows, and the `Boundary` they decide."""
+    asked, seeds, rows = spec.boundary or {}, len(spec.seeds), []
+    axes, most, known = (asked["x"], asked["y"]), asked["runs"] // seeds, np.empty((0, 3))
+    boundary, found = (
+        Boundary(axes, asked["event"], asked["level"], np.empty((0, 2)), known[:, 0], known[:, 1], known[:, 2], seeds),
+        Runs([]),
+    )
+    while len(boundary.points) < most:
+        batch = _next(
+            list(map(tuple, boundary.points)), boundary.side, min(asked["batch"], most - len(boundary.points))
+        )
+        found = complete([spec.row(_values(spec, axes, point), seed) for point in batch for seed in spec.seeds])
         parts = [found.rows[k * seeds : (k + 1) * seeds] for k in range(len(batch))]
-        shares = [share([holds(asked["event"], row) for row in part]) for part in parts]
-        learner.tell_many(batch, np.nan_to_num(shares, nan=level).tolist())
-        points += batch
-        asked.setdefault("shares", []).extend(shares)
-    ends = np.array(asked["shares"]).T
-    boundary = Boundary(axes, asked["event"], level, np.array(points), *ends, seeds)
+        known = np.concatenate([known, [share([holds(asked["event"], row) for row in part]) for part in parts]])
+        points = np.concatenate([boundary.points, batch])
+        boundary = boundary._replace(points=points, share=known[:, 0], low=known[:, 1], high=known[:, 2])
+        rows += found.rows
     return found._replace(rows=rows, refined=boundary)
 
 
-def _values(spec: Spec, axes: Sequence[Mapping], point: tuple[float, float]) -> dict[str, Any]:
+def _values(spec: Spec, axes: Sequence[Mapping], point: Iterable[float]) -> dict[str, Any]:
     """The keys of a point of the square; whole numbers where a key wants them."""
-    values = {axis["key"]: float(scaled(axis, np.array(u))) for axis, u in zip(axes, point, strict=True)}
+    values = {axis["key"]: float(scaled(axis, np.array([u]))[0]) for axis, u in zip(axes, point, strict=True)}
     return {key: round(value) if spec.kinds[key] is int else value for key, value in values.items()}

@@ -24,7 +24,7 @@ from ..training.train import train
 from ..training.trajectory import Trajectory
 from .lanes import drive_lanes
 from .measures import MEASURES
-from .spec import BUDGETS, RUN, SPEC, generator_of
+from .spec import BUDGETS, RUN, SPEC, generator_of, parameters
 
 _SETTINGS = {Classification: "linear", TokenSelection: "attention", Regression: "regression"}
 _OPTIONS = dict.fromkeys(RUN) | {
@@ -71,7 +71,7 @@ def member(row: Mapping[str, Any]) -> Member:
 def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
     """The data of a generator, and the weight that it planted."""
     make, seed = generator_of(row["generator"]), row.get("data_seed", row["seed"])
-    taken = make.__code__.co_varnames[: make.__code__.co_argcount + make.__code__.co_kwonlyargcount]
+    taken = parameters(row["generator"])
     given = {key: value for key, value in row.items() if key in taken and key not in ("seed", *RUN)}
     data = make(**given, **({"seed": seed} if "seed" in taken else {}))
     data, truth = data if isinstance(data, tuple) else (data, None)

@@ -7,6 +7,7 @@ import os
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -159,12 +160,17 @@ def _arguments(generator: object, needed: bool = False) -> dict[str, Kind]:
     """The arguments of a generator that a spec can give, by their kinds; its seed is that of the run."""
     if not isinstance(generator, str) or generator not in GENERATORS:
         return {}
-    taken = inspect.signature(generator_of(generator)).parameters.values()
+    taken = parameters(generator).values()
     kinds = {
         one.name: one.annotation for one in taken if one.annotation in (int, float, bool, str) and one.name != "seed"
     }
     empty = {one.name for one in taken if one.default is inspect.Parameter.empty}
     return {name: kind for name, kind in kinds.items() if name in empty or not needed}
+
+
+@cache
+def parameters(generator: str) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(generator_of(generator)).parameters
 
 
 def generator_of(name: str) -> Callable[..., Any]:
@@ -295,6 +301,6 @@ def _axis(name: str, given: Mapping, kinds: Mapping[str, Kind]) -> dict:
         raise ArgumentError(
             f"{name}.key", "the boundary of a sweep", f"one of {', '.join(numbers)}", repr(found["key"])
         )
-    if found["spacing"] == "log" and not found["low"] > 0:
+    if found["spacing"] == "log" and not float(found["low"]) > 0:
         raise ArgumentError(f"{name}.low", "the boundary of a sweep", "positive where the spacing is log", found["low"])
     return found

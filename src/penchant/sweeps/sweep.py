@@ -106,17 +106,20 @@ class _Job:
             count += len(groups[number])
             self.progress(_pace(count, len(missing), time.monotonic() - begun), len(groups[number]))
 
-    def _keep(self, keys: Sequence[str], rows: Sequence[dict], result: Any) -> None:
+    def _keep(self, keys: list[str], rows: Sequence[dict], result: Any) -> None:
         if isinstance(result, BaseException):
             result = {"found": [failed(result)] * len(keys), "arrays": {}, "made": {}}
         whole = [{"key": key, **row, **found} for key, row, found in zip(keys, rows, result["found"], strict=True)]
-        arrays = {(keys[k], name): array for (k, name), array in result["arrays"].items()}
+        arrays: dict[tuple[str, str], np.ndarray] = {
+            (keys[k], name): one for (k, name), one in result["arrays"].items()
+        }
         if self.store is not None:
             made = {"kind": "sweep", "name": self.spec.name, "code": self.code, **result["made"]}
             whole = [{**row, "kind": "sweep", "name": self.spec.name, "code": self.code} for row in whole]
             self.store.write(whole, made, {f"{key}/{name}": array for (key, name), array in arrays.items()})
         self.done |= {row["key"]: row for row in whole}
-        self.arrays |= arrays if self.store is None else {}
+        if self.store is None:
+            self.arrays |= arrays
 
 
 def _named(task: str | Callable) -> str:
