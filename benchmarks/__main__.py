@@ -24,6 +24,7 @@ from . import (
     nuclear,
     references,
     steps,
+    sweeps,
 )
 from .section import Section
 from .timing import clock, say
@@ -40,6 +41,7 @@ COMPARISONS: dict[str, ModuleType] = {
     "attention-regression": attention_regression,
     "deep_linear": deep_linear,
     "deep_linear_growth": deep_linear_growth,
+    "sweeps": sweeps,
 }
 
 HEADER = """# Benchmarks

@@ -29,7 +29,7 @@ BAD = {
     "a path": (PAIR | {"name": "../elsewhere"}, "name", "without a path"),
     "unknown measure": (PAIR | {"measures": ["speed"]}, "measures", "misalignment"),
     "no event": (PAIR | {"boundary": {**AXES, "event": "margin"}}, "event", "comparison"),
-    "no axis": (PAIR | {"boundary": {"x": AXES["x"], "event": "norm > 1"}}, "'y'", "given"),
+    "no axis": (PAIR | {"boundary": {"x": AXES["x"], "event": "norm > 1"}}, "y.key", "second"),
     "an axis that is no number": (
         PAIR | {"boundary": {**AXES, "x": {**AXES["x"], "key": "loss"}, "event": "norm > 1"}},
         "x.key",

@@ -39,7 +39,7 @@ def run_sweep(options: Namespace) -> dict:
     given = read_spec(options.spec or {}, **more)
     if options.out:
         check_writable(f"{options.out}/index.html")
-    measure = options.measure or (given.boundary or {}).get("event", "")
+    measure = options.measure or given.boundary.get("event", "")
     with progress(len(given.rows())) as show:
         how = {
             "engine": options.engine,

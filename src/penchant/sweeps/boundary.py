@@ -177,7 +177,7 @@ def _next(points: list, sides: np.ndarray, count: int) -> list:
 
 def refine(spec: Spec, complete: Callable[[Sequence[dict]], Runs]) -> Runs:
     """Batches of points where triangles are not decided, until the runs of the boundary are spent; all rows, and the `Boundary` they decide."""
-    asked, seeds, rows = spec.boundary or {}, len(spec.seeds), []
+    asked, seeds, rows = spec.boundary, len(spec.seeds), []
     axes, most, known = (asked["x"], asked["y"]), asked["runs"] // seeds, np.empty((0, 3))
     boundary, found = (
         Boundary(axes, asked["event"], asked["level"], np.empty((0, 2)), known[:, 0], known[:, 1], known[:, 2], seeds),

@@ -66,7 +66,7 @@ def sweep(
         raise ArgumentError("engine", "sweep", f"one of {', '.join(ENGINES)}", repr(engine))
     with ENGINES[engine](jobs or os.cpu_count() or 1, scheduler) as run:
         job = _Job(asked, run, None if store is None else Store(store), retry, progress)
-        if asked.boundary is None:
+        if not asked.boundary:
             return job.complete(asked.rows())
         from .boundary import refine
 
@@ -86,7 +86,7 @@ class _Job:
 
     def complete(self, rows: Sequence[dict]) -> Runs:
         """All these rows, run now or before."""
-        keys = [digest({"row": row, **self.how}) for row in rows]
+        keys = [digest({"row": {**row, "data": ""}, **self.how}) for row in rows]
         there = {} if self.store is None else {row["key"]: row for row in self.store.rows()}
         there = {key: row for key, row in there.items() if not (self.retry and row["status"] == "failed")}
         self.kept += sum(key in there and key not in self.done for key in keys)
