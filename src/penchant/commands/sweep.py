@@ -1,6 +1,7 @@
 """`sweep`: the runs of a spec into a store; `runs`: what a store holds."""
 
 import csv
+import io
 import json
 import sys
 from argparse import Namespace
@@ -8,15 +9,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ..errors import ArgumentError
-from ..exhibits import Figure, Line, Result, Shown, Table, plain
+from ..exhibits import Figure, Line, Result, Table, plain, table
 from ..files import write_bytes
 from ..lab import Study
 from ..report.page import render, save
 from ..sweeps.boundary import Boundary, summary
 from ..sweeps.spec import EVENT, read_spec
 from ..sweeps.store import Store, digest
-from ..sweeps.sweep import Runs, sweep
+from ..sweeps.sweep import sweep
 from ..sweeps.work import provenance
 from .options import check_writable
 from .progress import progress
@@ -35,94 +38,62 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
 def run_sweep(options: Namespace) -> dict:
     """Run what is missing of a spec, and say what there is; with `--out` a page of its map or boundary."""
     more: dict[str, Any] = {**_pairs(options.set, "--set"), "grid": _pairs(options.grid, "--grid")}
-    more |= {"seeds": options.seeds} if options.seeds else {}
-    given = read_spec(options.spec or {}, **more)
+    given = read_spec(options.spec or {}, **more, **({"seeds": options.seeds} if options.seeds else {}))
     if options.out:
         check_writable(f"{options.out}/index.html")
-    measure = options.measure or given.boundary.get("event", "")
+        if not given.boundary and not (options.measure and given.grid):
+            raise ArgumentError("--measure", "penchant sweep", "given with --out, for a sweep over a grid", "nothing")
     with progress(len(given.rows())) as show:
-        how = {
-            "engine": options.engine,
-            "jobs": options.jobs,
-            "scheduler": options.scheduler or "",
-            "retry": options.retry,
-        }
-        found = sweep(given, store=options.store, progress=show, **how)
+        how = {name: getattr(options, name) for name in ("engine", "jobs", "retry", "store")}
+        found = sweep(given, scheduler=options.scheduler or "", progress=show, **how)
+    cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure and given.grid else []
     told = {"runs": len(found.rows), "kept": found.kept, "failures": found.failures, "store": options.store}
-    told["cells"] = summary(found.rows, tuple(given.grid), measure) if measure and given.grid else []
     if options.out:
-        told["page"] = str(_page(options, given.name, _exhibits(found, given.grid, measure)))
-    return told
+        refined = isinstance(found.refined, Boundary)
+        shown = found.refined.figure("boundary") if refined else _picture(cells, given.grid, options.measure)
+        tables = () if refined else (_cells(cells, options.measure),)
+        study, where = Study(given.name, f"Sweep: {given.name}", seeded=False), options.out
+        save(study, Result((), (shown,), tables), where, paper="", seed=0, full=False, seconds=0.0)
+        told["page"] = str(render(where))
+    return told | {"cells": cells}
 
 
 def print_sweep(content: Mapping[str, Any]) -> None:
     print(f"runs       {content['runs']}, of which {content['kept']} were there before; store: {content['store']}")
     for reason, count in content["failures"].items():
         print(f"failed     {count}: {reason.splitlines()[0]}")
-    _print_rows([list(cell.values()) for cell in content["cells"]], list(content["cells"][0])) if content[
-        "cells"
-    ] else None
+    if content["cells"]:
+        _print_rows([list(cell.values()) for cell in content["cells"]], list(content["cells"][0]))
     if "page" in content:
         print(f"page       {content['page']}")
 
 
-def _exhibits(found: Runs, grid: Mapping[str, tuple], measure: str) -> tuple[Figure | Table, ...]:
-    """The boundary, or the cells of a grid as a table and, over one or two numbers, as a picture."""
-    if isinstance(found.refined, Boundary):
-        return (found.refined.figure("boundary"), _band_table(found.refined))
-    if not (measure and grid):
-        raise ArgumentError("--measure", "penchant sweep", "given with --out, for a sweep over a grid", "nothing")
-    cells = summary(found.rows, tuple(grid), measure)
-    table = Table(
-        "cells",
-        measure,
-        tuple(cells[0]),
-        tuple(tuple(map(_cell, cell.values())) for cell in cells),
-        "With 95 % intervals.",
-    )
+def _cells(cells: list[dict], measure: str) -> Table:
+    forms = {name: ".4g" if isinstance(value, float) else "" for name, value in cells[0].items()}
+    return table("cells", measure, forms, [tuple(cell.values()) for cell in cells], "With 95 % intervals.")
+
+
+def _picture(cells: list[dict], grid: Mapping[str, tuple], measure: str) -> Figure:
+    """A map over two numbers; otherwise a line with intervals over the first number for each value of the other keys."""
+    value = "share" if "share" in cells[0] else "mean"
     axes = [name for name, values in grid.items() if len(values) > 1 and not isinstance(values[0], str | bool)]
-    return (table, *([_picture(cells, axes, measure)] if 0 < len(axes) < 3 and len(grid) == len(axes) else []))
-
-
-def _picture(cells: list[dict], axes: list[str], measure: str) -> Figure:
-    import numpy as np
-
-    columns = {name: np.array([cell[name] for cell in cells], float) for name in cells[0]}
-    value, x, y = columns.get("share", columns.get("mean")), columns[axes[0]], columns[axes[-1]]
-    assert value is not None
-    log = ["log" if (one > 0).all() and one.max() > 20 * one.min() else "linear" for one in (x, y)]
-    if len(axes) == 2:
-        lines = (Line(measure, x, y, "map", values=value),)
-        return Figure("map", measure, axes[0], axes[1], lines, "One cell for every pair of the grid.", log[0], log[1])
-    line = Line(measure, x, value, "points", error=(columns["high"] - columns["low"]) / 2)
-    return Figure("line", measure, axes[0], measure, (line,), "With half the width of the 95 % interval.", log[0])
-
-
-def _band_table(boundary: Boundary) -> Table:
-    """The boundary and its band by columns of the picture."""
-    import numpy as np
-
-    columns = (np.arange(20) + 0.5) / 20
-    ends = boundary.band(columns)
-    place = lambda share: boundary.place(np.array([0.0, share]))[1]
-    rows = tuple(
-        (Shown(boundary.place(np.array([column, 0.0]))[0], ".4g"), *(Shown(place(end), ".4g") for end in row))
-        for column, row in zip(columns, ends, strict=True)
-        if np.isfinite(row).all()
-    )
-    x, y = (axis["key"] for axis in boundary.axes)
-    return Table("band", "The boundary and its band", (x, f"{y} at the boundary", "from", "to"), rows, "")
-
-
-def _cell(value: Any) -> Any:
-    return Shown(value, ".4g") if isinstance(value, float) else value
-
-
-def _page(options: Namespace, name: str, exhibits: Sequence[Figure | Table]) -> Path:
-    figures = tuple(one for one in exhibits if isinstance(one, Figure))
-    result = Result((), figures, tuple(one for one in exhibits if isinstance(one, Table)))
-    save(Study(name, f"Sweep: {name}", seeded=False), result, options.out, paper="", seed=0, full=False, seconds=0.0)
-    return render(options.out)
+    axes = axes or list(grid)[:1]
+    column = lambda name, some: np.array([cell[name] for cell in some], float)
+    spread = lambda name: "log" if min(grid[name]) > 0 and max(grid[name]) > 20 * min(grid[name]) else "linear"
+    if len(axes) == len(grid) == 2:
+        places = [column(name, cells) for name in axes]
+        lines = (Line(measure, places[0], places[1], "map", values=column(value, cells)),)
+        about = "One cell for every pair of the grid."
+        return Figure("map", measure, axes[0], axes[1], lines, about, spread(axes[0]), spread(axes[1]))
+    others: dict[str, list] = {}
+    for cell in cells:
+        others.setdefault(", ".join(f"{name} = {cell[name]}" for name in grid if name != axes[0]), []).append(cell)
+    half = lambda some: (column("high", some) - column("low", some)) / 2
+    drawn = [
+        Line(name or measure, column(axes[0], some), column(value, some), "points", half(some))
+        for name, some in others.items()
+    ]
+    return Figure("line", measure, axes[0], measure, tuple(drawn), "Half of 95 % intervals as bars.", spread(axes[0]))
 
 
 def runs(options: Namespace) -> tuple[dict, int]:
@@ -133,13 +104,13 @@ def runs(options: Namespace) -> tuple[dict, int]:
         return {"groups": len(groups), "runs": len(store.rows()), "bad": bad}, 1 if bad else 0
     if options.prune:
         if not options.where:
-            raise ArgumentError(
-                "--where", "penchant runs", "given with --prune, so that it is said what goes", "nothing"
-            )
+            raise ArgumentError("--where", "penchant runs", "given with --prune: it says what goes", "nothing")
         return {"pruned": store.prune(where), "bad": store.skipped}, 0
+    if options.export and Path(options.export).suffix not in (".csv", ".json"):
+        raise ArgumentError("--export", "penchant runs", "a file name ending in .csv or .json", repr(options.export))
     columns, rows = store.query(options.sql or _question(options, where))
     if options.export:
-        write_bytes(_table_name(options.export), _written(columns, rows, Path(options.export).suffix))
+        write_bytes(options.export, _written(columns, rows, Path(options.export).suffix))
         return {"exported": options.export, "runs": len(rows), "bad": store.skipped}, 0
     return {"columns": columns, "rows": rows, "bad": store.skipped}, 0
 
@@ -155,16 +126,7 @@ def _question(options: Namespace, where: str) -> str:
     return f"select {by}, count(*) as runs{asked} from runs where {where} group by {by} order by {by}"
 
 
-def _table_name(path: str) -> str:
-    if Path(path).suffix not in (".csv", ".json"):
-        raise ArgumentError("--export", "penchant runs", "a file name ending in .csv or .json", repr(path))
-    check_writable(path)
-    return path
-
-
 def _written(columns: Sequence[str], rows: Sequence[tuple], ending: str) -> bytes:
-    import io
-
     if ending == ".json":
         return json.dumps(plain([dict(zip(columns, row, strict=True)) for row in rows])).encode()
     text = io.StringIO()
@@ -192,9 +154,7 @@ def _print_rows(rows: Sequence[Sequence], columns: Sequence[str]) -> None:
 
 def keep(path: str | None, kind: str, rows: Sequence[Mapping[str, Any]], code: str) -> None:
     """Rows of another command in a store: a run of `train`, a study, or claims. The key is what they were asked, and by which code."""
-    if path:
-        named = [{"kind": kind, "code": code, **row} for row in rows]
-        keyed = [
-            {"key": digest({name: row[name] for name in ("kind", "code", "name", "asked")}), **row} for row in named
-        ]
-        Store(path).write(keyed, {"kind": kind, "code": code, **provenance()})
+    if path and rows:
+        named = [{**row, "kind": kind, "code": code} for row in rows]
+        key = lambda row: digest([row[name] for name in ("kind", "code", "name", "asked")])
+        Store(path).write([{"key": key(row), **row} for row in named], {"kind": kind, "code": code, **provenance()})

@@ -138,12 +138,10 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
     if options.exact:
         print_proofs([row.pop("proofs") for row in rows])
     for paper in papers if options.store else ():
-        told = [
-            {**row, "name": row["claim"], "asked": paper.name, "status": row["verdict"]}
-            for row in rows
-            if row["paper"] == paper.name
-        ]
-        keep(options.store, "claim", told, fingerprint(paper.name))
+        own = [row for row in rows if row["paper"] == paper.name]
+        told = [{name: row[name] for name in ("paper", "expected", "twin", "seconds", "inequality")} for row in own]
+        named = [{"name": row["claim"], "asked": paper.name, "status": row["verdict"]} for row in own]
+        keep(options.store, "claim", [a | b for a, b in zip(named, told, strict=True)], fingerprint(paper.name))
     if out:
         covered = coverage(papers, {row["claim"]: row["verdict"] for row in rows})
         ledger = {"format": mark("ledger"), "claims": plain(rows), "coverage": covered}
@@ -244,11 +242,10 @@ def run_study(options: Namespace) -> dict:
         lab = new_lab(options.seed, options.full, lambda text: show(f"{study.name}: {text}"))
         folder = run_one(paper, study, lab, options.out)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    told = [
-        {"asked": f"{study.name} {options.seed} {options.full}", "name": one["statement"], **one["verdict"]}
-        for one in content["findings"]
-    ]
-    keep(options.store, "study", [{**row, "status": row["headline"]} for row in told], fingerprint(paper.name))
+    asked = f"{study.name} {options.seed} {options.full}"
+    found = [(one["statement"], one["verdict"]) for one in content["findings"]]
+    told = [{"name": name, "status": one["headline"], "inequality": one["inequality"]} for name, one in found]
+    keep(options.store, "study", [{**row, "asked": asked} for row in told], fingerprint(paper.name))
     return {"study": study.name, **content, "folder": str(folder), "page": str(render(options.out))}
 
 

@@ -87,7 +87,7 @@ def _merged(state: PyTree, begun: PyTree, fresh: Sequence[int]) -> PyTree:
     return jax.tree.map(choose, begun, state)
 
 
-def _trajectory(setting: Any, seen: list[dict], status: np.ndarray) -> Trajectory:
+def _trajectory(setting: Any, seen: list[dict], status: np.integer) -> Trajectory:
     records = jax.tree.map(lambda *leaves: np.stack(leaves), *seen)
     series, ending = collect(status, records)
     return Trajectory(setting, **series, status=ending, header={})

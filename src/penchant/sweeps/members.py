@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -147,7 +148,7 @@ def outcome(run: Trajectory) -> dict[str, Any]:
     """The end of a run in numbers, and a digest of its data."""
     data = run.setting.data
     digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(data)))
-    margin = {} if data.attained else {"smallest_margin": float(data.smallest(run.margins[-1]))}
+    margin = {} if data.attained else {"smallest_margin": float(data.smallest(jnp.asarray(run.margins[-1])))}
     series = {name: float(getattr(run, name)[-1]) for name in ("log_excess", "log_slope", "norm")}
     reached = {"steps_taken": int(run.steps[-1]), "log_time_reached": float(run.log_time[-1])}
     return {"status": run.status.name, "reason": "", **reached, **series, **margin, "data_sha": digest.hexdigest()[:16]}

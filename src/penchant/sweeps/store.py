@@ -155,21 +155,18 @@ class Store:
         groups = [str(group.path) for group in self._scanned[0]]
         if not groups:
             raise DataFileError(f"There are no runs in '{self.path}'.")
-        base = duckdb.connect()
         once = "row_number() over (partition by key order by status = 'failed', filename) = 1"
-        base.execute(
-            f"create table runs as select * exclude (filename) from read_parquet(?, union_by_name = true, filename = true) qualify {once}",
-            [groups],
-        )
-        base.execute("set enable_external_access = false; set lock_configuration = true")
-        try:
-            answer = base.execute(sql)
-            return [column[0] for column in answer.description or ()], answer.fetchall()
-        except duckdb.Error as error:
-            columns = ", ".join(row[0] for row in base.execute("describe runs").fetchall())
-            raise ArgumentError(
-                "query", "penchant runs", f"SQL over the columns {columns}", f"{str(error).splitlines()[0]}"
-            ) from None
+        every = "select * exclude (filename) from read_parquet(?, union_by_name = true, filename = true)"
+        with duckdb.connect() as base:
+            base.execute(f"create table runs as {every} qualify {once}", [groups])
+            base.execute("set enable_external_access = false; set lock_configuration = true")
+            try:
+                answer = base.execute(sql)
+                return [column[0] for column in answer.description or ()], answer.fetchall()
+            except duckdb.Error as error:
+                columns = ", ".join(row[0] for row in base.execute("describe runs").fetchall())
+                wanted, found = f"SQL over the columns {columns}", str(error).splitlines()[0]
+                raise ArgumentError("query", "penchant runs", wanted, found) from None
 
     def prune(self, where: str) -> int:
         """Remove the runs for which an SQL condition holds; groups that lose some are written again without them."""
