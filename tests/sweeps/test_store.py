@@ -86,6 +86,13 @@ def test_a_damaged_group_is_named_and_left_out(tmp_path, how):
     assert len(fresh.rows()) == (10 if how == "foreign" else 5)
 
 
+def test_writing_again_mends_what_was_cut(tmp_path):
+    store = filled(tmp_path)
+    damage(store, "cut short")
+    assert not filled(tmp_path).scan(whole=True)[1]
+    assert count(store) == 10
+
+
 def test_a_bit_that_changed_inside_the_arrays_is_found_by_the_check(tmp_path):
     store = filled(tmp_path)
     arrays = next(store.path.glob("*.npz"))

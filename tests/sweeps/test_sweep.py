@@ -100,7 +100,7 @@ def test_the_pool_gives_the_same_numbers_and_survives_a_dead_worker(tmp_path):
 
 
 def test_a_worker_with_other_code_is_refused():
-    with pytest.raises(RuntimeError, match="other code"):
+    with pytest.raises(PenchantError, match="other code"):
         module.work({"code": "other", "rows": [], "task": ""})
 
 

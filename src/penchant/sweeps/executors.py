@@ -113,9 +113,7 @@ def _pooled(workers: list[Worker], jobs: int, work: Callable, tasks: Sequence) -
 def dask(jobs: int, scheduler: str) -> Iterator[Run]:
     """On the workers of a dask cluster."""
     if not scheduler:
-        raise ArgumentError(
-            "scheduler", "a sweep", "given with the engine dask, such as tcp://127.0.0.1:8786", "nothing"
-        )
+        raise ArgumentError("scheduler", "a sweep", "given with dask, such as tcp://127.0.0.1:8786", "nothing")
     yield partial(_clustered, scheduler)
 
 
@@ -129,10 +127,7 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
     while left:
         try:
             with Client(scheduler, timeout=10, set_as_default=False) as client:
-                since, futures = (
-                    time.monotonic(),
-                    {client.submit(work, task, pure=False, retries=_TRIES): k for k, task in left.items()},
-                )
+                futures = {client.submit(work, task, pure=False): number for number, task in left.items()}
                 for future in as_completed(futures):
                     if future.status in ("cancelled", "lost"):  # with the scheduler
                         raise ConnectionError(future.status)
@@ -143,10 +138,7 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
         except (OSError, TimeoutError) as error:
             if time.monotonic() - since > _PATIENCE:
                 raise ConnectionError(f"no scheduler at {scheduler} for {_PATIENCE:.0f} s: {error}") from None
-            print(
-                f"waiting for the scheduler at {scheduler} ({type(error).__name__}), {len(left)} groups left",
-                file=sys.stderr,
-            )
+            print(f"waiting for {scheduler}: {type(error).__name__}, {len(left)} groups left", file=sys.stderr)
             time.sleep(1.0)
 
 

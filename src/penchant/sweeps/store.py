@@ -69,14 +69,15 @@ class Store:
         held = self._put(group, _npz(arrays), "npz") if arrays else None
         names = dict.fromkeys(name for row in rows for name in row if any(one.get(name) is not None for one in rows))
         table = pyarrow.table({name: pyarrow.array([row.get(name) for row in rows]) for name in names})
-        known = {"format": FORMAT, "arrays": held and held.name, "arrays_size": held and held.stat().st_size, **made}
+        beside = [held.name, held.stat().st_size] if held else []
+        known = {"format": FORMAT, "arrays": beside, "made": dict(made)}
         content = io.BytesIO()
         parquet.write_table(table.replace_schema_metadata({"penchant": json.dumps(known, sort_keys=True)}), content)
         return self._put(group, content.getvalue(), "parquet")
 
     def _put(self, group: str, content: bytes, ending: str) -> Path:
         path = self.path / f"{group}-{hashlib.sha256(content).hexdigest()[:16]}.{ending}"
-        return path if path.exists() else write_bytes(path, content)
+        return write_bytes(path, content)  # over what is there, which may be cut short
 
     def scan(self, whole: bool = False) -> tuple[list[Group], dict[str, str]]:
         """The groups that are whole, and why the other files are not; with `whole` their arrays are read as well."""
@@ -99,23 +100,23 @@ class Store:
         if hashlib.sha256(content).hexdigest()[:16] != name[2]:
             raise DataFileError("cut short or changed: it does not hold what its name says")
         try:
-            made = json.loads(_parquet().read_metadata(io.BytesIO(content)).metadata[b"penchant"])
+            known = json.loads(_parquet().read_metadata(io.BytesIO(content)).metadata[b"penchant"])
         except Exception as error:
             raise DataFileError(f"foreign: no rows of penchant ({type(error).__name__})") from None
-        if made.get("format") != FORMAT:
-            raise DataFileError(f"of another version: {made.get('format')!r}, and this penchant reads '{FORMAT}'")
-        return Group(file, made, self._beside(made, whole))
+        if known.get("format") != FORMAT:
+            raise DataFileError(f"of another version: {known.get('format')!r}, and this penchant reads '{FORMAT}'")
+        return Group(file, known["made"], self._beside(known["arrays"], whole))
 
-    def _beside(self, made: Mapping[str, Any], whole: bool) -> Path | None:
+    def _beside(self, named: Sequence, whole: bool) -> Path | None:
         """The arrays of a group, of the right size; what they hold is read only where all is checked."""
-        name = str(made["arrays"] or "")
-        path, parts = self.path / name, _NAME.fullmatch(name)
-        if not name:
+        if not named:
             return None
+        name, size = named
+        path, parts = self.path / name, _NAME.fullmatch(name)
         if not parts or not path.is_file():
             raise DataFileError(f"half copied: its arrays '{name}' are missing")
         changed = whole and hashlib.sha256(path.read_bytes()).hexdigest()[:16] != parts[2]
-        if changed or path.stat().st_size != made["arrays_size"]:
+        if changed or path.stat().st_size != size:
             raise DataFileError(f"its arrays '{name}' are cut short or changed")
         return path
 
@@ -179,15 +180,7 @@ class Store:
             held = load_npz(group.arrays) if group.arrays else {}
             if left:
                 arrays = {name: array for name, array in held.items() if name.partition("/")[0] not in gone}
-                self.write(
-                    left,
-                    {
-                        name: value
-                        for name, value in group.made.items()
-                        if name not in ("format", "arrays", "arrays_size")
-                    },
-                    arrays,
-                )
+                self.write(left, group.made, arrays)
             for file in (group.path, group.arrays):
                 if file is not None:
                     file.unlink()

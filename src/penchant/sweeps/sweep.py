@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .. import cache
-from ..errors import ArgumentError
+from ..errors import ArgumentError, PenchantError
 from .executors import ENGINES, Run
 from .members import failed, member
 from .spec import SEEDS, Spec, read_spec
@@ -107,12 +107,12 @@ class _Job:
             self.progress(_pace(count, len(missing), time.monotonic() - begun), len(groups[number]))
 
     def _keep(self, keys: list[str], rows: Sequence[dict], result: Any) -> None:
+        if isinstance(result, PenchantError):  # not of a run, but of the worker
+            raise result
         if isinstance(result, BaseException):
             result = {"found": [failed(result)] * len(keys), "arrays": {}, "made": {}}
         whole = [{"key": key, **row, **found} for key, row, found in zip(keys, rows, result["found"], strict=True)]
-        arrays: dict[tuple[str, str], np.ndarray] = {
-            (keys[k], name): one for (k, name), one in result["arrays"].items()
-        }
+        arrays = {(keys[k], str(name)): array for (k, name), array in result["arrays"].items()}
         if self.store is not None:
             made = {"kind": "sweep", "name": self.spec.name, "code": self.code, **result["made"]}
             whole = [{**row, "kind": "sweep", "name": self.spec.name, "code": self.code} for row in whole]

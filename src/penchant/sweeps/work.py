@@ -38,11 +38,12 @@ def work(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _found(group: Mapping[str, Any]) -> dict[str, Any]:
     from ..cache import fingerprint, keep_compiled
+    from ..errors import PenchantError
     from .members import run_rows
 
     keep_compiled()
     if group["code"] != fingerprint():
-        raise RuntimeError(
+        raise PenchantError(
             f"this worker runs other code or libraries ({fingerprint()}) than who asks ({group['code']})"
         )
     if group["task"]:
