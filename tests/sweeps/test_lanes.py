@@ -51,7 +51,7 @@ def test_a_run_is_the_same_alone_in_company_and_in_another_order():
             "alpha": 0.3,
             "step_size": 0.01,
         },
-        {"generator": "separable", "n": 8, "setting": "deep-linear", "widths": "3,3", "optimiser": "risk-scaled"},
+        {"generator": "teacher", "n": 8, "setting": "deep-linear", "widths": "3,3", "optimiser": "risk-scaled"},
         {"generator": "marked_tokens", "n": 4, "length": 2, "d": 10, "optimiser": "scheduled"},
     ],
     ids=str,

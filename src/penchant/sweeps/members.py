@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, DataFileError
+from ..errors import ArgumentError, DataFileError, quietly
 from ..flow.flow import is_flow
 from ..optimisers.table import JOINT, Given, Scale
 from ..settings.base import Setting
@@ -96,6 +96,7 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
     return Member(setting, rule, setting.start(), 10_000 if options.steps is None else options.steps, (), None)
 
 
+@quietly()
 def run_rows(rows: Sequence[Mapping], measures: Sequence[str], arrays: Sequence[str]) -> tuple[list[dict], dict]:
     """What was found of every row, and the arrays that are kept, by row and name; a row that fails says why, and stops no other."""
     made, found, kept = {}, [{}] * len(rows), {}
@@ -106,7 +107,7 @@ def run_rows(rows: Sequence[Mapping], measures: Sequence[str], arrays: Sequence[
             found[k] = failed(error)
     for k, run in _runs(made, int(rows[0].get("records", 0))):
         if isinstance(run, Exception):
-            found[k] = failed(run)
+            found[k] = found[k] or failed(run)
             continue
         try:
             found[k] = outcome(run) | {name: MEASURES[name](run, made[k].truth) for name in measures}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError
+from ..errors import ArgumentError, DataFileError, kind
 from ..optimisers.table import JOINT, LAYER_RULES, OPTIMISERS
 from ..settings.deep_linear import NAMED
 from ..settings.files import KINDS, LOSSES
@@ -84,15 +84,17 @@ class Spec(NamedTuple):
         return RUN | _arguments(self.fixed.get("generator"))
 
 
-def read_spec(source: Mapping | str | os.PathLike, **more: Any) -> Spec:
+def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
     """The spec of a mapping or a .toml file; `more` overrides it, its grid one key at a time.
 
     >>> spec = read_spec({"generator": "local_pair", "grid": {"second": "geom(0.1, 1, 3)"}, "optimiser": "ngd", "seeds": "0:2"})
     >>> len(spec.rows()), spec.rows()[0]
     (6, {'generator': 'local_pair', 'optimiser': 'ngd', 'second': 0.1, 'seed': 0})
     """
+    if not isinstance(source, Mapping | str | os.PathLike):
+        raise ArgumentError("spec", "sweep", "a table of keys or the name of a .toml file", kind(source))
     given = dict(source) if isinstance(source, Mapping) else _toml(Path(source))
-    grid = {**_value("grid", given.get("grid", {}), dict), **more.pop("grid", {})}
+    grid = _value("grid", given.get("grid", {}), dict) | _value("grid", more.pop("grid", {}), dict)
     given |= more
     task = given.get("task", "")
     kinds = None if task else RUN | _arguments(given.get("generator"))

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..errors import ArgumentError, DataFileError, MissingExtra, kind
 from ..files import load_npz, mark, write_bytes
 
 FORMAT = mark("runs")
@@ -54,6 +54,8 @@ class Store:
     """A folder of runs."""
 
     def __init__(self, path: str | os.PathLike):
+        if not isinstance(path, str | os.PathLike):
+            raise ArgumentError("path", "Store", "the name of a folder", kind(path))
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise DataFileError(f"'{self.path}' is a file; a run store is a folder.")
