@@ -37,8 +37,8 @@ def optimiser_of(options: Any, setting: Setting, start: PyTree) -> Trainer:
     if name == "flow":
         return _flow(setting, getattr(options, "tolerance", None))
     terms = setting.samples if setting.reduction == "sum" else 1
-    row, scale = OPTIMISERS[name], Scale(longest_feature(setting.data), terms, setting.data.attained)
-    chosen = row.step(scale, options.beta) if size is None else size
+    row, scale = OPTIMISERS[name], lambda: Scale(longest_feature(setting.data), terms, setting.data.attained)
+    chosen = row.step(scale(), options.beta) if size is None else size
     return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
 
 
