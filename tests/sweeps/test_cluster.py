@@ -12,7 +12,7 @@ import pytest
 from penchant.sweeps.store import Store
 
 pytest.importorskip("distributed")
-SPEC = 'generator = "local_pair"\noptimiser = "ngd"\nsteps = 20000\nstart = "small"\narrays = ["weight"]\nseeds = "0:1500"\n[grid]\nsecond = [0.1, 0.3]\n'
+SPEC = 'generator = "local_pair"\noptimiser = "ngd"\nsteps = 2000\nstart = "small"\narrays = ["weight"]\nseeds = "0:1500"\n[grid]\nsecond = [0.1, 0.3]\n'
 
 
 def start(*words):

@@ -166,36 +166,28 @@ def test_train_study_and_verify_write_to_the_same_store(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_sweep_that_is_killed_at_any_moment_goes_on(tmp_path):
-    """Twenty times SIGKILL at a random moment, workers and all; then what is missing, and the same numbers as without."""
-    spec = tmp_path / "spec.toml"
+    """Twenty times SIGKILL, workers and all: at a random moment, every other time after a group was written; then what is missing, and the same numbers as without."""
+    spec, place = tmp_path / "spec.toml", tmp_path / "store"
     spec.write_text(
-        'generator = "local_pair"\noptimiser = "ngd"\nsteps = 20000\nstart = "small"\narrays = ["weight"]\nseeds = "0:2000"\n'
+        'generator = "local_pair"\noptimiser = "ngd"\nsteps = 2000\nstart = "small"\narrays = ["weight"]\nseeds = "0:4000"\n'
     )
-    command = [
-        sys.executable,
-        "-m",
-        "penchant.cli",
-        "sweep",
-        str(spec),
-        "--jobs",
-        "2",
-        "--store",
-        str(tmp_path / "store"),
-    ]
-    rng, seen = np.random.default_rng(0), []
-    for _ in range(20):
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        time.sleep(rng.uniform(1, 12))
+    command = [sys.executable, "-m", "penchant.cli", "sweep", str(spec), "--jobs", "2", "--store", str(place)]
+    rng, seen, files = np.random.default_rng(0), [], lambda: len(list(place.glob("*")))
+    for kill in range(20):
+        before, quiet = files(), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, start_new_session=True, **quiet)
+        while kill % 2 and files() == before and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 2) if kill % 2 else rng.uniform(0, 8))
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        store = Store(tmp_path / "store")
-        assert not store.scan(whole=True)[1]
-        seen.append(len(store.rows()))
+        assert not Store(place).scan(whole=True)[1]
+        seen.append(len(Store(place).rows()))
+    print(seen)
     assert seen == sorted(seen)
     subprocess.run(command, check=True)
-    found = {row["seed"]: row["norm"] for row in Store(tmp_path / "store").rows()}
-    assert len(found) == 2000
+    assert not Store(place).scan(whole=True)[1]
+    found = {row["seed"]: row["norm"] for row in Store(place).rows()}
+    assert len(found) == 4000
     few = pt.sweep({**tomllib.loads(spec.read_text()), "seeds": "100:110"}, engine="here")
     assert [found[row["seed"]] for row in few.rows] == [row["norm"] for row in few.rows]
