@@ -286,7 +286,7 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _runs(options: argparse.Namespace) -> int:
-    from .commands.sweep import print_runs, runs
+    from .commands.runs import print_runs, runs
 
     content, code = runs(options)
     _show(options, content, print_runs)

@@ -101,7 +101,7 @@ def train(options: Namespace) -> tuple[dict, list[str]]:
     if options.save:
         content["saved"] = str(found.save(options.save))
     if options.store:
-        from .sweep import keep
+        from .runs import keep
 
         numbers = {name: value for name, value in content.items() if isinstance(value, str | int | float)}
         told = {"status": content.get("status", ""), **numbers, "name": Path(options.data).name}

@@ -22,7 +22,7 @@ from .coverage import coverage
 from .exact import print_proofs
 from .options import check_writable
 from .progress import progress
-from .sweep import keep
+from .runs import keep
 
 if TYPE_CHECKING:
     from rich.table import Table

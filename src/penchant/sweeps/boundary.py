@@ -15,7 +15,8 @@ from scipy.interpolate import LinearNDInterpolator
 
 from ..errors import MissingExtra
 from ..exhibits import Figure, Line
-from .spec import EVENT, Spec
+from .spec import Spec
+from .store import EVENT
 from .sweep import Runs
 
 _COMPARE = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq}

@@ -19,6 +19,7 @@ from ..optimisers.table import JOINT, LAYER_RULES, OPTIMISERS
 from ..settings.deep_linear import NAMED
 from ..settings.files import KINDS, LOSSES
 from .measures import MEASURES
+from .store import EVENT
 
 SPEC = "a sweep"
 _GENERATORS = {
@@ -56,7 +57,6 @@ _AXIS: dict[str, Kind] = {"key": str, "low": float, "high": float, "spacing": ("
 _BOUNDARY: dict[str, Kind] = {"x": dict, "y": dict, "event": str, "level": float, "runs": int, "batch": int}
 _WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", dict: "a table"}
 _TOP = ("name", "grid", "seeds", "measures", "arrays", "boundary", "task")
-EVENT = re.compile(r"\s*([a-z]\w*)\s*(<=|>=|==|<|>)\s*(\S+)\s*")
 
 
 class Spec(NamedTuple):

@@ -20,6 +20,7 @@ import numpy as np
 from ..errors import ArgumentError, DataFileError, MissingExtra, kind
 from ..files import load_npz, mark, write_bytes
 
+EVENT = re.compile(r"\s*([a-z]\w*)\s*(<=|>=|==|<|>)\s*(\S+)\s*")  # a condition on a column of a run
 FORMAT = mark("runs")
 _NAME = re.compile(r"([0-9a-f]{20})-([0-9a-f]{16})\.(parquet|npz)")
 _TEMPORARY = re.compile(r"\..*\.[0-9a-f]{8}")
