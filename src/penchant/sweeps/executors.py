@@ -126,9 +126,9 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
     left, since = dict(enumerate(tasks)), time.monotonic()
     while left:
         try:
-            with Client(scheduler, timeout=10, set_as_default=False) as client:
+            with Client(scheduler, timeout=10) as client:
                 futures = {client.submit(work, task, pure=False): number for number, task in left.items()}
-                for future in as_completed(futures):
+                for future in as_completed(futures, loop=client.loop):
                     if future.status in ("cancelled", "lost"):  # with the scheduler
                         raise ConnectionError(future.status)
                     number, error = futures[future], future.exception()
