@@ -25,6 +25,7 @@ from . import (
     references,
     spectral,
     steps,
+    sweeps,
 )
 from .section import Section
 from .timing import clock, say
@@ -42,6 +43,7 @@ COMPARISONS: dict[str, ModuleType] = {
     "attention-regression": attention_regression,
     "deep_linear": deep_linear,
     "deep_linear_growth": deep_linear_growth,
+    "sweeps": sweeps,
 }
 
 HEADER = """# Benchmarks

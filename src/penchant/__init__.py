@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # isort: off
     from .settings.square_models import SignedSquares as SignedSquares, Squares as Squares
     from .settings.tokens import TokenSelection as TokenSelection
     from .theory.judge import judge as judge
+    from .sweeps.sweep import sweep as sweep
     from .training.events import (
         LogExcessBelow as LogExcessBelow,
         LogTimeAbove as LogTimeAbove,
@@ -92,6 +93,7 @@ _FRONT = {
     "training.events": ("MarginAbove", "LogTimeAbove", "LogExcessBelow"),
     "problem": ("read",),
     "training.train": ("train",),
+    "sweeps.sweep": ("sweep",),
     "papers": ("predict",),
     "theory.judge": ("judge",),
     "case": ("Case",),
@@ -178,6 +180,8 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "training.recorders": ("LogSpaced", "Every", "At"),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),
+    "sweeps.store": ("Store",),
+    "sweeps.spec": ("read_spec",),
     "diagnostics.noise": (
         *("noisy_covariance", "diffusion_covariance", "sample_covariance", "diffusion_transient", "lag_covariance"),
         *("lag_correlation", "excess_loss"),

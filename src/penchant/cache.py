@@ -76,10 +76,11 @@ def _trim(place: Path, most: int = _SIZE) -> None:
 
 
 @cache
-def fingerprint(paper: str) -> str:
-    """What determines the verdicts of a paper: its files, the engine's, and the releases of the libraries it computes with."""
+def fingerprint(paper: str = "") -> str:
+    """What determines the verdicts of a paper: its files, the engine's, and the releases of the libraries it computes with; without one, what determines a run."""
     root = Path(__file__).parent
-    parts = [part for part in sorted(root.iterdir()) if part.name not in _ENGINE] + [root / "papers" / paper]
+    parts = [part for part in sorted(root.iterdir()) if part.name not in _ENGINE]
+    parts += [root / "papers" / paper] if paper else []
     files = [file for part in parts for file in (sorted(part.rglob("*.py")) if part.is_dir() else [part])]
     digest = hashlib.sha256(" ".join((sys.version, *(version(name) for name in _LIBRARIES))).encode())
     for file in files:

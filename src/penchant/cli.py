@@ -108,6 +108,7 @@ def _parser() -> argparse.ArgumentParser:
     study.add_argument("--seed", type=seed, default=0, help="seed of the data (default 0)")
     study.add_argument("--full", action="store_true", help="the paper's size instead of a quick one")
     study.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
+    study.add_argument("--store", metavar="DIR", help="also keep its findings in a run store")
     verify = _add(commands, "verify", "check every claim, with its refutation twin", _verify)
     verify.add_argument("papers", nargs="*", metavar="PAPER", help="only claims of these papers")
     verify.add_argument("--claim", action="append", metavar="ID", help="only this claim (again for more); old ids work")
@@ -118,12 +119,47 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--full", action="store_true", help="with --out: every study, at the paper's size")
     verify.add_argument("--exact", action="store_true", help="prove every reference in rational arithmetic as well")
     verify.add_argument("--seed", type=seed, default=0, help="seed of the studies (default 0)")
+    verify.add_argument("--store", metavar="DIR", help="also keep the verdicts in a run store")
     coverage = _add(commands, "coverage", "every numbered item of the papers, its claims and their verdicts", _coverage)
     coverage.add_argument("papers", nargs="*", metavar="PAPER", help="only items of these papers")
     predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
     add_flags(predict, training=False)
     train = _add(commands, "train", "train on your data and judge the run", _train)
     add_flags(train, training=True)
+    sweep = _add(commands, "sweep", "many runs over a grid and seeds, into a store that goes on where it was", _sweep)
+    sweep.add_argument("spec", nargs="?", metavar="SPEC.toml", help="what to run; or --set, --grid and --seeds")
+    sweep.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the spec")
+    sweep.add_argument(
+        "--grid", action="append", default=[], metavar="KEY=A,B", help="or KEY=lin(0,1,5), KEY=geom(1e-3,1,4)"
+    )
+    sweep.add_argument("--seeds", metavar="0:100", help="seeds of data and starts")
+    sweep.add_argument("--store", default="runs", metavar="DIR", help="where runs are kept (default: runs)")
+    sweep.add_argument("--engine", choices=("pool", "dask", "here"), default="pool", help="who works (default: pool)")
+    sweep.add_argument("--scheduler", metavar="ADDRESS", help="of the dask cluster")
+    sweep.add_argument(
+        "--jobs", type=int, metavar="N", help="processes of the pool, one thread each (default: all cores)"
+    )
+    sweep.add_argument("--retry", action="store_true", help="run again what failed before")
+    sweep.add_argument(
+        "--measure", metavar="WHAT", help="a column, or an event such as 'smallest_margin > 0', for tables and pictures"
+    )
+    sweep.add_argument("--out", metavar="DIR", help="write a page with the map or the boundary")
+    runs = _add(commands, "runs", "what a run store holds: list, group, export, prune, check", _runs)
+    runs.add_argument("store", nargs="?", default="runs", metavar="STORE", help="default: runs")
+    runs.add_argument(
+        "--where", metavar="SQL", help="only runs for which this holds, such as \"d = 8 and status = 'failed'\""
+    )
+    runs.add_argument("--by", metavar="COLUMNS", help="group by these (default: kind, name, status)")
+    runs.add_argument(
+        "--show", metavar="COLUMNS", help="means of these columns, or shares of events; with --rows: only these"
+    )
+    runs.add_argument("--rows", action="store_true", help="the runs themselves")
+    runs.add_argument("--sql", metavar="QUERY", help="any question about the table `runs`")
+    runs.add_argument("--export", metavar="FILE", help="write the runs to a .csv or .json")
+    runs.add_argument("--prune", action="store_true", help="remove the runs for which --where holds")
+    runs.add_argument(
+        "--check", action="store_true", help="read every file, arrays too, and name those that are not whole"
+    )
     check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
     check.add_argument("certificate", metavar="certificate.json")
     probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
@@ -239,6 +275,22 @@ def _network(options: argparse.Namespace) -> int:
     content, text = networks.kkt(options) if "model" in options else networks.probe(options)
     _show(options, content, lambda _: print("\n".join(text)))
     return 0
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    _prepare()
+    from .commands.sweep import print_sweep, run_sweep
+
+    _show(options, run_sweep(options), print_sweep)
+    return 0
+
+
+def _runs(options: argparse.Namespace) -> int:
+    from .commands.runs import print_runs, runs
+
+    content, code = runs(options)
+    _show(options, content, print_runs)
+    return code
 
 
 def _check(options: argparse.Namespace) -> int:

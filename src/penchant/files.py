@@ -21,6 +21,7 @@ VERSIONS = {
     "attention trajectory": 1,
     "attention run": 1,
     "network run": 1,
+    "runs": 1,
 }
 _ABANDONED = 60.0  # seconds after which a temporary file has no writer any more: it is named only once it is whole
 

@@ -172,6 +172,8 @@ def light_calls(folder):
         },
         "smoothness": {"radius": 1.0, "depth": 2, "beta": 0.25, "slope": 1.0},
         "sparse_regression": {"n": 3, "d": 6, "sparsity": 1, "seed": 0, "signed": True, "unit_columns": False},
+        "Store": {"path": f"{folder}/runs"},
+        "read_spec": {"source": {"generator": "local_pair", "seeds": "0:2"}},
     }
 
 
@@ -328,6 +330,15 @@ def heavy_calls(folder):
         "stability_number": {"data": tokens, "reference": pt.references.max_margin(tokens)},
         "strict_dual": {"data": fit, "weight": best.weight, "weights": None, "nonnegative": False},
         "support_geometry": {"data": data, "solution": reference},
+        "sweep": {
+            "spec": {"generator": "local_pair", "optimiser": "ngd", "steps": 3},
+            "store": None,
+            "engine": "here",
+            "jobs": 1,
+            "scheduler": "",
+            "retry": False,
+            "progress": lambda *_: None,
+        },
         "train": {
             "setting": setting,
             "optimiser": pt.normalised_descent(0.1),

@@ -33,8 +33,9 @@ ALLOWED = {
 ENGINE = set(ALLOWED)
 ALLOWED["theory"] = ENGINE
 ALLOWED["exhibits"] = ENGINE | {"theory"}
+ALLOWED["sweeps"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["lab"] = ENGINE | {"theory", "exhibits"}
-ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "lab", "bridge"}
+ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "sweeps", "lab", "bridge"}
 ALLOWED["case"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers", "case"}
 OF_TRAINING = {
@@ -47,6 +48,10 @@ HEAVY = {
     "optax": "bridge/optax",
     "sklearn": "bridge/sklearn",
     "flint": "references/exact",
+    "pyarrow": "sweeps/store",
+    "duckdb": "sweeps/store",
+    "adaptive": "sweeps/boundary",
+    "distributed": "sweeps/executors",
 }
 
 

@@ -5,17 +5,14 @@ helps the paper that has most left, from the other end of its list.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from itertools import count
-from multiprocessing import get_context, parent_process
 from pathlib import Path
-from threading import Thread
 
 from .. import cache
 from ..errors import ArgumentError, MissingExtra
@@ -24,6 +21,8 @@ from ..lab import Claim, Lab, Paper, Study
 from ..papers import PAPERS, find_papers, new_lab
 from ..references.base import watching
 from ..report.page import save
+from ..sweeps.executors import Worker
+from ..sweeps.work import one_thread
 from ..verdict import Outcome, Verdict
 from .exact import prove_all
 
@@ -31,8 +30,6 @@ _COMPILED = 40  # claims after which a worker lets compiled code go: a process m
 _GUESS = {True: 6.0, False: 0.7}  # seconds of a slow claim and of another, before it was ever timed
 _DRAWING = 20.0  # seconds of a study whose claims are checked
 _OUTCOMES = tuple(outcome.value for outcome in Outcome)
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 def check(claim: Claim, paper: Paper, lab: Lab) -> dict:
@@ -108,27 +105,10 @@ def drawn(paper: Paper, study: Study, seed: int, full: bool, out: str) -> bool:
     return False
 
 
-def _leave_with_parent() -> None:
-    """In a worker: end where the process that started it is killed, which could not tell it to."""
-    parent = parent_process()
-    if parent is not None:
-        Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
-def _pool() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_leave_with_parent)
-
-
-class _Worker:
+class _Worker(Worker):
     """A process of its own with one thread, and the paper whose evidence it holds."""
 
-    def __init__(self) -> None:
-        self.pool = _pool()
-        self.paper = ""
-
-    def restart(self) -> None:
-        self.pool.shutdown(wait=False, cancel_futures=True)
-        self.pool = _pool()
+    paper = ""
 
 
 _LABS: dict[str, Lab] = {}  # of a worker process, the lab of its paper
@@ -171,19 +151,6 @@ def _draw(paper: str, name: str, seed: int, full: bool, out: str) -> dict:
         return {"claim": f"study {name}", "verdict": "drawn"}
     except MissingExtra as error:  # leaves out one study, not the page
         return {"claim": f"study {name}", "verdict": f"left out. {error}"}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Processes that start inside have one thread each: the cores are shared by claims, not by one of them."""
-    before = {name: os.environ.get(name) for name in (*_THREADS, "XLA_FLAGS")}
-    os.environ.update(dict.fromkeys(_THREADS, "1"))
-    os.environ["XLA_FLAGS"] = f"{before['XLA_FLAGS'] or ''} {_ONE_THREAD}".strip()
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def expected_seconds(claims: list[tuple[Paper, Claim]]) -> dict[str, float]:
@@ -229,7 +196,7 @@ def check_all(
         name, seconds, call = waiting[worker.paper].pop(0 if worker.paper not in taken else -1)
         running[worker.pool.submit(*call)] = (worker, name, seconds)
 
-    with _one_thread():
+    with one_thread():
         try:
             for worker in workers:
                 give(worker)
@@ -245,9 +212,7 @@ def check_all(
                         yield row
         finally:
             for worker in workers:
-                for process in (worker.pool._processes or {}).values():
-                    process.kill()
-                worker.pool.shutdown(wait=False, cancel_futures=True)
+                worker.kill()
 
 
 def _result(future: Future, worker: _Worker, name: str, claims: list[tuple[Paper, Claim]]) -> dict:

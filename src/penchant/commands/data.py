@@ -22,20 +22,13 @@ from ..settings.parametrisations import trains_weight
 from ..theory.base import Prediction
 from ..theory.describe import describe, lines, proof_lines
 from ..theory.verdicts import MARGIN
+from ..training.asked import Trainer, budget, longest_feature, optimiser_of, watched
 from ..training.events import MarginAbove, Stalled
 from ..training.status import Status
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome
 from .exact import proving, save_proof
-from .options import (
-    Trainer,
-    budget,
-    longest_feature,
-    optimiser_of,
-    setting_and_start,
-    warn_of_lost_memory,
-    watched,
-)
+from .options import setting_and_start, warn_of_lost_memory
 from .own import Predicted, Trained, describe_steps, made
 from .progress import progress, sparse
 

@@ -120,6 +120,7 @@ FLAGS = (
     Flag("tolerance", float, "local error of a step of the flow (default 1e-7; deep-linear: 1e-11)", takes=_OWN, optimisers={_LINEAR: ("flow",)}, group="train"),
     Flag("save", str, "write the trajectory and the final parameters", "run.npz", group="train"),
     Flag("out", str, "write a page about this run to DIR/index.html", "DIR", group="train"),
+    Flag("store", str, "also keep the numbers of the run in a run store (`penchant runs`)", "DIR", group="train"),
     Flag("overwrite", None, "with --save and --out: replace the file, or the page in DIR, of an earlier run", group="train"),
 )
 # fmt: on

@@ -4,6 +4,8 @@ A desk is a module that knows one kind of training: `predict(options) -> Predict
 then tell.
 """
 
+import hashlib
+import json
 import os
 import shlex
 import sys
@@ -19,6 +21,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import ArrayLike
 
+from ..cache import fingerprint
 from ..errors import ArgumentError, PenchantError
 from ..exhibits import only
 from ..optimisers.base import Optimiser
@@ -97,11 +100,25 @@ def train(options: Namespace) -> tuple[dict, list[str]]:
     content |= found.content
     if options.save:
         content["saved"] = str(found.save(options.save))
+    if options.store:
+        from .runs import keep
+
+        numbers = {name: value for name, value in content.items() if isinstance(value, str | int | float)}
+        told = {"status": content.get("status", ""), **numbers, "name": Path(options.data).name}
+        keep(options.store, "train", [{**told, "asked": _asked(options)}], fingerprint())
     if options.out and found.paper:
         content |= _page(options, found.paper, lambda: page(found.case, found.panels))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
     return content, [*text, *found.lines, *_files(content)]
+
+
+def _asked(options: Namespace) -> str:
+    """The options that decide a run, and the digest of its data."""
+    kept = {name: value for name, value in vars(options).items() if isinstance(value, str | int | float)}
+    left = ("data", "save", "out", "store", "overwrite", "json")
+    data = hashlib.sha256(Path(options.data).read_bytes()).hexdigest()[:16]
+    return f"{data} {json.dumps({name: kept[name] for name in sorted(kept) if name not in left})}"
 
 
 def _files(content: dict) -> Iterable[str]:

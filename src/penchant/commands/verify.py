@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..cache import fingerprint
 from ..errors import ArgumentError
 from ..exhibits import plain
 from ..files import mark, write_bytes
@@ -21,6 +22,7 @@ from .coverage import coverage
 from .exact import print_proofs
 from .options import check_writable
 from .progress import progress
+from .runs import keep
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -135,6 +137,11 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
     rows = [{**row, "repaired": sentences.get(row["repair"], "")} for row in rows]
     if options.exact:
         print_proofs([row.pop("proofs") for row in rows])
+    for paper in papers if options.store else ():
+        own = [row for row in rows if row["paper"] == paper.name]
+        told = [{name: row[name] for name in ("paper", "expected", "twin", "seconds", "inequality")} for row in own]
+        named = [{"name": row["claim"], "asked": paper.name, "status": row["verdict"]} for row in own]
+        keep(options.store, "claim", [a | b for a, b in zip(named, told, strict=True)], fingerprint(paper.name))
     if out:
         covered = coverage(papers, {row["claim"]: row["verdict"] for row in rows})
         ledger = {"format": mark("ledger"), "claims": plain(rows), "coverage": covered}
@@ -235,6 +242,10 @@ def run_study(options: Namespace) -> dict:
         lab = new_lab(options.seed, options.full, lambda text: show(f"{study.name}: {text}"))
         folder = run_one(paper, study, lab, options.out)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
+    asked = f"{study.name} {options.seed} {options.full}"
+    found = [(one["statement"], one["verdict"]) for one in content["findings"]]
+    told = [{"name": name, "status": one["headline"], "inequality": one["inequality"]} for name, one in found]
+    keep(options.store, "study", [{**row, "asked": asked} for row in told], fingerprint(paper.name))
     return {"study": study.name, **content, "folder": str(folder), "page": str(render(options.out))}
 
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -25,7 +26,7 @@ from .regression import Regression
 from .square_models import SignedPowers, SignedSquares, Squares
 from .tokens import TokenSelection
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, Any]  # by name; "made" are data that need no arrays
 LOSSES = {"exponential": Exponential, "logistic": Logistic, "correlation": Correlation}
 
 
@@ -74,6 +75,8 @@ def _need(arrays: Arrays, names: tuple[str, ...], kind: str) -> list[np.ndarray]
 
 
 def _classification(arrays: Arrays, request: Request) -> Classification:
+    if isinstance(arrays.get("made"), Classification):
+        return arrays["made"]
     inputs, labels = _need(arrays, ("inputs", "labels"), "linear")
     single, divisor = is_single(inputs), 1.0
     inputs = add_bias(inputs) if request.options.get("bias") else inputs
@@ -109,6 +112,8 @@ def _check_fits(numbers: int) -> None:
 
 
 def _tokens(arrays: Arrays, request: Request) -> TokenSelection:
+    if isinstance(arrays.get("made"), TokenSelection):
+        return arrays["made"]
     optional = {
         "queries": arrays.get("queries"),
         "mask": arrays.get("mask"),
@@ -165,7 +170,8 @@ def _regression(arrays: Arrays, request: Request, kind: str) -> tuple[Setting, P
     """Squared loss on targets (or labels), with the parametrisation that `kind` names; `--loss` does not apply."""
     named = {"targets": arrays.get("targets", arrays.get("labels")), **arrays}
     found = {name: array for name, array in named.items() if array is not None}
-    data = Regression(*_need(found, ("inputs", "targets"), kind))
+    made = arrays.get("made")
+    data = made if isinstance(made, Regression) else Regression(*_need(found, ("inputs", "targets"), kind))
     alpha = request.options.get("alpha")
     if kind == "regression":
         setting = Setting(data, Direct(), Squared(), request.reduction)

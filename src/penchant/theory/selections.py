@@ -26,7 +26,7 @@ _AT = 1e-2  # 1 - corr below which a run counts as being at a direction
 _EXACT = 1e-10  # certified gap below which margins are known that well; above it, to its square root
 
 Program = Callable[[TokenSelection], Solution]
-_PROGRAMS = {KeyQuery: nuclear_margin, Hadamard: diagonal_margin, PlusMinus: diagonal_margin}
+PROGRAMS = {KeyQuery: nuclear_margin, Hadamard: diagonal_margin, PlusMinus: diagonal_margin}
 
 
 class Selection(eqx.Module):
@@ -125,7 +125,7 @@ def _flips(data: TokenSelection, around: object, limit: int) -> list[tuple[int, 
 
 def program_of(setting: Setting) -> Program:
     """The margin program that the parametrisation of a token-selection setting is led to; its weight is a matrix."""
-    solve = _PROGRAMS.get(type(setting.parametrisation), max_margin)
+    solve = PROGRAMS.get(type(setting.parametrisation), max_margin)
     if not isinstance(setting.data, DiagonalTokens):
         return solve
 

@@ -61,9 +61,9 @@ drive_one = eqx.filter_jit(drive)
 
 @eqx.filter_jit
 def drive_many(make: Callable, axes: tuple, parts: tuple, schedule: Array, state: PyTree = None) -> tuple:
-    """The same for a batch of processes `make(*parts)`; `axes` says which parts vary. Members have the first axis."""
+    """The same for a batch of processes `make(*parts)`; `axes` says which parts vary. Members have the first axis, also of a schedule for each."""
     one = lambda schedule, state, *parts: drive(make(*parts), schedule, state)
-    along = (None, None if state is None else 0, *axes)
+    along = (0 if schedule.ndim == 2 else None, None if state is None else 0, *axes)
     return eqx.filter_vmap(one, in_axes=along)(schedule, state, *parts)
 
 

@@ -72,7 +72,7 @@ def train(
     """
     keep_compiled()
     for one in setting if isinstance(setting, list | tuple) else [setting]:
-        _check(one, optimiser)
+        check_asked(one, optimiser)
     until = events(until)  # once: an iterator would be used up
     batch = Batch(setting, optimiser, start)
     check_networks(batch.members(), limits(until))
@@ -90,7 +90,7 @@ def _descend(
     batch: Batch, until: tuple, steps: int | None, recorder: Recorder | Levels | None, progress: Progress | None
 ) -> list[Trajectory]:
     """A run, or every member of a batch in one vectorised run."""
-    steps, levels, recorder = _steps(steps, until), limits(until), recorder or LogSpaced()
+    steps, levels, recorder = default_steps(steps, until), limits(until), recorder or LogSpaced()
     if not isinstance(recorder, Recorder):
         wanted = "one of steps, such as Every(10): only a flow stops at levels"
         raise ArgumentError("recorder", "train", wanted, type(recorder).__name__)
@@ -102,10 +102,10 @@ def _descend(
         setting_axis, optimiser_axes, start_axis = batch.axes
         parts = (batch.setting, batch.optimiser, levels, batch.start)
         axes = (setting_axis, optimiser_axes, None, start_axis)
-        found = in_pieces(partial(drive_many, _Descent, axes, parts), schedule)
+        found = in_pieces(partial(drive_many, Descent, axes, parts), schedule)
         each = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
     else:
-        process = _Descent(batch.settings[0], batch.optimiser, levels, batch.start, progress)
+        process = Descent(batch.settings[0], batch.optimiser, levels, batch.start, progress)
         each = [in_pieces(partial(drive_one, process), schedule)]
     headers = [{**describe(one, batch.optimiser), **asked} for one in batch.settings]
     runs = []
@@ -121,7 +121,7 @@ def _asked(steps: int | None, until: tuple, recorder: Recorder | Levels | None) 
     return {"steps": steps, "until": [settings_of(event) for event in until], "recorder": settings_of(recorder)}
 
 
-def _steps(steps: int | None, until: tuple) -> int:
+def default_steps(steps: int | None, until: tuple) -> int:
     if steps is None:
         if not until:
             raise ArgumentError("steps", "train", "given, or `until`", "neither")
@@ -129,7 +129,7 @@ def _steps(steps: int | None, until: tuple) -> int:
     return check_steps(steps, "train")
 
 
-def _check(setting: object, optimiser: object) -> None:
+def check_asked(setting: object, optimiser: object) -> None:
     if not isinstance(setting, Setting):
         wanted, fix = (
             "a Setting, or a list of them",
@@ -163,7 +163,7 @@ def _flow(
     attained = setting.data.attained  # the flow then ends by itself
     if not until and steps is None and not attained:
         raise ArgumentError("until", owner, "given, or `steps`", "neither", "until=MarginAbove(1e6)")
-    steps, levels = None if steps is None else _steps(steps, until), limits(until)
+    steps, levels = None if steps is None else default_steps(steps, until), limits(until)
     depth, size = -float(levels.log_excess), float(levels.margin)
     for name, far in {f"At risk e^-{depth:.0e}": depth, f"At margin {size:.0e}": size}.items():
         if _FAR < far < np.inf:
@@ -185,7 +185,7 @@ def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
     return Trajectory(setting, **series, status=ending, header=header)
 
 
-class _Descent(eqx.Module):
+class Descent(eqx.Module):
     """Descent on a setting as a process; a `Process` of `drive`."""
 
     setting: Setting

@@ -1,0 +1,81 @@
+"""`runs`: what a run store holds, and what other commands put there. Imports nothing heavy, so that a question is answered at once."""
+
+import csv
+import io
+import json
+import sys
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError
+from ..files import write_bytes
+from ..sweeps.store import EVENT, Store, digest
+from ..sweeps.work import provenance
+
+_SHOWN = 20  # rows of a table on the terminal
+
+
+def runs(options: Namespace) -> tuple[dict, int]:
+    """List, group, export, prune or check the runs of a store; files that are not whole are named."""
+    store, where = Store(options.store), options.where or "true"
+    if options.check:
+        groups, bad = store.scan(whole=True)
+        return {"groups": len(groups), "runs": len(store.rows()), "bad": bad}, 1 if bad else 0
+    if options.prune:
+        if not options.where:
+            raise ArgumentError("--where", "penchant runs", "given with --prune: it says what goes", "nothing")
+        return {"pruned": store.prune(where), "bad": store.skipped}, 0
+    if options.export and Path(options.export).suffix not in (".csv", ".json"):
+        raise ArgumentError("--export", "penchant runs", "a file name ending in .csv or .json", repr(options.export))
+    columns, rows = store.query(options.sql or _question(options, where))
+    if options.export:
+        write_bytes(options.export, _written(columns, rows, Path(options.export).suffix))
+        return {"exported": options.export, "runs": len(rows), "bad": store.skipped}, 0
+    return {"columns": columns, "rows": rows, "bad": store.skipped}, 0
+
+
+def _question(options: Namespace, where: str) -> str:
+    """SQL for what is asked: counts of every status, or groups with the mean of a column or the share of an event, or rows."""
+    if options.export or options.rows:
+        return f"select {options.show or '*'} from runs where {where} order by key"
+    by = options.by or "kind, name, status"
+    shown = [part.strip() for part in (options.show or "").split(",") if part.strip()]
+    event = lambda part: f"avg(({part.replace('==', '=')})::int)" if EVENT.fullmatch(part) else f"avg({part})"
+    asked = "".join(f', {event(part)} as "{part}"' for part in shown)
+    return f"select {by}, count(*) as runs{asked} from runs where {where} group by {by} order by {by}"
+
+
+def _written(columns: Sequence[str], rows: Sequence[tuple], ending: str) -> bytes:
+    if ending == ".json":
+        return json.dumps([dict(zip(columns, row, strict=True)) for row in rows]).encode()
+    text = io.StringIO()
+    csv.writer(text).writerows([columns, *rows])
+    return text.getvalue().encode()
+
+
+def print_runs(content: Mapping[str, Any]) -> None:
+    for file, why in content["bad"].items():
+        print(f"left out   {file}: {why}", file=sys.stderr)
+    if "rows" in content:
+        print_rows(content["rows"], content["columns"])
+    else:
+        print(", ".join(f"{name} {value}" for name, value in content.items() if name != "bad"))
+
+
+def print_rows(rows: Sequence[Sequence], columns: Sequence[str]) -> None:
+    text = [[f"{value:.5g}" if isinstance(value, float) else str(value) for value in row] for row in rows[:_SHOWN]]
+    widths = [max(len(row[k]) for row in (columns, *text)) for k in range(len(columns))]
+    for row in (columns, *text):
+        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    if len(rows) > _SHOWN:
+        print(f"... {len(rows) - _SHOWN} more (--json or --export has all)")
+
+
+def keep(path: str | None, kind: str, rows: Sequence[Mapping[str, Any]], code: str) -> None:
+    """Rows of another command in a store: a run of `train`, a study, or claims. The key is what they were asked, and by which code."""
+    if path and rows:
+        named = [{**row, "kind": kind, "code": code} for row in rows]
+        key = lambda row: digest([row[name] for name in ("kind", "code", "name", "asked")])
+        Store(path).write([{"key": key(row), **row} for row in named], {"kind": kind, "code": code, **provenance()})

@@ -1,0 +1,87 @@
+"""`sweep`: the runs of a spec into a store, and their picture."""
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import ArgumentError
+from ..exhibits import Figure, Line, Result, Table, table
+from ..lab import Study
+from ..report.page import render, save
+from ..sweeps.boundary import Boundary, summary
+from ..sweeps.spec import read_spec
+from ..sweeps.sweep import sweep
+from .options import check_writable
+from .progress import progress
+from .runs import print_rows
+
+
+def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
+    """Keys and values from 'key=value'."""
+    for text in texts:
+        if "=" not in text:
+            raise ArgumentError(flag, "penchant sweep", "of the form key=value", repr(text))
+    return {text.partition("=")[0].strip(): text.partition("=")[2].strip() for text in texts}
+
+
+def run_sweep(options: Namespace) -> dict:
+    """Run what is missing of a spec, and say what there is; with `--out` a page of its map or boundary."""
+    more: dict[str, Any] = {**_pairs(options.set, "--set"), "grid": _pairs(options.grid, "--grid")}
+    given = read_spec(options.spec or {}, **more, **({"seeds": options.seeds} if options.seeds else {}))
+    if options.out:
+        check_writable(f"{options.out}/index.html")
+        if not given.boundary and not (options.measure and given.grid):
+            raise ArgumentError("--measure", "penchant sweep", "given with --out, for a sweep over a grid", "nothing")
+    with progress(len(given.rows())) as show:
+        how = {name: getattr(options, name) for name in ("engine", "jobs", "retry", "store")}
+        found = sweep(given, scheduler=options.scheduler or "", progress=show, **how)
+    cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure and given.grid else []
+    told = {"runs": len(found.rows), "kept": found.kept, "failures": found.failures, "store": options.store}
+    if options.out:
+        refined = isinstance(found.refined, Boundary)
+        shown = found.refined.figure("boundary") if refined else _picture(cells, given.grid, options.measure)
+        tables = () if refined else (_cells(cells, options.measure),)
+        study, where = Study(given.name, f"Sweep: {given.name}", seeded=False), options.out
+        save(study, Result((), (shown,), tables), where, paper="", seed=0, full=False, seconds=0.0)
+        told["page"] = str(render(where))
+    return told | {"cells": cells}
+
+
+def print_sweep(content: Mapping[str, Any]) -> None:
+    print(f"runs       {content['runs']}, of which {content['kept']} were there before; store: {content['store']}")
+    for reason, count in content["failures"].items():
+        print(f"failed     {count}: {reason.splitlines()[0]}")
+    if content["cells"]:
+        print_rows([list(cell.values()) for cell in content["cells"]], list(content["cells"][0]))
+    if "page" in content:
+        print(f"page       {content['page']}")
+
+
+def _cells(cells: list[dict], measure: str) -> Table:
+    forms = {name: ".4g" if isinstance(value, float) else "" for name, value in cells[0].items()}
+    return table("cells", measure, forms, [tuple(cell.values()) for cell in cells], "With 95 % intervals.")
+
+
+def _picture(cells: list[dict], grid: Mapping[str, tuple], measure: str) -> Figure:
+    """A map over two numbers; otherwise a line with intervals over the first number for each value of the other keys."""
+    value = "share" if "share" in cells[0] else "mean"
+    axes = [name for name, values in grid.items() if len(values) > 1 and not isinstance(values[0], str | bool)]
+    axes = axes or list(grid)[:1]
+    column = lambda name, some: np.array([cell[name] for cell in some], float)
+    spread = lambda name: "log" if min(grid[name]) > 0 and max(grid[name]) > 20 * min(grid[name]) else "linear"
+    if len(axes) == len(grid) == 2:
+        places = [column(name, cells) for name in axes]
+        lines = (Line(measure, places[0], places[1], "map", values=column(value, cells)),)
+        about = "One cell for every pair of the grid."
+        return Figure("map", measure, axes[0], axes[1], lines, about, spread(axes[0]), spread(axes[1]))
+    others: dict[str, list] = {}
+    for cell in cells:
+        others.setdefault(", ".join(f"{name} = {cell[name]}" for name in grid if name != axes[0]), []).append(cell)
+    half = lambda some: (column("high", some) - column("low", some)) / 2
+    drawn = [
+        Line(name or measure, column(axes[0], some), column(value, some), "points", half(some))
+        for name, some in others.items()
+    ]
+    return Figure("line", measure, axes[0], measure, tuple(drawn), "Half of 95 % intervals as bars.", spread(axes[0]))

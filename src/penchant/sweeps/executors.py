@@ -1,0 +1,145 @@
+"""Who works: this process, a pool of processes, or a dask cluster.
+
+An engine is a context that gives `run(work, tasks)`, which yields the number of each task as it ends, with what it found or why it did not. Nothing
+here knows what a task is; tasks are idempotent, so that one that is lost is simply given out again.
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from multiprocessing import get_context, parent_process
+from threading import Thread
+from typing import Any
+
+from ..errors import ArgumentError, MissingExtra
+from .work import one_thread
+
+Done = Iterator[tuple[int, Any]]  # the number of a task, and what it found or the exception that ended it
+Run = Callable[[Callable, Sequence], Done]
+_TRIES = 3  # of a task whose process dies, before it is given up: it may be the task that kills it
+_PATIENCE = 600.0  # seconds that a scheduler may be away
+
+
+@contextmanager
+def here(jobs: int = 1, scheduler: str = "") -> Iterator[Run]:
+    """One after the other, in this process."""
+
+    def run(work: Callable, tasks: Sequence) -> Done:
+        for number, task in enumerate(tasks):
+            try:
+                yield number, work(task)
+            except Exception as error:
+                yield number, error
+
+    yield run
+
+
+def _begin_worker() -> None:
+    """In a worker: leave an interrupt to who started it, and end where that one is killed, which could not tell it to."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = parent_process()
+    if parent is not None:
+        Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def _process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_begin_worker)
+
+
+class Worker:
+    """A process of its own with one thread; a new one where it dies."""
+
+    def __init__(self) -> None:
+        self.pool = _process()
+
+    def restart(self) -> None:
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool = _process()
+
+    def kill(self) -> None:
+        for process in (self.pool._processes or {}).values():
+            process.kill()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def pool(jobs: int, scheduler: str = "") -> Iterator[Run]:
+    """In `jobs` spawned processes, which stay for the next tasks."""
+    workers: list[Worker] = []
+    with one_thread():
+        try:
+            yield partial(_pooled, workers, jobs)
+        finally:
+            for worker in workers:
+                worker.kill()
+
+
+def _pooled(workers: list[Worker], jobs: int, work: Callable, tasks: Sequence) -> Done:
+    """A task whose process dies is given out again, up to three times."""
+    waiting, tries = list(range(len(tasks)))[::-1], [0] * len(tasks)
+    running: dict[Future, tuple[Worker, int]] = {}
+    workers += [Worker() for _ in range(min(jobs, len(tasks)) - len(workers))]
+
+    def give(worker: Worker) -> None:
+        if waiting:
+            number = waiting.pop()
+            tries[number] += 1
+            running[worker.pool.submit(work, tasks[number])] = (worker, number)
+
+    for worker in workers:
+        give(worker)
+    while running:
+        for future in wait(running, return_when=FIRST_COMPLETED)[0]:
+            worker, number = running.pop(future)
+            error = future.exception()
+            if isinstance(error, BrokenProcessPool):
+                worker.restart()
+                if tries[number] < _TRIES:
+                    waiting.append(number)
+                    give(worker)
+                    continue
+                error = RuntimeError(f"the process that ran it died {_TRIES} times")
+            give(worker)
+            yield number, error or future.result()
+
+
+@contextmanager
+def dask(jobs: int, scheduler: str) -> Iterator[Run]:
+    """On the workers of a dask cluster."""
+    if not scheduler:
+        raise ArgumentError("scheduler", "a sweep", "given with dask, such as tcp://127.0.0.1:8786", "nothing")
+    yield partial(_clustered, scheduler)
+
+
+def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
+    """Tasks that a lost worker or scheduler held are given out again once it is back."""
+    try:
+        from distributed import Client, as_completed
+    except ImportError:
+        raise MissingExtra("cluster", "--engine dask") from None
+    left, since = dict(enumerate(tasks)), time.monotonic()
+    while left:
+        try:
+            with Client(scheduler, timeout=10) as client:
+                futures = {client.submit(work, task, pure=False): number for number, task in left.items()}
+                for future in as_completed(futures, loop=client.loop):
+                    if future.status in ("cancelled", "lost"):  # with the scheduler
+                        raise ConnectionError(future.status)
+                    number, error = futures[future], future.exception()
+                    left.pop(number)
+                    yield number, error or future.result()
+                    since = time.monotonic()
+        except (OSError, TimeoutError) as error:
+            if time.monotonic() - since > _PATIENCE:
+                raise ConnectionError(f"no scheduler at {scheduler} for {_PATIENCE:.0f} s: {error}") from None
+            print(f"waiting for {scheduler}: {type(error).__name__}, {len(left)} groups left", file=sys.stderr)
+            time.sleep(1.0)
+
+
+ENGINES: dict[str, Callable[[int, str], AbstractContextManager[Run]]] = {"pool": pool, "dask": dask, "here": here}

@@ -1,0 +1,164 @@
+"""From a row of a sweep to what `train` is given, and from a run to the numbers that are kept of it."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import PyTree
+
+from ..errors import ArgumentError, DataFileError, quietly
+from ..flow.flow import is_flow
+from ..optimisers.table import JOINT, Given, Scale
+from ..settings.base import Setting
+from ..settings.classification import Classification
+from ..settings.files import KINDS, LOSSES, guess, read_arrays
+from ..settings.generators import Aligned
+from ..settings.joint import JointTokens, joint_setting, normal_start
+from ..settings.regression import Regression
+from ..settings.tokens import TokenSelection
+from ..training import asked
+from ..training.train import train
+from ..training.trajectory import Trajectory
+from .lanes import drive_lanes
+from .measures import MEASURES
+from .spec import BUDGETS, RUN, SPEC, generator_of, parameters
+
+_SETTINGS = {Classification: "linear", TokenSelection: "attention", Regression: "regression"}
+_OPTIONS = dict.fromkeys(RUN) | {
+    "optimiser": "flow",
+    "loss": "exponential",
+    "reduction": "mean",
+    "start": "zeros",
+}
+_OPTIONS |= {"bias": False, "normalise": False, "ties": "raise"}
+
+
+class Member(NamedTuple):
+    """One run before it starts; `truth` is the weight that made the targets, where there is one."""
+
+    setting: Setting
+    optimiser: Any
+    start: PyTree
+    steps: int | None
+    until: tuple
+    truth: np.ndarray | None
+
+
+def member(row: Mapping[str, Any]) -> Member:
+    """What a row asks for."""
+    options = SimpleNamespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
+    arrays, truth = ({}, None) if "data" in row else _generated(row)
+    arrays = arrays or read_arrays(row["data"])
+    if isinstance(arrays.get("made"), JointTokens):
+        return _joint(options, arrays["made"])
+    kind = options.setting or (_SETTINGS[type(arrays["made"])] if "made" in arrays else guess(arrays))
+    if kind not in KINDS:
+        raise ArgumentError("setting", SPEC, f"one of {', '.join(KINDS)} on these data", repr(kind))
+    try:
+        setting, start = asked.setting_and_start(options, kind, arrays, LOSSES[options.loss]())
+    except DataFileError:
+        found = f"{kind!r} on the generator {row.get('generator')}"
+        raise ArgumentError("setting", SPEC, "one that fits the data of the generator", found) from None
+    optimiser = asked.optimiser_of(options, setting, start)
+    steps, until = asked.budget(options, optimiser, setting)
+    optimiser, until = asked.watched(options, setting, optimiser, until, True)
+    return Member(setting, optimiser, start, steps, asked.events(until), truth)
+
+
+def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
+    """The data of a generator, and the weight that it planted."""
+    make, seed = generator_of(row["generator"]), row.get("data_seed", row["seed"])
+    taken = parameters(row["generator"])
+    given = {key: value for key, value in row.items() if key in taken and key not in ("seed", *RUN)}
+    data = make(**given, **({"seed": seed} if "seed" in taken else {}))
+    data, truth = data if isinstance(data, tuple) else (data, None)
+    return {"made": data.data if isinstance(data, Aligned) else data}, truth
+
+
+def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
+    """Attention and decoder together; a length left open is the 1/(4 B^2) of the theorem."""
+    if options.optimiser not in JOINT or options.setting not in (None, "joint"):
+        raise ArgumentError(
+            "optimiser", SPEC, f"one of {', '.join(JOINT)} on tokens without a decoder", options.optimiser
+        )
+    if any(getattr(options, name) is not None for name in BUDGETS[1:]):
+        raise ArgumentError("steps", SPEC, "the budget of joint training", "another")
+    scale = 1e-3 if options.scale is None else options.scale
+    begin = normal_start(data, options.seed, scale) if options.start == "small" else None
+    row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
+    size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
+    rule = row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap))
+    setting = joint_setting(data, begin, LOSSES[options.loss]())
+    return Member(setting, rule, setting.start(), 10_000 if options.steps is None else options.steps, (), None)
+
+
+@quietly()
+def run_rows(rows: Sequence[Mapping], measures: Sequence[str], arrays: Sequence[str]) -> tuple[list[dict], dict]:
+    """What was found of every row, and the arrays that are kept, by row and name; a row that fails says why, and stops no other."""
+    made, found, kept = {}, [{}] * len(rows), {}
+    for k, row in enumerate(rows):
+        try:
+            made[k] = member(row)
+        except Exception as error:
+            found[k] = failed(error)
+    for k, run in _runs(made, int(rows[0].get("records", 0))):
+        if isinstance(run, Exception):
+            found[k] = found[k] or failed(run)
+            continue
+        try:
+            found[k] = outcome(run) | {name: MEASURES[name](run, made[k].truth) for name in measures}
+        except Exception as error:
+            found[k] = outcome(run) | failed(error)
+        kept |= {(k, name): array for name, array in _arrays(run, arrays).items()}
+    return found, kept
+
+
+def _runs(made: Mapping[int, Member], records: int) -> Iterator[tuple[int, Trajectory | Exception]]:
+    """Runs as they end: descents side by side where shapes agree, flows one after the other."""
+    alike: dict[str, list[int]] = {}
+    for k, one in made.items():
+        if is_flow(one.optimiser):
+            yield k, _alone(one)
+        else:
+            shapes = [np.shape(leaf) for leaf in jax.tree.leaves(one[:3])]
+            alike.setdefault(str((jax.tree.structure(one[:3]), shapes)), []).append(k)
+    for group in alike.values():
+        try:
+            for place, run in drive_lanes([made[k] for k in group], records):
+                yield group[place], run
+        except Exception as error:
+            yield from ((k, error) for k in group)
+
+
+def _alone(one: Member) -> Trajectory | Exception:
+    try:
+        return train(one.setting, one.optimiser, one.start, steps=one.steps, until=one.until)
+    except Exception as error:
+        return error
+
+
+def failed(error: BaseException) -> dict[str, Any]:
+    return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+
+
+def outcome(run: Trajectory) -> dict[str, Any]:
+    """The end of a run in numbers, and a digest of its data."""
+    data = run.setting.data
+    digest = hashlib.sha256(b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(data)))
+    margin = {} if data.attained else {"smallest_margin": float(data.smallest(jnp.asarray(run.margins[-1])))}
+    series = {name: float(getattr(run, name)[-1]) for name in ("log_excess", "log_slope", "norm")}
+    reached = {"steps_taken": int(run.steps[-1]), "log_time_reached": float(run.log_time[-1])}
+    return {"status": run.status.name, "reason": "", **reached, **series, **margin, "data_sha": digest.hexdigest()[:16]}
+
+
+def _arrays(run: Trajectory, wanted: Sequence[str]) -> dict[str, np.ndarray]:
+    """Arrays that are kept of a run: its weight, its parameters by name, its last margins, or the series of its records."""
+    found = {"weight": run.weight()} if "weight" in wanted else {}
+    found |= {f"params_{name}": part for name, part in run.named().items()} if "params" in wanted else {}
+    found |= {"margins": run.margins[-1]} if "margins" in wanted else {}
+    series = ("steps", "log_time", "log_excess", "norm") if "series" in wanted else ()
+    return found | {f"series_{name}": np.asarray(getattr(run, name)) for name in series}

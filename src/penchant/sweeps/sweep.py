@@ -1,0 +1,154 @@
+"""`sweep`: the runs of a spec, in groups, by whoever works, into a store; what is there already is never run again."""
+
+import hashlib
+import inspect
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .. import cache
+from ..errors import ArgumentError, PenchantError
+from .executors import ENGINES, Run
+from .members import failed, member
+from .spec import SEEDS, Spec, read_spec
+from .store import Store, digest
+from .work import task_of, work
+
+GROUP = 256  # runs of a file: what a killed sweep loses of each worker is less than that
+_SLOW = 16  # the same for runs that go one after the other: flows, and tasks of one's own
+Progress = Callable[[str, int], None]
+
+
+class Runs(NamedTuple):
+    """What a sweep found: a row for every run, in the order of the spec; `kept` of them were there before, `arrays` by key and name."""
+
+    rows: list[dict[str, Any]]
+    kept: int = 0
+    arrays: Mapping[tuple[str, str], np.ndarray] = {}
+    refined: Any = None
+
+    def column(self, name: str) -> np.ndarray:
+        return np.array([row.get(name) for row in self.rows])
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Reasons of failed runs, and how often."""
+        reasons = [row["reason"] for row in self.rows if row["status"] == "failed"]
+        return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
+
+
+def sweep(
+    spec: Mapping | str | os.PathLike | Spec,
+    *,
+    store: str | os.PathLike | None = None,
+    engine: str = "pool",
+    jobs: int | None = None,
+    scheduler: str = "",
+    retry: bool = False,
+    progress: Progress = lambda text, advance=0: None,
+) -> Runs:
+    """Run every combination of a grid and seeds, of any generator, setting, optimiser and start; see `docs/sweeps.md` for the keys of a spec.
+
+    With a `store` runs that it holds are not run again (those that failed: only with `retry`), and a sweep that was stopped goes on where it was.
+    `engine` is "pool" (processes, one thread each), "dask" (with the address of its `scheduler`) or "here"; the numbers are the same.
+
+    >>> import penchant as pt
+    >>> spec = {"generator": "local_pair", "grid": {"second": [0.1, 1.0]}, "optimiser": "ngd", "steps": 500}
+    >>> [row["smallest_margin"] > 0 for row in pt.sweep(spec, engine="here").rows]
+    [False, True]
+    """
+    asked = spec if isinstance(spec, Spec) else read_spec(spec)
+    if engine not in ENGINES:
+        raise ArgumentError("engine", "sweep", f"one of {', '.join(ENGINES)}", repr(engine))
+    with ENGINES[engine](jobs or os.cpu_count() or 1, scheduler) as run:
+        job = _Job(asked, run, None if store is None else Store(store), retry, progress)
+        if not asked.boundary:
+            return job.complete(asked.rows())
+        from .boundary import refine
+
+        return refine(asked, job.complete)
+
+
+class _Job:
+    """A spec at work."""
+
+    def __init__(self, spec: Spec, run: Run, store: Store | None, retry: bool, progress: Progress):
+        self.spec, self.run, self.store, self.retry, self.progress = spec, run, store, retry, progress
+        self.code = cache.fingerprint()
+        self.how = {"measures": spec.measures, "arrays": spec.arrays, "task": _named(spec.task), "code": self.code}
+        self.done: dict[str, dict] = {}
+        self.arrays: dict[tuple[str, str], np.ndarray] = {}
+        self.kept = 0
+
+    def complete(self, rows: Sequence[dict]) -> Runs:
+        """All these rows, run now or before."""
+        keys = [digest({"row": {**row, "data": ""}, **self.how}) for row in rows]
+        there = {} if self.store is None else {row["key"]: row for row in self.store.rows()}
+        there = {key: row for key, row in there.items() if not (self.retry and row["status"] == "failed")}
+        self.kept += sum(key in there and key not in self.done for key in keys)
+        self.done = {**there, **self.done}
+        self._execute({key: row for key, row in zip(keys, rows, strict=True) if key not in self.done})
+        return Runs([self.done[key] for key in keys], self.kept, self.arrays)
+
+    def _execute(self, missing: dict[str, dict]) -> None:
+        groups = list(_groups(missing, bool(self.spec.task)))
+        if not self.spec.task:
+            for shape in {_shape(missing[group[0]]): missing[group[0]] for group in groups}.values():
+                member(shape)  # what cannot be made is said before anything runs
+        tasks = [{**self.how, "task": self.spec.task, "rows": [missing[key] for key in group]} for group in groups]
+        begun, count = time.monotonic(), 0
+        for number, found in self.run(work, tasks):
+            self._keep(groups[number], tasks[number]["rows"], found)
+            count += len(groups[number])
+            self.progress(_pace(count, len(missing), time.monotonic() - begun), len(groups[number]))
+
+    def _keep(self, keys: list[str], rows: Sequence[dict], result: Any) -> None:
+        if isinstance(result, PenchantError):  # not of a run, but of the worker
+            raise result
+        if isinstance(result, BaseException):
+            result = {"found": [failed(result)] * len(keys), "arrays": {}, "made": {}}
+        whole = [{"key": key, **row, **found} for key, row, found in zip(keys, rows, result["found"], strict=True)]
+        arrays = {(keys[k], str(name)): array for (k, name), array in result["arrays"].items()}
+        if self.store is not None:
+            made = {"kind": "sweep", "name": self.spec.name, "code": self.code, **result["made"]}
+            whole = [{**row, "kind": "sweep", "name": self.spec.name, "code": self.code} for row in whole]
+            self.store.write(whole, made, {f"{key}/{name}": array for (key, name), array in arrays.items()})
+        self.done |= {row["key"]: row for row in whole}
+        if self.store is None:
+            self.arrays |= arrays
+
+
+def _named(task: str | Callable) -> str:
+    """What tells a task of one's own from another: its name and the file it is in."""
+    if not task:
+        return ""
+    found = task_of(task)
+    file = Path(inspect.getsourcefile(found) or "")
+    content = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
+    return f"{found.__module__}:{found.__qualname__} {content}"
+
+
+def _shape(row: Mapping[str, Any]) -> str:
+    """What runs of a group have in common: all but numbers with a point, and seeds."""
+    return str([(key, value) for key, value in row.items() if not isinstance(value, float) and key not in SEEDS])
+
+
+def _groups(rows: Mapping[str, dict], own: bool) -> Iterator[list[str]]:
+    """Keys of runs that share a file, and lanes where they train by steps."""
+    alike: dict[str, list[str]] = {}
+    for key, row in rows.items():
+        alike.setdefault("" if own else _shape(row), []).append(key)
+    for keys in alike.values():
+        size = _SLOW if own or rows[keys[0]].get("optimiser", "flow") == "flow" else GROUP
+        yield from (keys[first : first + size] for first in range(0, len(keys), size))
+
+
+def _pace(count: int, total: int, seconds: float) -> str:
+    rate = count / seconds
+    left = (total - count) / rate
+    wait = f"{left:.0f} s" if left < 90 else f"{left / 60:.0f} min"
+    return f"[{count}/{total}] {rate:.3g} runs a second, about {wait} left"

@@ -1,0 +1,162 @@
+"""From options by name, of the command line or of a sweep, to a setting, an optimiser and a budget."""
+
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from ..errors import ArgumentError
+from ..flow.clocks import RelativeArc, RelativeDrop
+from ..flow.flow import FLOW_STEPS, GradientFlow
+from ..optimisers.base import Optimiser
+from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
+from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
+from ..settings.base import Data, Setting
+from ..settings.deep_linear import NAMED, layered
+from ..settings.factored import Hadamard, KeyQuery
+from ..settings.files import Arrays, Request, read_arrays, setting_of
+from ..settings.losses import AbstractLoss
+from ..settings.parametrisations import trains_weight
+from .events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
+
+Trainer = GradientFlow | Optimiser
+Until = Event | tuple[Event, ...] | None
+_NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
+
+
+def optimiser_of(options: Any, setting: Setting, start: PyTree) -> Trainer:
+    """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
+    name, size, cap = options.optimiser, options.step_size, options.cap
+    if name in LAYER_RULES:
+        if not layered(setting):
+            raise ArgumentError("--optimiser", "penchant", "used with --setting deep-linear", name)
+        return LayerDescent(layer_rule(name, setting, risk_bounds(setting, start) or (0.25, 1.0)))
+    if name == "gd" and layered(setting):
+        return LayerDescent(ConstantStep(_layer_step(setting, start) if size is None else size))
+    if name == "flow":
+        return _flow(setting, getattr(options, "tolerance", None))
+    terms = setting.samples if setting.reduction == "sum" else 1
+    row, scale = OPTIMISERS[name], lambda: Scale(longest_feature(setting.data), terms, setting.data.attained)
+    chosen = row.step(scale(), options.beta) if size is None else size
+    return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
+
+
+def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
+    """For deep linear networks in the clock of risk levels, which says how wrong they are."""
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise ArgumentError("--tolerance", "penchant train", "between 0 and 1", f"{tolerance:g}")
+    if not layered(setting):
+        return GradientFlow() if tolerance is None else GradientFlow(tolerance=tolerance)
+    return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
+
+
+def watched(options: Any, setting: Setting, optimiser: Trainer, until: Until, separable: bool) -> tuple[Trainer, Until]:
+    """A flow of a deep linear network stops where it loses what it must keep.
+
+    Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
+    """
+    if options.optimiser != "flow" or not layered(setting):
+        return optimiser, until
+    if not separable:
+        optimiser = GradientFlow(RelativeArc(), 1e-7 if options.tolerance is None else options.tolerance, 1e-6, order=6)
+    return optimiser, (*events(until), Inaccurate())
+
+
+def _layer_step(setting: Setting, start: PyTree) -> float:
+    step = safe_step(setting, start)
+    if np.isnan(step):
+        found = f"nothing, and {type(setting.loss).__name__} has no known bounds"
+        raise ArgumentError("--step-size", "penchant", "given", found)
+    return step
+
+
+def longest_feature(data: Data) -> float:
+    """The length of the longest feature; of many samples without the matrix of all their inner products."""
+    rows = getattr(data, "signed", getattr(data, "inputs", None))  # of a classification, of a regression
+    if rows is not None:
+        return float(np.linalg.norm(np.asarray(rows), axis=1).max())
+    return float(np.sqrt(np.max(np.diag(np.asarray(data.gram())))))
+
+
+def setting_and_start(options: Any, kind: str, arrays: Arrays, loss: AbstractLoss) -> tuple[Setting, PyTree]:
+    """The setting of this kind on these arrays, and its start."""
+    coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
+    if kind != "deep-linear" and options.scale is None:
+        options.scale = 1e-3
+    extra = {name: getattr(options, name) for name in ("seed", "scale", "alpha", "depth", "bias", "ties", "normalise")}
+    extra["widths"] = _widths(options.widths)
+    extra["init"] = _network_start(options, kind)
+    scale = 1e-3 if options.scale is None else float(options.scale)
+    if not 0 < scale < np.inf:
+        raise ArgumentError("--scale", "penchant train", "positive and finite", options.scale)
+    request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
+    if kind == "deep-linear":
+        return setting_of(kind, arrays, request(None if extra["init"] else read_arrays(options.start)))
+    setting, start = setting_of(kind, arrays, request(None))
+    product = isinstance(setting.parametrisation, KeyQuery | Hadamard)  # zeros never move: their start is always small
+    if options.start == "zeros" or (options.start == "small" and product):
+        return setting, start
+    if options.start == "small":
+        weights = {"W": scale * np.random.default_rng(options.seed).standard_normal(setting.data.weight_shape)}
+        if not trains_weight(setting):
+            return setting, setting.start(options.seed, scale)
+    elif options.start.endswith(".npz"):
+        weights = read_arrays(options.start)
+    else:
+        raise ArgumentError(
+            "--start", "penchant train", "'zeros', 'small' or a file ending in .npz", repr(options.start)
+        )
+    return setting_of(kind, arrays, request(weights))
+
+
+def _network_start(options: Any, kind: str) -> str | None:
+    """The name of a start of deep-linear; None elsewhere, and for a file. Zeros never move there: 'zeros' and 'small' mean 'normal'."""
+    if kind != "deep-linear" or options.start.endswith(".npz"):
+        return None
+    name = "normal" if options.start in ("zeros", "small") else options.start
+    if name not in NAMED:
+        wanted = f"'zeros', 'small', {', '.join(repr(one) for one in NAMED)} or a file ending in .npz"
+        raise ArgumentError("--start", "penchant with deep-linear", wanted, repr(options.start))
+    if name == "torch-default" and options.scale is not None:
+        raise ArgumentError("--scale", "penchant", "left out with --start torch-default", options.scale)
+    return name
+
+
+def _widths(text: str | None) -> tuple[int, ...] | None:
+    """Hidden widths from '8,8,8'."""
+    if text is None:
+        return None
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() and 0 < int(part) < 2**31 for part in parts):
+        raise ArgumentError("--widths", "penchant", "positive integers separated by commas", repr(text))
+    return tuple(int(part) for part in parts)
+
+
+def budget(options: Any, optimiser: Trainer, setting: Setting) -> tuple[int | None, Until]:
+    """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps.
+
+    Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.
+    """
+    for name in ("time", "log_time", "margin", "risk_level"):
+        value, signed = getattr(options, name), name == "log_time"
+        if value is not None and not (np.isfinite(value) and (signed or value > 0)):
+            required = "finite" if signed else "positive and finite"
+            raise ArgumentError(f"--{name.replace('_', '-')}", "penchant train", required, value)
+    log_time = options.log_time if options.time is None else float(np.log(options.time))
+    if log_time is not None:
+        steps = None
+        if options.optimiser == "gd":  # a constant step size says how many steps the time is
+            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(attrgetter("rule.step")(optimiser))) + 1, 1e8))
+        return steps, LogTimeAbove(log_time)
+    if options.margin is not None:
+        return None, MarginAbove(options.margin)
+    if options.risk_level is not None:
+        return FLOW_STEPS if options.optimiser == "flow" else None, LogExcessBelow(-options.risk_level)
+    if options.steps is not None:
+        return options.steps, None
+    if setting.data.attained:  # a regression: the flow ends by itself
+        return (None, None) if options.optimiser == "flow" else (10_000, None)
+    if options.optimiser == "flow":
+        return FLOW_STEPS, MarginAbove(1e6)
+    return 300_000 if options.optimiser in ("adam", "sign", "signum", "muon") else 10_000, None

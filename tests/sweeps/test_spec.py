@@ -1,0 +1,82 @@
+"""Specs: what they mean, and errors that name the key and what is allowed."""
+
+import pytest
+
+from penchant.errors import PenchantError
+from penchant.sweeps.spec import read_spec
+from penchant.sweeps.sweep import sweep
+
+PAIR = {"generator": "local_pair", "optimiser": "ngd", "steps": 10}
+TOKENS = {"generator": "random_tokens", "n": 3, "length": 4, "d": 5, "optimiser": "ngd", "steps": 10}
+AXES = {"x": {"key": "first", "low": 0.1, "high": 1.0}, "y": {"key": "second", "low": 0.1, "high": 1.0}}
+
+BAD = {
+    "unknown key": (PAIR | {"sped": 1}, "sped", "steps"),
+    "unknown key of the grid": (PAIR | {"grid": {"d": [4]}}, "'d'", "second"),
+    "unknown optimiser": (PAIR | {"optimiser": "ngdd"}, "optimiser", "ngd, momentum"),
+    "unknown generator": ({"generator": "local_pairs"}, "generator", "local_pair"),
+    "empty grid": (PAIR | {"grid": {"second": []}}, "second", "at least one value"),
+    "repeats": (PAIR | {"grid": {"second": [1, 1.0]}}, "second", "without repeats"),
+    "no spacing": (PAIR | {"grid": {"second": "geom(0, 1, 3)"}}, "second", "positive"),
+    "fixed and in the grid": (PAIR | {"grid": {"steps": [1, 2]}}, "steps", "either fixed or in the grid"),
+    "a number that is none": (PAIR | {"steps": "many"}, "steps", "whole number"),
+    "a step that is no integer": (PAIR | {"steps": 2.5}, "steps", "whole number"),
+    "two budgets": (PAIR | {"margin": 3.0}, "margin", "log_time"),
+    "no generator": ({"optimiser": "ngd"}, "generator", "random_tokens"),
+    "an argument is missing": ({"generator": "random_tokens", "n": 3, "d": 4}, "length", "given"),
+    "no data": ({"data": "there-is-none.npz"}, "data", "a file"),
+    "seeds backwards": (PAIR | {"seeds": "3:1"}, "seeds", "first:end"),
+    "a path": (PAIR | {"name": "../elsewhere"}, "name", "without a path"),
+    "unknown measure": (PAIR | {"measures": ["speed"]}, "measures", "misalignment"),
+    "no event": (PAIR | {"boundary": {**AXES, "event": "margin"}}, "event", "comparison"),
+    "no axis": (PAIR | {"boundary": {"x": AXES["x"], "event": "norm > 1"}}, "y.key", "second"),
+    "an axis that is no number": (
+        PAIR | {"boundary": {**AXES, "x": {**AXES["x"], "key": "loss"}, "event": "norm > 1"}},
+        "x.key",
+        "second",
+    ),
+}
+
+
+@pytest.mark.parametrize(("spec", "key", "allowed"), BAD.values(), ids=BAD)
+def test_a_bad_spec_is_refused_with_its_key_and_what_is_allowed(spec, key, allowed):
+    with pytest.raises(PenchantError) as refused:
+        read_spec(spec)
+    assert key in str(refused.value)
+    assert allowed in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        ({"length": 1}, "length"),
+        ({"n": -3}, "'n'"),
+        ({"setting": "regression"}, "setting"),
+        ({"step_size": -1.0}, "length"),
+        ({"optimiser": "sharp"}, "optimiser"),
+    ],
+)
+def test_impossible_runs_are_refused_before_anything_is_written(tmp_path, change, key):
+    with pytest.raises(PenchantError, match=key):
+        sweep(TOKENS | change, engine="here", store=tmp_path / "store")
+    assert not (tmp_path / "store").exists()
+
+
+def test_grids_of_texts_and_files_are_the_same_rows(tmp_path):
+    file = tmp_path / "spec.toml"
+    file.write_text(
+        'generator = "local_pair"\noptimiser = "ngd"\nseeds = "2:4"\n[grid]\nsecond = [0.1, 1]\nfirst = "lin(1, 2, 2)"\n'
+    )
+    spec = {"generator": "local_pair", "optimiser": "ngd", "seeds": [2, 3]}
+    rows = read_spec(spec, grid={"second": "0.1,1", "first": [1, 2.0]}).rows()
+    assert read_spec(file).rows() == rows
+    assert len(rows) == 8
+    assert {type(row["first"]) for row in rows} == {float}
+
+
+def test_what_is_not_toml_is_said(tmp_path):
+    (tmp_path / "spec.toml").write_text("grid = [")
+    with pytest.raises(PenchantError, match="is not a"):
+        read_spec(tmp_path / "spec.toml")
+    with pytest.raises(PenchantError, match="no file"):
+        read_spec(tmp_path / "other.toml")

@@ -1,0 +1,193 @@
+"""Sweeps as a whole: resume, failures, interrupts, engines, and what the commands keep."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+import numpy as np
+import pytest
+
+import penchant as pt
+from penchant.cli import main
+from penchant.errors import PenchantError
+from penchant.sweeps import sweep as module
+from penchant.sweeps.executors import pool
+from penchant.sweeps.store import Store
+
+pytest.importorskip("pyarrow")
+pytest.importorskip("duckdb")
+
+PAIR = {
+    "generator": "local_pair",
+    "grid": {"second": [0.1, 0.4, 1.0]},
+    "optimiser": "ngd",
+    "steps": 50,
+    "start": "small",
+    "seeds": "0:3",
+}
+
+
+def count(row):
+    """A task of one's own."""
+    if row["x"] == 3:
+        raise ValueError("three")
+    return {"square": float(row["x"] ** 2)}
+
+
+def die(row):
+    if row["x"] == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return {"square": 0.0}
+
+
+def test_a_finished_run_is_never_repeated(tmp_path, monkeypatch):
+    first = pt.sweep(PAIR | {"seeds": "0:2"}, store=tmp_path, engine="here")
+    given = []
+    monkeypatch.setattr(module, "work", lambda group, real=module.work: given.extend(group["rows"]) or real(group))
+    more = pt.sweep(PAIR, store=tmp_path, engine="here")
+    assert (first.kept, more.kept, len(more.rows)) == (0, 6, 9)
+    assert {row["seed"] for row in given} == {2}
+    alone = pt.sweep(PAIR, engine="here")
+    assert [row["norm"] for row in alone.rows] == [row["norm"] for row in more.rows]
+    assert pt.sweep(PAIR, store=tmp_path, engine="here").kept == 9
+    assert len(given) == 3 + 9  # the one without a store is kept nowhere
+
+
+def test_what_determines_a_result_is_in_its_key(tmp_path):
+    keys = lambda **change: {row["key"] for row in pt.sweep(PAIR | change, engine="here").rows}
+    assert not keys() & keys(steps=51)
+    assert not keys() & keys(measures=["l2_norm"])
+    assert keys() == keys(name="other")
+
+
+def test_failures_are_recorded_and_tried_again_only_on_request(tmp_path):
+    spec = {"task": count, "grid": {"x": [1, 2, 3, 4]}}
+    found = pt.sweep(spec, store=tmp_path, engine="here")
+    assert found.failures == {"ValueError: three": 1}
+    assert [row.get("square") for row in found.rows] == [1.0, 4.0, None, 16.0]
+    assert pt.sweep(spec, store=tmp_path, engine="here").kept == 4
+    assert pt.sweep(spec, store=tmp_path, engine="here", retry=True).kept == 3
+    assert len(Store(tmp_path).rows()) == 4
+
+
+def test_an_interrupt_keeps_what_is_done(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_SLOW", 2)
+
+    def stop(text, advance=0):
+        assert "runs a second" in text
+        assert "left" in text
+        raise KeyboardInterrupt
+
+    spec = {"task": count, "grid": {"x": [1, 2, 4, 5]}}
+    with pytest.raises(KeyboardInterrupt):
+        pt.sweep(spec, store=tmp_path, engine="here", progress=stop)
+    assert [row["x"] for row in Store(tmp_path).rows()] == [1, 2]
+    assert pt.sweep(spec, store=tmp_path, engine="here").kept == 2
+
+
+def test_the_pool_gives_the_same_numbers_and_survives_a_dead_worker(tmp_path):
+    spec = PAIR | {"grid": {"second": [0.1, 1.0]}, "steps": 20, "seeds": "0:2"}
+    kept = lambda rows: [{name: row[name] for name in row if name not in ("kind", "name", "code")} for row in rows]
+    assert kept(pt.sweep(spec, jobs=1, store=tmp_path).rows) == kept(pt.sweep(spec, engine="here").rows)
+    with pool(2) as run:
+        found = dict(run(die, [{"x": 0}, {"x": 1}, {"x": 2}]))
+    assert found[0] == found[2] == {"square": 0.0}
+    assert "died 3 times" in str(found[1])
+
+
+def test_a_worker_with_other_code_is_refused():
+    with pytest.raises(PenchantError, match="other code"):
+        module.work({"code": "other", "rows": [], "task": ""})
+
+
+def test_an_engine_that_is_none():
+    with pytest.raises(PenchantError, match="pool, dask, here"):
+        pt.sweep(PAIR, engine="ray")
+    with pytest.raises(PenchantError, match="scheduler"):
+        pt.sweep(PAIR, engine="dask")
+    with pytest.raises(PenchantError, match="module:function"):
+        pt.sweep({"task": "penchant:nothing_like_it", "grid": {"x": [1]}}, engine="here")
+
+
+def test_own_data_are_part_of_the_key(tmp_path):
+    file = tmp_path / "data.npz"
+    np.savez(file, inputs=[[2.0, 0.0], [0.0, 1.0]], labels=[1, 1])
+    spec = {"data": str(file), "optimiser": "ngd", "steps": 20, "grid": {"step_size": [0.1, 0.5]}}
+    first = pt.sweep(spec, engine="here").column("key")
+    np.savez(file, inputs=[[2.0, 0.0], [0.0, 3.0]], labels=[1, 1])
+    assert set(first).isdisjoint(pt.sweep(spec, engine="here").column("key"))
+
+
+def test_commands(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    grid = ["--grid", "second=0.1,1", "--seeds", "0:2", "--set", "steps=20"]
+    start = ["sweep", "--set", "generator=local_pair", "--set", "optimiser=ngd", "--engine", "here", *grid]
+    assert main([*start, "--measure", "smallest_margin > 0", "--out", "page", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert not told["failures"]
+    assert told["cells"][0]["runs"] == 2
+    assert (tmp_path / "page" / "index.html").exists()
+    assert main(["runs", "--by", "second", "--show", "norm, norm > 0", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["columns"] == ["second", "runs", "norm", "norm > 0"]
+    assert [row[:2] for row in told["rows"]] == [[0.1, 2], [1.0, 2]]
+    assert main(["runs", "--export", "all.csv"]) == 0
+    assert len((tmp_path / "all.csv").read_text().splitlines()) == 5
+    assert main(["runs", "--prune", "--where", "seed = 1"]) == 0
+    assert main(["runs", "--check"]) == 0
+    (tmp_path / "runs" / "foreign.txt").write_text("")
+    capsys.readouterr()
+    assert main(["runs", "--check"]) == 1
+    assert main(["runs"]) == 0
+    assert "foreign.txt" in capsys.readouterr().err
+    for bad in (
+        ["runs", "--prune"],
+        ["runs", "--export", "all.xls"],
+        ["sweep", "--set", "steps"],
+        ["sweep", "no.toml"],
+    ):
+        assert main(bad) == 2
+
+
+def test_train_study_and_verify_write_to_the_same_store(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("data.npz", inputs=[[2.0, 0.5], [0.1, 1.0]], labels=[1, 1])
+    for _ in range(2):
+        assert main(["train", "data.npz", "--optimiser", "ngd", "--steps", "50", "--store", "runs"]) == 0
+    assert main(["train", "data.npz", "--optimiser", "ngd", "--steps", "60", "--store", "runs"]) == 0
+    assert main(["verify", "--claim", "min-norm/least", "--jobs", "1", "--store", "runs"]) == 0
+    _, rows = Store("runs").query("select kind, count(*) from runs group by kind order by kind")
+    assert rows == [("claim", 1), ("train", 2)]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_at_any_moment_goes_on(tmp_path):
+    """Twenty times SIGKILL, workers and all: at a random moment, every other time after a group was written; then what is missing, and the same numbers as without."""
+    spec, place = tmp_path / "spec.toml", tmp_path / "store"
+    spec.write_text(
+        'generator = "local_pair"\noptimiser = "ngd"\nsteps = 2000\nstart = "small"\narrays = ["weight"]\nseeds = "0:4000"\n'
+    )
+    command = [sys.executable, "-m", "penchant.cli", "sweep", str(spec), "--jobs", "2", "--store", str(place)]
+    rng, seen, files = np.random.default_rng(0), [], lambda: len(list(place.glob("*")))
+    for kill in range(20):
+        before, quiet = files(), {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, start_new_session=True, **quiet)
+        while kill % 2 and files() == before and process.poll() is None:
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0, 2) if kill % 2 else rng.uniform(0, 8))
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not Store(place).scan(whole=True)[1]
+        seen.append(len(Store(place).rows()))
+    print(seen)
+    assert seen == sorted(seen)
+    subprocess.run(command, check=True)
+    assert not Store(place).scan(whole=True)[1]
+    found = {row["seed"]: row["norm"] for row in Store(place).rows()}
+    assert len(found) == 4000
+    few = pt.sweep({**tomllib.loads(spec.read_text()), "seeds": "100:110"}, engine="here")
+    assert [found[row["seed"]] for row in few.rows] == [row["norm"] for row in few.rows]
