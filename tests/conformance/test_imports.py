@@ -18,6 +18,7 @@ ALLOWED = {
     "logspace": set(),
     "verdict": set(),
     "cache": set(),
+    "data": {"cache"},
     "door": set(),
     "check": set(),
     "rounding": set(),
@@ -30,11 +31,11 @@ ALLOWED = {
     "flow": {"logspace", "settings", "problem", "training"},
     "training": {"logspace", "settings", "problem", "optimisers", "flow", "cache"},
 }
-ENGINE = set(ALLOWED)
+ENGINE = set(ALLOWED) - {"data"}
 ALLOWED["theory"] = ENGINE
 ALLOWED["exhibits"] = ENGINE | {"theory"}
 ALLOWED["lab"] = ENGINE | {"theory", "exhibits"}
-ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "lab", "bridge"}
+ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "lab", "bridge", "data"}
 ALLOWED["case"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers", "case"}
 OF_TRAINING = {

@@ -18,8 +18,7 @@ from scipy.sparse.linalg import svds
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError
-from ..files import mark
-from ..training.trajectory import write_npz
+from ..files import mark, write_npz
 
 _EXACT = (
     1_000_000_000  # products of a Gram matrix and its basis above which only the largest singular value is looked for

@@ -24,12 +24,12 @@ WORDS = {
 }
 
 
-def _bridge() -> tuple[Any, Any]:
+def _bridge() -> tuple[Any, Any, Any]:
     try:
-        from ....bridge import torch_networks, torch_optimisers
+        from ....bridge import torch_networks, torch_optimisers, torch_training
     except ImportError:
         raise MissingExtra("torch", "The study real-networks") from None
-    return torch_networks, torch_optimisers
+    return torch_networks, torch_optimisers, torch_training
 
 
 def _rules(torch: Any, optimisers: Any, factor: float) -> dict[str, Callable[[Any], Any]]:
@@ -44,7 +44,7 @@ def _rules(torch: Any, optimisers: Any, factor: float) -> dict[str, Callable[[An
 
 def run(lab: Lab) -> Result:
     """Four rules from one start; with `full` three seeds, and every rate times 0.1, 1 and 10."""
-    networks, optimisers = _bridge()
+    networks, optimisers, training = _bridge()
     seeds, factors = range(lab.seed, lab.seed + (3 if lab.full else 1)), (0.1, 1.0, 10.0) if lab.full else (1.0,)
     sets, runs = networks.digits(seed=lab.seed), {}
     for factor in factors:
@@ -52,7 +52,7 @@ def run(lab: Lab) -> Result:
             lab.progress(f"{name}, rate x {factor:g}, seed {seed}")
             network = networks.VisionTransformer(side=8, patch=2, width=32, depth=2, heads=2, seed=seed)
             options = {"epochs": _EPOCHS, "batch": _BATCH, "seed": seed}
-            runs[name, factor, seed] = networks.train_network(network, *sets, make(network.parameters()), **options)
+            runs[name, factor, seed] = training.train_network(network, *sets, make(network.parameters()), **options)
     main: dict[str, list[Any]] = {}
     for (name, factor, _), found in runs.items():
         if factor == 1.0:
