@@ -44,6 +44,8 @@ OF_TRAINING = {
 }
 HEAVY = {
     "torch": "bridge/torch",
+    "transformers": "bridge/torch_transformers",
+    "lightning": "bridge/torch_lightning",
     "cvxpy": None,
     "optax": "bridge/optax",
     "sklearn": "bridge/sklearn",

@@ -77,8 +77,8 @@ def _vision(side: int, channels: int, width: int, depth: int, heads: int, patch:
     return lambda arrays, seed: VisionTransformer(**sizes, channels=channels, small_data=True, seed=seed)
 
 
-def _alexnet(*size: float) -> Make:
-    return lambda arrays, seed: small_alexnet(*size, seed=seed)
+def _alexnet(width: float = 1.0, hidden: int = 4096) -> Make:
+    return lambda arrays, seed: small_alexnet(width, hidden, seed=seed)
 
 
 def _encoder(arrays: dict, seed: int) -> nn.Module:
