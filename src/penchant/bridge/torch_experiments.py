@@ -23,7 +23,7 @@ from .. import data
 from ..errors import ArgumentError
 from ..files import write_bytes
 from .torch import dense, equalise, small_alexnet
-from .torch_networks import Encoder, Split, VisionTransformer
+from .torch_networks import Encoder, Split, VisionTransformer, digits
 from .torch_optimisers import SNGD, SPSmax
 from .torch_training import NetworkRun, group_norms, train_network
 from .wordpiece import WordPiece
@@ -96,7 +96,13 @@ _FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
 _LITTLE = {"seeds": 1, "factors": (1.0,)}
 _FEW = {**_LITTLE, "samples": 1280, "epochs": 1}
 _SMALL = {**_LITTLE, "samples": 2000, "epochs": 20, "network": _alexnet(0.25, 256)}
+_DIGITS = _rates(0.1, (0.1, math.inf), 0.5, 1e-3)
 EXPERIMENTS = {
+    "vit-digits": Experiment(
+        *("digits", _vision(8, 1, 32, 2, 2, 2), _DIGITS, 50, 12, (0.1, 1.0, 10.0)),
+        quick=_LITTLE,
+        after="Vasudeva et al., Figures 6 and 7, on small pictures",
+    ),
     "vit-mnist": Experiment(
         *("mnist", _vision(28, 1, 128, 2, 8, 4), _rates(0.1, (0.01, 0.05), 0.05, 1e-3), 100, 25, _FINE),
         quick={**_LITTLE, "samples": 6000, "epochs": 3},
@@ -127,6 +133,8 @@ EXPERIMENTS = {
 
 def _sets(wanted: Experiment, folder: str | None, samples: int | None) -> tuple[dict, dict, list[Split]]:
     """Arrays that make the network, where everything came from, and the two sets as tensors."""
+    if wanted.data == "digits":
+        return {}, {"digits": {"data": "digits", "from": "scikit-learn", "licence": "BSD; UCI"}}, list(digits())
     found = data.load(wanted.data, folder)
     arrays, records = dict(found.arrays), {wanted.data: found.record}
     if wanted.length:
@@ -176,7 +184,13 @@ class _Bench:
         options |= {"measure": self.measure, "graph": self.graph}
         found = train_network(network, self.train, self.test, optimiser, **options)
         growth = {layer: size / first[layer] for layer, size in sizes().items() if first[layer]}
-        about = {"variant": variant, "rule": name, "factor": factor, "rate": rate * factor, "cap": cap * factor}
+        about = {
+            "variant": variant,
+            "rule": name,
+            "factor": factor,
+            "rate": rate * factor,
+            "cap": cap * factor if math.isfinite(cap) else None,
+        }
         return {**about, "seed": seed, **_numbers(found), "growth": growth, "seconds": time.perf_counter() - began}
 
 
