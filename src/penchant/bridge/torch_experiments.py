@@ -269,19 +269,19 @@ def _fitting(bench: _Bench, seconds: float) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    """For machines with PyTorch and NumPy alone; `penchant experiment` does the same and draws it."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="+", choices=tuple(EXPERIMENTS))
-    parser.add_argument("--full", action="store_true", help="the paper's size, grid and seeds")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--data", help="a folder of your own data")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="for each: fewer epochs if need be")
+    parser.add_argument("--full", action="store_true")
     parser.add_argument("--eager", action="store_true", help="on CUDA: no recorded graphs")
-    parser.add_argument("--out", default="out", help="where NAME.json goes")
-    asked = parser.parse_args()
-    for name in asked.names:
-        options = {"device": asked.device, "folder": asked.data, "full": asked.full, "minutes": asked.minutes}
-        for found in experiment(name, **options, eager=asked.eager, progress=lambda text: print(text, flush=True)):
-            write_bytes(Path(asked.out) / f"{name}.json", json.dumps(found).encode())
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    for name, default in {"device": "cpu", "data": None, "out": "out"}.items():
+        parser.add_argument(f"--{name}", default=default)
+    asked = vars(parser.parse_args())
+    names, out, asked["folder"] = asked.pop("names"), Path(asked.pop("out")), asked.pop("data")
+    for name in names:
+        for found in experiment(name, **asked, progress=lambda text: print(text, flush=True)):
+            write_bytes(out / f"{name}.json", json.dumps(found).encode())
 
 
 if __name__ == "__main__":

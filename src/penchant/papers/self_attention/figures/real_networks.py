@@ -1,5 +1,6 @@
 """The step rules of the theory on real networks (Figures 1, 4, 6 and 7 of the paper), drawn from what `bridge.torch_experiments` measured."""
 
+import json
 from typing import Any
 
 import numpy as np
@@ -62,7 +63,9 @@ def _findings(found: dict) -> tuple[Finding, ...]:
     }
     trained = (at_most(value, 0.9, f"last over first train loss, {name}") for name, value in ends.items())
     heads = min(one["norms"]["head"][-1] / one["norms"]["head"][0] for those in runs.values() for one in those)
-    layers = min(value for those in runs.values() for one in those for name, value in one["growth"].items() if "blocks" in name)
+    layers = min(
+        value for those in runs.values() for one in those for name, value in one["growth"].items() if "blocks" in name
+    )
     images = "encoder" not in found["experiment"]
     order = (
         "On images normalised descent is slower than plain SGD."
@@ -80,7 +83,9 @@ def _findings(found: dict) -> tuple[Finding, ...]:
         ),
         Finding("The head grows under every rule.", at_least(heads, 1.0, "smallest norm ratio of the head"), VASUDEVA),
         Finding(
-            "Every matrix of a block grows under every rule.", at_least(layers, 1.0, "smallest norm ratio of a matrix"), VASUDEVA
+            "Every matrix of a block grows under every rule.",
+            at_least(layers, 1.0, "smallest norm ratio of a matrix"),
+            VASUDEVA,
         ),
     )
 
@@ -122,7 +127,8 @@ def _rules(found: dict) -> Table:
 
 
 def _grid(found: dict) -> Table:
-    rows = [(one["variant"], one["factor"], one["rate"], one["cap"] or "-", one["train_loss"][-1]) for one in found["grid"]]
+    end = lambda one: "not finite" if one["train_loss"][-1] is None else one["train_loss"][-1]
+    rows = [(one["variant"], one["factor"], one["rate"], one["cap"] or "-", end(one)) for one in found["grid"]]
     columns = {"rule": "", "factor": "g", "rate": "g", "cap": "g", "train loss": ".4f"}
     return table(
         "grid", "The grid of rates", columns, rows, f"One seed, {found['settings']['epochs of the grid']} epochs each."
@@ -143,7 +149,7 @@ def run(lab: Lab) -> Result:
     except ImportError:
         raise MissingExtra("torch", "The study real-networks") from None
     *_, found = experiment("vit-digits", full=lab.full, progress=lab.progress)
-    return result(found)
+    return result(json.loads(json.dumps(found), parse_constant=lambda _: None))
 
 
 _TITLE = "The same step rules on a vision transformer (after Figures 6 and 7)"
