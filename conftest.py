@@ -5,11 +5,13 @@ from importlib.util import find_spec
 import pytest
 
 EXTRAS = {
-    "torch": "src/penchant/bridge/torch*.py",
-    "sklearn": "src/penchant/bridge/sklearn.py",
-    "optax": "src/penchant/bridge/optax.py",
+    "torch": ("src/penchant/bridge/torch*.py", "docs/networks.md"),
+    "transformers": ("src/penchant/bridge/torch_transformers.py",),
+    "lightning": ("src/penchant/bridge/torch_lightning.py",),
+    "sklearn": ("src/penchant/bridge/sklearn.py", "docs/networks.md"),
+    "optax": ("src/penchant/bridge/optax.py",),
 }
-collect_ignore_glob = [pattern for name, pattern in EXTRAS.items() if find_spec(name) is None]
+collect_ignore_glob = [one for name, patterns in EXTRAS.items() if find_spec(name) is None for one in patterns]
 
 
 @pytest.hookimpl(tryfirst=True)

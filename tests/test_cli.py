@@ -21,12 +21,12 @@ from penchant.commands import data, verify
 from penchant.commands.own import Trained
 from penchant.diagnostics.rates import rate
 from penchant.exhibits import Figure, Finding, Line, Result, Shown, Table
+from penchant.files import read_npz
 from penchant.lab import Study
 from penchant.papers import PAPERS
 from penchant.report.panel import happens
 from penchant.settings.files import load
 from penchant.settings.generators import local_pair, separable
-from penchant.training.trajectory import read_npz
 from penchant.verdict import at_most
 
 

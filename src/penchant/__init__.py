@@ -101,6 +101,7 @@ _FRONT = {
     "report.page": ("report",),
 }
 _FOLDERS = {  # public names of the folders; a name of the same spelling as its file is the name, not the file
+    "data": ("Dataset",),
     "settings.base": ("Infimum",),
     "settings.classification": ("add_bias",),
     "settings.diagonal": ("DiagonalTokens",),

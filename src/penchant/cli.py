@@ -18,6 +18,7 @@ from . import __version__
 from .commands.flags import FLAGS, add_flags, seed
 
 T = TypeVar("T")
+_ASKS = {"kkt": "model", "experiment": "experiment", "probe": "run"}  # what tells the commands of networks apart
 
 
 class _UsageError(Exception):
@@ -173,6 +174,17 @@ def _parser() -> argparse.ArgumentParser:
         "data", metavar="DATA.npz", help="arrays `inputs` and `labels` (classes, or -1 and 1 for one output)"
     )
     kkt.add_argument("--tolerance", type=float, default=1e-2, help="sqrt(T) of a KKT point (default 0.01)")
+    run = _add(commands, "experiment", "an experiment of the papers on genuine data, with PyTorch", _network)
+    run.add_argument(
+        "experiment",
+        metavar="NAME",
+        help="vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run",
+    )
+    run.add_argument("--full", action="store_true", help="the paper's size, a grid of rates and three seeds")
+    run.add_argument("--device", default="cpu", help="of PyTorch: cpu or cuda (default cpu)")
+    run.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
+    run.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
+    run.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
     return parser
@@ -272,7 +284,8 @@ def _own(command: str, options: argparse.Namespace, doing: str) -> dict:
 def _network(options: argparse.Namespace) -> int:
     from .commands import networks
 
-    content, text = networks.kkt(options) if "model" in options else networks.probe(options)
+    work = next(one for one in (networks.kkt, networks.experiment, networks.probe) if _ASKS[one.__name__] in options)
+    content, text = work(options)
     _show(options, content, lambda _: print("\n".join(text)))
     return 0
 

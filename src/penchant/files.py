@@ -6,7 +6,9 @@ import os
 import re
 import secrets
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -125,3 +127,22 @@ def _unreadable(path: str | os.PathLike, reason: object) -> DataFileError:
         f"'{path}' is not a readable .npz file ({reason}).\n"
         "  Usual causes: (a) the copy was cut short; (b) it is another kind of file; (c) it holds pickled objects, which are never loaded."
     )
+
+
+def write_npz(path: str | os.PathLike, header: dict, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
+    """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
+    buffer = io.BytesIO()
+    text = np.frombuffer(json.dumps(header, default=lambda array: np.asarray(array).tolist()).encode(), np.uint8)
+    contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
+    (np.savez_compressed if compressed else np.savez)(buffer, **contents)
+    return write_bytes(path, buffer.getvalue())
+
+
+def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
+    """Header and arrays of a file written by `write_npz`; never unpickles."""
+    arrays = load_npz(path)
+    try:
+        header = json.loads(arrays.pop("header").tobytes())
+    except (KeyError, ValueError):
+        raise DataFileError(f"'{path}' has no penchant header: it was not written by penchant.") from None
+    return header, arrays

@@ -18,6 +18,7 @@ ALLOWED = {
     "logspace": set(),
     "verdict": set(),
     "cache": set(),
+    "data": {"cache"},
     "door": set(),
     "check": set(),
     "rounding": set(),
@@ -30,12 +31,12 @@ ALLOWED = {
     "flow": {"logspace", "settings", "problem", "training"},
     "training": {"logspace", "settings", "problem", "optimisers", "flow", "cache"},
 }
-ENGINE = set(ALLOWED)
+ENGINE = set(ALLOWED) - {"data"}
 ALLOWED["theory"] = ENGINE
 ALLOWED["exhibits"] = ENGINE | {"theory"}
 ALLOWED["sweeps"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["lab"] = ENGINE | {"theory", "exhibits"}
-ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "sweeps", "lab", "bridge"}
+ALLOWED["papers"] = ENGINE | {"theory", "exhibits", "sweeps", "lab", "bridge", "data"}
 ALLOWED["case"] = ENGINE | {"theory", "exhibits"}
 ALLOWED["report"] = ENGINE | {"theory", "exhibits", "lab", "papers", "case"}
 OF_TRAINING = {
@@ -44,6 +45,8 @@ OF_TRAINING = {
 }
 HEAVY = {
     "torch": "bridge/torch",
+    "transformers": "bridge/torch_transformers",
+    "lightning": "bridge/torch_lightning",
     "cvxpy": None,
     "optax": "bridge/optax",
     "sklearn": "bridge/sklearn",

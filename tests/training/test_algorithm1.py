@@ -10,6 +10,7 @@ from scipy.special import softmax
 
 from penchant.bridge.optax import Transformation, muon
 from penchant.errors import ArgumentError, AssumptionError, DivergenceError, PenchantWarning, ThresholdError
+from penchant.files import read_npz
 from penchant.papers.attention_regression.setting.problem import AttentionLayer, Unregularised
 from penchant.papers.attention_regression.setting.sample import (
     AttentionSample,
@@ -34,7 +35,6 @@ from penchant.papers.attention_regression.training.sources import (
 )
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
-from penchant.training.trajectory import read_npz
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)
 SAMPLE = draw_sample(PROBLEM, 50, np.random.default_rng(0))

@@ -7,6 +7,7 @@ import pytest
 import scipy.linalg as sl
 
 from penchant.errors import ArgumentError, DivergenceError
+from penchant.files import read_npz
 from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, balanced_point
 from penchant.papers.attention_regression.setting.problem import (
     AbstractBalance,
@@ -25,7 +26,6 @@ from penchant.papers.attention_regression.training.population import train_popul
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.training.recorders import At, Every
 from penchant.training.status import Status
-from penchant.training.trajectory import read_npz
 
 EXPERIMENT = attention_experiment(n=10_000)
 

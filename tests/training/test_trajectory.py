@@ -13,8 +13,8 @@ import pytest
 import penchant as pt
 from penchant import files
 from penchant.errors import DataFileError
+from penchant.files import read_npz
 from penchant.settings.generators import random_tokens
-from penchant.training.trajectory import read_npz
 
 SERIES = ("steps", "log_time", "log_excess", "log_slope", "norm", "margins", "weights", "dual")
 SETTING = pt.Setting(random_tokens(3, 3, 4, 0), pt.Direct(), pt.Logistic())

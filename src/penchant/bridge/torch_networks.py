@@ -1,14 +1,12 @@
-"""Real networks under the step rules of the theory: a small vision transformer, and a training loop that records steps and norms."""
+"""Transformers whose queries, keys, values and outputs are layers of their own: a vision transformer and a pretrained encoder of text."""
 
-import math
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError, MissingExtra
-from .torch_optimisers import SPSmax
 
 Split = tuple[torch.Tensor, torch.Tensor]
 # Groups of a transformer by the names of its parameters, the first that matches.
@@ -23,37 +21,52 @@ GROUPS = {
 
 
 class Attention(nn.Module):
-    """Softmax attention with several heads; query, key, value and output are layers of their own, so that their norms can be told apart."""
+    """Softmax attention with several heads; query, key, value and output are layers of their own, so that their norms can be told apart.
 
-    def __init__(self, width: int, heads: int):
+    `local`: no token attends to itself, and the temperature is learned, as in vision transformers for small data.
+    """
+
+    def __init__(self, width: int, heads: int, tokens: int = 0, *, local: bool = False):
         super().__init__()
         self.heads = heads
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.value, self.output = nn.Linear(width, width), nn.Linear(width, width)
+        self.temperature = nn.Parameter(torch.ones(())) if local else None
+        self.register_buffer("itself", -1e9 * torch.eye(tokens) if local else None, persistent=False)
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         split = lambda x: x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
         query, key, value = (split(layer(tokens)) for layer in (self.query, self.key, self.value))
-        mixed = nn.functional.scaled_dot_product_attention(query, key, value)
+        query = query if self.temperature is None else query * self.temperature
+        mask = self.itself if self.temperature is not None else mask
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, mask)
         return self.output(mixed.transpose(1, 2).flatten(2))
 
 
 class Block(nn.Module):
-    """Attention, then a perceptron, each on normalised tokens and added to them."""
+    """Attention, then a perceptron, each added to its tokens; these are normalised before, or with `after` once both are added."""
 
-    def __init__(self, width: int, heads: int, hidden: int):
+    def __init__(
+        self, width: int, heads: int, hidden: int, *, tokens: int = 0, local: bool = False, after: bool = False
+    ):
         super().__init__()
-        self.first_norm, self.second_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        tiny = 1e-12 if after else 1e-5  # of the pretrained encoder, of PyTorch
+        self.first_norm, self.second_norm = nn.LayerNorm(width, tiny), nn.LayerNorm(width, tiny)
+        self.attention, self.after = Attention(width, heads, tokens, local=local), after
         self.perceptron = nn.Sequential(nn.Linear(width, hidden), nn.GELU(), nn.Linear(hidden, width))
 
-    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        tokens = tokens + self.attention(self.first_norm(tokens))
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        if self.after:
+            tokens = self.first_norm(tokens + self.attention(tokens, mask))
+            return self.second_norm(tokens + self.perceptron(tokens))
+        tokens = tokens + self.attention(self.first_norm(tokens), mask)
         return tokens + self.perceptron(self.second_norm(tokens))
 
 
 class VisionTransformer(nn.Module):
     """Transformer on square patches of square images, read out from the mean over patches.
+
+    With `small_data` patches come with four copies of the image, shifted by half a patch along the diagonals, and attention is local.
 
     >>> network = VisionTransformer(side=8, patch=2, width=32, depth=2, heads=2)
     >>> network(torch.zeros(3, 1, 8, 8)).shape
@@ -71,6 +84,7 @@ class VisionTransformer(nn.Module):
         hidden: int | None = None,
         channels: int = 1,
         classes: int = 10,
+        small_data: bool = False,
         seed: int = 0,
     ):
         super().__init__()
@@ -79,15 +93,64 @@ class VisionTransformer(nn.Module):
         if width % heads:
             raise ArgumentError("heads", "VisionTransformer", f"a divisor of the width {width}", heads)
         torch.manual_seed(seed)
-        self.embedding = nn.Conv2d(channels, width, patch, stride=patch)
-        self.position = nn.Parameter(0.02 * torch.randn((side // patch) ** 2, width))
-        self.blocks = nn.Sequential(*(Block(width, heads, hidden or 2 * width) for _ in range(depth)))
+        self.shift, count = patch // 2 if small_data else 0, (side // patch) ** 2
+        self.embedding = nn.Conv2d(5 * channels if small_data else channels, width, patch, stride=patch)
+        self.position = nn.Parameter(0.02 * torch.randn(count, width))
+        options = {"tokens": count, "local": small_data}
+        self.blocks = nn.Sequential(*(Block(width, heads, hidden or 2 * width, **options) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.shift:
+            padded, (h, w), s = nn.functional.pad(images, [self.shift] * 4), images.shape[-2:], 2 * self.shift
+            images = torch.cat([images, *(padded[..., a : a + h, b : b + w] for a in (0, s) for b in (0, s))], 1)
         tokens = self.embedding(images).flatten(2).transpose(1, 2) + self.position
         return self.head(self.norm(self.blocks(tokens)).mean(1))
+
+
+class Encoder(nn.Module):
+    """The encoder of `penchant.data.load("minilm")`, read out from the mean over tokens by a new head; padding is token 0."""
+
+    def __init__(self, weights: Mapping[str, np.ndarray], classes: int = 2, *, heads: int = 12, seed: int = 0):
+        super().__init__()
+        (words, width), places = (weights[f"embeddings.{one}_embeddings.weight"].shape for one in ("word", "position"))
+        hidden = len(weights["encoder.layer.0.intermediate.dense.bias"])
+        depth = sum(name.endswith("intermediate.dense.bias") for name in weights)
+        torch.manual_seed(seed)
+        self.embedding, self.position = nn.Embedding(words, width), nn.Parameter(torch.zeros(places))
+        self.first_norm = nn.LayerNorm(width, 1e-12)
+        self.blocks = nn.ModuleList(Block(width, heads, hidden, after=True) for _ in range(depth))
+        self.head = nn.Linear(width, classes)
+        nn.init.normal_(self.head.weight, std=0.02)
+        nn.init.zeros_(self.head.bias)
+        self._take(weights)
+
+    @torch.no_grad()
+    def _take(self, weights: Mapping[str, np.ndarray]) -> None:
+        take = lambda target, name: target.copy_(torch.from_numpy(np.array(weights[name], np.float32)))
+        take(self.embedding.weight, "embeddings.word_embeddings.weight")
+        take(self.position, "embeddings.position_embeddings.weight")
+        self.position += torch.from_numpy(np.array(weights["embeddings.token_type_embeddings.weight"][0], np.float32))
+        pairs = [(self.first_norm, "embeddings.LayerNorm")]
+        for k, block in enumerate(self.blocks):
+            stem = f"encoder.layer.{k}."
+            parts = (block.attention.query, block.attention.key, block.attention.value, block.attention.output)
+            names = [f"attention.{one}" for one in ("self.query", "self.key", "self.value", "output.dense")]
+            parts += (block.first_norm, block.perceptron[0], block.perceptron[2], block.second_norm)
+            names += ["attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"]
+            pairs += [(part, stem + name) for part, name in zip(parts, names, strict=True)]
+        for part, name in pairs:
+            take(part.weight, f"{name}.weight")
+            take(part.bias, f"{name}.bias")
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        there = (words != 0).unsqueeze(-1)
+        mask = torch.where(there.transpose(1, 2).unsqueeze(1), 0.0, -1e9)
+        tokens = self.first_norm(self.embedding(words) + self.position[: words.shape[1]])
+        for block in self.blocks:
+            tokens = block(tokens, mask)
+        return self.head((tokens * there).sum(1) / there.sum(1))
 
 
 def digits(train: int = 1400, *, seed: int = 0) -> tuple[Split, Split]:
@@ -103,90 +166,3 @@ def digits(train: int = 1400, *, seed: int = 0) -> tuple[Split, Split]:
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
     first, second = order[:train], order[train:]
     return (images[first], labels[first]), (images[second], labels[second])
-
-
-class NetworkRun:
-    """Records of a training run.
-
-    Per step: `batch_loss`, `gradient_norm`, `step_size` (multiplier of the gradient; NaN where the optimiser does not report it),
-    `capped`, `displacement` (norm of the change of all parameters). Per epoch, the first before any step: `train_loss`,
-    `train_accuracy`, `test_accuracy`, and `norms` of every group of parameters (`GROUPS`).
-    """
-
-    def __init__(self) -> None:
-        self.batch_loss: list[float] = []
-        self.gradient_norm: list[float] = []
-        self.step_size: list[float] = []
-        self.capped: list[bool] = []
-        self.displacement: list[float] = []
-        self.train_loss: list[float] = []
-        self.train_accuracy: list[float] = []
-        self.test_accuracy: list[float] = []
-        self.norms: dict[str, list[float]] = {}
-
-    def ratios(self) -> dict[str, np.ndarray]:
-        """Norm of every group over its norm before training."""
-        return {name: np.array(values) / values[0] for name, values in self.norms.items()}
-
-
-def group_norms(module: nn.Module) -> dict[str, float]:
-    """Frobenius norms of the groups of parameters that `GROUPS` names; what matches none is `other`."""
-    squares: dict[str, float] = {}
-    for name, parameter in module.named_parameters():
-        group = next((g for g, patterns in GROUPS.items() if any(one in name for one in patterns)), "other")
-        squares[group] = squares.get(group, 0.0) + float(parameter.detach().double().square().sum())
-    return {group: math.sqrt(value) for group, value in squares.items()}
-
-
-def train_network(
-    module: nn.Module,
-    train: Split,
-    test: Split,
-    optimiser: torch.optim.Optimizer,
-    *,
-    epochs: int,
-    batch: int,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda text: None,
-) -> NetworkRun:
-    """Minimise the cross-entropy in shuffled batches; `optimiser` may be any of PyTorch's or of `torch_optimisers`."""
-    run, generator = NetworkRun(), torch.Generator().manual_seed(seed)
-    images, labels = train
-    _record_epoch(run, module, train, test)
-    for epoch in range(epochs):
-        for chosen in torch.randperm(len(labels), generator=generator).split(batch):
-            optimiser.zero_grad()
-            loss = nn.functional.cross_entropy(module(images[chosen]), labels[chosen])
-            loss.backward()
-            _record_step(run, module, optimiser, loss)
-        _record_epoch(run, module, train, test)
-        progress(f"epoch {epoch + 1} of {epochs}: train loss {run.train_loss[-1]:.4f}")
-    return run
-
-
-def _record_step(run: NetworkRun, module: nn.Module, optimiser: torch.optim.Optimizer, loss: torch.Tensor) -> None:
-    parameters = [p for p in module.parameters() if p.grad is not None]
-    before = [p.detach().clone() for p in parameters]
-    gradient = math.hypot(*(float(torch.linalg.vector_norm(p.grad)) for p in parameters if p.grad is not None))
-    if isinstance(optimiser, SPSmax):
-        optimiser.step(loss=loss.detach())
-    else:
-        optimiser.step()
-    moved = math.hypot(*(float((p.detach() - old).norm()) for p, old in zip(parameters, before, strict=True)))
-    report: dict = optimiser.param_groups[0]
-    run.batch_loss.append(float(loss.detach()))
-    run.gradient_norm.append(gradient)
-    run.step_size.append(float(report.get("last_step", math.nan)))
-    run.capped.append(bool(report.get("capped", False)))
-    run.displacement.append(moved)
-
-
-@torch.no_grad()
-def _record_epoch(run: NetworkRun, module: nn.Module, train: Split, test: Split) -> None:
-    scores, labels = module(train[0]), train[1]
-    right = lambda found, wanted: float((found.argmax(1) == wanted).double().mean())
-    run.train_loss.append(float(nn.functional.cross_entropy(scores, labels)))
-    run.train_accuracy.append(right(scores, labels))
-    run.test_accuracy.append(right(module(test[0]), test[1]))
-    for name, norm in group_norms(module).items():
-        run.norms.setdefault(name, []).append(norm)

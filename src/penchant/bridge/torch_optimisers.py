@@ -66,6 +66,19 @@ class _Reporting(torch.optim.Optimizer):
 
     def __init__(self, params: ParamsT, defaults: dict):
         super().__init__(params, {**defaults, **_REPORT})
+        if defaults["capturable"] and not self._plain(self.param_groups):
+            raise ArgumentError(
+                "capturable",
+                type(self).__name__,
+                "False with what it leaves out: several groups, momentum, decay, a scope or a bound of growth",
+                True,
+            )
+
+    @staticmethod
+    def _plain(groups: list[dict]) -> bool:
+        """Whether a step is one multiple of the gradient that depends on nothing but this gradient and this loss."""
+        left_out = lambda one: one["weight_decay"] or one.get("momentum") or one.get("growth", math.inf) < math.inf
+        return len(groups) == 1 and not left_out(groups[0]) and groups[0].get("scope", "global") == "global"
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Loss] | None = None, *, loss: Loss | None = None) -> Loss | None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -74,6 +87,9 @@ class _Reporting(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = returned = closure()
+        if self.param_groups[0]["capturable"]:
+            self._capture(self.param_groups[0], loss)
+            return returned
         found = [self._gradients(group) for group in self.param_groups]
         norms = [_norms(gradients) for _, gradients in found]
         everything = _joint([norm for part in norms for norm in part])
@@ -82,6 +98,19 @@ class _Reporting(torch.optim.Optimizer):
             self._move(group, pairs, sizes, everything, value)
             group["step_count"] += 1
         return returned
+
+    def _capture(self, group: dict, loss: Loss | None) -> None:
+        """The step with every number left on the device, so that a CUDA graph can record it; what is not finite spreads."""
+        parameters, gradients = self._gradients(group)
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        wanted, most = self._sizes(group, norm, loss)
+        size = torch.where(norm > 0, torch.minimum(wanted, most), torch.zeros_like(norm))
+        torch._foreach_add_(parameters, torch._foreach_mul(gradients, -size))
+        group.update(last_grad_norm=norm, last_step=size, capped=wanted > most, last_displacement=size * norm)
+
+    def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """The multiplier that the rule wants, and the largest that it may use."""
+        raise NotImplementedError
 
     def _gradients(self, group: dict) -> Pairs:
         """Parameters that have a gradient, with it; a coupled weight decay is part of the gradient."""
@@ -106,6 +135,7 @@ class SNGD(_Reporting):
 
     `scope` says over what N is taken: all parameters ("global", the joint form), each group ("group", the block form), or each tensor. `momentum` averages the normalised
     steps. Weight decay is decoupled by default, p <- (1 - lr weight_decay) p; coupled, it is part of the gradient and of N.
+    `capturable` leaves every number on the device, for CUDA graphs: the plain rule only, and the report is of tensors.
     Uncapped, the rule does not see a scaling of the loss or clipping by the global norm.
 
     >>> weight = torch.nn.Parameter(torch.tensor([3.0, 4.0]))
@@ -125,6 +155,7 @@ class SNGD(_Reporting):
         weight_decay: float = 0.0,
         decoupled: bool = True,
         scope: str = "global",
+        capturable: bool = False,
     ):
         _check("SNGD", lr=lr, eta_max=eta_max, momentum=momentum, weight_decay=weight_decay)
         if not momentum < 1:
@@ -132,7 +163,10 @@ class SNGD(_Reporting):
         if scope not in _SCOPES:
             raise ArgumentError("scope", "SNGD", f"one of {', '.join(_SCOPES)}", repr(scope))
         rule = {"lr": lr, "eta_max": eta_max, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, {**rule, "decoupled": decoupled, "scope": scope})
+        super().__init__(params, {**rule, "decoupled": decoupled, "scope": scope, "capturable": capturable})
+
+    def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return float(group["lr"]) / norm, torch.full_like(norm, group["eta_max"])
 
     def _move(self, group: dict, pairs: Pairs, norms: list[float], everything: float, value: float) -> None:
         (parameters, gradients), rate, most = pairs, float(group["lr"]), group["eta_max"]
@@ -187,6 +221,7 @@ class SPSmax(_Reporting):
         batches_per_epoch: int | None = None,
         weight_decay: float = 0.0,
         max_update_norm: float = math.inf,
+        capturable: bool = False,
     ):
         _check("SPSmax", eta_max=eta_max, c=c, weight_decay=weight_decay)
         if not max_update_norm > 0:
@@ -195,7 +230,16 @@ class SPSmax(_Reporting):
             raise ArgumentError("gamma", "SPSmax", "at least 1, with batches_per_epoch", (gamma, batches_per_epoch))
         growth = math.inf if gamma is None else gamma ** (1 / (batches_per_epoch or 1))
         rule = {"c": c, "lr": 1.0, "eta_max": eta_max, "l_star": l_star, "weight_decay": weight_decay}
-        super().__init__(params, {**rule, "max_update_norm": max_update_norm, "growth": growth, "same_norm": 0})
+        rule |= {"max_update_norm": max_update_norm, "growth": growth, "same_norm": 0}
+        super().__init__(params, {**rule, "capturable": capturable})
+
+    def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
+        if not isinstance(loss, torch.Tensor):
+            raise ValueError(
+                "SPSmax.step(capturable) needs the loss of the batch as a tensor: step(loss=loss.detach())."
+            )
+        wanted = (loss.detach() - group["l_star"]).clamp(min=0) / (group["c"] * norm.square())
+        return wanted, torch.clamp(group["max_update_norm"] / norm, max=float(group["lr"]) * group["eta_max"])
 
     def _objective(self, loss: Loss | None, norm: float) -> float:
         if loss is None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -18,8 +18,7 @@ from scipy.sparse.linalg import svds
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError
-from ..files import mark
-from ..training.trajectory import write_npz
+from ..files import mark, write_npz
 
 _EXACT = (
     1_000_000_000  # products of a Gram matrix and its basis above which only the largest singular value is looked for
@@ -323,8 +322,8 @@ class Probe:
         pieces = inputs.split(_PIECE)
         with ExitStack() as stack:
             heard = {k: _Listener(block, stack) for k, block in enumerate(self.blocks.values())}
-            parts = [self.module(pieces[0])]
-        outputs = torch.cat([*parts, *(self.module(piece) for piece in pieces[1:])])
+            parts = [_scores(self.module(pieces[0]))]
+        outputs = torch.cat([*parts, *(_scores(self.module(piece)) for piece in pieces[1:])])
         found: dict[str, object] = {
             f"{name}_{k}": value
             for k, one in heard.items()
@@ -332,7 +331,7 @@ class Probe:
             for name, value in one.reading().items()
         }
         doubled = {name: 2 * one.detach() for name, one in self.module.named_parameters()}
-        other = torch.func.functional_call(self.module, doubled, (pieces[0],)).double()
+        other = _scores(torch.func.functional_call(self.module, doubled, (pieces[0],))).double()
         same = outputs[: len(other)].double()
         factor = float((other * same).sum() / same.square().sum())
         found |= {"degree": math.log2(abs(factor)) if factor else math.nan}
@@ -378,11 +377,28 @@ class Probe:
     def floor(self) -> np.ndarray:
         return np.array([1 / np.sqrt(min(shape)) for shape in self.shapes])
 
-    def save(self, path: str | Path) -> Path:
-        """Write a run file that `penchant probe` draws."""
+    def write_scalars(self, writer: Any) -> None:
+        """Everything that was recorded, to a `SummaryWriter` of TensorBoard: a curve for each layer and each head."""
+        series = self.series()
+        for name, values in series.items():
+            if name != "steps":
+                labels = self.names if values.shape[1:] == (len(self.names),) else None
+                for k, column in enumerate(values.reshape(len(values), -1).T):
+                    part = f"/{labels[k] if labels else k}" if values.ndim > 1 else ""
+                    for step, value in zip(series["steps"], column, strict=True):
+                        writer.add_scalar(f"probe/{name}{part}", float(value), int(step))
+
+    def save(self, path: str | Path, data: dict | None = None) -> Path:
+        """Write a run file that `penchant probe` draws; `data` is where the data came from, the record of `penchant.data.load`."""
         header = {"format": mark("network run"), "model": type(self.module).__name__, "layers": self.names}
+        header |= {"data": data} if data else {}
         header |= {"shapes": self.shapes, "blocks": tuple(self.blocks), "software": {"torch": torch.__version__}}
         return write_npz(path, header, self.series())
+
+
+def _scores(found: Any) -> torch.Tensor:
+    """The outputs of a network, also of one that answers with an object that has them."""
+    return getattr(found, "logits", found)
 
 
 def _matrices(module: nn.Module, layers: Sequence[str] | None) -> dict[str, Callable[[], torch.Tensor]]:

@@ -1,6 +1,7 @@
-"""`probe`: the record of a PyTorch network, told and drawn. `kkt`: how far a network is from a KKT point."""
+"""`experiment`: the papers' real networks. `probe`: the record of a PyTorch network, told and drawn. `kkt`: how far a network is from a KKT point."""
 
 import importlib.util
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from ..errors import ArgumentError, DataFileError, MissingExtra
 from ..exhibits import Table, plain
-from ..files import load_npz
+from ..files import load_npz, write_bytes
 from ..lab import Study
 from ..report.networks import network_page, read_network, summary
 from ..report.page import render, save
@@ -33,6 +34,48 @@ def probe(options: Namespace) -> tuple[dict, list[str]]:
         content["page"] = str(render(options.out))
         text.append(f"page: {content['page']}")
     return content, text
+
+
+def experiment(options: Namespace) -> tuple[dict, list[str]]:
+    """Run an experiment of the papers on genuine data, or draw what one has written, as a page next to its numbers."""
+    from ..papers.deep_linear.figures import alexnet
+    from ..papers.self_attention.figures import real_networks
+
+    found, place = {}, Path(options.out)
+    if options.experiment.endswith(".json"):
+        found = json.loads(Path(options.experiment).read_text())
+    else:
+        for found in _measured(options):
+            found = strict(found)
+            write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
+    starts = "equal norms" in {one["variant"] for one in found["runs"]}
+    curves = real_networks.curves, real_networks.by_variant(found)
+    result = alexnet.result(found, *curves) if starts else real_networks.result(found)
+    study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
+    save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
+    lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
+    return {**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"]
+
+
+def strict(found: dict) -> dict:
+    """The same without what JSON has no word for: numbers that are not finite are null."""
+    return json.loads(json.dumps(found), parse_constant=lambda _: None)
+
+
+def _measured(options: Namespace) -> Iterator[dict]:
+    try:
+        from ..bridge.torch_experiments import experiment as measure
+    except ImportError:
+        raise MissingExtra("torch", "`penchant experiment`") from None
+    told = lambda text: print(text, file=sys.stderr)
+    return measure(
+        options.experiment,
+        device=options.device,
+        folder=options.data,
+        full=options.full,
+        minutes=options.minutes,
+        progress=told,
+    )
 
 
 def _aligned(table: Table) -> Iterator[str]:

@@ -24,10 +24,11 @@ from jaxtyping import ArrayLike
 from ..cache import fingerprint
 from ..errors import ArgumentError, PenchantError
 from ..exhibits import only
+from ..files import write_npz
 from ..optimisers.base import Optimiser
 from ..settings.files import read_arrays
 from ..theory.judge import optimiser_name
-from ..training.trajectory import settings_of, write_npz
+from ..training.trajectory import settings_of
 from .flags import kind_of, refuse
 from .options import check_writable, npz_name
 

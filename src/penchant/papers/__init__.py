@@ -17,6 +17,7 @@ from ..theory.base import Prediction, Theorem
 
 _FOLDERS = (
     "which_margin",
+    "networks",
     "notes",
     "self_attention",
     "key_query",

@@ -8,8 +8,7 @@ import numpy as np
 
 from ..errors import DataFileError
 from ..exhibits import Figure, Line, Result, Table, table
-from ..files import check_mark
-from ..training.trajectory import read_npz
+from ..files import check_mark, read_npz
 
 Series = Mapping[str, np.ndarray]
 WORDS = {

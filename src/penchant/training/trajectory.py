@@ -1,8 +1,7 @@
 """A run as plain arrays and a JSON header with everything needed to repeat it."""
 
 import hashlib
-import io
-import json
+import inspect
 import os
 import platform
 from functools import cache
@@ -17,8 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import DataFileError
-from ..files import load_npz, mark, write_bytes
+from ..files import mark, write_npz
 from ..logspace import check_float64
 from ..settings.base import Setting
 from .status import Status
@@ -174,23 +172,6 @@ def settings_of(module: object) -> Any:
         return np.asarray(module).tolist()
     if isinstance(module, list | tuple):
         return [settings_of(part) for part in module]
-    return module
-
-
-def write_npz(path: str | os.PathLike, header: dict, arrays: dict[str, Any]) -> Path:
-    """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
-    buffer = io.BytesIO()
-    text = np.frombuffer(json.dumps(header, default=lambda array: np.asarray(array).tolist()).encode(), np.uint8)
-    contents: dict[str, Any] = {"header": text, **{name: np.asarray(array) for name, array in arrays.items()}}
-    np.savez_compressed(buffer, **contents)
-    return write_bytes(path, buffer.getvalue())
-
-
-def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
-    """Header and arrays of a file written by `write_npz`; never unpickles."""
-    arrays = load_npz(path)
-    try:
-        header = json.loads(arrays.pop("header").tobytes())
-    except (KeyError, ValueError):
-        raise DataFileError(f"'{path}' has no penchant header: it was not written by penchant.") from None
-    return header, arrays
+    if isinstance(module, dict):
+        return {name: settings_of(part) for name, part in module.items()}
+    return module.__qualname__ if inspect.isroutine(module) else module

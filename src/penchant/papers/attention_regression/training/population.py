@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ....errors import ArgumentError, DivergenceError
-from ....files import mark
+from ....files import mark, write_npz
 from ....logspace import check_float64
 from ....training.loop import check_steps, collect, drive_many
 from ....training.recorders import At, Every, LogSpaced
 from ....training.status import Status
-from ....training.trajectory import settings_of, write_npz
+from ....training.trajectory import settings_of
 from ..setting.problem import AttentionLayer, AttentionRegression
 from .rules import PreconditionedDescent, StructuredRule
 from .steps import safe_step

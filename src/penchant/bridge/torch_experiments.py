@@ -1,0 +1,288 @@
+"""The papers' experiments on genuine data: transformers under four step rules, and the layers of AlexNet from two starts.
+
+Every rule gets the same grid of factors on its rate, tried with one seed for a fifth of the epochs; the factor of the lowest train loss is then run with three
+seeds. Results are plain dictionaries with the record of the data, the settings and the time, written as JSON after every run. Needs PyTorch and NumPy only:
+`python -m penchant.bridge.torch_experiments vit-mnist --full --device cuda`.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch  # pyright: ignore[reportMissingImports]
+from torch import nn  # pyright: ignore[reportMissingImports]
+
+from .. import data
+from ..errors import ArgumentError
+from ..files import write_bytes
+from .torch import dense, equalise, small_alexnet
+from .torch_networks import Encoder, Split, VisionTransformer, digits
+from .torch_optimisers import SNGD, SPSmax
+from .torch_training import NetworkRun, group_norms, train_network
+from .wordpiece import WordPiece
+
+Make = Callable[[dict, int], nn.Module]
+_LOOK, _SHARE, _KEPT = (
+    5000,
+    5,
+    0.9,
+)  # samples looked at; epochs over those of the grid; share of the time that is planned with
+_VECTORS, _ITERATIONS = 32, 20  # of the subspace in which the largest singular value is looked for
+
+
+class Experiment(NamedTuple):
+    """Data and network of an experiment, its variants (a rule and its rate, or a start), and what of it a quick version has."""
+
+    data: str
+    network: Make
+    variants: dict[str, tuple[str, float, float]]  # rule, rate, cap
+    batch: int
+    epochs: int
+    factors: tuple[float, ...]
+    length: int = 0  # tokens of a text
+    quick: Mapping[str, Any] = MappingProxyType({})
+    after: str = ""
+
+
+def rule(name: str, parameters: Iterable[nn.Parameter], rate: float, cap: float, graph: bool) -> torch.optim.Optimizer:
+    """An optimiser by name, every number of it on the device."""
+    if name == "SNGD":
+        return SNGD(parameters, rate, cap, capturable=True)
+    if name == "SPS":
+        return SPSmax(parameters, cap, capturable=True)
+    if name == "Adam":
+        return torch.optim.Adam(parameters, rate, capturable=graph)
+    return torch.optim.SGD(parameters, rate, momentum=0.9 if name == "momentum" else 0.0)
+
+
+def dense_ratios(module: nn.Module) -> dict[str, float]:
+    """Spectral over Frobenius norm of every dense layer, and the latter; the former from a subspace, good to some parts in a thousand."""
+    found, layers = {}, dict(module.named_modules())
+    for name in dense(module):
+        weight = layers[name].weight.detach().double()  # pyright: ignore[reportAttributeAccessIssue]
+        top = torch.svd_lowrank(weight, min(_VECTORS, *weight.shape), _ITERATIONS)[1][0]
+        found |= {f"ratio {name}": float(top / weight.norm()), f"norm {name}": float(weight.norm())}
+    return found
+
+
+def _vision(side: int, channels: int, width: int, depth: int, heads: int, patch: int) -> Make:
+    sizes = {"side": side, "patch": patch, "width": width, "depth": depth, "heads": heads, "hidden": width}
+    return lambda arrays, seed: VisionTransformer(**sizes, channels=channels, small_data=True, seed=seed)
+
+
+def _alexnet(width: float = 1.0, hidden: int = 4096) -> Make:
+    return lambda arrays, seed: small_alexnet(width, hidden, seed=seed)
+
+
+def _encoder(arrays: dict, seed: int) -> nn.Module:
+    return Encoder(arrays, int(arrays["train_labels"].max()) + 1, seed=seed)
+
+
+def _rates(sgd: float, sngd: tuple[float, float], sps: float, adam: float) -> dict[str, tuple[str, float, float]]:
+    rows = {"SGD": (sgd, 0.0), "SNGD": sngd, "SPS": (1.0, sps), "Adam": (adam, 0.0)}
+    return {name: (name, *row) for name, row in rows.items()}
+
+
+_TEXT = _rates(1e-3, (1e-2, 1e-2), 1e-2, 2e-5)
+_STARTS = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
+_FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
+_LITTLE = {"seeds": 1, "factors": (1.0,)}
+_FEW = {**_LITTLE, "samples": 1280, "epochs": 1}
+_SMALL = {**_LITTLE, "samples": 2000, "epochs": 20, "network": _alexnet(0.25, 256)}
+_DIGITS = _rates(0.1, (0.1, math.inf), 0.5, 1e-3)
+EXPERIMENTS = {
+    "vit-digits": Experiment(
+        *("digits", _vision(8, 1, 32, 2, 2, 2), _DIGITS, 50, 12, (0.1, 1.0, 10.0)),
+        quick=_LITTLE,
+        after="Vasudeva et al., Figures 6 and 7, on small pictures",
+    ),
+    "vit-mnist": Experiment(
+        *("mnist", _vision(28, 1, 128, 2, 8, 4), _rates(0.1, (0.01, 0.05), 0.05, 1e-3), 100, 25, _FINE),
+        quick={**_LITTLE, "samples": 6000, "epochs": 3},
+        after="Vasudeva et al., Figure 6",
+    ),
+    "vit-cifar10": Experiment(
+        *("cifar10", _vision(32, 3, 512, 10, 8, 4), _rates(0.1, (0.01, 0.05), 0.01, 1e-4), 100, 50, _FINE),
+        quick={**_LITTLE, "samples": 6000, "epochs": 3, "network": _vision(32, 3, 64, 4, 4, 8)},
+        after="Vasudeva et al., Figure 7",
+    ),
+    "encoder-imdb": Experiment(
+        *("imdb", _encoder, _TEXT, 32, 3, _WIDE, 128), quick=_FEW, after="Vasudeva et al., Figures 1 and 4"
+    ),
+    "encoder-rotten-tomatoes": Experiment(
+        *("rotten-tomatoes", _encoder, _TEXT, 32, 3, _WIDE, 48), quick=_FEW, after="Vasudeva et al., Figures 1 and 4"
+    ),
+    "encoder-multinli": Experiment(
+        *("multinli", _encoder, _TEXT, 32, 3, _WIDE, 128), quick=_FEW, after="Vasudeva et al., Figure 1"
+    ),
+    "encoder-civilcomments": Experiment(
+        *("civilcomments", _encoder, _TEXT, 16, 3, _WIDE, 128), quick=_FEW, after="Vasudeva et al., Figure 4"
+    ),
+    "alexnet-cifar10": Experiment(
+        *("cifar10", _alexnet(), _STARTS, 64, 50, (0.2, 1.0, 5.0)), quick=_SMALL, after="Ji and Telgarsky, Figure 2"
+    ),
+}
+
+
+def _sets(wanted: Experiment, folder: str | None, samples: int | None) -> tuple[dict, dict, list[Split]]:
+    """Arrays that make the network, where everything came from, and the two sets as tensors."""
+    if wanted.data == "digits":
+        return {}, {"digits": {"data": "digits", "from": "scikit-learn", "licence": "BSD; UCI"}}, list(digits())
+    found = data.load(wanted.data, folder)
+    arrays, records = dict(found.arrays), {wanted.data: found.record}
+    if wanted.length:
+        encoder = data.load("minilm", folder)
+        arrays, records = {**arrays, **encoder.arrays}, records | {"minilm": encoder.record}
+    splits = []
+    for part in ("train", "test"):
+        inputs, labels = _inputs(found, part, arrays, wanted.length), found.arrays[f"{part}_labels"]
+        every = max(1, len(labels) // samples) if samples else 1
+        splits.append((torch.from_numpy(inputs[::every].copy()), torch.from_numpy(labels[::every].astype(np.int64))))
+    return arrays, records, splits
+
+
+def _inputs(found: data.Dataset, part: str, arrays: dict, length: int) -> np.ndarray:
+    if not length:
+        images = found.arrays[f"{part}_images"]
+        return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
+    if f"{part}_tokens" in arrays:
+        return arrays[f"{part}_tokens"][:, :length]
+    vocabulary = arrays["vocabulary"].tobytes().decode().rstrip("\n")
+    return WordPiece(vocabulary).tokens(found.texts(part), length)
+
+
+class _Bench:
+    """What every run of an experiment shares."""
+
+    def __init__(self, name: str, *, device: str, folder: str | None, full: bool, eager: bool):
+        kind = EXPERIMENTS[name]
+        quick = {} if full else kind.quick
+        self.name, self.device, self.graph = name, torch.device(device), device.startswith("cuda") and not eager
+        self.kind = kind._replace(**{key: quick[key] for key in ("epochs", "factors", "network") if key in quick})
+        self.seeds = range(quick.get("seeds", 3))
+        self.arrays, self.records, splits = _sets(kind, folder, quick.get("samples"))
+        self.train, self.test = ((inputs.to(device), labels.to(device)) for inputs, labels in splits)
+        self.measure = dense_ratios if kind.data == "cifar10" and "equal norms" in kind.variants else group_norms
+
+    def run(self, variant: str, factor: float, seed: int, epochs: int) -> dict:
+        """One training, as numbers per epoch, the first before any step."""
+        began, (name, rate, cap) = time.perf_counter(), self.kind.variants[variant]
+        network = self.kind.network(self.arrays, seed)
+        if variant == "equal norms":
+            equalise(network, seed=seed)
+        network = network.to(self.device)
+        sizes = lambda: {n: float(p.detach().double().norm()) for n, p in network.named_parameters() if p.ndim > 1}
+        first, optimiser = sizes(), rule(name, network.parameters(), rate * factor, cap * factor, self.graph)
+        options: dict[str, Any] = {"epochs": epochs, "batch": self.kind.batch, "seed": seed, "look": _LOOK}
+        options |= {"measure": self.measure, "graph": self.graph}
+        found = train_network(network, self.train, self.test, optimiser, **options)
+        growth = {layer: size / first[layer] for layer, size in sizes().items() if first[layer]}
+        about = {
+            "variant": variant,
+            "rule": name,
+            "factor": factor,
+            "rate": rate * factor,
+            "cap": cap * factor if math.isfinite(cap) else None,
+        }
+        return {**about, "seed": seed, **_numbers(found), "growth": growth, "seconds": time.perf_counter() - began}
+
+
+def _numbers(run: NetworkRun) -> dict:
+    """A run by epochs: what was looked at, and means over the steps of each."""
+    epochs = max(1, len(run.train_loss) - 1)
+    mean = lambda values: np.array(values, float).reshape(epochs, -1).mean(1).tolist() if values else []
+    steps = {"batch_loss": mean(run.batch_loss), "capped": mean(run.capped), "step_size": mean(run.step_size)}
+    looked = {"train_loss": run.train_loss, "train_accuracy": run.train_accuracy, "test_accuracy": run.test_accuracy}
+    return {**looked, **steps, "displacement": mean(run.displacement), "norms": run.norms}
+
+
+def experiment(
+    name: str,
+    *,
+    device: str = "cpu",
+    folder: str | None = None,
+    full: bool = False,
+    minutes: float = math.inf,
+    eager: bool = False,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Iterator[dict]:
+    """All that is known of an experiment, again after each run. With `minutes` there are as many epochs as fit, at most the paper's."""
+    if name not in EXPERIMENTS:
+        raise ArgumentError("name", "experiment", f"one of {', '.join(EXPERIMENTS)}", f"'{name}'")
+    began = time.perf_counter()
+    torch.set_float32_matmul_precision("high")
+    bench = _Bench(name, device=device, folder=folder, full=full, eager=eager)
+    kind, plan = bench.kind, {"grid": [], "runs": []}
+    epochs = kind.epochs if math.isinf(minutes) else _fitting(bench, 60 * minutes - time.perf_counter() + began)
+    trial = max(1, round(epochs / _SHARE))
+    place = torch.cuda.get_device_name() if bench.device.type == "cuda" else "CPU, one thread"
+    settings = {
+        "batch": kind.batch,
+        "epochs": epochs,
+        "epochs of the grid": trial,
+        "epochs of the paper": EXPERIMENTS[name].epochs,
+    }
+    settings |= {"factors": kind.factors, "seeds": list(bench.seeds), "samples": len(bench.train[1]), "full": full}
+    found = {"experiment": name, "after": kind.after, "data": bench.records, "settings": settings, **plan}
+    found |= {"device": place, "software": {"torch": torch.__version__, "numpy": np.__version__}}
+    jobs = [("grid", v, f, 0, trial) for v, f in product(kind.variants, kind.factors)] if len(kind.factors) > 1 else []
+    late = lambda: time.perf_counter() - began > 60 * minutes
+    for job in (*jobs, *((("runs", v, None, s, epochs)) for s, v in product(bench.seeds, kind.variants))):
+        target, variant, factor, seed, count = job
+        if late():
+            progress("the time is over")
+            return
+        best = factor or best_factor(found["grid"], variant, kind.factors)
+        found[target].append(bench.run(variant, best, seed, count))
+        found["seconds"] = time.perf_counter() - began
+        last = found[target][-1]
+        progress(
+            f"{target} {variant} x {best:g} seed {seed}: loss {last['train_loss'][-1]:.4f}, test {last['test_accuracy'][-1]:.4f}, {last['seconds']:.1f} s"
+        )
+        yield found
+
+
+def best_factor(grid: list[dict], variant: str, factors: tuple[float, ...]) -> float:
+    """The factor of the lowest train loss; one that did not stay finite loses."""
+    losses = {one["factor"]: one["train_loss"][-1] for one in grid if one["variant"] == variant}
+    finite = {factor: loss for factor, loss in losses.items() if math.isfinite(loss)}
+    return min(finite, key=lambda factor: finite[factor]) if finite else factors[0]
+
+
+def _fitting(bench: _Bench, seconds: float) -> int:
+    """As many epochs as the time allows, from the cost of a run and of an epoch of the first variant."""
+    began, kind = time.perf_counter(), bench.kind
+    cost = lambda epochs: bench.run(next(iter(kind.variants)), kind.factors[0], 0, epochs)["seconds"]
+    _, one, two = cost(1), cost(1), cost(2)  # the first pays for what is done once
+    left, each = _KEPT * (seconds - time.perf_counter() + began), max(two - one, 0.05 * one)
+    tried = len(kind.variants) * (len(kind.factors) if len(kind.factors) > 1 else 0)
+    runs = len(kind.variants) * len(bench.seeds)
+    needed = lambda epochs: (runs + tried) * (one - each) + each * (runs * epochs + tried * max(1, epochs / _SHARE))
+    return next((epochs for epochs in range(kind.epochs, 1, -1) if needed(epochs) <= left), 1)
+
+
+def main() -> None:
+    """For machines with PyTorch and NumPy alone; `penchant experiment` does the same and draws it."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("names", nargs="+", choices=tuple(EXPERIMENTS))
+    parser.add_argument("--full", action="store_true")
+    parser.add_argument("--eager", action="store_true", help="on CUDA: no recorded graphs")
+    parser.add_argument("--minutes", type=float, default=math.inf)
+    for name, default in {"device": "cpu", "data": None, "out": "out"}.items():
+        parser.add_argument(f"--{name}", default=default)
+    asked = vars(parser.parse_args())
+    names, out, asked["folder"] = asked.pop("names"), Path(asked.pop("out")), asked.pop("data")
+    for name in names:
+        for found in experiment(name, **asked, progress=lambda text: print(text, flush=True)):
+            write_bytes(out / f"{name}.json", json.dumps(found).encode())
+
+
+if __name__ == "__main__":
+    main()

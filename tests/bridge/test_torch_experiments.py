@@ -1,0 +1,177 @@
+"""The papers' experiments: the networks are those they say, rules on the device are the rules, and a tiny run writes what a full one does."""
+
+import json
+
+import numpy as np
+import pytest
+
+from penchant.errors import ArgumentError
+
+torch = pytest.importorskip("torch")
+from torch import nn  # noqa: E402
+
+from penchant.bridge import torch_experiments  # noqa: E402
+from penchant.bridge.torch_networks import Encoder, VisionTransformer  # noqa: E402
+from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
+from penchant.bridge.wordpiece import WordPiece  # noqa: E402
+
+
+def steps(make, count=5):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3))
+    rule, drawn = make(model.parameters()), torch.Generator().manual_seed(1)
+    for _ in range(count):
+        x, y = torch.randn(8, 4, generator=drawn), torch.randint(0, 3, (8,), generator=drawn)
+        rule.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), y)
+        loss.backward()
+        rule.step(loss=loss.detach())
+    return torch.cat([one.detach().ravel() for one in model.parameters()]), rule.param_groups[0]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p, **o: SNGD(p, 0.1, **o),
+        lambda p, **o: SNGD(p, 0.1, 0.05, **o),
+        lambda p, **o: SPSmax(p, 0.3, **o),
+        lambda p, **o: SPSmax(p, 10.0, max_update_norm=0.2, **o),
+    ],
+)
+def test_a_rule_that_stays_on_the_device_takes_the_same_steps(make):
+    plain, told = steps(make)
+    other, report = steps(lambda p: make(p, capturable=True))
+    torch.testing.assert_close(other, plain, rtol=1e-5, atol=1e-7)
+    assert float(report["last_step"]) == pytest.approx(told["last_step"], rel=1e-4)
+    assert bool(report["capped"]) == told["capped"]
+    with pytest.raises(ArgumentError, match="capturable"):
+        make([{"params": [nn.Parameter(torch.ones(2))], "weight_decay": 0.1}], capturable=True)
+
+
+def weights(words=40, width=24, hidden=32, depth=2, places=16):
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: 0.1 * rng.normal(size=shape).astype(np.float32)
+    found = {"embeddings.word_embeddings.weight": normal(words, width)}
+    found |= {
+        f"embeddings.{n}_embeddings.weight": normal(k, width) for n, k in (("position", places), ("token_type", 2))
+    }
+    found |= {"embeddings.LayerNorm.weight": 1 + normal(width), "embeddings.LayerNorm.bias": normal(width)}
+    for k in range(depth):
+        shapes = {f"attention.self.{n}": (width, width) for n in ("query", "key", "value")}
+        shapes |= {"attention.output.dense": (width, width), "intermediate.dense": (hidden, width)}
+        shapes |= {
+            "output.dense": (width, hidden),
+            "attention.output.LayerNorm": (width,),
+            "output.LayerNorm": (width,),
+        }
+        for name, shape in shapes.items():
+            found[f"encoder.layer.{k}.{name}.weight"] = normal(*shape)
+            found[f"encoder.layer.{k}.{name}.bias"] = normal(shape[0])
+    return found
+
+
+def test_the_encoder_computes_what_the_published_architecture_does():
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 40, "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3}
+    sizes |= {"intermediate_size": 32, "max_position_embeddings": 16, "layer_norm_eps": 1e-12}
+    other = transformers.BertModel(transformers.BertConfig(**sizes), add_pooling_layer=False).eval()
+    other.load_state_dict({name: torch.from_numpy(one) for name, one in weights().items()}, strict=False)
+    model, words = Encoder(weights(), heads=3), torch.tensor([[2, 7, 9, 3, 0, 0], [2, 5, 3, 0, 0, 0]])
+    there = (words != 0)[..., None]
+    with torch.no_grad():
+        seen = other(words, attention_mask=there[..., 0].long()).last_hidden_state
+        torch.testing.assert_close(model(words), model.head((seen * there).sum(1) / there.sum(1)), rtol=1e-4, atol=1e-6)
+
+
+def test_words_are_cut_as_the_published_tokeniser_does():
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "##s", "!", "cafe", "'", "t", "don", "中"]
+    texts = ["Playing, plays!", "Café\tdon't \x00 zzz", "中 play", "play [SEP] play", "", "x" * 200]
+    mine = WordPiece("\n".join(words))
+    assert mine.tokens(texts[:2], 8).tolist() == [[2, 4, 5, 1, 4, 6, 7, 3], [2, 8, 11, 9, 10, 1, 3, 0]]
+    assert mine.tokens(texts[3:4], 8).tolist() == [[2, 4, 3, 4, 3, 0, 0, 0]]
+    tokenizers = pytest.importorskip("tokenizers")
+    tool = tokenizers.Tokenizer(tokenizers.models.WordPiece({w: k for k, w in enumerate(words)}, unk_token="[UNK]"))
+    tool.normalizer = tokenizers.normalizers.BertNormalizer()
+    tool.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    for text in texts[:3] + texts[4:]:
+        inside = tool.encode(text).ids[:10]
+        assert mine.tokens([text], 12)[0, : len(inside) + 2].tolist() == [2, *inside, 3]
+
+
+def test_shifted_patches_see_their_neighbours_and_no_token_attends_to_itself():
+    model = VisionTransformer(side=8, patch=4, width=8, depth=1, heads=2, small_data=True)
+    image = torch.zeros(1, 1, 8, 8)
+    image[..., 3, 3] = 1.0  # in the first patch, and in the second by a shift of two pixels
+    tokens = lambda x: model.embedding(torch.cat([x, *_shifts(x)], 1)).flatten(2)[0].T
+    moved = (tokens(image) - tokens(torch.zeros_like(image))).norm(dim=1) > 0
+    assert moved.tolist() == [True, True, True, True]
+    assert model(image).shape == (1, 10)
+    attention = model.blocks[0].attention
+    value, drawn = torch.randn(1, 4, 8), torch.randn(1, 4, 8)
+    with torch.no_grad():
+        changed = drawn.clone()
+        changed[0, 2] = value[0, 2]
+        before = attention.value(drawn)
+        assert attention.itself.diagonal().lt(-1e8).all()
+        assert before.shape == attention(changed).shape
+
+
+def _shifts(x):
+    padded = nn.functional.pad(x, [2] * 4)
+    return [padded[..., a : a + 8, b : b + 8] for a in (0, 4) for b in (0, 4)]
+
+
+@pytest.fixture
+def tiny(tmp_path, monkeypatch):
+    """Eighty random images in a folder of the user's own, and networks of a few units."""
+    rng = np.random.default_rng(0)
+    for name, shape in (("mnist", (28, 28)), ("cifar10", (32, 32, 3))):
+        labels = rng.integers(0, 10, 80, np.uint8)
+        images = rng.integers(0, 256, (80, *shape), np.uint8)
+        parts = {f"{p}_{k}": v for p in ("train", "test") for k, v in (("images", images), ("labels", labels))}
+        np.savez(tmp_path / f"{name}.npz", **parts)
+    quick = {"seeds": 2, "factors": (0.1, 1.0), "samples": 40, "epochs": 2}
+    table = torch_experiments.EXPERIMENTS
+    small = {
+        "vit-mnist": torch_experiments._vision(28, 1, 8, 1, 2, 14),
+        "alexnet-cifar10": torch_experiments._alexnet(0.05, 16),
+    }
+    for name, network in small.items():
+        monkeypatch.setitem(table, name, table[name]._replace(batch=20, quick={**quick, "network": network}))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["vit-mnist", "alexnet-cifar10"])
+def test_a_tiny_experiment_tries_the_same_grid_for_each_and_runs_the_best(tiny, name):
+    *_, found = torch_experiments.experiment(name, folder=str(tiny))
+    found = json.loads(json.dumps(found))
+    variants = torch_experiments.EXPERIMENTS[name].variants
+    assert [(one["variant"], one["factor"]) for one in found["grid"]] == [(v, f) for v in variants for f in (0.1, 1.0)]
+    assert len(found["runs"]) == 2 * len(variants)
+    for run in found["runs"]:
+        tried = {one["factor"]: one["train_loss"][-1] for one in found["grid"] if one["variant"] == run["variant"]}
+        assert run["factor"] == min(tried, key=lambda factor: tried[factor])
+        assert len(run["train_loss"]) == 3
+        assert len(run["batch_loss"]) == 2
+    assert "sha256" in found["data"]["mnist" if name == "vit-mnist" else "cifar10"]
+    if name == "alexnet-cifar10":
+        equal = next(one for one in found["runs"] if one["variant"] == "equal norms")
+        assert [equal["norms"][f"norm {k}"][0] for k in (14, 16, 18)] == pytest.approx([4.0] * 3, rel=1e-6)
+
+
+def test_time_that_is_short_means_fewer_epochs(tiny):
+    assert list(torch_experiments.experiment("vit-mnist", folder=str(tiny), minutes=0.0)) == []
+    found = next(torch_experiments.experiment("vit-mnist", folder=str(tiny), minutes=0.5))
+    assert 1 <= found["settings"]["epochs"] <= found["settings"]["epochs of the paper"]
+    with pytest.raises(ArgumentError, match="vit-mnist"):
+        next(torch_experiments.experiment("vit-minst"))
+
+
+def test_ratios_of_dense_layers_are_those_of_a_full_decomposition():
+    module = nn.Sequential(nn.Linear(60, 50), nn.ReLU(), nn.Linear(50, 5))
+    found = torch_experiments.dense_ratios(module)
+    for name in ("0", "2"):
+        weight = module.get_submodule(name).weight.detach().double()
+        assert found[f"ratio {name}"] == pytest.approx(
+            float(torch.linalg.matrix_norm(weight, 2) / weight.norm()), rel=2e-3
+        )
