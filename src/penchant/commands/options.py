@@ -23,6 +23,8 @@ from ..settings.files import LOSSES, Request, guess, read_arrays, setting_of
 from ..settings.losses import AbstractLoss
 from ..settings.parametrisations import trains_weight
 from ..training.events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
+from ..training.resume import load_memory
+from ..training.trajectory import Memory
 from .flags import refuse_elsewhere
 
 Trainer = GradientFlow | Optimiser
@@ -122,11 +124,16 @@ def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     return setting_of(kind, arrays, request(weights))
 
 
-def warn_of_lost_memory(options: Namespace) -> None:
-    """A saved run holds its weights, not what its optimiser carried from step to step."""
-    if options.optimiser in _WITH_MEMORY and options.start.endswith(".npz") and "header" in read_arrays(options.start):
-        text = f"'{options.start}' holds the weights of a run, not the memory of its optimiser: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
+def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyTree) -> Memory | None:
+    """What the optimiser of the run in the file of --start carried; a warning where this one would carry something, and what is there is not its own."""
+    saved = options.start.endswith(".npz") and "header" in read_arrays(options.start)
+    if not saved or isinstance(optimiser, GradientFlow):
+        return None
+    found = None if hasattr(optimiser, "account") else load_memory(options.start, setting, optimiser, start)
+    if found is None and options.optimiser in _WITH_MEMORY:
+        text = f"'{options.start}' holds the weights of a run, not the memory of this optimiser on these data: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
         warn(text)
+    return found
 
 
 def _network_start(options: Namespace, kind: str) -> str | None:
