@@ -159,6 +159,21 @@ def aligned_run(lab: Lab, shift: float = 0.0, variant: str = "aligned") -> tuple
 
 
 @recipe
+def aligned_draws(lab: Lab, shift: float = 0.0) -> list[tuple[Trajectory, Aligned]]:
+    """Twenty aligned data sets of drawn lengths, shares and frames with their flows to margin 1e3, from aligned starts moved off by `shift`."""
+    found = []
+    for seed in range(1000 * lab.seed, 1000 * lab.seed + 20):
+        rng = np.random.default_rng(seed)
+        lengths, queries, shares = rng.uniform(0.7, 1.5, 3), rng.uniform(0.7, 1.5, 3), rng.uniform(-0.2, 0.2, 3)
+        aligned = aligned_tokens(tuple(lengths), tuple(queries), tuple(shares), seed=seed)
+        start = aligned.start(tuple(rng.uniform(0.1, 0.3, 6)), 7, seed)
+        moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
+        run = flow_to(Setting(aligned.data, KeyQuery(7), Exponential()), moved, 1e3, (1e2,), COARSE)
+        found.append((run, aligned))
+    return found
+
+
+@recipe
 def scaled_run(lab: Lab, scale: float, seed: int = 1) -> Trajectory:
     """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
     start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
