@@ -256,8 +256,8 @@ MUTANTS = (
         "settings/potentials.py",
         "float(self.depth**2 * np.exp((1 - 2 / self.depth)",
         "float(self.depth * np.exp((1 - 2 / self.depth)",
-        "mirror/final-rate",
-        "tests/papers/test_interpolation_theorems.py",
+        "depth/three-routes",
+        "tests/settings/test_potentials.py -k speed",
     ),
     Mutant(
         "isometry-samples",
@@ -265,7 +265,7 @@ MUTANTS = (
         "diagnostics/sparsity.py",
         "excess = rows.T @ rows / n - np.eye(d)",
         "excess = rows.T @ rows / (n - 1) - np.eye(d)",
-        "sparse/isometry-from-two-on sparse/isometry sparse/isometry-likely",
+        "sparse/coordinates",
         "tests/diagnostics/test_covariance.py -k bounds_hold",
     ),
     Mutant(
@@ -283,7 +283,7 @@ MUTANTS = (
         "diagnostics/noise.py",
         "(basis * np.exp(-sizes * time)) @ basis.T",
         "(basis * np.exp(-sizes * time / 2)) @ basis.T",
-        "noise/memory",
+        "noise/diffusion-limit",
         "tests/diagnostics/test_relaxation.py -k lags",
     ),
     Mutant(
@@ -321,7 +321,7 @@ MUTANTS = (
         "squares = [float(np.sum(np.asarray(layer) ** 2)) for layer in layers]",
         "squares = [float(np.linalg.norm(np.asarray(layer))) for layer in layers]",
         "deep-linear/flow-bounds deep-linear/descent-bounds",
-        "tests/diagnostics/test_alignment.py -k imbalance",
+        f"{_EDGES} -k alignment_floor",
     ),
     Mutant(
         "pull-back-threshold",

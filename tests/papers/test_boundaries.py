@@ -105,10 +105,10 @@ def test_what_a_start_has_outside_the_span_counts_in_gram_form():
 
 def test_the_alignment_floor_by_hand():
     """Lemmas 2 and 8: 1 - (D + later traces + |W_2(0)|^2 + |W_1(0)|^2) / |W_2|^2, in spectral norms."""
-    start = [np.diag([2.0, 1.0]), np.array([[3.0, 0.0]])]
+    start = [np.diag([3.0, 1.0]), np.array([[2.0, 0.0]])]
     layers = [np.diag([7.0, 1.0]), np.array([[10.0, 0.0]])]
-    constant = 9 - 9 + 5  # largest square minus the last, plus |diag(4, 1) - diag(9, 0)|
-    assert alignment_floor(layers, start).tolist() == pytest.approx([1 - (constant + 9 + 4) / 100], rel=1e-12)
+    constant = 10 - 4 + 5  # largest square minus the last, plus |diag(9, 1) - diag(4, 0)|
+    assert alignment_floor(layers, start).tolist() == pytest.approx([1 - (constant + 4 + 9) / 100], rel=1e-12)
     traces = np.array([0.5, 0.25])
     found = alignment_floor(layers, start, traces)
-    assert found.tolist() == pytest.approx([1 - (constant + 0.75 + 9 + 4) / 100], rel=1e-12)
+    assert found.tolist() == pytest.approx([1 - (constant + 0.75 + 4 + 9) / 100], rel=1e-12)

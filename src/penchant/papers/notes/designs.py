@@ -140,7 +140,8 @@ def coordinates(lab: Lab, planted: bool) -> Verdict:
         worst = max(_coordinates(one, r, delta_of, used) for one in cases)
         text = f"r = {r}: largest |Av - v|_inf over {used:g} delta_{delta_of} |v|_2, {len(cases)} designs"
         checks.append(at_most(worst, 1 + ROUNDING, text))
-    return all_of(*checks)
+    attained = _coordinates(equal_columns(), 1, 2, 1.0)
+    return all_of(*checks, at_least(attained, 1 - ROUNDING, "the first one on two equal columns"))
 
 
 _ALPHA, _STEP = 1e-6, 0.02

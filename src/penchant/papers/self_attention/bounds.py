@@ -24,12 +24,14 @@ _LEAST = 0.2  # chi below which next to nothing is across
 _SIDES = (0.999, 1.001)
 
 
-def _attaining(seed: int) -> tuple[TokenSelection, float, float]:
-    """One sample of opposite tokens as long as its query, whose pair feature has the largest length there is, 2 B^2; with B^2 and the gap of its scores."""
+def _attaining(seed: int, samples: int) -> tuple[TokenSelection, float, float]:
+    """A sample of opposite tokens as long as its query, whose pair feature has the largest length there is, 2 B^2, and others like it, each half as long; with B^2 and the gap of the scores."""
     rng = np.random.default_rng(seed)
-    size, gap, (axis, query) = rng.uniform(0.5, 2), rng.uniform(0.5, 2), rng.standard_normal((2, 3))
-    token, query = (size * one / np.linalg.norm(one) for one in (axis, query))
-    return TokenSelection([[token, -token]], scores=[[gap, 0.0]], queries=[query]), size**2, gap
+    size, gap, axes = rng.uniform(0.5, 2), rng.uniform(0.5, 2), rng.standard_normal((2, 3))
+    token, query = size * axes / np.linalg.norm(axes, axis=1, keepdims=True)
+    shorter = 0.5 ** np.arange(samples)[:, None]
+    tokens = shorter[:, None] * np.stack([token, -token])
+    return TokenSelection(tokens, scores=[[gap, 0.0]] * samples, queries=shorter * query), size**2, gap
 
 
 @stated(
@@ -37,19 +39,18 @@ def _attaining(seed: int) -> tuple[TokenSelection, float, float]:
 )
 def step_bounds(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Steps of normalised and of gradient descent are called short exactly where none can move a logit margin by more than 1, and a step against a pair leaves its token the floor of attention.
-    On 24 samples that attain both bounds, the second with the loss -z, whose slope is the same everywhere. Planted: margins that may move by 1.01."""
+    On 24 data sets that attain both bounds, the second with the loss -z, whose slope is the same everywhere. Planted: margins that may move by 1.01."""
     wrong, floors, most = 0, [], 1.01 if planted else 1.0
     for seed in range(_DRAWS):
-        data, square, gap = _attaining(seed)
-        setting = Setting(data, Direct(), Correlation())
-        feature = data.adjoint(jnp.ones(1))
-        unit, moved = feature / jnp.linalg.norm(feature), lambda move, data=data: float(data.margins(move)[0])
-        reading = read(setting, setting.start())
+        (data, square, gap), (alone, _, _) = _attaining(seed, 3), _attaining(seed, 1)
+        setting, lone = (Setting(one, Direct(), Correlation()) for one in (data, alone))
+        feature, reading = alone.adjoint(jnp.ones(1)), read(lone, lone.start())
+        unit, moved = feature / jnp.linalg.norm(feature), lambda move, data=data: float(data.margins(move).max())
         for side in _SIDES:
             length, step = side / (2 * square), side / (gap * square**2)
             walked = -step * jnp.exp(reading.log_scale) * reading.slope
             wrong += conditions.short_steps(length, data).holds is not (moved(length * unit) <= most)
-            wrong += conditions.small_step_size(step, data, setting.loss).holds is not (moved(walked) <= most)
+            wrong += conditions.small_step_size(step, alone, lone.loss).holds is not (moved(walked) <= most)
             share = conditions.smallest_share(setting, -length * unit)
             floors.append(abs(conditions.attention_floor(setting, setting.start(), length) / share - 1))
     yield at_most(
