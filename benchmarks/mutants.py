@@ -219,8 +219,8 @@ MUTANTS = (
         "optimisers/step_rules.py",
         "self.length * (count + 1.0) ** -self.decay",
         "self.length * (count + 2.0) ** -self.decay",
-        "self-attention-joint/lemma-15 self-attention-joint/lemma-12",
-        "tests/training/test_joint_training.py -k step_lengths",
+        "",
+        "tests/training/test_joint_training.py -k plain_dense",
     ),
     Mutant(
         "joint-step-bound",
