@@ -320,7 +320,7 @@ MUTANTS = (
         "settings/deep_linear.py",
         "squares = [float(np.sum(np.asarray(layer) ** 2)) for layer in layers]",
         "squares = [float(np.linalg.norm(np.asarray(layer))) for layer in layers]",
-        "deep-linear/flow-bounds deep-linear/descent-bounds",
+        "deep-linear/descent-bounds",
         f"{_EDGES} -k alignment_floor",
     ),
     Mutant(
