@@ -518,10 +518,23 @@ def test_names_of_files_need_not_be_text(linear, tmp_path):
     assert "Your data: caf\ufffd.npz" in (out / "index.html").read_text()
 
 
-def test_a_resumed_run_says_that_its_memory_is_lost(capsys, linear, tmp_path):
+@pytest.mark.parametrize("optimiser", ["momentum", "adam"])
+def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(capsys, linear, tmp_path, optimiser):
+    whole, part, rest = (tmp_path / f"{name}.npz" for name in ("whole", "part", "rest"))
+    options = ("train", linear, "--optimiser", optimiser)
+    call(capsys, *options, "--steps", "50", "--save", whole)
+    call(capsys, *options, "--steps", "20", "--save", part)
+    _, printed = call(capsys, *options, "--steps", "30", "--start", part, "--save", rest)
+    assert "memory" not in printed.err
+    with np.load(whole) as wanted, np.load(rest) as found:
+        np.testing.assert_array_equal(found["W"], wanted["W"])
+        assert json.loads(found["header"].tobytes())["taken"] == 50
+
+
+def test_a_run_resumed_by_another_optimiser_says_that_memory_is_lost(capsys, linear, tmp_path):
     saved, options = tmp_path / "run.npz", ("train", linear, "--optimiser", "momentum", "--steps", "20")
     assert "memory" not in call(capsys, *options, "--save", saved)[1].err
-    assert "not the memory of its optimiser" in call(capsys, *options, "--start", saved)[1].err
+    assert "not the memory of this optimiser" in call(capsys, *options, "--start", saved, "--beta", "0.5")[1].err
     assert "memory" not in call(capsys, "train", linear, "--optimiser", "gd", "--steps", "20", "--start", saved)[1].err
 
 
@@ -530,6 +543,20 @@ def test_layers_that_do_not_fit_are_an_error_with_their_size(capsys, linear):
     assert status == 2
     assert "7.28 TiB" in printed.err
     assert "--widths" in printed.err
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_inside_a_callback_of_compiled_code_ends_the_command(capsys, linear, monkeypatch, name, code):
+    """JAX turns what a callback raises into an error of its own."""
+    number = signal.Signals[name]
+    monkeypatch.setattr(data, "sparse", lambda *_: lambda *_: os.kill(os.getpid(), number))
+    before = signal.getsignal(number)
+    try:
+        status, printed = call(capsys, "train", linear, "--optimiser", "gd", "--steps", "20")
+    finally:
+        signal.signal(number, before)
+    assert status == code
+    assert printed.err.endswith("files written so far are whole.\n")
 
 
 @pytest.mark.slow

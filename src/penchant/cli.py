@@ -41,8 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # names of files need not be text; they are printed as they are
             stream.reconfigure(errors="surrogateescape")
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what is being written is cleaned up
+    heard = _listen()
     try:
         options = _parser().parse_args(arguments)
     except _UsageError as error:
@@ -62,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PenchantError as error:
         return _refuse(type(error).__name__, str(error), options.json)
     except KeyboardInterrupt:
-        print("Interrupted; files written so far are whole.", file=sys.stderr)
-        return 130
+        return _stopped(*heard[:1])
     except BrokenPipeError:
         return 0
     except MemoryError as error:
@@ -71,6 +69,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _refuse("MemoryError", text, options.json)
     except OSError as error:
         return _refuse("OSError", f"Cannot read or write: {error}", options.json)
+    except Exception:
+        if heard:  # inside a callback of compiled code a signal becomes an error of JAX's own making
+            return _stopped(*heard[:1])
+        raise
+
+
+def _listen() -> list[int]:
+    """The exit codes of signals that ask to stop, as they come. Each ends what is being done in such a way that what is being written is cleaned up."""
+    heard: list[int] = []
+
+    def stop(number: int, _: object) -> NoReturn:
+        heard.append(128 + number)
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is threading.main_thread():
+        for asked in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(asked, stop)
+    return heard
+
+
+def _stopped(code: int = 130) -> int:
+    print("Interrupted; files written so far are whole.", file=sys.stderr)
+    return code
 
 
 def _check_device() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
-from penchant.settings.potentials import Entropy, HyperbolicEntropy, Quadratic, q_alpha
+from penchant.settings.potentials import Entropy, HyperbolicEntropy, PowerEntropy, Quadratic, q_alpha
 from penchant.settings.square_models import SignedSquares, Squares
 
 WEIGHTS = (1.0, -0.3, 1e-8, -2e-20, 1e5, 0.0)
@@ -90,3 +90,10 @@ def test_the_largest_starts_do_not_underflow_and_larger_ones_are_refused():
     for build in (lambda: q_alpha(1e101, 2), lambda: Entropy(np.array([0.0, 500.0]))):
         with pytest.raises(ArgumentError, match="'alpha'"):
             build()
+
+
+@pytest.mark.parametrize("depth", [2, 3, 5])
+def test_the_speed_at_the_start_is_that_of_the_parameters(depth):
+    """w+^D - w-^D from alpha moves by 2 D^2 alpha^(2D - 2) per unit of the pull."""
+    potential = q_alpha(0.7, 2) if depth == 2 else PowerEntropy(np.full(2, depth * np.log(0.7)), depth)
+    assert potential.speed(np.zeros(2)) == pytest.approx(2 * depth**2 * 0.7 ** (2 * depth - 2), rel=1e-13)

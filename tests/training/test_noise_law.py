@@ -36,7 +36,9 @@ def monte_carlo(rng, step, deviation, steps, batch, chains=3000):
 @pytest.mark.parametrize("batch", [1, 3, None], ids=str)
 def test_second_moments_predict_the_mean_of_a_plain_simulation(rng, batch):
     step, deviation = (0.02, 0.1) if batch is None else (0.01, 0.1)
-    law = moment_descent(DATA, START, step=step, deviation=deviation, steps=[400], batch=batch).log_product[-1]
+    drift = moment_descent(DATA, START, step=step, deviation=deviation, steps=[400], batch=batch)
+    law = drift.log_product[-1]
+    np.testing.assert_allclose(drift.log_params.sum(axis=1), drift.log_product, atol=1e-12)
     mean, error = monte_carlo(rng, step, deviation, 400, batch)
     still = moment_descent(DATA, START, step=step, deviation=0.0, steps=[400], batch=batch).log_product[-1]
     assert np.abs(mean - law).max() <= 4.5 * error.max()  # twelve coordinates and three batches: 4.5 standard errors

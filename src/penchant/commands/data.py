@@ -28,7 +28,7 @@ from ..training.status import Status
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome
 from .exact import proving, save_proof
-from .options import setting_and_start, warn_of_lost_memory
+from .options import resumed, setting_and_start
 from .own import Predicted, Trained, describe_steps, made
 from .progress import progress, sparse
 
@@ -90,7 +90,7 @@ def train(options: Namespace) -> Trained:
     setting, start = setting_and_start(options)
     optimiser = optimiser_of(options, setting, start)
     steps, until = budget(options, optimiser, setting)
-    warn_of_lost_memory(options)
+    memory = resumed(options, setting, optimiser, start)
     found = _foresee(options, setting, optimiser, start)
     if isinstance(until, MarginAbove):
         if found.prediction is None and options.margin is None:
@@ -102,7 +102,7 @@ def train(options: Namespace) -> Trained:
         show(f"training with {describe_steps(options, optimiser)}")
         loss = setting.name_of_loss(found.prediction is not None)
         told = sparse(show, loss, not setting.data.attained)
-        run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told)
+        run = run_training(setting, optimiser, start, steps=steps, until=until, progress=told, memory=memory)
     words = {"optimiser": optimiser, "made": made(options, optimiser), "separable": found.separable}
     case = make_case(found.prediction, run, found.why, **words)
     decide = would_decide(case, options)

@@ -20,6 +20,7 @@ from ..settings.tokens import TokenSelection
 from ..theory.describe import describe, lines
 from ..theory.joint import joint_references
 from ..training.train import train as trained
+from .options import resumed
 from .own import Predicted, Trained, made
 
 _SMALL = 1e-3  # standard deviation of the start 'small'
@@ -63,7 +64,8 @@ def predict(options: Namespace) -> Predicted:
 
 def train(options: Namespace) -> Trained:
     setting, rule = _ask(options)
-    run = trained(setting, rule, steps=10_000 if options.steps is None else options.steps)
+    steps, memory = 10_000 if options.steps is None else options.steps, resumed(options, setting, rule, setting.start())
+    run = trained(setting, rule, steps=steps, memory=memory)
     try:
         prediction, why = predicted(setting, rule), ""
     except (InfeasibleError, UndecidedMargin) as error:

@@ -12,7 +12,11 @@ from ..errors import ArgumentError, DataFileError, warn
 from ..settings.base import Setting
 from ..settings.files import LOSSES, guess, read_arrays
 from ..settings.losses import AbstractLoss
+from ..flow.flow import GradientFlow
 from ..training import asked
+from ..training.asked import Trainer
+from ..training.resume import load_memory
+from ..training.trajectory import Memory
 from .flags import refuse_elsewhere
 
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
@@ -26,11 +30,16 @@ def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     return asked.setting_and_start(options, kind, arrays, loss_of(options.loss, kind))
 
 
-def warn_of_lost_memory(options: Namespace) -> None:
-    """A saved run holds its weights, not what its optimiser carried from step to step."""
-    if options.optimiser in _WITH_MEMORY and options.start.endswith(".npz") and "header" in read_arrays(options.start):
-        text = f"'{options.start}' holds the weights of a run, not the memory of its optimiser: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
+def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyTree) -> Memory | None:
+    """What the optimiser of the run in the file of --start carried; a warning where this one would carry something, and what is there is not its own."""
+    saved = options.start.endswith(".npz") and "header" in read_arrays(options.start)
+    if not saved or isinstance(optimiser, GradientFlow):
+        return None
+    found = None if hasattr(optimiser, "account") else load_memory(options.start, setting, optimiser, start)
+    if found is None and options.optimiser in _WITH_MEMORY:
+        text = f"'{options.start}' holds the weights of a run, not the memory of this optimiser on these data: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
         warn(text)
+    return found
 
 
 def npz_name(path: str) -> str:

@@ -90,13 +90,12 @@ def _search(excess: np.ndarray, sparsity: int, rng: np.random.Generator) -> np.n
 
 class Decomposition(eqx.Module):
     r"""$\beta^t = r_te_1 + \zeta_t$ along a run (records first): `signal` r, `noise` $\zeta$ (its first entry is 0), and the parts of the gradient
-    $[(r^2-1)e_1 - u + v]\odot\beta$ with $u = (r^2-1)(I-A)e_1$, $v = A(\zeta\odot\zeta)$; `drive` is what moves the noise, v - u off the signal."""
+    $[(r^2-1)e_1 - u + v]\odot\beta$ with $u = (r^2-1)(I-A)e_1$, $v = A(\zeta\odot\zeta)$."""
 
     signal: np.ndarray
     noise: np.ndarray
     u: np.ndarray
     v: np.ndarray
-    drive: np.ndarray
 
 
 def decompose(data: Regression, params: ArrayLike) -> Decomposition:
@@ -107,6 +106,4 @@ def decompose(data: Regression, params: ArrayLike) -> Decomposition:
     noise[:, 0] = 0.0
     u = (signal**2 - 1)[:, None] * (np.eye(len(gram))[0] - gram[0])
     v = noise**2 @ gram
-    drive = v - u
-    drive[:, 0] = 0.0
-    return Decomposition(signal, noise, u, v, drive)
+    return Decomposition(signal, noise, u, v)

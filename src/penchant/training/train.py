@@ -23,8 +23,9 @@ from .events import Event, Limits, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
 from .network_checks import check_networks, raise_if_diverged
 from .recorders import LogSpaced, Recorder
+from .resume import check_memory
 from .status import Status
-from .trajectory import Trajectory, describe, settings_of
+from .trajectory import Memory, Trajectory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
 _FAR = 1e8  # margin, or -log excess, beyond which margins lose digits that the laws of the direction need
@@ -52,6 +53,7 @@ def train(
     recorder: Recorder | Levels | None = None,
     progress: Progress | None = None,
     throw: bool = False,
+    memory: Memory | None = None,
 ) -> Any:
     """Train a `Setting` (or a list of them) from `start` (zeros by default) for `steps` steps or until an event.
 
@@ -60,6 +62,7 @@ def train(
     `progress(steps, log_excess, margin)` is called now and then: after each step of a flow, at each record of a single descent.
     `throw` turns a run that cannot go on (`diverging_step`, `not_finite`, `step_failed`) into a `DivergedRun`, or into a
     `StepSizeError` with a safe step where a constant step on layers diverges.
+    `memory` is that of an earlier run, which this one continues: `train(setting, optimiser, run.at(), memory=run.memory, steps=100)`.
 
     >>> import penchant as pt
     >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -76,10 +79,13 @@ def train(
     until = events(until)  # once: an iterator would be used up
     batch = Batch(setting, optimiser, start)
     check_networks(batch.members(), limits(until))
+    if memory is not None and (batch.size or is_flow(optimiser)):
+        found = "a batch" if batch.size else "a flow, which carries nothing"
+        raise ArgumentError("memory", "train", "given for a single descent only", found)
     if is_flow(optimiser):
         runs = [_flow(*member, until, steps, recorder, progress) for member in batch.members()]
     else:
-        runs = _descend(batch, until, steps, recorder, progress)
+        runs = _descend(batch, until, steps, recorder, progress, memory)
     if throw:
         for run, member in zip(runs, batch.members(), strict=True):
             raise_if_diverged(*member, run)
@@ -87,7 +93,12 @@ def train(
 
 
 def _descend(
-    batch: Batch, until: tuple, steps: int | None, recorder: Recorder | Levels | None, progress: Progress | None
+    batch: Batch,
+    until: tuple,
+    steps: int | None,
+    recorder: Recorder | Levels | None,
+    progress: Progress | None,
+    memory: Memory | None,
 ) -> list[Trajectory]:
     """A run, or every member of a batch in one vectorised run."""
     steps, levels, recorder = default_steps(steps, until), limits(until), recorder or LogSpaced()
@@ -105,14 +116,17 @@ def _descend(
         found = in_pieces(partial(drive_many, Descent, axes, parts), schedule)
         each = [jax.tree.map(lambda leaf, k=k: leaf[k], found) for k in range(batch.size)]
     else:
-        process = Descent(batch.settings[0], batch.optimiser, levels, batch.start, progress)
+        if memory is not None:
+            check_memory(memory, batch.settings[0], batch.optimiser, batch.start)
+        process = Descent(batch.settings[0], batch.optimiser, levels, batch.start, progress, memory)
         each = [in_pieces(partial(drive_one, process), schedule)]
     headers = [{**describe(one, batch.optimiser), **asked} for one in batch.settings]
     runs = []
     for k, (one, (setting, optimiser, _)) in enumerate(zip(each, batch.members(), strict=True)):
         ratio = {"growth_ratio": float(optimiser.growth_ratio)} if hasattr(optimiser, "growth_ratio") else {}
         member = {"member": k} if batch.size else {}
-        runs.append(_trajectory(setting, one, {**headers[k % len(headers)], **member, **ratio}))
+        before = 0 if memory is None else memory.steps
+        runs.append(_trajectory(setting, one, {**headers[k % len(headers)], **member, **ratio}, before))
     return runs
 
 
@@ -177,12 +191,13 @@ def _flow(
     return Trajectory(setting, **series, params=params, status=status, header=header)
 
 
-def _trajectory(setting: Setting, found: tuple, header: dict) -> Trajectory:
+def _trajectory(setting: Setting, found: tuple, header: dict, before: Int[Array, ""] | int) -> Trajectory:
     state, records = found
     series, ending = collect(state.status, records)
     capped = int(state.first_capped)
     header = {**header, "first_capped": None if capped < 0 else capped}
-    return Trajectory(setting, **series, status=ending, header=header)
+    left = Memory(state.memory, jnp.asarray(state.count + before))
+    return Trajectory(setting, **series, status=ending, header=header, memory=left)
 
 
 class Descent(eqx.Module):
@@ -193,13 +208,14 @@ class Descent(eqx.Module):
     levels: Limits
     start: PyTree
     progress: Progress | None = None
+    memory: Memory | None = None
 
     def begin(self) -> _State:
         first = read(self.setting, self.start)
         at_zero = self.setting.weigh(jnp.zeros_like(first.margins)).log_excess
         return _State(
             self.start,
-            self.optimiser.init((first.slope, first.weights)),
+            self.optimiser.init((first.slope, first.weights)) if self.memory is None else self.memory.kept,
             jnp.zeros_like(first.weights),
             jnp.zeros((), int),
             jnp.array(-jnp.inf),
@@ -216,7 +232,8 @@ class Descent(eqx.Module):
 
     def _step(self, state: _State) -> _State:
         reading = read(self.setting, state.params)
-        move: Move = self.optimiser.move(reading, state.memory, state.count)
+        count = state.count if self.memory is None else state.count + self.memory.steps
+        move: Move = self.optimiser.move(reading, state.memory, count)
         params = jax.tree.map(lambda p, step: p - step, state.params, move.displacement)
         advanced = _State(
             params,

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Array, Int, PyTree
 
 from ..files import mark, write_npz
 from ..logspace import check_float64
@@ -26,6 +26,13 @@ _SHORT = 16  # numbers; longer arrays are data, and the digest of the data cover
 _SERIES = ("steps", "log_time", "log_excess", "log_slope", "norm", "margins", "weights", "dual")
 
 
+class Memory(eqx.Module):
+    """What an optimiser carries from step to step, as a run has left it, and the number of steps it has taken."""
+
+    kept: PyTree
+    steps: Int[Array, ""]
+
+
 class Trajectory(eqx.Module):
     """R records of one run.
 
@@ -33,7 +40,7 @@ class Trajectory(eqx.Module):
     log(L - L*), `log_slope` = log|grad log(L - L*)|, `norm` of the parameters, `margins`, instantaneous `weights` and
     accumulated `dual` multipliers (R x N), `params` (a tree with leading axis R). `account` holds what is known besides at each record, by
     name: what the optimiser keeps of its own steps (step sizes, promises kept), the blocks of joint training (`run.norm_W` is
-    `run.account["norm_W"]`), or what `certified` found.
+    `run.account["norm_W"]`), or what `certified` found. `memory` is what `train(..., start=run.at(), memory=run.memory)` goes on with; a flow has none.
     """
 
     setting: Setting
@@ -49,6 +56,7 @@ class Trajectory(eqx.Module):
     status: Status = eqx.field(static=True)
     header: dict = eqx.field(static=True)
     account: dict[str, np.ndarray] | None = None
+    memory: Memory | None = None
 
     @property
     def parts(self) -> dict[str, PyTree]:
@@ -123,7 +131,11 @@ class Trajectory(eqx.Module):
             history = [self.named(k) for k in range(len(self))]
             arrays |= {f"history_{name}": np.stack([row[name] for row in history]) for name in history[0]}
         arrays |= {f"account_{name}": series for name, series in (self.account or {}).items()}
-        return write_npz(path, {"format": FORMAT, **self.header, "status": self.status.name}, arrays | (extra or {}))
+        header = {"format": FORMAT, **self.header, "status": self.status.name}
+        if self.memory is not None:
+            header["taken"] = int(self.memory.steps)
+            arrays |= {f"memory_{k}": leaf for k, leaf in enumerate(jax.tree.leaves(self.memory.kept))}
+        return write_npz(path, header, arrays | (extra or {}))
 
 
 @cache

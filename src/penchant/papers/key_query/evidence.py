@@ -21,6 +21,7 @@ from ...theory.verdicts import excess
 from ...training.events import LogTimeAbove, MarginAbove, Stalled
 from ...training.train import train
 from ...training.trajectory import Trajectory
+from .hypotheses import initial_loss
 
 STEPS = 5000
 TOP = 1e6
@@ -156,6 +157,25 @@ def aligned_run(lab: Lab, shift: float = 0.0, variant: str = "aligned") -> tuple
     start, rng = aligned.start(W0, 7, 5), np.random.default_rng(9)
     moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
     return flow_to(Setting(aligned.data, KeyQuery(7), Exponential()), moved), aligned
+
+
+@recipe
+def aligned_draws(lab: Lab, shift: float = 0.0) -> list[tuple[Trajectory, Aligned]]:
+    """Twenty aligned data sets of drawn lengths, shares and frames inside Assumption 3 with their flows to margin 1e3, from aligned starts moved off by `shift`."""
+    found, seed = [], 1000 * lab.seed
+    while len(found) < 20:
+        rng = np.random.default_rng(seed)
+        lengths, queries, shares = rng.uniform(0.7, 1.5, 3), rng.uniform(0.7, 1.5, 3), rng.uniform(-0.2, 0.2, 3)
+        aligned = aligned_tokens(tuple(lengths), tuple(queries), tuple(shares), seed=seed)
+        setting, start = (
+            Setting(aligned.data, KeyQuery(7), Exponential()),
+            aligned.start(rng.uniform(0.1, 0.3, 6), 7, 5),
+        )
+        seed += 1
+        if initial_loss(setting, aligned.data, start).holds:
+            moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
+            found.append((flow_to(setting, moved, 1e3, (1e2,), COARSE), aligned))
+    return found
 
 
 @recipe

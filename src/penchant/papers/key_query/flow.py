@@ -99,26 +99,36 @@ def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.n
 @claim("key-query/lemma-5.1", f"{SHEEN}, Lemma 5.1", "proved", slow=True)
 def lemma51(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The flow preserves alignment.
-    Alignment is preserved. Planted: a start moved off it by 1e-3."""
-    run, aligned = evidence.aligned_run(lab, 1e-3 if planted else 0.0)
+    On twenty draws to margin 1e3, and on one to margin 1e6. Planted: starts moved off it by 1e-6."""
+    shift, far = (1e-6, ()) if planted else (0.0, (evidence.aligned_run(lab),))
+    pairs = [*evidence.aligned_draws(lab, shift), *far]
     if not planted:
-        yield at_most(aligned.residual(run.at(0)), 1e-12, "alignment residual of the start")
-    largest = max(aligned.residual(run.at(k)) for k in range(len(run)))
-    yield at_most(largest, 1e-11, "largest alignment residual to margin 1e6")
+        start = max(aligned.residual(run.at(0)) for run, aligned in pairs)
+        yield at_most(start, 1e-12, "largest alignment residual of a start")
+    largest = np.array([max(aligned.residual(run.at(k)) for k in range(len(run))) for run, aligned in pairs])
+    above = f"{int((largest > 1e-11).sum())} of {len(pairs)} above"
+    yield at_most(float(largest.max()), 1e-11, "largest alignment residual along a flow", above)
 
 
 @claim("key-query/theorem-5.1", f"{SHEEN}, Theorem 5.1", "proved", slow=True)
-def theorem51(lab: Lab, planted: bool) -> Verdict:
+def theorem51(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """On aligned data W / margin tends to the closed form.
-    W / margin tends to sum_i u_i u_i' / b_i. Planted: the b_i without their factor 1 - c_i."""
+    W / margin tends to sum_i u_i u_i' / b_i like 1 / margin: at margin 1e6, and from margin 1e2 to 1e3 on twenty draws inside Assumption 3. Planted: the b_i without their factor 1 - c_i."""
     run, aligned = evidence.aligned_run(lab)
-    target = aligned.solution()
+    yield at_most(_miss(run, aligned, -1, planted), 2e-7, "|W/margin - W*| / |W*| at margin 1e6")
+    falls = np.array([_miss(*pair, -1, planted) / _miss(*pair, -2, planted) for pair in evidence.aligned_draws(lab)])
+    text = f"largest ratio of |W/margin - W*| at margin 1e3 to that at 1e2, {len(falls)} draws"
+    yield at_most(float(falls.max()), 0.15, text, f"{int((falls > 0.15).sum())} above")
+
+
+def _miss(run: Trajectory, aligned: Aligned, record: int, planted: bool) -> float:
+    """|W/margin - W*| / |W*| at a record."""
     if planted:
         best = jnp.take_along_axis(aligned.data.tokens, aligned.data.optimal[:, None, None], axis=1)[:, 0]
         lengths = jnp.linalg.norm(best, axis=1) * jnp.linalg.norm(aligned.data.queries, axis=1)
-        target = Aligned(aligned.data, aligned.key_basis, aligned.query_basis, np.asarray(lengths)).solution()
-    error = np.linalg.norm(run.weight() / run.smallest_margin()[-1] - target) / np.linalg.norm(target)
-    return at_most(float(error), 2e-7, "|W/margin - W*| / |W*| at margin 1e6")
+        aligned = Aligned(aligned.data, aligned.key_basis, aligned.query_basis, np.asarray(lengths))
+    target = aligned.solution()
+    return float(np.linalg.norm(run.weight(record) / run.smallest_margin()[record] - target) / np.linalg.norm(target))
 
 
 @derived("key-query/aligned-closed-form")

@@ -4,8 +4,10 @@ import numpy as np
 
 from ...diagnostics.noise import (
     diffusion_covariance,
+    diffusion_lag_covariance,
     diffusion_transient,
     lag_correlation,
+    lag_covariance,
     noisy_covariance,
     sample_covariance,
 )
@@ -116,15 +118,18 @@ def diffusion_limit(lab: Lab, planted: bool) -> Verdict:
     """For small steps SGD is its diffusion, transients and all entries included, up to a relative error of order step.
     SGD after k steps against the diffusion at time k * step, for small steps and all entries; planted: at twice the time."""
     hessian, noise = _pair()
-    gaps = []
+    gaps, lags = [], []
     for step in (1e-3, 1e-4):
         count = round(0.7 / step)
         found = noisy_covariance(hessian, noise, step, count) / step
         limit = diffusion_transient(hessian, noise, step, (2 if planted else 1) * count * step) / step
         gaps.append(float(np.abs(found - limit).max() / np.abs(limit).max()))
+        later = diffusion_lag_covariance(hessian, noise, step, count * step)
+        lags.append(float(np.abs(lag_covariance(hessian, noise, step, count) - later).max() / np.abs(later).max()))
     return all_of(
         at_most(gaps[1], 2e-4, "relative distance of SGD to the diffusion at t = 0.7, step 1e-4"),
         at_most(abs(gaps[0] / gaps[1] / 10 - 1), 0.05, "|distance at step 1e-3 over ten times that at 1e-4 - 1|"),
+        at_most(abs(lags[0] / lags[1] / 10 - 1), 0.05, "the same of the covariance of two times 0.7 apart"),
     )
 
 

@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.VASUDEVA,
     __name__,
     (*theorems.THEOREMS, *joint_theorems.THEOREMS),
-    ("fixed", "drawn", "sharp", "joint", "joint_drawn", "joint_findings"),
+    ("fixed", "drawn", "bounds", "sharp", "joint", "joint_drawn", "joint_findings"),
     ("figures.directions", "figures.joint", "figures.beyond", "figures.real_networks"),
     aliases=("self_attention_rates",),
 )

@@ -240,8 +240,12 @@ def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
     Planted: in 300 dimensions."""
     sets = [signal_tokens(4, 3, 300 if planted else 40_000, seed=seed) for seed in range(10)]
     orthogonality = max(1 - conditions.near_orthogonal_tokens(data).slack for data in sets)
+    tokens = np.eye(6).reshape(3, 2, 6)
+    tokens[0, 1, 1:3] = np.sqrt(1 - 1 / 24**2), 1 / 24  # unit tokens with one inner product of 1/(4nT)
+    edge = conditions.near_orthogonal_tokens(TokenSelection(tokens, scores=[[1.0, 0.0]] * 3)).slack
     return all_of(
         at_most(orthogonality, 1.0, "largest ratio 4nT max|<x, x'>| / min|x|^2, seeds 0-9"),
+        at_most(abs(edge), 1e-12, "slack where one inner product is 1/(4nT)"),
         at_least(min(conditions.equal_scores(data).slack for data in sets), 0.0, "smallest slack of equal scores"),
     )
 
