@@ -215,7 +215,8 @@ class _Descent(eqx.Module):
         return eqx.tree_at(lambda s: s.params, state, self.setting.parametrisation.refresh(state.params))
 
     def _step(self, state: _State) -> _State:
-        reading = read(self.setting, state.params)
+        look = getattr(self.optimiser, "look", None)  # of those that see a part of the data
+        reading = read(self.setting, state.params) if look is None else look(self.setting, state.params, state.count)
         move: Move = self.optimiser.move(reading, state.memory, state.count)
         params = jax.tree.map(lambda p, step: p - step, state.params, move.displacement)
         advanced = _State(
@@ -238,6 +239,7 @@ class _Descent(eqx.Module):
         square = setting.inner(move.displacement, move.displacement)
         # Where the infimum is attained, multipliers may well be 0, and all of them are at the end; elsewhere they have underflown.
         lost = self.optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not data.attained)
+        lost = lost & (reading.signed is None)  # where coordinates come in logarithms, they need no multipliers
         lost = lost | setting.parametrisation.lost(state.params, after)
         # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
         still = ~(square > jnp.finfo(float).eps * norm**2) | (not data.attained)
