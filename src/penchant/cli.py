@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from typing import NoReturn, TypeVar
 
 from . import __version__
@@ -124,6 +125,8 @@ def _parser() -> argparse.ArgumentParser:
     add_flags(predict, training=False)
     train = _add(commands, "train", "train on your data and judge the run", _train)
     add_flags(train, training=True)
+    which = _add(commands, "which-margin", "train on your data and say which norm's margin is maximised", _which_margin)
+    add_flags(which, training=True, own=True)
     check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
     check.add_argument("certificate", metavar="certificate.json")
     probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
@@ -217,18 +220,22 @@ def _train(options: argparse.Namespace) -> int:
     return 1 if "page_error" in content else 0
 
 
-def _own(command: str, options: argparse.Namespace, doing: str) -> dict:
-    """`predict` or `train` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
+def _which_margin(options: argparse.Namespace) -> int:
+    content = _own("which_margin", options, "importing, bracketing the best margins, training", "which_margin")
+    return 1 if "page_error" in content else 0
+
+
+def _own(command: str, options: argparse.Namespace, doing: str, desk: str = "own") -> dict:
+    """`predict`, `train` or `which-margin` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
     from .commands.progress import spinner
 
     with spinner(doing):
         gc.disable()
         _prepare()
-        from .commands import own
-
+        module = import_module(f".commands.{desk}", __package__)
         gc.freeze()
         gc.enable()
-        content, text = getattr(own, command)(options)
+        content, text = getattr(module, command)(options)
     _show(options, content, lambda _: print("\n".join(text)))
     return content
 

@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, DataFileError, warn
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
-from ..optimisers.base import Optimiser
+from ..optimisers.base import Minibatches, Optimiser
 from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
 from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
 from ..settings.base import Data, Setting
@@ -28,6 +28,7 @@ from .flags import refuse_elsewhere
 Trainer = GradientFlow | Optimiser
 Until = Event | tuple[Event, ...] | None
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
+DEFAULT_LOSS = {"multiclass": "cross-entropy", "next-token": "cross-entropy"}
 _WITH_MEMORY = ("momentum", "accelerated", "adam", "signum", "muon")
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
@@ -46,7 +47,10 @@ def optimiser_of(options: Namespace, setting: Setting, start: PyTree) -> Trainer
     terms = setting.samples if setting.reduction == "sum" else 1
     row, scale = OPTIMISERS[name], Scale(longest_feature(setting.data), terms, setting.data.attained)
     chosen = row.step(scale, options.beta) if size is None else size
-    return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
+    names = ("nesterov", "norm", "eps", "log_eps", "orthogonaliser", "weight_decay")
+    asked = {name: value for name in names if (value := getattr(options, name)) is not None}
+    found = row.make(Given(chosen, options.beta, np.inf if cap is None else cap, decay=options.step_decay, **asked))
+    return found if options.batch is None else Minibatches(found, options.batch, options.seed)  # pyright: ignore[reportArgumentType]
 
 
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
@@ -101,7 +105,7 @@ def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     scale = 1e-3 if options.scale is None else float(options.scale)
     if not 0 < scale < np.inf:
         raise ArgumentError("--scale", "penchant train", "positive and finite", options.scale)
-    loss = loss_of(options.loss, kind)
+    loss = loss_of(options.loss or DEFAULT_LOSS.get(kind, "exponential"), kind)
     request = lambda weights: Request(loss, options.reduction, weights, coordinatewise, extra)
     if kind == "deep-linear":
         return setting_of(kind, arrays, request(None if extra["init"] else read_arrays(options.start)))
@@ -178,7 +182,8 @@ def budget(options: Namespace, optimiser: Trainer, setting: Setting) -> tuple[in
         return (None, None) if options.optimiser == "flow" else (10_000, None)
     if options.optimiser == "flow":
         return FLOW_STEPS, MarginAbove(1e6)
-    return 300_000 if options.optimiser in ("adam", "sign", "signum", "muon") else 10_000, None
+    tiny = options.optimiser in ("adam", "sign", "signum", "muon", "steepest") and options.step_decay is None
+    return 300_000 if tiny else 10_000, None
 
 
 def npz_name(path: str) -> str:
@@ -205,14 +210,14 @@ def loss_of(text: str, setting: str) -> AbstractLoss:
         raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)}, or FILE.py:NAME", repr(text))
     if setting not in _OWN_LOSS:
         raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)} with --setting {setting}", repr(text))
-    found = _attribute(Path(path), name)
+    found = attribute(Path(path), name)
     if not isinstance(found, AbstractLoss):
         fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
         raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
     return _try_loss(found, path)
 
 
-def _attribute(file: Path, name: str) -> object:
+def attribute(file: Path, name: str) -> object:
     if not file.is_file():
         raise DataFileError(f"There is no file '{file}'.")
     module_spec = importlib.util.spec_from_file_location("penchant_user_loss", file)
