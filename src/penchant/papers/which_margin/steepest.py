@@ -19,6 +19,9 @@ from .flows import fitness, follow, frobenius, newton_schulz, polar
 from .theorems import FAN, RAVI
 
 
+_EACH = 10  # steps between records
+
+
 def curvature_bound(data: Multiclass, norm: str) -> float:
     """B_N, the largest dual norm of a feature (e_y - e_c) x'."""
     inputs = np.abs(np.asarray(data.inputs))
@@ -60,19 +63,19 @@ def rate_bound(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The margin that normalised steepest descent misses is at most (log terms + B^2 S_2/2 + margin S_3)/S_1, at every step, in five norms.
     S_1, S_2, S_3 are the sums of h, h^2 and h (1 - rho) over the steps, rho the sum of the multipliers. Planted: the log terms are left out."""
     for name in NAMES:
-        sizes = tuple(1 / (4 * curvature_bound(data, name)) for data in drawn(lab))
-        for loss in ("cross-entropy", "exponential") if name in ("max", "frobenius") else ("cross-entropy",):
-            found = runs(lab, name, loss, 600, sizes, every=1)
+        sizes = tuple(1 / (2 * curvature_bound(data, name)) for data in drawn(lab))
+        for loss in ("cross-entropy", "exponential") if name == "max" else ("cross-entropy",):
+            found = runs(lab, name, loss, 10_000, sizes, every=_EACH)
             parts = zip(found, drawn(lab), best(lab), sizes, strict=True)
             worst = max(_excess(run, data, one[name], name, size, planted) for run, data, one, size in parts)
             yield at_most(worst, 0.0, f"missing margin - bound, {name}, {loss}")
 
 
 def _excess(run, data: Multiclass, best_one, name: str, size: float, planted: bool) -> float:
-    """The largest excess of what is missing over the bound, where the bound says anything."""
-    h, gamma, n = size / np.sqrt(run.steps[1:]), best_one.margin, len(np.asarray(data.labels))
-    rho = run.weights[:-1].sum(axis=1)
-    first, second, third = np.cumsum(h), np.cumsum(h**2), np.cumsum(h * (1 - rho))
+    """The largest excess of what is missing over the bound, where the bound says anything; rho grows, and that of the record before bounds 1 - rho."""
+    h, gamma, n = size / np.sqrt(1.0 + np.arange(run.steps[-1])), best_one.margin, len(np.asarray(data.labels))
+    rho = np.repeat(run.weights[:-1].sum(axis=1), _EACH)
+    first, second, third = (np.cumsum(part)[run.steps[1:] - 1] for part in (h, h**2, h * (1 - rho)))
     logs = run.log_excess[0] + np.log(n)
     if run.setting.loss.kind == "cross-entropy":
         small = n * np.exp(run.log_excess[1:])

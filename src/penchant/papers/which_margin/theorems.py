@@ -82,16 +82,11 @@ def fresh_momentum(reference: Solution, optimiser: Descent) -> Hypothesis:
     before, pace = optimiser.before, float(np.max(np.asarray(optimiser.pace(jnp.zeros(())))))
     forgets = -np.log(float(np.max(np.asarray(before.beta if before else 0.0))))
     limit = forgets / reference.margin
-    detail = f"1 - h/h_c, h_c = log(1/beta)/margin = {limit:.6g}: above, old gradients outlive the loss"
-    falls = getattr(optimiser.rule, "decay", None) is not None
-    return Hypothesis(
-        "fresh_momentum",
-        True if falls else pace < limit,
-        1 - pace / limit if not falls else max(0.0, 1 - pace / limit),
-        f"h = {pace:g}",
-        detail,
-        "exact",
-    )
+    detail = f"1 - h/h_c, h_c = log(1/beta)/margin = {limit:.6g}: above, old gradients outlive the loss; steps that fall get below it"
+    slack = 1 - pace / limit
+    if getattr(optimiser.rule, "decay", None) is not None:
+        slack = max(0.0, slack)
+    return at_least_zero("fresh_momentum", slack, f"h = {pace:g}", detail, "exact")
 
 
 def fresh_squares(reference: Solution, optimiser: Adam) -> Hypothesis:
