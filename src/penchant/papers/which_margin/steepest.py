@@ -18,7 +18,6 @@ from .evidence import LOSSES, best, compared, drawn, features, last, runs
 from .flows import fitness, follow, frobenius, newton_schulz, polar
 from .theorems import FAN, RAVI
 
-
 _EACH = 10  # steps between records
 
 
