@@ -151,12 +151,15 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "optimisers.base": (
         "Descent",
         "Blockwise",
+        "Decayed",
+        "Minibatches",
         "block_normalised",
         "heavy_ball",
         "muon",
         "polyak_towards",
         "scheduled_descent",
         "signum",
+        "steepest",
     ),
     "optimisers.layerwise": (
         "LayerDescent",

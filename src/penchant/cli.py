@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from typing import NoReturn, TypeVar
 
 from . import __version__
@@ -182,6 +183,8 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "--check", action="store_true", help="read every file, arrays too, and name those that are not whole"
     )
+    which = _add(commands, "which-margin", "train on your data and say which norm's margin is maximised", _which_margin)
+    add_flags(which, training=True, own=True)
     check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
     check.add_argument("certificate", metavar="certificate.json")
     probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
@@ -286,18 +289,22 @@ def _train(options: argparse.Namespace) -> int:
     return 1 if "page_error" in content else 0
 
 
-def _own(command: str, options: argparse.Namespace, doing: str) -> dict:
-    """`predict` or `train` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
+def _which_margin(options: argparse.Namespace) -> int:
+    content = _own("which_margin", options, "importing, bracketing the best margins, training", "which_margin")
+    return 1 if "page_error" in content else 0
+
+
+def _own(command: str, options: argparse.Namespace, doing: str, desk: str = "own") -> dict:
+    """`predict`, `train` or `which-margin` on the user's own data. What is imported stays: nothing is gained by looking for garbage among it."""
     from .commands.progress import spinner
 
     with spinner(doing):
         gc.disable()
         _prepare()
-        from .commands import own
-
+        module = import_module(f".commands.{desk}", __package__)
         gc.freeze()
         gc.enable()
-        content, text = getattr(own, command)(options)
+        content, text = getattr(module, command)(options)
     _show(options, content, lambda _: print("\n".join(text)))
     return content
 

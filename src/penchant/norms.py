@@ -397,3 +397,22 @@ def least_products(
         new = largest_products(pull)
         products = np.concatenate([products, new[np.tensordot(new, pull, 2) > 1 + _ENOUGH / 2]])
     raise PenchantError("The sign-product program was not solved: too many sign products.")
+
+
+_NAMED = {"frobenius": L2, "l2": L2, "l1": L1, "max": Linf, "linf": Linf, "spectral": Spectral, "nuclear": Nuclear}
+
+
+def norm_named(name: str) -> Any:
+    """The norm of a name: frobenius, l1, max, spectral, nuclear, lP with a number P (of the entries) or schatten-P (of the singular values).
+
+    >>> norm_named("max") == Linf(), norm_named("schatten-3") == Schatten(3)
+    (True, True)
+    """
+    if name in _NAMED:
+        return _NAMED[name]()
+    for start, kind in (("schatten-", Schatten), ("l", Entrywise)):
+        power = name.removeprefix(start)
+        if power != name and power.replace(".", "", 1).isdecimal():
+            return kind(float(power))
+    known = f"one of {', '.join(_NAMED)}, lP or schatten-P with a number P >= 1"
+    raise ArgumentError("norm", "norm_named", known, repr(name))

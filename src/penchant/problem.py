@@ -1,5 +1,6 @@
 """One look at an objective: everything an optimiser, a flow or a diagnostic needs, and nothing that underflows."""
 
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 import equinox as eqx
@@ -9,8 +10,9 @@ from jax.core import Tracer
 from jaxtyping import Array, Float, PyTree
 
 from .errors import ArgumentError, kind
-from .logspace import check_float64
-from .settings.base import Infimum, Parametrisation, Setting
+from .logspace import Signed, check_float64, to_signed
+from .settings.base import Infimum, Parametrisation, Setting, Weighing
+from .settings.parametrisations import Direct
 
 _TINY = 1e-280  # squared norms below this lose digits, or underflow
 
@@ -46,6 +48,14 @@ class Reading(eqx.Module):
     params: PyTree = None
     relative: tuple[Float[Array, ""], ...] = ()
     log_norms: tuple[Float[Array, ""], ...] = ()
+    signed: Signed | None = (
+        None  # the slope of a weight by logarithms and signs, where the data know more than floats hold
+    )
+
+    @property
+    def coordinates(self) -> PyTree:
+        """The slope by logarithm and sign of every coordinate."""
+        return to_signed(self.slope) if self.signed is None else self.signed
 
     def scaled(self, direction: PyTree, factor: Float[Array, ""]) -> PyTree:
         """A direction made of the blocks of the slope, times the factor, with each block in its own scale; a silent block stays 0."""
@@ -90,8 +100,8 @@ def _check_point(setting: Setting, params: PyTree) -> None:
         raise ArgumentError("params", "read", f"arrays of shape {wanted}", found, "setting.start(seed=0, scale=0.1)")
 
 
-def read(setting: Setting, params: PyTree) -> Reading:
-    """Evaluate a setting once.
+def read(setting: Setting, params: PyTree, chosen: Array | None = None) -> Reading:
+    """Evaluate a setting once; of `chosen` samples, where they are given, the mean of their losses alone.
 
     >>> import penchant as pt
     >>> setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
@@ -103,13 +113,26 @@ def read(setting: Setting, params: PyTree) -> Reading:
     if hasattr(setting.parametrisation, "blocks"):
         return _read_blocks(setting, params)
     margins, pull = setting.linearise(params)
-    weighing = setting.weigh(margins)
+    weighing = setting.weigh(margins) if chosen is None else _weigh_some(setting, margins, chosen)
     slope = pull(-weighing.weights)
     square = setting.inner(slope, slope)
     log_norm = jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
     if setting.data.attained:
         log_norm = jnp.where(square > _TINY, log_norm, _log_small_norm(setting, slope))
-    return Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
+    signed = None
+    if isinstance(setting.parametrisation, Direct) and hasattr(setting.data, "log_adjoint"):
+        pull = setting.data.log_adjoint(weighing.log_weights)
+        signed = Signed(pull.log, -pull.sign)
+    found = Reading(weighing.log_excess, weighing.log_scale, slope, margins, weighing.weights, log_norm, params)
+    return replace(found, signed=signed)
+
+
+def _weigh_some(setting: Setting, margins: Array, chosen: Array) -> Weighing:
+    """A sample without a part in the loss is one with infinite margins."""
+    counted = jnp.repeat(chosen, len(margins) // setting.samples)
+    found = setting.weigh(jnp.where(counted, margins, jnp.inf))
+    gained = jnp.log(setting.samples / jnp.sum(chosen)) if setting.reduction == "mean" else 0.0
+    return replace(found, log_excess=found.log_excess + gained, log_scale=found.log_scale + gained)
 
 
 def _read_blocks(setting: Setting, params: PyTree) -> Reading:

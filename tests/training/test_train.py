@@ -168,13 +168,20 @@ def test_a_critical_start_is_a_zero_gradient():
     assert not run.params[-1].any()
 
 
-def test_sign_descent_stops_when_a_multiplier_underflows():
+def test_sign_descent_keeps_its_signs_after_a_multiplier_has_underflowed():
     setting = pt.Setting(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
     run = pt.train(setting, pt.sign_descent(1.0), steps=5000, recorder=pt.training.Every())
-    assert run.status is Status.coordinate_underflow
-    # Style 4.9: once margins differ by 708 or 745 the small multiplier is 0; until then sign descent stays on (1, 1).
+    assert run.status is Status.out_of_steps
+    # Once margins differ by 745 the small multiplier is 0 as a float; sign descent stays on (1, 1) all the same.
     assert np.array_equal(run.params[:, 0], run.params[:, 1])
-    assert 700 <= run.margins[-1, 0] - run.margins[-1, 1] <= 750
+    assert run.weights[-1, 0] == 0
+
+
+def test_sign_descent_stops_where_coordinates_are_floats_and_a_multiplier_underflows():
+    tokens = [[[2.0, 0.0], [0.0, 0.0]], [[0.0, 1.0], [0.0, 0.0]]]
+    data = TokenSelection(tokens, queries=[[1.0, 0.0], [0.0, 1.0]], scores=[[1.0, 0.0]] * 2)
+    run = pt.train(pt.Setting(data, pt.Direct(), pt.Exponential()), pt.sign_descent(1.0), steps=5000)
+    assert run.status is Status.coordinate_underflow
 
 
 @pytest.mark.parametrize(

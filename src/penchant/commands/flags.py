@@ -10,7 +10,8 @@ LAYERS = "attention-regression"
 _LINEAR, _JOINT = "own", "joint"
 _TOKENS = ("attention", "attention-kq", "attention-diagonal")
 _POWERS = ("signed-squares", "signed-powers", "squares")
-_OWN = ("linear", *_TOKENS, "deep-linear", "regression", *_POWERS)
+_CLASSES = ("multiclass", "next-token")
+_OWN = ("linear", *_CLASSES, *_TOKENS, "deep-linear", "regression", *_POWERS)
 _SETTINGS = {_LINEAR: _OWN, _JOINT: (_JOINT,), LAYERS: (LAYERS,)}  # by kind of training
 OPTIMISERS: dict[str, tuple[str, ...]] = {  # by kind of training, its default first
     _LINEAR: ("flow", *table.OPTIMISERS, *table.LAYER_RULES),
@@ -57,6 +58,7 @@ class Flag(NamedTuple):
     takes: tuple[str, ...] = (*_OWN, _JOINT, LAYERS)
     optimisers: Mapping[str, tuple[str, ...]] = {}
     group: str = ""
+    alias: str = ""
 
     @property
     def key(self) -> str:
@@ -69,13 +71,14 @@ class Flag(NamedTuple):
             words = {"type": self.kind, "metavar": self.metavar, "default": self.default}
         else:
             words = {"choices": self.kind, "default": self.default}
-        parser.add_argument(f"--{self.name}", help=self.help, **words)
+        names = [f"--{name}" for name in (self.name, self.alias) if name]
+        parser.add_argument(*names, dest=self.key, help=self.help, **words)
 
     def given(self, options: argparse.Namespace) -> bool:
         return getattr(options, self.key, None) not in (None, False, self.default)
 
 
-_NOT_LAYERS, _OF_LAYERS, _INPUTS = (*_OWN, _JOINT), (LAYERS,), ("linear", "deep-linear")
+_NOT_LAYERS, _OF_LAYERS, _INPUTS = (*_OWN, _JOINT), (LAYERS,), ("linear", "deep-linear", *_CLASSES)
 
 
 def _taking(option: str) -> dict[str, tuple[str, ...]]:
@@ -91,23 +94,30 @@ FLAGS = (
     Flag("widths", str, "hidden widths of deep-linear (default 8,8), or columns of K and Q", "8,8,8", takes=("deep-linear", "attention-kq")),
     Flag("geometry", ("two_sided", "left", "euclidean"), "preconditioner (default two_sided)", takes=_OF_LAYERS),
     Flag("gauge", ("identity", "plus", "minus"), "of the spectral start (default identity)", takes=_OF_LAYERS),
-    Flag("batch", whole, "queries per step (default: all)", "B", takes=_OF_LAYERS),
+    Flag("batch", whole, f"samples per step, or queries of {LAYERS} (default: all)", "B", takes=("linear", "multiclass", LAYERS), optimisers={_LINEAR: tuple(table.OPTIMISERS)}),
     Flag("keys", ("batch", "full"), "what a batch attends to (default batch)", takes=_OF_LAYERS),
     Flag("ridge", float, "added to the diagonal of the covariance (default 0)", "R", takes=_OF_LAYERS),
     Flag("logit-limit", float, "largest operator norm of the whitened V: scale moves from V to U beyond it", "L", takes=_OF_LAYERS),
     Flag("layer-scale", float, "start from (C U, V/C) and let V grow no further, with a regulariser that does not see the scale (default: balanced, C = 1)", "C", takes=_OF_LAYERS),
     Flag("alpha", float, "size of the start of squares and powers (default 0.01)", takes=_POWERS),
     Flag("depth", whole, "of signed-powers, w+^D - w-^D (default 3)", takes=("signed-powers",)),
-    Flag("bias", None, "linear, deep-linear: add a constant input 1, so that there is an intercept", takes=_INPUTS),
-    Flag("normalise", None, "linear, deep-linear: divide the inputs by the largest of their norms", takes=_INPUTS),
+    Flag("bias", None, "linear, deep-linear, multiclass, next-token: add a constant input 1, so that there is an intercept", takes=_INPUTS),
+    Flag("normalise", None, "linear, deep-linear, multiclass, next-token: divide the inputs by the largest of their norms", takes=_INPUTS),
     Flag("ties", ("raise", "keep"), "attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)", default="raise", takes=_TOKENS),
     Flag("exact", None, "prove the reference in rational arithmetic and write certificate.json", takes=_OWN),
     Flag("optimiser", _EVERY, "default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear"),
-    Flag("loss", str, "default: exponential; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,correlation,FILE.py:NAME}", "exponential", _NOT_LAYERS),
+    Flag("loss", str, "default: exponential; multiclass: cross-entropy; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,cross-entropy,correlation,FILE.py:NAME}", takes=_NOT_LAYERS),
     Flag("reduction", ("mean", "sum"), "of the losses of the samples (default mean)", default="mean", takes=_OWN),
     Flag("step-size", _step_size, f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {LAYERS}: or 'adaptive'", optimisers={_LINEAR: tuple(table.OPTIMISERS)}),
     Flag("cap", float, "largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)", takes=_NOT_LAYERS, optimisers=_taking(table.CAP)),
-    Flag("beta", float, "share of the past that momentum, signum and muon keep (default 0.9; muon 0.95)", takes=_NOT_LAYERS, optimisers=_taking(table.BETA)),
+    Flag("beta", float, "share of the past that momentum, signum and muon keep (default 0.9; muon 0.95; steepest 0)", takes=_NOT_LAYERS, optimisers=_taking(table.BETA), alias="momentum"),
+    Flag("nesterov", None, "muon, steepest: look ahead with the momentum", takes=_OWN, optimisers=_taking(table.NESTEROV)),
+    Flag("norm", str, "steepest: frobenius (default), l1, max, spectral, nuclear, lP (entries) or schatten-P", "NORM", takes=_OWN, optimisers=_taking(table.NORM)),
+    Flag("step-decay", float, "steps of size H/t^A (ngd, adam, sign, signum, muon, steepest; default: constant)", "A", takes=_OWN, optimisers=_taking(table.DECAY)),
+    Flag("weight-decay", float, "decoupled: weights times 1 - D step besides every step", "D", takes=_OWN, optimisers=_taking(table.DECAY)),
+    Flag("eps", float, "adam, muon with ns5 (default 0)", "E", takes=_OWN, optimisers=_taking("eps")),
+    Flag("log-eps", float, "its logarithm in its place", "S", takes=_OWN, optimisers=_taking("eps")),
+    Flag("orthogonaliser", ("polar", "ns5"), "muon: the polar factor (default), or five Newton-Schulz steps", takes=_OWN, optimisers=_taking(table.ORTHOGONALISER)),
     Flag("decays", str, "--joint: exponents of the step lengths length/(t+1)^p of u and W (default 0,0; for scheduled 2/3,1)", "P_U,P_W", takes=(_JOINT,), optimisers=_taking(table.DECAYS)),
     Flag("seed", whole, "seed of a random start (default 0)", default=0),
     Flag("start", str, "default: zeros; deep-linear: or normal (the default there), balanced, zero-first, equal-frobenius, torch-default, all brought below the risk of zero", "{zeros,small,FILE.npz}", "zeros"),
@@ -126,15 +136,19 @@ FLAGS = (
 # fmt: on
 
 
-def add_flags(parser: argparse.ArgumentParser, training: bool) -> None:
-    """The data and their options; budgets and files only where something is trained."""
-    arrays = (
-        "inputs, labels | inputs, targets | tokens, labels, head [, queries | scores, mask] (--joint: optimal for head)"
-    )
+def add_flags(parser: argparse.ArgumentParser, training: bool, own: bool = False) -> None:
+    """The data and their options; budgets and files only where something is trained. With `own` an optimiser may be the user's."""
+    arrays = "inputs, labels | inputs, counts | inputs, targets | tokens, labels, head [, queries | scores, mask] (--joint: optimal for head)"
     parser.add_argument("data", metavar="DATA", help=f".npz with {arrays}; or .csv, label last")
     budget = parser.add_mutually_exclusive_group() if training else parser
     layers = parser.add_argument_group(LAYERS)
     for flag in FLAGS:
+        if own and flag.name == "optimiser":
+            flag = flag._replace(
+                kind=str,
+                metavar="NAME",
+                help=f"one of {', '.join(_EVERY)}, or FILE.py:NAME, an optax transformation or a function that makes a torch.optim optimiser of parameters",
+            )
         if training or not flag.group:
             flag.add(budget if flag.group == "budget" else layers if flag.takes == _OF_LAYERS else parser)
     if not training:

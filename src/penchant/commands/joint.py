@@ -45,6 +45,7 @@ def _data(options: Namespace) -> JointTokens:
 def _ask(options: Namespace) -> tuple[Setting, Optimiser]:
     if options.setting not in (None, "attention"):
         raise ArgumentError("--setting", "penchant", "attention with --joint", repr(options.setting))
+    options.loss = options.loss or "exponential"
     if options.loss not in _LOSSES:
         raise ArgumentError("--loss", "penchant", f"{' or '.join(_LOSSES)} with --joint", options.loss)
     if options.scale is not None and options.start != "small":

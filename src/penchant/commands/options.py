@@ -20,6 +20,7 @@ from ..training.trajectory import Memory
 from .flags import refuse_elsewhere
 
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
+DEFAULT_LOSS = {"multiclass": "cross-entropy", "next-token": "cross-entropy"}
 _WITH_MEMORY = ("momentum", "accelerated", "adam", "signum", "muon")
 
 
@@ -27,7 +28,9 @@ def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     refuse_elsewhere(options, kind)
-    return asked.setting_and_start(options, kind, arrays, loss_of(options.loss, kind))
+    return asked.setting_and_start(
+        options, kind, arrays, loss_of(options.loss or DEFAULT_LOSS.get(kind, "exponential"), kind)
+    )
 
 
 def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyTree) -> Memory | None:
@@ -66,14 +69,14 @@ def loss_of(text: str, setting: str) -> AbstractLoss:
         raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)}, or FILE.py:NAME", repr(text))
     if setting not in _OWN_LOSS:
         raise ArgumentError("--loss", "penchant", f"one of {', '.join(LOSSES)} with --setting {setting}", repr(text))
-    found = _attribute(Path(path), name)
+    found = attribute(Path(path), name)
     if not isinstance(found, AbstractLoss):
         fix = f"{name} = penchant.UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
         raise ArgumentError("--loss", "penchant", f"a loss named '{name}' in '{path}'", repr(found), fix)
     return _try_loss(found, path)
 
 
-def _attribute(file: Path, name: str) -> object:
+def attribute(file: Path, name: str) -> object:
     if not file.is_file():
         raise DataFileError(f"There is no file '{file}'.")
     module_spec = importlib.util.spec_from_file_location("penchant_user_loss", file)

@@ -46,6 +46,7 @@ _SIZED = (
     "sign",
     "signum",
     "muon",
+    "steepest",
 )  # their steps are chosen by the data
 _WORDS = {"momentum": "normalised momentum (heavy ball on gradients of length 1)"}
 
@@ -108,7 +109,7 @@ def train(options: Namespace) -> tuple[dict, list[str]]:
         told = {"status": content.get("status", ""), **numbers, "name": Path(options.data).name}
         keep(options.store, "train", [{**told, "asked": _asked(options)}], fingerprint())
     if options.out and found.paper:
-        content |= _page(options, found.paper, lambda: page(found.case, found.panels))
+        content |= page_of(options, found.paper, lambda: page(found.case, found.panels))
     elif options.out:
         print("No page was written: without a prediction there is nothing to compare the run with.", file=sys.stderr)
     return content, [*text, *found.lines, *_files(content)]
@@ -129,7 +130,7 @@ def _files(content: dict) -> Iterable[str]:
         yield f"page       not written ({content['page_error']})"
 
 
-def _page(options: Namespace, paper: str, result: "Callable[[], Result]") -> dict:
+def page_of(options: Namespace, paper: str, result: "Callable[[], Result]") -> dict:
     """Write the page and say where it is; or why it could not be drawn, so that the verdict is not lost with it."""
     from ..lab import Study
     from ..report.page import render, save

@@ -10,11 +10,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PyTree
 
 from ..errors import ArgumentError
-from ..norms import L2, Geometry, Linf, Spectral
-from ..problem import Reading
+from ..logspace import Signed, is_signed, to_floats, to_signed
+from ..norms import L2, Entrywise, Geometry, Linf, Spectral
+from ..problem import Reading, read
 from ..settings.base import Setting
 from .memory import Average, GradientAverage, HeavyBall
-from .step_rules import AbstractStepRule, Constant, Normalised, Polyak, positive, within
+from .newton_schulz import NewtonSchulz
+from .step_rules import AbstractStepRule, Constant, Normalised, Polyak, exponent, log_epsilon, positive, within
 
 
 class Move(eqx.Module):
@@ -72,19 +74,28 @@ class Descent(eqx.Module):
         return replace(self, after=ball)
 
     def init(self, tangent: PyTree) -> PyTree:
-        return tuple(None if part is None else part.init(tangent) for part in (self.before, self.after))
+        slope, weights = tangent
+        seen = (to_signed(slope), weights) if self.geometry.coordinatewise else tangent
+        return self.before and self.before.init(seen), self.after and self.after.init(tangent)
+
+    def pace(self, count: Array) -> Array:
+        return self.rule.pace(count)
 
     def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
-        (gradients, steps), slope, pull = memory, reading.slope, -reading.weights
+        (gradients, steps), pull, unit = memory, -reading.weights, reading.log_scale
+        slope = reading.coordinates if self.geometry.coordinatewise else reading.slope
         if self.before is not None:
-            gradients = self.before.mix((slope, pull), gradients, reading.log_scale)
-            slope, pull = gradients.value
-        size = self.geometry.dual_norm(slope, reading.log_slope_norm)
+            gradients, seen = self.before.look((slope, pull), gradients, unit)
+            (slope, pull), unit = seen.value, seen.log_unit
+        slope, geometry = to_floats(slope), self.geometry
+        geometry = geometry.at(unit) if isinstance(geometry, NewtonSchulz) else geometry
+        size = geometry.dual_norm(slope, reading.log_slope_norm)
         factor = self.rule.factor(reading, size, count)
-        step, dual = reading.scaled(self.geometry.direction(slope, size), factor.value), factor.value * pull
+        step, dual = reading.scaled(geometry.direction(slope, size), factor.value), factor.value * pull
         if self.after is not None:
             step, dual = steps = self.after.mix((step, dual), steps)
-        return Move(step, dual, (gradients, steps), factor.value, factor.capped, factor.diverging)
+        multiplier = factor.value * jnp.exp(reading.log_scale - unit)  # of the gradient, in units of the reading
+        return Move(step, dual, (gradients, steps), multiplier, factor.capped, factor.diverging)
 
 
 class Blockwise(eqx.Module):
@@ -156,11 +167,10 @@ class Accelerated(eqx.Module):
 
 
 class Adam(eqx.Module):
-    """Adam, exact after the gradient has underflowed.
+    r"""Adam, exact after the gradient has underflowed: every coordinate of both averages is a logarithm.
 
-    The accumulators live in today's units: they are multiplied by exp(old scale - new scale) before each update, and
-    epsilon is divided by the scale. `eps` has no default: with eps > 0 Adam turns into gradient descent with momentum
-    once the gradient is smaller than eps, with eps = 0 it never does.
+    `eps` has no default: with eps > 0 Adam turns into gradient descent with momentum once the gradient is smaller than eps, with
+    eps = 0 it never does. `log_eps` in its place may be any number: $\epsilon = e^{-900}$ is a legal experiment. Steps are step/(t+1)^decay.
 
     **Reference:** Kingma and Ba, *Adam: a method for stochastic optimization*, 2015.
     """
@@ -169,30 +179,117 @@ class Adam(eqx.Module):
     eps: Float[Array, "*b"]
     b1: float = eqx.field(static=True)
     b2: float = eqx.field(static=True)
+    log_eps: Float[Array, "*b"]
+    decay: Float[Array, "*b"] | None
     coordinatewise = True
     combines = False
 
-    def __init__(self, step: object, eps: object, b1: float = 0.9, b2: float = 0.999):
-        self.step, self.eps = positive(step, "step", "Adam"), within(eps, "eps", "Adam", jnp.inf)
+    def __init__(
+        self,
+        step: object,
+        eps: object = None,
+        b1: float = 0.9,
+        b2: float = 0.999,
+        *,
+        log_eps: object = None,
+        decay: object = None,
+    ):
+        self.step, self.log_eps = positive(step, "step", "Adam"), log_epsilon(eps, log_eps, "Adam")
+        self.eps, self.decay = jnp.exp(self.log_eps), exponent(decay, "Adam")
         self.b1, self.b2 = (float(within(value, name, "Adam", 1.0)) for name, value in (("b1", b1), ("b2", b2)))
 
     def init(self, tangent: PyTree) -> tuple[Average, Average]:
-        return GradientAverage(self.b1).init(tangent[0]), GradientAverage(self.b2).init(tangent[0])
+        none = GradientAverage(self.b1).init(to_signed(tangent[0]))
+        return none, none
+
+    def pace(self, count: Array) -> Array:
+        return self.step if self.decay is None else self.step * (count + 1.0) ** -self.decay
 
     def move(self, reading: Reading, memory: tuple[Average, Average], count: Array) -> Move:
-        mean = GradientAverage(self.b1).mix(reading.slope, memory[0], reading.log_scale)
-        squares = jax.tree.map(lambda g: g * g, reading.slope)
-        square = GradientAverage(self.b2).mix(squares, memory[1], reading.log_scale, 2)
-        tilt, spread = 1 - self.b1 ** (count + 1.0), 1 - self.b2 ** (count + 1.0)
-        eps = jnp.where(self.eps > 0, self.eps * jnp.exp(-reading.log_scale), 0.0)
+        slope, scale = reading.coordinates, reading.log_scale
+        squares = jax.tree.map(lambda g: Signed(2 * g.log, jnp.abs(g.sign)), slope, is_leaf=is_signed)
+        mean = GradientAverage(self.b1).mix(slope, memory[0], scale)
+        square = GradientAverage(self.b2).mix(squares, memory[1], 2 * scale)
+        tilt, spread = jnp.log1p(-(self.b1 ** (count + 1.0))), jnp.log1p(-(self.b2 ** (count + 1.0)))
+        pace, unit = self.pace(count), (square.log_unit - 2 * scale - spread) / 2
 
-        def displace(m: Array, v: Array) -> Array:
+        def displace(m: Signed, v: Signed) -> Array:
             """A coordinate whose gradient has always been 0 does not move, for eps = 0 as for every eps > 0."""
-            return jnp.where(v == 0, 0.0, self.step * (m / tilt) / (jnp.sqrt(jnp.where(v == 0, 1.0, v) / spread) + eps))
+            divisor = jnp.logaddexp(v.log / 2 + unit, self.log_eps - scale)
+            log_size = m.log + (mean.log_unit - scale) - tilt - divisor
+            return pace * m.sign * jnp.exp(jnp.where(jnp.isneginf(v.log), -jnp.inf, log_size))
 
-        displacement = jax.tree.map(displace, mean.value, square.value)
+        displacement = jax.tree.map(displace, mean.value, square.value, is_leaf=is_signed)
         no = jnp.zeros((), bool)
-        return Move(displacement, -self.step * reading.weights, (mean, square), self.step, no, no)
+        return Move(displacement, -pace * reading.weights, (mean, square), pace, no, no)
+
+
+class Decayed(eqx.Module):
+    r"""Decoupled weight decay: $\theta \leftarrow (1 - h_t\lambda)\theta$ besides the step of another optimiser, with $h_t$ the size of that step.
+
+    For normalised steepest descent this is the Frank-Wolfe method on the ball $N(\theta) \le 1/\lambda$, with steps $h_t\lambda$. The multipliers of
+    the run are those of the steps alone.
+
+    **Reference:** Loshchilov and Hutter, *Decoupled weight decay regularization*, 2019.
+    """
+
+    optimiser: Descent | Adam
+    weight_decay: Float[Array, "*b"]
+    combines = False
+
+    def __init__(self, optimiser: Descent | Adam, weight_decay: object):
+        self.optimiser, self.weight_decay = optimiser, within(weight_decay, "weight_decay", "Decayed", jnp.inf)
+        share = float(np.max(np.asarray(optimiser.pace(jnp.zeros(())) * self.weight_decay)))
+        if share > 1:
+            found = f"{share:.6g} at the first step"
+            fix = "a smaller step or decay: a larger share throws the weight to the other side of 0"
+            raise ArgumentError("weight_decay", "Decayed", "at most 1 / step", found, fix)
+
+    @property
+    def coordinatewise(self) -> bool:
+        return self.optimiser.coordinatewise
+
+    def init(self, tangent: PyTree) -> PyTree:
+        return self.optimiser.init(tangent)
+
+    def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
+        move, share = self.optimiser.move(reading, memory, count), self.optimiser.pace(count) * self.weight_decay
+        shrunk = jax.tree.map(lambda step, theta: step + share * theta, move.displacement, reading.params)
+        return replace(move, displacement=shrunk)
+
+
+class Minibatches(eqx.Module):
+    """Another optimiser on `size` samples at a time: every epoch goes once through all of them, in an order of its own.
+
+    What is left over at the end of an epoch joins no batch. Gradients are means over the batch, each in its own log scale.
+    """
+
+    optimiser: Descent | Adam | Decayed
+    size: int = eqx.field(static=True)
+    seed: int = eqx.field(static=True, default=0)
+    combines = False
+
+    def __check_init__(self):
+        if self.size < 1:
+            raise ArgumentError("size", "Minibatches", "at least 1", self.size)
+
+    @property
+    def coordinatewise(self) -> bool:
+        return self.optimiser.coordinatewise
+
+    def init(self, tangent: PyTree) -> PyTree:
+        return self.optimiser.init(tangent)
+
+    def look(self, setting: Setting, params: PyTree, count: Array) -> Reading:
+        """The loss of the batch of this step: the margins of all other samples count as infinite."""
+        samples = setting.samples
+        batches = max(samples // self.size, 1)
+        order = jax.random.permutation(jax.random.fold_in(jax.random.key(self.seed), count // batches), samples)
+        place = jnp.zeros(samples, int).at[order].set(jnp.arange(samples)) // min(self.size, samples)
+        return read(setting, params, place == count % batches)
+
+    def move(self, reading: Reading, memory: PyTree, count: Array) -> Move:
+        return self.optimiser.move(reading, memory, count)
 
 
 def _positive(owner: str, **values: object) -> list[Array]:
@@ -205,9 +302,10 @@ def gradient_descent(step: object) -> Descent:
     return Descent(Constant(positive(step, "step", "gradient_descent")))
 
 
-def normalised_descent(length: object, cap: object = jnp.inf) -> Descent:
-    """theta - length * grad L / |grad L|."""
-    return Descent(Normalised(*_positive("normalised_descent", length=length, cap=cap)))
+def normalised_descent(length: object, cap: object = jnp.inf, decay: object = None) -> Descent:
+    """theta - length/(t+1)^decay * grad L / |grad L|."""
+    size, most = _positive("normalised_descent", length=length, cap=cap)
+    return Descent(Normalised(size, most, decay))
 
 
 def momentum(length: object, beta: object = 0.9, cap: object = jnp.inf) -> Descent:
@@ -274,29 +372,64 @@ def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object
     return polyak(c, cap, infimum - target)
 
 
-def sign_descent(length: object) -> Descent:
-    """theta - length * sign(grad L)."""
-    return Descent(Normalised(positive(length, "length", "sign_descent")), Linf())
+def sign_descent(length: object, decay: object = None) -> Descent:
+    """theta - length/(t+1)^decay * sign(grad L)."""
+    return Descent(Normalised(positive(length, "length", "sign_descent"), decay=decay), Linf())
 
 
-def signum(length: object, beta: object = 0.9) -> Descent:
+def signum(length: object, beta: object = 0.9, decay: object = None) -> Descent:
     """theta - length * sign(M), with M a moving average of the gradients: sign descent with momentum.
 
     **Reference:** Bernstein et al., *signSGD: compressed optimisation for non-convex problems*, 2018.
     """
-    rule, average = positive(length, "length", "signum"), GradientAverage(within(beta, "beta", "signum", 1.0))
-    return Descent(Normalised(rule), Linf(), before=average)
+    rule = Normalised(positive(length, "length", "signum"), decay=decay)
+    return Descent(rule, Linf(), before=GradientAverage(within(beta, "beta", "signum", 1.0)))
 
 
-def muon(length: object, beta: object = 0.95) -> Descent:
+def muon(
+    length: object,
+    beta: object = 0.95,
+    decay: object = None,
+    *,
+    nesterov: bool = False,
+    orthogonaliser: str = "polar",
+    eps: object = None,
+    log_eps: object = None,
+) -> Descent:
     """theta - length * U V', with M = U S V' a moving average of the gradients: the same step in every singular direction.
+
+    With the `orthogonaliser` "ns5" five Newton-Schulz steps stand for the polar factor U V', as in what is shipped; eps (none by default)
+    is then added to the norm that M is divided by.
 
     **Reference:** Jordan et al., *Muon: an optimizer for hidden layers in neural networks*, 2024.
     """
-    rule, average = positive(length, "length", "muon"), GradientAverage(within(beta, "beta", "muon", 1.0))
-    return Descent(Normalised(rule), Spectral(), before=average)
+    rule = Normalised(positive(length, "length", "muon"), decay=decay)
+    if orthogonaliser not in ("polar", "ns5"):
+        raise ArgumentError("orthogonaliser", "muon", "'polar' or 'ns5'", repr(orthogonaliser))
+    if orthogonaliser == "polar" and not (eps is None and log_eps is None):
+        raise ArgumentError("eps", "muon", "left out with the polar factor", eps, "orthogonaliser='ns5'")
+    given = 0.0 if eps is None and log_eps is None else eps
+    geometry = Spectral() if orthogonaliser == "polar" else NewtonSchulz(log_epsilon(given, log_eps, "muon"))
+    average = GradientAverage(within(beta, "beta", "muon", 1.0), nesterov)
+    return Descent(rule, geometry, before=average if np.any(average.beta) else None)
 
 
-def exact_adam(step: object) -> Adam:
-    """Adam with eps = 0, which never turns into gradient descent."""
-    return Adam(step, 0.0)
+def steepest(
+    length: object, norm: Geometry, decay: object = None, beta: object = 0.0, nesterov: bool = False
+) -> Descent:
+    """Steps of length/(t+1)^decay in a norm, as steep as any of that length; with beta > 0 against a moving average of the gradients.
+
+    >>> import penchant as pt
+    >>> steepest(0.1, pt.norms.Linf()) == sign_descent(0.1)
+    True
+    """
+    rule = Normalised(positive(length, "length", "steepest"), decay=decay)
+    share = within(beta, "beta", "steepest", 1.0)
+    if not np.any(share):
+        return Descent(rule, norm)
+    return Descent(rule, Entrywise(2) if norm.combines else norm, before=GradientAverage(share, nesterov))
+
+
+def adam(size: object, eps: object = None, log_eps: object = None, decay: object = None) -> Adam:
+    """Adam; without an eps, with eps = 0, which never turns into gradient descent."""
+    return Adam(size, 0.0 if eps is None and log_eps is None else eps, log_eps=log_eps, decay=decay)

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from ..logspace import Signed, is_signed, signed_log_sum
 from .step_rules import within
 
 
@@ -24,26 +25,46 @@ class HeavyBall(eqx.Module):
 
 
 class Average(eqx.Module):
-    """A moving average in units of its own: the value times exp(log_scale), or exp(2 log_scale) where squares are averaged."""
+    """A moving average in a unit of its own, e^log_unit, which follows the larger one of what is remembered and what is new."""
 
     value: PyTree
-    log_scale: Float[Array, ""]
+    log_unit: Float[Array, ""]
 
 
 class GradientAverage(eqx.Module):
-    """M = beta M + (1 - beta) gradient, in the units of the latest gradient: what is remembered is multiplied by exp(old scale - new scale)."""
+    """M = beta M + (1 - beta) gradient. Gradients may shrink by any factor from step to step: nothing over- or underflows.
+
+    With `nesterov` a step is made of beta M + (1 - beta) gradient, with the M that has seen the gradient.
+    """
 
     beta: Float[Array, "*b"]
+    nesterov: bool = eqx.field(static=True)
 
-    def __init__(self, beta: object = 0.9):
-        self.beta = within(beta, "beta", "GradientAverage", 1.0)
+    def __init__(self, beta: object = 0.9, nesterov: bool = False):
+        self.beta, self.nesterov = within(beta, "beta", "GradientAverage", 1.0), nesterov
 
     def init(self, tangent: PyTree) -> Average:
-        return Average(jax.tree.map(jnp.zeros_like, tangent), jnp.array(jnp.inf))
+        none = lambda g: Signed(jnp.full_like(g.log, -jnp.inf), g.sign) if is_signed(g) else jnp.zeros_like(g)
+        return Average(jax.tree.map(none, tangent, is_leaf=is_signed), jnp.array(-jnp.inf))
 
-    def mix(self, tangent: PyTree, memory: Average, log_scale: Array, power: int = 1) -> Average:
-        """`power` is that of the gradient in the tangent."""
-        begun = jnp.isfinite(memory.log_scale)
-        unit = jnp.where(begun, jnp.exp(jnp.where(begun, memory.log_scale, 0.0) - log_scale) ** power, 0.0)
-        value = jax.tree.map(lambda m, g: self.beta * unit * m + (1 - self.beta) * g, memory.value, tangent)
-        return Average(value, log_scale)
+    def mix(self, tangent: PyTree, memory: Average, log_unit: Array) -> Average:
+        """The average once it has seen a tangent in units of e^log_unit."""
+        kept, added = memory.log_unit + jnp.log(self.beta), log_unit + jnp.log1p(-self.beta)
+        unit = jnp.maximum(kept, added)
+        unit = jnp.where(jnp.isneginf(unit), 0.0, unit)
+        value = jax.tree.map(
+            lambda g, m: _sum(m, g, kept - unit, added - unit), tangent, memory.value, is_leaf=is_signed
+        )
+        return Average(value, unit)
+
+    def look(self, tangent: PyTree, memory: Average, log_unit: Array) -> tuple[Average, Average]:
+        """What is remembered, and what a step is made of."""
+        memory = self.mix(tangent, memory, log_unit)
+        return memory, self.mix(tangent, memory, log_unit) if self.nesterov else memory
+
+
+def _sum(memory: Array | Signed, new: Array | Signed, kept: Array, added: Array) -> Array | Signed:
+    if not (is_signed(memory) and is_signed(new)):
+        return jnp.exp(kept) * memory + jnp.exp(added) * new  # pyright: ignore[reportOperatorIssue, reportReturnType]
+    logs = jnp.stack([memory.log + kept, new.log + added], axis=-1)
+    return Signed(*signed_log_sum(logs, jnp.stack([memory.sign, new.sign], axis=-1)))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from ..problem import Reading
 
 _FLAT = (
@@ -32,6 +32,10 @@ class AbstractStepRule(eqx.Module):
 
     @abstractmethod
     def factor(self, reading: Reading, dual_norm: Float[Array, ""], count: Array) -> Factor: ...
+
+    def pace(self, count: Array) -> Array:
+        """The size of a step that weight decay is in proportion to."""
+        raise NotImplementedError(f"{type(self).__name__} has no step size of its own for weight decay")
 
 
 def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
@@ -59,6 +63,34 @@ def within(value: object, name: str, owner: str, high: float) -> Float[Array, "*
     return jnp.asarray(found)
 
 
+def exponent(value: object, owner: str) -> Float[Array, "*b"] | None:
+    """The exponent a of step sizes that fall like (t+1)^-a; None is a constant size."""
+    if value is None:
+        return None
+    found = within(value, "decay", owner, jnp.inf)
+    if np.any(np.asarray(found) > 1):
+        warn(
+            f"`{owner}` has steps that fall like t^-{float(np.max(found)):g}: their sum is finite, and no theorem speaks of a limit."
+        )
+    return found
+
+
+def log_epsilon(eps: object, log_eps: object, owner: str) -> Float[Array, "*b"]:
+    """log(eps) from one of the two; -inf for eps = 0."""
+    if (eps is None) == (log_eps is None):
+        found = "neither" if eps is None else "both"
+        raise ArgumentError("eps", owner, "given, or `log_eps` in its place", found, "eps=0.0, or log_eps=-900.0")
+    if eps is not None:
+        return jnp.log(within(eps, "eps", owner, jnp.inf))
+    try:
+        found = np.asarray(log_eps, float)
+    except (TypeError, ValueError):
+        found = np.array(np.nan)
+    if found.ndim > 1 or found.size == 0 or not np.all(found < np.inf):
+        raise ArgumentError("log_eps", owner, "below infinity: a number, or a list of them", log_eps)
+    return jnp.asarray(found)
+
+
 def _capped(wanted: Array, cap: Array, reading: Reading, diverging: Array) -> Factor:
     limit = jnp.where(
         jnp.isinf(cap), jnp.inf, jnp.exp(jnp.log(jnp.where(jnp.isinf(cap), 1.0, cap)) + reading.log_scale)
@@ -79,6 +111,9 @@ class Constant(AbstractStepRule):
         no = jnp.zeros((), bool)
         return Factor(jnp.exp(jnp.log(self.step) + reading.log_scale), no, no)
 
+    def pace(self, count):
+        return self.step
+
 
 class Normalised(AbstractStepRule):
     """Every step has the same `length`, or length/(t+1)^decay, unless the cap on the multiplier of the gradient binds."""
@@ -89,11 +124,13 @@ class Normalised(AbstractStepRule):
 
     def __init__(self, length: object, cap: object = jnp.inf, decay: object = None):
         self.length, self.cap = positive(length, "length", "Normalised"), positive(cap, "cap", "Normalised")
-        self.decay = None if decay is None else within(decay, "decay", "Normalised", jnp.inf)
+        self.decay = exponent(decay, "Normalised")
+
+    def pace(self, count):
+        return self.length if self.decay is None else self.length * (count + 1.0) ** -self.decay
 
     def factor(self, reading, dual_norm, count):
-        length = self.length if self.decay is None else self.length * (count + 1.0) ** -self.decay
-        return _capped(length / dual_norm, self.cap, reading, jnp.zeros((), bool))
+        return _capped(self.pace(count) / dual_norm, self.cap, reading, jnp.zeros((), bool))
 
 
 class Polyak(AbstractStepRule):

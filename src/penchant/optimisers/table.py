@@ -13,15 +13,26 @@ if TYPE_CHECKING:
     from .layerwise import AbstractLayerRule
 
 SIZE, CAP, BETA, DECAYS = "size", "cap", "beta", "decays"
+DECAY, NESTEROV, NORM, ORTHOGONALISER = "decay", "nesterov", "norm", "orthogonaliser"
+EPS = ("eps", "log_eps")
+_FALLING = (SIZE, DECAY)  # sizes of steps that may fall like t^-decay
 
 
 class Given(NamedTuple):
-    """The options of an optimiser: a `size` of steps, a `beta` of momentum, a `cap` on multipliers, and two `decays` of lengths."""
+    """The options of an optimiser: a `size` of steps that fall like t^-decay, a `beta` of momentum, a `cap` on multipliers, two `decays` of
+    lengths, the name of a `norm`, an epsilon or its logarithm, what stands for a polar factor, and decoupled `weight_decay`."""
 
     size: float
     beta: float | None = None
     cap: float = float("inf")
     decays: tuple[float, float] | None = None
+    decay: float | None = None
+    nesterov: bool = False
+    norm: str = "frobenius"
+    eps: float | None = None
+    log_eps: float | None = None
+    orthogonaliser: str = "polar"
+    weight_decay: float | None = None
 
 
 class Scale(NamedTuple):
@@ -47,16 +58,21 @@ class Row(NamedTuple):
     def make(self, given: Given) -> "Optimiser":
         beta = self.beta if given.beta is None else given.beta
         given = given._replace(beta=beta, decays=self.decays if given.decays is None else given.decays)
-        return _made(self.maker, **{name: getattr(given, name) for name in self.takes})
+        found = _made(self.maker, **{name: getattr(given, name) for name in self.takes})
+        if given.weight_decay is None:
+            return found
+        return import_module(".base", __package__).Decayed(found, given.weight_decay)
 
     def step(self, scale: Scale, beta: float | None) -> float:
         """The size of a step where none is given."""
         return self.size(scale, self.beta if beta is None else beta)
 
 
-def _made(maker: str, size: float, decays: tuple[float, float] | None = None, **options: float) -> "Optimiser":
+def _made(maker: str, size: float, decays: tuple[float, float] | None = None, **options: object) -> "Optimiser":
     file, _, name = maker.partition(".")
     make = getattr(import_module(f".{file}", __package__), name)
+    if "norm" in options:
+        options["norm"] = import_module("..norms", __package__).norm_named(options["norm"])
     if decays is not None:
         options |= {"decay_u": decays[0], "decay_W": decays[1]}
     return make(size, **options)
@@ -78,14 +94,15 @@ def _short(scale: Scale, beta: float) -> float:
 
 OPTIMISERS = _rows(
     Row("gd", "base.gradient_descent", (SIZE,), lambda s, beta: 1 / (s.longest**2 * s.terms)),
-    Row("ngd", "base.normalised_descent", (SIZE, CAP), lambda s, beta: 0.5 / s.longest),
+    Row("ngd", "base.normalised_descent", (SIZE, CAP, DECAY), lambda s, beta: 0.5 / s.longest),
     Row("momentum", "base.momentum", (SIZE, CAP, BETA), lambda s, beta: 0.5 * (1 - beta) / s.longest),
     Row("polyak", "base.polyak", (SIZE, CAP), lambda s, beta: 1.0),
     Row("accelerated", "base.Accelerated", (SIZE,), lambda s, beta: 0.5 / s.longest**2),
-    Row("adam", "base.exact_adam", (SIZE,), _tiny, combines=False),
-    Row("sign", "base.sign_descent", (SIZE,), _tiny, combines=False),
-    Row("signum", "base.signum", (SIZE, BETA), _tiny, combines=False),
-    Row("muon", "base.muon", (SIZE, BETA), _tiny, 0.95, combines=False),
+    Row("adam", "base.adam", (*_FALLING, *EPS), _tiny, combines=False),
+    Row("sign", "base.sign_descent", _FALLING, _tiny, combines=False),
+    Row("signum", "base.signum", (*_FALLING, BETA), _tiny, combines=False),
+    Row("muon", "base.muon", (*_FALLING, BETA, NESTEROV, ORTHOGONALISER, *EPS), _tiny, 0.95, combines=False),
+    Row("steepest", "base.steepest", (*_FALLING, NORM, BETA, NESTEROV), _tiny, 0.0, combines=False),
 )
 JOINT = _rows(  # for attention and decoder together; its first row is the default
     Row("scheduled", "base.block_normalised", (SIZE, DECAYS), _short, decays=(2 / 3, 1.0)),

@@ -1,6 +1,7 @@
 """Settings: data x parametrisation x loss, read in logarithms."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -29,12 +30,14 @@ class Weighing(eqx.Module):
 
     `log_excess` is log(L - L*); minus dL/dmargins is exp(log_scale) * weights. For losses of separable data the scale is the
     excess itself and the weights are minus the gradient of `log_excess`; where training saturates on a plateau above
-    the infimum the gradient is far smaller than the excess, and only the pair can say so without underflow.
+    the infimum the gradient is far smaller than the excess, and only the pair can say so without underflow. Data that know the pull on
+    each coordinate in logarithms (`log_adjoint`) give `log_weights` too.
     """
 
     log_excess: Float[Array, ""]
     log_scale: Float[Array, ""]
     weights: Float[Array, "N"]
+    log_weights: Float[Array, "N"] | None = None
 
 
 class MarginData(eqx.Module):
@@ -173,7 +176,7 @@ class Setting(eqx.Module):
 
     def weigh(self, margins: Float[Array, "N"]) -> Weighing:
         weighing = self.data.weigh(margins, self.loss)
-        return Weighing(weighing.log_excess - self.shift, weighing.log_scale - self.shift, weighing.weights)
+        return replace(weighing, log_excess=weighing.log_excess - self.shift, log_scale=weighing.log_scale - self.shift)
 
     @property
     def shift(self) -> Float[Array, ""]:

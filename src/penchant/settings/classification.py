@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
+from ..logspace import Signed, signed_matmul
 from ..rounding import deciding_sums
 from .base import Infimum, MarginData, Weighing
 from .check import real_array, sign_labels
@@ -49,6 +50,11 @@ class Classification(MarginData):
     def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
         return coefficients @ self.signed
 
+    def log_adjoint(self, log_coefficients: Float[Array, "n"]) -> Signed:
+        """The adjoint of positive coefficients, by logarithm and sign of each coordinate."""
+        found = signed_matmul(log_coefficients[:, None], jnp.ones((len(self.signed), 1)), self.signed)
+        return Signed(found.log[0], found.sign[0])
+
     def deciding_sizes(
         self, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -71,7 +77,8 @@ class Classification(MarginData):
         top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
         total = jnp.sum(jnp.exp(log_losses - top))
         log_excess = top + jnp.log(total)
-        return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(margins) - top) / total)
+        log_slopes = loss.log_slope(margins) - top
+        return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | CrossEntropy | Squared):

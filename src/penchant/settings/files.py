@@ -16,18 +16,26 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Data, Setting
+from .check import real_array
 from .classification import Classification, add_bias, is_single
 from .deep_linear import DeepLinear, balanced, named_start, unit_ball
 from .diagonal import DiagonalTokens
 from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
-from .losses import AbstractLoss, Correlation, Exponential, Logistic, Squared
+from .losses import AbstractLoss, Correlation, CrossEntropy, Exponential, Logistic, Squared
+from .multiclass import Multiclass
+from .next_token import InsideOutside, NextToken
 from .parametrisations import Direct, Gram
 from .regression import Regression
 from .square_models import SignedPowers, SignedSquares, Squares
 from .tokens import TokenSelection
 
 Arrays = dict[str, Any]  # by name; "made" are data that need no arrays
-LOSSES = {"exponential": Exponential, "logistic": Logistic, "correlation": Correlation}
+LOSSES = {
+    "exponential": Exponential,
+    "logistic": Logistic,
+    "cross-entropy": CrossEntropy,
+    "correlation": Correlation,
+}
 
 
 class Request(eqx.Module):
@@ -74,14 +82,41 @@ def _need(arrays: Arrays, names: tuple[str, ...], kind: str) -> list[np.ndarray]
     return [arrays[name] for name in names]
 
 
-def _classification(arrays: Arrays, request: Request) -> Classification:
-    if isinstance(arrays.get("made"), Classification):
-        return arrays["made"]
-    inputs, labels = _need(arrays, ("inputs", "labels"), "linear")
+def _inputs(arrays: Arrays, labels: str, request: Request, kind: str) -> tuple[np.ndarray, np.ndarray, bool, float]:
+    """Inputs with a bias or divided by the largest, where asked for, their labels, whether they came in float32, and the divisor."""
+    inputs, found = _need(arrays, ("inputs", labels), kind)
     single, divisor = is_single(inputs), 1.0
     inputs = add_bias(inputs) if request.options.get("bias") else inputs
     if request.options.get("normalise"):
         inputs, divisor = unit_ball(inputs)
+    return inputs, found, single, divisor
+
+
+def _multiclass(arrays: Arrays, request: Request) -> Multiclass:
+    inputs, labels, single, _ = _inputs(arrays, "labels", request, "multiclass")
+    return Multiclass(inputs.astype(np.float32) if single else inputs, labels)
+
+
+def _next_token(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
+    """Rows of counts (or of frequencies) of what follows an input; a sample weighs as much as its counts, or as `weights` says."""
+    inputs, counts, *_ = _inputs(arrays, "counts", request, "next-token")
+    counts = real_array(counts, "counts", "next-token", "(n, k)", 2)
+    totals = counts.sum(axis=1)
+    if counts.min() < 0 or not totals.all():
+        worst = int(totals.argmin() if counts.min() >= 0 else counts.min(axis=1).argmin())
+        raise ArgumentError("counts", "next-token", "nonnegative, with a positive sum in every row", f"row {worst}")
+    weights = np.asarray(arrays.get("weights", totals / totals.sum()), float)
+    setting = Setting(NextToken(inputs, weights, counts / totals[:, None]), InsideOutside(), request.loss)
+    if request.start is None:
+        return setting, setting.start()
+    start = _named(request.start, "W", setting.data.weight_shape)
+    return setting, InsideOutside().from_weight(jnp.asarray(start), setting.data)
+
+
+def _classification(arrays: Arrays, request: Request) -> Classification:
+    if isinstance(arrays.get("made"), Classification):
+        return arrays["made"]
+    inputs, labels, single, divisor = _inputs(arrays, "labels", request, "linear")
     return Classification(inputs, labels, divisor, single)
 
 
@@ -190,6 +225,8 @@ def _regression(arrays: Arrays, request: Request, kind: str) -> tuple[Setting, P
 
 KINDS: dict[str, Callable[[Arrays, Request], tuple[Setting, PyTree]]] = {
     "linear": lambda arrays, request: _direct(_classification(arrays, request), request),
+    "multiclass": lambda arrays, request: _direct(_multiclass(arrays, request), request),
+    "next-token": _next_token,
     "attention": lambda arrays, request: _direct(_tokens(arrays, request), request),
     "attention-kq": _key_query,
     "attention-diagonal": _diagonal,
@@ -211,7 +248,9 @@ def guess(arrays: Arrays) -> str:
     if "tokens" in arrays:
         return "attention"
     if {"inputs", "labels"} <= set(arrays):
-        return "linear"
+        return "multiclass" if _several(arrays["labels"]) else "linear"
+    if {"inputs", "counts"} <= set(arrays):
+        return "next-token"
     if {"inputs", "targets"} <= set(arrays):
         if np.ndim(arrays["targets"]) == 2:
             raise DataFileError(
@@ -224,13 +263,23 @@ def guess(arrays: Arrays) -> str:
     )
 
 
-def load(path: str | os.PathLike) -> Classification | Regression | TokenSelection:
-    """Data from a file: `TokenSelection` if it has tokens, `Classification` with inputs and labels, `Regression` with inputs and targets."""
+def _several(labels: np.ndarray) -> bool:
+    """Whether labels number more than two classes."""
+    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool(np.all(labels == np.floor(labels))))
+    return bool(whole and labels.size > 0 and labels.min() >= 0 and len(np.unique(labels)) > 2)
+
+
+def load(path: str | os.PathLike) -> Classification | Multiclass | NextToken | Regression | TokenSelection:
+    """Data from a file: `TokenSelection` if it has tokens, `Classification` or `Multiclass` with inputs and labels, `NextToken` with inputs and
+    counts, `Regression` with inputs and targets."""
     arrays = read_arrays(path)
     kind = guess(arrays)
     if kind == "regression":
         return Regression(arrays["inputs"], arrays["targets"])
-    return _tokens(arrays, Request()) if kind == "attention" else _classification(arrays, Request())
+    if kind == "next-token":
+        return _next_token(arrays, Request(CrossEntropy()))[0].data
+    make = {"attention": _tokens, "multiclass": _multiclass, "linear": _classification}[kind]
+    return make(arrays, Request())
 
 
 def read_arrays(path: str | os.PathLike) -> Arrays:

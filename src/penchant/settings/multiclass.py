@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, InseparableClasses, warn
+from ..logspace import Signed, log_sum, signed_matmul
 from .base import Infimum, MarginData, Weighing
 from .check import real_array
 from .classification import is_single
@@ -64,6 +65,13 @@ class Multiclass(MarginData):
         shares = jnp.zeros((len(self.labels), self.classes)).at[rows[:, None], self.others].set(sign * blocks)
         return shares.at[rows, self.labels].set(jnp.sum(blocks, axis=1))
 
+    def log_adjoint(self, log_coefficients: Float[Array, "N"]) -> Signed:
+        """The adjoint of positive coefficients, by logarithm and sign of each coordinate."""
+        blocks, rows = log_coefficients.reshape(self.others.shape), jnp.arange(len(self.labels))
+        logs = jnp.zeros((len(self.labels), self.classes)).at[rows[:, None], self.others].set(blocks)
+        signs = -jnp.ones_like(logs).at[rows, self.labels].set(-1.0)
+        return signed_matmul(logs.at[rows, self.labels].set(log_sum(blocks)), signs, self.inputs)
+
     def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Margins and adjoint with all terms taken absolutely, which rounding is relative to."""
         inputs, shares = jnp.abs(self.inputs), self._shares(jnp.abs(coefficients), 1)
@@ -89,7 +97,8 @@ class Multiclass(MarginData):
         top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
         total = jnp.sum(jnp.exp(log_losses - top))
         log_excess = top + jnp.log(total)
-        return Weighing(log_excess, log_excess, jnp.exp(loss.log_slope(pairs) - top).ravel() / total)
+        log_slopes = (loss.log_slope(pairs) - top).ravel()
+        return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | Squared):

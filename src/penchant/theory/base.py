@@ -161,6 +161,7 @@ class Family:
     at_start: Callable[..., tuple[Hypothesis, ...]] = lambda prediction, start: ()
     begin: Callable[..., PyTree] = lambda problem, start: None
     called: Callable[..., str] = lambda optimiser: type(optimiser).__name__
+    of: "Callable[[eqx.Module], Family] | None" = None  # the family of an optimiser, where the reference depends on it
 
     def answer(self, known: bool) -> "Theorem":
         """The bare answer; `known` where a theorem covers the optimiser, but not this problem."""
@@ -198,9 +199,10 @@ class Theorem:
 
     def predict(self, problem: Problem, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
         """What the theorem says of training `problem`, whether or not it covers the optimiser; with a start, of training from there."""
-        family = self.family
+        family = self.family if self.family.of is None else self.family.of(optimiser)
         begin = family.begin(problem, start)
-        found = Prediction(self, problem, (), family.reference(problem, begin), (), "", (), begin, optimiser)
+        theorem = self if family is self.family else replace(self, family=family)
+        found = Prediction(theorem, problem, (), family.reference(problem, begin), (), "", (), begin, optimiser)
         found = replace(found, hypotheses=(self.hypotheses or family.conditions)(found))
         found = replace(found, rivals=family.rivals(found), rate=family.rate(found), notes=family.notes(found))
         found = self.refine(found)

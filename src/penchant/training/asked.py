@@ -9,7 +9,7 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
-from ..optimisers.base import Optimiser
+from ..optimisers.base import Minibatches, Optimiser
 from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
 from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
 from ..settings.base import Data, Setting
@@ -39,7 +39,11 @@ def optimiser_of(options: Any, setting: Setting, start: PyTree) -> Trainer:
     terms = setting.samples if setting.reduction == "sum" else 1
     row, scale = OPTIMISERS[name], lambda: Scale(longest_feature(setting.data), terms, setting.data.attained)
     chosen = row.step(scale(), options.beta) if size is None else size
-    return row.make(Given(chosen, options.beta, np.inf if cap is None else cap))
+    names = ("nesterov", "norm", "eps", "log_eps", "orthogonaliser", "weight_decay")
+    given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    decay, batch = getattr(options, "step_decay", None), getattr(options, "batch", None)
+    found = row.make(Given(chosen, options.beta, np.inf if cap is None else cap, decay=decay, **given))
+    return found if batch is None else Minibatches(found, batch, options.seed)  # pyright: ignore[reportArgumentType]
 
 
 def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
@@ -159,4 +163,8 @@ def budget(options: Any, optimiser: Trainer, setting: Setting) -> tuple[int | No
         return (None, None) if options.optimiser == "flow" else (10_000, None)
     if options.optimiser == "flow":
         return FLOW_STEPS, MarginAbove(1e6)
-    return 300_000 if options.optimiser in ("adam", "sign", "signum", "muon") else 10_000, None
+    tiny = (
+        options.optimiser in ("adam", "sign", "signum", "muon", "steepest")
+        and getattr(options, "step_decay", None) is None
+    )
+    return 300_000 if tiny else 10_000, None

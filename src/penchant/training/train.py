@@ -231,8 +231,9 @@ class Descent(eqx.Module):
         return eqx.tree_at(lambda s: s.params, state, self.setting.parametrisation.refresh(state.params))
 
     def _step(self, state: _State) -> _State:
-        reading = read(self.setting, state.params)
         count = state.count if self.memory is None else state.count + self.memory.steps
+        look = getattr(self.optimiser, "look", None)  # of those that see a part of the data
+        reading = read(self.setting, state.params) if look is None else look(self.setting, state.params, count)
         move: Move = self.optimiser.move(reading, state.memory, count)
         params = jax.tree.map(lambda p, step: p - step, state.params, move.displacement)
         advanced = _State(
@@ -255,6 +256,7 @@ class Descent(eqx.Module):
         square = setting.inner(move.displacement, move.displacement)
         # Where the infimum is attained, multipliers may well be 0, and all of them are at the end; elsewhere they have underflown.
         lost = self.optimiser.coordinatewise & jnp.any(reading.weights == 0) & (not data.attained)
+        lost = lost & (reading.signed is None)  # where coordinates come in logarithms, they need no multipliers
         lost = lost | setting.parametrisation.lost(state.params, after)
         # Not merely passing through a minimum; a rule that divides by the gradient has no step there, and nan counts as none.
         still = ~(square > jnp.finfo(float).eps * norm**2) | (not data.attained)

@@ -1,0 +1,150 @@
+"""`which-margin`: train, bracket the margin in every norm along the run, and say which one the optimiser maximises, when it changes its mind, and who says so."""
+
+import inspect
+from argparse import Namespace
+from collections.abc import Iterator
+from pathlib import Path
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import PyTree
+
+from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..exhibits import Result
+from ..optimisers import table
+from ..papers import predict
+from ..papers.which_margin.comparison import Comparison, best_margins, compare
+from ..references.base import Solution
+from ..settings.base import Setting
+from ..theory.base import Prediction
+from ..training.train import train
+from ..training.trajectory import Trajectory
+from .flags import refuse
+from .options import attribute, budget, check_writable, longest_feature, optimiser_of, setting_and_start
+from .own import page_of
+from .progress import progress, sparse
+
+_STEPS = 10_000
+
+
+def which_margin(options: Namespace) -> tuple[dict, list[str]]:
+    """What `which-margin` prints, for programs and for people; of several optimisers, separated by commas, each under its name."""
+    names = (options.optimiser or "flow").split(",")
+    if len(names) > 1 and (options.out or options.save):
+        raise ArgumentError(
+            "--optimiser", "penchant which-margin", "a single one with --out and --save", options.optimiser
+        )
+    if options.out:
+        check_writable(str(Path(options.out) / "index.html"))
+    found, references = {}, {}
+    for name in names:
+        asked = Namespace(**{**vars(options), "optimiser": name})
+        references = references or best_margins(_setting(asked)[0].data)
+        found[name] = _one(asked, references)
+    if len(names) == 1:
+        return found[names[0]]
+    lines = [line for name, (_, text) in found.items() for line in (f"optimiser  {name}", *text)]
+    return {name: content for name, (content, _) in found.items()}, lines
+
+
+def _own_name(options: Namespace) -> str | None:
+    return options.optimiser if ":" in options.optimiser else None
+
+
+def _setting(options: Namespace) -> tuple[Setting, PyTree]:
+    """The setting; an optimiser of the user's own needs the weight coordinate by coordinate, as steepest descent does."""
+    named = Namespace(**{**vars(options), "optimiser": "steepest" if _own_name(options) else options.optimiser})
+    refuse(named)
+    return setting_and_start(named)
+
+
+def _one(options: Namespace, references: dict[str, Solution]) -> tuple[dict, list[str]]:
+    own, (setting, start) = _own_name(options), _setting(options)
+    if own is None:
+        _default_steps(options, setting)
+    run, prediction = _run(options, setting, start, own)
+    found = compare(run, references)
+    covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None
+    verdict = found.verdict(found.leader) if found.leader else None
+    content = {**found.content(), "theorem": prediction.theorem.name if prediction and covered else None}
+    content |= {"status": run.status.name, "ahead": found.ahead, "verdict": verdict and str(verdict)}
+    if options.save:
+        content["saved"] = str(run.save(options.save))
+    if options.out:
+        result = lambda: Result((), (found.figure(),), (), {"run": run})
+        content |= page_of(options, "which_margin", result)
+    return content, [*_lines(found, prediction if covered else None, run), *_written(content, verdict)]
+
+
+def _written(content: dict, verdict: object) -> Iterator[str]:
+    if verdict is not None:
+        yield f"verdict    {verdict}"
+    yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name))
+
+
+def _default_steps(options: Namespace, setting: Setting) -> None:
+    """Steps that fall like 1/sqrt t, as the theorems want them, where nothing was said about steps."""
+    row = table.OPTIMISERS.get(options.optimiser)
+    if row is None or table.DECAY not in row.takes or not options.step_size is options.step_decay is None:
+        return
+    longest = longest_feature(setting.data)
+    entries = np.asarray(getattr(setting.data, "inputs", np.zeros((1, 1))))
+    signs = options.optimiser in ("adam", "sign", "signum") or options.norm in ("max", "linf")
+    options.step_decay = 0.5
+    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else 2 / longest
+
+
+def _run(options: Namespace, setting: Setting, start: PyTree, own: str | None) -> tuple[Trajectory, Prediction | None]:
+    if own is not None and (options.step_size is not None or options.beta is not None):
+        raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", own)
+    optimiser = optimiser_of(options, setting, start) if own is None else own_optimiser(own)
+    if not isinstance(optimiser, eqx.Module):
+        from ..bridge.torch_settings import follow_torch
+
+        return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
+    steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
+    prediction = None if own is not None else predict(setting, optimiser, start)
+    with progress(1) as show:
+        told = sparse(show, setting.name_of_loss(True), True)
+        return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction
+
+
+def own_optimiser(place: str) -> object:
+    """`FILE.py:NAME`: an optax transformation, a function without arguments that makes one, or a function of a list of PyTorch parameters
+    that makes a torch.optim optimiser (returned as it is). The file is executed."""
+    file, _, name = place.rpartition(":")
+    found = attribute(Path(file), name)
+    if callable(found) and not inspect.signature(found).parameters:
+        found = found()
+    if hasattr(found, "init") and hasattr(found, "update"):
+        try:
+            from ..bridge.optax import OptaxDescent
+        except ImportError:
+            raise MissingExtra("optax", "an optax transformation") from None
+        return OptaxDescent(found)  # pyright: ignore[reportArgumentType]
+    if not callable(found):
+        raise DataFileError(
+            f"'{name}' of '{file}' is no optax transformation, nor a function that makes an optimiser of parameters."
+        )
+    return found
+
+
+def _lines(found: Comparison, prediction: Prediction | None, run: Trajectory) -> Iterator[str]:
+    yield from run.lines()
+    for name, one in found.references.items():
+        low, high = 1 / one.bracket.upper, 1 / one.bracket.lower
+        yield f"{name:10} best margin {one.margin:.10g} in [{low:.12g}, {high:.12g}], share reached {found.last[name]:.4f}"
+    for turn in found.turns():
+        where = f"margin {found.margin[turn.record]:.4g}, log time {found.log_time[turn.record]:.4g}"
+        yield f"turn       from {turn.before} to {turn.after} at {where}"
+    if found.leader is None:
+        yield f"maximises  nothing yet: the smallest margin is {found.margin[-1]:.4g}"
+        return
+    words = f"the {found.leader} margin" if found.maximises else f"none: nearest is the {found.leader} margin"
+    yield f"maximises  {words}, {found.ahead:.4f} ahead of the next"
+    yield f"theorem    {f'{prediction.theorem.name}: {prediction.theorem.statement}' if prediction else 'none covers this optimiser'}"
+    if prediction:
+        failed = [one for one in prediction.hypotheses if one.holds is not True]
+        yield from (
+            f"           {one.name} {'fails' if one.holds is False else 'is open'}: {one.meaning}" for one in failed
+        )

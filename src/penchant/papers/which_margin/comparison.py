@@ -1,0 +1,157 @@
+"""Which margin does a run maximise? Its smallest margin per unit of every norm, as a share of the best one, along the run.
+
+A share is certified: its divisor is the upper end of the bracket on the best margin, so that a run never looks better than it is. Margins
+are judged and not directions, because the best weight in most of these norms is not unique.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import equinox as eqx
+import numpy as np
+
+from ...errors import ArgumentError
+from ...exhibits import Figure, Line
+from ...norms import Norm, norm_named
+from ...references.base import Solution
+from ...references.norm_margin import norm_margin
+from ...settings.base import Data
+from ...training.trajectory import Trajectory
+from ...verdict import Outcome, Verdict
+
+NAMES = ("frobenius", "l1", "max", "spectral", "nuclear")
+THETA = 0.02  # of the best margin may be missing where a run is said to maximise it
+APART = 5.0  # times what is missing must be missing in every other norm
+_GAP, _COARSE, _MANY = 1e-9, 1e-6, 2000  # width of the brackets, and of those of more margins than that
+LEAD = 0.01  # by which another norm's share must be ahead before a run has changed its mind
+
+
+class Turn(NamedTuple):
+    """Where another norm's share takes the lead."""
+
+    record: int
+    before: str
+    after: str
+
+
+def names_for(data: Data) -> tuple[str, ...]:
+    """The norms of a weight of this shape: singular values need a matrix."""
+    return NAMES if len(data.weight_shape) == 2 else NAMES[:3]
+
+
+def best_margins(data: Data, names: Iterable[str] | None = None) -> dict[str, Solution]:
+    """The best margin in every norm, bracketed."""
+    if getattr(data, "inside", None) is not None:
+        fix = "`max_margin(data.outside())` is what training selects there"
+        raise ArgumentError("data", "best_margins", "data whose margins all grow", type(data).__name__, fix)
+    gap = _GAP if len(data.constrained()) <= _MANY else _COARSE
+    return {name: norm_margin(data, norm_named(name), gap) for name in names or names_for(data)}
+
+
+class Comparison(eqx.Module):
+    """The shares of a run in every norm, at every record; those before the margin is positive are negative or 0."""
+
+    references: dict[str, Solution]
+    shares: dict[str, np.ndarray]
+    steps: np.ndarray
+    log_time: np.ndarray
+    margin: np.ndarray
+
+    @property
+    def last(self) -> dict[str, float]:
+        return {name: float(share[-1]) for name, share in self.shares.items()}
+
+    @property
+    def leader(self) -> str | None:
+        """The norm in which the run has the largest share in the end; None while it does not separate."""
+        return max(self.last, key=self.last.__getitem__) if self.margin[-1] > 0 else None
+
+    @property
+    def maximises(self) -> str | None:
+        """The leader, unless it is known to stay short of the best margin."""
+        known = self.leader and self.verdict(self.leader).outcome is not Outcome.refuted
+        return self.leader if known else None
+
+    @property
+    def ahead(self) -> float:
+        """By how much the leader's share exceeds the next one."""
+        first, second = sorted(self.last.values(), reverse=True)[:2]
+        return first - second
+
+    def turns(self) -> Iterator[Turn]:
+        """Where the run changes its mind, once it separates: another norm is ahead by more than 0.01."""
+        table, names, now = np.stack([*self.shares.values()]), [*self.shares], -1
+        for record in np.flatnonzero(self.margin > 0):
+            column = table[:, record]
+            best = int(column.argmax())
+            if now < 0 or column[best] > column[now] + LEAD:
+                if now >= 0:
+                    yield Turn(int(record), names[now], names[best])
+                now = best
+
+    def verdict(self, norm: str) -> Verdict:
+        """Whether the run maximises the margin in this norm: less than 0.02 is missing, less than before, and five times as much in every other norm.
+
+        Refuted where the share has stopped growing below that, by a fit of what is missing to c0 + c1 / (norm of the weight) over the last decade of it.
+        """
+        missing, others = 1 - self.shares[norm], {name: 1 - found for name, found in self.last.items() if name != norm}
+        text = f"1 - share of the best {norm} margin = {missing[-1]:.3g}"
+        if not self.margin[-1] > 0:
+            return Verdict(Outcome.undecided, "the smallest margin is not positive: not separating")
+        limit, error = self._limit(norm)
+        if missing[-1] > THETA and limit - 2 * error > THETA:
+            detail = f"what is missing tends to {limit:.3g} +- {error:.1g}"
+            return Verdict(Outcome.refuted, f"{text} > {THETA:g}", THETA, float(missing[-1]), detail)
+        if missing[-1] > THETA:
+            return Verdict(Outcome.undecided, f"{text} > {THETA:g}, and still falling", THETA, float(missing[-1]))
+        near = [name for name, found in others.items() if found < APART * missing[-1]]
+        if near:
+            words = f"{text}, but {', '.join(near)} cannot be told from it on these data yet"
+            return Verdict(Outcome.undecided, words, THETA, float(missing[-1]))
+        nearest = min(others, key=others.__getitem__)
+        detail = f"{others[nearest]:.3g} is missing in the nearest other norm, {nearest}"
+        return Verdict(Outcome.confirmed, f"{text} <= {THETA:g}", THETA, float(missing[-1]), detail)
+
+    def _limit(self, norm: str) -> tuple[float, float]:
+        """What is missing in the end, and its error: a fit of c0 + c1/margin over the last decade of the margin, leaving out every third of it."""
+        kept = self.margin > self.margin[-1] / 10
+        x, y = 1 / self.margin[kept], (1 - self.shares[norm])[kept]
+        if kept.sum() < 6:
+            return 0.0, np.inf
+        ends = [
+            np.polyfit(np.delete(x, part), np.delete(y, part), 1)[1] for part in np.array_split(np.arange(len(x)), 3)
+        ]
+        return float(np.polyfit(x, y, 1)[1]), float(np.ptp(ends))
+
+    def figure(self, title: str = "Which margin is maximised?") -> Figure:
+        seen = self.margin > 0
+        lines = (Line(name, self.log_time[seen], share[seen]) for name, share in self.shares.items())
+        caption = (
+            "Smallest margin per unit of each norm, over the best one. A share of 1 is the maximum margin in that norm."
+        )
+        return Figure("shares", title, "log time", "share of the best margin", tuple(lines), caption)
+
+    def content(self) -> dict:
+        """Plain values, as `which-margin --json` prints them."""
+        ends = lambda one: {"margin": one.margin, "lower": 1 / one.bracket.upper, "upper": 1 / one.bracket.lower}
+        at = lambda turn: {"margin": self.margin[turn.record], "log_time": self.log_time[turn.record]}
+        return {
+            "references": {name: ends(found) for name, found in self.references.items()},
+            "shares": self.last,
+            "maximises": self.maximises,
+            "turns": [{**at(turn), "from": turn.before, "to": turn.after} for turn in self.turns()],
+        }
+
+
+def compare(run: Trajectory, references: dict[str, Solution]) -> Comparison:
+    """The shares of a run of the data that the references are of."""
+    margin = run.smallest_margin()
+    weights = [run.weight(record) for record in range(len(run))]
+    shares = {name: _shares(margin, weights, found.measure, found.bracket.lower) for name, found in references.items()}
+    return Comparison(references, shares, run.steps, run.log_time, margin)
+
+
+def _shares(margin: np.ndarray, weights: list[np.ndarray], norm: Norm, least: float) -> np.ndarray:
+    """`least` is a lower bound of the norm at margin 1."""
+    sizes = np.array([norm.value(weight) for weight in weights])
+    return margin * least / np.where(sizes > 0, sizes, 1.0)

@@ -1,0 +1,101 @@
+"""Twenty drawn data sets, the best margins in every norm, and runs of all of them at once."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...lab import Lab, recipe
+from ...norms import norm_named
+from ...optimisers.base import Adam, Decayed, Optimiser, muon, sign_descent, signum, steepest
+from ...references.base import Solution, feature_rows
+from ...settings.base import Setting
+from ...settings.generators import clusters
+from ...settings.losses import AbstractLoss, CrossEntropy, Exponential, Logistic, PolynomialTail
+from ...settings.multiclass import Multiclass
+from ...settings.parametrisations import Direct
+from ...training.recorders import Every, LogSpaced
+from ...training.train import train
+from ...training.trajectory import Trajectory
+from .comparison import NAMES, Comparison, best_margins, compare
+
+COUNT, SHAPE = 20, (4, 8, 12)  # data sets, and classes, dimension and samples of each
+LOSSES: dict[str, AbstractLoss] = {
+    "cross-entropy": CrossEntropy(),
+    "exponential": Exponential(),
+    "pairwise": Logistic(),
+    "polynomial": PolynomialTail(2.0),
+}
+_falling = lambda name: lambda scale: steepest(scale, norm_named(name), 0.5)
+RULES: dict[str, Callable[[object], Optimiser]] = {  # of a step size, or of one for each data set
+    **{name: _falling(name) for name in NAMES},
+    "signum": lambda size: signum(size, 0.9, 0.5),
+    "constant sign": lambda size: sign_descent(size),
+    "constant signum": lambda size: signum(size, 0.9),
+    "muon": lambda size: muon(size, 0.95, 0.5, nesterov=True),
+    "polar": lambda size: muon(size, 0.0, 0.5),
+    "ns5": lambda size: muon(size, 0.0, 0.5, orthogonaliser="ns5"),
+    "muon ns5": lambda size: muon(size, 0.95, 0.5, nesterov=True, orthogonaliser="ns5"),
+    "adam": lambda size: Adam(size, 0.0, 0.9, 0.95, decay=0.5),
+    "default adam": lambda size: Adam(size, 0.0, decay=0.5),
+    "constant adam": lambda size: Adam(size, 0.0),
+    "short adam": lambda size: Adam(size, 0.0, 0.5, 0.9),
+    "frank-wolfe max": lambda size: Decayed(steepest(size, norm_named("max"), 1.0), 1 / np.asarray(size)),
+    "frank-wolfe spectral": lambda size: Decayed(steepest(size, norm_named("spectral"), 1.0), 1 / np.asarray(size)),
+    "frank-wolfe ns5": lambda size: Decayed(muon(size, 0.0, 1.0, orthogonaliser="ns5"), 1 / np.asarray(size)),
+}
+
+
+@recipe
+def drawn(lab: Lab, count: int = COUNT) -> list[Multiclass]:
+    return [clusters(*SHAPE, 1.0, seed) for seed in range(count)]
+
+
+@recipe
+def best(lab: Lab, count: int = COUNT) -> list[dict[str, Solution]]:
+    return [best_margins(data) for data in drawn(lab, count)]
+
+
+@recipe
+def features(lab: Lab, seed: int) -> np.ndarray:
+    """The features (e_y - e_c) x' of a data set."""
+    data = drawn(lab)[seed]
+    return feature_rows(data, data.constrained()).reshape(-1, *data.weight_shape)
+
+
+def gammas(lab: Lab, norm: str) -> np.ndarray:
+    """The best margin of every data set in a norm."""
+    return np.array([found[norm].margin for found in best(lab)])
+
+
+@recipe
+def runs(
+    lab: Lab, rule: str, loss: str = "cross-entropy", steps: int = 3000, size: float | tuple = 0.3, every: int = 0
+) -> list[Trajectory]:
+    """A rule on all data sets; a tuple has a step size for each of them."""
+    settings = [Setting(data, Direct(), LOSSES[loss]) for data in drawn(lab)]
+    sizes = np.asarray(size) if isinstance(size, tuple) else size
+    return train(settings, RULES[rule](sizes), steps=steps, recorder=Every(every) if every else LogSpaced(60))
+
+
+@recipe
+def compared(
+    lab: Lab, rule: str, loss: str = "cross-entropy", steps: int = 3000, size: float | tuple = 0.3
+) -> list[Comparison]:
+    found = runs(lab, rule, loss, steps, size)
+    return [compare(run, one) for run, one in zip(found, best(lab), strict=True)]
+
+
+def last(lab: Lab, rule: str, norm: str, **options: object) -> np.ndarray:
+    """The share of the best margin in a norm that a rule reaches, for every data set."""
+    return np.array([one.last[norm] for one in compared(lab, rule, **options)])  # pyright: ignore[reportArgumentType]
+
+
+def pace(run: Trajectory) -> float:
+    """By how much log L falls per step, over the last half of the steps."""
+    late = run.steps >= run.steps[-1] / 2
+    return -float(np.polyfit(run.steps[late], run.log_excess[late], 1)[0])
+
+
+def mean_interval(values: np.ndarray) -> tuple[float, float]:
+    """The mean of draws, and two standard errors of it."""
+    return float(values.mean()), float(2 * values.std(ddof=1) / np.sqrt(len(values)))

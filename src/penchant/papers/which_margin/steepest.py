@@ -1,0 +1,147 @@
+"""Normalised steepest descent: curvature, rate with constants, whose margin it is, the replicator law of flows, and losses."""
+
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import numpy as np
+from jaxtyping import Array
+
+from ...lab import Lab, claim, derived
+from ...norms import norm_named
+from ...settings.base import Setting
+from ...settings.multiclass import Multiclass
+from ...settings.parametrisations import Direct
+from ...verdict import Verdict, at_least, at_most, close
+from .comparison import NAMES
+from .evidence import LOSSES, best, compared, drawn, features, last, runs
+from .flows import fitness, follow, frobenius, newton_schulz, polar
+from .theorems import FAN, RAVI
+
+_EACH = 10  # steps between records
+
+
+def curvature_bound(data: Multiclass, norm: str) -> float:
+    """B_N, the largest dual norm of a feature (e_y - e_c) x'."""
+    inputs = np.abs(np.asarray(data.inputs))
+    length = float(np.sqrt(2) * np.linalg.norm(inputs, axis=1).max())
+    return {"max": 2 * float(inputs.sum(axis=1).max()), "l1": float(inputs.max())}.get(norm, length)
+
+
+@eqx.filter_jit
+def _curvatures(setting: Setting, weight: np.ndarray, directions: np.ndarray) -> Array:
+    """Of log L along each direction."""
+    log_loss = lambda h, along: setting.weigh(setting.data.margins(weight + h * along)).log_excess
+    return jax.vmap(lambda along: jax.grad(jax.grad(log_loss))(0.0, along))(directions)
+
+
+@derived("which-margin/curvature", slow=True)
+def curvature(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """Along any direction of norm 1 the curvature of log L is at most B_N^2, everywhere, for three losses and five norms.
+    B_N is the largest dual norm of a feature. On drawn data, and with equality on one input with two labels. Planted: 0.99 B_N."""
+    rng, share, feature = np.random.default_rng(0), 0.98 if planted else 1.0, np.outer([1.0, -1.0], [1.0, 2.0, -0.5])
+    norms, twice = [norm_named(name) for name in NAMES], Multiclass([feature[0]] * 2, [0, 1])
+
+    def ratios(data: Multiclass, loss: str, weight: np.ndarray, pull: np.ndarray) -> np.ndarray:
+        bounds = np.array([curvature_bound(data, name) ** 2 for name in NAMES])
+        along = np.stack([norm.touching(pull) for norm in norms])
+        return np.asarray(_curvatures(Setting(data, Direct(), LOSSES[loss]), weight, along)) / bounds
+
+    tight = ratios(twice, "exponential", np.zeros((2, 3)), feature)
+    yield at_most(float(tight.max()), share + 1e-12, "largest curvature / B^2, one input with two labels")
+    yield at_least(float(tight.min()), 1 - 1e-12, "smallest curvature / B^2 there")
+    for loss in ("cross-entropy", "exponential", "pairwise"):
+        worst = max(
+            float(ratios(data, loss, *rng.standard_normal((2, *data.weight_shape))).max()) for data in drawn(lab)
+        )
+        yield at_most(worst, share, f"largest curvature / B^2 on drawn data, {loss}")
+
+
+@claim("which-margin/rate-bound", f"{FAN}, abstract (RATE)", "sharpened", slow=True)
+def rate_bound(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """The margin that normalised steepest descent misses is at most (log terms + B^2 S_2/2 + margin S_3)/S_1, at every step, in five norms.
+    S_1, S_2, S_3 are the sums of h, h^2 and h (1 - rho) over the steps, rho the sum of the multipliers. Planted: the log terms are left out."""
+    for name in NAMES:
+        sizes = tuple(1 / (2 * curvature_bound(data, name)) for data in drawn(lab))
+        for loss in ("cross-entropy", "exponential") if name == "max" else ("cross-entropy",):
+            found = runs(lab, name, loss, 10_000, sizes, every=_EACH)
+            parts = zip(found, drawn(lab), best(lab), sizes, strict=True)
+            worst = max(_excess(run, data, one[name], name, size, planted) for run, data, one, size in parts)
+            yield at_most(worst, 0.0, f"missing margin - bound, {name}, {loss}")
+
+
+def _excess(run, data: Multiclass, best_one, name: str, size: float, planted: bool) -> float:
+    """The largest excess of what is missing over the bound, where the bound says anything; rho grows, and that of the record before bounds 1 - rho."""
+    h, gamma, n = size / np.sqrt(1.0 + np.arange(run.steps[-1])), best_one.margin, len(np.asarray(data.labels))
+    rho = np.repeat(run.weights[:-1].sum(axis=1), _EACH)
+    first, second, third = (np.cumsum(part)[run.steps[1:] - 1] for part in (h, h**2, h * (1 - rho)))
+    logs = run.log_excess[0] + np.log(n)
+    if run.setting.loss.kind == "cross-entropy":
+        small = n * np.exp(run.log_excess[1:])
+        logs = run.log_excess[0] + np.log(np.expm1(small) / small) + np.log(n)
+    bound = ((0.0 if planted else logs) + curvature_bound(data, name) ** 2 * second / 2 + gamma * third) / first
+    sizes = np.array([best_one.measure.value(weight) for weight in np.asarray(run.params[1:])])
+    missing = gamma - run.smallest_margin()[1:] / sizes
+    return float((missing - bound)[bound < gamma].max(initial=-np.inf))
+
+
+@claim("which-margin/own-norm", f"{FAN}, abstract (NSD)", "proved", slow=True)
+def own_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """Steepest descent in a norm maximises the margin in that norm: what is missing falls like the square root of t for steps like 1/sqrt t.
+    On twenty data sets, in five norms. Planted: the rate 1/t."""
+    for name in NAMES:
+        late = compared(lab, name)[0].steps >= 300
+        steps = np.log(compared(lab, name)[0].steps[late])
+        slopes = [np.polyfit(steps, np.log(1 - one.shares[name][late]), 1)[0] for one in compared(lab, name)]
+        yield close(float(np.mean(slopes)), -1.0 if planted else -0.5, 0.2, f"exponent, {name}")
+
+
+@claim("which-margin/other-norms", f"{FAN}, abstract (NSD)", "sharpened", slow=True)
+def other_norms(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """The Frobenius, the max-norm and the spectral margin are three different things: steps that maximise one miss the others.
+    On twenty data sets. Planted: sign descent is said to maximise the spectral margin, and so on."""
+    for name, other in (("max", "spectral"), ("spectral", "max"), ("frobenius", "max")):
+        chosen = other if planted else name
+        smallest = float(last(lab, name, chosen).min())
+        yield at_least(smallest, 0.9, f"smallest share of the {chosen} margin, {name} steps")
+
+
+@derived("which-margin/replicator", slow=True)
+def replicator(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """In a flow that sees the direction of the gradient only, every share p_i of the exponential loss grows at the rate <p, F> - F_i, F the pace of the margins.
+    Differences of log p over a short time, on twenty data sets with polar factors and Newton-Schulz steps. Planted: the rate max F - F_i."""
+    for name, rule in (("polar", polar), ("newton-schulz", newton_schulz)):
+        worst = 0.0
+        for seed in range(len(drawn(lab))):
+            found = follow(features(lab, seed), rule, np.array([0.0, 1.0, 1.0 + 1e-4, 1.0 + 2e-4]))
+            rate = (np.log(found.shares[3]) - np.log(found.shares[1])) / 2e-4
+            paces = fitness(features(lab, seed), rule, found.shares[2])[0]
+            level = paces.max() if planted else found.shares[2] @ paces
+            worst = max(worst, float(np.abs(rate - (level - paces)).max() / np.ptp(paces)))
+        yield at_most(worst, 1e-2, f"error of the growth rate, {name}")
+
+
+@derived("which-margin/dual-descent", slow=True)
+def dual_descent(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """Along the flow of steepest descent the dual norm of the pull of the shares never grows, and falls to the best margin.
+    Steps in the Frobenius norm, on twenty data sets. Planted: Newton-Schulz steps in the spectral norm, whose flow rests above its best margin."""
+    rule, name = (newton_schulz, "spectral") if planted else (frobenius, "frobenius")
+    times, rises, ends = np.concatenate([[0.0], np.geomspace(1, 1000, 30)]), [], []
+    for seed, found in enumerate(best(lab)):
+        shares = follow(features(lab, seed), rule, times).shares
+        pulls = np.tensordot(shares, features(lab, seed), 1)
+        duals = np.array([found[name].measure.dual(pull) for pull in pulls]) * found[name].value
+        rises.append(np.diff(duals).max())
+        ends.append(duals[-1] - 1)
+    yield at_most(float(np.max(rises)), 1e-6, "largest rise of the dual norm, in units of the best margin")
+    yield at_most(float(np.max(ends)), 5e-3, "largest dual norm in the end over the best margin - 1")
+
+
+@claim("which-margin/losses", RAVI, "proved", slow=True)
+def losses(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """Cross-entropy, the multiclass exponential and the pairwise logistic loss lead normalised descent to one Frobenius margin.
+    On twenty data sets. Planted: a loss with a polynomial tail."""
+    for loss in ("cross-entropy", "exponential", "polynomial" if planted else "pairwise"):
+        yield at_least(
+            float(last(lab, "frobenius", "frobenius", loss=loss, steps=10_000).min()), 0.96, f"smallest share, {loss}"
+        )

@@ -1,0 +1,271 @@
+"""Multiclass data: the norm whose margin an optimiser maximises is the norm its steps are steepest in, where a theorem says so."""
+
+from dataclasses import replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from ...flow.flow import is_flow
+from ...norms import L2, Linf, Norm, Spectral
+from ...optimisers.base import Accelerated, Adam, Decayed, Descent, Minibatches
+from ...optimisers.newton_schulz import NewtonSchulz
+from ...optimisers.step_rules import Constant, Normalised, Polyak
+from ...problem import read_once
+from ...references.base import Solution, feature_rows
+from ...references.euclidean_margin import max_margin
+from ...references.norm_margin import norm_margin
+from ...settings.base import Setting
+from ...settings.classification import Classification
+from ...settings.multiclass import Multiclass
+from ...settings.next_token import InsideOutside, NextToken
+from ...settings.parametrisations import Direct, Gram
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
+from ...theory.families.linear import first_gradient, loss_shape, separable, uncapped
+from ...theory.verdicts import judge_direction
+from ...training.trajectory import Trajectory
+from ...verdict import Verdict
+from . import linear
+from .comparison import NAMES, best_margins, compare
+
+FAN = "Fan, Schmidt, Thrampoulidis, Implicit bias of spectral descent and Muon on multiclass separable data, 2025, arXiv 2502.04664"
+ZHANG = linear.ZHANG
+THRAMPOULIDIS = "Thrampoulidis, Implicit optimization bias of next-token prediction in linear models, NeurIPS 2024, arXiv 2402.18551"
+WANG = "Wang, Meng, Chen, Liu, The implicit bias for adaptive optimization algorithms on homogeneous neural networks, ICML 2021, arXiv 2012.06244"
+RAVI = "Ravi, Scott, Soudry, Wang, The implicit bias of gradient descent on separable multiclass data, NeurIPS 2024, arXiv 2411.01350"
+_CALLED = {"l2": "frobenius", "linf": "max"}
+
+
+def called(norm: Norm) -> str:
+    """What a norm of a matrix is called here."""
+    return _CALLED.get(norm.name, norm.name)
+
+
+def norm_of(optimiser: Any) -> Norm:
+    """The norm in which the steps of an optimiser are steepest in the end; of five Newton-Schulz steps the one that they were made for."""
+    match optimiser:
+        case Decayed() | Minibatches():
+            return norm_of(optimiser.optimiser)
+        case Adam():
+            return Linf() if np.all(np.isneginf(np.asarray(optimiser.log_eps))) else L2()
+        case Descent(geometry=NewtonSchulz()):
+            return Spectral()
+        case Descent():
+            return optimiser.geometry  # pyright: ignore[reportReturnType]
+    return L2()
+
+
+def _steepest(optimiser: Any, memory: bool) -> bool:
+    """Normalised steps in a norm, without a cap, with or without momentum before the geometry."""
+    plain = isinstance(optimiser, Descent) and isinstance(optimiser.rule, Normalised) and uncapped(optimiser)
+    plain = plain and optimiser.after is None and not isinstance(optimiser.geometry, NewtonSchulz)
+    return plain and (optimiser.before is not None) is memory
+
+
+def _is_gradient(optimiser: Any) -> bool:
+    """The flow, and descents whose steps combine gradients in the Frobenius norm."""
+    rules = isinstance(optimiser, Descent) and isinstance(optimiser.geometry, L2) and optimiser.before is None
+    rules = rules and isinstance(optimiser.rule, Constant | Normalised | Polyak) and not _steepest(optimiser, False)
+    return is_flow(optimiser) or isinstance(optimiser, Accelerated) or rules
+
+
+def falling_steps(optimiser: Any) -> Hypothesis:
+    """Steps that fall like t^-a with 0 < a <= 1: they tend to 0, and their sum does not converge."""
+    decay = getattr(optimiser, "rule", optimiser).decay
+    a = 0.0 if decay is None else float(np.max(np.asarray(decay)))
+    slack = -1.0 if a == 0 else min(a, 1 - a)
+    return at_least_zero("falling_steps", slack, f"a = {a:g}", "min(a, 1 - a) of steps H/t^a, 0 < a <= 1", "exact")
+
+
+def fresh_momentum(reference: Solution, optimiser: Descent) -> Hypothesis:
+    """The memory forgets only where the loss falls by less than 1/beta per step; at the pace of the best margin it falls by e^(h margin)."""
+    before, pace = optimiser.before, float(np.max(np.asarray(optimiser.pace(jnp.zeros(())))))
+    forgets = -np.log(float(np.max(np.asarray(before.beta if before else 0.0))))
+    limit = forgets / reference.margin
+    detail = f"1 - h/h_c, h_c = log(1/beta)/margin = {limit:.6g}: above, old gradients outlive the loss; steps that fall get below it"
+    slack = 1 - pace / limit
+    if getattr(optimiser.rule, "decay", None) is not None:
+        slack = max(0.0, slack)
+    return at_least_zero("fresh_momentum", slack, f"h = {pace:g}", detail, "exact")
+
+
+def fresh_squares(reference: Solution, optimiser: Adam) -> Hypothesis:
+    """Adam divides by the memory of its first gradients until h_t margin falls below (1 - b2)/2."""
+    pace, a = float(np.max(np.asarray(optimiser.step))), optimiser.decay
+    share = 2 * pace * reference.margin / (1 - optimiser.b2)
+    if a is None or not np.any(np.asarray(a)):
+        return at_least_zero(
+            "fresh_squares",
+            1 - share,
+            f"h = {pace:g}",
+            "1 - 2 h margin/(1 - b2): above, Adam is stale for ever",
+            "exact",
+        )
+    begins = share ** (1 / float(np.max(np.asarray(a))))
+    detail = f"from step t* = (2 H margin/(1 - b2))^(1/a) = {begins:.4g} on; before, old squares divide and nothing is decided"
+    return Hypothesis("fresh_squares", True, 0.0, f"t* = {begins:.4g}", detail, "exact")
+
+
+def moving_coordinates(setting: Setting) -> Hypothesis:
+    """No coordinate of the first gradient is 0: Adam and signs would leave it where it is."""
+    found = read_once(Setting(setting.data, Direct(), setting.loss), Direct().zeros(setting.data)).coordinates
+    still = np.argwhere(np.asarray(found.sign) == 0)
+    named = ", ".join(str(tuple(place)) for place in still[:3].tolist()) + ", ..." * (len(still) > 3)
+    return at_least_zero(
+        "moving_coordinates", -float(len(still)), named, "minus the coordinates whose first gradient is 0", "exact"
+    )
+
+
+def bounded_ratio(optimiser: Adam) -> Hypothesis:
+    """b1^2 < b2 bounds Adam's steps; the theorems want b1 <= b2."""
+    return at_least_zero(
+        "bounded_ratio",
+        min(optimiser.b2 - optimiser.b1, optimiser.b2 - optimiser.b1**2),
+        "",
+        "b2 - b1, and b2 - b1^2",
+        "exact",
+    )
+
+
+def past_epsilon(optimiser: Adam) -> Hypothesis:
+    """The limit begins where the gradient is below eps: at a margin of log(1/eps); before, steps are signs."""
+    turn = -float(np.max(np.asarray(optimiser.log_eps)))
+    detail = f"beyond the margin M_c = log(1/eps) = {turn:.6g}; before it the max-norm margin grows, and its share falls from there on"
+    return Hypothesis("past_epsilon", None, float("nan"), f"M_c = {turn:.4g}", detail, "a run says where it stands")
+
+
+def _conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    return separable(asked.reference), loss_shape(asked.setting.loss)
+
+
+def _of_steps(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    return *_conditions(asked), falling_steps(asked.optimiser)
+
+
+def _of_adam(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
+    optimiser = asked.optimiser
+    own = bounded_ratio(optimiser), fresh_squares(asked.reference, optimiser), moving_coordinates(asked.setting)
+    return *_of_steps(asked), *own
+
+
+def _rivals(asked: Prediction[Solution]) -> tuple[Rival, ...]:
+    """The best weights in other norms, and the first gradient."""
+    own = called(asked.reference.measure)
+    others = best_margins(asked.setting.data, [name for name in NAMES if name != own])
+    weights = {name: found.weight for name, found in others.items()}
+    return rivals(asked.reference, {**weights, "first gradient": first_gradient(asked.setting)})
+
+
+def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
+    """By margins: the share in the predicted norm, and in the others."""
+    names = {called(prediction.reference.measure): prediction.reference}
+    return compare(run, {**best_margins(run.data), **names}).verdict(next(iter(names)))
+
+
+def _notes(asked: Prediction[Solution]) -> tuple[str, ...]:
+    exact = not isinstance(getattr(asked.optimiser, "geometry", None), NewtonSchulz)
+    ball = (
+        f"decay keeps the weight at norm {1 / float(np.max(asked.optimiser.weight_decay)):.6g}: the loss is minimised there, and the margin only nearly"
+        if isinstance(asked.optimiser, Decayed)
+        else ""
+    )
+    steps = (
+        ""
+        if exact
+        else "Newton-Schulz steps are steepest in no norm: their share of this margin stays below 1, at the rest point of a replicator flow"
+    )
+    return tuple(filter(None, (ball, steps)))
+
+
+def _family(norm: Norm) -> Family:
+    name = f"margin-{called(norm)}"
+    statement = f"Conjecture: this optimiser maximises the margin in the {called(norm)} norm."
+    reference = lambda setting, start: norm_margin(setting.data, norm)
+    speaks = lambda problem: made_of(problem, Multiclass, Direct, Gram)
+    return Family(name, "which_margin", speaks, reference, _rivals, _judge, _conditions, statement, notes=_notes)
+
+
+MARGIN = replace(_family(L2()), name="margin", of=lambda optimiser: _family(norm_of(optimiser)))
+STEEPEST = Theorem(
+    "steepest-margin",
+    "Normalised steepest descent in a norm, with steps H/t^a that fall, maximises the margin in that norm.",
+    f"derived for penchant with constants; {FAN}",
+    MARGIN,
+    lambda optimiser: _steepest(optimiser, memory=False),
+    _of_steps,
+    "missing margin O(t^-a) for a < 1/2, O(log t/sqrt t) at 1/2, O(t^-(1-a)) above, O(1/log t) at a = 1",
+)
+MOMENTUM = Theorem(
+    "momentum-margin",
+    "With momentum before the geometry (Signum, Muon with the polar factor) the margin that is maximised is the same.",
+    FAN,
+    MARGIN,
+    lambda optimiser: _steepest(optimiser, memory=True),
+    lambda asked: (*_of_steps(asked), fresh_momentum(asked.reference, asked.optimiser)),
+    "as without momentum",
+)
+ADAM = Theorem(
+    "adam-margin",
+    "Adam with eps = 0 maximises the max-norm margin.",
+    f"{ZHANG}; {FAN}",
+    MARGIN,
+    lambda optimiser: linear.is_adam(optimiser) and linear.is_sign_descent(optimiser),
+    _of_adam,
+    "a power of 1/t that depends on how the steps fall",
+)
+EPSILON = Theorem(
+    "adam-epsilon",
+    "Adam with eps > 0 turns into gradient descent and ends at the Frobenius margin.",
+    WANG,
+    MARGIN,
+    lambda optimiser: linear.is_adam(optimiser) and not linear.is_sign_descent(optimiser),
+    lambda asked: (*_conditions(asked), past_epsilon(asked.optimiser)),
+    "the sine of the angle falls like M_c/margin, and the margin like log(1/eps) + log t",
+)
+GRADIENT = Theorem(
+    "gradient-margin",
+    "Gradient descent, and the flow, maximise the Frobenius margin for every loss of the exponential kind.",
+    RAVI,
+    MARGIN,
+    _is_gradient,
+    _conditions,
+    "1/log t",
+)
+
+
+def _outside(setting: Setting, start: None) -> Solution:
+    """The maximum margin of out-of-support features orthogonal to all in-support ones, as a matrix."""
+    found = max_margin(setting.data.outside())
+    return replace(found, weight=found.weight.reshape(setting.data.weight_shape), norm="frobenius")
+
+
+def _unprojected(asked: Prediction[Solution]) -> tuple[Rival, ...]:
+    """The maximum margin of the features as they are, and the first gradient."""
+    data = asked.setting.data
+    rows = feature_rows(data, data.constrained())
+    whole = max_margin(Classification(rows, np.ones(len(rows)))).weight.reshape(data.weight_shape)
+    return rivals(asked.reference, {"features not projected": whole, "data weight": np.asarray(data.data_weight)})
+
+
+def _judge_outside(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
+    return judge_direction(prediction, np.asarray(run.params.outside[-1]))
+
+
+NEXT_TOKEN = Theorem(
+    "next-token-margin",
+    "Frequencies inside the supports are fitted, and the rest of the weight turns to the maximum margin orthogonal to them.",
+    THRAMPOULIDIS,
+    Family(
+        "next-token",
+        "which_margin",
+        lambda problem: made_of(problem, NextToken, InsideOutside) and not problem.data.attained,
+        _outside,
+        _unprojected,
+        _judge_outside,
+        lambda asked: (separable(asked.reference),),
+        "Conjecture: this optimiser turns to the maximum margin orthogonal to the fitted frequencies.",
+    ),
+    _is_gradient,
+    rate="inside 1/t, outside 1/log t",
+)
+THEOREMS = (NEXT_TOKEN, STEEPEST, MOMENTUM, ADAM, EPSILON, GRADIENT, *linear.THEOREMS)

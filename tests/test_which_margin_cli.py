@@ -1,0 +1,73 @@
+"""`penchant which-margin`, and multiclass and next-token data on the command line."""
+
+import json
+
+import numpy as np
+import pytest
+
+from penchant.cli import main
+from penchant.settings.generators import clusters
+
+
+@pytest.fixture
+def data(tmp_path):
+    drawn = clusters(3, 4, 9, 0.5, 0)
+    np.savez(tmp_path / "data.npz", inputs=np.asarray(drawn.inputs), labels=np.asarray(drawn.labels))
+    return str(tmp_path / "data.npz")
+
+
+def test_which_margin_says_norm_theorem_and_brackets(data, capsys, tmp_path):
+    assert main(["which-margin", data, "--optimiser", "sign", "--json", "--out", str(tmp_path / "page")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["references"]) == {"frobenius", "l1", "max", "spectral", "nuclear"}
+    assert found["references"]["max"]["margin"] == pytest.approx(0.6571953, abs=1e-6)
+    assert (found["maximises"], found["theorem"]) == ("max", "steepest-margin")
+    assert isinstance(found["turns"], list)
+    assert "share of the best margin" in (tmp_path / "page" / "index.html").read_text()
+
+
+def test_several_optimisers_share_their_references_and_one_may_be_the_users(data, capsys, tmp_path):
+    script = tmp_path / "mine.py"
+    script.write_text("import optax\nmake_optimiser = lambda: optax.sgd(0.5)\n")
+    names = f"muon,{script}:make_optimiser"
+    assert main(["which-margin", data, "--optimiser", names, "--steps", "300", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["muon"]["theorem"] == "momentum-margin"
+    assert found[f"{script}:make_optimiser"]["theorem"] is None
+
+
+def test_a_torch_optimiser_runs_as_it_is(data, capsys, tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "mine.py"
+    script.write_text("import torch\nmake = lambda parameters: torch.optim.Adam(parameters, 0.01)\n")
+    assert main(["which-margin", data, "--optimiser", f"{script}:make", "--steps", "200"]) == 0
+    assert "none covers this optimiser" in capsys.readouterr().out
+
+
+def test_train_takes_every_option_of_steepest_descent(data, capsys):
+    words = "--setting multiclass --optimiser steepest --norm max --step-size 0.1 --step-decay 0.5 --momentum 0.5 --nesterov --weight-decay 0.01 --batch 3 --steps 200"
+    assert main(["train", data, *words.split()]) == 0
+    assert "Minibatches(Decayed(Descent(" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ("--optimiser steepest --norm spectre", "norm"),
+        ("--optimiser gd --norm max", "--norm"),
+        ("--optimiser adam --eps 0.1 --log-eps -3", "eps"),
+        ("--optimiser sign --step-size 2 --weight-decay 1", "weight_decay"),
+        ("--optimiser muon --orthogonaliser polar --eps 0.1", "eps"),
+        ("--optimiser nothing.py:mine", "nothing.py"),
+    ],
+)
+def test_what_does_not_fit_is_refused(data, capsys, words, named):
+    assert main(["which-margin", data, *words.split(), "--steps", "10"]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_next_token_counts_are_predicted_and_trained(tmp_path, capsys):
+    counts = [[6, 4, 0, 0], [0, 1, 3, 0], [2, 0, 0, 2]]
+    np.savez(tmp_path / "tokens.npz", inputs=np.random.default_rng(5).standard_normal((3, 5)), counts=counts)
+    assert main(["train", str(tmp_path / "tokens.npz"), "--margin", "20"]) == 0
+    assert "reached_target" in capsys.readouterr().out
