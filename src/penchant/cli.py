@@ -173,6 +173,9 @@ def _parser() -> argparse.ArgumentParser:
         "data", metavar="DATA.npz", help="arrays `inputs` and `labels` (classes, or -1 and 1 for one output)"
     )
     kkt.add_argument("--tolerance", type=float, default=1e-2, help="sqrt(T) of a KKT point (default 0.01)")
+    explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", _explore)
+    explore.add_argument("data", nargs="?", metavar="DATA", help="also your own data, as for `train`")
+    explore.add_argument("--out", default="explorer.html", metavar="FILE", help="the file (default: explorer.html)")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
     return parser
@@ -304,6 +307,15 @@ def _check(options: argparse.Namespace) -> int:
     except Exception as error:  # whatever is wrong with a certificate, it proves nothing
         _show(options, {"refused": f"{type(error).__name__}: {error}"}, lambda content: print(content["refused"]))
         return 1
+    return 0
+
+
+def _explore(options: argparse.Namespace) -> int:
+    _prepare()
+    from .report.explore import own_spec, write_explorer
+
+    page = write_explorer(options.out, own_spec(options.data) if options.data else None)
+    _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
     return 0
 
 
