@@ -144,20 +144,18 @@ def expected(spec: Spec) -> dict[str, Any]:
     if spec["setting"] == "signed-squares" and spec["optimiser"] == "flow":
         found = minimum_potential(setting.data, setting.parametrisation.potential(start))
         return {"weight": np.ravel(found.weight).tolist()}
-    until = MarginAbove(spec["margin"]) if "margin" in spec else None
+    until = MarginAbove(float(spec["margin"])) if "margin" in spec else None
     flowing = spec["optimiser"] == "flow"
     rule = OPTIMISERS[spec["optimiser"]](spec["size"])
     run = train(
         setting, rule, start, steps=spec.get("steps"), until=until, recorder=None if flowing else LogSpaced(_POINTS)
     )
-    weights = [
-        np.ravel(setting.weight(jax.tree.map(lambda leaf, k=k: leaf[k], run.params))) for k in range(len(run.steps))
-    ]
+    weights = [np.ravel(run.weight(k)).tolist() for k in range(len(run.steps))]
     return {
         "status": run.status.name,
         **{name: np.asarray(getattr(run, name)).tolist() for name in ("steps", "log_time", "log_excess", "norm")},
         "margins": np.asarray(run.margins).tolist(),
-        "weights": np.asarray(weights).tolist(),
+        "weights": weights,
         "dual": np.asarray(run.dual[-1]).tolist(),
     }
 
