@@ -176,6 +176,10 @@ def _parser() -> argparse.ArgumentParser:
     explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", _explore)
     explore.add_argument("data", nargs="?", metavar="DATA", help="also your own data, as for `train`")
     explore.add_argument("--out", default="explorer.html", metavar="FILE", help="the file (default: explorer.html)")
+    docs = _add(commands, "docs", "build the site: a page per theorem and claim, the guide, the explorer", _docs)
+    docs.add_argument("--docs", default="docs", metavar="DIR", help="the folder of the guide (default: docs)")
+    docs.add_argument("--report", default="report", metavar="DIR", help="verdicts and figures (default: report)")
+    docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
     return parser
@@ -315,6 +319,17 @@ def _explore(options: argparse.Namespace) -> int:
     from .report.explore import own_spec, write_explorer
 
     page = write_explorer(options.out, own_spec(options.data) if options.data else None)
+    _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
+    return 0
+
+
+def _docs(options: argparse.Namespace) -> int:
+    _prepare()
+    from pathlib import Path
+
+    from .report.catalogue import build
+
+    page = build(Path(options.docs), Path(options.report), Path(options.out))
     _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
     return 0
 

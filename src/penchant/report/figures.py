@@ -26,7 +26,7 @@ def write_figures(study: dict, folder: Path) -> None:
     """Write every figure of a study as SVG and CSV, and all of them as the script that its page loads; `empty` says which show nothing."""
     for figure in study["figures"]:
         try:
-            figure["empty"] = not any(len(_visible(line, figure)[0]) for line in figure["lines"])
+            figure["empty"] = is_empty(figure)
             figure["window"] = _window(figure, [_visible(line, figure) for line in figure["lines"]])
             draw(figure, folder / f"{figure['name']}.svg")
             write_csv(figure, folder / f"{figure['name']}.csv")
@@ -44,6 +44,11 @@ def write_figures(study: dict, folder: Path) -> None:
         shown = {figure["name"]: _short(figure) for figure in study["figures"] if not figure["empty"]}
         text = json.dumps([study["name"], shown], allow_nan=False, default=float)
         write_bytes(folder / "figures.js", f"receive(...{text});\n".encode())
+
+
+def is_empty(figure: dict) -> bool:
+    """Whether no point of a figure can be drawn on its axes."""
+    return not any(len(_visible(line, figure)[0]) for line in figure["lines"])
 
 
 def _short(figure: dict) -> dict:

@@ -21,11 +21,11 @@ from ..lab import KINDS, Study
 from ..verdict import Verdict
 from .bars import certificate, gauges, slack_share
 from .citations import bibtex, works
-from .figures import write_figures
+from .figures import is_empty, write_figures
 from .formulas import typeset
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
@@ -68,7 +68,7 @@ def render(directory: str | os.PathLike) -> Path:
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
         )
-    studies = [_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
+    studies = [load_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
     ledger = read_saved(root / "ledger.json", "ledger") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
         raise DataFileError(
@@ -80,14 +80,18 @@ def render(directory: str | os.PathLike) -> Path:
     return write_bytes(root / "index.html", page.encode())
 
 
-def _template() -> "Template":
-    from jinja2 import Environment, PackageLoader, select_autoescape
+def environment(folder: str, autoescape: bool = True) -> "Environment":
+    """Where the templates of a folder are found."""
+    from jinja2 import Environment, PackageLoader
 
-    environment = Environment(
-        loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
-    return environment.get_template("page.html")
+    loader = PackageLoader("penchant", folder)
+    return Environment(loader=loader, autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
+
+
+def _template() -> "Template":
+    found = environment("report")
+    found.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
+    return found.get_template("page.html")
 
 
 def _shown(studies: list[dict], ledger: dict) -> dict:
@@ -106,7 +110,7 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
         "unfinished": ledger.get("unfinished", 0),
         "counts": Counter(claim["verdict"] for claim in claims),
         "caught": sum(claim["twin"] == "refuted" for claim in claims),
-        "evidence": _evidence(studies),
+        "evidence": evidence(studies),
         "best": _best(studies),
         "bibliography": {work: bibtex(work) for work in found},
         "works": works,
@@ -118,11 +122,11 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
     }
 
 
-def _evidence(studies: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
+def evidence(studies: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
     """The studies that show a sentence, each with the figure that has most words in common with it, by the sentence."""
     found: dict[str, list[tuple[dict, dict]]] = {}
     for study in studies:
-        figures = [figure for figure in study["figures"] if not figure["empty"]]
+        figures = [figure for figure in study["figures"] if not is_empty(figure)]
         for finding in study["findings"] if figures else ():
             said = _words(finding["statement"], finding["verdict"]["inequality"])
             nearest = max(figures, key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
@@ -163,13 +167,14 @@ def _check_names(owner: str, *names: str) -> None:
             raise DataFileError(f"{owner} names the file {name!r}: names have {wanted}.")
 
 
-def _study(path: Path) -> dict:
-    study = read_saved(path, "study")
-    study["name"] = path.parent.name
-    _check_names(f"'{path}'", *(study.get("runs") or {}).values(), *(figure["name"] for figure in study["figures"]))
-    for file in (study.get("runs") or {}).values():
+def load_study(path: Path) -> dict:
+    """A saved study under the name of its folder, whose files have names that lead nowhere else."""
+    found = read_saved(path, "study")
+    found["name"], runs = path.parent.name, found.get("runs") or {}
+    _check_names(f"'{path}'", *runs.values(), *(figure["name"] for figure in found["figures"]))
+    for file in runs.values():
         load_npz(path.parent / file)
-    return study
+    return found
 
 
 def read_saved(path: Path, kind: str) -> dict:
