@@ -318,9 +318,7 @@ def _explore(options: argparse.Namespace) -> int:
     _prepare()
     from .report.explore import own_spec, write_explorer
 
-    page = write_explorer(options.out, own_spec(options.data) if options.data else None)
-    _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
-    return 0
+    return _written(options, write_explorer(options.out, own_spec(options.data) if options.data else None))
 
 
 def _docs(options: argparse.Namespace) -> int:
@@ -329,15 +327,16 @@ def _docs(options: argparse.Namespace) -> int:
 
     from .report.catalogue import build
 
-    page = build(Path(options.docs), Path(options.report), Path(options.out))
-    _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
-    return 0
+    return _written(options, build(Path(options.docs), Path(options.report), Path(options.out)))
 
 
 def _report(options: argparse.Namespace) -> int:
     from .report.page import render
 
-    page = render(options.directory)
+    return _written(options, render(options.directory))
+
+
+def _written(options: argparse.Namespace, page: object) -> int:
     _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
     return 0
 

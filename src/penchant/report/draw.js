@@ -92,8 +92,8 @@ function chart(where, figure) {
     if (share < -1e-9 || share > 1 + 1e-9) continue;
     const x = LEFT + share * (W - LEFT - RIGHT);
     svg.append(tag("line", { x1: x, x2: x, y1: TOP, y2: H - BOTTOM, class: "grid" }));
-    if (x - 4 * text.length < right) continue;
-    right = x + 4 * text.length;
+    if (x - 4.5 * text.length < right) continue;
+    right = x + 4.5 * text.length;
     svg.append(tag("text", { x, y: H - BOTTOM + 18, "text-anchor": "middle" }, text));
   }
   for (const [share, text] of figure.y_ticks ? figure.y_ticks.map(([at, word]) => [vertical.at(at), word]) : vertical.ticks) {

@@ -266,16 +266,19 @@ const TICKS = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((k) => [Math.log10(1 + 10 ** k), k
 const DEPTHS = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((k) => [10 ** k, k === 0 ? "e^-1" : `e^-${10 ** k >= 1e4 ? `10${superscript(k)}` : 10 ** k}`]);
 const when = (logTime) => (logTime < 12 ? told(Math.exp(logTime)) : `e^${told(logTime)}`);
 
+/** A time, from log(1 + t). */
+const shown = (level) => (level < 12 ? told(Math.expm1(level)) : `e^${told(level)}`);
+
 function drawCurves() {
   const { records, references, curves, brackets, norm } = result, late = records.slice(1), x = late.map((one) => clock(one.logTime));
-  const common = { x_label: "time t, on a logarithmic axis of log t", x_scale: "linear", x_ticks: TICKS, tell: (line, at, y) => `t = ${when(10 ** at > 1.7 ? Math.log(Math.expm1(Math.min(700, 10 ** at - 1))) && 10 ** at - 1 : Math.log(Math.expm1(10 ** at - 1)))}, ${told(y)}` };
+  const common = { x_label: "time t, on a logarithmic axis of log t", x_scale: "linear", x_ticks: TICKS, tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${told(y)}` };
   const directions = Object.entries(curves).map(([name, values]) => ({ label: name === norm ? `to the ${NAMES[name]} reference` : `to the ${NAMES[name]} rival`, x, y: values.slice(1), style: "line", colour: { l2: 0, l1: 1, linf: 3, Q_alpha: 2 }[name] }));
   if (brackets[0]) directions.push({ label: `certified gap of the ${NAMES[norm]} norm`, x, y: brackets.slice(1).map(({ lower, upper }) => upper / lower - 1), style: "prediction" });
   chart(byId("directions"), { ...common, title: "How far the direction is from where theory says it goes", y_label: state.setting === "signed-squares" ? "1 − corr" : "1 − corr, certified gap", y_scale: "log", lines: directions });
   const depths = { ...common, title: "Log excess", y_label: "L − L*", y_scale: "log", y_ticks: DEPTHS, down: true, lines: [{ label: "the run", x, y: late.map((one) => -one.logExcess), style: "line", colour: 2 }], tell: (line, at, y) => `L − L* = e^-${told(y)}` };
   chart(byId("excess"), depths);
-  const shown = Math.min(40, records[0].margins.length), best = references[norm]?.value;
-  const lines = Array.from({ length: shown }, (_, k) => ({ label: state.setting === "signed-squares" ? `prediction ${k + 1}` : `margin ${k + 1}`, x, y: late.map((one) => one.margins[k] / (state.setting === "signed-squares" ? 1 : length(one.weight))), style: "line" }));
+  const count = Math.min(40, records[0].margins.length), best = references[norm]?.value;
+  const lines = Array.from({ length: count }, (_, k) => ({ label: state.setting === "signed-squares" ? `prediction ${k + 1}` : `margin ${k + 1}`, x, y: late.map((one) => one.margins[k] / (state.setting === "signed-squares" ? 1 : length(one.weight))), style: "line" }));
   if (norm === "l2" && best && state.setting !== "signed-squares") lines.push({ label: "largest possible smallest margin", x: [x[0], x.at(-1)], y: [1 / best, 1 / best], style: "prediction" });
   chart(byId("margins"), { ...common, title: "Margins", y_label: state.setting === "signed-squares" ? "predictions" : "margin / |w|", y_scale: "linear", lines });
 }
@@ -286,10 +289,10 @@ function drawBar() {
   if (!last) { where.replaceChildren("A fit has no margins to certify: the picture shows the weights that fit, and where Qα is least among them."); return; }
   const { lower, upper } = last, gap = upper / lower - 1, floor = -12;
   const wide = Math.min(700, Math.max(280, where.clientWidth || 600)), stride = wide < 400 ? 4 : 2;
-  const at = (share) => 12 + (wide - 24) * Math.min(1, Math.max(0, (Math.log10(Math.max(share, 1e-300)) - floor) / -floor));
+  const at = (share) => 24 + (wide - 48) * Math.min(1, Math.max(0, (Math.log10(Math.max(share, 1e-300)) - floor) / -floor));
   const svg = tag("svg", { viewBox: `0 0 ${wide} 132`, role: "img", "aria-label": `The least ${NAMES[norm]} norm with margins 1 lies between ${lower} and ${upper}` });
   for (let power = floor; power <= 0; power += stride) svg.append(tag("line", { x1: at(10 ** power), x2: at(10 ** power), y1: 56, y2: 96, class: "grid" }), tag("text", { x: at(10 ** power), y: 114, "text-anchor": "middle" }, power ? `10${superscript(power)}` : "1"));
-  svg.append(tag("rect", { x: 12, y: 64, width: Number.isFinite(gap) ? Math.max(4, at(gap) - 12) : wide - 24, height: 24, class: "certain" }));
+  svg.append(tag("rect", { x: 24, y: 64, width: Number.isFinite(gap) ? Math.max(4, at(gap) - 24) : wide - 48, height: 24, class: "certain" }));
   const others = Object.entries(references).filter(([name, one]) => name !== norm && Number.isFinite(one.inNorm)).map(([name, one]) => [NAMES[name], one.inNorm / lower - 1]).sort((a, b) => a[1] - b[1]);
   others.forEach(([name, share], k) => svg.append(tag("line", { x1: at(share), x2: at(share), y1: 22 + 18 * (k % 2), y2: 96, class: "rival" }), tag("text", { x: at(share) - 5, y: 30 + 18 * (k % 2), "text-anchor": "end" }, `${name} rival ${told(share)}`)));
   svg.append(tag("text", { x: wide / 2, y: 130, "text-anchor": "middle" }, `relative excess of the ${NAMES[norm]} norm over the lower bound`));
@@ -317,6 +320,9 @@ function drawAll() {
   drawPlain();
   const reached = state.setting === "signed-squares" ? "" : `, smallest margin ${told(Math.min(...last.margins))}`;
   byId("verdict").textContent = `Theory: the ${NAMES[norm]} ${state.setting === "signed-squares" ? "least potential" : "margin"}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1 − corr to it ${told(near)}`}.`;
+  byId("caption").textContent = state.setting === "signed-squares" ? "Line: all weights that fit. Green: the path of the weight, and where Qα is least; circles: where l1 and l2 are. The blue point is the input."
+    : result.shape.length === 2 ? "A colour per sample; filled: its best token. Lines: the direction its query asks for, with its path; dashed: what theory predicts."
+      : "Green: the run and the path of its direction. Dashed: what theory predicts. Dotted: rivals. Grey line: the decision boundary.";
   byId("weight").textContent = last.weight.length > 12 ? "" : `Direction: (${last.weight.map((w) => (w / length(last.weight)).toFixed(6)).join(", ")})`;
 }
 
