@@ -63,7 +63,8 @@ def claim_page(name: str) -> str:
 
 def examples() -> dict[str, Setting]:
     """A small problem of each setting; that of regression is the squares with their weight trained itself."""
-    found = {name: setting_of(presets()[preset or "squares"]) for name, preset in _SETTINGS.items()}
+    known = presets()
+    found = {name: setting_of(known[preset or "squares"]) for name, preset in _SETTINGS.items()}
     return found | {"regression": Setting(found["regression"].data, Direct(), Squared())}
 
 
@@ -92,18 +93,12 @@ def _cell(theorem: Theorem, optimiser: str) -> Cell:
 
 def public_names() -> Iterator[tuple[str, str, str]]:
     """Every public name with its call and its docstring; a name without one is an error."""
-    import penchant
-
-    for name in penchant.__all__:
-        value = getattr(penchant, name)
-        text = getdoc(value)
-        if not text:
+    front = import_module("penchant")
+    for name in front.__all__:
+        value = getattr(front, name)
+        if not (text := getdoc(value)):
             raise PenchantError(f"The public name '{name}' has no docstring.")
-        try:
-            call = f"{name}{signature(value)}"
-        except (TypeError, ValueError):
-            call = name
-        yield name, re.sub(r"<[^>]*>|\bjaxtyping\.|\bjax\.[\w.]*\.", "", call), text
+        yield name, re.sub(r"<[^>]*>|\bjaxtyping\.|\bjax\.[\w.]*\.", "", f"{name}{signature(value)}"), text
 
 
 def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:

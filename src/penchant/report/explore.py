@@ -102,19 +102,13 @@ def expected(spec: Spec) -> dict[str, Any]:
         found = minimum_potential(setting.data, setting.parametrisation.potential(start))
         return {"weight": np.ravel(found.weight).tolist()}
     until = MarginAbove(float(spec["margin"])) if "margin" in spec else None
-    flowing = spec["optimiser"] == "flow"
+    flowing, steps = spec["optimiser"] == "flow", spec.get("steps")
     rule = GradientFlow() if flowing else OPTIMISERS[spec["optimiser"]].make(Given(spec["size"]))
-    run = train(
-        setting, rule, start, steps=spec.get("steps"), until=until, recorder=None if flowing else LogSpaced(_POINTS)
-    )
+    run = train(setting, rule, start, steps=steps, until=until, recorder=None if flowing else LogSpaced(_POINTS))
+    names = ("steps", "log_time", "log_excess", "norm", "margins", "dual")
+    found = {name: np.asarray(getattr(run, name)).tolist() for name in names}
     weights = [np.ravel(run.weight(k)).tolist() for k in range(len(run.steps))]
-    return {
-        "status": run.status.name,
-        **{name: np.asarray(getattr(run, name)).tolist() for name in ("steps", "log_time", "log_excess", "norm")},
-        "margins": np.asarray(run.margins).tolist(),
-        "weights": weights,
-        "dual": np.asarray(run.dual[-1]).tolist(),
-    }
+    return {"status": run.status.name, **found, "weights": weights}
 
 
 def own_spec(path: str | Path) -> Spec:
@@ -124,29 +118,27 @@ def own_spec(path: str | Path) -> Spec:
     if size > _LARGEST:
         most = f"the explorer redraws every run and takes at most {_LARGEST}"
         raise DataFileError(f"'{name}' holds {size} numbers; {most}.\n  Fix: `penchant train` takes them all.")
-    common = {"preset": "own", "title": name, "loss": "exponential", "optimiser": "flow", "size": 0.05}
+    spec, flaw = {"preset": "own", "title": name, "loss": "exponential", "optimiser": "flow", "size": 0.05}, ""
     if isinstance(data, TokenSelection):
-        spec = {**common, "setting": "attention", "data": _tokens(data), "margin": 1e6}
+        spec |= {"setting": "attention", "data": _tokens(data), "margin": 1e6}
+        flaw = "padded tokens" if jnp.any(data.padded) else ""
     elif isinstance(data, Classification):
-        spec = {**common, "setting": "linear", "data": _signed(data), "margin": 1e6}
+        spec |= {"setting": "linear", "data": _signed(data), "margin": 1e6}
     else:
-        arrays = _numbers(inputs=data.inputs, targets=data.fitted)
-        spec = {**common, "setting": "signed-squares", "data": arrays, "alpha": 0.1}
+        spec |= {"setting": "signed-squares", "data": _numbers(inputs=data.inputs, targets=data.fitted), "alpha": 0.1}
+        flaw = f"{data.rank} independent of {len(data.targets)} samples" if data.rank < len(data.targets) else ""
+    if flaw:
+        raise DataFileError(f"'{name}' has {flaw}, which the explorer does not know.\n  Fix: `penchant train` does.")
     return {**spec, "start": flat_start(spec).tolist()}
 
 
-def explorer(own: Spec | None = None) -> str:
-    """The page, whole: style, kernel, interface and presets in one text."""
+def write_explorer(path: str | Path, own: Spec | None = None) -> Path:
+    """Write the explorer to a file, with style, kernel, interface and presets in one text; returns the file."""
     folder = files("penchant.report")
     names = {"style": "style.css", "draw": "draw.js", "kernel": "explorer/kernel.js", "page": "explorer/page.js"}
     parts = {name: (folder / file).read_text(encoding="utf-8") for name, file in names.items()}
-    known = presets() if own is None else {"own": own, **presets()}
-    text = json.dumps(known, separators=(",", ":")).replace(
-        "<", "\\u003c"
-    )  # so that no name ends the script it stands in
-    return environment("report/explorer").get_template("explorer.html").render(**parts, presets=text)
-
-
-def write_explorer(path: str | Path, own: Spec | None = None) -> Path:
-    """Write the explorer to a file; returns it."""
-    return write_bytes(Path(path), explorer(own).encode())
+    text = json.dumps(({"own": own} if own else {}) | presets(), separators=(",", ":"))
+    parts["presets"] = text.replace("<", "\\u003c")  # so that no name ends the script it stands in
+    return write_bytes(
+        Path(path), environment("report/explorer").get_template("explorer.html").render(**parts).encode()
+    )
