@@ -54,10 +54,10 @@ class Certified(NamedTuple):
 
 
 def certificate(text: str) -> Certified | None:
-    """Bounds as a summary tells them.
+    """Bounds as a summary tells them: where both are printed alike, they prove the digits that are printed.
 
-    >>> round(certificate("[0.5, 0.5005]").digits, 6)
-    3.0
+    >>> [round(certificate(text).digits, 6) for text in ("[0.5, 0.5005]", "[0.57259833, 0.57259833]")]
+    [3.0, 8.0]
     """
     found = re.fullmatch(r"\[(\S+), (\S+)\]", text)
     try:
@@ -67,4 +67,5 @@ def certificate(text: str) -> Certified | None:
     if not 0 < lower <= upper < math.inf:
         return None
     gap = upper / lower - 1
-    return Certified(lower, upper, min(_MOST, max(0.0, -math.log10(gap))) if gap > 0 else _MOST)
+    printed = max(len(re.sub(r"e.*|\D", "", part).lstrip("0")) for part in text.split(","))
+    return Certified(lower, upper, min(_MOST, float(printed), max(0.0, -math.log10(gap)) if gap > 0 else _MOST))
