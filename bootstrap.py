@@ -3,10 +3,11 @@
     python3 bootstrap.py verify   install, check every sentence of the papers, write report/index.html
     python3 bootstrap.py test     install, run everything the continuous integration runs
     python3 bootstrap.py bench    install the peers too, run the side-by-side benchmarks
+    python3 bootstrap.py docs     install Sphinx too, build site/index.html (with the verdicts of report/, if there are any)
 
 Standard library only. Further arguments go to the command that is run, for instance
-`python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too)
-or `python3 bootstrap.py test --torch` (with PyTorch, for the tests of its bridge).
+`python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too),
+`--torch` (with PyTorch, for the tests of its bridge) or `--browser` (with Playwright, for the tests of the pages in Chromium).
 """
 
 import os
@@ -25,7 +26,7 @@ DIGITS = (
     "tests/identities",
     "tests/flow",
 )  # once more as users compile
-EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]"}
+EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]", "docs": "[docs]"}
 
 
 def run(*command: object) -> None:
@@ -73,10 +74,12 @@ def commands(job: str, rest: list[str]) -> list[list[str]]:
     python = str(BIN / "python")
     if job == "verify":
         return [[str(BIN / "penchant"), "verify", "--out", "report", *rest]]
+    if job == "docs":
+        return [[str(BIN / "penchant"), "docs", *rest]]
     if job == "bench":
         return [[python, "-m", "benchmarks", *rest]]
     slow = "--slow" in rest
-    rest = [argument for argument in rest if argument not in ("--slow", "--torch")]
+    rest = [argument for argument in rest if argument not in ("--slow", "--torch", "--browser")]
     pytest = [python, "-m", "pytest", "-n", WORKERS, "--dist", "loadgroup", "-q"]
     found = [
         [str(BIN / "ruff"), "format", "--check", "."],
@@ -93,7 +96,8 @@ def main() -> int:
         print(__doc__)
         return 2
     job, rest = arguments[0], arguments[1:]
-    install("[dev,torch]" if job == "test" and "--torch" in rest else EXTRAS[job])
+    asked = [name for name in ("torch", "browser") if job == "test" and f"--{name}" in rest]
+    install(f"[{','.join(['dev', *asked])}]" if asked else EXTRAS[job])
     for command in commands(job, rest):
         status = subprocess.run(command, cwd=ROOT, env=environment()).returncode
         if status:

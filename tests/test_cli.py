@@ -295,13 +295,10 @@ def test_a_terminated_command_cleans_up():
 def test_a_page_of_own_data_stands_alone(capsys, linear, tmp_path):
     call(capsys, "train", linear, "--margin", "100", "--out", tmp_path / "page")
     page = (tmp_path / "page" / "index.html").read_text()
-    assert page.count("<svg") == 4
+    assert page.count('class="plot"') == 4
     assert "Theorem 9.25" in page
-    body = (
-        page.replace("http://www.w3.org", "").replace("http://creativecommons.org", "").replace("http://purl.org", "")
-    )
-    assert "http" not in body.split("<body>")[1].split("Citations")[0].replace("https://matplotlib.org/", "")
-    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "<script src" not in page
     assert (tmp_path / "page" / "own-data" / "direction.csv").exists()
     assert main(["report", str(tmp_path / "page")]) == 0
 

@@ -96,7 +96,7 @@ def test_findings_say_what_holds_instead(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(verify, "_studies", lambda *_: [])
     assert main(["verify", "notes", "--claim", "sparse/isometry-as-printed", "--out", str(tmp_path)]) == 0
     assert "what holds: sparse/isometry: |v" in " ".join(capsys.readouterr().out.split())
-    assert "What holds: <code>sparse/isometry</code> |v" in (tmp_path / "index.html").read_text()
+    assert "<code>sparse/isometry</code></a> <math>" in (tmp_path / "index.html").read_text()
     (row,) = json.loads((tmp_path / "ledger.json").read_text())["claims"]
     assert row["repair"] == "sparse/isometry"
 

@@ -209,6 +209,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
     run.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
     run.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
+    explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", _explore)
+    explore.add_argument("data", nargs="?", metavar="DATA", help="also your own data, as for `train`")
+    explore.add_argument("--out", default="explorer.html", metavar="FILE", help="the file (default: explorer.html)")
+    docs = _add(commands, "docs", "build the site: a page per theorem and claim, the guide, the explorer", _docs)
+    docs.add_argument("--docs", default="docs", metavar="DIR", help="the folder of the guide (default: docs)")
+    docs.add_argument("--report", default="report", metavar="DIR", help="verdicts and figures (default: report)")
+    docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
     return parser
@@ -348,10 +355,29 @@ def _check(options: argparse.Namespace) -> int:
     return 0
 
 
+def _explore(options: argparse.Namespace) -> int:
+    _prepare()
+    from .report.explore import own_spec, write_explorer
+
+    return _written(options, write_explorer(options.out, own_spec(options.data) if options.data else None))
+
+
+def _docs(options: argparse.Namespace) -> int:
+    _prepare()
+    from pathlib import Path
+
+    from .report.catalogue import build
+
+    return _written(options, build(Path(options.docs), Path(options.report), Path(options.out)))
+
+
 def _report(options: argparse.Namespace) -> int:
     from .report.page import render
 
-    page = render(options.directory)
+    return _written(options, render(options.directory))
+
+
+def _written(options: argparse.Namespace, page: object) -> int:
     _show(options, {"page": str(page)}, lambda content: print(f"page: {content['page']}"))
     return 0
 

@@ -36,7 +36,7 @@ def test_every_finding_holds_and_becomes_a_page(study, tmp_path):
     result = study.result(new_lab())
     assert [one.verdict.outcome for one in result.findings] == [Outcome.confirmed] * len(result.findings)
     save(study, result, tmp_path, paper="", seed=0, full=False, seconds=1.0)
-    assert render(tmp_path).read_text().count("<svg") == len(result.figures)
+    assert render(tmp_path).read_text().count('class="plot"') == len(result.figures)
     saved = json.loads((tmp_path / study.name / "study.json").read_text())
     assert set(saved["runs"]) == set(result.runs)
     if study.name == "attention-rates":

@@ -26,7 +26,7 @@ def test_a_study_says_what_is_known(tmp_path, name):
     result = study.result(new_lab())
     save(study, result, tmp_path, paper="", seed=0, full=False, seconds=1.0)
     assert {finding.verdict.outcome.value for finding in result.findings} == {"confirmed"}
-    assert render(tmp_path).read_text().count("<svg") == len(result.figures)
+    assert render(tmp_path).read_text().count('class="plot"') == len(result.figures)
     tables = {table.name: table.rows for table in result.tables}
     if name == "attention-bias":
         slopes = {row[0]: float(row[1]) for row in tables["scales"]}

@@ -1,6 +1,6 @@
 """The list of citations holds works, each once: neither theorem numbers nor remarks."""
 
-from penchant.report.page import _citations
+from penchant.report.citations import bibtex, works
 
 WORK = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
 NOTES = "Ma et al., Lecture notes on machine learning theory, chapter 9: implicit regularization effect"
@@ -16,6 +16,13 @@ def test_works_are_listed_once_without_numbers_and_remarks():
         "derived for penchant; the paper lists rates as open",
         "none",
     )
-    findings = [{"citation": text} for text in texts]
-    assert _citations([{"findings": findings}], []) == sorted([WORK, NOTES, OTHER])
-    assert _citations([], [{"citation": "stable manifold of the saddle"}]) == []
+    assert works(list(texts)) == sorted([WORK, NOTES, OTHER])
+    assert works(["stable manifold of the saddle"]) == []
+
+
+def test_entries_name_authors_title_year_and_preprint():
+    entry = bibtex(OTHER)
+    for line in ("@misc{sheen2024,", "author = {Sheen and Chen},", "year = {2024},", "eprint = {2403.08699},"):
+        assert line in entry
+    assert "author = {Ma and others}" in bibtex(NOTES)
+    assert "title" not in bibtex("Arora, Cohen, Hazan 2018")

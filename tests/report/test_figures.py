@@ -2,7 +2,7 @@
 
 import pytest
 
-from penchant.report.page import draw, write_csv
+from penchant.report.figures import draw, write_csv
 
 
 def figure(y, scale):

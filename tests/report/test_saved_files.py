@@ -55,7 +55,11 @@ def everything(folder):
 
 def test_a_whole_study_has_its_page(tmp_path):
     assert "It holds." in render(saved(tmp_path, STUDY)).read_text()
-    assert everything(tmp_path) == ["index.html", "tiny", "tiny/curve.csv", "tiny/curve.svg", "tiny/study.json"]
+    assert everything(tmp_path) == [
+        "index.html",
+        "tiny",
+        *(f"tiny/{name}" for name in ("curve.csv", "curve.svg", "figures.js", "study.json")),
+    ]
 
 
 @pytest.mark.parametrize("name", ["../../x", "/{}/x", "..", ".hidden", "a/b", "a b", "x\n", "", "C:\\x"])
@@ -73,7 +77,7 @@ def test_a_folder_that_is_a_link_is_left_alone(tmp_path):
     saved(tmp_path / "elsewhere", STUDY)
     root = saved(tmp_path / "page", STUDY, "own")
     os.symlink(tmp_path / "elsewhere" / "tiny", root / "link")
-    assert render(root).read_text().count("<section") == 1
+    assert render(root).read_text().count('<section id="own"') == 1
     assert everything(tmp_path / "elsewhere") == ["tiny", "tiny/study.json"]
 
 
@@ -147,10 +151,8 @@ def test_the_ledger_is_sorted_and_counted_by_paper_and_kind(tmp_path):
     places = [page.index(f"claim-{k}") for k in (2, 3, 0, 1)]
     assert places == sorted(places)
     assert "proved: 2" in page
-    assert (
-        '<tr><td><a href="#ledger-notes">notes</a></td><td>2</td><td></td><td></td><td>1</td><td></td><td>3</td></tr>'
-        in page
-    )
+    counted = '<tr><td><a href="#ledger-notes">notes</a></td><td>2</td><td></td><td></td><td>1</td><td></td><td>3<span'
+    assert counted in page
 
 
 @pytest.mark.parametrize("kind", ["study", "ledger"])

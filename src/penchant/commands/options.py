@@ -9,10 +9,10 @@ import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
+from ..flow.flow import GradientFlow
 from ..settings.base import Setting
 from ..settings.files import LOSSES, guess, read_arrays
 from ..settings.losses import AbstractLoss
-from ..flow.flow import GradientFlow
 from ..training import asked
 from ..training.asked import Trainer
 from ..training.resume import load_memory

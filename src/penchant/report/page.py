@@ -1,19 +1,16 @@
 """Studies and verdicts as files, and one self-contained HTML page from what is saved: reads files only, never trains, needs no network."""
 
-import csv
-import io
 import json
 import os
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import singledispatch
+from importlib.resources import files
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, cast
-
-import numpy as np
 
 from .. import __version__
 from ..cache import fingerprint
@@ -22,29 +19,19 @@ from ..exhibits import DEFINITIONS, Finding, Result, Table, measured, plain, sho
 from ..files import check_mark, load_npz, mark, write_bytes
 from ..lab import KINDS, Study
 from ..verdict import Verdict
+from .bars import certificate, gauges, slack_share
+from .citations import bibtex, works
+from .figures import is_empty, write_figures
+from .formulas import typeset
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.collections import QuadMesh
-
-_STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
-_COLOURS = [
-    "#1b5e8c",
-    "#c2452d",
-    "#3c8d40",
-    "#8a5aa8",
-    "#b8860b",
-    "#4d4d4d",
-    "#d1679f",
-    "#2aa6a1",
-    "#7a5230",
-    "#9aa83a",
-]
-# A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
-_WORK = re.compile(r"[A-Z][^;]*?(?:\b(?:19|20)\d\d\b(?:, arXiv [\d.]+\d)?|chapter \d+: [^,;]*)")
+    from jinja2 import Environment, Template
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
+_CURVES = 7  # that colours alone tell apart
+_TOLD = ("title", "x_label", "y_label", "caption")
+_SOURCES = {"style": "style.css", "draw": "draw.js", "script": "page.js"}
 _SHAPES = {  # what a page shows of a saved file
     "study": {
         "name": str,
@@ -81,34 +68,91 @@ def render(directory: str | os.PathLike) -> Path:
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
         )
-    studies = [_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
+    studies = [load_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
     ledger = read_saved(root / "ledger.json", "ledger") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
         raise DataFileError(
             f"'{root}' holds neither a ledger.json nor any study.json: nothing to report. It must be a directory that penchant wrote."
         )
     for study in studies:
-        for figure in study["figures"]:
-            _draw(figure, root / study["name"])
-    from jinja2 import Environment, PackageLoader, select_autoescape
-
-    claims = ledger["claims"] if ledger else []
-    environment = Environment(
-        loader=PackageLoader("penchant", "report"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
-    )
-    page = environment.get_template("page.html").render(
-        studies=studies,
-        claims=claims,
-        groups=_groups(claims),
-        kinds=KINDS,
-        coverage=ledger.get("coverage", []) if ledger else [],
-        unfinished=ledger.get("unfinished") if ledger else 0,
-        counts=Counter(claim["verdict"] for claim in claims),
-        citations=_citations(studies, claims),
-        version=__version__,
-        made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-    )
+        write_figures(study, root / study["name"])
+    page = _template().render(**_shown(studies, ledger or {"claims": []}))
     return write_bytes(root / "index.html", page.encode())
+
+
+def environment(folder: str, autoescape: bool = True) -> "Environment":
+    """Where the templates of a folder are found."""
+    from jinja2 import Environment, PackageLoader
+
+    loader = PackageLoader("penchant", folder)
+    return Environment(loader=loader, autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
+
+
+def _template() -> "Template":
+    found = environment("report")
+    found.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
+    return found.get_template("page.html")
+
+
+def _shown(studies: list[dict], ledger: dict) -> dict:
+    """Everything the page is made of."""
+    claims, coverage = ledger["claims"], ledger.get("coverage", [])
+    texts = [claim["citation"] for claim in claims]
+    texts += [finding.get("citation", "") for study in studies for finding in study["findings"]]
+    found = works(texts)
+    sources = files("penchant.report")
+    return {
+        "studies": studies,
+        "claims": claims,
+        "groups": _groups(claims),
+        "kinds": KINDS,
+        "coverage": coverage,
+        "unfinished": ledger.get("unfinished", 0),
+        "counts": Counter(claim["verdict"] for claim in claims),
+        "caught": sum(claim["twin"] == "refuted" for claim in claims),
+        "evidence": evidence(studies),
+        "best": _best(studies),
+        "bibliography": {work: bibtex(work) for work in found},
+        "works": works,
+        "by_name": lambda tables: {table.get("name", ""): table for table in tables},
+        "parts": {part: _part(part) for part in ("where", "why", "speed")},
+        **{name: sources.joinpath(file).read_text(encoding="utf-8") for name, file in _SOURCES.items()},
+        "version": __version__,
+        "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def evidence(studies: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
+    """The studies that show a sentence, each with the figure that has most words in common with it, by the sentence."""
+    found: dict[str, list[tuple[dict, dict]]] = {}
+    for study in studies:
+        figures = [figure for figure in study["figures"] if not is_empty(figure)]
+        for finding in study["findings"] if figures else ():
+            said = _words(finding["statement"], finding["verdict"]["inequality"])
+            nearest = max(figures, key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
+            found.setdefault(finding["statement"], []).append((study, nearest))
+    return found
+
+
+def _words(*texts: str) -> set[str]:
+    return set(re.findall(r"[a-z]{4,}|1 - corr", " ".join(texts).lower()))
+
+
+def _best(studies: list[dict]) -> tuple[dict, dict] | None:
+    """The figure to begin with: of those that hold a prediction against several measured curves, the one that reaches farthest."""
+    pairs = [(study, figure) for study in studies for figure in study["figures"] if not figure["empty"]]
+    styles = lambda figure: [line["style"] for line in figure["lines"]]
+    told = lambda figure: "prediction" in styles(figure) and 3 <= styles(figure).count("line") <= _CURVES
+    reach = lambda figure: max(max((x for x in line["x"] if x is not None), default=0) for line in figure["lines"])
+    return max([pair for pair in pairs if told(pair[1])] or pairs, key=lambda pair: reach(pair[1]), default=None)
+
+
+def _part(part: str) -> Callable[[dict], bool]:
+    """Whether a figure of a run belongs to this part of its story."""
+    kind = lambda name: (
+        "why" if "certif" in name else "speed" if re.search("excess|loss|rate|norm$|growth|time", name) else "where"
+    )
+    return lambda figure: kind(figure["name"]) == part and not figure["empty"]
 
 
 def _inside(folder: Path, root: Path) -> bool:
@@ -123,24 +167,14 @@ def _check_names(owner: str, *names: str) -> None:
             raise DataFileError(f"{owner} names the file {name!r}: names have {wanted}.")
 
 
-def _study(path: Path) -> dict:
-    study = read_saved(path, "study")
-    study["name"] = path.parent.name
-    _check_names(f"'{path}'", *(study.get("runs") or {}).values(), *(figure["name"] for figure in study["figures"]))
-    for file in (study.get("runs") or {}).values():
+def load_study(path: Path) -> dict:
+    """A saved study under the name of its folder, whose files have names that lead nowhere else."""
+    found = read_saved(path, "study")
+    found["name"], runs = path.parent.name, found.get("runs") or {}
+    _check_names(f"'{path}'", *runs.values(), *(figure["name"] for figure in found["figures"]))
+    for file in runs.values():
         load_npz(path.parent / file)
-    return study
-
-
-def _draw(figure: dict, folder: Path) -> None:
-    try:
-        figure["svg"] = draw(figure, folder / f"{figure['name']}.svg")
-        write_csv(figure, folder / f"{figure['name']}.csv")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever is missing from it, it is not ours
-        raise DataFileError(
-            f"Figure '{figure['name']}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
-            "  Usual cause: the file was edited by hand.\n  Fix: run the study again with the same --out."
-        ) from None
+    return found
 
 
 def read_saved(path: Path, kind: str) -> dict:
@@ -195,14 +229,6 @@ def _groups(claims: list[dict]) -> dict[str, dict[str, list[dict]]]:
     return {paper: {kind: found for kind in kinds if (found := chosen(paper, kind))} for paper in papers}
 
 
-def _citations(studies: list[dict], claims: list[dict]) -> list[str]:
-    """The papers behind what is on the page, without the theorem numbers, each once."""
-    texts = [claim["citation"] for claim in claims] + [
-        finding.get("citation", "") for study in studies for finding in study["findings"]
-    ]
-    return sorted({work for text in texts for work in _WORK.findall(text)})
-
-
 def _table(table: Table) -> dict:
     """`rows` as the page shows them, and `values` with the same cells unrounded."""
     cells = lambda tell: [[tell(cell) for cell in row] for row in table.rows]
@@ -249,113 +275,3 @@ def report(findings: Sequence[Verdict | Finding], directory: str | Path) -> Path
     study = Study("verdicts", "Verdicts", lambda lab: Result(items, ()))
     save(study, Result(items, ()), directory, paper="", seed=0, full=False, seconds=0.0)
     return render(directory)
-
-
-def draw(figure: dict, path: Path) -> str:
-    """Draw a figure; writes the SVG file and returns its markup for the page."""
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    canvas = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasSVG(canvas)
-    axes = canvas.subplots()
-    alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
-    visible = [_visible(line, figure) for line in figure["lines"]]
-    empty = not any(len(x) for x, _, _ in visible)
-    for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
-        if line["style"] == "map":
-            canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
-            continue
-        dashed, points = line["style"] == "prediction", line["style"] == "points"
-        colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
-        if error is not None:
-            axes.errorbar(x, y, error, fmt="none", ecolor=colour, capsize=2.0)
-        axes.plot(
-            x,
-            y,
-            label=line["label"],
-            color=colour,
-            linestyle="" if points else "--" if dashed else "-",
-            marker="o" if points else None,
-            linewidth=1.1 if dashed else 1.6,
-        )
-    axes.set(
-        xlabel=figure["x_label"],
-        ylabel=figure["y_label"],
-        xscale="linear" if empty else figure["x_scale"],  # a logarithmic axis without a positive number has no ticks
-        yscale="linear" if empty else figure["y_scale"],
-        title=figure["title"],
-    )
-    axes.set_xlim(_window(figure, visible))
-    axes.grid(True, which="major", alpha=0.25)
-    if empty:
-        axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
-    elif any(line["style"] != "map" for line in figure["lines"]):
-        on_map = any(line["style"] == "map" for line in figure["lines"])
-        axes.legend(fontsize="small", frameon=on_map)
-    buffer = io.StringIO()
-    canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    write_bytes(path, buffer.getvalue().encode())
-    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
-
-
-def _window(figure: dict, visible: list) -> tuple[float, float] | None:
-    """Where the curves move: ends of the axis on which none does are not shown if they are more than half of it; the data keep them."""
-    if {line["style"] for line in figure["lines"]} - {"line", "prediction"}:
-        return None
-    scaled = lambda values, axis: np.log(values) if figure[f"{axis}_scale"] == "log" else values
-    curves = [(x, y) for line, (x, y, _) in zip(figure["lines"], visible, strict=True) if line["style"] == "line"]
-    moving = []
-    for x, y in curves:
-        rise = np.abs(np.diff(scaled(y, "y")))
-        moves = np.flatnonzero(rise > _STILL * np.ptp(scaled(y, "y"))) if len(x) else []
-        moving += [*x[moves], *x[np.asarray(moves, int) + 1]]
-    if not moving:
-        return None
-    whole, ends = np.concatenate([x for x, _ in curves]), np.array([min(moving), max(moving)])
-    return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
-
-
-def _cells(axes: "Axes", line: dict) -> "QuadMesh":
-    """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
-    x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
-    columns, rows = np.unique(x), np.unique(y)
-    grid = np.full((len(rows), len(columns)), np.nan)
-    grid[np.searchsorted(rows, y), np.searchsorted(columns, x)] = values
-    return axes.pcolormesh(columns, rows, np.ma.masked_invalid(grid), shading="nearest", rasterized=True)
-
-
-def _numbers(values: list) -> np.ndarray:
-    """Numbers as they were saved; those that are missing are not finite."""
-    return np.array([np.nan if value is None else value for value in values], float)
-
-
-def _nothing(figure: dict) -> str:
-    positive = "" if (figure["x_scale"], figure["y_scale"]) == ("linear", "linear") else " and positive"
-    return f"Nothing to draw: no value is finite{positive}."
-
-
-def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The points a plot can show: finite, and positive on a logarithmic axis; with their errors where there are any."""
-    x, y = _numbers(line["x"]), _numbers(line["y"])
-    keep = np.isfinite(x) & np.isfinite(y)
-    if figure["x_scale"] == "log":
-        keep &= x > 0
-    if figure["y_scale"] == "log":
-        keep &= y > 0
-    error = line.get("error")
-    return x[keep], y[keep], None if error is None else np.array(error, float)[keep]
-
-
-def write_csv(figure: dict, path: Path) -> None:
-    """The numbers behind a figure, one row per point."""
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    coloured = any(line.get("values") is not None for line in figure["lines"])
-    writer.writerow(["line", figure["x_label"], figure["y_label"], *(["value"] if coloured else [])])
-    for line in figure["lines"]:
-        columns = [line["x"], line["y"]]
-        if coloured:
-            columns.append(line.get("values") or [""] * len(line["x"]))
-        writer.writerows((line["label"], *row) for row in zip(*columns, strict=True))
-    write_bytes(path, buffer.getvalue().encode())

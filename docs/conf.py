@@ -1,0 +1,12 @@
+"""Sphinx: pages from Markdown, everything on this machine, search that works from a folder."""
+
+project = html_title = "penchant"
+project_copyright = "the penchant authors"
+extensions = ["myst_parser"]
+html_theme = "furo"
+html_extra_path = ["_extra"]
+html_show_sphinx = False
+html_show_search_summary = False  # it would be fetched, which a page opened from a folder may not do
+myst_heading_anchors = 3
+suppress_warnings = ["myst.header"]
+exclude_patterns = ["_extra"]

@@ -1,0 +1,187 @@
+"""The site: a page per theorem and claim, what training selects by optimiser and setting, every public name, and the guide; built by Sphinx."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from importlib import import_module
+from inspect import getdoc, signature
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .. import __version__
+from ..errors import ArgumentError, MissingExtra, PenchantError
+from ..files import write_bytes
+from ..flow.flow import GradientFlow
+from ..lab import KINDS, Claim, Paper
+from ..optimisers.table import OPTIMISERS, Given
+from ..papers import PAPERS, theorems
+from ..settings.base import Setting
+from ..settings.losses import Squared
+from ..settings.parametrisations import Direct
+from ..theory.base import Theorem, choose
+from ..verdict import Outcome
+from .citations import bibtex, works
+from .explore import presets, setting_of, write_explorer
+from .formulas import typeset
+from .page import environment, evidence, load_study, read_saved
+
+# By name of the setting: the preset of the explorer that shows it.
+_SETTINGS = {
+    "linear classification": "plane",
+    "deep linear network": "deep-linear",
+    "softmax attention, W": "attention",
+    "attention, keys and queries": "key-query",
+    "attention, diagonal keys and queries": "diagonal",
+    "regression": "",
+    "squares w+² - w-²": "squares",
+}
+# How claims call an optimiser, where they do not use its own name.
+_WORDS = {"gd": "descent", "ngd": "normalised (?:descent|steps)|NGD", "accelerated": "accelerat", "momentum": "momentum|heavy ball", "sign": "sign descent"}  # fmt: skip
+
+
+class Cell(NamedTuple):
+    """What is known of an optimiser on a setting: theorem, conjecture, refuted or unknown, and the page that says it."""
+
+    state: str
+    theorem: Theorem
+
+
+def owner(theorem: Theorem) -> Paper:
+    """The paper whose family it belongs to."""
+    return next(paper for paper in PAPERS if any(one.family is theorem.family for one in paper.theorems))
+
+
+def page_of(theorem: Theorem) -> str:
+    """The name of the page of a theorem, which does not change."""
+    return f"{owner(theorem).name}-{theorem.name}"
+
+
+def claim_page(name: str) -> str:
+    return name.replace("/", "--")
+
+
+def examples() -> dict[str, Setting]:
+    """A small problem of each setting; that of regression is the squares with their weight trained itself."""
+    known = presets()
+    found = {name: setting_of(known[preset or "squares"]) for name, preset in _SETTINGS.items()}
+    return found | {"regression": Setting(found["regression"].data, Direct(), Squared())}
+
+
+def optimisers() -> dict[str, Any]:
+    """One of every kind, by name."""
+    made = {name: row.make(Given(1.0 if name == "polyak" else 0.05)) for name, row in OPTIMISERS.items()}
+    return {"flow": GradientFlow(), **made}
+
+
+def matrix() -> dict[str, dict[str, Cell]]:
+    """What training selects: a cell for every optimiser and setting."""
+    known, problems = list(theorems()), examples().items()
+    row = lambda name, rule: {setting: _cell(choose(known, problem, rule), name) for setting, problem in problems}
+    return {name: row(name, rule) for name, rule in optimisers().items()}
+
+
+def _cell(theorem: Theorem, optimiser: str) -> Cell:
+    """A theorem proves; the conjecture of a family is worth what claims of its paper that name the optimiser say."""
+    if not theorem.name.endswith("conjecture"):
+        return Cell("theorem", theorem)
+    named = re.compile(_WORDS.get(optimiser, optimiser), re.IGNORECASE)
+    about = [claim for claim in owner(theorem).claims if named.search(claim.statement)]
+    refuted = any(claim.expected is Outcome.refuted for claim in about)
+    return Cell("refuted" if refuted else "conjecture" if about else "unknown", theorem)
+
+
+def public_names() -> Iterator[tuple[str, str, str]]:
+    """Every public name with its call and its docstring; a name without one is an error."""
+    front = import_module("penchant")
+    for name in front.__all__:
+        value = getattr(front, name)
+        if not (text := getdoc(value)):
+            raise PenchantError(f"The public name '{name}' has no docstring.")
+        yield name, re.sub(r"<[^>]*>|\bjaxtyping\.|\bjax\.[\w.]*\.", "", f"{name}{signature(value)}"), text
+
+
+def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
+    """Claims that say what holds in place of others, and those about the same item of the paper."""
+    item = re.search(r"(?:Theorem|Lemma|Corollary|Proposition|Figure) [\w.]+", claim.citation)
+    same = [one.name for one in paper.claims if item and item.group() in re.findall(r"[A-Z]\w+ [\w.]+", one.citation)]
+    return {
+        "contradicted by what holds": [claim.repair] if claim.repair else [],
+        "holds in place of": [one.name for one in paper.claims if one.repair == claim.name],
+        "about the same item": [name for name in same if name != claim.name],
+    }
+
+
+class _Writer:
+    """Writes pages from templates that all know the same words."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.templates = folder, environment("report/site", autoescape=False)
+        self.templates.globals |= {"typeset": typeset, "bibtex": bibtex, "works": works, "version": __version__}
+        self.templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
+        self.templates.globals |= {"claim_page": claim_page, "page_of": page_of}
+
+    def __call__(self, page: str, template: str, **given: object) -> None:
+        text = self.templates.get_template(f"{template}.md").render(**given)
+        write_bytes(self.folder / f"{page}.md", text.encode())
+
+
+def write_source(docs: Path, report: Path, folder: Path) -> None:
+    """All pages as Markdown, from the catalogue, the guide in `docs`, and the verdicts and figures of `report` where there are any."""
+    write, cells = _Writer(folder), matrix()
+    shutil.copytree(docs, folder, dirs_exist_ok=True)
+    answers = _write_theorems(write, cells)
+    ledger = read_saved(report / "ledger.json", "ledger")["claims"] if (report / "ledger.json").exists() else []
+    rows = {row["claim"]: row for row in ledger}
+    shown = evidence([load_study(path) for path in sorted(report.glob("*/study.json"))])
+    for paper in PAPERS:
+        own = [theorem for theorem in answers if owner(theorem) is paper]
+        write(f"papers/{paper.name}", "paper", paper=paper, rows=rows, theorems=own)
+        for claim in paper.claims:
+            figure = next(iter(shown.get(claim.statement, [])), None)
+            drawn = _copied(figure, report, folder / "figures") if figure else ""
+            given = {"claim": claim, "paper": paper, "row": rows.get(claim.name), "related": _related(claim, paper)}
+            write(f"claims/{claim_page(claim.name)}", "claim", figure=figure, drawn=drawn, **given)
+    tutorials = sorted(path.stem for path in docs.glob("tutorials/*.md"))
+    write("index", "index", matrix=cells, settings=_SETTINGS, tutorials=tutorials)
+    write("api", "api", names=list(public_names()))
+
+
+def _write_theorems(write: _Writer, cells: dict[str, dict[str, Cell]]) -> list[Theorem]:
+    """A page for each theorem and conjecture of the matrix, with its hypotheses on the first example it speaks of."""
+    found: dict[str, Theorem] = {}
+    for setting, problem in examples().items():
+        for optimiser, row in cells.items():
+            theorem = row[setting].theorem
+            if theorem.name not in found:
+                found[theorem.name] = theorem
+                asked: Any = theorem.predict(problem, optimisers()[optimiser], problem.start(0, 0.1))
+                given = {"theorem": theorem, "found": asked, "setting": setting, "preset": _SETTINGS[setting]}
+                write(f"theorems/{page_of(theorem)}", "theorem", **given)
+    return list(found.values())
+
+
+def _copied(figure: tuple[dict, dict], report: Path, folder: Path) -> str:
+    """The name under which the drawing of a figure lies in the site."""
+    study, drawing = (one["name"] for one in figure)
+    write_bytes(folder / f"{study}--{drawing}.svg", (report / study / f"{drawing}.svg").read_bytes())
+    return f"{study}--{drawing}.svg"
+
+
+def build(docs: Path, report: Path, out: Path) -> Path:
+    """Write the source next to the site and let Sphinx build it, every warning an error; returns the start page."""
+    if not (docs / "guide.md").exists():
+        raise ArgumentError(
+            "--docs", "penchant docs", "the folder of the guide, in a checkout of penchant", repr(str(docs))
+        )
+    try:
+        sphinx = import_module("sphinx.cmd.build")
+    except ImportError:
+        raise MissingExtra("docs", "penchant docs") from None
+    source = out.with_name(f"{out.name}-source")
+    shutil.rmtree(source, ignore_errors=True)
+    write_source(docs, report, source)
+    write_explorer(source / "_extra" / "explorer.html")
+    if sphinx.build_main(["-W", "-q", "-b", "html", str(source), str(out)]):
+        raise PenchantError("The site was not built: Sphinx names the pages above.")
+    return out / "index.html"

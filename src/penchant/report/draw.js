@@ -1,0 +1,172 @@
+"use strict";
+// One figure style for the report and the explorer: SVG from data, values under the pointer or the arrow keys, predictions dashed.
+
+const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"];
+const DASHES = ["", "2 2", "8 3 2 3"]; // tell curves of one colour apart, where there are more curves than colours
+const LEFT = 70, RIGHT = 14, TOP = 12, BOTTOM = 48;
+
+function tag(name, attributes = {}, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function html(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
+
+/** A number as people write it: four digits, powers of ten where they are shorter. */
+function told(x) {
+  if (!Number.isFinite(x)) return String(x);
+  const size = Math.abs(x);
+  if (size !== 0 && (size < 1e-3 || size >= 1e5)) {
+    const [digits, power] = x.toExponential(3).split("e");
+    return `${String(+digits)}·10${superscript(+power)}`.replace(/^(-?)1·/, "$1");
+  }
+  return String(+x.toPrecision(4));
+}
+
+function linearTicks(low, high) {
+  const raw = (high - low) / 5 || 1, unit = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].find((k) => k * unit >= raw) * unit;
+  const found = [];
+  for (let at = Math.ceil(low / step - 1e-9) * step; at <= high + 1e-9 * step; at += step) found.push([Math.abs(at) < 1e-12 * step ? 0 : at, told(+at.toPrecision(12))]);
+  return found;
+}
+
+function logTicks(low, high, most) {
+  const first = Math.ceil(low - 1e-9), last = Math.floor(high + 1e-9), stride = Math.max(1, Math.ceil((last - first) / most));
+  if (last - first < 1) return linearTicks(10 ** low, 10 ** high).filter(([at]) => at > 0).map(([at, text]) => [Math.log10(at), text]);
+  const found = [];
+  for (let power = first; power <= last; power += stride) found.push([power, power === 0 ? "1" : `10${superscript(power)}`]);
+  return found;
+}
+
+/** An axis: where a value lies between 0 and 1, and its ticks. */
+function axis(values, scale, given, most = 7) {
+  const place = scale === "log" ? (x) => (x > 0 ? Math.log10(x) : NaN) : (x) => x;
+  const shown = values.map(place).filter(Number.isFinite);
+  let [low, high] = given ? given.map(place) : [Math.min(...shown), Math.max(...shown)];
+  const room = given ? 0 : (high - low || Math.abs(high) || 1) * 0.04;
+  [low, high] = [low - room, high + room];
+  const ticks = scale === "log" ? logTicks(low, high, most) : linearTicks(low, high);
+  return { at: (x) => (place(x) - low) / (high - low), ticks: ticks.map(([at, text]) => [(at - low) / (high - low), text]) };
+}
+
+const numbers = (list) => list.map((x) => (x === null ? NaN : x));
+
+function cells(line, x, y, across, down) {
+  const values = numbers(line.values), low = Math.min(...values.filter(Number.isFinite)), high = Math.max(...values.filter(Number.isFinite));
+  const columns = [...new Set(line.x)].sort((a, b) => a - b), rows = [...new Set(line.y)].sort((a, b) => a - b);
+  const canvas = html("canvas"), pen = canvas.getContext("2d");
+  [canvas.width, canvas.height] = [columns.length, rows.length];
+  line.x.forEach((_, k) => {
+    if (!Number.isFinite(values[k])) return;
+    const share = high > low ? (values[k] - low) / (high - low) : 0.5;
+    pen.fillStyle = `rgb(${68 + 185 * share ** 1.4},${1 + 230 * share},${84 + 90 * Math.sin(Math.PI * share) - 47 * share})`; // dark violet to yellow
+    pen.fillRect(columns.indexOf(line.x[k]), rows.length - 1 - rows.indexOf(line.y[k]), 1, 1);
+  });
+  const box = { x: across(columns[0]), y: down(rows[rows.length - 1]), width: across(columns[columns.length - 1]) - across(columns[0]), height: down(rows[0]) - down(rows[rows.length - 1]) };
+  return [tag("image", { ...box, href: canvas.toDataURL(), preserveAspectRatio: "none", style: "image-rendering:pixelated" }), `${line.label}: ${told(low)} (dark) to ${told(high)} (bright)`];
+}
+
+/** Draw a figure into an element, which is emptied first. `figure` has title, labels, scales, lines (label, x, y, style) and perhaps ticks of its own. */
+function chart(where, figure) {
+  const W = Math.min(900, Math.max(280, where.clientWidth || 640)), H = Math.round(Math.min(460, Math.max(230, 0.64 * W)));
+  const drawn = figure.lines.map((line) => ({ ...line, x: numbers(line.x), y: numbers(line.y) }));
+  const usable = (x, y) => Number.isFinite(x) && Number.isFinite(y) && (figure.x_scale !== "log" || x > 0) && (figure.y_scale !== "log" || y > 0);
+  const points = drawn.map((line) => line.x.map((x, k) => [x, line.y[k], k]).filter(([x, y]) => usable(x, y)));
+  const all = points.flat(), inside = figure.window ? all.filter(([x]) => x >= figure.window[0] && x <= figure.window[1]) : all;
+  const horizontal = axis(all.map(([x]) => x), figure.x_scale, figure.window, W < 420 ? 4 : 7), vertical = axis(inside.map(([, y]) => y), figure.y_scale, figure.range);
+  const across = (x) => LEFT + horizontal.at(x) * (W - LEFT - RIGHT), rise = (share) => (figure.down ? TOP + share * (H - TOP - BOTTOM) : H - BOTTOM - share * (H - TOP - BOTTOM)), down = (y) => rise(vertical.at(y));
+  const svg = tag("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", tabindex: "0", "aria-label": `${figure.title}. ${figure.y_label} against ${figure.x_label}. Arrow keys read the values.` });
+  const id = `clip${Math.random().toString(36).slice(2)}`, plot = tag("g", { "clip-path": `url(#${id})` });
+  svg.append(tag("defs", {}, tag("clipPath", { id }, tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM }))));
+  let right = -Infinity; // labels that would overlap are left out
+  for (const [share, text] of figure.x_ticks ? figure.x_ticks.map(([at, word]) => [horizontal.at(at), word]) : horizontal.ticks) {
+    if (share < -1e-9 || share > 1 + 1e-9) continue;
+    const x = LEFT + share * (W - LEFT - RIGHT);
+    svg.append(tag("line", { x1: x, x2: x, y1: TOP, y2: H - BOTTOM, class: "grid" }));
+    if (x - 4.5 * text.length < right) continue;
+    right = x + 4.5 * text.length;
+    svg.append(tag("text", { x, y: H - BOTTOM + 18, "text-anchor": "middle" }, text));
+  }
+  for (const [share, text] of figure.y_ticks ? figure.y_ticks.map(([at, word]) => [vertical.at(at), word]) : vertical.ticks) {
+    if (share < -1e-9 || share > 1 + 1e-9) continue;
+    const y = rise(share);
+    svg.append(tag("line", { x1: LEFT, x2: W - RIGHT, y1: y, y2: y, class: "grid" }), tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, text));
+  }
+  svg.append(tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM, class: "frame" }), plot);
+  svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, figure.x_label));
+  svg.append(tag("text", { transform: `translate(15 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "name" }, figure.y_label));
+
+  const legend = html("ul", { class: "legend" }), groups = [];
+  drawn.forEach((line, index) => {
+    const colour = line.style === "prediction" && drawn.filter((one) => one.style === "prediction").length === 1 ? "var(--ink)" : COLOURS[(line.colour ?? index) % COLOURS.length];
+    const group = tag("g", { style: `--own:${colour}` });
+    if (line.style === "map") {
+      const [image, text] = cells(line, horizontal, vertical, across, down);
+      group.append(image);
+      legend.append(html("li", {}, text));
+    } else {
+      const path = points[index].map(([x, y]) => `${across(x).toFixed(2)},${down(y).toFixed(2)}`);
+      const dash = line.style === "prediction" ? "7 5" : DASHES[Math.floor(index / COLOURS.length) % DASHES.length];
+      if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - line.error[k]), y2: down(y + line.error[k]), class: "curve" })));
+      if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
+      else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
+      const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
+      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, line.label);
+      button.onclick = () => {
+        const on = button.getAttribute("aria-pressed") !== "true";
+        button.setAttribute("aria-pressed", String(on));
+        group.style.display = on ? "" : "none";
+      };
+      for (const [event, on] of [["pointerenter", true], ["pointerleave", false], ["focus", true], ["blur", false]]) button.addEventListener(event, () => group.classList.toggle("lit", on));
+      legend.append(html("li", {}, button));
+    }
+    groups.push(group);
+    plot.append(group);
+  });
+  const spot = tag("circle", { r: 5, class: "spot", visibility: "hidden" }), tip = html("output", { class: "tip", hidden: "" });
+  plot.append(spot);
+  const flat = points.flatMap((list, index) => (drawn[index].style === "map" ? [] : list.map(([x, y]) => ({ index, x, y, left: across(x), top: down(y) }))));
+  let current = -1;
+  function show(next) {
+    current = next;
+    groups.forEach((group, index) => group.classList.toggle("lit", next >= 0 && flat[next].index === index));
+    const hidden = next < 0;
+    spot.setAttribute("visibility", hidden ? "hidden" : "visible");
+    tip.hidden = hidden;
+    if (hidden) return;
+    const { index, x, y, left, top } = flat[next];
+    spot.setAttribute("cx", left);
+    spot.setAttribute("cy", top);
+    const read = figure.tell ? figure.tell(drawn[index], x, y) : `${figure.x_label} ${told(x)}, ${figure.y_label} ${told(y)}`;
+    tip.textContent = `${drawn[index].label}: ${read}`;
+    tip.style.cssText = `left:${(100 * left) / W}%;top:${(100 * top) / H}%;transform:translate(${left > W / 2 ? "calc(-100% - 10px)" : "10px"},-120%)`;
+  }
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect(), x = ((event.clientX - box.left) / box.width) * W, y = ((event.clientY - box.top) / box.height) * H;
+    let best = -1, near = 60 ** 2;
+    flat.forEach((one, k) => {
+      const away = (one.left - x) ** 2 + (one.top - y) ** 2;
+      if (away < near && groups[one.index].style.display !== "none") [best, near] = [k, away];
+    });
+    show(best);
+  });
+  svg.addEventListener("pointerleave", () => show(-1));
+  svg.addEventListener("blur", () => show(-1));
+  svg.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowLeft: -1, Home: -flat.length, End: flat.length }[event.key];
+    if (!step || !flat.length) return;
+    event.preventDefault();
+    show(Math.min(flat.length - 1, Math.max(0, current + step)));
+  });
+  where.replaceChildren(html("div", { class: "chart" }, svg, tip), legend);
+  return svg;
+}

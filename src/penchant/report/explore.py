@@ -1,0 +1,144 @@
+"""The explorer: one HTML file that trains in the browser, its presets, and what penchant computes for each of them, against which it is tested."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+from ..errors import DataFileError
+from ..files import write_bytes
+from ..flow.flow import GradientFlow
+from ..optimisers.table import OPTIMISERS, Given
+from ..references.interpolation import minimum_potential
+from ..settings.base import Setting
+from ..settings.classification import Classification
+from ..settings.deep_linear import DeepLinear, named_start
+from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import Hadamard, KeyQuery
+from ..settings.files import load
+from ..settings.generators import equal_score_tokens, separable, signal_tokens, strips
+from ..settings.losses import Exponential, Logistic, Squared
+from ..settings.parametrisations import Direct
+from ..settings.regression import Regression
+from ..settings.square_models import SignedSquares
+from ..settings.tokens import TokenSelection
+from ..training.events import MarginAbove
+from ..training.recorders import LogSpaced
+from ..training.train import train
+from .page import environment
+
+Spec = dict[str, Any]
+LOSSES = {"exponential": Exponential, "logistic": Logistic}
+_POINTS = 100  # records of a descent
+_LARGEST = 20_000  # numbers in a file that a page redraws while a point is dragged
+
+
+def _numbers(**arrays: object) -> dict[str, list]:
+    return {name: np.asarray(array, float).tolist() for name, array in arrays.items()}
+
+
+def _tokens(data: TokenSelection) -> dict[str, list]:
+    return _numbers(tokens=data.tokens, scores=data.scores, queries=data.queries)
+
+
+def _signed(data: Classification) -> dict[str, list]:
+    return _numbers(inputs=data.signed, labels=np.ones(len(data.signed)))
+
+
+def presets() -> dict[str, Spec]:
+    """The runs one can start with, by name: those of the main figures of the papers, and small ones to drag points in."""
+    known = json.loads(files("penchant.report").joinpath("explorer/presets.json").read_text(encoding="utf-8"))
+    data = known["data"] | {
+        "separable": _signed(separable()),
+        "strips": _signed(strips(0)),
+        "signal": _tokens(signal_tokens(6, 8, 10, 1.0, 0.1)),
+        "keys": _tokens(equal_score_tokens(3, 4, 5, 1)),
+        "diagonals": _tokens(equal_score_tokens(4, 4, 12, 5)),
+    }
+    found = {}
+    for name, own in known["presets"].items():
+        spec = {"preset": name, "loss": "exponential", "size": 0.05, **own, "data": data[own["data"]]}
+        found[name] = {**spec, "start": flat_start(spec).tolist()}
+    return found
+
+
+def setting_of(spec: Spec) -> Setting:
+    """The setting that a description in the explorer stands for."""
+    data, kind, loss = spec["data"], spec["setting"], LOSSES[spec["loss"]]()
+    if kind == "signed-squares":
+        return Setting(Regression(data["inputs"], data["targets"]), SignedSquares(spec["alpha"]), Squared())
+    if kind in ("linear", "deep-linear"):
+        net = Direct() if kind == "linear" else DeepLinear(tuple(spec["widths"]))
+        return Setting(Classification(data["inputs"], data["labels"]), net, loss)
+    tokens = TokenSelection(data["tokens"], scores=data["scores"], queries=data.get("queries"))
+    if kind == "diagonal":
+        return Setting(DiagonalTokens(tokens), Hadamard(), loss)
+    return Setting(tokens, KeyQuery(spec["width"]) if kind == "key-query" else Direct(), loss)
+
+
+def flat_start(spec: Spec) -> np.ndarray:
+    """Where its run starts, all parameters in a row."""
+    setting = setting_of(spec)
+    if spec["setting"] == "deep-linear":
+        start = named_start(setting, "normal", spec["seed"], spec["scale"])
+    elif spec["setting"] == "diagonal":
+        start = Hadamard().one_sided(setting.data, spec["scale"], np.random.default_rng(spec["seed"]))
+    else:
+        start = setting.start(*((spec["seed"], spec["scale"]) if "seed" in spec else ()))
+    return np.asarray(ravel_pytree(start)[0])
+
+
+def expected(spec: Spec) -> dict[str, Any]:
+    """What penchant computes for a description: the records, and where a flow on a regression ends."""
+    setting = setting_of(spec)
+    _, unravel = ravel_pytree(setting.start() if "seed" not in spec else setting.start(0, 1.0))
+    start = unravel(jnp.asarray(spec["start"], float))
+    if spec["setting"] == "signed-squares" and spec["optimiser"] == "flow":
+        found = minimum_potential(setting.data, setting.parametrisation.potential(start))
+        return {"weight": np.ravel(found.weight).tolist()}
+    until = MarginAbove(float(spec["margin"])) if "margin" in spec else None
+    flowing, steps = spec["optimiser"] == "flow", spec.get("steps")
+    rule = GradientFlow() if flowing else OPTIMISERS[spec["optimiser"]].make(Given(spec["size"]))
+    run = train(setting, rule, start, steps=steps, until=until, recorder=None if flowing else LogSpaced(_POINTS))
+    names = ("steps", "log_time", "log_excess", "norm", "margins", "dual")
+    found = {name: np.asarray(getattr(run, name)).tolist() for name in names}
+    weights = [np.ravel(run.weight(k)).tolist() for k in range(len(run.steps))]
+    return {"status": run.status.name, **found, "weights": weights}
+
+
+def own_spec(path: str | Path) -> Spec:
+    """The description of a user's own data: inputs with labels or targets, or tokens."""
+    data, name = load(path), Path(path).name
+    size = sum(leaf.size for leaf in jax.tree.leaves(data))
+    if size > _LARGEST:
+        most = f"the explorer redraws every run and takes at most {_LARGEST}"
+        raise DataFileError(f"'{name}' holds {size} numbers; {most}.\n  Fix: `penchant train` takes them all.")
+    spec, flaw = {"preset": "own", "title": name, "loss": "exponential", "optimiser": "flow", "size": 0.05}, ""
+    if isinstance(data, TokenSelection):
+        spec |= {"setting": "attention", "data": _tokens(data), "margin": 1e6}
+        flaw = "padded tokens" if jnp.any(data.padded) else ""
+    elif isinstance(data, Classification):
+        spec |= {"setting": "linear", "data": _signed(data), "margin": 1e6}
+    else:
+        spec |= {"setting": "signed-squares", "data": _numbers(inputs=data.inputs, targets=data.fitted), "alpha": 0.1}
+        flaw = f"{data.rank} independent of {len(data.targets)} samples" if data.rank < len(data.targets) else ""
+    if flaw:
+        raise DataFileError(f"'{name}' has {flaw}, which the explorer does not know.\n  Fix: `penchant train` does.")
+    return {**spec, "start": flat_start(spec).tolist()}
+
+
+def write_explorer(path: str | Path, own: Spec | None = None) -> Path:
+    """Write the explorer to a file, with style, kernel, interface and presets in one text; returns the file."""
+    folder = files("penchant.report")
+    names = {"style": "style.css", "draw": "draw.js", "kernel": "explorer/kernel.js", "page": "explorer/page.js"}
+    parts = {name: (folder / file).read_text(encoding="utf-8") for name, file in names.items()}
+    text = json.dumps(({"own": own} if own else {}) | presets(), separators=(",", ":"))
+    parts["presets"] = text.replace("<", "\\u003c")  # so that no name ends the script it stands in
+    return write_bytes(
+        Path(path), environment("report/explorer").get_template("explorer.html").render(**parts).encode()
+    )

@@ -1,0 +1,171 @@
+"""Figures as files: an SVG and a CSV next to the study, and the numbers that a page draws when a reader opens it."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import DataFileError
+from ..files import write_bytes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+
+_STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
+# Told apart by readers of every kind of colour vision; the pages use the same.
+_COLOURS = ["#0072b2", "#d55e00", "#00845f", "#b04f86", "#a87600", "#3b8fc0", "#5a5f66"]
+_SHOWN = ("title", "x_label", "y_label", "x_scale", "y_scale", "window")
+_DIGITS = 7  # of a number that a page draws; the CSV has all
+
+
+def write_figures(study: dict, folder: Path) -> None:
+    """Write every figure of a study as SVG and CSV, and all of them as the script that its page loads; `empty` says which show nothing."""
+    for figure in study["figures"]:
+        try:
+            figure["empty"] = is_empty(figure)
+            figure["window"] = _window(figure, [_visible(line, figure) for line in figure["lines"]])
+            draw(figure, folder / f"{figure['name']}.svg")
+            write_csv(figure, folder / f"{figure['name']}.csv")
+        except (
+            KeyError,
+            TypeError,
+            ValueError,
+            AttributeError,
+        ) as error:  # whatever is missing from it, it is not ours
+            raise DataFileError(
+                f"Figure '{figure['name']}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
+                "  Usual cause: the file was edited by hand.\n  Fix: run the study again with the same --out."
+            ) from None
+    if study["figures"]:
+        shown = {figure["name"]: _short(figure) for figure in study["figures"] if not figure["empty"]}
+        text = json.dumps([study["name"], shown], allow_nan=False, default=float)
+        write_bytes(folder / "figures.js", f"receive(...{text});\n".encode())
+
+
+def is_empty(figure: dict) -> bool:
+    """Whether no point of a figure can be drawn on its axes."""
+    return not any(len(_visible(line, figure)[0]) for line in figure["lines"])
+
+
+def _short(figure: dict) -> dict:
+    """What a page needs of a figure."""
+    brief = lambda values: [None if x is None or not np.isfinite(x) else float(f"{x:.{_DIGITS}g}") for x in values]
+    lines = []
+    for line in figure["lines"]:
+        own = {name: brief(line[name]) for name in ("x", "y", "error", "values") if line.get(name) is not None}
+        lines.append({"label": line["label"], "style": line["style"], **own})
+    return {**{name: figure[name] for name in _SHOWN}, "lines": lines}
+
+
+def draw(figure: dict, path: Path) -> str:
+    """Draw a figure; writes the SVG file and returns its markup for the page."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+    from matplotlib.figure import Figure
+
+    canvas = Figure(figsize=(7.2, 4.5), layout="constrained")
+    FigureCanvasSVG(canvas)
+    axes = canvas.subplots()
+    alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
+    visible = [_visible(line, figure) for line in figure["lines"]]
+    empty = not any(len(x) for x, _, _ in visible)
+    for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
+        if line["style"] == "map":
+            canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
+            continue
+        dashed, points = line["style"] == "prediction", line["style"] == "points"
+        colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
+        if error is not None:
+            axes.errorbar(x, y, error, fmt="none", ecolor=colour, capsize=2.0)
+        axes.plot(
+            x,
+            y,
+            label=line["label"],
+            color=colour,
+            linestyle="" if points else "--" if dashed else "-",
+            marker="o" if points else None,
+            linewidth=1.1 if dashed else 1.6,
+        )
+    axes.set(
+        xlabel=figure["x_label"],
+        ylabel=figure["y_label"],
+        xscale="linear" if empty else figure["x_scale"],  # a logarithmic axis without a positive number has no ticks
+        yscale="linear" if empty else figure["y_scale"],
+        title=figure["title"],
+    )
+    axes.set_xlim(_window(figure, visible))
+    axes.grid(True, which="major", alpha=0.25)
+    if empty:
+        axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
+    elif any(line["style"] != "map" for line in figure["lines"]):
+        on_map = any(line["style"] == "map" for line in figure["lines"])
+        axes.legend(fontsize="small", frameon=on_map)
+    buffer = io.StringIO()
+    canvas.savefig(buffer, format="svg", metadata={"Date": None})
+    write_bytes(path, buffer.getvalue().encode())
+    return buffer.getvalue()[buffer.getvalue().index("<svg") :]
+
+
+def _window(figure: dict, visible: list) -> tuple[float, float] | None:
+    """Where the curves move: ends of the axis on which none does are not shown if they are more than half of it; the data keep them."""
+    if {line["style"] for line in figure["lines"]} - {"line", "prediction"}:
+        return None
+    scaled = lambda values, axis: np.log(values) if figure[f"{axis}_scale"] == "log" else values
+    curves = [(x, y) for line, (x, y, _) in zip(figure["lines"], visible, strict=True) if line["style"] == "line"]
+    moving = []
+    for x, y in curves:
+        rise = np.abs(np.diff(scaled(y, "y")))
+        moves = np.flatnonzero(rise > _STILL * np.ptp(scaled(y, "y"))) if len(x) else []
+        moving += [*x[moves], *x[np.asarray(moves, int) + 1]]
+    if not moving:
+        return None
+    whole, ends = np.concatenate([x for x, _ in curves]), np.array([min(moving), max(moving)])
+    return tuple(ends) if np.ptp(scaled(ends, "x")) < np.ptp(scaled(whole, "x")) / 2 else None
+
+
+def _cells(axes: "Axes", line: dict) -> "QuadMesh":
+    """A map as one picture inside the drawing: thousands of cells as shapes would make the page slow."""
+    x, y, values = (_numbers(line[key]) for key in ("x", "y", "values"))
+    columns, rows = np.unique(x), np.unique(y)
+    grid = np.full((len(rows), len(columns)), np.nan)
+    grid[np.searchsorted(rows, y), np.searchsorted(columns, x)] = values
+    return axes.pcolormesh(columns, rows, np.ma.masked_invalid(grid), shading="nearest", rasterized=True)
+
+
+def _numbers(values: list) -> np.ndarray:
+    """Numbers as they were saved; those that are missing are not finite."""
+    return np.array([np.nan if value is None else value for value in values], float)
+
+
+def _nothing(figure: dict) -> str:
+    positive = "" if (figure["x_scale"], figure["y_scale"]) == ("linear", "linear") else " and positive"
+    return f"Nothing to draw: no value is finite{positive}."
+
+
+def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The points a plot can show: finite, and positive on a logarithmic axis; with their errors where there are any."""
+    x, y = _numbers(line["x"]), _numbers(line["y"])
+    keep = np.isfinite(x) & np.isfinite(y)
+    if figure["x_scale"] == "log":
+        keep &= x > 0
+    if figure["y_scale"] == "log":
+        keep &= y > 0
+    error = line.get("error")
+    return x[keep], y[keep], None if error is None else np.array(error, float)[keep]
+
+
+def write_csv(figure: dict, path: Path) -> None:
+    """The numbers behind a figure, one row per point."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    coloured = any(line.get("values") is not None for line in figure["lines"])
+    writer.writerow(["line", figure["x_label"], figure["y_label"], *(["value"] if coloured else [])])
+    for line in figure["lines"]:
+        columns = [line["x"], line["y"]]
+        if coloured:
+            columns.append(line.get("values") or [""] * len(line["x"]))
+        writer.writerows((line["label"], *row) for row in zip(*columns, strict=True))
+    write_bytes(path, buffer.getvalue().encode())

@@ -1,0 +1,144 @@
+"""Sentences with formulas in ASCII as sentences with MathML, made when a page is written: whatever is no formula stays text.
+
+>>> str(typeset("If w <= B then L >= e^-B."))
+'If <math><mi>w</mi><mo>≤</mo><mi>B</mi></math> then <math><mi>L</mi><mo>≥</mo><msup><mi>e</mi><mrow><mo>−</mo><mi>B</mi></mrow></msup></math>.'
+"""
+
+import re
+from html import escape
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+_GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Sigma": "Σ", "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "inf": "∞", "grad": "∇", "sum": "∑"}  # fmt: skip
+_FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt"}  # fmt: skip
+_SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
+_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],]")
+_THIN = '<mspace width="0.2em"></mspace>'  # between factors that stand side by side
+_LONG = 12  # tokens of a formula that fits on every line
+_WORD = re.compile(r"[A-Za-z]{2,}")
+_RELATED = re.compile(r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|->)")
+
+
+def _is_mathematics(token: str) -> bool:
+    return not _WORD.fullmatch(token) or token in _GREEK or token in _FUNCTIONS
+
+
+def _runs(text: str) -> list[tuple[bool, str]]:
+    """A sentence as pieces, each with whether it is a formula: the longest stretches without words and full stops, if they relate anything."""
+    pieces, start, end = [], None, 0
+    spans = [(match.start(), match.end(), match.group()) for match in _TOKEN.finditer(text)]
+    for begin, stop, token in [*spans, (len(text), len(text), "word")]:
+        apart = start is not None and text[end:begin].strip() != ""
+        fits = _is_mathematics(token) or (start is not None and begin > 0 and text[begin - 1] == "_")  # u_mm
+        if start is not None and (apart or not fits):
+            pieces.append((start, end))
+            start = None
+        if fits:
+            start = begin if start is None else start
+            end = stop
+    found, last = [], 0
+    for begin, stop in (_trimmed(text, *piece) for piece in pieces):
+        if stop > begin + 1 and _RELATED.search(text[begin:stop]) and _balanced(text[begin:stop]):
+            found += [(False, text[last:begin]), (True, text[begin:stop])]
+            last = stop
+    return [*found, (False, text[last:])]
+
+
+def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
+    """Without commas, articles and half of a pair of brackets at the ends."""
+    uneven = lambda: not _balanced(text[begin:end])
+    while end > begin and (text[end - 1] in ", /+-*=^_<(" or (text[end - 1] in ")]" and uneven())):
+        end -= 1
+    while begin < end and (text[begin] in ", )/+*=" or (text[begin] in "([" and uneven())):
+        begin += 1
+    article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])", text[begin:end])
+    return begin + (article.end() if article else 0), end
+
+
+def _balanced(text: str) -> bool:
+    """Whether every bracket that closes was open, and every one that opens is closed."""
+    for left, right in ("()", "[]", "{}"):
+        depth = list(accumulate((c == left) - (c == right) for c in text))
+        if depth and (min(depth) < 0 or depth[-1]):
+            return False
+    return text.count("|") % 2 == 0
+
+
+def _atom(tokens: list[str]) -> str:
+    """The next thing a power or an index may belong to."""
+    token = tokens.pop(0)
+    depth = list(accumulate(((one in "({") - (one in ")}") for one in tokens), initial=1))
+    if token in "({" and 0 in depth:  # elsewhere the other half stands on the next line
+        end = depth.index(0)
+        body = _row(tokens[: end - 1])
+        del tokens[:end]
+        return f"<mrow>{body}</mrow>" if token == "{" else f"<mrow><mo>(</mo>{body}<mo>)</mo></mrow>"
+    if token == "sqrt" and tokens and tokens[0] == "(":
+        return f"<msqrt>{_bare(tokens)}</msqrt>"
+    if token[0].isdigit():
+        return f"<mn>{token}</mn>"
+    if token[0].isalpha():
+        upright = ' mathvariant="normal"' if token in _FUNCTIONS else ""
+        return f"<mi{upright}>{_GREEK.get(token, token)}</mi>"
+    tight = ' lspace="0" rspace="0" stretchy="false"' if token == "|" else ""
+    return f"<mo{tight}>{escape(_SIGNS.get(token, token))}</mo>"
+
+
+def _bare(tokens: list[str]) -> str:
+    """What stands in an exponent: a sign with its number, or a bracket without its parentheses."""
+    if tokens and tokens[0] == "-":
+        return f"<mrow>{_atom(tokens)}{_bare(tokens)}</mrow>"
+    if not tokens:
+        return "<mrow></mrow>"
+    found = _atom(tokens)
+    return (
+        found.replace("<mo>(</mo>", "", 1)[: -len("<mo>)</mo></mrow>")] + "</mrow>"
+        if found.startswith("<mrow><mo>(")
+        else found
+    )
+
+
+def _row(tokens: list[str]) -> str:
+    """Tokens in a row, with their indices and powers."""
+    found = []
+    tokens = list(tokens)
+    while tokens:
+        base = _atom(tokens)
+        marks = {}
+        while tokens and tokens[0] in ("^", "_") and tokens[0] not in marks:
+            mark = tokens.pop(0)
+            marks[mark] = _bare(tokens)
+        low, high = marks.get("_"), marks.get("^")
+        if low and high:
+            base = f"<msubsup>{base}{low}{high}</msubsup>"
+        elif low or high:
+            base = f"<msub>{base}{low}</msub>" if low else f"<msup>{base}{high}</msup>"
+        beside = found and not base.startswith(("<mo", "<mrow><mo>(")) and not found[-1].startswith("<mo")
+        found += [_THIN, base] if beside else [base]
+    return "".join(found)
+
+
+def _lines(piece: str) -> list[list[str]]:
+    """The tokens of a formula, cut where a long one may be broken: before relations and after commas that no bracket holds, and before a sum."""
+    tokens, found, depth, braces = _TOKEN.findall(piece), [[]], 0, 0
+    for token in tokens:
+        related = depth == 0 and len(tokens) > _LONG and token in ("=", "<=", ">=", "->")
+        if found[-1] and (related or (len(found[-1]) > _LONG and not braces and token in ("+", "-", "/"))):
+            found.append([])
+        found[-1].append(token)
+        depth, braces = depth + (token in "([{") - (token in ")]}"), braces + (token == "{") - (token == "}")
+        if depth == 0 and token == ",":
+            found.append([])
+    return [line for line in found if line]
+
+
+def typeset(text: str) -> "Markup":
+    """A sentence as markup that is safe to show."""
+    from markupsafe import Markup
+
+    made = lambda piece: " ".join(f"<math>{_row(line)}</math>" for line in _lines(piece))
+    parts = (made(piece) if formula else escape(piece, quote=False) for formula, piece in _runs(text))
+    return Markup("".join(parts))

@@ -1,0 +1,137 @@
+"""The report: filter, figures on demand, hostile text, and access for everybody."""
+
+import json
+
+import pytest
+
+from penchant.papers import PAPERS
+from penchant.report.page import render
+
+from .checks import complaints
+
+LINE = {"label": "run", "x": [1.0, 10.0, 100.0], "y": [1.0, 0.1, 0.01], "style": "line"}
+FIGURE = {
+    "name": "rate",
+    "title": "Rate of <b>the</b> run",
+    "x_label": "step",
+    "y_label": "gap",
+    "caption": "1 - corr <= 1/t",
+}
+FIGURE |= {"lines": [LINE, LINE | {"label": "predicted", "style": "prediction"}], "x_scale": "log", "y_scale": "log"}
+EMPTY = FIGURE | {"name": "empty", "title": "Nothing", "lines": [LINE | {"y": [0.0, -1.0, None]}]}
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> it\'s "quoted" & <= 1'
+
+
+def row(paper, claim):
+    return {
+        "claim": claim.name, "paper": paper.name, "kind": claim.kind, "statement": claim.statement, "citation": claim.citation,
+        "verdict": claim.expected.value, "expected": claim.expected.value, "inequality": "gap = 0.5 <= 1", "detail": "of <20>",
+        "predicted": 1.0, "measured": 0.5, "twin": "refuted", "seconds": 0.1, "repair": claim.repair, "repaired": "",
+    }  # fmt: skip
+
+
+ROWS = [row(paper, claim) for paper in PAPERS for claim in paper.claims]
+EVIL = ROWS[0] | {"claim": 'evil/"quote"', "statement": HOSTILE, "citation": HOSTILE}
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    root = tmp_path_factory.mktemp("report")
+    findings = [
+        {
+            "statement": ROWS[3]["statement"],
+            "verdict": {"outcome": "confirmed", "inequality": "gap = 0 <= 1"},
+            "citation": HOSTILE,
+        }
+    ]
+    table = {
+        "name": "hypotheses",
+        "title": HOSTILE,
+        "columns": ["name", "slack"],
+        "rows": [["separable", "1.5"], ["small", "-0.2"]],
+        "caption": HOSTILE,
+    }
+    study = {
+        "format": "penchant study 1",
+        "name": "tiny",
+        "title": HOSTILE,
+        "findings": findings,
+        "figures": [FIGURE, EMPTY],
+        "tables": [table],
+        "definitions": {"gap": HOSTILE},
+    }
+    (root / "tiny").mkdir()
+    (root / "tiny" / "study.json").write_text(json.dumps(study))
+    (root / "ledger.json").write_text(json.dumps({"format": "penchant ledger 1", "claims": [*ROWS, EVIL]}))
+    return render(root)
+
+
+def test_the_filter_narrows_to_the_right_claims(visit, page_file):
+    page = visit(page_file)
+    shown = lambda: {
+        one.removeprefix("claim-")
+        for one in page.evaluate("[...document.querySelectorAll('.claim:not([hidden])')].map((one) => one.id)")
+    }
+    assert len(shown()) == len(ROWS) + 1
+    page.select_option("#filter-verdict", "refuted")
+    assert shown() == {one["claim"] for one in ROWS if one["verdict"] == "refuted"}
+    page.select_option("#filter-paper", "notes")
+    wanted = {one["claim"] for one in ROWS if one["verdict"] == "refuted" and one["paper"] == "notes"}
+    assert shown() == wanted
+    assert page.text_content("#shown") == f"{len(wanted)} of {len(ROWS) + 1} claims"
+    page.select_option("#filter-verdict", "")
+    page.fill("#words", "theorem 9.25")
+    assert shown()
+    assert all("Theorem 9.25" in one["citation"] for one in ROWS if one["claim"] in shown())
+
+
+def test_opening_a_claim_shows_its_figure_with_values(visit, page_file):
+    page = visit(page_file, viewport={"width": 1280, "height": 700})
+    claim = page.locator(f"[id='claim-{ROWS[3]['claim']}']")
+    assert claim.locator("svg").count() == 0
+    page.evaluate("id => { location.hash = id; }", f"claim-{ROWS[3]['claim']}")
+    claim.locator(".chart svg").wait_for()
+    claim.locator(".chart svg").focus()
+    page.keyboard.press("ArrowRight")
+    assert "run: step 1, gap 1" in claim.locator(".tip").text_content()
+    assert claim.locator("path[stroke-dasharray='7 5']").count() == 1  # the prediction is dashed
+    assert claim.locator(".gauge i").evaluate("one => one.style.left") == "25%"
+
+
+def test_empty_figures_are_left_out_with_a_sentence(visit, page_file):
+    text = visit(page_file).locator("#tiny").text_content()
+    assert "Left out: Nothing, because" in text
+
+
+def test_hostile_text_is_shown_as_text(visit, page_file):
+    page = visit(page_file)
+    text = page.locator('[id="claim-evil/\\"quote\\""]').text_content()
+    assert "<script>alert(1)</script" in text
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+
+
+def test_the_index_is_small_and_formulas_need_no_script(page_file):
+    text = page_file.read_text(encoding="utf-8")
+    assert page_file.stat().st_size < 2_000_000
+    assert text.count("<math>") > 100
+    assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_the_keyboard_opens_a_claim(visit, page_file):
+    page = visit(page_file)
+    page.locator(".paper > summary").first.focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.locator(".claim[open]").count() == 1
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(360, "dark"), (1280, "light")])
+def test_the_page_is_for_everybody(visit, page_file, scheme, width):
+    page = visit(page_file, viewport={"width": width, "height": 800}, color_scheme=scheme)
+    page.evaluate(
+        "document.querySelectorAll('.paper, .claim:nth-of-type(3), #tiny, #tiny details').forEach((one) => (one.open = true))"
+    )
+    page.locator(".chart svg").first.wait_for()
+    assert complaints(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,48 @@
+"""The site: what training selects by optimiser and setting, every public name explained, and a strict build."""
+
+import pytest
+
+from penchant.cli import main
+from penchant.papers import PAPERS
+from penchant.report.catalogue import claim_page, matrix, page_of, public_names
+
+
+@pytest.fixture(scope="module")
+def cells():
+    return matrix()
+
+
+def test_the_matrix_knows_theorems_and_what_nobody_has_looked_at(cells):
+    assert {cell.state for cell in cells["flow"].values()} == {"theorem"}
+    assert cells["polyak"]["softmax attention, W"].state == "theorem"
+    assert cells["sign"]["linear classification"].theorem.name == "max-margin-linf"
+    assert cells["gd"]["attention, keys and queries"].state == "conjecture"
+    states = {cell.state for row in cells.values() for cell in row.values()}
+    assert {"theorem", "conjecture", "unknown"} <= states <= {"theorem", "conjecture", "refuted", "unknown"}
+
+
+def test_pages_have_names_of_their_own(cells):
+    found = {cell.theorem.name: page_of(cell.theorem) for row in cells.values() for cell in row.values()}
+    assert len(set(found.values())) == len(found)
+    claims = [claim_page(claim.name) for paper in PAPERS for claim in paper.claims]
+    assert len(set(claims)) == len(claims)
+
+
+def test_every_public_name_is_explained():
+    import penchant
+
+    assert [name for name, _, _ in public_names()] == penchant.__all__
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path, capsys):
+    pytest.importorskip("furo", reason="the theme is not installed: pip install 'penchant[docs]'")
+    assert main(["docs", "--report", str(tmp_path / "none"), "--out", str(tmp_path / "site")]) == 0
+    start = (tmp_path / "site" / "index.html").read_text(encoding="utf-8")
+    assert "What does training select?" in start
+    assert (tmp_path / "site" / "explorer.html").exists()
+    assert "searchindex.js" in (tmp_path / "site" / "search.html").read_text(encoding="utf-8")
+    pages = list((tmp_path / "site" / "claims").glob("*.html"))
+    assert len(pages) == sum(len(paper.claims) for paper in PAPERS)
+    assert not any("https://fonts" in page.read_text(encoding="utf-8") for page in pages)
+    capsys.readouterr()
