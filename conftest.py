@@ -5,10 +5,10 @@ from importlib.util import find_spec
 import pytest
 
 EXTRAS = {
-    "torch": ("src/penchant/bridge/torch*.py", "docs/networks.md"),
+    "torch": ("src/penchant/bridge/torch*.py",),
     "transformers": ("src/penchant/bridge/torch_transformers.py",),
     "lightning": ("src/penchant/bridge/torch_lightning.py",),
-    "sklearn": ("src/penchant/bridge/sklearn.py", "docs/networks.md"),
+    "sklearn": ("src/penchant/bridge/sklearn.py",),
     "optax": ("src/penchant/bridge/optax.py",),
 }
 collect_ignore_glob = [one for name, patterns in EXTRAS.items() if find_spec(name) is None for one in patterns]

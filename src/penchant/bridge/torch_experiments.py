@@ -64,9 +64,10 @@ def rule(name: str, parameters: Iterable[nn.Parameter], rate: float, cap: float,
 
 def dense_ratios(module: nn.Module) -> dict[str, float]:
     """Spectral over Frobenius norm of every dense layer, and the latter; the former from a subspace, good to some parts in a thousand."""
-    found, layers = {}, dict(module.named_modules())
+    found: dict[str, float] = {}
+    layers: dict[str, Any] = dict(module.named_modules())
     for name in dense(module):
-        weight = layers[name].weight.detach().double()  # pyright: ignore[reportAttributeAccessIssue]
+        weight = layers[name].weight.detach().double()
         top = torch.svd_lowrank(weight, min(_VECTORS, *weight.shape), _ITERATIONS)[1][0]
         found |= {f"ratio {name}": float(top / weight.norm()), f"norm {name}": float(weight.norm())}
     return found
@@ -91,7 +92,7 @@ def _rates(sgd: float, sngd: tuple[float, float], sps: float, adam: float) -> di
 
 
 _TEXT = _rates(1e-3, (1e-2, 1e-2), 1e-2, 2e-5)
-_STARTS = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
+_STARTS: dict[str, tuple[str, float, float]] = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
 _FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
 _LITTLE = {"seeds": 1, "factors": (1.0,)}
 _FEW = {**_LITTLE, "samples": 1280, "epochs": 1}

