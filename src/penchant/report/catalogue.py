@@ -143,7 +143,8 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
             given = {"claim": claim, "paper": paper, "row": rows.get(claim.name), "related": _related(claim, paper)}
             write(f"claims/{claim_page(claim.name)}", "claim", figure=figure, drawn=drawn, **given)
     tutorials = sorted(path.stem for path in docs.glob("tutorials/*.md"))
-    write("index", "index", matrix=cells, settings=_SETTINGS, tutorials=tutorials)
+    pages = sorted(path.stem for path in docs.glob("*.md"))
+    write("index", "index", matrix=cells, settings=_SETTINGS, tutorials=tutorials, pages=pages)
     write("api", "api", names=list(public_names()))
 
 
