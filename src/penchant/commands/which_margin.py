@@ -17,10 +17,11 @@ from ..papers.which_margin.comparison import Comparison, best_margins, compare
 from ..references.base import Solution
 from ..settings.base import Setting
 from ..theory.base import Prediction
+from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from .flags import refuse
-from .options import attribute, budget, check_writable, longest_feature, optimiser_of, setting_and_start
+from .options import attribute, check_writable, setting_and_start
 from .own import page_of
 from .progress import progress, sparse
 
@@ -106,7 +107,7 @@ def _run(options: Namespace, setting: Setting, start: PyTree, own: str | None) -
     prediction = None if own is not None else predict(setting, optimiser, start)
     with progress(1) as show:
         told = sparse(show, setting.name_of_loss(True), True)
-        return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction
+        return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]
 
 
 def own_optimiser(place: str) -> object:

@@ -182,6 +182,14 @@ def lag_covariance(hessian: object, noise: object, step: float, lag: int) -> np.
     return forgotten @ _settled(noisy_covariance(hessian, noise, step), "lag_covariance")
 
 
+def diffusion_lag_covariance(hessian: object, noise: object, step: float, time: float) -> np.ndarray:
+    """The same for the diffusion, a time t = step * lag later: exp(-A t) S."""
+    sizes, basis, _ = modes(hessian, noise, step, "diffusion_lag_covariance")
+    if not 0 <= time < np.inf:
+        raise ArgumentError("time", "diffusion_lag_covariance", "nonnegative and finite", time)
+    return (basis * np.exp(-sizes * time)) @ basis.T @ diffusion_covariance(hessian, noise, step)
+
+
 def _settled(covariance: np.ndarray, owner: str) -> np.ndarray:
     if not np.isfinite(covariance).all():
         found = "noise along a flat direction, which walks for ever"

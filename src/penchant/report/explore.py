@@ -124,9 +124,11 @@ def own_spec(path: str | Path) -> Spec:
         flaw = "padded tokens" if jnp.any(data.padded) else ""
     elif isinstance(data, Classification):
         spec |= {"setting": "linear", "data": _signed(data), "margin": 1e6}
-    else:
+    elif isinstance(data, Regression):
         spec |= {"setting": "signed-squares", "data": _numbers(inputs=data.inputs, targets=data.fitted), "alpha": 0.1}
         flaw = f"{data.rank} independent of {len(data.targets)} samples" if data.rank < len(data.targets) else ""
+    else:
+        flaw = "more than two classes"
     if flaw:
         raise DataFileError(f"'{name}' has {flaw}, which the explorer does not know.\n  Fix: `penchant train` does.")
     return {**spec, "start": flat_start(spec).tolist()}

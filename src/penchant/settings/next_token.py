@@ -54,7 +54,7 @@ class NextToken(MarginData):
         shares = real_array(weights, "weights", "NextToken", "(n,)", 1)
         _check_frequencies(contexts, shares, targets)
         inside = targets > 0
-        self.attained = bool(inside.all())  # no margin can grow, and a finite weight is optimal
+        self.attained = bool(inside.all())  # pyright: ignore[reportIncompatibleVariableOverride] no margin can grow: a finite weight is optimal
         logs = np.log(np.where(inside, targets, 1.0))
         self.basis, self.data_weight = jax.device_put(_fitted(contexts, inside, logs))
         self.contexts, self.shares, self.targets = jax.device_put((contexts, shares, targets))

@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError
+from ..files import read_npz
 from ..optimisers.base import Optimiser
 from ..problem import read
 from ..settings.base import Setting
-from .trajectory import Memory, describe, read_npz
+from .trajectory import Memory, describe
 
 _SAME = ("data", "loss", "reduction", "optimiser")  # entries of a header in which a run and its continuation agree
 
