@@ -128,11 +128,11 @@ class _OfPowers(eqx.Module):
 class Entrywise(_OfPowers):
     """The p-norm of all entries; its dual has the exponent p/(p-1). `L1()` and `Linf()` are two of them.
 
-    >>> Entrywise(4).dual(np.ones((2, 4))), Entrywise(4).touching(np.ones((2, 8))).tolist()[0][0]     # 8^(3/4), 16^(-1/4)
-    (4.756828460010884, 0.5)
+    >>> round(Entrywise(4).dual(np.ones((2, 4))), 9), round(Entrywise(4).touching(np.ones((2, 8))).item(0), 9)     # 8^(3/4), 16^(-1/4)
+    (4.75682846, 0.5)
     """
 
-    def __init__(self, p: float | int):
+    def __init__(self, p: object):
         self.p = _power(p, "Entrywise")
 
     @property
@@ -156,7 +156,7 @@ class Entrywise(_OfPowers):
 class Schatten(_OfPowers):
     """The p-norm of the singular values. `Nuclear()` and `Spectral()` are two of them. An array that is no matrix counts by its length."""
 
-    def __init__(self, p: float | int):
+    def __init__(self, p: object):
         self.p = _power(p, "Schatten")
 
     @property
@@ -217,9 +217,12 @@ class WeightedL2(eqx.Module):
     scales: np.ndarray
 
     def __init__(self, scales: object):
-        self.scales = np.asarray(scales, float)
+        try:
+            self.scales = np.asarray(scales, float)
+        except (TypeError, ValueError):
+            raise ArgumentError("scales", "WeightedL2", "an array of numbers", repr(scales)) from None
         if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
-            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", self.scales.min())
+            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", self.scales)
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(np.ravel(np.sqrt(self.scales) * weight)))
@@ -265,6 +268,16 @@ class Spectral(Schatten):
         super().__init__(np.inf)
 
 
+def _is_block(pair: object) -> bool:
+    return (
+        isinstance(pair, Sequence)
+        and len(pair) == 2
+        and hasattr(pair[0], "dual")
+        and isinstance(pair[1], int | np.integer)
+        and pair[1] >= 1
+    )
+
+
 class Hybrid(eqx.Module):
     """The largest of the norms of blocks of columns: (norm, number of columns) for each. Steepest is each block's own step.
 
@@ -277,11 +290,11 @@ class Hybrid(eqx.Module):
     combines = False
     blocks: tuple[tuple[Any, int], ...]
 
-    def __init__(self, blocks: Sequence[tuple[Any, int]]):
-        self.blocks = tuple((norm, int(count)) for norm, count in blocks)
-        bad = [count for _, count in self.blocks if count < 1]
-        if bad or not self.blocks:
-            raise ArgumentError("blocks", "Hybrid", "pairs of a norm and a number of columns", f"{bad or 'none'}")
+    def __init__(self, blocks: object):
+        fine = isinstance(blocks, Sequence) and len(blocks) > 0 and all(map(_is_block, blocks))
+        if not fine:
+            raise ArgumentError("blocks", "Hybrid", "pairs of a norm and a number of columns", repr(blocks))
+        self.blocks = tuple((norm, int(count)) for norm, count in blocks)  # pyright: ignore[reportGeneralTypeIssues]
 
     @property
     def name(self) -> str:

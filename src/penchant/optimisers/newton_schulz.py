@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 SHIPPED, ROUNDS = (3.4445, -4.7750, 2.0315), 5
 
 
-def spread(x: np.ndarray) -> np.ndarray:
+def spread(x: np.ndarray) -> np.ndarray | np.float64:
     """f(x), where the steps send a singular value of x.
 
     >>> spread(np.array([0.0041110, 1.0])).round(6).tolist()
