@@ -420,7 +420,7 @@ def steepest(
     """Steps of length/(t+1)^decay in a norm, as steep as any of that length; with beta > 0 against a moving average of the gradients.
 
     >>> import penchant as pt
-    >>> steepest(0.1, pt.norms.Linf()) == sign_descent(0.1)
+    >>> bool(steepest(0.1, pt.norms.Linf()) == sign_descent(0.1))
     True
     """
     rule = Normalised(positive(length, "length", "steepest"), decay=decay)

@@ -21,9 +21,9 @@ class Multiclass(MarginData):
     A loss of one margin is summed over all of them (`Exponential`: the multiclass exponential loss, `Logistic`: the pairwise
     logistic loss); `CrossEntropy` is one loss per sample. `classes` is k, by default one more than the largest label.
 
-    >>> data = Multiclass([[1.0, 0.0], [0.0, 2.0]], [0, 2])
-    >>> data.margins(jnp.arange(6.0).reshape(3, 2)).tolist()          # W x = (0, 2, 4) and (2, 6, 10)
-    [-2.0, -4.0, 8.0, 4.0]
+    >>> data = Multiclass([[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]], [0, 2, 1])
+    >>> data.margins(jnp.arange(6.0).reshape(3, 2)).tolist()          # W x = (0, 2, 4), (2, 6, 10), (1, 3, 5)
+    [-2.0, -4.0, 8.0, 4.0, 2.0, -2.0]
     """
 
     inputs: Float[Array, "n d"]

@@ -35,7 +35,7 @@ class NextToken(MarginData):
     `floor` the entropy. Train `InsideOutside()` weights, so that small errors inside are not rounded next to large margins outside.
 
     >>> data = NextToken([[1.0, 0.0], [0.0, 1.0]], [0.5, 0.5], [[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])
-    >>> round(data.floor, 12), data.margins(data.data_weight).tolist()          # log(2) / 2
+    >>> round(data.floor, 12), abs(data.margins(data.data_weight)).tolist()          # log(2) / 2
     (0.34657359028, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     """
 

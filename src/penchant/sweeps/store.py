@@ -54,7 +54,7 @@ class Group(NamedTuple):
 class Store:
     """A folder of runs."""
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: object):
         if not isinstance(path, str | os.PathLike):
             raise ArgumentError("path", "Store", "the name of a folder", kind(path))
         self.path = Path(path)

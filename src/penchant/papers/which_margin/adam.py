@@ -21,7 +21,7 @@ _BETA, _SHORT = 0.9, (0.5, 0.9)  # of Signum, and of an Adam that forgets
 def steady_ratio(rate: float, b1: float, b2: float) -> float:
     """Theta(r): m/sqrt(v) of Adam where gradients shrink by e^-r per step.
 
-    >>> round(steady_ratio(0.0, 0.9, 0.999), 12)
+    >>> round(float(steady_ratio(0.0, 0.9, 0.999)), 12)
     1.0
     """
     return (1 - b1) / (1 - b1 * np.exp(rate)) * np.sqrt((1 - b2 * np.exp(2 * rate)) / (1 - b2))
