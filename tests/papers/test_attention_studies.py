@@ -12,7 +12,8 @@ from penchant.papers.attention_regression.evidence import sampled_oracle_floors,
 from penchant.papers.attention_regression.figures.samples import _two_terms, grid_rows, minibatch_floors
 from penchant.papers.attention_regression.setting.geometry import balanced_point, split_gradient
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-from penchant.report.page import draw, render, save
+from penchant.report.figures import draw
+from penchant.report.page import render, save
 
 LAB = new_lab()
 
