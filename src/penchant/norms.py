@@ -269,13 +269,9 @@ class Spectral(Schatten):
 
 
 def _is_block(pair: object) -> bool:
-    return (
-        isinstance(pair, Sequence)
-        and len(pair) == 2
-        and hasattr(pair[0], "dual")
-        and isinstance(pair[1], int | np.integer)
-        and pair[1] >= 1
-    )
+    if not (isinstance(pair, Sequence) and len(pair) == 2 and hasattr(pair[0], "dual")):
+        return False
+    return isinstance(pair[1], int | np.integer) and int(pair[1]) >= 1
 
 
 class Hybrid(eqx.Module):

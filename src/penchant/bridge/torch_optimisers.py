@@ -238,7 +238,8 @@ class SPSmax(_Reporting):
             raise ValueError(
                 "SPSmax.step(capturable) needs the loss of the batch as a tensor: step(loss=loss.detach())."
             )
-        wanted = (loss.detach() - group["l_star"]).clamp(min=0) / (group["c"] * norm.square())
+        left = loss.detach() - group["l_star"]  # pyright: ignore[reportAttributeAccessIssue, reportOptionalMemberAccess]
+        wanted = left.clamp(min=0) / (group["c"] * norm.square())
         return wanted, torch.clamp(group["max_update_norm"] / norm, max=float(group["lr"]) * group["eta_max"])
 
     def _objective(self, loss: Loss | None, norm: float) -> float:

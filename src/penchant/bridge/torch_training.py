@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -74,7 +75,7 @@ def train_network(
     is `capturable`) the step is recorded once and repeated, and a last, smaller batch is left out.
     """
     run, generator, loop = NetworkRun(), torch.Generator().manual_seed(seed), _Loop(module, train, optimiser)
-    shown = tuple(_spread(one, look) for one in (train, test))
+    shown = _spread(train, look), _spread(test, look)
     if graph:
         loop.capture(batch)
     _record_epoch(run, module, *shown, measure)
@@ -95,7 +96,9 @@ class _Loop:
     def __init__(self, module: nn.Module, train: Split, optimiser: torch.optim.Optimizer):
         self.module, (self.inputs, self.labels), self.optimiser = module, train, optimiser
         self.parameters = [one for one in module.parameters() if one.requires_grad]
-        self.graph = self.chosen = self.told = None
+        self.graph: Any = None
+        self.chosen: Any = None
+        self.told: Any = None
 
     def step(self, chosen: torch.Tensor) -> torch.Tensor:
         """Loss of the batch, norm of its gradient, multiplier of the gradient, whether it was capped, displacement."""

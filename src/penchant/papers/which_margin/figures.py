@@ -113,7 +113,7 @@ def rest_points(lab: Lab) -> Table:
                 seed,
                 muon.rest_share(lab, seed),
                 " ".join(f"{v:.5f}" for v in x),
-                " ".join(f"{v:.4f}" for v in spread(x)),
+                " ".join(f"{v:.4f}" for v in np.ravel(spread(x))),
                 *shares,
             )
         )
