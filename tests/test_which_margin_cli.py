@@ -23,7 +23,7 @@ def test_which_margin_says_norm_theorem_and_brackets(data, capsys, tmp_path):
     assert found["references"]["max"]["margin"] == pytest.approx(0.6571953, abs=1e-6)
     assert (found["maximises"], found["theorem"]) == ("max", "steepest-margin")
     assert isinstance(found["turns"], list)
-    assert "share of the best margin" in (tmp_path / "page" / "index.html").read_text()
+    assert "share of 1 is the maximum margin in that norm" in (tmp_path / "page" / "index.html").read_text()
 
 
 def test_several_optimisers_share_their_references_and_one_may_be_the_users(data, capsys, tmp_path):

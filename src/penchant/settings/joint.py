@@ -309,9 +309,7 @@ def joint_setting(
 def joint_setting(
     data: Sequence[JointTokens], start: _Starts = None, loss: AbstractLoss | None = None
 ) -> list[Setting]: ...
-def joint_setting(
-    data: JointTokens | Sequence[JointTokens], start: _Starts = None, loss: AbstractLoss | None = None
-) -> Setting | list[Setting]:
+def joint_setting(data: object, start: object = None, loss: object = None) -> Setting | list[Setting]:
     """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`; lists of one length give a list of settings.
 
     >>> import penchant as pt
@@ -330,7 +328,8 @@ def joint_setting(
             fix = "JointTokens(tokens, labels, optimal), with the index of the best token of each sample"
             raise ArgumentError("data", "joint_setting", "`JointTokens`, or a list of them", kind(one), fix)
     loss = Exponential() if loss is None else loss
-    settings = [Setting(one, TokenGram(one, begin), loss) for one, begin in zip(sets, starts, strict=True)]
+    pairs = zip(sets, starts, strict=True)
+    settings = [Setting(one, TokenGram(one, begin), loss) for one, begin in pairs]  # pyright: ignore[reportArgumentType]
     return settings if listed or isinstance(data, Sequence) else settings[0]
 
 

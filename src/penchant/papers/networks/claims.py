@@ -104,7 +104,7 @@ def _squared_tangent(run: Trajectory) -> np.ndarray:
     return np.maximum(cosine**-2.0 - 1, 0.0)[_separated(run)]
 
 
-@claim("networks/margin-rises", f"{LYU}, Theorem 4.1", "proved", slow=True)
+@claim("networks/margin-rises", f"{LYU}, (MONOTONE)", "proved", slow=True)
 def margin_rises(lab: Lab, planted: bool) -> Verdict:
     """Along the flow the smoothed normalised margin log(1/L)/|theta|^L never falls once the loss, summed over the samples, is below 1.
     Twenty drawn networks; planted is the degree 4 of a network of degree 3."""
@@ -112,7 +112,7 @@ def margin_rises(lab: Lab, planted: bool) -> Verdict:
     return at_least(min(falls), -1e-9, f"smallest change of its logarithm in a step, {_DRAWS} draws")
 
 
-@claim("networks/margin-rate", f"{LYU}, Lemma B.1", "proved", slow=True)
+@claim("networks/margin-rate", f"{LYU}, (RATE)", "proved", slow=True)
 def margin_rate(lab: Lab, planted: bool) -> Verdict:
     """Per unit of log|theta| the logarithm of the smoothed margin rises by at least L tan^2 of the angle to the direction of the flow.
     Every step of twenty flows, the integral by its smaller end; planted is the factor 10 L."""
