@@ -125,6 +125,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"penchant {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for add in (_add_evidence, _add_own, _add_sweeps, _add_networks, _add_pages):
+        add(commands)
+    return parser
+
+
+def _add_evidence(commands: "argparse._SubParsersAction") -> None:
     _add(commands, "studies", "list the studies", _studies)
     study = _add(commands, "study", "run one study and write its page", _study)
     study.add_argument("name", metavar="NAME", help="one of `penchant studies`")
@@ -145,10 +151,20 @@ def _parser() -> argparse.ArgumentParser:
     verify.add_argument("--store", metavar="DIR", help="also keep the verdicts in a run store")
     coverage = _add(commands, "coverage", "every numbered item of the papers, its claims and their verdicts", _coverage)
     coverage.add_argument("papers", nargs="*", metavar="PAPER", help="only items of these papers")
+
+
+def _add_own(commands: "argparse._SubParsersAction") -> None:
     predict = _add(commands, "predict", "theorem, hypotheses, reference and rivals for your data", _predict)
     add_flags(predict, training=False)
     train = _add(commands, "train", "train on your data and judge the run", _train)
     add_flags(train, training=True)
+    which = _add(commands, "which-margin", "train on your data and say which norm's margin is maximised", _which_margin)
+    add_flags(which, training=True, own=True)
+    check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
+    check.add_argument("certificate", metavar="certificate.json")
+
+
+def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
     sweep = _add(commands, "sweep", "many runs over a grid and seeds, into a store that goes on where it was", _sweep)
     sweep.add_argument("spec", nargs="?", metavar="SPEC.toml", help="what to run; or --set, --grid and --seeds")
     sweep.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="fix a key of the spec")
@@ -183,10 +199,9 @@ def _parser() -> argparse.ArgumentParser:
     runs.add_argument(
         "--check", action="store_true", help="read every file, arrays too, and name those that are not whole"
     )
-    which = _add(commands, "which-margin", "train on your data and say which norm's margin is maximised", _which_margin)
-    add_flags(which, training=True, own=True)
-    check = _add(commands, "check", "prove a certificate that --exact wrote, in exact arithmetic", _check)
-    check.add_argument("certificate", metavar="certificate.json")
+
+
+def _add_networks(commands: "argparse._SubParsersAction") -> None:
     probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
     probe.add_argument("run", metavar="RUN.npz", help="what `Probe.save` of penchant.bridge.torch wrote")
     probe.add_argument("--out", metavar="DIR", help="also write its page")
@@ -209,6 +224,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
     run.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
     run.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
+
+
+def _add_pages(commands: "argparse._SubParsersAction") -> None:
     explore = _add(commands, "explore", "write the explorer: one HTML file that trains in the browser", _explore)
     explore.add_argument("data", nargs="?", metavar="DATA", help="also your own data, as for `train`")
     explore.add_argument("--out", default="explorer.html", metavar="FILE", help="the file (default: explorer.html)")
@@ -218,7 +236,6 @@ def _parser() -> argparse.ArgumentParser:
     docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
     report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
     report.add_argument("directory", metavar="DIR")
-    return parser
 
 
 def _add(commands: "argparse._SubParsersAction", name: str, text: str, command: Callable) -> argparse.ArgumentParser:
