@@ -1,6 +1,7 @@
 """Gradient flow: theta' = -grad L, followed to times like e^(10^6)."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeGuard
 
@@ -8,22 +9,30 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
+from jaxtyping import PyTree
 from scipy.optimize import brentq
 
-from ..errors import ArgumentError
-from ..problem import read_once as read
-from ..problem import smallest_margin
+from ..errors import ArgumentError, warn
 from ..settings.base import RESOLUTION, Setting
 from ..settings.check import is_whole
 from ..training.events import Limits
 from ..training.status import Status
 from .clocks import Clock, Origin, RelativeArc, origin
-from .integrator import Accuracy, State, Tolerances, attempt
+from .control import Plan, accepted, first_order, next_plan
+from .integrator import HIGHEST, Accuracy, Errors, Flowing, Point, View, compiled_step, split, unseen
+from .spaces import MarginSpace, WeightSpace, active, loads, space_for
 
-_SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
+_SHRINK = 0.2
+_STRIDE = 0.5  # of the norm, which a step may at most add: a path has to be recorded also where it is straight
 _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
 _STATIONARY = 1e-6  # of the gradient over the sum of its terms: where no step succeeds, the flow stands at a minimum
+_FLAT, _HEARD, _PATIENCE = (
+    0.5,
+    0.1,
+    20,
+)  # errors that fall by less with the order, are this large, and so many attempts long
+_UNTIMED, _USUAL, _LONG = 5, 150, 60.0  # steps that compile, steps of a usual flow, seconds of a long one
+_BRINK = 1e-2  # of the norm: how near to the point where rounding takes over a flow is followed
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
 FLOW_STEPS = 20_000  # of the integrator, where the caller sets no budget; a flow to margin 1e6 takes some hundreds
@@ -38,14 +47,14 @@ class GradientFlow(eqx.Module):
     """Gradient flow in a clock, to a tolerance.
 
     `tolerance` is the local error per step relative to the norm (and to the physical time); `margin_tolerance` the error in
-    the differences of the margins that carry weight, which is what the direction of motion depends on. A higher `order` (2 to 8)
-    takes fewer and dearer steps: worth it for tolerances below 1e-8.
+    the differences of the margins that carry weight, which is what the direction of motion depends on. Every step chooses its
+    order by the work per length it costs, from 2 to the highest allowed, `order` (at most 8).
     """
 
     clock: Clock = RelativeArc()
     tolerance: float = 1e-7
     margin_tolerance: float = 1e-4
-    order: int = eqx.field(static=True, default=4)
+    order: int = eqx.field(static=True, default=HIGHEST)
 
     def __check_init__(self):
         if not is_whole(self.order) or not 2 <= self.order <= 8:
@@ -69,55 +78,6 @@ class Levels(eqx.Module):
             raise ArgumentError("values", "Levels", "finite", list(self.values))
 
 
-class View(eqx.Module):
-    """What is recorded of a point of the flow."""
-
-    log_time: Float[Array, ""]
-    log_excess: Float[Array, ""]
-    log_slope: Float[Array, ""]
-    norm: Float[Array, ""]
-    margins: Float[Array, "N"]
-    weights: Float[Array, "N"]
-    margin: Float[Array, ""]
-    finite: Bool[Array, ""]
-
-
-@eqx.filter_jit
-def _view(setting: Setting, state: State) -> View:
-    reading, norm = read(setting, state.params), setting.norm(state.params)
-    begun = state.progress > 0  # at a critical point both logarithms are -inf
-    log_time = jnp.where(begun, jnp.log(jnp.where(begun, state.progress, 1.0)) - reading.log_gradient_norm, -jnp.inf)
-    finite = jnp.isfinite(reading.log_excess) & jnp.isfinite(norm) & jnp.isfinite(state.progress)
-    finite = finite & jnp.all(jnp.isfinite(reading.margins))
-    sizes = log_time, reading.log_excess, reading.log_relative_slope, norm
-    return View(*sizes, reading.margins, reading.weights, smallest_margin(setting, reading.margins), finite)
-
-
-@eqx.filter_jit
-def _pace(setting: Setting, clock: Clock, start: Origin, state: State, now: ArrayLike) -> Array:
-    reading, norm = read(setting, state.params), setting.norm(state.params)
-    return clock.speed(reading, norm, state.progress, jnp.asarray(now), start)
-
-
-@eqx.filter_jit
-def _try(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: ArrayLike, h: ArrayLike
-) -> tuple[State, Array, View]:
-    new, error = attempt(setting, clock, start, tolerances, state, jnp.asarray(now), jnp.asarray(h))
-    return new, error, _view(setting, new)
-
-
-@eqx.filter_jit
-def _cancellation(setting: Setting, params: PyTree) -> Float[Array, ""]:
-    """The size of the gradient over the sum of the sizes of its terms, one per margin: whatever the scale of the parameters.
-
-    At a minimum the terms cancel; small factors or layers, which make every term small, do not look like one.
-    """
-    reading = read(setting, params)
-    lengths = jnp.sqrt(jnp.maximum(jnp.diag(setting.parametrisation.gram(params, setting.data)), 0.0))
-    return jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths)
-
-
 class _Record(NamedTuple):
     steps: int
     view: View
@@ -136,13 +96,13 @@ class _Path:
         self.records: list[_Record] = []
         self.stride = 1
 
-    def add(self, steps: int, state: State, view: View) -> None:
-        self.records.append(_Record(steps, *jax.tree.map(np.array, (view, state.params, state.dual))))
+    def add(self, steps: int, at: Point) -> None:
+        self.records.append(_Record(steps, *jax.tree.map(np.array, (at.view, at.state.params, at.state.dual))))
 
-    def step(self, steps: int, state: State, view: View) -> None:
+    def step(self, steps: int, at: Point) -> None:
         """Record a step of the integrator, if it is one of those that are kept."""
         if steps % self.stride == 0:
-            self.add(steps, state, view)
+            self.add(steps, at)
         if len(self.records) * _bytes(self.records[0]) > _KEPT and len(self.records) > 2:
             self.stride *= 2
             self.records = [record for record in self.records if record.steps % self.stride == 0]
@@ -160,14 +120,14 @@ def _bytes(record: _Record) -> int:
     return sum(leaf.nbytes for leaf in jax.tree.leaves(record[1:]))
 
 
-Advance = Callable[[float], tuple[State, Array, View]]
+Advance = Callable[[float], Point]
 
 
 def _land(advance: Advance, h: float, before: View, after: View, name: str, level: float) -> float:
     """The step length in (0, h] at which a quantity reaches its level."""
 
     def miss(length: float) -> float:
-        view = before if length == 0 else after if length == h else advance(length)[2]
+        view = before if length == 0 else after if length == h else advance(length).view
         value = float(getattr(view, name))
         return (value if math.isfinite(value) else -1e300) - level
 
@@ -190,63 +150,124 @@ def _landings(recorder: Levels | None, advance: Advance, h: float, before: View,
 
 
 class _Walk:
-    """A flow on its way: where it stands, and the length `h` of the step it tries next."""
+    """A flow on its way: where it stands, and the step it tries next."""
 
     def __init__(self, setting: Setting, flow: GradientFlow, params: PyTree):
-        first = read(setting, params)
-        self.setting, self.flow, self.first = setting, flow, first
-        dual = jnp.asarray(np.zeros(first.weights.shape))
-        self.state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), dual)
-        self.view = _view(setting, self.state)
-        self.h, self.steps, self.rejected, self.clock = 1e-3, 0, 0, 0.0
+        self.setting, self.flow = setting, flow
+        self.steps, self.rejected, self.clock, self.noisy, self.begun = 0, 0, 0.0, 0, 0.0
+        self.longest = _STRIDE if hasattr(flow.clock, "steady") else math.inf
+        self.plan = Plan(1e-3, first_order(flow.tolerance, flow.order))
+        self.at = unseen(setting, jax.tree.map(jnp.asarray, params))
+        self.space = space_for(setting, len(self.view.margins))
+        self._use(Origin(*jnp.ones(2)), 1.0)
+        self.at = eqx.tree_at(lambda at: at.state, self._step(0.0, 2, 2)[0], self.at.state)
+
+    def _use(self, origin: Origin, floor: float) -> None:
+        """Steps in the units of the start."""
+        self.origin, self.floor = origin, floor
+        sizes = (jnp.asarray(size) for size in (self.flow.tolerance, self.flow.margin_tolerance, floor))
+        self.form, self.arrays = split((Flowing(self.setting, self.flow.clock, origin, *sizes), self.space))
+
+    @property
+    def view(self) -> View:
+        return self.at.view
 
     def prepare(self) -> None:
         """The units of the start, and a first step that is not longer than these resolve."""
-        self.origin, norm = origin(self.first), float(self.view.norm)
-        self.floor = norm if norm > 0 else float(self.origin.length)
-        relative, margin = jnp.asarray(self.flow.tolerance), jnp.asarray(self.flow.margin_tolerance)
-        self.tolerances = Tolerances(relative, margin, jnp.asarray(self.floor), self.flow.order)
-        while self.h * self.pace() > _FIRST * self.floor:
-            self.h *= _SHRINK
+        units, norm = origin(self.at.look.reading), float(self.view.norm)
+        self._use(units, norm if norm > 0 else float(units.length))
+        while self.plan.length * self.pace() > _FIRST * self.floor:
+            self.plan = Plan(_SHRINK * self.plan.length, self.plan.order)
 
     def pace(self) -> float:
         """How fast the weights move in the clock."""
-        return float(_pace(self.setting, self.flow.clock, self.origin, self.state, np.asarray(self.clock)))
+        clock, seen = np.asarray(self.clock), self.at.look
+        return float(_speed(self.flow.clock, seen.reading, seen.norm, self.at.state.progress, clock, self.origin))
 
-    def advance(self, length: float) -> tuple[State, Array, View]:
-        """What a step of this length would lead to, and its error; nothing is moved."""
-        clock, h = np.asarray(self.clock), np.asarray(length)
-        return _try(self.setting, self.flow.clock, self.origin, self.tolerances, self.state, clock, h)
+    def attempt(self) -> tuple[Point, Errors]:
+        """What the planned step would lead to, and its errors; nothing is moved."""
+        self._aim()
+        order = self.plan.order
+        return self._step(self.plan.length, max(2, order - 1), min(order + 1, self.flow.order))
 
-    def reject(self, error: float) -> Status:
+    def _aim(self) -> None:
+        """Solve the planned step for the margins that matter within it."""
+        if isinstance(self.space, WeightSpace) or self.space.rows is None:
+            return
+        seen = self.at.look
+        weights = np.asarray(loads(self.setting, seen.reading.params, seen.curvature))
+        rows = active(weights, self.plan.length * self.pace() * math.exp(-float(seen.reading.log_slope_norm)))
+        self.space = MarginSpace(jnp.asarray(rows))
+        self._use(self.origin, self.floor)
+
+    def _step(self, length: float, least: int, most: int) -> tuple[Point, Errors]:
+        numbers = (np.asarray(self.clock), np.asarray(length), np.asarray(least), np.asarray(most))
+        return compiled_step(self.form, self.arrays, self.at, *numbers)
+
+    def along(self, order: int) -> Advance:
+        """The point after a part of a step, at a fixed order."""
+        return lambda length: self._step(length, order, order)[0]
+
+    def reject(self, errors: Errors) -> Status:
         """A shorter step after one that failed; where none can succeed, the flow has settled or fails."""
         self.rejected += 1
-        wild = not (math.isfinite(error) and error > 1)
-        self.h *= _SHRINK if wild else max(_SHRINK, _SAFETY * error ** (-1 / self.flow.order))
-        left = float(_cancellation(self.setting, self.state.params))
-        rounding = np.finfo(float).eps * len(self.view.margins)
-        # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere.
-        if left <= rounding or (
-            left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
-        ):
+        self.plan = next_plan(errors, self.plan, self.flow.order, self.longest)
+        if self.rests():
             return Status.settled
-        if self.h < _SMALLEST and self.h * self.pace() < _SMALLEST * max(float(self.view.norm), self.floor):
-            return Status.settled if left < _STATIONARY else Status.step_failed
+        h = self.plan.length
+        if h < _SMALLEST and h * self.pace() < _SMALLEST * max(float(self.view.norm), self.floor):
+            return Status.settled if float(self.at.look.left) < _STATIONARY else Status.step_failed
         return Status.running
 
-    def land(self, new: State, after: View, stops: dict[str, float]) -> tuple[State, View, float, bool]:
-        """The step just tried, or the part of it that leads to the first of the levels to stop at, and whether there is one."""
-        hits = [name for name, level in stops.items() if _crossed(self.view, after, name, level)]
-        if not hits:
-            return new, after, self.h, False
-        used = min(_land(self.advance, self.h, self.view, after, name, stops[name]) for name in hits)
-        if used != self.h:
-            new, _, after = self.advance(used)
-        return new, after, used, True
+    def rests(self) -> bool:
+        """Whether the gradient has vanished to rounding; short of a positive margin also where rounding knows its direction less well than the tolerance asks."""
+        left, rounding = float(self.at.look.left), np.finfo(float).eps * len(self.view.margins)
+        lost = left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
+        return bool(self.vanishes(self.at) or lost)
 
-    def move(self, new: State, after: View, used: float, error: float) -> None:
-        self.state, self.view, self.steps, self.clock = new, after, self.steps + 1, self.clock + used
-        self.h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / self.flow.order)))
+    def vanishes(self, at: Point) -> bool:
+        """Whether what is left of the gradient is the rounding of its terms."""
+        return bool(at.look.left <= np.finfo(float).eps * len(at.view.margins))
+
+    def heed(self, errors: Errors) -> Status:
+        """Errors that no order lessens are rounding; where they keep a flow from moving, they decide."""
+        last, found = int(errors.order), np.asarray(errors.orders)
+        flat = last > 2 and found[last - 1] > max(_FLAT * found[last - 2], _HEARD)
+        self.noisy = (self.noisy + bool(flat)) * (self.creeps() and bool(self.view.margin > _TAIL))
+        return Status.resolution_exhausted if self.noisy > _PATIENCE else Status.running
+
+    def foresee(self) -> None:
+        """Say what a long run will take before it does; the first steps compile and are not counted."""
+        if self.steps == _UNTIMED:
+            self.begun = time.monotonic()
+        elif self.steps == 2 * _UNTIMED:
+            each = (time.monotonic() - self.begun) / _UNTIMED
+            if each * _USUAL > _LONG:
+                warn(
+                    f"A step of this flow takes {each:.2g} s, and a flow to margin 1e6 some {_USUAL} steps: about {each * _USUAL / 60:.2g} minutes. "
+                    "`normalised_descent(0.1)` goes to the same limit in cheap steps; so does it with `Gram(data)` where margins are fewer than weights."
+                )
+
+    def creeps(self) -> bool:
+        """Whether the planned step hardly moves the weights."""
+        return self.plan.length * self.pace() <= _BRINK * max(float(self.view.norm), self.floor)
+
+    def land(self, new: Point, order: int, stops: dict[str, float]) -> tuple[Point, float, bool]:
+        """The step just tried, or the part of it that leads to the first of the levels to stop at, and whether there is one."""
+        h = self.plan.length
+        hits = [name for name, level in stops.items() if _crossed(self.view, new.view, name, level)]
+        if not hits:
+            return new, h, False
+        advance = self.along(order)
+        used = min(_land(advance, h, self.view, new.view, name, stops[name]) for name in hits)
+        return (new if used == h else advance(used)), used, True
+
+    def move(self, new: Point, used: float, errors: Errors) -> None:
+        self.at, self.steps, self.clock = new, self.steps + 1, self.clock + used
+        self.plan = next_plan(errors, self.plan, self.flow.order, self.longest)
+
+
+_speed = eqx.filter_jit(lambda clock, *given: clock.speed(*given))
 
 
 def follow(
@@ -260,39 +281,47 @@ def follow(
 ) -> tuple[dict, PyTree, Status, dict]:
     """Integrate from `params` until a level is reached; series, stacked parameters, ending, and figures about the integration."""
     walk, path, levels = _Walk(setting, flow, params), _Path(), jax.tree.map(np.asarray, levels)
-    path.add(0, walk.state, walk.view)
+    path.add(0, walk.at)
     status = _at_start(walk, levels, max_steps)
     if status is not Status.running:
         return path.series(), path.stacked("params"), status, {}
     walk.prepare()
     stops = {name: float(getattr(levels, name)) for name in ("margin", "norm", "log_time", "log_excess")}
     most = FLOW_STEPS if max_steps is None else max_steps
-    inaccuracy, bound = Accuracy(setting, flow.clock, params, walk.first.log_excess), float(levels.inaccuracy)
+    inaccuracy, bound = Accuracy(setting, flow.clock, params, walk.view.log_excess), float(levels.inaccuracy)
     while status is Status.running:
-        new, error, after = walk.advance(walk.h)
-        error = float(error)
-        if not (error <= 1 and bool(after.finite)):
-            status = walk.reject(error)
+        new, errors = walk.attempt()
+        status = walk.heed(errors)
+        if not (accepted(errors) and bool(new.view.finite)):
+            status = walk.reject(errors) if status is Status.running else status
             continue
-        new, after, used, reached = walk.land(new, after, stops)
-        for length in _landings(recorder, walk.advance, used, walk.view, after):
+        if walk.vanishes(new) and not walk.creeps():
+            walk.plan = Plan(_SHRINK * walk.plan.length, walk.plan.order)
+            continue
+        order = int(errors.order)
+        new, used, reached = walk.land(new, order, stops)
+        for length in _landings(recorder, walk.along(order), used, walk.view, new.view):
             if length < used or not reached:  # the end itself is recorded below
-                point, _, seen = walk.advance(length)
-                path.add(walk.steps + 1, point, seen)
-        if bool(levels.turn > 0) and _turn(setting, walk.state.params, new.params, after) < float(levels.turn):
+                path.add(walk.steps + 1, walk.along(order)(length))
+        if bool(levels.turn > 0) and _turn(setting, walk.at, new) < float(levels.turn):
             reached = True
-        walk.move(new, after, used, error)
+        walk.move(new, used, errors)
+        walk.foresee()
+        after = new.view
         if progress is not None:
             progress(walk.steps, float(after.log_excess), float(after.margin))
-        status = Status.reached_target if reached else _ending(after, levels, walk.steps, most)
-        if bound < np.inf and inaccuracy(new.params, after.log_excess, walk.clock) > bound:
+        found = Status.reached_target if reached else _ending(after, levels, walk.steps, most)
+        status = status if found is Status.running else found
+        if status is Status.running and walk.vanishes(new):
+            status = Status.settled
+        if bound < np.inf and inaccuracy(new.state.params, after.log_excess, walk.clock) > bound:
             status = Status.inaccurate
         if recorder is None:
-            path.step(walk.steps, new, after)
+            path.step(walk.steps, new)
         elif status is not Status.running:
-            path.add(walk.steps, new, after)
+            path.add(walk.steps, new)
     if path.records[-1].steps != walk.steps:  # the last step was not kept, but where the run stands is part of it
-        path.add(walk.steps, walk.state, walk.view)
+        path.add(walk.steps, walk.at)
     thinned = {} if path.stride == 1 else {"recorded_every": path.stride}
     integrator = {"steps": walk.steps, "rejected": walk.rejected, "clock": walk.clock, **thinned}
     return path.series(), path.stacked("params"), status, {"integrator": integrator}
@@ -301,22 +330,22 @@ def follow(
 def _at_start(walk: _Walk, levels: Limits, max_steps: int | None) -> Status:
     """Why a flow does not even begin."""
     view = walk.view
-    if not np.isfinite(walk.first.log_slope_norm):
+    if not np.isfinite(walk.at.look.reading.log_slope_norm):
         return Status.zero_gradient
     if bool(levels.reached(*map(float, (view.margin, view.norm, view.log_time, view.log_excess)))):
         return Status.reached_target
     return Status.out_of_steps if max_steps == 0 else Status.running
 
 
-def _turn(setting: Setting, before: PyTree, after: PyTree, view: View) -> float:
+def _turn(setting: Setting, before: Point, after: Point) -> float:
     """The angle by which the direction turns while the norm doubles, from what it turned in one step.
 
     From two points, not from the slope at one: the slope knows the multipliers only to the tolerance of the margins.
     """
-    first, last = float(setting.norm(before)), float(view.norm)
-    if not (0 < first < last) or float(jnp.abs(view.margins).max()) < _TAIL:
+    first, last = float(before.view.norm), float(after.view.norm)
+    if not (0 < first < last) or float(np.abs(after.view.margins).max()) < _TAIL:
         return math.inf
-    chord = jax.tree.map(lambda a, b: a / last - b / first, after, before)
+    chord = jax.tree.map(lambda a, b: a / last - b / first, after.state.params, before.state.params)
     return math.log(2) * math.sqrt(max(float(setting.inner(chord, chord)), 0.0)) / math.log(last / first)
 
 

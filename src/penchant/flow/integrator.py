@@ -1,29 +1,33 @@
-r"""The stiff integrator: extrapolated linearly implicit Euler, solved in margin space.
+r"""The stiff integrator: extrapolated linearly implicit Euler of variable order.
 
-The loss depends on the parameters only through the N margins, so the stiff part of the Jacobian of the flow has rank N however
-many parameters there are: it is $-c\,P J^\top H J$ with J the Jacobian of the margins, $H = -\partial\,\text{weights}/\partial\,\text{margins}$, c the ratio of
-speed to slope and P the projection off the direction of motion. The Woodbury identity then needs one N x N solve.
-Extrapolation over 1, 2, ..., q substeps gives order q with any approximate Jacobian, and its last two columns the error.
+Extrapolation over 1, 2, ..., q substeps gives order q with any approximate Jacobian, and its last two columns the error. One compiled step
+holds every order: it adds rows until the error is small enough. `spaces` solves its linear systems.
 Own code because a general implicit solver has to factorise P x P systems and cannot weigh errors by what margins resolve.
 """
 
-from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from ..problem import Reading
+from ..problem import Reading, smallest_margin
 from ..problem import read_once as read  # traced once, however often a step reads
 from ..settings.base import Setting
 from ..settings.deep_linear import imbalance_constant, imbalances, layered
-from .clocks import Clock, Origin, advance, pace
+from .clocks import Clock, Look, Origin, advance, look, pace, steadied
+from .spaces import Frozen, Space, blocks, solver
 
+HIGHEST = 8  # order; beyond it extrapolation multiplies rounding by more than it gains
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
 _CLOCK = 1e-3  # error of log(L - L*) that is allowed, times the root of its size where that exceeds 1
 _DRIFT = 1e-5  # and of W_k W_k' - W_{k+1}' W_{k+1}, times 1 + D
+_FEW = 1000  # numbers in a state, below which compiling costs more than it saves
+_MILD = 1.0  # change of log|grad L| that substeps resolve
+_PER_ORDER = 100.0  # by which another order may at best reduce an error
 _FLAT = 1e-6  # below this change of log|grad L| the exponential quotient is its series to rounding
 
 
@@ -38,67 +42,80 @@ class State(eqx.Module):
     dual: Float[Array, "N"]
 
 
-class Tolerances(eqx.Module):
-    """Local error allowed per step: `relative` to the norm, and `margin` in the differences of the margins that carry weight.
+class View(eqx.Module):
+    """What is recorded of a point of the flow."""
 
-    `order` is the number of extrapolated columns.
-    """
+    log_time: Float[Array, ""]
+    log_excess: Float[Array, ""]
+    log_slope: Float[Array, ""]
+    norm: Float[Array, ""]
+    margins: Float[Array, "N"]
+    weights: Float[Array, "N"]
+    margin: Float[Array, ""]
+    finite: Bool[Array, ""]
 
+
+class Point(eqx.Module):
+    """A state with what is known of it, from which the next step begins."""
+
+    state: State
+    look: Look
+    view: View
+
+
+class Flowing(eqx.Module):
+    """What stays the same along a flow: the setting, the clock with the units of the start, and the local errors allowed per step,
+    `relative` to the norm (or to `floor`) and `margin` in the differences of the margins that carry weight."""
+
+    setting: Setting
+    clock: Clock
+    origin: Origin
     relative: Float[Array, ""]
     margin: Float[Array, ""]
     floor: Float[Array, ""]
-    order: int = eqx.field(static=True, default=4)
+
+
+class Errors(eqx.Module):
+    """Error over tolerance of a step at every order, of parameters and time, and the order at which it ended."""
+
+    orders: Float[Array, "q"]
+    order: Int[Array, ""]
+
+
+class _Gain(eqx.Module):
+    """What some substeps add: increments, because extrapolation multiplies rounding: that of an increment is small change, that of a state is not.
+
+    `multipliers` are those of the slopes, `v` and `along` stand for those of the solves; the time is that at the end."""
+
+    params: PyTree
+    progress: Float[Array, ""]
+    multipliers: Float[Array, "N"]
+    v: Float[Array, "k"]
+    along: Float[Array, ""]
+
+
+def _extrapolation(highest: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of weights on the results of 1, 2, ... substeps: that of the highest order, and its difference to the next one."""
+    values, errors = np.zeros((2, highest, highest))
+    for q in range(1, highest + 1):
+        for first, sign in ((1, 1.0), (2, -1.0)):
+            nodes = np.arange(first, q + 1)
+            found = [np.prod([i / (i - m) for m in nodes if m != i]) for i in nodes]
+            errors[q - 1, first - 1 : q] += sign * np.asarray(found)
+            if first == 1:
+                values[q - 1, :q] = found
+    return values, errors
+
+
+_VALUES, _ERRORS = _extrapolation(HIGHEST)
 
 
 def _axpy(a: float | Array, x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(lambda p, q: a * p + q, x, y)
 
 
-class _Frozen(eqx.Module):
-    """The linearisation at the start of a step, in margin space."""
-
-    gram: Float[Array, "N N"]
-    curvature: Float[Array, "N N"]
-    heading: Float[Array, "N"]
-    unit: PyTree
-    unit_weights: Float[Array, "N"]
-    stiffness: Float[Array, ""]
-
-
-def _freeze(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> _Frozen:
-    _, push = jax.linearize(setting.margins, params)
-    size = jnp.exp(reading.log_slope_norm)
-    unit = jax.tree.map(lambda leaf: leaf / size, reading.slope)
-    heading = push(unit)
-    gram = setting.parametrisation.gram(params, setting.data)
-
-    def weights(margins: Array) -> Array:
-        weighing = setting.weigh(margins)
-        return weighing.weights * jnp.exp(weighing.log_scale - reading.log_scale)
-
-    curvature = -jax.jacfwd(weights)(reading.margins)
-    # P pull(weights) = 0, so multiples of the weights may be removed from the columns; left in, they cancel only after
-    # the solve, at the price of every digit once margins pass 1e8.
-    along = reading.weights / jnp.sum(reading.weights**2)
-    curvature = curvature - jnp.outer(reading.weights, along @ curvature)
-    unit_weights = reading.weights / size
-    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, unit_weights, speed / size)
-
-
-def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Callable[[PyTree], tuple[PyTree, Array]]:
-    """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
-    _, push = jax.linearize(setting.margins, params)
-    _, pull = setting.linearise(params)
-    system = jnp.eye(len(frozen.heading)) / (h * frozen.stiffness) + frozen.curvature @ frozen.gram
-    factors = jax.scipy.linalg.lu_factor(system)
-
-    def solve(b: PyTree) -> tuple[PyTree, Array]:
-        z = jax.scipy.linalg.lu_solve(factors, frozen.curvature @ push(b))
-        along = jnp.vdot(frozen.heading, z)
-        correction = _axpy(-along, frozen.unit, pull(z))
-        return _axpy(-1.0, correction, b), -z - along * frozen.unit_weights
-
-    return solve
+def _mix(weights: Array, columns: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.tensordot(weights, leaf, 1), columns)
 
 
 def _progress(progress: Array, arc: Array, change: Array) -> Array:
@@ -109,89 +126,164 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
     return progress * jnp.exp(change) + arc * quotient
 
 
-def _substeps(
-    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, now: Array, h: Array, count: Array
-) -> State:
-    """`count` substeps from `state`: parameters and multipliers as increments, the time as it stands at the end.
+def _substeps(flow: Flowing, space: Space, at: Point, frozen: Frozen, now: Array, h: Array, count: Array) -> _Gain:
+    """`count` substeps from a point."""
+    setting, state, length = flow.setting, at.state, h / count
+    solve = solver(space, setting, state.params, frozen, length)
+    steady = frozen.rate * jnp.exp(at.look.reading.log_slope_norm)
 
-    Increments, because extrapolation multiplies rounding: that of an increment is small change, that of a state is not.
-    """
-    solve = _solver(setting, state.params, frozen, h / count)
-
-    def body(index: Array, carry: tuple[State, Reading]) -> tuple[State, Reading]:
-        gained, reading = carry
-        speed = clock.speed(reading, setting.norm(reading.params), gained.progress, now + index * (h / count), start)
-        factor = -(h / count) * speed / jnp.exp(reading.log_slope_norm)
-        step, corrected = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
-        moved = _axpy(1.0, step, gained.params)
+    def body(index: Array, carry: tuple[_Gain, Reading]) -> tuple[_Gain, Reading]:
+        gain, reading = carry
+        norm = setting.norm(reading.params)
+        speed = flow.clock.speed(reading, norm, gain.progress, now + index * length, flow.origin)
+        speed = steady if hasattr(flow.clock, "steady") else speed
+        factor = -length * speed * jnp.exp(-reading.log_slope_norm)
+        step, v, along = solve(jax.tree.map(lambda leaf: factor * leaf, reading.slope))
+        moved = _axpy(1.0, step, gain.params)
         after = read(setting, _axpy(1.0, moved, state.params))
-        change = after.log_gradient_norm - reading.log_gradient_norm
-        progress = _progress(gained.progress, speed * h / count, change)
-        return State(moved, progress, gained.dual - factor * reading.weights + corrected), after
+        progress = _progress(gain.progress, speed * length, after.log_gradient_norm - reading.log_gradient_norm)
+        gathered = gain.multipliers - factor * reading.weights
+        return _Gain(moved, progress, gathered, gain.v + v, gain.along + along), after
 
-    zero = State(jax.tree.map(jnp.zeros_like, state.params), state.progress, jnp.zeros_like(state.dual))
-    return jax.lax.fori_loop(0, count, body, (zero, read(setting, state.params)))[0]
-
-
-def _extrapolate(columns: State, order: int) -> tuple[State, State]:
-    """Aitken-Neville over 1, ..., `order` substeps: the value of highest order, and its difference to the next one."""
-    row = [jax.tree.map(lambda leaf, j=j: leaf[j], columns) for j in range(order)]
-    value = error = row[-1]
-    for i in range(1, order):
-        ratios = [(j + 1) / (j + 1 - i) - 1 for j in range(i, order)]
-        pairs = zip(row[1:], row[:-1], ratios, strict=True)
-        row = [_refine(new, old, ratio) for new, old, ratio in pairs]
-        error = jax.tree.map(jnp.subtract, row[-1], value)
-        value = row[-1]
-    return value, error
+    return jax.lax.fori_loop(0, count, body, (_nothing(at, frozen), at.look.reading))[0]
 
 
-def _refine(new: State, old: State, ratio: float) -> State:
-    return jax.tree.map(lambda a, b: a + (a - b) / ratio, new, old)
+def _nothing(at: Point, frozen: Frozen) -> _Gain:
+    zeros = jax.tree.map(jnp.zeros_like, at.state.params), jnp.zeros_like(at.state.dual), jnp.zeros_like(frozen.heading)
+    return _Gain(zeros[0], at.state.progress, zeros[1], zeros[2], jnp.zeros(()))
+
+
+def unseen(setting: Setting, params: PyTree) -> Point:
+    """A start before anything is known of it: a step of length 0 from here looks at it."""
+    count = len(jax.eval_shape(setting.margins, params))
+    zero, one, ones, none = jax.device_put((np.zeros(()), np.ones(()), np.ones(count), np.zeros(count)))
+    reading = Reading(zero, zero, params, none, ones, zero, params)
+    curvature = jax.eval_shape(partial(blocks, setting), reading)
+    seen = Look(reading, one, jax.device_put(np.zeros(curvature.shape)), zero, zero, one)
+    recorded = View(zero, zero, zero, zero, none, ones, zero, jax.device_put(np.ones((), bool)))
+    return Point(State(params, zero, none), seen, recorded)
+
+
+def view(setting: Setting, state: State, seen: Look) -> View:
+    """What is recorded of a state."""
+    reading, begun = seen.reading, state.progress > 0  # at a critical point both logarithms are -inf
+    log_time = jnp.where(begun, jnp.log(jnp.where(begun, state.progress, 1.0)) - reading.log_gradient_norm, -jnp.inf)
+    finite = jnp.isfinite(reading.log_excess) & jnp.isfinite(seen.norm) & jnp.isfinite(state.progress)
+    finite = finite & jnp.all(jnp.isfinite(reading.margins))
+    sizes = log_time, reading.log_excess, reading.log_relative_slope, seen.norm
+    return View(*sizes, reading.margins, reading.weights, smallest_margin(setting, reading.margins), finite)
 
 
 def attempt(
-    setting: Setting, clock: Clock, start: Origin, tolerances: Tolerances, state: State, now: Array, h: Array
-) -> tuple[State, Array]:
-    """One extrapolated step of length h from the clock's time `now`, and its error relative to the tolerances (accept if <= 1)."""
-    reading = read(setting, state.params)
-    norm = setting.norm(state.params)
-    frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, now, start))
-    counts = jnp.arange(1, tolerances.order + 1)
-    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, now, h, count), counts)
-    gained, error = _extrapolate(columns, tolerances.order)
-    new = State(_axpy(1.0, gained.params, state.params), gained.progress, state.dual + gained.dual)
-    at = lambda point, time: pace(setting, clock, start, point.params, point.progress, time)
-    progress, miss = advance(state.progress, at(state, now), at(new, now + h), h)
-    # Extrapolated time is finer where rates hardly change along the step, and wrong without notice where they do: it is
-    # used only where collocation vouches for it.
-    agree = jnp.abs(new.progress - progress) <= jnp.abs(miss)
-    better = ~(agree & (jnp.abs(error.progress) < jnp.abs(miss)))
-    new = eqx.tree_at(lambda point: point.progress, new, jnp.where(better, progress, new.progress))
-    error = eqx.tree_at(lambda point: point.progress, error, jnp.where(better, miss, error.progress))
-    return new, _size(setting, new, error, tolerances)
+    flow: Flowing, space: Space, at: Point, now: Array, h: Array, least: Array, most: Array
+) -> tuple[Point, Errors]:
+    """One step of length h from the clock's time `now`, of the first order from `least` to `most` whose error is within the tolerances."""
+    reading, norm = at.look.reading, at.look.norm
+    speed = flow.clock.speed(reading, norm, at.state.progress, now, flow.origin)
+    rate = speed * jnp.exp(-reading.log_slope_norm)
+    frozen = space.freeze(flow.setting, at.look.reading, at.look.curvature, rate)
+    columns = jax.tree.map(lambda leaf: jnp.zeros((HIGHEST, *leaf.shape)), _nothing(at, frozen))
+    nowhere = Errors(jnp.full(HIGHEST, jnp.inf), jnp.zeros((), int))
+
+    def go(carry: tuple[PyTree, Point, Errors]) -> Array:
+        errors = carry[2]
+        last = errors.orders[errors.order - 1]
+        hopeless = last > _PER_ORDER ** (most - errors.order)
+        return (errors.order < least) | ((errors.order < most) & (last > 1) & ~hopeless)
+
+    def row(carry: tuple[PyTree, Point, Errors]) -> tuple[PyTree, Point, Errors]:
+        columns, found, errors = carry
+        order = errors.order + 1
+        gain = _substeps(flow, space, at, frozen, now, h, order)
+        columns = jax.tree.map(lambda all, one: all.at[order - 1].set(one), columns, gain)
+        ended = lambda: _finish(flow, space, at, frozen, columns, now, h, order)
+        unended = lambda: (found, Errors(errors.orders, order))
+        return columns, *jax.lax.cond(order >= least, ended, unended)
+
+    _, new, errors = jax.lax.while_loop(go, row, (columns, at, nowhere))
+    return new, errors
 
 
-def _size(setting: Setting, new: State, error: State, tolerances: Tolerances) -> Array:
-    """Error over tolerance.
+def _finish(
+    flow: Flowing, space: Space, at: Point, frozen: Frozen, columns: PyTree, now: Array, h: Array, order: Array
+) -> tuple[Point, Errors]:
+    """The extrapolated step, and its errors."""
+    state, gained = at.state, _mix(jnp.asarray(_VALUES)[order - 1], columns)
+    unit_weights = at.look.reading.weights * jnp.exp(-at.look.reading.log_slope_norm)
+    corrected = space.multipliers(frozen, gained.v, len(state.dual)) + gained.along * unit_weights
+    params, dual = _axpy(1.0, gained.params, state.params), state.dual + gained.multipliers - corrected
+    seen = look(flow.setting, params)
+    before = pace(flow.clock, flow.origin, at.look, state.progress, now)
+    after = pace(flow.clock, flow.origin, seen, gained.progress, now + h)
+    if hasattr(flow.clock, "steady"):
+        before, after = steadied(before, before.speed), steadied(after, before.speed)
+    progress, miss = advance(state.progress, before, after, h)
+    # Extrapolated time is finer where log|grad L| changes by little, and wrong without notice where it falls by much: there it is
+    # used only where the integral vouches for it.
+    rough, miss = jnp.abs(jnp.asarray(_ERRORS) @ columns.progress), jnp.abs(miss)
+    mild = jnp.abs(after.log_gradient - before.log_gradient) < _MILD
+    finer = mild | ((jnp.abs(gained.progress - progress) <= miss) & (rough[order - 1] < miss))
+    progress = jnp.where(finer, gained.progress, progress)
+    new = State(params, progress, dual)
+    sizes, rounding = _sizes(flow, seen, columns.params)
+    # Where terms of the gradient cancel, errors of the margins within their tolerance hide its size, and no step resolves the time.
+    allowed = flow.relative + (flow.margin / seen.left) ** 2 + rounding
+    times = jnp.where(finer, rough, miss) / (allowed * jnp.abs(progress))
+    return Point(new, seen, view(flow.setting, new, seen)), Errors(jnp.maximum(sizes, times), order)
+
+
+def _sizes(flow: Flowing, seen: Look, columns: PyTree) -> tuple[Array, Array]:
+    """Error over tolerance at every order, and the rounding of the margins.
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
     deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
     """
-    margins, push = jax.linearize(setting.margins, new.params)
-    shares = jnp.abs(setting.weigh(margins).weights)
-    shares = shares / jnp.sum(shares)
-    shift = push(error.params)
-    spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
-    rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(margins))
-    length = jnp.sqrt(jnp.maximum(setting.inner(error.params, error.params), 0.0))
-    scale = jnp.maximum(setting.norm(new.params), tolerances.floor)
-    parts = (
-        length / (tolerances.relative * scale),
-        spread / (tolerances.margin + rounding),
-        jnp.abs(error.progress) / ((tolerances.relative + rounding) * jnp.abs(new.progress)),
-    )
-    return jnp.max(jnp.stack(parts))
+    setting, reading = flow.setting, seen.reading
+    _, push = jax.linearize(setting.margins, reading.params)
+    shares = jnp.abs(reading.weights) / jnp.sum(jnp.abs(reading.weights))
+    rounding = _ROUNDING * jnp.finfo(float).eps * jnp.max(jnp.abs(reading.margins))
+    scale = jnp.maximum(seen.norm, flow.floor)
+
+    def size(weights: Array) -> Array:
+        error = _mix(weights, columns)
+        shift = push(error)
+        spread = jnp.sqrt(jnp.sum(shares * (shift - jnp.sum(shares * shift)) ** 2))
+        length = jnp.sqrt(jnp.maximum(setting.inner(error, error), 0.0))
+        return jnp.maximum(length / (flow.relative * scale), spread / (flow.margin + rounding))
+
+    return jax.vmap(size)(jnp.asarray(_ERRORS)), rounding
+
+
+Form = tuple[Any, tuple]
+
+
+def split(tree: Any) -> tuple[Form, list]:
+    """What a program depends on besides the shapes of arrays, and the arrays."""
+    leaves, structure = jax.tree.flatten(tree)
+    kept = tuple(None if hasattr(leaf, "dtype") else leaf for leaf in leaves)
+    return (structure, kept), [leaf for leaf in leaves if hasattr(leaf, "dtype")]
+
+
+def _join(form: Form, arrays: list) -> Any:
+    rest = iter(arrays)
+    return jax.tree.unflatten(form[0], [next(rest) if leaf is None else leaf for leaf in form[1]])
+
+
+def _program(
+    form: Form, arrays: list, at: Point, now: Array, h: Array, least: Array, most: Array
+) -> tuple[Point, Errors]:
+    flow, space = _join(form, arrays)
+    return attempt(flow, space, at, now, h, least, most)
+
+
+_large = jax.jit(_program, static_argnums=0)
+_small = jax.jit(_program, static_argnums=0, compiler_options={"xla_backend_optimization_level": 0})
+
+
+def compiled_step(form: Form, arrays: list, at: Point, *numbers: np.ndarray) -> tuple[Point, Errors]:
+    """`attempt`, compiled once per form and shapes, and dispatched without looking into them; where arithmetic is the least of it, compiled in haste."""
+    few = len(at.state.dual) + sum(leaf.size for leaf in jax.tree.leaves(at.state.params)) < _FEW
+    return (_small if few else _large)(form, arrays, at, *numbers)
 
 
 def clock_bound(log_excess: float | Array) -> float:

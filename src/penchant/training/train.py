@@ -19,7 +19,7 @@ from ..optimisers.base import Move, Optimiser
 from ..problem import Reading, read, smallest_margin
 from ..settings.base import RESOLUTION, Setting
 from .batch import Batch
-from .events import Event, Limits, events, flow_only, limits
+from .events import DirectionSettled, Event, Limits, Stalled, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
 from .network_checks import check_networks, raise_if_diverged
 from .recorders import LogSpaced, Recorder
@@ -27,6 +27,7 @@ from .status import Status
 from .trajectory import Trajectory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
+_SETTLED = 1e-6  # turn while the norm doubles: all that is still to come is twice that, and verdicts ask for 1e-2
 _FAR = 1e8  # margin, or -log excess, beyond which margins lose digits that the laws of the direction need
 
 
@@ -53,7 +54,7 @@ def train(
     progress: Progress | None = None,
     throw: bool = False,
 ) -> Any:
-    """Train a `Setting` (or a list of them) from `start` (zeros by default) for `steps` steps or until an event.
+    """Train a `Setting` (or a list of them) from `start` (zeros by default) for `steps` steps or until an event; a flow without either until its direction has settled.
 
     A batch of starts (a leading axis on every array of `start`), of step sizes (an array where a number is usual), of settings
     (a list, all of one shape) or of several of these gives a list of trajectories from one compiled, vectorised run.
@@ -162,7 +163,7 @@ def _flow(
         raise ArgumentError("recorder", owner, wanted, repr(recorder))
     attained = setting.data.attained  # the flow then ends by itself
     if not until and steps is None and not attained:
-        raise ArgumentError("until", owner, "given, or `steps`", "neither", "until=MarginAbove(1e6)")
+        until = (DirectionSettled(_SETTLED), Stalled())
     steps, levels = None if steps is None else _steps(steps, until), limits(until)
     depth, size = -float(levels.log_excess), float(levels.margin)
     for name, far in {f"At risk e^-{depth:.0e}": depth, f"At margin {size:.0e}": size}.items():
