@@ -195,8 +195,8 @@ class _Walk:
         if isinstance(self.space, WeightSpace) or self.space.rows is None:
             return
         seen = self.at.look
-        weights = np.asarray(loads(self.setting, seen.reading.params, seen.curvature))
-        rows = active(weights, self.plan.length * self.pace() * math.exp(-float(seen.reading.log_slope_norm)))
+        bounds = map(np.asarray, loads(self.setting, seen.reading.params, seen.curvature))
+        rows = active(*bounds, self.plan.length * self.pace() * math.exp(-float(seen.reading.log_slope_norm)))
         self.space = MarginSpace(jnp.asarray(rows))
         self._use(self.origin, self.floor)
 

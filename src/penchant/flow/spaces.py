@@ -3,8 +3,8 @@ r"""Where the linear systems of a step are solved: in the smallest space that ho
 The loss depends on the parameters only through the weight W and its N margins, so the stiff part of the Jacobian of the flow,
 $-c\,P J^\top H J$, has the rank of either. H is $-\partial\,\text{weights}/\partial\,\text{margins}$, a block per sample; c the ratio of speed to slope and P the
 projection off the direction of motion. `WeightSpace` solves for the D entries of W, `MarginSpace` for the margins that matter: all, or the `rows`
-that the caller names. What is left out changes $c\,h\,J^\top H J$ by at most $2ch\sum_{i \notin \text{rows}} |J_i| \sum_j |H_{ij}||J_j|$, the sum of the
-`loads`. Extrapolation has its order with any approximate Jacobian, and is stable where the part treated explicitly is small.
+that the caller names. What is left out changes $c\,h\,J^\top H J$ by at most $2ch\sum_{i \notin \text{rows}} |J_i| \sum_j |H_{ij}||J_j|$, and by at most
+$2ch\,|J|^2\max_{i \notin \text{rows}} \sum_j |H_{ij}|$. Extrapolation has its order with any approximate Jacobian, and is stable where the part treated explicitly is small.
 """
 
 import math
@@ -22,6 +22,7 @@ from ..settings.parametrisations import PlainMetric
 
 _WIDEST = 1024  # entries of a weight, or margins, beyond which their systems are no longer small
 _FEWEST = 128  # margins that are always kept; beyond, powers of 2 of them, as each size is a program
+_TURNS = 10  # of the iteration for the norm of J
 _NEGLECTED = 0.05  # of the identity: what may be left out of a system
 
 Solve = Callable[[Array, PyTree], tuple[PyTree, Array, Array]]
@@ -62,10 +63,16 @@ def lengths(setting: Setting, params: PyTree) -> Float[Array, "N"]:
 
 
 @eqx.filter_jit
-def loads(setting: Setting, params: PyTree, curvature: Float[Array, "n b b"]) -> Float[Array, "N"]:
-    """What leaving out a margin changes in J' H J, at most."""
-    sizes = lengths(setting, params)
-    return 2 * sizes * jnp.einsum("nij,nj->ni", jnp.abs(curvature), sizes.reshape(curvature.shape[:2])).ravel()
+def loads(setting: Setting, params: PyTree, curvature: Float[Array, "n b b"]) -> tuple[Array, Array]:
+    """What leaving out a margin changes in J' H J, at most: one by one, where changes add up, and all together, where the largest decides.
+
+    The norm of J is found by iteration, which approaches it from below: twice its square is a bound.
+    """
+    sizes, sums = lengths(setting, params), jnp.sum(jnp.abs(curvature), axis=2).ravel()
+    each = sizes * jnp.einsum("nij,nj->ni", jnp.abs(curvature), sizes.reshape(curvature.shape[:2])).ravel()
+    (_, push), (_, pull) = jax.linearize(setting.margins, params), setting.linearise(params)
+    turn = lambda _, v: push(pull(v / jnp.linalg.norm(v)))
+    return 2 * each, 4 * jnp.linalg.norm(jax.lax.fori_loop(0, _TURNS, turn, sizes)) * sums
 
 
 class WeightSpace(eqx.Module):
@@ -167,9 +174,10 @@ def space_for(setting: Setting, count: int) -> Space:
     return MarginSpace(jnp.arange(_FEWEST) if few else None)
 
 
-def active(loads: np.ndarray, stretch: float) -> np.ndarray:
+def active(each: np.ndarray, together: np.ndarray, stretch: float) -> np.ndarray:
     """The margins that matter within a step over which the flow moves by `stretch` slopes; the heaviest, where these are too many."""
-    order = np.argsort(loads)
-    needed = len(loads) - int(np.searchsorted(stretch * np.cumsum(loads[order]), _NEGLECTED))
-    size = min(2 ** math.ceil(math.log2(max(needed, _FEWEST))), len(loads), _WIDEST)
-    return np.sort(order[len(loads) - size :])
+    order = np.argsort(together)
+    left_out = stretch * np.minimum(np.cumsum(each[order]), np.maximum.accumulate(together[order]))
+    needed = len(each) - int(np.searchsorted(left_out, _NEGLECTED))
+    size = min(2 ** math.ceil(math.log2(max(needed, _FEWEST))), len(each), _WIDEST)
+    return np.sort(order[len(each) - size :])
