@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, cholesky, eigvalsh, solve_triangular
+from scipy.linalg import LinAlgError, cho_solve, cholesky, eigvalsh, solve_triangular
 
 from ..errors import PenchantError, warn
 from ..norms import Nuclear
@@ -21,6 +21,7 @@ from ..settings.tokens import TokenSelection
 from .base import CERTIFIED, Solution, placed, require_tokens, watched
 from .bracket import bracket, margins
 from .euclidean_margin import infeasible, least_norm, max_margin, provable, root_of
+from .pair_program import least_ridge
 
 _GAP = 1e-9  # certified relative width asked of every solution
 _ROUNDS = 100
@@ -240,7 +241,7 @@ def _advance(pairs: Pairs, now: _State) -> _State:
     inverse = cho_solve((roots[1], True), np.eye(len(dual)))
     matrix = pairs.schur(now.block, inverse)
     matrix[np.diag_indices_from(matrix)] += now.slack / now.multipliers
-    factor = _factor(matrix)
+    factor = least_ridge(matrix)
     pulled = pairs.apply(inverse)
 
     def newton(mu: float, bend: np.ndarray, curl: np.ndarray) -> _Step:
@@ -272,18 +273,6 @@ def _advance(pairs: Pairs, now: _State) -> _State:
     block, slack = now.block + near * step.block, now.slack + near * step.slack
     exact = pairs.apply(block) - 2 * pairs.bounds  # the recurrence drifts by rounding
     return _State(block, np.where(exact > slack / 2, exact, slack), now.multipliers + far * step.multipliers)
-
-
-def _factor(matrix: np.ndarray) -> tuple:
-    """A Cholesky factor, with the least ridge that gives one: dependent active pairs leave the system singular in the limit."""
-    for ridge in (0.0, 1e-15, 1e-13):
-        lifted = matrix.copy()
-        lifted[np.diag_indices_from(lifted)] *= 1 + ridge
-        try:
-            return cho_factor(lifted, lower=True, overwrite_a=True, check_finite=False)
-        except LinAlgError:
-            continue
-    raise LinAlgError("singular to rounding")
 
 
 def _room(root: np.ndarray, change: np.ndarray) -> float:

@@ -207,7 +207,7 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     scaling = ball.scaling(inverse=primal)
     matrix = scaling.gram(pairs.left, pairs.inputs, pairs.sample)
     matrix[np.diag_indices_from(matrix)] += slack / shares
-    factor = _factor(matrix)
+    factor = least_ridge(matrix)
     ones, pull, held = np.ones(len(shares)), pairs.gather(shares), ball.pull() if primal else ball.inner
     lost = np.where(
         np.abs(pull - held).max() > _DRIFT * np.abs(pull).max(), pull - held, 0.0
@@ -255,7 +255,7 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     return _State(after, weight, now.level + near * step[2], slack + near * step[3], shares)
 
 
-def _factor(matrix: np.ndarray) -> tuple:
+def least_ridge(matrix: np.ndarray) -> tuple:
     """A Cholesky factor, with the least ridge that gives one: dependent active pairs leave the system singular in the limit."""
     for ridge in (0.0, 1e-15, 1e-13):
         lifted = matrix.copy()
