@@ -7,10 +7,9 @@ program, Newton's method and certificate. Everything is separable, $\nabla\psi(\
 $10^{-100}$ is as good as any other.
 """
 
-from abc import abstractmethod
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, replace
 
-import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
@@ -26,7 +25,8 @@ _STEPS = 60  # of Newton's method for the inverse, which converges monotonically
 _LARGE = 20.0  # above this e^-2x is below the rounding of 1, and e^-x a relative 1e-9 that the series still resolves
 
 
-class AbstractPotential(eqx.Module):
+@dataclass(eq=False)  # no Equinox module: binding its methods takes longer than these formulas
+class AbstractPotential(ABC):
     """A separable convex potential with its minimum 0 at the start; arrays of d numbers throughout.
 
     `rate` is the c of the module's docstring: how fast the dual variable moves, in units of the loss scale; `levels` are the logarithms
@@ -41,7 +41,7 @@ class AbstractPotential(eqx.Module):
     nonnegative = False
     radius = float("inf")
 
-    def __check_init__(self) -> None:
+    def __post_init__(self) -> None:
         if np.max(self.levels) > LARGEST:
             raise ArgumentError(
                 "alpha",
@@ -114,6 +114,7 @@ class AbstractPotential(eqx.Module):
         return self.at_levels(self.levels + self.depth * log_factor)
 
 
+@dataclass(eq=False, init=False)
 class Quadratic(AbstractPotential):
     """|weight - start|^2 / 2: the weight itself is trained, and there is no scale."""
 
@@ -192,6 +193,7 @@ def _entropy_near_one(ratio: np.ndarray) -> np.ndarray:
     return total
 
 
+@dataclass(eq=False)
 class HyperbolicEntropy(AbstractPotential):
     r"""$Q(\theta) = \sum_j b_j\,q(\theta_j/b_j) - s_j\theta_j$ (shifted to the minimum 0), $q(z) = z\,\mathrm{arcsinh}\frac z2 - \frac{z^2}{2+\sqrt{4+z^2}}$.
 
@@ -250,6 +252,7 @@ class HyperbolicEntropy(AbstractPotential):
         return 2 * np.abs(self.shift)
 
 
+@dataclass(eq=False)
 class PowerEntropy(AbstractPotential):
     r"""$\sum_j b\,\psi_D(\theta_j/b)$ with $b = \alpha^D$, the same in every coordinate, and $\psi_D'$ the inverse of $(1 - \frac sp)^{-p} - (1 + \frac sp)^{-p}$, $p = \frac D{D-2}$.
 
@@ -258,7 +261,7 @@ class PowerEntropy(AbstractPotential):
     $2\alpha^2\sinh s$ in the limit $D = 2$. Dual points are bounded by p.
     """
 
-    depth: int = eqx.field(static=True)
+    depth: int = field()
 
     @property
     def radius(self) -> float:

@@ -18,6 +18,7 @@ from ...verdict import Verdict, at_least, at_most, close
 from .evidence import diagonal, excess_at, flow_to, keys_and_queries, nuclear
 
 SEEDS = range(4)
+_SIZE = 0.002  # of steps of equal size in every entry
 SHORT = 0.9  # the b2 of an Adam whose memory of ten steps is short against the fall of the loss
 
 
@@ -37,10 +38,10 @@ def stepped(lab: Lab, kind: str, seed: int, width: int = 5) -> Trajectory:
 RULES: dict[str, tuple[Adam | Descent, int]] = {
     "gradient descent": (gradient_descent(1.0), 20_000),
     "normalised descent": (normalised_descent(0.02), 20_000),
-    "sign descent": (sign_descent(0.002), 40_000),  # both end before, where the slope of an entry underflows
-    f"Adam, b2 = {SHORT}": (Adam(0.002, 0.0, 0.0, SHORT), 40_000),
-    "Adam, b2 = 0.99": (Adam(0.002, 0.0, 0.0, 0.99), 40_000),
-    "Adam, b2 = 0.999": (Adam(0.002, 0.0, 0.9, 0.999), 40_000),
+    "sign descent": (sign_descent(_SIZE), 40_000),  # both end before, where the slope of an entry underflows
+    f"Adam, b2 = {SHORT}": (Adam(_SIZE, 0.0, 0.0, SHORT), 40_000),
+    "Adam, b2 = 0.99": (Adam(_SIZE, 0.0, 0.0, 0.99), 40_000),
+    "Adam, b2 = 0.999": (Adam(_SIZE, 0.0, 0.9, 0.999), 40_000),
 }
 
 
@@ -81,6 +82,9 @@ def normalised_nuclear(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def _in_signs(lab: Lab, kind: str, planted: bool) -> Iterator[Verdict]:
     for seed in SEEDS:
         run, reference = stepped(lab, kind, seed), signs(lab, seed)
+        first, start = (np.append(run.at(record).key, run.at(record).query) for record in (1, 0))
+        error = float(np.abs(np.abs(first - start) / _SIZE - 1).max())
+        yield at_most(error, 1e-9, f"{kind}: error of the length of the first step, data {seed}")
         far = excess_at(run, nuclear(lab, seed))
         yield at_most(far if planted else factor_excess(run, reference), 0.1, f"{kind}: excess, data {seed}")
         if not planted:

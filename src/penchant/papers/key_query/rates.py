@@ -85,12 +85,6 @@ def _gap_parts(run: Trajectory, reference: Solution, scale: float = 1.0) -> tupl
     return float(measured), (size * np.log(size.max() / size)).sum(), idle
 
 
-def gap_constant(run: Trajectory, reference: Solution, scale: float) -> float:
-    """The constant of the gap at the end of a diagonal run over its limit."""
-    measured, solution, idle = _gap_parts(run, reference, scale)
-    return float(measured / (solution + idle))
-
-
 @derived("key-query/diagonal-constant")
 def diagonal_constant(lab: Lab, planted: bool) -> Verdict:
     """The diagonal gap has the constant of its decomposition.

@@ -233,8 +233,8 @@ def _phases(lab: Lab) -> list[tuple[np.ndarray, float, float]]:
 
 @claim("sparse/two-phases", f"{NOTES}, (9.81)-(9.86); constants {DERIVED}", "sharpened")
 def two_phases(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Up to the horizon the signal grows by at least 1 + step/2 a step while it is at most 1/2; then 1 - r shrinks by 1 - step/2, above 1 r - 1 by 1 - step, up to step rho r, and ends within 2 rho of 1. At first it grows by 1 + step A_11.
-    Designs of 2000 samples in 8 dimensions with rho <= 1/4. Planted: growth by 1 + 0.9 step."""
+    """Up to the horizon the signal grows by at least 1 + step/2 a step while it is at most 1/2; then 1 - r shrinks by 1 - step/2, above 1 r - 1 by 1 - step, up to step rho r, and ends within 2 rho of 1. At every step it grows by 1 + step A_11 (1 - r^2), up to what noise below 2 alpha can add, step rho 4 alpha^2 (d - 1).
+    Designs of 2000 samples in 8 dimensions with rho <= 1/4. The last sentence is sharp, the bounds of both phases are loose by what the details say. Planted: growth by 1 + 0.9 step."""
     found = [one for one in _phases(lab) if one[1] <= 0.25 and one[0].max() > 0.5]
     yield at_least(
         float(len(found)), 20.0, f"designs of {_DRAWS} inside the hypotheses whose signal passes 1/2 in time"
@@ -242,19 +242,19 @@ def two_phases(lab: Lab, planted: bool) -> Iterator[Verdict]:
     first, slow, below, above, last = [], [], [], [], []
     for r, drive, weight in found:
         now, then, error = r[:-1], r[1:], _STEP * drive * r[:-1]
-        first.append(abs((then[0] / now[0] - 1) / _STEP - weight))
+        noise = drive * 4 * _TALL[2] ** 2 * (_TALL[1] - 1)
+        first.append((np.abs((then / now - 1) / _STEP - weight * (1 - now**2)) / noise).max())
         slow.append(((then / now)[now <= 0.5].min() - 1) / _STEP)
         below.append(((1 - then - (1 - _STEP / 2) * (1 - now)) / error)[(now > 0.5) & (now <= 1)].max())
         above.append(((then - 1 - (1 - _STEP) * (now - 1)) / error).max(where=now > 1, initial=-np.inf))
         last.append(abs(r[-1] - 1) / (2 * drive))
-    yield at_most(
-        max(first), _TALL[1] * _TALL[2] ** 2, "largest difference of the first growth from step A_11, over the step"
-    )
+    yield at_most(float(max(first)), 1.0, "largest difference of a growth from step A_11 (1 - r^2), over its bound")
     yield at_least(
         float(min(slow)), 0.9 if planted else 0.5, "smallest growth of r over the step, minus 1, while r <= 1/2"
     )
-    yield at_most(float(max(below)), 1.0, "largest excess of 1 - r over (1 - step/2) of it, over step rho r")
-    yield at_most(float(max(above)), 1.0, "largest excess of r - 1 over (1 - step) of it, over step rho r")
+    for worst, what in ((max(below), "1 - r over (1 - step/2)"), (max(above), "r - 1 over (1 - step)")):
+        loose = f"loose by {1 / worst:.0e}"
+        yield at_most(float(worst), 1.0, f"largest excess of {what} of it, over step rho r", loose)
     yield at_most(float(max(last)), 1.0, "largest |r - 1| / (2 rho) at the horizon")
 
 
@@ -277,7 +277,8 @@ def window_bound(lab: Lab, planted: bool) -> Verdict:
     used = slice(None) if planted else slice(1, None)
     ratios = errors[:, used].max(axis=1) / (1e-6 * 10)
     text = f"largest squared error over alpha sqrt(d) at steps {', '.join(map(str, counts[used]))}"
-    return at_most(float(ratios.max()), 1.0, text, f"{int((ratios > 1).sum())} of {len(ratios)} draws above")
+    sharp = f"loose by {1 / ratios.max():.0e}: sparse/window-error has the error itself"
+    return at_most(float(ratios.max()), 1.0, text, f"{int((ratios > 1).sum())} of {len(ratios)} draws above; {sharp}")
 
 
 def _foreseen(inputs: np.ndarray, alpha: float, step: float, count: int) -> float:

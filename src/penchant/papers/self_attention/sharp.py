@@ -33,6 +33,13 @@ def constants_agree(lab: Lab, planted: bool) -> Verdict:
     return all_of(*(_constant(lab, run, planted, name) for run, name in found))
 
 
+@recipe
+def _partial_descents(lab: Lab) -> list[Trajectory]:
+    """Normalised descent where the flows of `partial_flows` go."""
+    settings = [run.setting for run, _ in evidence.partial_flows(lab)]
+    return train(settings, normalised_descent(evidence.LENGTH["H"]), steps=10_000)
+
+
 @derived("self-attention/sharp-constant-partial", slow=True)
 def partial_support(lab: Lab, planted: bool) -> Verdict:
     """Where some pairs do not support, |W|^2 (1 - corr) tends to the constant of the others plus half the square of what the flow leaves outside their span.
@@ -42,8 +49,7 @@ def partial_support(lab: Lab, planted: bool) -> Verdict:
     Planted: the support pairs alone."""
     flows = evidence.partial_flows(lab)
     errors, deviations = [], []
-    runs = train([run.setting for run, _ in flows], normalised_descent(evidence.LENGTH["H"]), steps=10_000)
-    for (flow, found), run in zip(flows, runs, strict=True):
+    for (flow, found), run in zip(flows, _partial_descents(lab), strict=True):
         outside = evidence.outside_support(flow, found)
         predicted = evidence.sharp_constant(flow.setting, found, 0.0 if planted else float(outside[-1]))
         errors.append(abs(flow.norm[-1] ** 2 * misalignments(flow, found)[-1] / predicted - 1))
@@ -70,19 +76,24 @@ def attention_slope(lab: Lab, planted: bool) -> Verdict:
     return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
 
 
+@recipe
+def _polyak(lab: Lab, c: float) -> list[Trajectory]:
+    """Polyak steps on the ten data sets of preset H."""
+    settings = [evidence.preset(lab, "H", seed)[0] for seed in evidence.SEEDS]
+    return train(settings, polyak(c), steps=10_000, recorder=_LATE)
+
+
 @derived("self-attention/polyak-drop", slow=True)
 def polyak_drop(lab: Lab, planted: bool) -> Verdict:
     """A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.
     A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise: preset H, seeds 0-9.
 
     chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round."""
-    settings, references = zip(*(evidence.preset(lab, "H", seed) for seed in evidence.SEEDS), strict=True)
-    pairs = zip(settings, references, strict=True)
+    pairs = [evidence.preset(lab, "H", seed) for seed in evidence.SEEDS]
     chi = np.array([conditions.stability_number(one.data, found) for one, found in pairs])
     checks = []
     for c in (1.0, 1.5, 2.0):
-        runs = train(list(settings), polyak(c), steps=10_000, recorder=_LATE)
-        series = [(run.steps, -c * run.log_excess) for run in runs]
+        series = [(run.steps, -c * run.log_excess) for run in _polyak(lab, c)]
         stable = (chi / c < 2) != planted
         kept = [one for one, calm in zip(series, stable, strict=True) if calm]
         wild = [one for one, calm in zip(series, stable, strict=True) if not calm]
