@@ -7,7 +7,7 @@
 
 Standard library only. Further arguments go to the command that is run, for instance
 `python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too),
-`--torch` (with PyTorch, for the tests of its bridge) or `--browser` (with Playwright, for the tests of the pages in Chromium).
+`--torch` (with PyTorch, for the tests of its bridge, even if pip finds no CPU build) or `--browser` (with Playwright, for the tests of the pages in Chromium).
 """
 
 import os
@@ -26,11 +26,17 @@ DIGITS = (
     "tests/identities",
     "tests/flow",
 )  # once more as users compile
+TORCH = "torch==2.13.0"
 EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]", "docs": "[docs]"}
 
 
 def run(*command: object) -> None:
     subprocess.run([str(part) for part in command], cwd=ROOT, check=True)
+
+
+def found(*command: object) -> bool:
+    """Whether pip knows where the CPU build is: it has a version of its own, so that the large one with CUDA is never fetched."""
+    return not subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL).returncode
 
 
 def install(extras: str) -> None:
@@ -39,12 +45,14 @@ def install(extras: str) -> None:
     if not python.exists():
         venv.create(VENV, with_pip=False, symlinks=os.name != "nt")  # ensurepip is a separate package on Debian
     quiet = ["--quiet", "--disable-pip-version-check"]
-    pip = [sys.executable, "-m", "pip", "--python", python, "install", *quiet]
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", *quiet, "--no-compile"]
     uv = BIN / "uv"
     if not uv.exists():
         run(*pip, "uv")
     if "bench" in extras or "torch" in extras:
-        run(*pip, "torch==2.13.0")  # by pip, which also finds wheels of the CPU build where it is configured to look
+        run(*pip, TORCH)  # by pip, which also finds wheels of the CPU build where it is configured to look
+    elif extras == EXTRAS["test"] and found(*pip, "--no-deps", f"{TORCH}+cpu"):
+        extras = "[dev,torch]"
     run(
         uv,
         "pip",

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 import pytest
 
 EXTRAS = {
-    "torch": ("src/penchant/bridge/torch*.py",),
+    "torch": ("src/penchant/bridge/torch*.py", "docs/tutorials/7-*.md"),
     "transformers": ("src/penchant/bridge/torch_transformers.py",),
     "lightning": ("src/penchant/bridge/torch_lightning.py",),
     "sklearn": ("src/penchant/bridge/sklearn.py",),

@@ -13,9 +13,10 @@ from penchant.errors import ArgumentError
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
+from penchant.bridge.torch_hooks import attention_reading, head_spectra  # noqa: E402
 from penchant.bridge.torch_networks import VisionTransformer  # noqa: E402
 from penchant.bridge.torch_optimisers import SNGD  # noqa: E402
-from penchant.bridge.torch_probe import Probe, attention_reading, head_spectra, spectrum  # noqa: E402
+from penchant.bridge.torch_probe import Probe, spectrum  # noqa: E402
 
 
 def transformer(dropout=0.1):

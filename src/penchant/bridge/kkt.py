@@ -8,6 +8,7 @@ multipliers would give, from products with the gradients of the margins alone. A
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from scipy.special import logsumexp
@@ -192,7 +193,7 @@ def read(
     curve, kinks = _curve(cone, (rows, which), radii, seed)
     resolved = 5 * np.finfo(float).eps * math.exp(min(700.0, degree * math.log(size))) * margins.min() < 1e-3
     hypotheses = _hypotheses(told, margins, network.samples, kinks, degree * math.log(size))
-    verdict = _verdict(lower, upper, curve, kinks, tolerance)
+    verdict = _verdict(upper, curve, tolerance)
     theorem = "Lyu and Li 2020; Ji and Telgarsky 2020: directions of gradient flow on the summed exponential or logistic loss converge to KKT points"
     eps = float(np.linalg.norm(unit - pulled))
     return Reading(
@@ -308,10 +309,10 @@ def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kin
     }
 
 
-def _verdict(lower: float, upper: float, curve: Sequence[Radius], kinks: Kinks | None, tolerance: float) -> Verdict:
+def _verdict(upper: float, curve: Sequence[Radius], tolerance: float) -> Verdict:
     """Confirmed by a gap below the square of the tolerance, on a plateau where there are kinks; never refuted by a finite residual: the theorem allows any."""
     flat = plateau(curve)
-    if kinks is not None and curve[-1].free and not flat:
+    if curve and curve[-1].free and not flat:
         return Verdict(Outcome.undecided, "the gap has no plateau over the radius within which kinks are free")
     best = min((one.upper for one in flat), default=upper)
     text = f"T = {best:.3g}" + (f" at rho = {flat[0].rho:.0e} to {flat[-1].rho:.0e}" if flat else "")
@@ -320,10 +321,31 @@ def _verdict(lower: float, upper: float, curve: Sequence[Radius], kinks: Kinks |
     return Verdict(Outcome.undecided, f"{text} > {tolerance:g}^2: not there, which no finite time refutes")
 
 
-def trend(readings: Sequence[Reading]) -> dict[str, float]:
-    """Slope of log T against the log of the margin between the first and the last of several checkpoints of one run, and the decades they span."""
-    first, last = readings[0], readings[-1]
-    decades = (last.log_margin - first.log_margin) / math.log(10)
-    gap = lambda one: min((part.upper for part in plateau(one.curve)), default=one.upper)
-    slope = math.log10(gap(last) / gap(first)) / decades if decades > 0 and gap(last) > 0 else math.nan
-    return {"decades of margin": decades, "slope of log T per decade": slope}
+def smoothed_margin(reading: Reading) -> tuple[float, float]:
+    """log(1/L)/|theta|^degree of the summed exponential loss L, and by how much that of the logistic loss may be smaller, which is infinite until L < 1."""
+    degree = round(reading.homogeneity.degree)
+    weights = instant_weights(reading.margins, degree, reading.log_norm)
+    with np.errstate(over="ignore", divide="ignore"):
+        scale = np.exp(-degree * reading.log_norm)
+        smoothed = reading.normalised_margin - scale * np.log(weights.sum())
+        return smoothed, scale * np.exp(-smoothed / scale) if smoothed > 0 else math.inf
+
+
+def trend(readings: Sequence[Reading]) -> Verdict:
+    """Whether the gap falls from each checkpoint of one run to the next; `measured` has the decades of margin and the slope of log T per decade.
+
+    A gap that rises decides nothing: it may, on the way past a saddle. A smoothed margin that falls says that the run is no gradient flow.
+    """
+    gaps = [min((part.upper for part in plateau(one.curve)), default=one.upper) for one in readings]
+    decades = (readings[-1].log_margin - readings[0].log_margin) / math.log(10)
+    slope = math.log10(gaps[-1] / gaps[0]) / decades if decades > 0 and gaps[0] and gaps[-1] else math.nan
+    known = [smoothed_margin(one) for one in readings]
+    lost = [k for k, ((a, slack), (b, _)) in enumerate(pairwise(known)) if b < a * (1 - 1e-9) - slack]
+    down, long = all(b < a for a, b in pairwise(gaps)), decades >= 1
+    text = f"T = {', '.join(f'{one:.3g}' for one in gaps)} over {decades:.2g} decades of margin, slope {slope:.3g}"
+    text += "" if long else "; less than one decade decides nothing"
+    if lost:
+        text += f"; no gradient flow, whose smoothed margin cannot fall: it does after checkpoint {lost[0]}, from {known[lost[0]][0]:.6g} to {known[lost[0] + 1][0]:.6g}"
+    outcome = Outcome.confirmed if down else Outcome.refuted if lost else Outcome.undecided
+    measured, hypotheses = {"decades": decades, "slope": slope}, "fail" if lost else "hold"
+    return Verdict(outcome if long else Outcome.undecided, text, measured=measured, hypotheses=hypotheses)

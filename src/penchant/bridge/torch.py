@@ -3,8 +3,6 @@
 PyTorch is an extra (`pip install 'penchant[torch]'`); nothing else of penchant imports it.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -49,55 +47,3 @@ def equalise(module: nn.Module, size: float = 4.0, *, seed: int = 0) -> None:
                 layer.weight.copy_(size * drawn / drawn.norm())
                 if layer.bias is not None:
                     layer.bias.zero_()
-
-
-def template_images(count: int = 512, noise: float = 0.7, *, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ten classes of 32 x 32 images: a smoothed random template per class, plus noise. A stand-in that needs no download."""
-    if count < 1:
-        raise ArgumentError("count", "template_images", "positive", count)
-    generator = torch.Generator().manual_seed(seed)
-    coarse = torch.randn(10, 3, 8, 8, generator=generator)
-    templates = nn.functional.interpolate(coarse, scale_factor=4, mode="bilinear", align_corners=False)
-    labels = torch.randint(0, 10, (count,), generator=generator)
-    return templates[labels] + noise * torch.randn(count, 3, 32, 32, generator=generator), labels
-
-
-def train_probed(
-    module: nn.Module,
-    images: torch.Tensor,
-    labels: torch.Tensor,
-    *,
-    rate: float,
-    epochs: int,
-    batch: int = 64,
-    momentum: float = 0.9,
-    seed: int = 0,
-) -> Probe:
-    """Stochastic gradient descent with momentum on the cross-entropy; the probe holds one record per epoch, the first before any step.
-
-    On one thread: how sums are split over several changes their rounding, and with it whether a rate at the edge diverges.
-    """
-    with _one_thread():
-        probe = Probe(module, images, labels, every=1, layers=dense(module), budget=None)
-        optimiser, generator = torch.optim.SGD(module.parameters(), rate, momentum), torch.Generator().manual_seed(seed)
-        for _ in range(epochs):
-            for chosen in _batches(len(labels), batch, generator):
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(module(images[chosen]), labels[chosen]).backward()
-                optimiser.step()
-            probe.step()
-        return probe
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-
-
-def _batches(count: int, size: int, generator: torch.Generator) -> Iterator[torch.Tensor]:
-    return iter(torch.randperm(count, generator=generator).split(size))

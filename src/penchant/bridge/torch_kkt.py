@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingIm
 from ..errors import ArgumentError, warn
 from .kkt import RADII, Reading, read
 from .kkt_cone import Kinks, Masks, margin_pairs
-from .torch_probe import unwrap
+from .torch_hooks import unwrap
 
 _CHUNK = 64  # gradients at a time
 _PAIRS = 20_000  # kinks whose distance is measured; the nearest by their relative size, if there are more
@@ -114,12 +114,13 @@ class TorchGradients:
                 f = self._outputs(point, x[None])[0]
             return sign * (f.gather(0, own[None]) - has * f.gather(0, other[None])).sum()
 
+        slope: Callable = torch.func.grad(one)
         point, found = torch.tensor(theta), []
         for part in torch.as_tensor(which).split(_CHUNK):
             given = (self.x[self._sample[part]], *(t[part] for t in (self._sign, self._own, self._other, self._has)))
             slopes = tuple(mask[part] for mask in chosen) if chosen else ()
             axes = (None, 0, 0, 0, 0, 0, 0 if slopes else None)
-            found.append(torch.func.vmap(torch.func.grad(one), axes)(point, *given, slopes))
+            found.append(torch.func.vmap(slope, axes)(point, *given, slopes))
         return torch.cat(found).numpy() if found else np.zeros((0, len(theta)))
 
     def kinks(self, theta: np.ndarray) -> Kinks | None:
@@ -162,7 +163,7 @@ class TorchGradients:
         layers = [k for k, one in enumerate(loose) if one.any()]
         value = product(*now)
         for k in layers if len(layers) < 2 else 2 * layers:
-            _, back = torch.func.vjp(lambda m, k=k: product(*now[:k], m, *now[k + 1 :]), now[k])
+            _, back = torch.func.vjp(lambda m, k=k: product(*now[:k], m, *now[k + 1 :]), now[k])[:2]
             slope = sign * back(torch.ones_like(value))[0]
             tried = torch.where(loose[k], (slope > 0).double(), now[k])
             other = product(*now[:k], tried, *now[k + 1 :])
@@ -177,9 +178,9 @@ def _along(function: Callable, point: torch.Tensor, way: torch.Tensor) -> tuple[
     try:
         with warnings.catch_warnings():  # PyTorch loads scripts of its own for forward derivatives
             warnings.filterwarnings("ignore", "`torch.jit.script", DeprecationWarning)
-            return torch.func.jvp(function, (point,), (way,))
+            return torch.func.jvp(function, (point,), (way,))[:2]
     except (NotImplementedError, RuntimeError):
-        value, back = torch.func.vjp(function, point)
+        value, back = torch.func.vjp(function, point)[:2]
         return value, torch.func.vjp(lambda v: back(v)[0], torch.zeros_like(value))[1](way)[0]
 
 

@@ -1,6 +1,7 @@
 """Transformers whose queries, keys, values and outputs are layers of their own: a vision transformer and a pretrained encoder of text."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
@@ -25,6 +26,8 @@ class Attention(nn.Module):
 
     `local`: no token attends to itself, and the temperature is learned, as in vision transformers for small data.
     """
+
+    itself: torch.Tensor | None
 
     def __init__(self, width: int, heads: int, tokens: int = 0, *, local: bool = False):
         super().__init__()
@@ -120,20 +123,21 @@ class Encoder(nn.Module):
         torch.manual_seed(seed)
         self.embedding, self.position = nn.Embedding(words, width), nn.Parameter(torch.zeros(places))
         self.first_norm = nn.LayerNorm(width, 1e-12)
-        self.blocks = nn.ModuleList(Block(width, heads, hidden, after=True) for _ in range(depth))
+        made = [Block(width, heads, hidden, after=True) for _ in range(depth)]
+        self.blocks = nn.ModuleList(made)
         self.head = nn.Linear(width, classes)
         nn.init.normal_(self.head.weight, std=0.02)
         nn.init.zeros_(self.head.bias)
-        self._take(weights)
+        self._take(weights, made)
 
     @torch.no_grad()
-    def _take(self, weights: Mapping[str, np.ndarray]) -> None:
+    def _take(self, weights: Mapping[str, np.ndarray], blocks: list[Block]) -> None:
         take = lambda target, name: target.copy_(torch.from_numpy(np.array(weights[name], np.float32)))
         take(self.embedding.weight, "embeddings.word_embeddings.weight")
         take(self.position, "embeddings.position_embeddings.weight")
         self.position += torch.from_numpy(np.array(weights["embeddings.token_type_embeddings.weight"][0], np.float32))
-        pairs = [(self.first_norm, "embeddings.LayerNorm")]
-        for k, block in enumerate(self.blocks):
+        pairs: list[tuple[Any, str]] = [(self.first_norm, "embeddings.LayerNorm")]
+        for k, block in enumerate(blocks):
             stem = f"encoder.layer.{k}."
             parts = (block.attention.query, block.attention.key, block.attention.value, block.attention.output)
             names = [f"attention.{one}" for one in ("self.query", "self.key", "self.value", "output.dense")]

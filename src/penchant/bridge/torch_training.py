@@ -115,7 +115,7 @@ class _Loop:
         before = torch._foreach_add([one.detach() for one in self.parameters], 0.0)
         slopes = [one.grad for one in self.parameters if one.grad is not None]
         gradient = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(slopes)))
-        self.optimiser.step(**({"loss": loss.detach()} if isinstance(self.optimiser, SPSmax) else {}))
+        self.optimiser.step(loss=loss.detach()) if isinstance(self.optimiser, SPSmax) else self.optimiser.step()
         moves = torch._foreach_sub([one.detach() for one in self.parameters], before)
         moved = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(moves)))
         report: dict = self.optimiser.param_groups[0]
@@ -138,7 +138,7 @@ class _Loop:
         with torch.cuda.graph(self.graph):
             self.told = self._once(self.chosen)
         with torch.no_grad():
-            torch._foreach_copy_(self.parameters, kept)
+            torch._foreach_copy_([*self.parameters], kept)
             memories = [one for state in self.optimiser.state.values() for one in state.values()]
             for memory in memories:
                 if isinstance(memory, torch.Tensor):

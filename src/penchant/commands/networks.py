@@ -6,6 +6,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ..errors import ArgumentError, DataFileError, MissingExtra
 from ..exhibits import Table, plain
@@ -103,12 +104,15 @@ def kkt(options: Namespace) -> tuple[dict, list[str]]:
     readings = [
         measure(one, arrays["inputs"], arrays["labels"], tolerance=options.tolerance, progress=told) for one in models
     ]
-    told_trend = trend(readings) if len(readings) > 1 else {}
-    content = plain({**readings[-1].content(), "trend": told_trend})
-    return content, [*readings[-1].lines(), *(f"trend      {name} {value:.4g}" for name, value in told_trend.items())]  # pyright: ignore[reportReturnType]
+    content, lines = readings[-1].content(), readings[-1].lines()
+    if len(readings) > 1:
+        way = trend(readings)
+        content["trend"] = {"verdict": way.headline, "why": way.inequality, "measured": way.measured}
+        lines.append(f"trend      {way}")
+    return plain(content), lines  # pyright: ignore[reportReturnType]
 
 
-def _named(place: str) -> object:
+def _named(place: str) -> Any:
     """What a script calls by a name; a function is called, unless it is a module itself."""
     file, _, name = place.rpartition(":")
     spec = importlib.util.spec_from_file_location("penchant_user_network", file) if Path(file).is_file() else None
