@@ -13,7 +13,6 @@ LONG = (
     "deep-linear-discretisation",
     "step-rules",
     "deep-linear-basin",
-    "nonlinear-layers",
 )
 
 
@@ -51,8 +50,6 @@ def test_claims_follow_the_seed_of_a_study():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LONG)
 def test_a_long_study_ends_well(name):
-    if name == "nonlinear-layers":
-        pytest.importorskip("torch")
     tables = confirmed(name)
     if name == "deep-linear-basin":
         assert tables["times"].rows[0][:4] == (200, 132, "1.000", "7.71")

@@ -9,8 +9,7 @@ import penchant as pt
 from penchant.commands.claims import find_study
 from penchant.papers import PAPERS, new_lab
 from penchant.papers.key_query.evidence import diagonal_run, flow_to
-from penchant.papers.key_query.figures.diagonal import beyond_table, decades_table, scales_table
-from penchant.papers.key_query.rates import gap_constant
+from penchant.papers.key_query.figures.diagonal import decades_table
 from penchant.settings.generators import equal_score_tokens
 from penchant.theory.verdicts import excess
 
@@ -35,29 +34,6 @@ def test_every_study_draws_finite_curves_and_full_tables(study):
 @pytest.mark.parametrize("name", ["init-scale", "large-start", "width", "basin"])
 def test_a_study_that_was_taken_in_is_found_by_its_old_name(name):
     assert find_study(f"key-query-{name}")[1].name == "key-query-starts"
-
-
-@pytest.mark.slow
-def test_what_is_seen_where_the_diagonal_theorem_assumes():
-    values = [row[2].value for row in beyond_table(LAB).rows]
-    assert values[0] == 6  # of 40 separable data sets
-    assert values[1] == pytest.approx(np.log((1 - np.exp(-1.0)) / 2), rel=1e-3)  # one sample on its wrong token
-    assert values[2] <= -20  # training W leaves that plateau
-    assert [value >= 0 for value in values[3:]] == [True, False, True, False]  # scores spread over 2 and over 5
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [7, 10])
-def test_the_gap_has_its_constant_from_above(number):
-    found = [gap_constant(*diagonal_run(LAB, number, scale), scale) for scale in (10.0, 1.0, 0.1, 0.01)]
-    assert 1.0 <= min(found) < max(found) <= 2.6
-
-
-@pytest.mark.slow
-def test_a_smaller_start_may_be_farther_from_the_optimum():
-    rows = [row for row in scales_table(LAB).rows if row[0] == 7]
-    assert rows[-1][1] == "0.01"
-    assert rows[-1][2].value >= 10 * min(row[2].value for row in rows)
 
 
 @pytest.mark.slow

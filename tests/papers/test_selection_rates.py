@@ -6,20 +6,9 @@ import penchant as pt
 from penchant.commands.claims import find_study
 from penchant.papers import new_lab
 from penchant.papers.self_attention.evidence import preset
-from penchant.papers.self_attention.figures.beyond import memory_table
 from penchant.papers.self_attention.figures.directions import naive_error
 
 LAB = new_lab()
-
-
-@pytest.mark.slow
-def test_momentum_changes_the_constant_and_acceleration_the_exponent():
-    rows = memory_table(LAB).rows
-    for row, beta in zip(rows, (0.0, 0.5, 0.9, 0.99), strict=False):
-        lag = beta / (1 - beta)
-        assert row[2].value == pytest.approx((1 - beta) ** 2, rel=3e-4 * (1 + lag))  # at 10 000 steps
-        assert row[3].value == pytest.approx(1.0, abs=1e-2)
-    assert rows[-1][1].slope == pytest.approx(-4.0, abs=0.05)
 
 
 @pytest.mark.slow

@@ -46,7 +46,6 @@ def calls():
         (pt.references.minimum_norm, {"data": fit, "start": np.zeros(3)}),
         (pt.references.basis_pursuit, {"data": fit, "weights": np.ones(3), "nonnegative": False}),
         (pt.references.minimum_potential, {"data": fit, "potential": pt.settings.q_alpha(0.1, 3)}),
-        (pt.references.lasso_path, {"data": fit, "penalties": [1.0, 0.1], "nonnegative": True}),
         (pt.diagnostics.misalignment, {"weight": [1.0, 0.0], "reference": [1.0, 1.0]}),
         (pt.settings.q_alpha, {"alpha": 0.1, "d": 3}),
         (pt.gradient_descent, {"step": 0.1}),

@@ -84,6 +84,7 @@ BECAME = {
     "deep-linear/single-sample deep-linear/stable-curve depth/kernel-limit depth/sparse-constant depth/trajectory key-query/assumption-1 "
     "key-query/assumption-2 key-query/assumption-4 key-query/basin key-query/direct-is-global key-query/direct-ratio "
     "key-query/every-run-nears key-query/excess-by-error key-query/excess-by-error-everywhere "
+    "key-query/spectral-potential key-query/spectral-prediction early-stopping/lasso "
     "key-query/gradient-direction key-query/gradient-readout key-query/largest-pull key-query/mixed-certificate "
     "key-query/multipliers-gather key-query/smaller-start key-query/weak-duality label-noise/effective-loss label-noise/log-determinant label-noise/log-determinant-single-sample "
     "label-noise/hessian-trace label-noise/law-accuracy label-noise/law-is-the-mean label-noise/moving-time label-noise/single-sample-moments "

@@ -8,7 +8,6 @@ from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, conjectured, derived, observed, recipe
 from ...references.bracket import adjoint
 from ...references.euclidean_margin import max_margin
-from ...references.finite_margin import FiniteMargin, spectral_finite_margin, spectral_potential
 from ...references.nuclear_margin import nuclear_margin
 from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
@@ -28,8 +27,6 @@ from . import hypotheses as assumptions
 from .evidence import excess_at
 from .theorems import SHEEN
 
-_SCALE = 100.0  # K = scale I, Q = 0: so large a start that the margins are balanced to a thousandth of the slack
-
 
 @conjectured("key-query/generic", slow=True)
 def generic_data(lab: Lab, planted: bool) -> Iterator[Verdict]:
@@ -47,15 +44,16 @@ def without_assumption3(lab: Lab, planted: bool) -> Iterator[Verdict]:
     Where Assumption 3 fails the flow can stay above the infimum; it need not. Planted: it always does."""
     cases = (((6.0, 1.0), (0.0, 0.0), False), ((6.0, 3.0), (-3.0, 0.0), planted), ((6.0, 1.0), (-3.0, 0.0), True))
     for gaps, others, stuck in cases:
-        final = plateau(*evidence.on_diagonals(contrary_pair(gaps, others)))
+        final = _plateau(lab, gaps, others)
         wanted = float(np.log((np.exp(-others[1]) - np.exp(-others[1] - gaps[1])) / 2))
         what = f"log(L - L*) at the end, gaps {gaps}, other scores {others}"
         yield close(final, wanted, 1e-3, what) if stuck else at_most(final, -20.0, what)
 
 
-def plateau(setting: Setting, start: object) -> float:
-    """log(L - L*) at the end of a flow that may stand on a plateau."""
-    until = (MarginAbove(1e2), LogTimeAbove(40.0))
+@recipe
+def _plateau(lab: Lab, gaps: tuple[float, float], others: tuple[float, float]) -> float:
+    """log(L - L*) at the end of a diagonal flow that may stand on a plateau."""
+    (setting, start), until = evidence.on_diagonals(contrary_pair(gaps, others)), (MarginAbove(1e2), LogTimeAbove(40.0))
     return float(train(setting, GradientFlow(), start, until=until, steps=2000).log_excess[-1])
 
 
@@ -243,38 +241,3 @@ def rank_constrained(lab: Lab, planted: bool) -> Verdict:
     above = reached / (relaxed if planted else constrained) - 1
     counted = f"{int((above <= 1e-3).sum())} of {len(above)} flows reach it; the smallest excess is {above.min():.1e}"
     return at_most(float(above.max()), 1e-3, "largest excess at margin 1e4", counted)
-
-
-@recipe
-def _least(lab: Lab, seed: int, scale: float, margin: float) -> FiniteMargin:
-    return spectral_finite_margin(evidence.scaled_run(lab, _SCALE, seed).setting.data, scale, margin)
-
-
-@observed("key-query/spectral-prediction", slow=True)
-def spectral_prediction(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """From K = a I, Q = 0 the matrix of least spectral potential predicts the flow at finite margins better than either limit.
-    Between margins of scale^2 and 100 scale^2 the minimiser is twice as near as both limits. Planted: K'K - Q'Q is scale^2/2."""
-    for seed in (0, 1, 2):
-        run = evidence.scaled_run(lab, _SCALE, seed)
-        limits = max_margin(run.setting.data).weight, evidence.nuclear(lab, seed).weight
-        for record in range(1, len(run)):
-            margin, weight = float(run.smallest_margin()[record]), run.weight(record)
-            least = _least(lab, seed, _SCALE / (2.0 if planted else np.sqrt(2.0)), margin).weight
-            apart = lambda target, weight=weight: float(np.linalg.norm(weight - target) / np.linalg.norm(target))
-            what = f"distance to the least spectral potential, data {seed}, margin {margin:.0e}"
-            yield at_most(apart(least), 0.5 * min(apart(margin * limit) for limit in limits), what)
-
-
-@conjectured(
-    "key-query/spectral-potential", expected=Outcome.refuted, slow=True, repair="key-query/spectral-prediction"
-)
-def least_potential(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """The flow on (K, Q) minimises the spectral potential at every margin, up to the slack of its multipliers.
-    A mirror flow keeps its potential within the slack of its multipliers of the minimum. Planted: that of half the start."""
-    scale = _SCALE / (2.0 if planted else np.sqrt(2.0))
-    for seed in (2, 0, 1):
-        run = evidence.scaled_run(lab, _SCALE, seed)
-        margin = float(run.smallest_margin()[-1])
-        above = spectral_potential(run.weight(), scale) - _least(lab, seed, scale, margin).potential
-        slack = float(2 * run.dual[-1] @ (run.margins[-1] - margin))
-        yield at_most(above, slack, f"spectral potential above its minimum, data {seed}, margin {margin:.0e}")

@@ -1,7 +1,4 @@
-"""Claims on Q_alpha, the potential between l1 and l2: its minimiser by three routes, its certificate and its two ends.
-
-And on early stopping: the time average of the flow from a small start follows the lasso path.
-"""
+"""Claims on Q_alpha, the potential between l1 and l2: its minimiser by three routes, its certificate and its two ends."""
 
 import numpy as np
 
@@ -11,18 +8,16 @@ from ...lab import Lab, claim, recipe
 from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
 from ...references.interpolation_bracket import interpolation_bracket
 from ...references.l1_uniqueness import strict_dual
-from ...references.lasso import Lasso, lasso_path
 from ...settings.generators import sparse_regression
 from ...settings.potentials import AbstractPotential, Entropy, HyperbolicEntropy, PowerEntropy, q_alpha
 from ...settings.regression import Regression
-from ...settings.square_models import SignedSquares, Squares
+from ...settings.square_models import SignedSquares
 from ...theory.families.interpolation import distance
 from ...verdict import Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED, arrays, parameter_flow, small, sparse, summed
 from .theorems import NOTES
 
 WOODWORTH = "Woodworth, Gunasekar, Lee, Moroshko, Savarese, Golan, Soudry, Srebro, Kernel and rich regimes in overparametrized models, COLT 2020"
-BERTHIER = "Berthier, Incremental learning in diagonal linear networks, JMLR 2023"
 _STARTS = (2.0, 0.3, 0.05)
 
 
@@ -45,15 +40,19 @@ def _routes(lab: Lab, alpha: float) -> tuple[np.ndarray, np.ndarray, np.ndarray,
 @claim("q-alpha/three-routes", f"{NOTES}, Theorem 9.18; {WOODWORTH}", "proved", slow=True)
 def three_routes(lab: Lab, planted: bool) -> Verdict:
     """Flow on w+^2 - w-^2 from alpha converges to arg min Q_alpha, with the constants of the notes; w+ w- is conserved.
-    Parameter flow, dual flow and Newton's method; planted: the potential with 2 alpha^2 for alpha^2."""
-    worst = drift = 0.0
+    Parameter flow, dual flow and Newton's method; where the first ends, the slope of Q_alpha is a combination of the samples. Planted: the potential with 2 alpha^2 for alpha^2."""
+    worst = drift = outside = 0.0
+    inputs = np.asarray(small(lab)[0].inputs)
     for alpha in _STARTS:
         weight, end, params, _ = _routes(lab, alpha)
-        limit = minimum_potential(small(lab)[0], q_alpha(alpha * (np.sqrt(2) if planted else 1), 25)).weight
+        potential = q_alpha(alpha * (np.sqrt(2) if planted else 1), 25)
+        limit, slope = minimum_potential(small(lab)[0], potential).weight, potential.gradient(end)
+        outside = max(outside, distance(inputs.T @ np.linalg.lstsq(inputs.T, slope)[0], slope))
         worst = max(worst, distance(weight, limit), distance(end, limit))
         drift = max(drift, float(np.abs(params[0] * params[1] / alpha**2 - 1).max()))
     return all_of(
         at_most(worst, 1e-9, "largest relative distance between the three limits"),
+        at_most(outside, 1e-8, "largest relative part of the slope of Q_alpha outside the span of the samples"),
         at_most(drift, 1e-8, "largest relative change of w+ w- along the parameter flow"),
     )
 
@@ -169,11 +168,17 @@ def _lengths(data: Regression, alpha: float) -> tuple[float, float]:
     return float(alpha * np.linalg.norm(np.expm1([pull, -pull]))), float(np.sqrt(nearest / 2))
 
 
+@recipe
+def _farther(lab: Lab) -> np.ndarray:
+    """Distance of the limit to the start over the least one, minus 1, at alpha = 0.1 and 1e-12."""
+    return np.array([[np.divide(*_lengths(data, alpha)) - 1 for alpha in (0.1, 1e-12)] for data in _drawn(lab)])
+
+
 @claim("q-alpha/nearest", f"{NOTES}, Remark 9.20", "proved", slow=True)
 def nearest_start(lab: Lab, planted: bool) -> Verdict:
     """As alpha -> 0 the solution is the global minimum nearest to the start; for alpha > 0 it is not exactly that.
     Distance of the limit to the start over the least one, at alpha = 0.1 and 1e-12. Planted: at 0.1 too it is the nearest."""
-    ratios = np.array([[np.divide(*_lengths(data, alpha)) - 1 for alpha in (0.1, 1e-12)] for data in _drawn(lab)])
+    ratios = _farther(lab)
     text = "distance to the start over the least one - 1, 24 problems"
     if planted:
         return at_most(float(ratios[:, 0].max()), 1e-9, f"alpha = 0.1: largest {text}")
@@ -196,62 +201,3 @@ def unique_sparse(lab: Lab, planted: bool) -> Verdict:
         at_most(distance(found.weight, truth), 1e-9, "relative distance of the l1 solution to the sparse weight"),
         at_least(1 - strict_dual(data, weight), 0.1, "1 - rho, the slack of the strict dual certificate,"),
     )
-
-
-_PENALTIES = np.geomspace(0.9, 0.1, 25)  # over the least one with solution 0
-_TINY = (1e-20, 1e-40, 1e-80)
-_STOPPED = ((0, False), (2, False), (0, True))  # seeds, and whether by squares on nonnegative signals
-
-
-def noisy_targets(
-    n: int, d: int, sparsity: int, deviation: float, seed: int, *, signed: bool = True
-) -> tuple[Regression, np.ndarray]:
-    """Sparse signals with noise on the targets, and the signals."""
-    data, weight = sparse_regression(n, d, sparsity, seed, signed=signed)
-    noise = np.random.default_rng(100 + seed).standard_normal(n)
-    return Regression(data.inputs, np.asarray(data.targets) + deviation * noise), weight
-
-
-def penalty_of(alpha: float, time: np.ndarray, scale: float = 1.0) -> np.ndarray:
-    """The penalty that a time of the flow from alpha stands for: log(1/alpha^2) / (4 kappa t)."""
-    return -2 * np.log(alpha) / (4 * scale * time)
-
-
-@recipe
-def _lasso(lab: Lab, seed: int, squares: bool) -> tuple[Regression, list[Lasso]]:
-    data, _ = noisy_targets(30, 60, 3, 0.3, seed, signed=not squares)
-    inputs, targets = arrays(data)
-    pull = inputs.T @ targets
-    largest = float((pull if squares else np.abs(pull)).max())
-    return data, lasso_path(data, largest * _PENALTIES, nonnegative=squares)
-
-
-@recipe
-def _distances(lab: Lab, alpha: float, seed: int, squares: bool, exponent: float) -> np.ndarray:
-    """|mean residual until t - residual of the lasso| / |y| at the penalties exponent * log(1/alpha) / (4 t)."""
-    data, path = _lasso(lab, seed, squares)
-    times = -exponent * np.log(alpha) / (4 * np.array([one.penalty for one in path]))
-    setting = summed(data, Squares(alpha) if squares else SignedSquares(alpha))
-    mean = follow_dual(setting, log_times=np.log(times), tolerance=1e-7).dual[1:] / (4 * times[:, None])
-    apart = np.linalg.norm(mean - np.array([one.residual for one in path]), axis=1)
-    return apart / np.linalg.norm(np.asarray(data.targets))
-
-
-@claim("early-stopping/lasso", f"{BERTHIER}; constant {DERIVED}", "ours", slow=True)
-def time_average(lab: Lab, planted: bool) -> Verdict:
-    """Where the lasso path is monotone, the residual of signed squares (squares) averaged until t is that of the lasso (among nonnegative weights) with penalty log(1/alpha^2) / (4 kappa t), up to O(1/log(1/alpha)).
-    Mean residuals until t against the lasso at log(1/alpha^2)/(4t), as alpha falls; planted: at log(1/alpha)/(4t)."""
-    exponent, checks = 1.0 if planted else 2.0, []
-    for seed, squares in _STOPPED:
-        path, name = _lasso(lab, seed, squares)[1], f"{'squares' if squares else 'signed squares'}, seed {seed}"
-        sizes = np.abs([one.weight for one in path])
-        worst = np.array([_distances(lab, alpha, seed, squares, exponent).max() for alpha in _TINY])
-        slope = log_log_slope(-np.log(_TINY), worst, (1.0, 1e3))
-        text = f"{name}: largest distance of the mean residual to that of the lasso, over |y|,"
-        checks += [
-            at_least(float(np.diff(sizes, axis=0).min()), -1e-9, f"{name}: growth of lasso coefficients"),
-            at_most(float(worst[-1]), 2e-3, f"{text} at alpha = {_TINY[-1]:g}"),
-            close(slope, -1.0, 0.1, f"{name}: exponent of that distance in log(1/alpha)"),
-            at_most(max(one.gap for one in path), 1e-10, f"{name}: largest duality gap of the lasso"),
-        ]
-    return all_of(*checks)

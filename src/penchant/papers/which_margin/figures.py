@@ -49,7 +49,7 @@ def curves(lab: Lab) -> tuple[Figure, ...]:
         for rule in ("max", "spectral", "adam", "ns5")
     )
     return tuple(
-        Figure(f"shares {k}", *[getattr(one, name) for name in ("title", "x_label", "y_label", "lines", "caption")])
+        Figure(f"shares-{k}", *[getattr(one, name) for name in ("title", "x_label", "y_label", "lines", "caption")])
         for k, one in enumerate(shown)
     )
 

@@ -5,7 +5,7 @@ from itertools import product
 import jax.numpy as jnp
 import numpy as np
 
-from ....exhibits import Figure, Line, Table, log_figure, table
+from ....exhibits import Figure, Line, log_figure
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
 from ....norms import L2, Norm, Nuclear, SignProduct
@@ -70,24 +70,6 @@ def _excess(run: Trajectory, record: int, reference: Solution, norm: Norm) -> fl
     return norm.value(run.weight(record)) / float(run.smallest_margin()[record]) / reference.value - 1
 
 
-def steps_table(lab: Lab) -> Table:
-    rows = []
-    for number in range(lab.seed, lab.seed + (8 if lab.full else 3)):
-        for rule in discrete.RULES:
-            lab.progress(f"data {number}, {rule}")
-            run, norm = discrete.stepped(lab, rule, number), Nuclear() if rule in _GRADIENTS else SignProduct()
-            margin = float(run.smallest_margin()[-1])
-            gap = norm.value(run.weight()) / margin / discrete.best_bound(run, norm) - 1
-            rows.append((number, rule, margin, *(_excess(run, -1, *one) for one in _programs(lab, number)), gap))
-    norms = dict.fromkeys(("nuclear excess", "Frobenius excess", "sign-product excess", "certified gap"), ".2e")
-    caption = (
-        "The gap is in the nuclear norm for gradient steps and in the norm of sign products for steps of equal size in every entry. Adam with a memory of 100 or 1000 "
-        "steps stands between the norms: its steps shrink with the gradients that it remembers."
-    )
-    columns = {"data": "", "optimiser": "", "margin": ".3g", **norms}
-    return table("steps", "Where each optimiser ends", columns, rows, caption)
-
-
 def steps_figures(lab: Lab) -> tuple[Figure, ...]:
     """One figure per norm: where each rule stands in it."""
     figures, programs = [], _programs(lab, lab.seed)
@@ -113,7 +95,7 @@ STUDIES = (
         "key-query-starts",
         "Keys and queries: scale of the start, plateaus, few columns",
         claims=(
-            *(limits.kernel_to_rich, limits.spectral_prediction, limits.large_start),
+            *(limits.kernel_to_rich, limits.large_start),
             *(limits.wide_as_the_rank, limits.narrow),
         ),
         exhibits=(kernel_figure, plateaus_figure),
@@ -127,7 +109,7 @@ STUDIES = (
             *(discrete.descent_follows_flow, discrete.normalised_nuclear),
             *(discrete.sign_norm, discrete.adam_norm, discrete.sign_diagonal),
         ),
-        exhibits=(steps_figures, steps_table),
+        exhibits=(steps_figures,),
         definitions={**DEFINED, "norm of sign products": _SIGNS},
     ),
 )

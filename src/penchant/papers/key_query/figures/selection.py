@@ -1,7 +1,5 @@
 """Separately trained keys and queries: which norm is minimised, seen in the singular values over astronomical times."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ....diagnostics.rates import log_log_slope
@@ -20,14 +18,12 @@ from ....settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ....settings.losses import Exponential
 from ....settings.parametrisations import Direct
 from ....settings.tokens import TokenSelection
-from ....theory.certificates import KINDS, certificates, certified, race
+from ....theory.certificates import certificates, certified
 from ....theory.uniqueness import certified_rank, uniqueness
 from ....training.trajectory import Trajectory
 from .. import flow, limits, rates
-from ..evidence import W0, diagonal
+from ..evidence import W0
 from . import DEFINED, apart, certificate_figure, curve, distances, excess_line, excesses, late, path_to, paths_figure
-
-_GAPS = (1e-1, 1e-2, 1e-3, 1e-4)
 
 
 @recipe
@@ -121,39 +117,6 @@ def excess_table(lab: Lab) -> Table:
     return table("excess", "Excess of each norm at the end", columns, rows, caption)
 
 
-def _entries(lab: Lab) -> Iterator[tuple[str, Trajectory, Norm]]:
-    """What runs in the race: K and Q on generic data, the same on aligned data, their diagonals, and W."""
-    seed = lab.seed
-    for number in range(seed, seed + (4 if lab.full else 2)):
-        data = equal_score_tokens(3, 4, 5, number)
-        rank = certified_rank(data, nuclear_margin(data))
-        setting = Setting(data, KeyQuery(), Exponential())
-        run = path_to(setting, setting.start(100 + number, 0.1 / np.sqrt(5)))
-        yield f"K Q, data {number}, rank {rank}", run, Nuclear()
-    yield "K Q, aligned", aligned_path(lab)[0], Nuclear()
-    for number in (5 + seed, 6 + seed) if lab.full else (5 + seed,):
-        yield f"diagonal, data {number}", path_to(*diagonal(number, 1.0)), L1()
-    direct = Setting(equal_score_tokens(3, 4, 5, 1 + seed), Direct(), Exponential())
-    yield f"W, data {1 + seed}", path_to(direct, None), L2()
-
-
-def race_table(lab: Lab) -> Table:
-    """Which of a run's certificates is first to prove a gap: gathered, window, momentary multipliers, or a mixture of all."""
-    rows, kinds = [], (*KINDS, "mixed")
-    for name, run, norm in _entries(lab):
-        lab.progress(f"race of certificates: {name}")
-        found = race(run, norm, _GAPS)
-        for k, level in enumerate(_GAPS):
-            margins = (float(found.margins[kind][k]) for kind in kinds)
-            rows.append((name, level, *(one if np.isfinite(one) else "-" for one in margins), found.first(k)))
-    caption = (
-        "The margin at which the best bounds so far first enclose the optimum to the relative gap, to margin 1e6 with four records a decade; `mixed` is the best convex "
-        "combination of all dual points up to there, so it is never later. Where K and Q are trained, gathered multipliers are never the first to certify a gap of 1e-2."
-    )
-    columns = {"run": "", "gap": ".0e", **dict.fromkeys(kinds, ".1e"), "first": ""}
-    return table("race", "Which certificate is first", columns, rows, caption)
-
-
 @recipe
 def aligned_path(lab: Lab) -> tuple[Trajectory, Aligned]:
     lab.progress("gradient flow on aligned data to margin 1e6")
@@ -217,7 +180,7 @@ STUDIES = (
             *(flow.contrast, limits.generic_data, rates.accumulated_rate),
             *(rates.direct_rate, rates.late_clock, rates.rank_one_rate),
         ),
-        exhibits=(excess_figure, own_figures, distance_figure, excess_table, race_table),
+        exhibits=(excess_figure, own_figures, distance_figure, excess_table),
         definitions=DEFINED,
     ),
     Study(

@@ -1,32 +1,25 @@
-"""Maximum margin on separable linear data: the 1/log t rate with its constants, far past underflow. And least-norm interpolation: where each rule ends from each start."""
+"""Maximum margin on separable linear data: the 1/log t rate with its constants, far past underflow. And least-norm interpolation, in the plane."""
 
 from typing import Any
 
 import numpy as np
 
 from ....diagnostics.direction import misalignments, normalised_margins, smooth_margins
-from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
-from ....flow.flow import GradientFlow, is_flow
+from ....exhibits import DEFINITIONS, Figure, Line, Table
+from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
-from ....norms import L2
-from ....optimisers.base import Adam, Descent, gradient_descent, normalised_descent, polyak
-from ....optimisers.memory import HeavyBall
-from ....optimisers.step_rules import Constant
+from ....optimisers.base import gradient_descent, normalised_descent, polyak
 from ....references.bracket import bracket
 from ....references.interpolation import minimum_norm
 from ....settings.base import Setting
 from ....settings.parametrisations import Direct
 from ....settings.regression import Regression
-from ....theory.families.interpolation import distance
 from ....theory.judge import judge
-from ....training.noise import sample_noise
-from ....training.recorders import LogSpaced
 from ....training.train import train
 from ....training.trajectory import Trajectory
-from ....verdict import at_most
 from .. import max_margin as claims
 from .. import min_norm as least
-from ..evidence import ADAM, arrays, dense, summed
+from ..evidence import summed
 from ..max_margin import deficits, entropy, flow_run, problem
 
 _DESCENTS = {
@@ -109,96 +102,6 @@ def _verdicts(lab: Lab) -> tuple[Table, dict[str, Trajectory]]:
     return table, {name.replace(" ", "-"): run for name, run in runs.items()}
 
 
-_STEPS, _DRAWS = 20_000, 200_000
-
-
-def _starts(lab: Lab) -> dict[str, np.ndarray]:
-    start = dense(lab)[1]
-    return {"0": np.zeros(len(start)), "a random start": start}
-
-
-def _rules(lab: Lab) -> dict[str, tuple[Any, str]]:
-    """The rules and what the table says of their step sizes."""
-    step = 1 / float(np.linalg.norm(np.asarray(dense(lab)[0].inputs), 2) ** 2)
-    return {
-        "gradient flow": (GradientFlow(), "none"),
-        "gradient descent": (gradient_descent(step), f"{step:.4g}"),
-        "heavy ball": (Descent(Constant(step), L2(), HeavyBall(0.9)), f"{step:.4g}"),
-        "Adam": (Adam(**ADAM), f"{ADAM['step']:g}"),
-    }
-
-
-@recipe
-def _fits(lab: Lab) -> dict[tuple[str, str], Trajectory]:
-    setting, runs = summed(dense(lab)[0], Direct()), {}
-    for name, (rule, _) in _rules(lab).items():
-        for label, start in _starts(lab).items():
-            lab.progress(f"{name} from {label}")
-            flow = is_flow(rule)
-            budget = {} if flow else {"steps": _STEPS, "recorder": LogSpaced(60)}
-            runs[name, label] = train(setting, rule, start, **budget)
-    return runs
-
-
-def single_samples(data: Regression, start: np.ndarray, seed: int) -> np.ndarray:
-    """Where SGD with the step size 0.5/|x_i|^2 ends: the same steps as of step size 0.5 on samples divided by |x_i|."""
-    inputs, targets = arrays(data)
-    lengths = np.linalg.norm(inputs, axis=1)
-    return sample_noise(inputs / lengths[:, None], targets / lengths, 0.5, _DRAWS, 1, seed, start)[0]
-
-
-def ends(lab: Lab) -> tuple[Table, dict[str, Trajectory]]:
-    """Where each rule ends from each start, measured against the projection of that start on the solutions; and the runs."""
-    data, _ = dense(lab)
-    starts, rules, runs, setting = _starts(lab), _rules(lab), _fits(lab), summed(data, Direct())
-    right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[2]
-    least, rows = float(np.linalg.norm(minimum_norm(data).weight)), []
-
-    def row(name: str, size: str, start: np.ndarray, weight: np.ndarray, verdict: str) -> tuple:
-        target, moved = minimum_norm(data, start).weight, weight - start
-        gap = float(np.linalg.norm(weight - target))
-        values = (gap, gap / np.linalg.norm(target), float(np.linalg.norm(moved - right.T @ (right @ moved))))
-        ratio = Shown(np.linalg.norm(weight) / least, ".5g")
-        return (name, size, *(Shown(value, ".3g") for value in values), ratio, verdict)
-
-    for (name, label), run in runs.items():
-        rule, size = rules[name]
-        verdict = judged(lab, setting, rule, run, starts[label])[1]
-        rows.append(row(f"{name} from {label}", size, starts[label], run.weight(), verdict))
-    for label, start in starts.items():
-        lab.progress(f"single-sample SGD from {label}")
-        weight = single_samples(data, start, lab.seed)
-        verdict = at_most(distance(weight, minimum_norm(data, start).weight), 1e-10, "").outcome.value
-        rows.append(row(f"single-sample SGD from {label}", "0.5 / |x_i|^2", start, weight, verdict))
-    measures = "distance to the projection", "relative distance", "off-span part", "norm / least norm"
-    caption = f"Least norm {least:.7g}. The projection is the solution nearest to the start, from 0 the one of least norm; verdicts are on it."
-    table = Table("ends", "Where each rule ends", ("run", "step size", *measures, "verdict"), tuple(rows), caption)
-    return table, {f"{name} from {label}".replace(" ", "-"): run for (name, label), run in runs.items()}
-
-
-def _ways(lab: Lab) -> tuple[Figure, Figure]:
-    """The part of each descent off the span of the inputs, and its norm."""
-    data, _ = dense(lab)
-    right = np.linalg.svd(np.asarray(data.inputs), full_matrices=False)[2]
-    least, off_span, norms = float(np.linalg.norm(minimum_norm(data).weight)), [], []
-    for (name, label), run in _fits(lab).items():
-        if name == "gradient flow":
-            continue
-        moved = run.params[1:] - run.at(0)
-        off = np.array([np.linalg.norm(one - right.T @ (right @ one)) for one in moved])
-        off_span.append(Line(f"{name} from {label}", run.steps[1:], np.maximum(off, 1e-18)))
-        norms.append(Line(f"{name} from {label}", run.steps[1:], run.norm[1:] / least))
-    titles = "Combinations of gradients stay in the span of the inputs", "Norm of the weight over the least norm"
-    captions = (
-        "Adam leaves the span; all others stay in it to rounding.",
-        "From 0 descent ends at 1; a start outside the span keeps its part there.",
-    )
-    return (
-        Figure("off-span", titles[0], "step", "off-span part", tuple(off_span), captions[0], "log", "log"),
-        Figure("norm", titles[1], "step", "norm / least norm", tuple(norms), captions[1], "log", "log"),
-    )
-
-
 def _sketch(lab: Lab) -> Figure:
     """Figure 9.1 of the notes from data: one sample in the plane, so that the interpolants are a line."""
     data = Regression(np.array([[1.0, 0.5]]), np.array([1.5]))
@@ -234,12 +137,10 @@ STUDIES = (
         "min-norm",
         "Least-norm interpolation from zero and non-zero starts (Figure 9.1)",
         claims=(least.nearest_solution,),
-        exhibits=(_sketch, _ways, ends),
+        exhibits=(_sketch,),
         definitions={
             **DEFINITIONS,
-            "off-span part": "norm of the component of weight - start orthogonal to all inputs; 0 for combinations of gradients",
             "projection (of a start)": "the weight nearest to the start among those that fit all targets: what the theorem says is selected",
-            "heavy ball, Adam": f"momentum 0.9 of the same step size; Adam with step size {ADAM['step']:g}, epsilon {ADAM['eps']:g}; both, and descent, for {_STEPS} steps",
         },
     ),
 )

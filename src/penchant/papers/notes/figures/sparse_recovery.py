@@ -1,29 +1,22 @@
-"""From the kernel regime to the sparse one: what a start selects by its size; recovery by squared parameters; when to stop on noisy targets."""
-
-from itertools import product
+"""From the kernel regime to the sparse one: what a start selects by its size; recovery by squared parameters."""
 
 import numpy as np
 
-from ....diagnostics.sparsity import restricted_isometry
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ....flow.mirror import follow_dual
-from ....lab import Lab, Study, recipe
+from ....lab import Lab, Study
 from ....optimisers.base import gradient_descent
-from ....references.interpolation import basis_pursuit, minimum_norm, minimum_potential, potential_path
+from ....references.interpolation import basis_pursuit, minimum_norm, potential_path
 from ....references.l1_uniqueness import strict_dual
-from ....references.lasso import lasso_path
 from ....settings.potentials import q_alpha
-from ....settings.regression import Regression
-from ....settings.square_models import SignedSquares
 from ....training.recorders import LogSpaced
 from ....training.train import train
 from .. import depth as depth_claims
 from .. import designs
 from .. import q_alpha as claims
 from .. import sparse_recovery as recovered
-from ..evidence import arrays, error_at, recovery, sparse, square_setting, summed
+from ..evidence import error_at, recovery, sparse, square_setting
 from ..hypotheses import time_window
-from ..q_alpha import noisy_targets, penalty_of, time_average
 from ..sparse_recovery import STEP, program_error
 
 _PICKED = (1e3, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)  # starts of the table of norms
@@ -121,89 +114,12 @@ def _sketch(lab: Lab) -> Figure:
     return Figure("sketch", title, *axes, lines, caption, "linear", "log")
 
 
-def _isometry(lab: Lab) -> Table:
-    rows = []
-    for s in (1, 2, 4, 6):
-        found = restricted_isometry(np.asarray(recovery(lab)[0].inputs), s)
-        rows.append((str(s), Shown(found.lower, ".4g"), Shown(found.upper, ".4g"), "yes" if found.exact else "no"))
-    columns = ("s", "lower bound on delta_s", "upper bound", "exact")
-    caption = "Values near or above 1: the sufficient condition of the theory fails, and recovery works all the same. Bounds prove nothing about recovery."
-    return Table("isometry", "Restricted isometry of these inputs", columns, tuple(rows), caption)
-
-
-_D, _SIGNALS = 100, 5
-_STARTS, _SAMPLES, _DEVIATIONS = (1e-1, 1e-3, 1e-6), (40, 80), (0.1, 0.5)
-
-
-def _largest(data: Regression) -> float:
-    inputs, targets = arrays(data)
-    return float(np.abs(inputs.T @ targets).max())
-
-
-def _error(weights: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    """Squared distance to the signals over their squared norm: the excess error on fresh samples."""
-    return ((weights - truth) ** 2).sum(axis=-1) / (truth**2).sum()
-
-
-def lasso_errors(data: Regression, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Penalties and errors of the lasso."""
-    penalties = _largest(data) * np.geomspace(0.95, 0.01, 40)  # the least one with solution 0 is 1
-    return penalties, _error(np.array([one.weight for one in lasso_path(data, penalties)]), truth)
-
-
-def flow_errors(data: Regression, truth: np.ndarray, alpha: float) -> tuple[np.ndarray, np.ndarray]:
-    """Times that stand for a wide range of penalties, and errors of the flow on |r|^2 / 2 from alpha there."""
-    penalties = _largest(data) * np.geomspace(1.5, 1e-3, 60)
-    times = penalty_of(alpha, penalties)  # the relation of time and penalty is its own inverse
-    path = follow_dual(summed(data, SignedSquares(alpha)), log_times=np.log(times), tolerance=1e-6)
-    return times, _error(q_alpha(alpha, _D).link(path.dual[1:] @ np.asarray(data.inputs)), truth)
-
-
-@recipe
-def _stopped(lab: Lab, n: int, deviation: float, alpha: float) -> tuple[float, np.ndarray]:
-    """Best time to stop (a geometric mean), and mean errors: there, of the limit, of the best lasso."""
-    found, stops = [], []
-    for draw in range(10 if lab.full else 2):
-        data, truth = noisy_targets(n, _D, _SIGNALS, deviation, 10 * lab.seed + draw)
-        times, errors = flow_errors(data, truth, alpha)
-        end = minimum_potential(data, q_alpha(alpha, _D)).weight
-        stops.append(times[int(errors.argmin())])
-        found.append((errors.min(), float(_error(end, truth)), lasso_errors(data, truth)[1].min()))
-    return float(np.exp(np.mean(np.log(stops)))), np.array(found).T.mean(axis=1)
-
-
-def _best_times(lab: Lab) -> Table:
-    """When to stop; the last two columns are below 1 where stopping beats the limit, or the best lasso."""
-    rows = []
-    for n, deviation, alpha in product(_SAMPLES, _DEVIATIONS, _STARTS):
-        lab.progress(f"n = {n}, noise {deviation:g}, alpha = {alpha:g}")
-        stop, means = _stopped(lab, n, deviation, alpha)
-        values = (stop, penalty_of(alpha, np.array(stop)), *means, means[0] / means[1], means[0] / means[2])
-        rows.append((str(n), Shown(deviation, "g"), Shown(alpha, "g"), *(Shown(value, ".3g") for value in values)))
-    measured = "best time", "its penalty", "error there", "error of the limit", "best lasso", "over limit", "over lasso"
-    caption = f"Means over {10 if lab.full else 2} draws of {_SIGNALS} signals in {_D} dimensions (of the time: geometric); best against the signals, which only a simulation knows."
-    return Table("best-time", "When to stop", ("n", "noise", "alpha", *measured), tuple(rows), caption)
-
-
-def _stopping(lab: Lab) -> Figure:
-    n, deviation, lines = 40, 0.5, []
-    data, truth = noisy_targets(n, _D, _SIGNALS, deviation, 10 * lab.seed)
-    for alpha in _STARTS:
-        times, errors = flow_errors(data, truth, alpha)
-        lines.append(Line(f"flow, alpha = {alpha:g}", 1 / penalty_of(alpha, times), errors))
-    penalties, errors = lasso_errors(data, truth)
-    lines.append(Line("lasso", 1 / penalties, errors, "prediction"))
-    title, axes = "Stopping the flow, and penalising the l1 norm", "1 / penalty, or 4 t / log(1/alpha^2)"
-    caption = f"{n} samples in {_D} dimensions, {_SIGNALS} signals, noise {deviation:g}; for long times the flow fits the noise."
-    return Figure("error", title, axes, "relative squared error", tuple(lines), caption, "log", "log")
-
-
 STUDIES = (
     Study(
         "sparse-recovery",
         "Sparse recovery by squared parameters (Figure 9.2)",
         claims=(designs.window_bound, recovered.noise_growth, recovered.two_time_scales),
-        exhibits=(_sketch, _errors, _isometry),
+        exhibits=(_sketch, _errors),
         definitions={
             **DEFINITIONS,
             "alpha": "size of the start of every parameter",
@@ -211,25 +127,8 @@ STUDIES = (
             "time window": "iterations from log(d/alpha)/step to 1/(step sqrt(d alpha)), between which the theorem speaks; empty if they are in the wrong order",
             "n, d, r": "samples, coefficients, and how many of these are not 0",
             "c_n": "n/(r^2 log^2 d): the theorem needs more samples than some constant times r^2 log^2 d",
-            "delta_s": "largest |A_TT - 1| over the sets T of s columns, A = X'X/n: how far any s columns are from orthonormal",
             "A_ij": "entries of X'X/n; the signal is column 1",
             "squared error": "squared l2 distance to the sparse weight that made the targets",
-        },
-    ),
-    Study(
-        "early-stopping",
-        "Noisy targets: stopping the flow against the lasso",
-        claims=(time_average,),
-        exhibits=(_stopping, _best_times),
-        definitions={
-            **DEFINITIONS,
-            "alpha": "size of the start of w+ and w-; the weight is w+^2 - w-^2",
-            "relative squared error": "squared l2 distance to the signals over their squared norm: the error on fresh samples",
-            "lasso": "the minimiser of |X theta - y|^2 / 2 + penalty * |theta|_1",
-            "penalty (of a time)": "log(1/alpha^2) / 4t, that of the lasso which the flow follows on average, on the loss |X theta - y|^2 / 2",
-            "noise": "standard deviation of what is added to every target; the signals are +-1",
-            "limit": "the interpolant of least Q_alpha, where the flow ends",
-            "over limit, over lasso": "the error at the best time over that of the limit, and over that of the best lasso; below 1 stopping is better",
         },
     ),
     Study(

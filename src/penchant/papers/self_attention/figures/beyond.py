@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 
 from ....diagnostics.direction import misalignments
-from ....diagnostics.rates import linear_slope, log_log_slope, rate
+from ....diagnostics.rates import linear_slope
 from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
 from ....flow.flow import GradientFlow
 from ....lab import Lab, Study, recipe
@@ -21,41 +21,10 @@ from ....training.recorders import At
 from ....training.train import train
 from ....training.trajectory import Trajectory
 from .. import fixed, sharp
-from ..evidence import alignments, fleet, preset, sharp_constant
+from ..evidence import preset
 from .directions import WORDS, values_table
 
-_WINDOW = (1e3, 1e4)
-_BETAS = (0.0, 0.5, 0.9, 0.99)
 _DROP = "drop of log(L - L*) per step, times c"
-
-
-def memory_table(lab: Lab) -> Table:
-    """Heavy ball changes the constant by (1 - beta)^2, dual acceleration the exponent."""
-    plain, rows = [distance[-1] for _, distance in alignments(fleet(lab, "NGD"))], []
-    named = {f"heavy ball, beta = {beta:g}": sharp.heavy_balls(lab, beta) for beta in _BETAS}
-    for name, runs in {**named, "dual acceleration": fleet(lab, "dual acceleration")}.items():
-        slope = rate([log_log_slope(*one, _WINDOW) for one in alignments(runs)])
-        ends = np.array([misalignments(run, found)[-1] for run, found in runs])
-        constants = [run.norm[-1] ** 2 / sharp_constant(run.setting, found) for run, found in runs]
-        rows.append((name, slope, np.mean(ends / plain), np.mean(ends * constants)))
-    columns = {
-        "rule": "",
-        "exponent of 1 - corr": "",
-        "ratio to no momentum": ".4g",
-        "norm^2 (1 - corr) / predicted": ".4f",
-    }
-    caption = (
-        "Preset E, seeds 0-9; steps of length 0.05; ratios at 10 000 steps, exponents over steps 1e3 to 1e4. Heavy ball is predicted to have the ratio (1 - beta)^2; "
-        "an exponent beyond -2 is the lag of the velocity, beta/(1 - beta) steps: 1 - corr ~ (t - lag)^-2."
-    )
-    return table("memory", "Momentum changes the constant, acceleration the exponent", columns, rows, caption)
-
-
-def memory_figure(lab: Lab) -> Figure:
-    named = {f"beta = {beta:g}": sharp.heavy_balls(lab, beta)[:1] for beta in _BETAS}
-    named["dual acceleration"] = fleet(lab, "dual acceleration")[:1]
-    lines = (Line(name, steps[1:], y[1:]) for name, runs in named.items() for steps, y in alignments(runs))
-    return log_figure("memory", "Momentum and acceleration", "step", "1 - corr to W_mm", lines, "Preset E, seed 0.")
 
 
 def _hard(lab: Lab) -> dict[int, tuple]:
@@ -170,7 +139,7 @@ STUDIES = (
         "self-attention-rates",
         "Proved, sharp and measured exponents of token selection, and two ways to be faster",
         claims=(fixed.theorem1_rate, sharp.heavy_ball, sharp.acceleration),
-        exhibits=(partial(values_table, name="E"), partial(values_table, name="H"), memory_table, memory_figure),
+        exhibits=(partial(values_table, name="E"), partial(values_table, name="H")),
         definitions=_WORDS,
         aliases=("momentum-and-acceleration",),
     ),
