@@ -5,8 +5,9 @@ import pytest
 
 import penchant as pt
 from penchant.sweeps.lanes import BITE, LANES
-from penchant.sweeps.members import member, run_rows
+from penchant.sweeps.members import member
 from penchant.sweeps.spec import read_spec
+from penchant.sweeps.work import run_rows
 
 TOKENS = {
     "generator": "random_tokens",

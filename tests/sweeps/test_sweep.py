@@ -31,13 +31,6 @@ PAIR = {
 }
 
 
-def count(row):
-    """A task of one's own."""
-    if row["x"] == 3:
-        raise ValueError("three")
-    return {"square": float(row["x"] ** 2)}
-
-
 def die(row):
     if row["x"] == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -65,27 +58,28 @@ def test_what_determines_a_result_is_in_its_key(tmp_path):
 
 
 def test_failures_are_recorded_and_tried_again_only_on_request(tmp_path):
-    spec = {"task": count, "grid": {"x": [1, 2, 3, 4]}}
+    spec = PAIR | {"grid": {"second": [0.1, 0.4, -1.0, 1.0]}, "seeds": [0]}
     found = pt.sweep(spec, store=tmp_path, engine="here")
-    assert found.failures == {"ValueError: three": 1}
-    assert [row.get("square") for row in found.rows] == [1.0, 4.0, None, 16.0]
+    assert list(found.failures.values()) == [1]
+    assert "second" in next(iter(found.failures))
+    assert [row.get("norm") is None for row in found.rows] == [False, False, True, False]
     assert pt.sweep(spec, store=tmp_path, engine="here").kept == 4
     assert pt.sweep(spec, store=tmp_path, engine="here", retry=True).kept == 3
     assert len(Store(tmp_path).rows()) == 4
 
 
 def test_an_interrupt_keeps_what_is_done(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "_SLOW", 2)
+    monkeypatch.setattr(module, "GROUP", 2)
 
     def stop(text, advance=0):
         assert "runs a second" in text
         assert "left" in text
         raise KeyboardInterrupt
 
-    spec = {"task": count, "grid": {"x": [1, 2, 4, 5]}}
+    spec = PAIR | {"grid": {"second": [0.1, 0.4, 0.7, 1.0]}, "seeds": [0]}
     with pytest.raises(KeyboardInterrupt):
         pt.sweep(spec, store=tmp_path, engine="here", progress=stop)
-    assert [row["x"] for row in Store(tmp_path).rows()] == [1, 2]
+    assert [row["second"] for row in Store(tmp_path).rows()] == [0.1, 0.4]
     assert pt.sweep(spec, store=tmp_path, engine="here").kept == 2
 
 
@@ -101,7 +95,7 @@ def test_the_pool_gives_the_same_numbers_and_survives_a_dead_worker(tmp_path):
 
 def test_a_worker_with_other_code_is_refused():
     with pytest.raises(PenchantError, match="other code"):
-        module.work({"code": "other", "rows": [], "task": ""})
+        module.work({"code": "other", "rows": [], "paper": ""})
 
 
 def test_an_engine_that_is_none():
@@ -109,8 +103,29 @@ def test_an_engine_that_is_none():
         pt.sweep(PAIR, engine="ray")
     with pytest.raises(PenchantError, match="scheduler"):
         pt.sweep(PAIR, engine="dask")
-    with pytest.raises(PenchantError, match="module:function"):
-        pt.sweep({"task": "penchant:nothing_like_it", "grid": {"x": [1]}}, engine="here")
+
+
+def test_attention_regression_is_swept_like_any_setting(tmp_path):
+    """The rows are the runs of `train_attention`; keys of other settings are refused, and the paper's code is part of the key."""
+    from penchant.papers import attention_regression as paper
+
+    spec = {"generator": "attention_experiment", "n": 60, "d": 2, "m": 3, "steps": 20, "measures": ["late_excess"]}
+    found = pt.sweep(spec | {"grid": {"geometry": ["two_sided", "left"]}, "arrays": ["params"]}, engine="here")
+    made = paper.attention_experiment(3, 2, n=60, seed=0)
+    sample = pt.AttentionSample(made.inputs, made.targets)
+    for row, geometry in zip(found.rows, ("two_sided", "left"), strict=True):
+        rule, start = pt.PreconditionedDescent(geometry), paper.spectral_layer(sample.estimated)
+        run = paper.train_attention(paper.FullSample(sample), rule, start, steps=20, truth=made.problem)
+        assert row["excess"] == pytest.approx(run.excess[-1], rel=1e-9)
+        np.testing.assert_allclose(found.arrays[row["key"], "params_U"], run.at().value, rtol=1e-9)
+        assert 0.1 < row["late_excess"] / row["excess"] < 10
+    assert found.rows[0]["excess"] != found.rows[1]["excess"]
+    with pytest.raises(PenchantError, match=r"margin.*geometry"):
+        pt.sweep(spec | {"margin": 3.0}, engine="here")
+    with pytest.raises(PenchantError, match="step-size"):
+        pt.sweep(spec | {"optimiser": "gd"}, engine="here")
+    with pytest.raises(PenchantError, match="attention_experiment"):
+        pt.sweep({"generator": "separable", "setting": "attention-regression"}, engine="here")
 
 
 def test_own_data_are_part_of_the_key(tmp_path):

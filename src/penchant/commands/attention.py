@@ -4,7 +4,8 @@ from argparse import Namespace
 
 import numpy as np
 
-from ..errors import ArgumentError, DataFileError
+from ..errors import ArgumentError
+from ..papers.attention_regression import asked
 from ..papers.attention_regression.advice import (
     Advice,
     Floor,
@@ -17,23 +18,16 @@ from ..papers.attention_regression.advice import (
     start_gauge,
 )
 from ..papers.attention_regression.diagnostics import trajectory_moments
-from ..papers.attention_regression.setting.problem import AttentionLayer, AttentionRegression
+from ..papers.attention_regression.setting.problem import AttentionRegression
 from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
 from ..papers.attention_regression.theorems import CONVERGENCE, expected_gradients, expected_rate
 from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
-from ..papers.attention_regression.training.rules import (
-    LayerAdam,
-    PlainDescent,
-    PreconditionedDescent,
-    Rule,
-    step_warning,
-)
-from ..papers.attention_regression.training.sources import AbstractSource, FullSample, Minibatch
+from ..papers.attention_regression.training.rules import PreconditionedDescent, Rule, step_warning
+from ..papers.attention_regression.training.sources import AbstractSource
 from ..report.panels.attention import PANELS, AttentionCase, prediction_lines
 from ..settings.files import read_arrays
 from ..theory.base import all_hold
 from ..training.status import Status
-from .flags import LAYERS
 from .own import Predicted, Trained, made
 
 _COMPARED = ("batch", "keys", "gauge", "geometry", "optimiser", "step_size", "scale", "logit_limit", "layer_scale")
@@ -41,43 +35,6 @@ _STEPS = {
     "default": "1/(4 s_1) over the geometry's stretch, halved until the objective of the sample falls",
     "adaptive": "adaptive",
 }
-_SMALL = 1e-3  # standard deviation of the start 'small'
-
-
-def _left_out(
-    options: Namespace, names: tuple[str, ...], required: str, owner: str = "penchant", fix: str = ""
-) -> None:
-    """Refuse options that mean nothing here."""
-    for name in names:
-        if getattr(options, name) is not None:
-            raise ArgumentError(f"--{name.replace('_', '-')}", owner, required, getattr(options, name), fix)
-
-
-def _positive(flag: str, value: float, required: str = "positive and finite") -> float:
-    if not 0 < value < np.inf:
-        raise ArgumentError(flag, "penchant", required, value)
-    return value
-
-
-def _sample(options: Namespace) -> tuple[AttentionSample, AttentionRegression | None]:
-    """The sample, and the truth where the file has `covariance` and `planted` [and `noise`]."""
-    arrays = read_arrays(options.data)
-    missing = [name for name in ("inputs", "targets") if name not in arrays]
-    if missing:
-        found = ", ".join(sorted(arrays)) or "none"
-        raise DataFileError(
-            f"The setting '{LAYERS}' needs the arrays inputs, targets, but {missing[0]} is missing. Found: {found}."
-        )
-    targets = np.asarray(arrays["targets"])
-    sample = AttentionSample(arrays["inputs"], targets[:, None] if targets.ndim == 1 else targets, options.ridge or 0.0)
-    if not {"covariance", "planted"} <= set(arrays):
-        return sample, None
-    noise = arrays.get("noise", sample.estimated.noise)
-    truth = AttentionRegression(arrays["covariance"], arrays["planted"], np.asarray(noise).reshape(()))
-    if truth.planted.shape != sample.estimated.planted.shape:
-        wanted = f"of shape {sample.estimated.planted.shape}, as inputs and targets have it"
-        raise ArgumentError("planted", "penchant", wanted, f"shape {truth.planted.shape}")
-    return sample, truth
 
 
 def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict:
@@ -124,10 +81,10 @@ def _how(advice: Advice) -> str:
 
 def predict(options: Namespace) -> Predicted:
     """What the sample says: estimates against their noise, hypotheses, floors, and what to train with."""
-    _left_out(options, _COMPARED, "left out: the prediction depends on the data only", "penchant predict")
+    asked.left_out(options, _COMPARED, "left out: the prediction depends on the data only", "penchant predict")
     if options.start != "zeros":
         raise ArgumentError("--start", "penchant predict", "left out: the start is spectral", options.start)
-    sample, truth = _sample(options)
+    sample, truth = asked.sample_of(read_arrays(options.data), options.ridge)
     content = _advice(advise(sample, truth), sample, truth is not None)
     start, problem = spectral_layer(sample.estimated), sample.estimated
     arrays = {"U": start.value, "V": start.key_query, "covariance": problem.covariance, "planted": problem.planted}
@@ -136,9 +93,9 @@ def predict(options: Namespace) -> Predicted:
 
 def train(options: Namespace) -> Trained:
     """Train on the sample; the excess is exact where the file has the truth, and estimated by leaving one out otherwise."""
-    sample, truth = _sample(options)
-    limit = _key_norm(options, sample.estimated)
-    rule, source, start = _rule(options, limit), _source(options, sample), _start(options, sample)
+    sample, truth = asked.sample_of(read_arrays(options.data), options.ridge)
+    limit = asked.key_norm(options, sample.estimated)
+    rule, source, start = asked.rule(options, limit), asked.source(options, sample), asked.start(options, sample)
     steps = 200 if options.steps is None else options.steps
     top = float(np.sqrt((sample.estimated if truth is None else truth).sizes[0]))
     norm = limit if limit is None or options.layer_scale is not None else min(limit, top)
@@ -186,73 +143,13 @@ def _floor(
     return predicted_floor(problem, sample.size, gauge, within)
 
 
-def _default_step(options: Namespace) -> str:
-    """Near the minima a constant step is faster; far from them, and on minibatches, which curve more, only adaptive ones are safe."""
-    return "default" if options.start == "zeros" and options.batch is None else "adaptive"
-
-
-def _rule(options: Namespace, limit: float | None) -> Rule:
-    """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
-    name, size = options.optimiser, options.step_size
-    if size not in (None, "adaptive"):
-        _positive("--step-size", size, "positive and finite, or 'adaptive'")
-    if name is None:
-        # at another scale the regulariser must not see it, and V must not grow: a sample's loss drifts along the scale
-        return PreconditionedDescent(options.geometry or "two_sided", size or _default_step(options), logit_limit=limit)
-    _left_out(options, ("geometry", "logit_limit", "layer_scale"), f"left out with --optimiser {name}")
-    if size in (None, "adaptive"):
-        raise ArgumentError("--step-size", "penchant", f"a number with --optimiser {name}", size or "nothing")
-    return PlainDescent(size) if name == "gd" else LayerAdam(size, epsilon=0.0)
-
-
-def _key_norm(options: Namespace, problem: AttentionRegression) -> float | None:
-    """The largest |V|, whitened, that the scale asked for allows; None at the balanced one."""
-    limit, factor = options.logit_limit, options.layer_scale
-    if factor is None:
-        return limit
-    norm = float(np.sqrt(problem.sizes[0])) / _positive("--layer-scale", factor)
-    return norm if limit is None else min(norm, limit)
-
-
-def _start(options: Namespace, sample: AttentionSample) -> AttentionLayer:
-    """The spectral start, a random one ('small'), or U and V of a file; with --layer-scale c as (c U, V/c)."""
-    if options.start != "small":
-        fix = "it is the standard deviation of --start small; `--layer-scale` and `--logit-limit` set the scale c of (c U, V/c)"
-        _left_out(options, ("scale",), "left out unless --start small", fix=fix)
-    if options.start == "zeros":  # the default of the command line; zeros are a critical point
-        layer = spectral_layer(sample.estimated, options.gauge or "identity")
-    else:
-        _left_out(options, ("gauge",), "left out unless the start is spectral")
-        layer = _other_start(options, *sample.estimated.planted.shape)
-    factor = options.layer_scale
-    return layer if factor is None else AttentionLayer(factor * layer.value, layer.key_query / factor)
-
-
-def _other_start(options: Namespace, m: int, d: int) -> AttentionLayer:
-    if options.start == "small":
-        rng = np.random.default_rng(options.seed)
-        scale = _SMALL if options.scale is None else _positive("--scale", options.scale)
-        return AttentionLayer(*(scale * rng.standard_normal(shape) for shape in ((m, d), (d, d))))
-    arrays = read_arrays(options.start)
-    if not {"U", "V"} <= set(arrays):
-        raise ArgumentError("--start", "penchant", "a file with the arrays U and V", f"the arrays {sorted(arrays)}")
-    return AttentionLayer(arrays["U"], arrays["V"])
-
-
-def _source(options: Namespace, sample: AttentionSample) -> AbstractSource:
-    if options.batch is None:
-        _left_out(options, ("keys",), "used with --batch")
-        return FullSample(sample)
-    return Minibatch(sample, options.batch, keys=options.keys or "batch", seed=options.seed)
-
-
 def _settings(options: Namespace, steps: int) -> dict[str, str]:
     """The options of a run, with what was left open filled in."""
     spectral = options.start == "zeros"
     found = {
         "optimiser": options.optimiser or "preconditioned descent",
         "geometry": "euclidean" if options.optimiser else options.geometry or "two_sided",
-        "step size": options.step_size or _STEPS[_default_step(options)],
+        "step size": options.step_size or _STEPS[asked.default_step(options)],
         "start": "spectral" if spectral else options.start,
         "gauge": (options.gauge or "identity") if spectral else "that of the start",
         "batch": options.batch or "all samples",

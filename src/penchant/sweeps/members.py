@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, DataFileError, quietly
+from ..errors import ArgumentError, DataFileError
 from ..flow.flow import is_flow
 from ..optimisers.table import JOINT, Given, Scale
 from ..settings.base import Setting
@@ -18,16 +18,23 @@ from ..settings.classification import Classification
 from ..settings.files import KINDS, LOSSES, guess, read_arrays
 from ..settings.generators import Aligned
 from ..settings.joint import JointTokens, joint_setting, normal_start
+from ..settings.multiclass import Multiclass
 from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 from ..training import asked
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from .lanes import drive_lanes
-from .measures import MEASURES
-from .spec import BUDGETS, RUN, SPEC, generator_of, parameters
+from .measures import MEASURES as MEASURES
+from .spec import BUDGETS, RUN, SPEC, generated
 
-_SETTINGS = {Classification: "linear", TokenSelection: "attention", Regression: "regression"}
+KEYS, ARRAYS = RUN, ("weight", "params", "margins", "series")
+_SETTINGS = {
+    Classification: "linear",
+    Multiclass: "multiclass",
+    TokenSelection: "attention",
+    Regression: "regression",
+}
 _OPTIONS = dict.fromkeys(RUN) | {
     "optimiser": "flow",
     "loss": "exponential",
@@ -71,10 +78,7 @@ def member(row: Mapping[str, Any]) -> Member:
 
 def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
     """The data of a generator, and the weight that it planted."""
-    make, seed = generator_of(row["generator"]), row.get("data_seed", row["seed"])
-    taken = parameters(row["generator"])
-    given = {key: value for key, value in row.items() if key in taken and key not in ("seed", *RUN)}
-    data = make(**given, **({"seed": seed} if "seed" in taken else {}))
+    data = generated(row)
     data, truth = data if isinstance(data, tuple) else (data, None)
     return {"made": data.data if isinstance(data, Aligned) else data}, truth
 
@@ -96,28 +100,7 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
     return Member(setting, rule, setting.start(), 10_000 if options.steps is None else options.steps, (), None)
 
 
-@quietly()
-def run_rows(rows: Sequence[Mapping], measures: Sequence[str], arrays: Sequence[str]) -> tuple[list[dict], dict]:
-    """What was found of every row, and the arrays that are kept, by row and name; a row that fails says why, and stops no other."""
-    made, found, kept = {}, [{}] * len(rows), {}
-    for k, row in enumerate(rows):
-        try:
-            made[k] = member(row)
-        except Exception as error:
-            found[k] = failed(error)
-    for k, run in _runs(made, int(rows[0].get("records", 0))):
-        if isinstance(run, Exception):
-            found[k] = found[k] or failed(run)
-            continue
-        try:
-            found[k] = outcome(run) | {name: MEASURES[name](run, made[k].truth) for name in measures}
-        except Exception as error:
-            found[k] = outcome(run) | failed(error)
-        kept |= {(k, name): array for name, array in _arrays(run, arrays).items()}
-    return found, kept
-
-
-def _runs(made: Mapping[int, Member], records: int) -> Iterator[tuple[int, Trajectory | Exception]]:
+def runs(made: Mapping[int, Member], records: int) -> Iterator[tuple[int, Trajectory | Exception]]:
     """Runs as they end: descents side by side where shapes agree, flows one after the other."""
     alike: dict[str, list[int]] = {}
     for k, one in made.items():
@@ -141,10 +124,6 @@ def _alone(one: Member) -> Trajectory | Exception:
         return error
 
 
-def failed(error: BaseException) -> dict[str, Any]:
-    return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
-
-
 def outcome(run: Trajectory) -> dict[str, Any]:
     """The end of a run in numbers, and a digest of its data."""
     data = run.setting.data
@@ -155,7 +134,7 @@ def outcome(run: Trajectory) -> dict[str, Any]:
     return {"status": run.status.name, "reason": "", **reached, **series, **margin, "data_sha": digest.hexdigest()[:16]}
 
 
-def _arrays(run: Trajectory, wanted: Sequence[str]) -> dict[str, np.ndarray]:
+def arrays(run: Trajectory, wanted: Sequence[str]) -> dict[str, np.ndarray]:
     """Arrays that are kept of a run: its weight, its parameters by name, its last margins, or the series of its records."""
     found = {"weight": run.weight()} if "weight" in wanted else {}
     found |= {f"params_{name}": part for name, part in run.named().items()} if "params" in wanted else {}

@@ -18,45 +18,59 @@ from ..errors import ArgumentError, DataFileError, kind
 from ..optimisers.table import JOINT, LAYER_RULES, OPTIMISERS
 from ..settings.deep_linear import NAMED
 from ..settings.files import KINDS, LOSSES
-from .measures import MEASURES
 from .store import EVENT
 
 SPEC = "a sweep"
 _GENERATORS = {
     "settings.generators": (
-        *("separable", "strips", "teacher", "blobs", "signal_tokens", "random_tokens", "equal_score_tokens"),
+        *(
+            "separable",
+            "strips",
+            "teacher",
+            "blobs",
+            "clusters",
+            "signal_tokens",
+            "random_tokens",
+            "equal_score_tokens",
+        ),
         *("local_pair", "local_single", "aligned_tokens", "sparse_regression"),
     ),
     "settings.joint": ("marked_tokens", "leaning_tokens"),
+    "papers.attention_regression.setting.sample": ("attention_experiment",),
 }
 GENERATORS = {name: file for file, names in _GENERATORS.items() for name in names}
 Kind = type | tuple[str, ...]
 _RULES = dict.fromkeys(("flow", *OPTIMISERS, *LAYER_RULES, *JOINT))
-RUN: dict[
-    str, Kind
-] = {  # what a run is made of, besides the arguments of its generator; numbers with a point may differ inside a group
+COMMON: dict[str, Kind] = {  # what any run may be told
     "generator": tuple(GENERATORS),
     "data": str,
-    "setting": (*KINDS, "joint"),
-    "loss": tuple(LOSSES),
-    "reduction": ("mean", "sum"),
-    "optimiser": tuple(_RULES),
-    "start": ("zeros", "small", *NAMED),
-    "widths": str,
-    "depth": int,
-    "records": int,
-    "data_seed": int,
-    "start_seed": int,
-    "steps": int,
-    **dict.fromkeys(("time", "log_time", "margin", "risk_level"), float),
-    **dict.fromkeys(("step_size", "cap", "beta", "tolerance", "scale", "alpha"), float),
+    **dict.fromkeys(("records", "data_seed", "start_seed", "steps"), int),
 }
+RUN: dict[str, Kind] = (
+    COMMON
+    | {  # besides the arguments of its generator; numbers with a point may differ inside a group
+        "setting": (*KINDS, "joint", "attention-regression"),
+        "loss": tuple(LOSSES),
+        "reduction": ("mean", "sum"),
+        "optimiser": tuple(_RULES),
+        "start": ("zeros", "small", *NAMED),
+        "widths": str,
+        "norm": str,
+        "orthogonaliser": ("polar", "ns5"),
+        **dict.fromkeys(("depth", "batch"), int),
+        **dict.fromkeys(("nesterov", "bias", "normalise"), bool),
+        **dict.fromkeys(("step_decay", "weight_decay", "eps", "log_eps"), float),
+        **dict.fromkeys(("time", "log_time", "margin", "risk_level"), float),
+        **dict.fromkeys(("step_size", "cap", "beta", "tolerance", "scale", "alpha"), float),
+    }
+)
 BUDGETS = ("steps", "time", "log_time", "margin", "risk_level")
 SEEDS = ("seed", "data_seed", "start_seed")
 _AXIS: dict[str, Kind] = {"key": str, "low": float, "high": float, "spacing": ("linear", "log")}
 _BOUNDARY: dict[str, Kind] = {"x": dict, "y": dict, "event": str, "level": float, "runs": int, "batch": int}
 _WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", dict: "a table"}
-_TOP = ("name", "grid", "seeds", "measures", "arrays", "boundary", "task")
+_TOP = ("name", "grid", "seeds", "measures", "arrays", "boundary")
+_PAPERS = {"attention-regression": "attention_regression"}  # settings that a paper trains by its own means
 
 
 class Spec(NamedTuple):
@@ -69,7 +83,6 @@ class Spec(NamedTuple):
     measures: tuple[str, ...]
     arrays: tuple[str, ...]
     boundary: dict[str, Any]
-    task: str | Callable[[dict], dict]
 
     def rows(self) -> list[dict[str, Any]]:
         """One row for every run: all that tells it from the others."""
@@ -80,8 +93,18 @@ class Spec(NamedTuple):
         return {**self.fixed, **values, "seed": seed}
 
     @property
+    def paper(self) -> str:
+        """The paper that trains these runs; none for those of `train`."""
+        return _PAPERS.get(self.fixed.get("setting", ""), "")
+
+    @property
     def kinds(self) -> dict[str, Kind]:
-        return RUN | _arguments(self.fixed.get("generator"))
+        return trainer(self.paper).KEYS | _arguments(self.fixed.get("generator"))
+
+
+def trainer(paper: str) -> Any:
+    """The module that makes runs of rows and trains them: its KEYS, MEASURES and ARRAYS, `member`, `runs`, `outcome` and `arrays`."""
+    return import_module(f"..papers.{paper}.rows" if paper else ".members", __package__)
 
 
 def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
@@ -96,19 +119,18 @@ def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
     given = dict(source) if isinstance(source, Mapping) else _toml(Path(source))
     grid = _value("grid", given.get("grid", {}), dict) | _value("grid", more.pop("grid", {}), dict)
     given |= more
-    task = given.get("task", "")
-    kinds = None if task else RUN | _arguments(given.get("generator"))
+    given |= {"setting": "attention-regression"} if given.get("generator") == "attention_experiment" else {}
+    module = trainer(_PAPERS.get(str(given.get("setting")), ""))
+    kinds = module.KEYS | _arguments(given.get("generator"))
     fixed = _checked({key: value for key, value in given.items() if key not in _TOP}, kinds)
     grid = _checked(grid, kinds, each=_values)
-    kept = {"measures": tuple(MEASURES), "arrays": ("weight", "params", "margins", "series")}
+    kept = {"measures": tuple(module.MEASURES), "arrays": module.ARRAYS}
     measures, arrays = [
         tuple(_value(key, name, names) for name in _listed(given.get(key, ()))) for key, names in kept.items()
     ]
-    boundary = _boundary(given["boundary"], kinds or {}) if "boundary" in given else {}
-    found = Spec(
-        _name(given.get("name", "sweep")), fixed, grid, _seeds(given.get("seeds", 0)), measures, arrays, boundary, task
-    )
-    return found if task else _whole(found)
+    boundary = _boundary(given["boundary"], kinds) if "boundary" in given else {}
+    name, seeds = _name(given.get("name", "sweep")), _seeds(given.get("seeds", 0))
+    return _whole(Spec(name, fixed, grid, seeds, measures, arrays, boundary))
 
 
 def _toml(path: Path) -> dict:
@@ -166,6 +188,15 @@ def generator_of(name: str) -> Callable[..., Any]:
     return getattr(import_module(f"..{GENERATORS[name]}", __package__), name)
 
 
+def generated(row: Mapping[str, Any]) -> Any:
+    """The data that the generator of a row makes."""
+    taken = parameters(row["generator"])
+    given = {key: value for key, value in row.items() if key in taken and key not in ("seed", *RUN)}
+    return generator_of(row["generator"])(
+        **given, **({"seed": row.get("data_seed", row["seed"])} if "seed" in taken else {})
+    )
+
+
 def _value(key: str, value: Any, kind: Any) -> Any:
     """A value of a kind, from TOML or from a text of the command line."""
     if isinstance(kind, tuple) and value not in kind:
@@ -175,8 +206,8 @@ def _value(key: str, value: Any, kind: Any) -> Any:
     if kind is bool and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     number = None if isinstance(value, bool) else _number(value)
-    if number is not None and (kind in (float, object) or (kind is int and number == int(number))):
-        return {float: float, int: int}.get(kind, lambda one: one)(number)
+    if number is not None and (kind is float or (kind is int and number == int(number))):
+        return kind(number)
     if kind in (int, float) or not isinstance(value, kind):
         raise ArgumentError(key, SPEC, _WORDS.get(kind, str(kind)), repr(value))
     return value
@@ -193,14 +224,14 @@ def _number(value: Any) -> float | int | None:
 
 
 def _checked(
-    given: Mapping, kinds: Mapping[str, Kind] | None, owner: str = SPEC, each: Callable[..., Any] = _value
+    given: Mapping, kinds: Mapping[str, Kind], owner: str = SPEC, each: Callable[..., Any] = _value
 ) -> dict[str, Any]:
-    """Known keys with values of their kinds; for a task of one's own, which has no `kinds`, any key."""
+    """Known keys with values of their kinds."""
     for key in given:
-        if kinds is not None and key not in kinds:
+        if key not in kinds:
             allowed = (*kinds, *_TOP) if owner == SPEC else kinds
             raise ArgumentError(str(key), owner, f"one of {', '.join(allowed)}", f"the key '{key}'")
-    return {key: each(key, value, object if kinds is None else kinds[key]) for key, value in given.items()}
+    return {key: each(key, value, kinds[key]) for key, value in given.items()}
 
 
 def _listed(given: Any) -> list:

@@ -1,11 +1,8 @@
 """`sweep`: the runs of a spec, in groups, by whoever works, into a store; what is there already is never run again."""
 
-import hashlib
-import inspect
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,13 +10,12 @@ import numpy as np
 from .. import cache
 from ..errors import ArgumentError, PenchantError
 from .executors import ENGINES, Run
-from .members import failed, member
-from .spec import SEEDS, Spec, read_spec
+from .spec import SEEDS, Spec, read_spec, trainer
 from .store import Store, digest
-from .work import task_of, work
+from .work import failed, work
 
 GROUP = 256  # runs of a file: what a killed sweep loses of each worker is less than that
-_SLOW = 16  # the same for runs that go one after the other: flows, and tasks of one's own
+_SLOW = 16  # the same for runs that go one after the other
 Progress = Callable[[str, int], None]
 
 
@@ -78,8 +74,8 @@ class _Job:
 
     def __init__(self, spec: Spec, run: Run, store: Store | None, retry: bool, progress: Progress):
         self.spec, self.run, self.store, self.retry, self.progress = spec, run, store, retry, progress
-        self.code = cache.fingerprint()
-        self.how = {"measures": spec.measures, "arrays": spec.arrays, "task": _named(spec.task), "code": self.code}
+        self.code = cache.fingerprint(spec.paper)
+        self.how = {"measures": spec.measures, "arrays": spec.arrays, "paper": spec.paper, "code": self.code}
         self.done: dict[str, dict] = {}
         self.arrays: dict[tuple[str, str], np.ndarray] = {}
         self.kept = 0
@@ -95,16 +91,31 @@ class _Job:
         return Runs([self.done[key] for key in keys], self.kept, self.arrays)
 
     def _execute(self, missing: dict[str, dict]) -> None:
-        groups = list(_groups(missing, bool(self.spec.task)))
-        if not self.spec.task:
-            for shape in {_shape(missing[group[0]]): missing[group[0]] for group in groups}.values():
-                member(shape)  # what cannot be made is said before anything runs
-        tasks = [{**self.how, "task": self.spec.task, "rows": [missing[key] for key in group]} for group in groups]
+        groups = list(_groups(missing, bool(self.spec.paper)))
+        if not self.done:
+            self._check(missing.values())
+        tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
         begun, count = time.monotonic(), 0
         for number, found in self.run(work, tasks):
             self._keep(groups[number], tasks[number]["rows"], found)
             count += len(groups[number])
             self.progress(_pace(count, len(missing), time.monotonic() - begun), len(groups[number]))
+
+    def _check(self, rows: Iterable[dict]) -> None:
+        """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed."""
+        errors: dict[str, PenchantError | None] = {}
+        for row in rows:
+            shape = _shape(row)
+            if shape not in errors or errors[shape]:
+                errors[shape] = self._error(row)
+        for error in filter(None, errors.values()):
+            raise error
+
+    def _error(self, row: dict) -> PenchantError | None:
+        try:
+            trainer(self.spec.paper).member(row)
+        except PenchantError as error:
+            return error
 
     def _keep(self, keys: list[str], rows: Sequence[dict], result: Any) -> None:
         if isinstance(result, PenchantError):  # not of a run, but of the worker
@@ -122,28 +133,18 @@ class _Job:
             self.arrays |= arrays
 
 
-def _named(task: str | Callable) -> str:
-    """What tells a task of one's own from another: its name and the file it is in."""
-    if not task:
-        return ""
-    found = task_of(task)
-    file = Path(inspect.getsourcefile(found) or "")
-    content = hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
-    return f"{found.__module__}:{found.__qualname__} {content}"
-
-
 def _shape(row: Mapping[str, Any]) -> str:
     """What runs of a group have in common: all but numbers with a point, and seeds."""
     return str([(key, value) for key, value in row.items() if not isinstance(value, float) and key not in SEEDS])
 
 
-def _groups(rows: Mapping[str, dict], own: bool) -> Iterator[list[str]]:
+def _groups(rows: Mapping[str, dict], slow: bool) -> Iterator[list[str]]:
     """Keys of runs that share a file, and lanes where they train by steps."""
     alike: dict[str, list[str]] = {}
     for key, row in rows.items():
-        alike.setdefault("" if own else _shape(row), []).append(key)
+        alike.setdefault(_shape(row), []).append(key)
     for keys in alike.values():
-        size = _SLOW if own or rows[keys[0]].get("optimiser", "flow") == "flow" else GROUP
+        size = _SLOW if slow or rows[keys[0]].get("optimiser", "flow") == "flow" else GROUP
         yield from (keys[first : first + size] for first in range(0, len(keys), size))
 
 

@@ -3,11 +3,12 @@
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.metadata import version
 from typing import Any
+
+from ..errors import PenchantError, quietly
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
@@ -38,46 +39,43 @@ def work(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _found(group: Mapping[str, Any]) -> dict[str, Any]:
     from ..cache import fingerprint, keep_compiled
-    from ..errors import PenchantError
-    from .members import run_rows
 
     keep_compiled()
-    if group["code"] != fingerprint():
-        raise PenchantError(
-            f"this worker runs other code or libraries ({fingerprint()}) than who asks ({group['code']})"
-        )
-    if group["task"]:
-        return {
-            "found": [_one(task_of(group["task"]), row) for row in group["rows"]],
-            "arrays": {},
-            "made": provenance(),
-        }
-    found, arrays = run_rows(group["rows"], group["measures"], group["arrays"])
+    known = fingerprint(group["paper"])
+    if group["code"] != known:
+        raise PenchantError(f"this worker runs other code or libraries ({known}) than who asks ({group['code']})")
+    found, arrays = run_rows(group["rows"], group["measures"], group["arrays"], group["paper"])
     return {"found": found, "arrays": arrays, "made": provenance()}
 
 
-def task_of(named: str | Callable) -> Callable[[Mapping], Mapping]:
-    """A function of a row: itself, or by 'module:name'."""
-    from ..errors import ArgumentError
+@quietly()
+def run_rows(
+    rows: Sequence[Mapping], measures: Sequence[str], arrays: Sequence[str], paper: str = ""
+) -> tuple[list[dict], dict]:
+    """What was found of every row, and the arrays that are kept, by row and name; a row that fails says why, and stops no other."""
+    from .spec import trainer
 
-    if callable(named):
-        return named
-    module, _, name = named.partition(":")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ArgumentError(
-            "task", "a sweep", "module:function of a module that can be imported", f"{named!r} ({error})"
-        ) from None
+    means, made, found, kept = trainer(paper), {}, [{}] * len(rows), {}
+    for k, row in enumerate(rows):
+        try:
+            made[k] = means.member(row)
+        except Exception as error:
+            found[k] = failed(error)
+    for k, run in means.runs(made, int(rows[0].get("records", 0))):
+        if isinstance(run, Exception):
+            found[k] = found[k] or failed(run)
+            continue
+        found[k] = means.outcome(run)
+        try:
+            found[k] |= {name: means.MEASURES[name](run, made[k]) for name in measures}
+        except Exception as error:
+            found[k] |= failed(error)
+        kept |= {(k, name): array for name, array in means.arrays(run, arrays).items()}
+    return found, kept
 
 
-def _one(task: Callable, row: Mapping[str, Any]) -> dict[str, Any]:
-    from .members import failed
-
-    try:
-        return {"status": "done", "reason": "", **task(dict(row))}
-    except Exception as error:
-        return failed(error)
+def failed(error: BaseException) -> dict[str, Any]:
+    return {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
 
 
 def provenance() -> dict[str, str]:
