@@ -76,16 +76,26 @@ def main() -> None:
         say(f"{name}: begin")
         sections.append(COMPARISONS[name].compare(found, options.quick))
         facts["share of the core we had"] = f"{100 * (clock() - cpu) / (time.perf_counter() - wall):.0f} %"
-        write(options.out, facts, sections)  # after each one: an interrupted run keeps what it measured
+        write(
+            options.out, facts, sections, bool(options.names)
+        )  # after each one: an interrupted run keeps what it measured
     say(f"wrote {options.out.name} and results.json")
 
 
-def write(out: Path, facts: dict[str, Any], sections: list[Section]) -> None:
+def write(out: Path, facts: dict[str, Any], sections: list[Section], some: bool) -> None:
+    """The table and its JSON; where only `some` comparisons were asked for, the others stay as they are."""
     lines = "\n".join(f"- {name}: {value}" for name, value in facts.items())
-    text = "\n".join([HEADER, lines, "", *(section.markdown() for section in sections)])
-    write_bytes(out, text.encode())
-    found = {"machine": facts, "comparisons": [section.json() for section in sections]}
-    write_bytes(out.with_name("results.json"), (json.dumps(found, indent=1) + "\n").encode())
+    text, data = "\n".join([HEADER, lines, ""]), out.with_name("results.json")
+    machine, known, told = facts, {}, {}
+    if some and out.exists():
+        text, *parts = out.read_text(encoding="utf-8").split("\n## ")
+        told = {part.partition("\n")[0]: f"## {part.strip()}\n" for part in parts}
+        before = json.loads(data.read_text(encoding="utf-8"))
+        machine, known = before["machine"], {one["name"]: one for one in before["comparisons"]}
+    told |= {section.title: section.markdown() for section in sections}
+    known |= {section.name: section.json() | ({"machine": facts} if some else {}) for section in sections}
+    write_bytes(out, "\n".join([text.rstrip(), "", *told.values()]).encode())
+    write_bytes(data, (json.dumps({"machine": machine, "comparisons": list(known.values())}, indent=1) + "\n").encode())
 
 
 if __name__ == "__main__":

@@ -1,14 +1,22 @@
 """Many small runs: a sweep against one process per run and against an eager PyTorch loop."""
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+import tomllib
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from penchant.settings.generators import random_tokens
+from penchant.sweeps.boundary import scaled
+from penchant.sweeps.store import Store, digest
+from penchant.sweeps.sweep import sweep
 
 from . import torch_loop
 from .machine import Limits
@@ -28,11 +36,52 @@ and multiplied up. CPU seconds but for the column "wall"."""
 def compare(limits: Limits, quick: bool) -> Section:
     _sweep(1)
     (begin, _), peer, eager = _sweep(1), _processes(), _torch()
-    rows = [_row(count, begin, peer, eager) for count in (COUNTS[:1] if quick else COUNTS)]
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [_row(count, begin, peer, eager, folder) for count in (COUNTS[:1] if quick else COUNTS)]
+        query = _query(f"{folder}/{rows[-1]['runs']}")
     notes = [
-        "The start is two processes that import and load compiled code; what a run costs beyond it does not depend on how many there are."
+        "The start is two processes that import and load compiled code; what a run costs beyond it does not depend on how many there are.",
+        query,
+        _boundary(*((200, 20) if quick else (2000, 100))),
+        f"Measured with other jobs on the machine: load average {os.getloadavg()[0]:.1f} at the end.",
     ]
     return Section("sweeps", "Thousands of runs", ABOUT, rows, notes)
+
+
+def _query(folder: str) -> str:
+    """How long a grouped question takes over all runs of the table, copied under other keys to make 20 000 of them."""
+    store = Store(folder)
+    rows = store.rows()
+    for copy in range(1, -(-20_000 // len(rows)) if len(rows) > 1000 else 1):
+        for first in range(0, len(rows), 256):
+            part = [{**row, "key": digest([row["key"], copy])} for row in rows[first : first + 256]]
+            store.write(part, {"kind": "sweep"})
+    begin = clock()
+    (found,) = Store(folder).query("select sum(runs) from (select seed % 20, count(*) as runs from runs group by 1)")[1]
+    return f"A store of {int(found[0]):,} such runs answers a grouped query (20 cells) in {seconds(clock() - begin)} of CPU."
+
+
+def _boundary(runs: int, side: int) -> str:
+    """Points near the boundary of two score gaps against those of a grid of the same budget, and its band against a dense grid of `side` squared runs."""
+    spec = tomllib.loads((Path(__file__).parents[1] / "docs/examples/local-pair.toml").read_text())
+    asked = spec.pop("boundary") | {"runs": runs, "batch": max(runs // 8, 1)}
+    say(f"sweeps: a boundary by {runs} runs, and a grid of {side} x {side}")
+    found = sweep(spec | {"boundary": asked}, jobs=2).refined
+    middles, columns = (np.arange(side) + 0.5) / side, (np.arange(90) + 0.5) / 90
+    grid = {asked[axis]["key"]: scaled(asked[axis], middles) for axis in "xy"}
+    dense = sweep(spec | {"grid": grid}, jobs=2).column("smallest_margin").reshape(side, side) > 0
+    known = (~dense).sum(axis=1) / side  # the height below which the event does not hold, column by column
+    at = lambda places: known[np.minimum((places * side).astype(int), side - 1)]
+    crosses = lambda places: (at(places) > 0) & (at(places) < 1)
+    near = lambda points: (np.abs(points[:, 1] - at(points[:, 0])) < 0.05) & crosses(points[:, 0])
+    _, low, high = found.band(columns).T
+    meets = (low <= at(columns) + 1 / side) & (high >= at(columns) - 1 / side)
+    uniform = np.stack(np.meshgrid(*[(np.arange(int(runs**0.5)) + 0.5) / int(runs**0.5)] * 2), -1).reshape(-1, 2)
+    return (
+        f"The boundary of `docs/examples/local-pair.toml` by {runs} runs: {100 * near(found.points).mean():.0f} % of the points lie within 0.05 of it, in shares of the height, where "
+        f"a grid of the same budget has {100 * near(uniform).mean():.1f} %; the band meets the cell of a dense grid ({side} x {side}) in {(meets & crosses(columns)).sum()} of {crosses(columns).sum()} columns, "
+        f"median width {np.nanmedian(high - low):.4f}."
+    )
 
 
 def _children() -> float:
@@ -40,11 +89,11 @@ def _children() -> float:
     return found.ru_utime + found.ru_stime
 
 
-def _sweep(count: int) -> tuple[float, float]:
+def _sweep(count: int, folder: str = "") -> tuple[float, float]:
     """CPU seconds of a sweep with all its processes, and seconds on the wall."""
     say(f"sweeps: {count} runs")
     words = [word for key, value in FIXED.items() for word in ("--set", f"{key}={value}")]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as other:
         cpu, wall = _children(), time.perf_counter()
         command = [
             sys.executable,
@@ -55,7 +104,7 @@ def _sweep(count: int) -> tuple[float, float]:
             "--seeds",
             f"0:{count}",
             "--store",
-            folder,
+            f"{folder or other}/{count}",
             "--jobs",
             "2",
             "--json",
@@ -89,8 +138,8 @@ def _torch() -> float:
     return (clock() - begin) / SAMPLED
 
 
-def _row(count: int, begin: float, peer: float, eager: float) -> dict[str, Any]:
-    cpu, wall = _sweep(count)
+def _row(count: int, begin: float, peer: float, eager: float, folder: str) -> dict[str, Any]:
+    cpu, wall = _sweep(count, folder)
     return {
         "runs": count,
         "sweep": seconds(cpu),

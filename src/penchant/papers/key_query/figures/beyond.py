@@ -1,19 +1,15 @@
 """Keys and queries where the theorem does not speak: small and large starts, plateaus, narrow heads, and steps instead of the flow."""
 
-from itertools import product
-
 import jax.numpy as jnp
 import numpy as np
 
 from ....exhibits import Figure, Line, log_figure
-from ....flow.flow import GradientFlow
-from ....lab import Lab, Study, recipe
+from ....lab import Lab, Study
 from ....norms import L2, Norm, Nuclear, SignProduct
 from ....references.base import Solution
 from ....references.euclidean_margin import max_margin
 from ....settings.factored import Factors
-from ....training.events import LogTimeAbove, MarginAbove, Stalled
-from ....training.train import train
+from ....sweeps.sweep import sweep
 from ....training.trajectory import Trajectory
 from .. import discrete, limits
 from ..evidence import keys_and_queries, nuclear
@@ -36,24 +32,15 @@ def kernel_figure(lab: Lab) -> Figure:
     return log_figure("kernel-to-rich", title, "margin / scale^2", "excess", lines, caption)
 
 
-@recipe
-def large_starts(lab: Lab) -> tuple[tuple[float, int, int, Trajectory], ...]:
-    """Flows from starts at which Assumption 3 fails, to margin 1e4: scale, data, draw and run."""
-    found = []
-    until = (MarginAbove(1e4), Stalled(1e4), LogTimeAbove(1e7))
-    for scale, number, draw in product((2.0, 4.0, 8.0), (lab.seed, lab.seed + 1), range(5 if lab.full else 2)):
-        lab.progress(f"start {scale:g}, data {number}, draw {draw}")
-        setting, start = keys_and_queries(number, scale, draw=draw)
-        found.append((scale, number, draw, train(setting, GradientFlow(), start, until=until, steps=5000)))
-    return tuple(found)
-
-
 def plateaus_figure(lab: Lab) -> Figure:
-    lines = []
-    for scale, number, draw, run in large_starts(lab):
-        shown = np.isfinite(run.log_time) & (run.log_time > 0)
-        if draw == 0:
-            lines.append(Line(f"start {scale:g}, data {number}", run.log_time[shown], -run.log_excess[shown]))
+    """Flows from starts at which Assumption 3 fails."""
+    lab.progress("large starts")
+    spec = {"generator": "equal_score_tokens", "n": 3, "length": 4, "d": 5, "setting": "attention-kq", "widths": "5"}
+    spec |= {"grid": {"scale": [1.0, 2.0, 4.0]}, "seeds": [lab.seed, lab.seed + 1], "start_seed": 0}
+    found, lines = sweep(spec | {"log_time": 1e4, "arrays": ["series"]}, engine="here"), []
+    for row in found.rows:
+        time, excess = (found.arrays[row["key"], f"series_{name}"] for name in ("log_time", "log_excess"))
+        lines.append(Line(f"start {row['scale']:g}, data {row['seed']}", time[time > 0], -excess[time > 0]))
     caption = (
         "Each step is a plateau: some samples attend to a wrong token, and only their own e^-margin pull turns them."
     )

@@ -4,22 +4,15 @@ from functools import partial
 
 import numpy as np
 
-from ....diagnostics.direction import misalignments
 from ....diagnostics.rates import linear_slope
-from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
-from ....flow.flow import GradientFlow
+from ....exhibits import DEFINITIONS, Figure, Line, Table, table
 from ....lab import Lab, Study, recipe
-from ....optimisers.base import gradient_descent, normalised_descent, polyak
-from ....references.euclidean_margin import max_margin
-from ....settings.base import Setting
-from ....settings.losses import Exponential
-from ....settings.parametrisations import Direct
-from ....theory.selections import locally_optimal_selections, token_limit
+from ....optimisers.base import polyak
+from ....sweeps.sweep import Runs, sweep
+from ....theory.selections import locally_optimal_selections
 from ....theory.token_hypotheses import stability_number
-from ....training.events import NormAbove
 from ....training.recorders import At
 from ....training.train import train
-from ....training.trajectory import Trajectory
 from .. import fixed, sharp
 from ..evidence import preset
 from .directions import WORDS, values_table
@@ -54,44 +47,40 @@ def drops(lab: Lab) -> tuple:
     )
 
 
-_RULES = {
-    "GD": (gradient_descent(1.0), 20_000),
-    "NGD": (normalised_descent(0.05), 5_000),
-    "Polyak, cap 50": (polyak(1.0, 50.0), 2_000),
-    "Polyak": (polyak(), 2_000),
+_RULES: dict[str, dict] = {
+    "GD": {"optimiser": "gd", "step_size": 1.0, "steps": 5_000},
+    "NGD": {"optimiser": "ngd", "step_size": 0.05, "steps": 5_000},
+    "Polyak, cap 50": {"optimiser": "polyak", "cap": 50.0, "steps": 2_000},
+    "flow": {"optimiser": "flow", "log_time": 12.0},
 }
 
 
 @recipe
-def local_runs(lab: Lab) -> dict[tuple[str, str], Trajectory]:
-    """Every case by every rule, from zero."""
-    runs = {}
-    for case, make in fixed.CASES.items():
-        setting = Setting(make(), Direct(), Exponential())
-        lab.progress(f"{case}: {', '.join(_RULES)} and the flow")
-        for name, (rule, steps) in _RULES.items():
-            runs[case, name] = train(setting, rule, steps=steps)
-        runs[case, "flow"] = train(setting, GradientFlow(), until=NormAbove(1e5))
-    return runs
+def phases(lab: Lab) -> dict[str, Runs]:
+    """Two samples whose score gaps are 1 and D2, over D2 by every rule, from zero."""
+    lab.progress(f"score gaps by {', '.join(_RULES)}")
+    spec = {"generator": "local_pair", "measures": ["limit"]}
+    spec["grid"] = {"second": np.geomspace(0.02, 2.0, 41 if lab.full else 21)}
+    return {name: sweep(spec | rule, engine="here") for name, rule in _RULES.items()}
 
 
-def limits_table(lab: Lab) -> tuple:
-    """Where the runs ended, and with `full` the runs."""
-    rows, kept = [], {}
-    for (case, name), run in local_runs(lab).items():
-        limit = token_limit(run)
-        optimal = "yes" if limit.reached is not None and limit.reached.locally_optimal else "no"
-        numbers = limit.misalignment, limit.global_misalignment, limit.plateau
-        rows.append((case, name, run.status.name, limit.kind, str(list(limit.tokens)), optimal, *numbers))
-        kept[f"{case}-{name}".replace(" ", "-").replace(",", "")] = run
-    numbers = ("1 - corr to their direction", "1 - corr to W_mm", "plateau of log excess")
-    words = dict.fromkeys(("data", "rule", "ending", "limit", "tokens", "locally optimal"), "")
-    caption = (
-        "Token indices from 0; all runs start at 0. GD: 20 000 steps of step size 1; NGD: 5 000 steps of length 0.05; Polyak: 2 000 steps, with a cap of 50 or "
-        "without; flow: to norm 1e5. Uncapped Polyak ends when its linear model stops describing the loss."
+def phase_figure(lab: Lab) -> tuple[Figure, Table]:
+    """Where training stops to find the global direction."""
+    lines, rows = [], []
+    for name, found in phases(lab).items():
+        gaps, limits = found.column("second"), found.column("limit")
+        lines.append(Line(name, gaps, found.column("smallest_margin") / found.column("norm")))
+        ends = max(gaps[limits == "local"], default=np.nan), min(gaps[limits == "global"], default=np.nan)
+        rows.append((name, *ends, *(int((limits == kind).sum()) for kind in ("local", "undecided", "global"))))
+    caption = "Gaps D1 = 1 and D2; from zero. Below its threshold D2* the second sample attends to its other token, whose margin is then negative."
+    columns = {"rule": "", "largest D2, local": ".4g", "smallest D2, global": ".4g"}
+    columns |= dict.fromkeys(("local", "undecided", "global"), "")
+    text = "GD: 5000 steps of step size 1; NGD: 5000 steps of length 0.05; Polyak: 2000 steps with a cap of 50; flow: to time e^12."
+    title, axes = "The threshold between local and global directions", ("D2", "smallest margin / norm")
+    return (
+        Figure("phases", title, *axes, tuple(lines), caption, "log"),
+        table("phases", "Where the runs ended", columns, rows, text),
     )
-    columns = {**words, **dict.fromkeys(numbers, ".6g")}
-    return table("limits", "Where the runs ended", columns, rows, caption), kept if lab.full else {}
 
 
 def selections_table(lab: Lab) -> Table:
@@ -104,26 +93,12 @@ def selections_table(lab: Lab) -> Table:
     return table("selections", "Locally optimal selections", columns, rows, "By enumeration.")
 
 
-def paths_figure(lab: Lab) -> Figure:
-    lines = []
-    for case in fixed.CASES:
-        run = local_runs(lab)[case, "NGD"]
-        limit, steps = token_limit(run), run.steps[1:]
-        lines.append(Line(f"{case}: to W_mm", steps, misalignments(run, max_margin(run.setting.data))[1:]))
-        if limit.kind == "local" and limit.reached is not None and limit.reached.solution is not None:
-            distance = misalignments(run, limit.reached.solution)[1:]
-            lines.append(Line(f"{case}: to the reached selection", steps, distance, "prediction"))
-    caption = "A run that leaves W_mm for good is on its way to the direction of other tokens."
-    return log_figure("paths", "Normalised descent from zero", "step", "1 - corr", lines, caption)
-
-
 _LOCAL_WORDS = {
     **DEFINITIONS,
     "W_mm": "maximum-margin direction of the optimal tokens",
     "GD, NGD, Polyak": "gradient descent; steps of fixed length along the gradient; steps (L - L*) / |gradient|^2 times the gradient, that multiplier at most the cap",
     "global, local, undecided": "all samples give 0.9 of their attention to an optimal token; some to another one; some to none yet (open)",
     "locally optimal": "a selection whose maximum-margin direction exists, and whose tokens have higher scores than their active neighbours; score slack: by how much",
-    "plateau of log excess": "log excess with all attention on the tokens that were reached; -inf where these are optimal",
 }
 _WORDS = {
     **WORDS,
@@ -154,7 +129,7 @@ STUDIES = (
         "local-directions",
         "Local directions: when global convergence fails",
         claims=(fixed.without_orthogonality,),
-        exhibits=(limits_table, selections_table, paths_figure),
+        exhibits=(phase_figure, selections_table),
         definitions=_LOCAL_WORDS,
         aliases=("local-global-phase",),
     ),
