@@ -3,48 +3,22 @@
 import argparse
 import json
 import time
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 
 from penchant.files import write_bytes
 
-from . import (
-    attention_regression,
-    batch,
-    deep_linear,
-    deep_linear_growth,
-    flow,
-    growth,
-    interpolation,
-    key_query,
-    machine,
-    nuclear,
-    references,
-    spectral,
-    steps,
-    sweeps,
-)
+from . import machine
 from .section import Section
 from .timing import clock, say
 
-COMPARISONS: dict[str, ModuleType] = {
-    "steps": steps,
-    "references": references,
-    "nuclear": nuclear,
-    "spectral": spectral,
-    "flow": flow,
-    "key-query": key_query,
-    "batch": batch,
-    "growth": growth,
-    "interpolation": interpolation,
-    "attention-regression": attention_regression,
-    "deep_linear": deep_linear,
-    "deep_linear_growth": deep_linear_growth,
-    "sweeps": sweeps,
-}
+COMPARISONS = (
+    *("steps", "references", "nuclear", "spectral", "flow", "key-query", "batch", "growth", "interpolation"),
+    *("attention-regression", "deep_linear", "deep_linear_growth", "sweeps"),
+)
 
 HEADER = """# Benchmarks
 
@@ -74,7 +48,8 @@ def main() -> None:
     sections = []
     for name in options.names or COMPARISONS:
         say(f"{name}: begin")
-        sections.append(COMPARISONS[name].compare(found, options.quick))
+        module = import_module(f".{name.replace('-', '_')}", __package__)
+        sections.append(module.compare(found, options.quick))
         facts["share of the core we had"] = f"{100 * (clock() - cpu) / (time.perf_counter() - wall):.0f} %"
         write(
             options.out, facts, sections, bool(options.names)

@@ -146,7 +146,7 @@ def _row(count: int, begin: float, peer: float, eager: float, folder: str) -> di
         "wall": seconds(wall),
         "start": seconds(begin),
         "a run": seconds(cpu / count),
-        "a run, without the start": seconds((cpu - begin) / count),
+        "a run, without the start": seconds((cpu - begin) / count) if count > 100 else None,
         "one process per run": seconds(peer * count),
         "PyTorch": seconds(eager * count),
         "faster than processes": Ratio(peer * count / cpu),
