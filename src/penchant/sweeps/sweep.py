@@ -78,7 +78,7 @@ class _Job:
         self.how = {"measures": spec.measures, "arrays": spec.arrays, "paper": spec.paper, "code": self.code}
         self.done: dict[str, dict] = {}
         self.arrays: dict[tuple[str, str], np.ndarray] = {}
-        self.kept = 0
+        self.kept, self.begun = 0, False
 
     def complete(self, rows: Sequence[dict]) -> Runs:
         """All these rows, run now or before."""
@@ -92,8 +92,9 @@ class _Job:
 
     def _execute(self, missing: dict[str, dict]) -> None:
         groups = list(_groups(missing, bool(self.spec.paper)))
-        if not self.done:
+        if not (self.kept or self.begun):
             self._check(missing.values())
+        self.begun = True
         tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
         begun, count = time.monotonic(), 0
         for number, found in self.run(work, tasks):
