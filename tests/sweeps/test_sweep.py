@@ -50,6 +50,16 @@ def test_a_finished_run_is_never_repeated(tmp_path, monkeypatch):
     assert len(given) == 3 + 9  # the one without a store is kept nowhere
 
 
+def test_a_boundary_goes_on_where_it_was(tmp_path):
+    pytest.importorskip("adaptive")
+    axes = {"x": {"key": "first", "low": 0.5, "high": 2.0}, "y": {"key": "second", "low": 0.05, "high": 1.0}}
+    spec = {"generator": "local_pair", "optimiser": "ngd", "steps": 50}
+    asked = lambda runs: spec | {"boundary": {**axes, "event": "smallest_margin > 0", "runs": runs, "batch": 4}}
+    assert pt.sweep(asked(8), store=tmp_path, engine="here").kept == 0
+    assert pt.sweep(asked(12), store=tmp_path, engine="here").kept == 8
+    assert len(Store(tmp_path).rows()) == 12
+
+
 def test_what_determines_a_result_is_in_its_key(tmp_path):
     keys = lambda **change: {row["key"] for row in pt.sweep(PAIR | change, engine="here").rows}
     assert not keys() & keys(steps=51)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
 
+_CROWD = 300  # points that would hide what is drawn between them
 _STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
 # Told apart by readers of every kind of colour vision; the pages use the same.
 _COLOURS = ["#0072b2", "#d55e00", "#00845f", "#b04f86", "#a87600", "#3b8fc0", "#5a5f66"]
@@ -87,6 +88,7 @@ def draw(figure: dict, path: Path) -> str:
             color=colour,
             linestyle="" if points else "--" if dashed else "-",
             marker="o" if points else None,
+            markersize=2.0 if len(x) > _CROWD else None,
             linewidth=1.1 if dashed else 1.6,
         )
     axes.set(
@@ -101,8 +103,8 @@ def draw(figure: dict, path: Path) -> str:
     if empty:
         axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
     elif any(line["style"] != "map" for line in figure["lines"]):
-        on_map = any(line["style"] == "map" for line in figure["lines"])
-        axes.legend(fontsize="small", frameon=on_map)
+        full = any(line["style"] == "map" or len(line["x"]) > _CROWD for line in figure["lines"])
+        axes.legend(fontsize="small", frameon=full)
     buffer = io.StringIO()
     canvas.savefig(buffer, format="svg", metadata={"Date": None})
     write_bytes(path, buffer.getvalue().encode())

@@ -85,8 +85,9 @@ class _Job:
         keys = [digest({"row": {**row, "data": ""}, **self.how}) for row in rows]
         there = {} if self.store is None else {row["key"]: row for row in self.store.rows()}
         there = {key: row for key, row in there.items() if not (self.retry and row["status"] == "failed")}
-        self.kept += sum(key in there and key not in self.done for key in keys)
-        self.done = {**there, **self.done}
+        found = {key: there[key] for key in keys if key in there and key not in self.done}
+        self.kept += len(found)
+        self.done |= found
         self._execute({key: row for key, row in zip(keys, rows, strict=True) if key not in self.done})
         return Runs([self.done[key] for key in keys], self.kept, self.arrays)
 
