@@ -17,7 +17,7 @@ from .balls import Ball, distance
 
 _ROUNDS = 80
 _SHARE = 0.97  # of the way to the boundary
-_PATIENCE = 6  # rounds without a better bound
+_PATIENCE = 12  # rounds without a better bound
 _FIRST, _WANTED = 6, 600  # pairs to begin with, per sample and altogether
 _USED = 0.05  # share of the largest multiplier, and slack, from which a way that starts near its end begins
 _REFINED = 3  # solutions of one system, each for what the ones before have missed
@@ -25,6 +25,7 @@ _DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
 _NEAR, _GROWTH = 0.1, 100  # quantile of slacks below which a pair enters, and how many at once
 _JOLT = 10.0  # typical slacks that a pair may lack before all make room for it
 _SURE, _LIGHT = 0.1, 500  # gap below which pairs leave, and their number below which they may stay
+_SETTLED = 0.5  # gap of the working set, above which it stays as it is
 _IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
 
 
@@ -164,11 +165,20 @@ def _mu(state: _State) -> float:
     return (state.ball.centre() + float(state.slack @ state.multipliers)) / (state.ball.degree + len(state.slack))
 
 
+def _own(state: _State, primal: bool) -> float:
+    """The gap of the working set alone, relative: what is complementary over the optimum."""
+    best = state.level if primal and state.ball.bounded else state.multipliers.sum()
+    left = state.ball.centre() + float(state.slack @ state.multipliers)
+    return left / best if best > 0 else np.inf
+
+
 def _exchanged(
     pairs: Pairs, kept: np.ndarray, state: _State, reached: np.ndarray, width: float, primal: bool
 ) -> tuple[np.ndarray, _State]:
     """The working set with those pairs whose margin is near the level, and without idle ones."""
     mu, total = _mu(state), state.multipliers.sum()
+    if _own(state, primal) > _SETTLED:
+        return kept, state
     near = np.flatnonzero(~kept & (reached < state.level + np.quantile(state.slack, _NEAR)))
     room = near[np.argsort(reached[near])[: max(_GROWTH, len(state.slack) // 4)]]
     order = np.argsort(state.multipliers)
