@@ -37,10 +37,8 @@ def test_runs_have_the_digits_of_the_tables(name):
     run = pt.train(SETTING, rule, steps=10_000, recorder=At((100, 1000, 10_000)))
     sizes = [norm_named(norm).value(run.weight(k)) for k in (1, 2, 3)]
     missing = 1 - run.smallest_margin()[1:] / sizes / BEST[norm]
-    smooth = (
-        norm in ("frobenius", "spectral") or "adam" in name
-    )  # steps at a corner chatter with the order of summation
-    chatter = 2e-3 if smooth else 1e-2
+    # Plain NumPy with its samples in another order moves the nuclear digits by 0.6 %, and those of l1 in the fifth.
+    chatter = 1e-2 if name in ("nuclear", "max", "signum") else 2e-3
     assert missing == pytest.approx(wanted, rel=chatter)
     assert log_loss is None or run.log_excess[-1] == pytest.approx(log_loss, rel=2e-3)
 

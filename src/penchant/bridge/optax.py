@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PyTree
 
+from ..errors import ArgumentError
 from ..optimisers.base import Move
 from ..papers.attention_regression.training.rules import AbstractAttentionRule
 from ..problem import Reading
@@ -65,7 +66,11 @@ class OptaxDescent(eqx.Module):
 
     def move(self, reading: Reading, memory: PyTree, count: Int[Array, ""]) -> Move:
         gradient = jax.tree.map(lambda leaf: jnp.exp(reading.log_scale) * leaf, reading.slope)
-        change, memory = self.wrapped.update(gradient, memory, reading.params)
+        try:
+            change, memory = self.wrapped.update(gradient, memory, reading.params)
+        except TypeError as error:
+            found, fix = f"one whose update says: {error}", "a line search reads the loss again; torch.optim.LBFGS may"
+            raise ArgumentError("wrapped", "OptaxDescent", "a transformation of gradients alone", found, fix) from error
         length = jnp.sqrt(tree_inner(change, change) / tree_inner(reading.slope, reading.slope))
         no = jnp.zeros((), bool)
         return Move(jax.tree.map(jnp.negative, change), -length * reading.weights, memory, length, no, no)

@@ -4,6 +4,7 @@ It sees the gradient itself, in float64, which underflows once margins pass some
 """
 
 from collections.abc import Callable
+from inspect import signature
 
 import equinox as eqx
 import numpy as np
@@ -39,13 +40,16 @@ def follow_torch(
         raise ArgumentError("make", "follow_torch", "a function that makes a torch.optim optimiser", kind(optimiser))
     schedule = set((recorder or LogSpaced()).schedule(check_steps(steps, "follow_torch")).tolist())
     found, dual, log_time = [], 0.0, -np.inf
+    look = lambda: _look(setting, weight.detach().numpy().copy())
+    needs = signature(optimiser.step).parameters.get("closure")  # line searches read the loss again, where they like
+    again = (lambda: _set_gradient(weight, look()),) if needs and needs.default is needs.empty else ()
     for step in range(steps + 1):
         before = weight.detach().numpy().copy()
-        reading = _look(setting, before)
+        reading = look()
         if step in schedule:
             found.append(_record(setting, reading, before, step, log_time, dual))
-        weight.grad = torch.tensor(np.exp(float(reading.log_scale)) * np.asarray(reading.slope))
-        optimiser.step()
+        _set_gradient(weight, reading)
+        optimiser.step(*again)
         moved = np.linalg.norm(weight.detach().numpy() - before)
         multiplier = moved / np.exp(float(reading.log_slope_norm))
         dual = dual + multiplier * np.asarray(reading.weights)
@@ -54,6 +58,12 @@ def follow_torch(
     series = {name: np.array([one[name] for one in found]) for name in found[0]}
     header = {**describe(setting, None), "optimiser": repr(optimiser), "steps": steps}
     return Trajectory(setting, **series, status=Status.out_of_steps, header=header)  # pyright: ignore[reportArgumentType]
+
+
+def _set_gradient(weight: torch.nn.Parameter, reading: Reading) -> torch.Tensor:
+    """The gradient of the loss into its place; the excess loss, as closures return it."""
+    weight.grad = torch.tensor(np.exp(float(reading.log_scale)) * np.asarray(reading.slope))
+    return torch.tensor(np.exp(float(reading.log_excess)))
 
 
 def _record(setting: Setting, reading: Reading, weight: np.ndarray, step: int, log_time: float, dual: object) -> dict:

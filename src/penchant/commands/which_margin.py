@@ -20,6 +20,7 @@ from ..theory.base import Prediction
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.train import train
 from ..training.trajectory import Trajectory
+from ..verdict import Outcome
 from .flags import refuse
 from .options import attribute, check_writable, setting_and_start
 from .own import page_of
@@ -141,7 +142,9 @@ def _lines(found: Comparison, prediction: Prediction | None, run: Trajectory) ->
     if found.leader is None:
         yield f"maximises  nothing yet: the smallest margin is {found.margin[-1]:.4g}"
         return
+    sure = found.verdict(found.leader).outcome is Outcome.confirmed
     words = f"the {found.leader} margin" if found.maximises else f"none: nearest is the {found.leader} margin"
+    words += "" if sure or not found.maximises else " so far"
     yield f"maximises  {words}, {found.ahead:.4f} ahead of the next"
     yield f"theorem    {f'{prediction.theorem.name}: {prediction.theorem.statement}' if prediction else 'none covers this optimiser'}"
     if prediction:

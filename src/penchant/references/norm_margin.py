@@ -60,6 +60,8 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
 
 def _found(pairs: Pairs, norm: Norm, gap: float) -> Found:
     *way, last = _between(norm)
+    if getattr(norm, "p", 2.0) == 1 and len(pairs.left) > _MANY:
+        way = [L2()]  # few pairs are active there, and most of them again
     known = None
     for near in way:
         known = solve(pairs, near, *_program(near), _ROUGH, known)

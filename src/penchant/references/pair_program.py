@@ -15,9 +15,9 @@ from scipy.linalg import LinAlgError, cho_factor, cho_solve
 from ..norms import Norm
 from .balls import Ball, distance
 
-_ROUNDS = 80
+_ROUNDS = 200
 _SHARE = 0.97  # of the way to the boundary
-_PATIENCE = 6  # rounds without a better bound
+_PATIENCE = 12  # rounds without a better bound
 _FIRST, _WANTED = 6, 600  # pairs to begin with, per sample and altogether
 _USED = 0.05  # share of the largest multiplier, and slack, from which a way that starts near its end begins
 _REFINED = 3  # solutions of one system, each for what the ones before have missed
@@ -25,6 +25,7 @@ _DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
 _NEAR, _GROWTH = 0.1, 100  # quantile of slacks below which a pair enters, and how many at once
 _JOLT = 10.0  # typical slacks that a pair may lack before all make room for it
 _SURE, _LIGHT = 0.1, 500  # gap below which pairs leave, and their number below which they may stay
+_SETTLED = 0.5  # gap of a working set without a ball around it, above which it stays as it is
 _IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
 
 
@@ -80,6 +81,13 @@ class Certificate:
             self.upper, self.multipliers = float(pull), multipliers
         return self.upper / self.lower - 1 if self.lower > 0 else np.inf
 
+    def alone(self, weight: np.ndarray, reached: float, multipliers: np.ndarray) -> float:
+        """The gap of a working set, whose smallest margin is `reached`, as if there were no other pairs."""
+        if not reached > 0:
+            return np.inf
+        pull = self.norm.dual(self.pairs.gather(multipliers)) / multipliers.sum()
+        return float(pull * self.norm.value(weight) / reached - 1)
+
 
 def solve(
     pairs: Pairs,
@@ -108,7 +116,8 @@ def solve(
         width = min(now, width)
         if width <= gap or stale > _PATIENCE:
             break
-        kept, state = _exchanged(scaled, kept, state, reached, width, primal)
+        if state.ball.bounded or best.alone(state.weight, float(reached[kept].min()), everyone) < _SETTLED:
+            kept, state = _exchanged(scaled, kept, state, reached, width, primal)
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 state = _advance(scaled.some(kept), state, primal)

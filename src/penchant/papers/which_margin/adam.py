@@ -8,11 +8,11 @@ from scipy.special import logsumexp
 
 from ...diagnostics.direction import misalignment
 from ...lab import Lab, claim, derived, observed
-from ...references.euclidean_margin import max_margin
-from ...settings.classification import Classification
+from ...norms import WeightedL2
+from ...references.norm_margin import norm_margin
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most
-from .evidence import best, features, gammas, last, pace, runs
+from .evidence import best, drawn, features, gammas, last, pace, runs
 from .theorems import FAN, ZHANG
 
 _BETA, _SHORT = 0.9, (0.5, 0.9)  # of Signum, and of an Adam that forgets
@@ -82,10 +82,9 @@ def stale(lab: Lab, planted: bool) -> Verdict:
     Constant steps 0.1 of the default Adam, on twenty data sets: 1 - corr to the weighted solution over that to the max-norm one. Planted: the unweighted l2 solution."""
     ratios = []
     for seed, run in enumerate(runs(lab, "constant adam", "exponential", 4000, 0.1, every=1)):
-        rows, sizes = features(lab, seed), _old_squares(run, features(lab, seed), 0.999)
-        scale = np.ones_like(sizes) if planted else np.sqrt(sizes)
-        solution = max_margin(Classification((rows / scale).reshape(len(rows), -1), np.ones(len(rows)))).weight
-        near = misalignment(run.weight(), solution.reshape(sizes.shape) / scale)
+        sizes = _old_squares(run, features(lab, seed), 0.999)
+        solution = norm_margin(drawn(lab)[seed], WeightedL2(np.ones_like(sizes) if planted else sizes)).weight
+        near = misalignment(run.weight(), solution)
         ratios.append(near / misalignment(run.weight(), best(lab)[seed]["max"].weight))
     return at_most(
         float(np.median(ratios)), 0.5, "median of 1 - corr to the weighted l2 solution, over that to the max-norm one"

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...lab import Lab, claim, derived, recipe
 from ...verdict import Verdict, at_least, at_most
-from .evidence import best, drawn, features
+from .evidence import along, best, drawn, features
 from .flows import Path, follow, frobenius, soft_sign
 from .theorems import WANG
 
@@ -22,44 +22,49 @@ def turn(lab: Lab, seed: int, eps: float) -> Path:
     return follow(features(lab, seed), soft_sign(float(np.log(eps))), times, tolerance=min(_TOLERANCE, eps))
 
 
-def shares(lab: Lab, seed: int, path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Shares of the max-norm and of the Frobenius margin along a path, and the sine of the angle to the Frobenius solution."""
-    found, weights = best(lab)[seed], path.weights[1:]
-    lengths = np.linalg.norm(weights, axis=(1, 2))
-    solution = found["frobenius"].weight / np.linalg.norm(found["frobenius"].weight)
-    cosine = np.tensordot(weights, solution, 2) / lengths
-    of_max = path.margins[1:] / np.abs(weights).max(axis=(1, 2)) / found["max"].margin
-    return of_max, path.margins[1:] / lengths / found["frobenius"].margin, np.sqrt(np.maximum(1 - cosine**2, 0.0))
+def sine(lab: Lab, seed: int, path: Path) -> np.ndarray:
+    """Of the angle to the Frobenius solution, along a path after its start."""
+    solution, weights = best(lab)[seed]["frobenius"].weight, path.weights[1:]
+    across = weights - np.multiply.outer(np.tensordot(weights, solution, 2), solution) / np.vdot(solution, solution)
+    return np.linalg.norm(across, axis=(1, 2)) / np.linalg.norm(weights, axis=(1, 2))
+
+
+def peak(lab: Lab, seed: int, eps: float) -> float:
+    """The margin at which the share of the max-norm margin is largest."""
+    path = turn(lab, seed, eps)
+    return float(path.margins[1 + int(along(lab, seed, path, "max").argmax())])
 
 
 @recipe
 def angle_constant(lab: Lab, seed: int, eps: float) -> tuple[float, float]:
     """sine times margin over log(1/eps) at the end of the turn, and the kappa that gradient flow from the weight at that margin predicts."""
     path, unit = turn(lab, seed, eps), -np.log(eps)
-    sine = shares(lab, seed, path)[2]
     at = int(np.flatnonzero(path.margins[1:] <= _FAR * unit)[-1])
     corner = path.weights[1:][int(np.flatnonzero(path.margins[1:] <= unit)[-1])]
-    margin = np.tensordot(features(lab, seed), corner, 2).min()
-    start = 1e4 * corner / margin
-    ahead = follow(
-        features(lab, seed), frobenius, np.array([0.0, 25 * float(np.linalg.norm(start))]), start, _TOLERANCE
-    )
-    _, _, end = shares(lab, seed, ahead)
-    return float(sine[at] * path.margins[1 + at] / unit), float(end[-1] * ahead.margins[-1] / 1e4)
+    start = 1e4 * corner / np.tensordot(features(lab, seed), corner, 2).min()
+    times = np.array([0.0, 25 * float(np.linalg.norm(start))])
+    ahead = follow(features(lab, seed), frobenius, times, start, _TOLERANCE)
+    measured = sine(lab, seed, path)[at] * path.margins[1 + at] / unit
+    return float(measured), float(sine(lab, seed, ahead)[-1] * ahead.margins[-1] / 1e4)
 
 
 @claim("which-margin/epsilon-limit", WANG, "proved", slow=True)
 def limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Adam with eps > 0 ends at the Frobenius margin: far beyond the margin log(1/eps) its share there is 1, and that of the max-norm margin has fallen.
-    The flow of the rule without memory on twenty data sets, at 50 log(1/eps). Planted: the max-norm share at 10 log(1/eps) is still at its peak."""
+    The flow of the rule without memory on twenty data sets, at 50 log(1/eps), where the soft minimum of N margins may miss log(N)/margin and the angle the
+    rest; what the max-norm share has lost by then, 0.02, is read off a run. Planted: the max-norm share at 10 log(1/eps) is still at its peak."""
     ends, fallen = [], []
     for seed in range(len(drawn(lab))):
         path = turn(lab, seed, _EPS)
-        of_max, of_l2, _ = shares(lab, seed, path)
-        ends.append(of_l2[-1])
+        of_max = along(lab, seed, path, "max")
+        missing = 1 - along(lab, seed, path, "frobenius")[-1]
+        allowed = (
+            np.log(len(features(lab, seed))) / path.margins[-1] + angle_constant(lab, seed, _EPS)[1] ** 2 / _FAR**2 / 2
+        )
+        ends.append(missing / allowed)
         late = int(np.flatnonzero(path.margins[1:] <= -10 * np.log(_EPS))[-1])
         fallen.append(of_max.max() - of_max[late])
-    yield at_least(float(np.min(ends)), 0.99, "smallest Frobenius share in the end")
+    yield at_most(float(np.max(ends)), 1.0, "largest missing Frobenius share over log(N)/margin + (kappa/50)^2/2")
     if planted:
         yield at_most(float(np.min(fallen)), 0.01, "smallest loss of max-norm share at 10 log(1/eps)")
     else:
@@ -69,23 +74,27 @@ def limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @derived("which-margin/turn", slow=True)
 def where(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Adam leaves the max-norm margin at log(1/eps): there its share peaks, and the sine of the angle to gradient descent is kappa log(1/eps)/margin afterwards.
-    The peak within a factor of 2.5 of it, and sine x margin/log(1/eps) the same for eps = 1e-2 and 1e-4, twenty data sets. Planted: sine x margin itself is the same."""
+    The peak within a factor of 2.5 of it, and sine x margin/log(1/eps) the same for eps = 1e-2 and 1e-4, twenty data sets;
+    the law is of leading order in 1/log(1/eps), and both constants may be off by that. Planted: sine x margin itself is the same."""
     peaks, ratios = [], []
     for seed in range(len(drawn(lab))):
         coarse, fine = (angle_constant(lab, seed, eps)[0] for eps in (_COARSE, _EPS))
         ratios.append(fine / coarse * (np.log(_EPS) / np.log(_COARSE) if planted else 1.0))
-        path = turn(lab, seed, _EPS)
-        peaks.append(path.margins[1 + int(shares(lab, seed, path)[0].argmax())] / -np.log(_EPS))
+        peaks.append(peak(lab, seed, _EPS) / -np.log(_EPS))
     yield at_most(
         float(np.abs(np.log(peaks)).max()), float(np.log(2.5)), "|log(margin of the peak/log(1/eps))|, largest"
     )
-    yield at_most(float(np.abs(np.log(ratios)).mean()), 0.3, "mean |log of the ratio of angle constants|")
+    yield at_most(
+        float(np.abs(np.log(ratios)).mean()),
+        float(-1 / np.log(_EPS) - 1 / np.log(_COARSE)),
+        "mean |log of the ratio of angle constants|",
+    )
 
 
 @derived("which-margin/angle", slow=True)
 def angle(lab: Lab, planted: bool) -> Verdict:
     """The constant kappa of the angle is that of gradient flow from where the run was at margin log(1/eps).
-    eps = 1e-4 on twenty data sets, both at many times that margin. Planted: half of kappa, that of the sine squared."""
+    eps = 1e-4 on twenty data sets, both at many times that margin; the allowance of 0.15 was set after a first run. Planted: half of kappa, that of the sine squared."""
     found = np.array([angle_constant(lab, seed, _EPS) for seed in range(len(drawn(lab)))])
     predicted = found[:, 1] * (0.5 if planted else 1.0)
     return at_most(float(np.median(np.abs(found[:, 0] / predicted - 1))), 0.15, "median error of kappa")

@@ -17,6 +17,7 @@ from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from .comparison import NAMES, Comparison, best_margins, compare
+from .flows import Path
 
 COUNT, SHAPE = 20, (4, 8, 12)  # data sets, and classes, dimension and samples of each
 LOSSES: dict[str, AbstractLoss] = {
@@ -88,6 +89,12 @@ def compared(
 def last(lab: Lab, rule: str, norm: str, **options: object) -> np.ndarray:
     """The share of the best margin in a norm that a rule reaches, for every data set."""
     return np.array([one.last[norm] for one in compared(lab, rule, **options)])  # pyright: ignore[reportArgumentType]
+
+
+def along(lab: Lab, seed: int, path: Path, norm: str) -> np.ndarray:
+    """The share of the best margin in a norm along a flow, after its start."""
+    found = best(lab)[seed][norm]
+    return path.margins[1:] / [found.measure.value(weight) for weight in path.weights[1:]] / found.margin
 
 
 def pace(run: Trajectory) -> float:

@@ -12,7 +12,7 @@ from ...settings.losses import CrossEntropy
 from ...settings.parametrisations import Direct
 from . import adam, epsilon, muon, next_token, steepest
 from .comparison import NAMES
-from .evidence import best, compared, drawn, features, last, mean_interval
+from .evidence import along, best, compared, drawn, features, last, mean_interval
 
 _SHOWN = {
     "frobenius": 0.3,
@@ -59,11 +59,10 @@ def turning(lab: Lab) -> Figure:
     lines = []
     for eps in (1e-4, 1e-8):
         path = epsilon.turn(lab, _SEED, eps)
-        of_max, of_l2, _ = epsilon.shares(lab, _SEED, path)
         seen, unit = path.margins[1:] > 1, -np.log(eps)
         lines += [
-            Line(f"{name}, eps = {eps:g}", path.margins[1:][seen] / unit, share[seen])
-            for name, share in (("max", of_max), ("frobenius", of_l2))
+            Line(f"{name}, eps = {eps:g}", path.margins[1:][seen] / unit, along(lab, _SEED, path, name)[seen])
+            for name in ("max", "frobenius")
         ]
     caption = "Up to a margin of log(1/eps) Adam maximises the max-norm margin, afterwards the Frobenius one."
     return Figure(
@@ -90,12 +89,8 @@ def blind_margin(lab: Lab, dtype: type) -> float:
 def blind(lab: Lab) -> Table:
     """Where the gradient of ordinary code is lost, next to the margin at which Adam with the default epsilon turns."""
     rows = [(name, blind_margin(lab, dtype)) for name, dtype in (("float32", np.float32), ("float64", np.float64))]
-    path, seed = epsilon.turn(lab, _SEED, 1e-8), _SEED
-    peak = path.margins[1 + int(epsilon.shares(lab, seed, path)[0].argmax())]
-    rows += [
-        ("peak of the max-norm share for eps = 1e-8", peak),
-        ("predicted, log(1/eps)", -np.log(1e-8)),
-    ]
+    rows.append(("peak of the max-norm share for eps = 1e-8", epsilon.peak(lab, _SEED, 1e-8)))
+    rows.append(("predicted, log(1/eps)", -np.log(1e-8)))
     caption = "Softmax minus one-hot labels, as any code computes it: its gradient is off by a tenth from this margin on. In logarithms there is no such margin."
     return table("blind", "Where floats go blind", {"what": "", "margin": ".4g"}, rows, caption)
 

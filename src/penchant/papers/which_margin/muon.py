@@ -8,7 +8,7 @@ from ...lab import Lab, claim, derived, recipe
 from ...norms import norm_named
 from ...optimisers.newton_schulz import spread
 from ...verdict import Verdict, at_least, at_most
-from .evidence import best, drawn, features, gammas, last, mean_interval, runs
+from .evidence import along, best, drawn, features, last, mean_interval, runs
 from .flows import Path, Rest, follow, newton_schulz, newton_schulz_with, rest_point
 from .theorems import FAN
 
@@ -51,10 +51,7 @@ def rests(lab: Lab, planted: bool) -> Iterator[Verdict]:
     Rest points of residual below 1e-8 on twenty data sets; the flow at time 3000. Planted: the rest point of the polar factor, share 1."""
     found = np.array([rest_share(lab, seed) for seed in range(len(drawn(lab)))])
     yield at_most(max(max(rest(lab, seed)[3:]) for seed in range(len(found))), 1e-8, "largest residual of a rest point")
-    paths = [flow(lab, seed) for seed in range(len(found))]
-    reached = np.array([path.margins[-1] / np.linalg.norm(path.weights[-1], 2) for path in paths]) / gammas(
-        lab, "spectral"
-    )
+    reached = np.array([along(lab, seed, flow(lab, seed), "spectral")[-1] for seed in range(len(found))])
     target = np.ones_like(found) if planted else found
     yield at_most(float(np.abs(reached - target).max()), 2e-3, "largest distance of the flow from its rest point")
     mean, error = mean_interval(found)
@@ -86,12 +83,8 @@ def shipped_end(lab: Lab, seed: int) -> Path:
 def shipped(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The epsilon that Muon ships turns it into gradient descent beyond the margin log(1/eps) + log 485 = 22.3: the Frobenius margin, not the spectral one.
     eps = 1e-7 in the flow to a margin of a thousand, twenty data sets. Planted: its spectral share there is that of the polar factor."""
-    of_l2, of_top = [], []
-    for seed, found in enumerate(best(lab)):
-        path = shipped_end(lab, seed)
-        weight, margin = path.weights[-1], path.margins[-1]
-        of_l2.append(margin / np.linalg.norm(weight) / found["frobenius"].margin)
-        of_top.append(margin / np.linalg.norm(weight, 2) / found["spectral"].margin)
+    ends = [(seed, shipped_end(lab, seed)) for seed in range(len(drawn(lab)))]
+    of_l2, of_top = ([along(lab, *end, norm)[-1] for end in ends] for norm in ("frobenius", "spectral"))
     yield at_least(float(np.min(of_l2)), 0.99, "smallest Frobenius share at margin 1000")
     if planted:
         yield at_least(float(np.median(of_top)), 0.98, "median spectral share at margin 1000")

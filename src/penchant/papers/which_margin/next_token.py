@@ -42,7 +42,7 @@ def flow(lab: Lab, seed: int) -> Trajectory:
 @claim("which-margin/next-token", THRAMPOULIDIS, "proved", slow=True)
 def selects(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Gradient flow fits the frequencies inside the supports at the rate 1/t, and the rest of the weight turns to the maximum margin orthogonal to them.
-    Twenty drawn instances at log t = 12. Planted: the maximum margin of the features as they are, not projected."""
+    Twenty drawn instances at log t = 12; the allowance of 1e-2 was set after a first run (the angle falls like 1/log t). Planted: the maximum margin of the features as they are, not projected."""
     slopes, errors = [], []
     for seed in range(_COUNT):
         run, data = flow(lab, seed), draw(seed)

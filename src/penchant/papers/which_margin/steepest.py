@@ -98,12 +98,11 @@ def own_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
 
 @claim("which-margin/other-norms", f"{FAN}, abstract (NSD)", "sharpened", slow=True)
 def other_norms(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """The Frobenius, the max-norm and the spectral margin are three different things: steps that maximise one miss the others.
-    On twenty data sets. Planted: sign descent is said to maximise the spectral margin, and so on."""
+    """The Frobenius, the max-norm and the spectral margin are three different things: steps that are steepest in one norm come nearer to its margin than those of another.
+    3000 steps, on each of twenty data sets. Planted: the other norm's steps come nearer."""
     for name, other in (("max", "spectral"), ("spectral", "max"), ("frobenius", "max")):
-        chosen = other if planted else name
-        smallest = float(last(lab, name, chosen).min())
-        yield at_least(smallest, 0.82, f"smallest share of the {chosen} margin, {name} steps")
+        lead = (last(lab, name, name) - last(lab, other, name)) * (-1 if planted else 1)
+        yield at_least(float(lead.min()), 0.0, f"smallest lead of {name} over {other} steps in the {name} margin")
 
 
 @derived("which-margin/replicator", slow=True)
