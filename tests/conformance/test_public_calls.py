@@ -154,7 +154,7 @@ def test_an_old_name_works_and_says_where_it_is_now():
 
 
 def test_a_file_does_not_hide_the_name_of_a_folder():
-    code = "import penchant.references.nuclear_margin, penchant as pt; pt.references.nuclear_margin(3)"
+    code = "import penchant.references.norm_margin, penchant as pt; pt.references.norm_margin(3, None)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ArgumentError" in found.stderr
 

@@ -67,7 +67,7 @@ def test_one_sample_may_outweigh_the_other(ratio):
 
 
 def test_a_solution_that_is_not_certified_says_so(monkeypatch):
-    monkeypatch.setattr(sys.modules["penchant.references.nuclear_margin"], "_ROUNDS", 3)
+    monkeypatch.setattr(sys.modules["penchant.references.pair_program"], "_ROUNDS", 3)
     data = pt.settings.equal_score_tokens(3, 4, 5, 1)
     with pytest.warns(PenchantWarning, match="could not certify"):
         found = pt.references.nuclear_margin(data)

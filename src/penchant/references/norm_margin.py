@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, kind, warn
-from ..norms import L2, Entrywise, Hybrid, Norm, Schatten, WeightedL2, conjugate
+from ..norms import L2, Entrywise, Hybrid, Norm, Nuclear, Schatten, WeightedL2, conjugate
 from ..settings.base import Data, Setting
 from ..settings.check import real_array
 from ..settings.classification import Classification
 from ..settings.multiclass import Multiclass
 from ..settings.tokens import TokenSelection
 from .balls import Ball, Box, Columns, Operator, Smooth
-from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, watched
+from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, require_tokens, watched
 from .bracket import adjoint, bracket, margins
 from .euclidean_margin import max_margin, provable
-from .pair_program import Found, Pairs, solve
+from .pair_program import Certificate, Found, Pairs, solve
 
 _GAP = 1e-9  # certified relative width asked of every solution
 _INSIDE = 1e-9  # relative, by which a weight may be outside its ball
@@ -50,7 +50,7 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
         pairs = Pairs(pairs.left @ rows, pairs.inputs @ columns, pairs.sample)
     if len(pairs.left) <= _MANY and (isinstance(norm, L2) or getattr(norm, "p", 0) == 2):
         return max_margin(data)
-    found = _found(pairs, norm, gap)
+    found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
     if not found.gap < np.inf:
         max_margin(data)  # raises, with the proof that there is no positive margin
     weight = found.weight if rows is None or columns is None else rows @ found.weight @ columns.T
@@ -58,15 +58,48 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     return _certified(data, active, norm, weight / np.asarray(margins(data, weight))[active].min(), found.multipliers)
 
 
-def _found(pairs: Pairs, norm: Norm, gap: float) -> Found:
+def _shortest(
+    data: Data, norm: Norm, active: np.ndarray, rows: np.ndarray | None, columns: np.ndarray | None
+) -> Found | None:
+    """The weight of least l2 norm, from which the way to the l1 and nuclear ones begins: there pairs of any length have their margin."""
+    if getattr(norm, "p", 0) != 1 or active.sum() > _MANY:
+        return None
+    found = max_margin(data)
+    weight = found.weight.reshape(-1, found.weight.shape[-1])
+    weight = weight if rows is None or columns is None else rows.T @ weight @ columns
+    return Found(weight, found.dual[active], np.inf)
+
+
+def _without_idle(pairs: Pairs, norm: Norm, found: Found, gap: float) -> Found:
+    """The same without the multipliers that an interior point keeps on idle margins, if the gap allows it."""
+    if not found.gap < np.inf:
+        return found
+    reached, share = pairs.margins(found.weight), found.multipliers / found.multipliers.sum()
+    fewer = np.where(share < reached / reached.min() - 1, 0.0, found.multipliers)
+    width = Certificate(pairs, norm).offer(found.weight, reached, fewer) if fewer.any() else np.inf
+    return Found(found.weight, fewer, width) if width <= gap else found
+
+
+@watched
+def nuclear_margin(data: object, gap: float = _GAP) -> Solution:
+    """The maximum-margin matrix of token data in the nuclear norm, certified to a relative `gap` where float64 allows.
+
+    >>> import penchant as pt
+    >>> data = pt.TokenSelection([[[2.0, 0.0], [0.0, 0.0]]], scores=[[1.0, 0.0]], queries=[[0.0, 3.0]])
+    >>> round(nuclear_margin(data).value, 6)                       # one pair: 1 / (2 * 3)
+    0.166667
+    """
+    return norm_margin(require_tokens(data, "nuclear_margin"), Nuclear(), gap)
+
+
+def _found(pairs: Pairs, norm: Norm, gap: float, known: Found | None) -> Found:
     *way, last = _between(norm)
-    known = None
     for near in way:
         known = solve(pairs, near, *_program(near), _ROUGH, known)
-    found = solve(pairs, last, *_program(norm), gap / 10, known)
+    found = solve(pairs, last, *_program(norm), gap / 30, known)
     if found.gap <= gap or len(pairs.left) > _MANY:
         return found
-    again = solve(pairs, norm, *_program(norm), gap / 10, None, len(pairs.left))  # with all pairs from the outset
+    again = solve(pairs, norm, *_program(norm), gap / 30, known, len(pairs.left))  # with all pairs from the outset
     return min(found, again, key=lambda one: one.gap)
 
 
