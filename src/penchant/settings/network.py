@@ -20,7 +20,7 @@ from .parametrisations import PlainMetric
 class Network(PlainMetric):
     """`function(params, inputs)` with outputs (n,) for labels -1 and 1, or (n, classes): one margin y f, or one f_y - f_c for each other class.
 
-    Smooth networks only: at a kink the flow would have to slide along it. `smooth_relu` is a unit that may take the place of ReLU.
+    Smooth networks only: at a kink the flow would have to slide along it.
     """
 
     function: Callable = eqx.field(static=True)
@@ -86,10 +86,3 @@ def network_setting(
     """
     network = Network(function, start, inputs, labels)
     return Setting(Classification(np.eye(len(network.signs)), np.ones(len(network.signs))), network, loss, reduction)
-
-
-def smooth_relu(units: Array, inputs: Array, softness: float) -> Array:
-    r"""$\frac12(z + \sqrt{z^2 + \kappa^2|U_j|^2|x|^2})$ with $z = \langle U_j, x\rangle$: smooth, above ReLU by at most $\frac\kappa2|U_j||x|$, and still homogeneous in both."""
-    z = inputs @ units.T
-    scale = jnp.linalg.norm(inputs, axis=1)[:, None] * jnp.linalg.norm(units, axis=1)
-    return 0.5 * (z + jnp.sqrt(z**2 + (softness * scale) ** 2))
