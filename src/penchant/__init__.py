@@ -126,7 +126,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.interpolation_bracket": ("interpolation_bracket",),
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
-    "references.norm_margin": ("constrained_gap", "face", "norm_margin", "nuclear_margin"),
+    "references.norm_margin": ("constrained_gap", "norm_margin", "nuclear_margin"),
     "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),

@@ -292,7 +292,6 @@ def heavy_calls(folder):
             "norm": Linf(),
             "decay": 0.1,
         },
-        "face": {"data": tokens, "found": pt.references.norm_margin(tokens, Linf()), "tolerance": 1e-6},
         "norm_margin": {"data": tokens, "norm": Linf(), "gap": 1e-9},
         "nuclear_margin": {"data": tokens, "gap": 1e-9},
         "offset_margin": {"data": tokens, "offsets": [0.1, 0.2]},
