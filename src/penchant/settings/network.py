@@ -1,14 +1,13 @@
 """Any network of JAX as a setting: the weight is the vector of its margins, so that flow and descent run in margin space."""
 
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, ArrayLike, Float, PyTree
 
 from ..errors import ArgumentError
 from .base import Data, Setting
@@ -31,7 +30,7 @@ class Network(PlainMetric):
     start: PyTree
     form = "a network"
 
-    def __init__(self, function: Callable, start: PyTree, inputs: Any, labels: Any):
+    def __init__(self, function: Callable, start: PyTree, inputs: ArrayLike, labels: ArrayLike):
         self.function, self.inputs, self.start = function, jnp.asarray(inputs, float), jax.tree.map(jnp.asarray, start)
         labels, outputs = np.asarray(labels), list(np.shape(function(self.start, self.inputs)))
         if outputs[:1] != list(labels.shape) or len(outputs) > 2:
@@ -74,7 +73,7 @@ class Network(PlainMetric):
 
 
 def network_setting(
-    function: Callable, start: PyTree, inputs: Any, labels: Any, loss: AbstractLoss, reduction: str = "sum"
+    function: Callable, start: PyTree, inputs: ArrayLike, labels: ArrayLike, loss: AbstractLoss, reduction: str = "sum"
 ) -> Setting:
     """A network with its data as a setting. The theorems are about the sum over all margins, which is the default.
 
