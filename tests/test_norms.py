@@ -7,7 +7,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.norms import L1, L2, Linf, Nuclear, SignProduct, Spectral
-from penchant.references.nuclear_margin import nuclear_margin
+from penchant.references.norm_margin import nuclear_margin
 from penchant.references.polyhedral_margin import polyhedral_margin, sign_product_margin
 from penchant.theory.verdicts import excess
 

@@ -126,8 +126,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.interpolation_bracket": ("interpolation_bracket",),
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
-    "references.nuclear_margin": ("nuclear_margin",),
-    "references.norm_margin": ("constrained_gap", "face", "norm_margin"),
+    "references.norm_margin": ("constrained_gap", "norm_margin", "nuclear_margin"),
     "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),
@@ -155,7 +154,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "block_normalised",
         "heavy_ball",
         "muon",
-        "polyak_towards",
         "scheduled_descent",
         "signum",
         "steepest",
@@ -187,7 +185,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "sweeps.spec": ("read_spec",),
     "diagnostics.noise": (
         *("noisy_covariance", "diffusion_covariance", "sample_covariance", "diffusion_transient", "lag_covariance"),
-        *("lag_correlation", "excess_loss"),
+        "lag_correlation",
     ),
     "diagnostics.sparsity": ("decompose", "restricted_isometry"),
     "diagnostics.direction": ("misalignment", "misalignments"),
@@ -225,16 +223,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "DivergedRun",
     ),
 }
-_RENAMED = {  # by folder and old name: the new name
-    "optimisers.JointDescent": "gradient_descent",
-    "optimisers.BlockNormalised": "block_normalised",
-    "optimisers.JointNormalised": "normalised_descent",
-    "optimisers.JointPolyak": "polyak",
-    "optimisers.JointHeavyBall": "heavy_ball",
-    "optimisers.JointAccelerated": "Accelerated",
-    "theory.detect_joint_limit": "detect_limit",
-    "training.train_joint": "train",
-}
 _HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names}
 __all__ = sorted(name for names in _FRONT.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
@@ -257,13 +245,10 @@ class _House(ModuleType):
         if name in _HOME and self._owns(name):
             self.__dict__[name] = _fetch(name)
             return self.__dict__[name]
-        if self.__name__ == __name__ and name in _HOME:
-            return _moved(name)
-        if f"{self.__name__}.{name}"[len(__name__) + 1 :] in _RENAMED:
-            return _moved(_RENAMED[f"{self.__name__}.{name}"[len(__name__) + 1 :]], f"{self.__name__}.{name}")
         if any(f"{place}.".startswith(f"{self.__name__}.{name}."[len(__name__) + 1 :]) for place in _HOME.values()):
             return import_module(f"{self.__name__}.{name}")
-        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
+        place = f"; it is `penchant.{_folder(name)}.{name}`" if name in _HOME and name not in __all__ else ""
+        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'{place}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType):  # the import system puts a part into its folder
@@ -288,14 +273,6 @@ def _open(part: ModuleType) -> None:
         for inner in list(vars(part).values()):
             if isinstance(inner, ModuleType) and inner.__name__.startswith(f"{part.__name__}."):
                 _open(inner)
-
-
-def _moved(name: str, old: str = "") -> Any:
-    from .errors import warn
-
-    place = "" if name in __all__ else f"{_folder(name)}."
-    warn(f"`{old or f'penchant.{name}'}` is now `penchant.{place}{name}`; the old name works in this release only.")
-    return _fetch(name)
 
 
 sys.modules[__name__].__class__ = _House

@@ -113,7 +113,7 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     (Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)), "advise.trial_steps"),
     (
         REAL,
-        "primal dual weight weights offsets penalties hessian noise jacobian gradient inputs targets whitened scales",
+        "primal dual weight weights offsets hessian noise inputs targets whitened scales",
     ),
     (
         REAL,
@@ -131,7 +131,6 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     (MATRICES, "imbalance_constant.layers ensure_assumption2.params network_constants.start"),
     (Promise("real, with a leading axis", lambda value: _real(value) and np.ndim(value) > 1), "decompose.params"),
     (Promise("a number or an array", lambda value: _number(value) or _ARRAY.holds(value)), "radius"),
-    (Promise("one start or more", lambda value: not _listed(value) or len(value) > 0), "train_joint.start"),
     (_either(NUMBER, TEXT, _is("AbstractAttentionStep")), "PreconditionedDescent.step"),
     (_has("a run, as training returns it", "status", "header"), "run"),
     (_either(_has("a recorder, such as Every(1)", "schedule"), _is("Levels")), "recorder"),

@@ -19,6 +19,7 @@ from scipy.optimize import linprog
 from .errors import ArgumentError, PenchantError
 from .rounding import gamma, rounding_of
 
+Numbers = np.ndarray | np.float64 | Array  # of numpy where a weight is measured, of jax inside compiled code
 _ROUNDS, _CUTS = 500, 32
 _ENOUGH = 1e-9
 _NULL = 1e-14  # of the largest singular value, below which others are rounding
@@ -72,7 +73,7 @@ def _power(p: object, owner: str) -> float:
     return float(p)
 
 
-def _p_norm(values: Any, p: float, xp: ModuleType) -> Any:
+def _p_norm(values: Numbers, p: float, xp: ModuleType) -> Numbers:
     """The p-norm of numbers, of numpy or of jax (`xp`)."""
     sizes = xp.abs(values)
     if p == np.inf:
@@ -82,7 +83,7 @@ def _p_norm(values: Any, p: float, xp: ModuleType) -> Any:
     return xp.sum(sizes) if p == 1 else unit * xp.sum((sizes / unit) ** p) ** (1 / p)
 
 
-def _touching(sizes: Any, p: float, xp: ModuleType) -> Any:
+def _touching(sizes: Numbers, p: float, xp: ModuleType) -> Numbers:
     """The nonnegative numbers of p-norm 1 that make the most of nonnegative `sizes`; for p = inf, 0 where those are rounding."""
     q = conjugate(p)
     if p == 1:
@@ -97,11 +98,11 @@ class _OfPowers(eqx.Module):
     p: float = eqx.field(static=True)
 
     @abstractmethod
-    def numbers(self, weight: Any, xp: ModuleType) -> Any:
+    def numbers(self, weight: Numbers, xp: ModuleType) -> Numbers:
         """The numbers whose p-norm it is."""
 
     @abstractmethod
-    def unit(self, pull: Any, xp: ModuleType) -> Any:
+    def unit(self, pull: Numbers, xp: ModuleType) -> Numbers:
         """The weight of norm 1 that makes the most of a pull."""
 
     @property
@@ -115,7 +116,7 @@ class _OfPowers(eqx.Module):
         return float(_p_norm(self.numbers(weight, np), conjugate(self.p), np))
 
     def touching(self, pull: np.ndarray) -> np.ndarray:
-        return self.unit(pull, np)
+        return np.asarray(self.unit(pull, np))
 
     def dual_norm(self, slope: PyTree, log_norm: Array) -> Float[Array, ""]:
         sizes = [_p_norm(self.numbers(leaf, jnp), conjugate(self.p), jnp) for leaf in jax.tree.leaves(slope)]
@@ -143,10 +144,10 @@ class Entrywise(_OfPowers):
     def coordinatewise(self) -> bool:
         return self.p == np.inf
 
-    def numbers(self, weight: Any, xp: ModuleType) -> Any:
+    def numbers(self, weight: Numbers, xp: ModuleType) -> Numbers:
         return xp.ravel(weight)
 
-    def unit(self, pull: Any, xp: ModuleType) -> Any:
+    def unit(self, pull: Numbers, xp: ModuleType) -> Numbers:
         return xp.sign(pull) * (1.0 if self.p == np.inf else _touching(xp.abs(pull), self.p, xp))
 
     def rounding(self, shape: tuple[int, ...]) -> float:
@@ -163,16 +164,16 @@ class Schatten(_OfPowers):
     def name(self) -> str:
         return {1.0: "nuclear", np.inf: "spectral"}.get(self.p, f"schatten-{self.p:g}")
 
-    def numbers(self, weight: Any, xp: ModuleType) -> Any:
+    def numbers(self, weight: Numbers, xp: ModuleType) -> Numbers:
         if weight.ndim != 2:
             return xp.linalg.norm(xp.ravel(weight)).reshape(1)
         return xp.linalg.svd(weight, compute_uv=False)
 
-    def unit(self, pull: Any, xp: ModuleType) -> Any:
+    def unit(self, pull: Numbers, xp: ModuleType) -> Numbers:
         if pull.ndim != 2:
             return pull / xp.linalg.norm(xp.ravel(pull))
         left, sizes, right = xp.linalg.svd(pull, full_matrices=False)
-        return (left * _touching(sizes, self.p, xp)[None]) @ right
+        return (left * _touching(sizes, self.p, xp)) @ right
 
     def rounding(self, shape: tuple[int, ...]) -> float:
         return _of_singular_values(shape)

@@ -5,6 +5,7 @@ import math
 from copy import deepcopy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
@@ -14,7 +15,7 @@ from penchant.bridge.jax_kkt import JaxGradients, function_kkt
 from penchant.bridge.kkt import NotHomogeneous, homogeneity, instant_weights, plateau, smoothed_margin, trend
 from penchant.cli import main
 from penchant.errors import ArgumentError, PenchantError, PenchantWarning
-from penchant.settings.network import network_setting, smooth_relu
+from penchant.settings.network import network_setting
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -219,7 +220,12 @@ def test_the_flow_of_smoothed_units_ends_where_free_kinks_say_and_autograd_does_
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 20)), np.sign(rng.normal(size=40)).astype(int)
     start = {"U": rng.normal(size=(50, 20)) / 20**0.5, "v": rng.normal(size=50) / 50**0.5}
-    smooth = lambda params, x: smooth_relu(params["U"], x, 1e-3) @ params["v"]
+
+    def smooth(params, x):
+        """Above ReLU by at most half of 1e-3 |U_j| |x|, and still homogeneous in both."""
+        z, size = x @ params["U"].T, jnp.linalg.norm(x, axis=1)[:, None] * jnp.linalg.norm(params["U"], axis=1)
+        return 0.5 * (z + jnp.sqrt(z**2 + (1e-3 * size) ** 2)) @ params["v"]
+
     run = pt.train(network_setting(smooth, start, X, y, pt.Exponential()), pt.GradientFlow(), until=pt.MarginAbove(1e6))
     params = {name: np.array(one[-1]) for name, one in run.params.items()}
     assert function_kkt(smooth, params, X, y).distance == pytest.approx(0.0567, rel=0.02)

@@ -7,7 +7,7 @@ from penchant.errors import ArgumentError
 from penchant.norms import L1
 from penchant.optimisers.base import Accelerated, Adam, Descent, Optimiser
 from penchant.optimisers.layerwise import LayerDescent
-from penchant.references.nuclear_margin import nuclear_margin
+from penchant.references.norm_margin import nuclear_margin
 from penchant.references.polyhedral_margin import polyhedral_margin
 from penchant.settings.base import Data, Parametrisation
 from penchant.settings.deep_linear import DeepLinear

@@ -145,16 +145,13 @@ def test_the_front_has_few_names():
     assert set(pt.__all__) <= set(dir(pt))
 
 
-def test_an_old_name_works_and_says_where_it_is_now():
-    with pytest.warns(
-        pt.errors.PenchantWarning, match=r"`penchant.nuclear_margin` is now `penchant.references.nuclear_margin`"
-    ):
-        found = getattr(pt, "nuclear_margin")  # noqa: B009
-    assert found.__name__ == "nuclear_margin"
+def test_a_name_that_is_elsewhere_says_where():
+    with pytest.raises(AttributeError, match=r"it is `penchant.references.nuclear_margin`"):
+        getattr(pt, "nuclear_margin")  # noqa: B009
 
 
 def test_a_file_does_not_hide_the_name_of_a_folder():
-    code = "import penchant.references.nuclear_margin, penchant as pt; pt.references.nuclear_margin(3)"
+    code = "import penchant.references.norm_margin, penchant as pt; pt.references.norm_margin(3, None)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "ArgumentError" in found.stderr
 

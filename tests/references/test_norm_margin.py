@@ -7,7 +7,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError, NotSeparableError
 from penchant.norms import L1, L2, Entrywise, Hybrid, Linf, Nuclear, Schatten, Spectral, WeightedL2
-from penchant.references import constrained_gap, face, max_margin, norm_margin
+from penchant.references import constrained_gap, max_margin, norm_margin
 from penchant.references.polyhedral_margin import polyhedral_margin
 from penchant.settings import CrossEntropy, Multiclass, add_bias, clusters
 
@@ -140,16 +140,14 @@ def test_a_weighted_norm_is_the_plain_one_of_rescaled_inputs():
 def test_faces():
     data = clusters(4, 8, 12)
     for norm, unique in ((L2(), True), (Schatten(3), True), (Spectral(), False), (Nuclear(), True)):
-        assert face(data, norm_margin(data, norm)).unique is unique
+        assert pt.theory.uniqueness(data, norm_margin(data, norm)).unique is unique
     found = norm_margin(data, Spectral())
-    which = face(data, found)
-    assert which.free.sum() == 2  # one of them the classes' mean, which no margin sees
     moved = np.ones((4, 1)) * np.linalg.svd(found.weight)[2][-1:]
     assert norm_margin(data, Spectral()).measure.value(found.weight + 0.1 * found.value * moved) == pytest.approx(
         found.value
     )
     near = clusters(3, 4, 9, 0.5, 0)
-    assert face(near, norm_margin(near, Linf())).unique is False
+    assert pt.theory.uniqueness(near, norm_margin(near, Linf())).unique is False
     vertex = polyhedral_margin(near, Linf()).weight
     assert np.abs(vertex - norm_margin(near, Linf()).weight).max() > 1e-2  # margins agree, directions do not
 

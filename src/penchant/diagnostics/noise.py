@@ -207,17 +207,3 @@ def lag_correlation(hessian: object, noise: object, step: float, lag: int) -> np
     if not (size > 0).all():
         raise ArgumentError("noise", "lag_correlation", "at work in every coordinate", "a coordinate without noise")
     return lag_covariance(hessian, noise, step, lag) / np.outer(size, size)
-
-
-def excess_loss(hessian: object, noise: object, step: float) -> float:
-    r"""Mean of the quadratic above its minimum in the stationary state, $\frac12\mathrm{tr}(AS) = \sum_i\frac{\eta\hat\Sigma_{ii}}{2(2 - \eta\lambda_i)}$ over curved directions.
-
-    Flat directions cost nothing, however far noise walks along them.
-
-    >>> round(excess_loss([[2.0]], [[0.49]], 0.1), 7)
-    0.0136111
-    """
-    sizes, _, turned = modes(hessian, noise, step, "excess_loss")
-    if step * sizes[-1] >= 2:
-        raise StepSizeError(step, 2 / float(sizes[-1]), "step * largest eigenvalue must be below 2")
-    return float((step * np.diag(turned) / (2 * (2 - step * sizes)))[sizes > 0].sum())

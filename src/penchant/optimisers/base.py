@@ -357,21 +357,6 @@ def polyak(c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0) -> Descent
     return Descent(Polyak(divisor, largest, gap))
 
 
-def polyak_towards(setting: Setting, target: float, c: object = 1.0, cap: object = jnp.inf) -> Descent:
-    """Polyak's step with your own estimate `target` of the infimum, which must not lie above it.
-
-    >>> import penchant as pt
-    >>> setting = pt.Setting(pt.settings.local_pair(), pt.Direct(), pt.Exponential())
-    >>> print(f"{setting.infimum().value:.4f} {float(polyak_towards(setting, 0.6).rule.gap):.4f}")
-    0.6364 0.0364
-    """
-    infimum = setting.infimum().value
-    if not target <= infimum:
-        fix = "lower it: a step towards an unreachable value overshoots"
-        raise ArgumentError("target", "polyak_towards", f"at most the infimum {infimum:.8g}", target, fix)
-    return polyak(c, cap, infimum - target)
-
-
 def sign_descent(length: object, decay: object = None) -> Descent:
     """theta - length/(t+1)^decay * sign(grad L)."""
     return Descent(Normalised(positive(length, "length", "sign_descent"), decay=decay), Linf())

@@ -5,9 +5,6 @@ diagonal keys and queries is the gathered multipliers; its minimiser goes from t
 ($\mu \gg w^2$). Solved in the dual, $\beta = w^2 \sinh(B\lambda)$, by Newton steps on a logarithmic barrier.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
-
 import equinox as eqx
 import numpy as np
 from numpy.typing import ArrayLike
@@ -63,38 +60,20 @@ def _sinh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def _barrier(rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """The dual variables of the program divided by its margin; `shift` is log(scale^2 / margin)."""
-    cosh = lambda u: 0.5 * (np.exp(u + shift) + np.exp(-u + shift))
-    curvature = lambda dual: (rows * cosh(dual @ rows)) @ rows.T
-    return least_by_barrier(
-        Growth(
-            lambda dual: float(2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum()),  # cosh - 1 without cancellation
-            lambda dual: (rows @ _sinh(dual @ rows, shift), curvature(dual)),
-        ),
-        len(rows),
-        float(np.exp(-max(shift.max(), 0.0))),
-    )
-
-
-class Growth(NamedTuple):
-    """A convex function of the multipliers: its value, and its gradient and Hessian together."""
-
-    value: Callable[[np.ndarray], float]
-    derivatives: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-
-def least_by_barrier(growth: Growth, count: int, unit: float) -> np.ndarray:
-    """The positive multipliers of least growth minus their sum; `unit` is their size where margins are far below scale^2."""
+    """The dual variables of the program divided by its margin, by Newton steps on a barrier; `shift` is log(scale^2 / margin)."""
+    unit = float(np.exp(-max(shift.max(), 0.0)))  # their size where margins are far below scale^2
 
     def value(dual: np.ndarray, barrier: float) -> float:
         with np.errstate(over="ignore", invalid="ignore"):
-            return float(growth.value(dual) - dual.sum() - barrier * np.log(dual).sum())
+            grown = float(2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum())  # cosh - 1 without cancellation
+            return float(grown - dual.sum() - barrier * np.log(dual).sum())
 
-    dual = np.full(count, 1e-3 * unit)
+    dual = np.full(len(rows), 1e-3 * unit)
     for barrier in unit * _BARRIERS:
         for _ in range(_STEPS):
-            first, hessian = growth.derivatives(dual)
-            gradient = first - 1 - barrier / dual
+            u = dual @ rows
+            hessian = (rows * 0.5 * (np.exp(u + shift) + np.exp(-u + shift))) @ rows.T
+            gradient = rows @ _sinh(u, shift) - 1 - barrier / dual
             hessian[np.diag_indices_from(hessian)] += barrier / dual**2
             step = -np.linalg.solve(hessian, gradient)
             decrement = float(-gradient @ step)

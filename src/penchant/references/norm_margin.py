@@ -1,23 +1,23 @@
-"""The maximum margin in any norm of `penchant.norms`, with its certificate, and the face on which a maximum that is not unique lies."""
+"""The maximum margin in any norm of `penchant.norms`, with its certificate."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError, kind, warn
-from ..norms import L2, Entrywise, Hybrid, Norm, Schatten, WeightedL2, conjugate
+from ..norms import L2, Entrywise, Hybrid, Norm, Nuclear, Schatten, WeightedL2, conjugate
 from ..settings.base import Data, Setting
 from ..settings.check import real_array
 from ..settings.classification import Classification
 from ..settings.multiclass import Multiclass
 from ..settings.tokens import TokenSelection
 from .balls import Ball, Box, Columns, Operator, Smooth
-from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, watched
+from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, require_tokens, watched
 from .bracket import adjoint, bracket, margins
 from .euclidean_margin import max_margin, provable
-from .pair_program import Found, Pairs, solve
+from .pair_program import Certificate, Found, Pairs, solve
 
 _GAP = 1e-9  # certified relative width asked of every solution
 _INSIDE = 1e-9  # relative, by which a weight may be outside its ball
@@ -31,7 +31,7 @@ _MANY = 2000  # pairs, above which the program in the Gram matrix is the slower 
 def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     """The maximum margin of a weight of norm 1, certified to a relative `gap` where float64 allows.
 
-    Where the maximum is not unique the weight is in the middle of its face (`face`): compare margins, not directions.
+    Where the maximum is not unique the weight is in the middle of its face (`theory.uniqueness`): compare margins, not directions.
     Raises an error with the proof if no weight has a positive margin.
 
     >>> import penchant as pt
@@ -50,7 +50,7 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
         pairs = Pairs(pairs.left @ rows, pairs.inputs @ columns, pairs.sample)
     if len(pairs.left) <= _MANY and (isinstance(norm, L2) or getattr(norm, "p", 0) == 2):
         return max_margin(data)
-    found = _found(pairs, norm, gap)
+    found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
     if not found.gap < np.inf:
         max_margin(data)  # raises, with the proof that there is no positive margin
     weight = found.weight if rows is None or columns is None else rows @ found.weight @ columns.T
@@ -58,17 +58,49 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     return _certified(data, active, norm, weight / np.asarray(margins(data, weight))[active].min(), found.multipliers)
 
 
-def _found(pairs: Pairs, norm: Norm, gap: float) -> Found:
+def _shortest(
+    data: Data, norm: Norm, active: np.ndarray, rows: np.ndarray | None, columns: np.ndarray | None
+) -> Found | None:
+    """The weight of least l2 norm, from which the way to the l1 and nuclear ones begins: there pairs of any length have their margin."""
+    if getattr(norm, "p", 0) != 1 or active.sum() > _MANY:
+        return None
+    found = max_margin(data)
+    weight = found.weight.reshape(-1, found.weight.shape[-1])
+    weight = weight if rows is None or columns is None else rows.T @ weight @ columns
+    return Found(weight, found.dual[active], np.inf)
+
+
+def _without_idle(pairs: Pairs, norm: Norm, found: Found, gap: float) -> Found:
+    """The same without the multipliers that an interior point keeps on idle margins, if the gap allows it."""
+    if not found.gap < np.inf:
+        return found
+    reached, share = pairs.margins(found.weight), found.multipliers / found.multipliers.sum()
+    fewer = np.where(share < reached / reached.min() - 1, 0.0, found.multipliers)
+    width = Certificate(pairs, norm).offer(found.weight, reached, fewer) if fewer.any() else np.inf
+    return Found(found.weight, fewer, width) if width <= gap else found
+
+
+def nuclear_margin(data: object, gap: float = _GAP) -> Solution:
+    """The maximum-margin matrix of token data in the nuclear norm, certified to a relative `gap` where float64 allows.
+
+    >>> import penchant as pt
+    >>> data = pt.TokenSelection([[[2.0, 0.0], [0.0, 0.0]]], scores=[[1.0, 0.0]], queries=[[0.0, 3.0]])
+    >>> round(nuclear_margin(data).value, 6)                       # one pair: 1 / (2 * 3)
+    0.166667
+    """
+    return norm_margin(require_tokens(data, "nuclear_margin"), Nuclear(), gap)
+
+
+def _found(pairs: Pairs, norm: Norm, gap: float, known: Found | None) -> Found:
     *way, last = _between(norm)
     if getattr(norm, "p", 2.0) == 1 and len(pairs.left) > _MANY:
         way = [L2()]  # few pairs are active there, and most of them again
-    known = None
     for near in way:
         known = solve(pairs, near, *_program(near), _ROUGH, known)
-    found = solve(pairs, last, *_program(norm), gap / 10, known)
+    found = solve(pairs, last, *_program(norm), gap / 30, known)
     if found.gap <= gap or len(pairs.left) > _MANY:
         return found
-    again = solve(pairs, norm, *_program(norm), gap / 10, None, len(pairs.left))  # with all pairs from the outset
+    again = solve(pairs, norm, *_program(norm), gap / 30, known, len(pairs.left))  # with all pairs from the outset
     return min(found, again, key=lambda one: one.gap)
 
 
@@ -167,76 +199,6 @@ def _weighted(data: Data, norm: WeightedL2) -> Solution:
     rows = feature_rows(data, active) / roots.ravel()
     found = max_margin(Classification(rows, np.ones(len(rows))))
     return _certified(data, active, norm, found.weight.reshape(roots.shape) / roots, found.dual)
-
-
-class Face(NamedTuple):
-    """Where a maximum may lie: `free` entries or singular values, of how many dimensions the movements are that the support allows, and
-    whether the maximum is unique (None: not decided)."""
-
-    free: np.ndarray
-    dimension: int
-    unique: bool | None
-
-
-def face(data: object, found: Solution, tolerance: float = 1e-6) -> Face:
-    """The face of all weights of largest margin, from a solution of `norm_margin` in its middle.
-
-    Free of the bound are entries (max norm) and singular values (spectral norm) below the largest; in the l1 and nuclear norm they are those that may
-    be positive. In norms with 1 < p < inf the maximum is unique.
-
-    >>> import penchant as pt
-    >>> from penchant.norms import Linf
-    >>> data = pt.Classification([[2.0, 1.0], [2.0, -1.0]], [1, 1])       # (1, w) with |w| <= 1: all margins below 2 but for w = 0
-    >>> face(data, norm_margin(data, Linf())).unique
-    True
-    """
-    data, norm = require_margins(data, "face"), found.measure
-    p, weight = getattr(norm, "p", 2.0), found.weight / norm.value(found.weight)
-    if isinstance(norm, Hybrid) or p not in (1, np.inf):
-        return Face(np.zeros(0, bool), 0, None if isinstance(norm, Hybrid) else True)
-    pull, active = np.asarray(adjoint(data, found.dual)), data.constrained()
-    free, inside, basis = (_of_matrices if isinstance(norm, Schatten) else _of_entries)(weight, pull, p, tolerance)
-    support = active & (found.dual > tolerance * found.dual.max())
-    reached = np.asarray(margins(data, found.weight))
-    strict = bool((reached[active & ~support] > (1 + tolerance) * reached[active].min()).all())
-    rows = feature_rows(data, support) @ basis.reshape(len(basis), weight.size).T
-    sizes = np.linalg.svd(rows, compute_uv=False) if rows.size else np.zeros(0)
-    held = int((sizes > tolerance * sizes.max(initial=0.0)).sum())
-    loose = len(basis) - held
-    unique = True if loose == 0 else False if strict and inside else None
-    return Face(free, loose, unique if found.certified else None)
-
-
-def _of_entries(
-    weight: np.ndarray, pull: np.ndarray, p: float, tolerance: float
-) -> tuple[np.ndarray, bool, np.ndarray]:
-    """Free entries, whether the weight is inside their face, and the movements in it."""
-    size = np.abs(pull) / np.abs(pull).max()
-    free = np.abs(weight) < 1 - tolerance if p == np.inf else size > 1 - tolerance
-    inside = p == np.inf or bool((np.abs(weight[free]) > tolerance * np.abs(weight).max()).all())
-    return free, inside, np.eye(weight.size)[free.ravel()]
-
-
-def _of_matrices(
-    weight: np.ndarray, pull: np.ndarray, p: float, tolerance: float
-) -> tuple[np.ndarray, bool, np.ndarray]:
-    """The same for singular values: blocks between free left and right directions (p = inf), or symmetric ones (p = 1)."""
-    left, sizes, right = np.linalg.svd(weight if p == np.inf else pull)
-    free = sizes < 1 - tolerance if p == np.inf else sizes > (1 - tolerance) * sizes[0]
-    if p == np.inf:
-        bound = int((~free).sum())
-        return (
-            free,
-            True,
-            np.concatenate(
-                [np.einsum("a,jb->jab", one, right[bound:]) for one in left.T[bound:]] or [np.zeros((0, *weight.shape))]
-            ),
-        )
-    r = int(free.sum())
-    core = left[:, :r].T @ weight @ right[:r].T
-    blocks = np.einsum("ai,jb->ijab", left[:, :r], right[:r])
-    upper = np.triu_indices(r)
-    return free, bool(np.linalg.eigvalsh((core + core.T) / 2)[0] > tolerance), (blocks + blocks.swapaxes(0, 1))[upper]
 
 
 def constrained_gap(setting: Setting, weight: object, norm: Norm, decay: float) -> float:

@@ -24,8 +24,9 @@ _REFINED = 3  # solutions of one system, each for what the ones before have miss
 _DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
 _NEAR, _GROWTH = 0.1, 100  # quantile of slacks below which a pair enters, and how many at once
 _JOLT = 10.0  # typical slacks that a pair may lack before all make room for it
-_SURE, _LIGHT = 0.1, 500  # gap below which pairs leave, and their number below which they may stay
 _SETTLED = 0.5  # gap of a working set without a ball around it, above which it stays as it is
+_SURE, _LIGHT = 1e-3, 500  # gap below which pairs leave, and their number below which they may stay
+_POSITIVE = 0.1  # a smallest margin from which a weight can be scaled up to what it lacks
 _IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
 
 
@@ -44,6 +45,9 @@ class Pairs(NamedTuple):
         shares = np.zeros((len(self.inputs), self.left.shape[1]))
         np.add.at(shares, self.sample[used], multipliers[used, None] * self.left[used])
         return shares.T @ self.inputs
+
+    def lengths(self) -> np.ndarray:
+        return np.linalg.norm(self.left, axis=1) * np.linalg.norm(self.inputs, axis=1)[self.sample]
 
     def some(self, kept: np.ndarray) -> "Pairs":
         """Some of the pairs, with the inputs that these use."""
@@ -101,7 +105,7 @@ def solve(
     """Weight and multipliers with a relative gap of at most `gap`, or the best that float64 gives.
 
     `make(u, v, room)` is the ball around u with a multiplier near v; with `primal` u is the weight, else the pull of the multipliers. The way
-    begins with the lowest `each` pairs of every sample, and near what is `known` of another norm."""
+    begins near what is `known` of another norm, and with the lowest `each` pairs of every sample, which then stay to the end."""
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
     kept = _lowest(scaled, known, _FIRST, _WANTED) if each is None else _lowest(scaled, known, each, len(pairs.left))
@@ -117,7 +121,7 @@ def solve(
         if width <= gap or stale > _PATIENCE:
             break
         if state.ball.bounded or best.alone(state.weight, float(reached[kept].min()), everyone) < _SETTLED:
-            kept, state = _exchanged(scaled, kept, state, reached, width, primal)
+            kept, state = _exchanged(scaled, kept, state, reached, width if each is None else np.inf, primal)
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 state = _advance(scaled.some(kept), state, primal)
@@ -149,9 +153,26 @@ def _start(pairs: Pairs, kept: np.ndarray, make: Callable[..., Ball], primal: bo
     if primal:
         ball = make(np.zeros_like(pull), pull, 1.0 / m)
         return _State(ball, np.zeros_like(pull), -1.0, np.ones(m), shares)
-    size = 2 * max(float(np.linalg.norm(pull, 2)), float(np.abs(pull).max()))
+    return _pulled(some, make, pull, shares) if known is None else _feasible(some, make, known)
+
+
+def _pulled(pairs: Pairs, make: Callable[..., Ball], pull: np.ndarray, shares: np.ndarray) -> _State:
+    size = _doubled(pull)
     weight = pull / np.vdot(pull, pull)
-    return _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(m), shares / size)
+    return _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(len(shares)), shares / size)
+
+
+def _feasible(pairs: Pairs, make: Callable[..., Ball], known: Found) -> _State:
+    """A known weight at twice the margins asked for, with multipliers that pairs of length 1 would share: whatever their lengths, all are alike."""
+    reached = pairs.margins(known.weight)
+    weight, shares = 2 * known.weight / reached.min(), 1 / pairs.lengths()
+    pull, room = pairs.gather(shares), float(np.linalg.norm(weight, "nuc")) / sum(weight.shape)
+    size = _doubled(pull)
+    return _State(make(pull / size, weight, room), weight, 1.0, 2 * reached / reached.min() - 1, shares / size)
+
+
+def _doubled(pull: np.ndarray) -> float:
+    return 2 * max(float(np.linalg.norm(pull, 2)), float(np.abs(pull).max()))
 
 
 def _smooth_start(
@@ -200,7 +221,7 @@ def _exchanged(
 def _lifted(state: _State, lowest: float, typical: float, primal: bool) -> _State:
     """With slacks that leave room for a `lowest` margin: the level falls to it, or the weight grows by what it lacks."""
     lack = state.level + typical - lowest
-    if lack <= _JOLT * typical or not state.ball.bounded or (not primal and lowest < _SURE):
+    if lack <= _JOLT * typical or not state.ball.bounded or (not primal and lowest < _POSITIVE):
         return state
     if primal:
         return state._replace(level=state.level - lack, slack=state.slack + lack)

@@ -29,16 +29,6 @@ class Certificates(eqx.Module):
         """The best lower bound of each record."""
         return np.maximum(np.maximum(self.accumulated, self.window), self.instant)
 
-    @property
-    def best_upper(self) -> np.ndarray:
-        """The smallest upper bound up to each record."""
-        return np.minimum.accumulate(self.upper)
-
-    @property
-    def best_lower(self) -> np.ndarray:
-        """The largest lower bound up to each record."""
-        return np.maximum.accumulate(self.lower)
-
     def gap(self, kind: str) -> np.ndarray:
         """upper/lower - 1 with the lower bounds of one kind; infinite while one side is missing (not separating yet)."""
         lower = getattr(self, kind)

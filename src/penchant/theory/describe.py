@@ -147,7 +147,7 @@ def hypothesis_lines(hypotheses: Iterable[Content]) -> Iterator[str]:
         yield f"hypothesis {mark}  {one['name']}: slack {number(one['slack'])}{offender} ({meaning})"
 
 
-def proof_lines(content: Mapping[str, Any]) -> Iterator[str]:
+def proof_lines(content: Mapping) -> Iterator[str]:
     """What `--exact` proved."""
     if "exact" in content:
         found = content["exact"]

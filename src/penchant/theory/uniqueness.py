@@ -1,13 +1,13 @@
 """Is the solution of a reference program the only one? Decided from its dual: all solutions share one face."""
 
-from typing import cast, overload
+from typing import NamedTuple, cast, overload
 
 import equinox as eqx
 import numpy as np
 
 from ..errors import ArgumentError
-from ..norms import Nuclear
-from ..references.base import Interpolant, Solution
+from ..norms import Hybrid, Nuclear, Schatten
+from ..references.base import Interpolant, Solution, feature_rows
 from ..references.bracket import adjoint, margins
 from ..references.l1_uniqueness import L1Uniqueness, l1_uniqueness
 from ..settings.base import Data
@@ -15,7 +15,7 @@ from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 
 _LOST = 1e-5  # a singular value this far below the largest one is lost to the solver's tolerance
-_TOUCHING = 1e-7  # an l1 multiplier this near its bound leaves the coordinate free
+_TOUCHING = 1e-7  # an entry, a singular value or an l1 multiplier this near its bound is at it
 _MASS = 1e-3
 
 
@@ -40,8 +40,7 @@ def certified_rank(data: Data, solution: Solution, mass: float = _MASS) -> int:
     Proved from the dual: an optimal W loses (1 - s) per unit of nuclear norm along a singular pair of size s of the scaled
     dual matrix, and cannot lose more than the certified gap.
     """
-    pull = np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))
-    sizes = np.linalg.svd(pull, compute_uv=False)
+    sizes = np.linalg.svd(_pull(data, solution), compute_uv=False)
     loss = 1 - sizes / sizes[0]
     return int((loss * mass < max(solution.bracket.gap, 1e-15)).sum())
 
@@ -64,45 +63,61 @@ def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1U
         )
     if isinstance(solution, Interpolant):
         return Uniqueness(True, float("inf"), float("inf"))
-    decide = {"nuclear": _nuclear, "l1": _l1}.get(solution.norm)
-    return Uniqueness(True, float("inf"), float("inf")) if decide is None else decide(data, solution)
+    power = getattr(solution.measure, "p", 2.0)
+    if isinstance(solution.measure, Hybrid):
+        return Uniqueness(None, float("nan"), float("nan"))
+    if power not in (1, np.inf):
+        return Uniqueness(True, float("inf"), float("inf"))
+    found = (_of_matrices if isinstance(solution.measure, Schatten) else _of_entries)(data, solution, power)
+    return _decide(feature_rows(data, solution.support) @ found.moves.reshape(len(found.moves), -1).T, found)
 
 
-def _nuclear(data: Data, solution: Solution) -> Uniqueness:
-    """Solutions are U S V' with S >= 0 on the unit singular pairs (U, V) of the dual matrix, and their margins with weight are 1."""
-    pull = np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))
-    left, sizes, right = np.linalg.svd(pull)
-    face = certified_rank(data, solution)
-    symmetric = [(j, k) for j in range(face) for k in range(j, face)]
-    columns = []
-    for j, k in symmetric:  # an orthonormal basis of the symmetric matrices
-        part = np.outer(left[:, j], right[k]) + np.outer(left[:, k], right[j])
-        columns.append(np.asarray(margins(data, part / (2.0 if j == k else np.sqrt(2.0))))[solution.support])
-    slack = 1 - sizes[face] / sizes[0] if face < len(sizes) else 1.0
-    full = (
-        np.linalg.matrix_rank(left[:, :face].T @ solution.weight @ right[:face].T, tol=_MASS * solution.value) == face
-    )
-    return _decide(np.stack(columns, axis=1), float(slack), bool(full))
+class _Face(NamedTuple):
+    """Movements of a solution that keep its norm, how far the nearest other one is from doing so, and whether the solution is inside."""
+
+    moves: np.ndarray
+    slack: float
+    inside: bool
 
 
-def _l1(data: Data, solution: Solution) -> Uniqueness:
-    """Solutions vanish where the dual is off its bound, and their margins with weight are 1."""
-    pull = np.abs(np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))).ravel()
-    pull = pull / pull.max()
-    face = np.flatnonzero(pull >= 1 - _TOUCHING)
-    flat = np.eye(pull.size)[face].reshape(-1, *data.weight_shape)
-    columns = [np.asarray(margins(data, part))[solution.support] for part in flat]
-    off = np.delete(pull, face)
-    used = np.abs(solution.weight).ravel()[face] > 1e-9 * np.abs(solution.weight).max()
-    return _decide(np.stack(columns, axis=1), float(1 - off.max()) if len(off) else 1.0, bool(used.all()))
+def _pull(data: Data, solution: Solution) -> np.ndarray:
+    return np.asarray(adjoint(data, np.maximum(solution.dual, 0.0)))
 
 
-def _decide(columns: np.ndarray, slack: float, interior: bool) -> Uniqueness:
-    """One solution if the margins determine the point of the face; several if they do not and the point is inside the face."""
+def _of_entries(data: Data, solution: Solution, power: float) -> _Face:
+    """Entries below the largest are free (p = inf), or those whose pull is at its bound (p = 1): all others vanish in every solution."""
+    sizes = np.abs(solution.weight if power == np.inf else _pull(data, solution)).ravel()
+    bound = sizes >= (1 - _TOUCHING) * sizes.max()
+    free = ~bound if power == np.inf else bound
+    off, used = sizes[~bound] / sizes.max(), np.abs(solution.weight).ravel()[free]
+    inside = power == np.inf or bool((used > 1e-9 * np.abs(solution.weight).max()).all())
+    return _Face(np.eye(sizes.size)[free], float(1 - off.max(initial=0.0)), inside)
+
+
+def _of_matrices(data: Data, solution: Solution, power: float) -> _Face:
+    """Blocks between singular directions below the largest (p = inf), or U S V' with symmetric S on the unit singular pairs (U, V) of the pull (p = 1)."""
+    left, sizes, right = np.linalg.svd(solution.weight if power == np.inf else _pull(data, solution))
+    r = int((sizes >= (1 - _TOUCHING) * sizes[0]).sum()) if power == np.inf else certified_rank(data, solution)
+    slack = float(1 - sizes[r] / sizes[0]) if r < len(sizes) else 1.0
+    if power == np.inf:
+        return _Face(np.einsum("ai,jb->ijab", left[:, r:], right[r:]).reshape(-1, *solution.weight.shape), slack, True)
+    blocks = np.einsum("ai,jb->ijab", left[:, :r], right[:r])
+    upper = np.triu_indices(r)
+    part = ((blocks + blocks.swapaxes(0, 1)) / np.where(np.eye(r, dtype=bool), 2.0, np.sqrt(2.0))[..., None, None])[
+        upper
+    ]
+    core = left[:, :r].T @ solution.weight @ right[:r].T
+    return _Face(part, slack, bool(np.linalg.matrix_rank(core, tol=_MASS * solution.value) == r))
+
+
+def _decide(columns: np.ndarray, face: _Face) -> Uniqueness:
+    """One solution if the margins that carry weight determine the point of the face; several if they do not and the point is inside the face."""
+    if not columns.shape[1]:
+        return Uniqueness(True, float("inf"), face.slack)
     sizes = np.linalg.svd(columns, compute_uv=False)
     smallest = float(sizes[-1]) if len(sizes) == columns.shape[1] else 0.0
     determined = smallest > _LOST * sizes[0]
-    return Uniqueness(True if determined else False if interior else None, smallest, slack)
+    return Uniqueness(True if determined else False if face.inside else None, smallest, face.slack)
 
 
 def dual_spectrum(data: TokenSelection, weight: np.ndarray, multipliers: np.ndarray) -> np.ndarray | None:

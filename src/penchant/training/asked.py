@@ -1,7 +1,8 @@
 """From options by name, of the command line or of a sweep, to a setting, an optimiser and a budget."""
 
+from argparse import Namespace
 from operator import attrgetter
-from typing import Any
+from types import SimpleNamespace
 
 import numpy as np
 from jaxtyping import PyTree
@@ -20,12 +21,13 @@ from ..settings.losses import AbstractLoss
 from ..settings.parametrisations import trains_weight
 from .events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove, events
 
+Options = Namespace | SimpleNamespace  # of the command line, or of a row of a sweep
 Trainer = GradientFlow | Optimiser
 Until = Event | tuple[Event, ...] | None
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
 
-def optimiser_of(options: Any, setting: Setting, start: PyTree) -> Trainer:
+def optimiser_of(options: Options, setting: Setting, start: PyTree) -> Trainer:
     """The optimiser of the command line; step sizes left open come from the longest feature, so that the first step is safe."""
     name, size, cap = options.optimiser, options.step_size, options.cap
     if name in LAYER_RULES:
@@ -55,7 +57,9 @@ def _flow(setting: Setting, tolerance: float | None) -> GradientFlow:
     return GradientFlow(RelativeDrop(), _NETWORK_TOLERANCE if tolerance is None else tolerance, 1e-6, order=6)
 
 
-def watched(options: Any, setting: Setting, optimiser: Trainer, until: Until, separable: bool) -> tuple[Trainer, Until]:
+def watched(
+    options: Options, setting: Setting, optimiser: Trainer, until: Until, separable: bool
+) -> tuple[Trainer, Until]:
     """A flow of a deep linear network stops where it loses what it must keep.
 
     Where the risk cannot fall for ever, its clock would stand still, and a coarser flow settles in fewer steps.
@@ -83,7 +87,7 @@ def longest_feature(data: Data) -> float:
     return float(np.sqrt(np.max(np.diag(np.asarray(data.gram())))))
 
 
-def setting_and_start(options: Any, kind: str, arrays: Arrays, loss: AbstractLoss) -> tuple[Setting, PyTree]:
+def setting_and_start(options: Options, kind: str, arrays: Arrays, loss: AbstractLoss) -> tuple[Setting, PyTree]:
     """The setting of this kind on these arrays, and its start."""
     coordinatewise = options.optimiser in OPTIMISERS and not OPTIMISERS[options.optimiser].combines
     if kind != "deep-linear" and options.scale is None:
@@ -114,7 +118,7 @@ def setting_and_start(options: Any, kind: str, arrays: Arrays, loss: AbstractLos
     return setting_of(kind, arrays, request(weights))
 
 
-def _network_start(options: Any, kind: str) -> str | None:
+def _network_start(options: Options, kind: str) -> str | None:
     """The name of a start of deep-linear; None elsewhere, and for a file. Zeros never move there: 'zeros' and 'small' mean 'normal'."""
     if kind != "deep-linear" or options.start.endswith(".npz"):
         return None
@@ -137,7 +141,7 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
-def budget(options: Any, optimiser: Trainer, setting: Setting) -> tuple[int | None, Until]:
+def budget(options: Options, optimiser: Trainer, setting: Setting) -> tuple[int | None, Until]:
     """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps.
 
     Adam takes more of them: its steps must be so short that the loss falls more slowly than its memory of old gradients.

@@ -16,7 +16,7 @@ from ..errors import ArgumentError, StepSizeError
 from ..logspace import check_float64
 from ..settings.check import real_array, symmetric_matrix
 from ..settings.regression import Regression
-from .loop import drive_many, drive_one
+from .loop import drive_many
 
 _BLOCK = 64  # steps between logarithms: no product of so few factors below 1 leaves the range of float64 while the step is legal
 
@@ -210,31 +210,15 @@ def _ends(
         if not fits:
             raise ArgumentError(name, owner, wanted, value)
     first = jnp.broadcast_to(jnp.asarray(start), (chains, len(start)))
-    place = _Place(first, jax.random.key(seed), jnp.zeros((), int), jnp.zeros((), int))
-    return np.asarray(drive_one(_Walk(move, place, jnp.asarray(step)), jnp.asarray([steps]))[0].theta)
+    return np.asarray(_walk(move, first, jax.random.key(seed), jnp.asarray(step), jnp.asarray(steps)))
 
 
-class _Place(eqx.Module):
-    theta: Float[Array, "chains d"]
-    key: Array
-    count: Int[Array, ""]
-    status: Int[Array, ""]
-
-
-class _Walk(eqx.Module):
+@eqx.filter_jit
+def _walk(move: eqx.Partial, theta: Array, key: Array, step: Array, steps: Array) -> Array:
     """Chains that only their end is asked of."""
 
-    move: eqx.Partial
-    start: _Place
-    step: Float[Array, ""]
+    def advance(_: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        key, draw = jax.random.split(now[1])
+        return now[0] - move(step, now[0], draw), key
 
-    def begin(self) -> _Place:
-        return self.start
-
-    def burst(self, state: _Place, until: Int[Array, ""]) -> _Place:
-        key, draw = jax.random.split(state.key)
-        theta = state.theta - self.move(self.step, state.theta, draw)
-        return _Place(theta, key, state.count + 1, state.status)
-
-    def record(self, state: _Place) -> dict[str, Array]:
-        return {"steps": state.count}
+    return jax.lax.fori_loop(0, steps, advance, (theta, key))[0]

@@ -8,7 +8,7 @@ from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, recipe
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
-from ...references.nuclear_margin import nuclear_margin
+from ...references.norm_margin import nuclear_margin
 from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens

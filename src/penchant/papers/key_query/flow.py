@@ -9,7 +9,7 @@ from ...lab import Lab, claim, derived
 from ...references.base import Solution
 from ...references.bracket import margins
 from ...references.euclidean_margin import max_margin
-from ...references.nuclear_margin import nuclear_margin
+from ...references.norm_margin import nuclear_margin
 from ...settings.base import Setting
 from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential

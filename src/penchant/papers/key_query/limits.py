@@ -8,7 +8,7 @@ from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, conjectured, derived, observed, recipe
 from ...references.bracket import adjoint
 from ...references.euclidean_margin import max_margin
-from ...references.nuclear_margin import nuclear_margin
+from ...references.norm_margin import nuclear_margin
 from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens

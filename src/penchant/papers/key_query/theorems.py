@@ -19,7 +19,7 @@ from ...norms import Linf
 from ...problem import Problem
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
-from ...references.nuclear_margin import nuclear_margin
+from ...references.norm_margin import nuclear_margin
 from ...references.polyhedral_margin import LARGEST, diagonal_margin, polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
 from ...settings.diagonal import DiagonalTokens

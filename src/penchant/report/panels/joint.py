@@ -1,7 +1,6 @@
 """Attention and decoder trained together: the selection that was reached, the programs of both blocks, and how near they are."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -27,7 +26,7 @@ _WORDS = {
 }
 
 
-def programs(found: JointReferences) -> dict[str, Any]:
+def programs(found: JointReferences) -> dict:
     """The programs of both blocks for a selection, as JSON values."""
     decoder = found.decoder
     return {
@@ -39,7 +38,7 @@ def programs(found: JointReferences) -> dict[str, Any]:
     }
 
 
-def program_lines(content: dict[str, Any]) -> Iterator[str]:
+def program_lines(content: dict) -> Iterator[str]:
     """What `predict --joint` says besides the prediction."""
     if "programs" not in content:
         return
@@ -49,7 +48,7 @@ def program_lines(content: dict[str, Any]) -> Iterator[str]:
     yield f"offset     best smallest offset margin in [{offset['lower']:.12g}, {offset['upper']:.12g}]"
 
 
-def _numbers(case: Case) -> dict[str, Any]:
+def _numbers(case: Case) -> dict:
     run, limit = case.run, case.limit
     return {
         "status": run.status.name,
@@ -67,7 +66,7 @@ def _numbers(case: Case) -> dict[str, Any]:
     }
 
 
-def _lines(case: Case, found: dict[str, Any]) -> Iterator[str]:
+def _lines(case: Case, found: dict) -> Iterator[str]:
     yield from case.run.lines()
     yield f"blocks     |W| {case.run.norm_W[-1]:.6g}, |u| {case.run.norm_u[-1]:.6g}"
     attended = f"each with attention at least {found['concentration']:.3g}"

@@ -9,7 +9,7 @@ from ....lab import Lab, Study, recipe
 from ....norms import L1, L2, Norm, Nuclear
 from ....references.base import Solution
 from ....references.euclidean_margin import max_margin
-from ....references.nuclear_margin import nuclear_margin
+from ....references.norm_margin import nuclear_margin
 from ....references.polyhedral_margin import diagonal_margin, polyhedral_margin
 from ....settings.base import Setting
 from ....settings.diagonal import DiagonalTokens
