@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,14 @@ def test_interpolation_oracles_meet_at_their_limits(rng):
     assert float(value) / (300 * np.log(10)) == pytest.approx(float(oracles.least_l1(rows, right)), rel=1e-2)
     value, _ = oracles.least_potential(rows, right, "KL", 1e-150)
     assert float(value) / (300 * np.log(10)) == pytest.approx(float(oracles.least_l1(rows, right, True)), rel=1e-2)
+
+
+def test_an_allowance_costs_as_much_as_the_targets_may_fall():
+    rows, right = oracles.exact([[1.0, 2.0], [0.0, 1.0]]), oracles.exact([3.0, 1.0])
+    assert oracles.least_allowed(rows, right, 0.0) == oracles.least_l1(rows, right, True) == 2
+    assert oracles.least_allowed(rows[:1], right[:1], 0.25) == Fraction(3, 2) * Fraction(
+        3, 5
+    )  # 2 x (1 + 1/4) = 3 (1 - 1/4)
 
 
 def test_projection_of_targets_that_nothing_reaches():
