@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog, nnls
 
-from . import oracles
+import penchant as pt
+
+from . import junk, oracles
 from .cases import FAMILIES
-from .holding import BAD, RIGHT, UNCHECKED, UNDECIDED, WRONG, Bounds, held
+from .holding import BAD, ERROR, RIGHT, UNCHECKED, UNDECIDED, WRONG, Bounds, held
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES, CHUNK = 5000, 250
@@ -43,6 +45,33 @@ def test_all_cases(first):
     counts = Counter(what for _, _, what, _, _ in trial(first, CHUNK))
     assert counts[RIGHT] > 0.3 * CHUNK  # one that doubts or refuses everything is never wrong
     assert counts[UNCHECKED] < 0.03 * CHUNK
+
+
+@pytest.mark.slow
+def test_no_junk_in_any_argument_ends_in_a_traceback():
+    done = subprocess.run([sys.executable, "-m", "tests.trials.junk"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [
+        (pt.SignedSquares, "alpha", []),
+        (pt.Squares, "alpha", ()),
+        (pt.gradient_descent, "step", True),
+        (pt.gradient_descent, "step", "0.1"),
+        (pt.normalised_descent, "cap", True),
+        (pt.momentum, "beta", False),
+        (pt.references.nuclear_margin, "gap", float("nan")),
+        (pt.references.nuclear_margin, "gap", -1),
+        (pt.DeepLinear, "widths", [[1.0], [2.0, 3.0]]),
+        (pt.JointTokens, "optimal", [[1.0], [2.0, 3.0]]),
+        (pt.Setting.start, "scale", float("inf")),
+    ],
+)
+def test_junk_that_once_passed_is_refused(function, name, value):
+    call = next(call for call in junk.calls() if call[0].__qualname__ == function.__qualname__ and name in call[1])
+    assert junk.told(*call, name, value)[0] == ERROR
 
 
 def test_margin_oracles_agree_with_floats(rng):
