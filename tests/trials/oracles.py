@@ -198,6 +198,8 @@ def least_potential(rows, right, kind, alpha, depth=2, rounds=400):
         nu = mpmath.matrix(len(right), 1)
         for _ in range(rounds):
             s = list(matrix.T * nu)
+            if power is not None and max(abs(v) for v in s) >= power:  # rounding has carried it out of its domain
+                return None
             rest = goal - matrix * mpmath.matrix([link(v) for v in s])
             heavy = matrix * mpmath.diag([curvature(v) for v in s]) * matrix.T
             try:
