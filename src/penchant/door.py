@@ -86,6 +86,7 @@ _class, _object, _array = _of(type), _of(object, type), _of(object, type | np.ma
 _plain_real, _plain_integer = _of(numbers.Real, bool), _of(numbers.Integral, bool)
 _listed = _of(Sequence | np.ndarray, str | bytes)
 REAL = Promise("made of real numbers", _real)
+LISTED = Promise("numbers", lambda value: _array(value) and _letter(value) in "iuf")
 VECTOR = Promise("a vector of real numbers", lambda value: _shaped(value, 1))
 MATRIX = Promise("a matrix of real numbers", lambda value: _shaped(value, 2))
 MATRICES = _each("a sequence of matrices of real numbers", MATRIX, 1)
@@ -124,6 +125,7 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     (NUMBER, "LayerAdam.step LayerShampoo.step PlainDescent.step"),
     (NUMBER, "deviation Oracle.count"),
     (FINITE, "sample_covariance.step"),
+    (Promise("positive and finite", lambda value: _number(value) and 0 < value < math.inf), "nuclear_margin.gap"),
     (VECTOR, "log_factors lengths query_lengths traces"),
     (PAIR, "contrary_pair.gaps contrary_pair.others context_sums.blocks"),
     (MATRIX, "context_sums.inputs context_sums.targets context_sums.value context_sums.key_query"),

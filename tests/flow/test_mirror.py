@@ -99,3 +99,14 @@ def test_the_tolerance_counts_and_what_does_not_is_said():
     assert usual.weight() == pytest.approx(reference, abs=1e-9)
     with pytest.warns(pt.errors.PenchantWarning, match=r"clock \(RelativeDrop\), order"):
         pt.train(setting, pt.GradientFlow(pt.flow.RelativeDrop(), order=8), steps=3)
+
+
+def test_a_jacobian_beyond_float64_ends_the_flow_in_words():
+    rows = [
+        [2979.997835798155, 3426.687682383587, 2292.6829854112916],
+        [6.071367320124037, 6.980932080890317, 4.670517636302676],
+    ]
+    data = pt.Regression(rows, [11153.20599783994, 10211.060665168678])
+    setting = pt.Setting(data, pt.settings.SignedPowers(1e60, 3), pt.Squared(), "sum")
+    run = pt.train(setting, pt.GradientFlow(), until=pt.LogExcessBelow(-20.0))
+    assert run.status is pt.training.Status.resolution_exhausted

@@ -8,7 +8,7 @@ import penchant as pt
 from penchant.errors import PenchantError
 
 from . import cases
-from .holding import ACCEPTED, ERROR, TRACEBACK, WRONG
+from .holding import ACCEPTED, BAD, ERROR, TRACEBACK, WRONG
 
 
 @functools.cache
@@ -76,7 +76,11 @@ def calls():
 
 def junk_argument(rng):
     function, arguments = cases.pick(rng, calls())
-    name, junk = cases.pick(rng, list(arguments)), cases.pick(rng, cases.JUNK)
+    return told(function, arguments, cases.pick(rng, list(arguments)), cases.pick(rng, cases.JUNK))
+
+
+def told(function, arguments, name, junk):
+    """(category, note) of a call with one argument replaced."""
     text = f"{function.__qualname__}({name}={' '.join(repr(junk).split())})"
     try:
         found = function(**{**arguments, name: junk})
@@ -96,3 +100,14 @@ def _senseless(function, found):
         weight = getattr(found, "weight", 0.0)
         return bool(np.isnan([bounds.lower, bounds.upper]).any() or bounds.lower == np.inf or np.isnan(weight).any())
     return False
+
+
+if (
+    __name__ == "__main__"
+):  # `python -m tests.trials.junk`: all junk in all arguments, and what is wrong with the answers
+    for function, arguments in calls():
+        for name in set(arguments) - {"progress"}:  # what a function of the user's own raises is the user's
+            for junk in cases.JUNK:
+                category, note = told(function, arguments, name, junk)
+                if category in BAD:
+                    print(f"{category}: {note}")

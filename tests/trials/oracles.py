@@ -142,6 +142,14 @@ def least_l1(rows, right, nonnegative=False):
     return maximise(limits, [1] * len(limits), [*right, *(-x for x in right)])
 
 
+def least_allowed(rows, right, allowance):
+    """The same of x >= 0 with every equation met up to a share of the sizes of its terms: |rows x - right| <= share (|rows| x + |right|)."""
+    share = exact(allowance)
+    sides = [(sign, row, y) for row, y in zip(rows, right, strict=True) for sign in (1, -1)]
+    columns = transpose([[share * abs(x) - sign * x for x in row] for sign, row, _ in sides])
+    return maximise(columns, [1] * len(columns), [-sign * y - share * abs(y) for sign, _, y in sides])
+
+
 def vanishing(rows, right):
     """The coordinates that are 0 in every nonnegative solution: those with multipliers X' mu >= 0, <mu, y> <= 0 that are positive there."""
     columns = transpose(rows)
@@ -190,6 +198,8 @@ def least_potential(rows, right, kind, alpha, depth=2, rounds=400):
         nu = mpmath.matrix(len(right), 1)
         for _ in range(rounds):
             s = list(matrix.T * nu)
+            if power is not None and max(abs(v) for v in s) >= power:  # rounding has carried it out of its domain
+                return None
             rest = goal - matrix * mpmath.matrix([link(v) for v in s])
             heavy = matrix * mpmath.diag([curvature(v) for v in s]) * matrix.T
             try:

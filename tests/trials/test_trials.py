@@ -4,15 +4,18 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.optimize import linprog, nnls
 
-from . import oracles
+import penchant as pt
+
+from . import junk, oracles
 from .cases import FAMILIES
-from .holding import BAD, RIGHT, UNCHECKED, UNDECIDED, WRONG, Bounds, held
+from .holding import BAD, ERROR, RIGHT, UNCHECKED, UNDECIDED, WRONG, Bounds, held
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES, CHUNK = 5000, 250
@@ -42,6 +45,33 @@ def test_all_cases(first):
     counts = Counter(what for _, _, what, _, _ in trial(first, CHUNK))
     assert counts[RIGHT] > 0.3 * CHUNK  # one that doubts or refuses everything is never wrong
     assert counts[UNCHECKED] < 0.03 * CHUNK
+
+
+@pytest.mark.slow
+def test_no_junk_in_any_argument_ends_in_a_traceback():
+    done = subprocess.run([sys.executable, "-m", "tests.trials.junk"], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [
+        (pt.SignedSquares, "alpha", []),
+        (pt.Squares, "alpha", ()),
+        (pt.gradient_descent, "step", True),
+        (pt.gradient_descent, "step", "0.1"),
+        (pt.normalised_descent, "cap", True),
+        (pt.momentum, "beta", False),
+        (pt.references.nuclear_margin, "gap", float("nan")),
+        (pt.references.nuclear_margin, "gap", -1),
+        (pt.DeepLinear, "widths", [[1.0], [2.0, 3.0]]),
+        (pt.JointTokens, "optimal", [[1.0], [2.0, 3.0]]),
+        (pt.Setting.start, "scale", float("inf")),
+    ],
+)
+def test_junk_that_once_passed_is_refused(function, name, value):
+    call = next(call for call in junk.calls() if call[0].__qualname__ == function.__qualname__ and name in call[1])
+    assert junk.told(*call, name, value)[0] == ERROR
 
 
 def test_margin_oracles_agree_with_floats(rng):
@@ -84,6 +114,14 @@ def test_interpolation_oracles_meet_at_their_limits(rng):
     assert float(value) / (300 * np.log(10)) == pytest.approx(float(oracles.least_l1(rows, right)), rel=1e-2)
     value, _ = oracles.least_potential(rows, right, "KL", 1e-150)
     assert float(value) / (300 * np.log(10)) == pytest.approx(float(oracles.least_l1(rows, right, True)), rel=1e-2)
+
+
+def test_an_allowance_costs_as_much_as_the_targets_may_fall():
+    rows, right = oracles.exact([[1.0, 2.0], [0.0, 1.0]]), oracles.exact([3.0, 1.0])
+    assert oracles.least_allowed(rows, right, 0.0) == oracles.least_l1(rows, right, True) == 2
+    assert oracles.least_allowed(rows[:1], right[:1], 0.25) == Fraction(3, 2) * Fraction(
+        3, 5
+    )  # 2 x (1 + 1/4) = 3 (1 - 1/4)
 
 
 def test_projection_of_targets_that_nothing_reaches():

@@ -157,6 +157,7 @@ class _Frame:
         solver.newton_tol = max(self.inner, 3 * float((noise / solver.atol).max()))
 
 
+@np.errstate(over="ignore", invalid="ignore")  # trial points of rejected steps may overflow
 def follow_dual(
     setting: Setting,
     start: PyTree = None,
@@ -193,8 +194,11 @@ def follow_dual(
     solver = frame.solver(begin, first, end, tolerance, tolerance * scale)
     status, count = Status.running, 0
     while status is Status.running:
-        with np.errstate(over="ignore", invalid="ignore"):  # trial points of rejected steps may overflow
+        try:
             solver.step()
+        except ValueError:  # of the factorisation: a Jacobian with numbers beyond float64
+            status = Status.resolution_exhausted
+            break
         count += 1
         rows += _records(frame, solver, wanted)
         now, dual = float(solver.t), frame.dual(solver.y)

@@ -13,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError, warn
 from ..problem import Reading
+from ..settings.check import one_or_more
 
 _FLAT = (
     1e-6  # an uncapped Polyak step from a smaller |grad log(L - L*)| leaps out of the region its linear model describes
@@ -40,27 +41,13 @@ class AbstractStepRule(eqx.Module):
 
 def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
     """A positive number, or a batch of them, as float64; only a cap may be infinite, which is none."""
-    try:
-        found = np.asarray(value, float)
-    except (TypeError, ValueError):
-        raise ArgumentError(name, owner, "a positive number, or a list of them", repr(value)) from None
-    if found.ndim > 1 or found.size == 0 or not np.all(found > 0):
-        raise ArgumentError(name, owner, "positive: a number, or a list of them", value)
-    if name != "cap" and not np.all(np.isfinite(found)):
-        raise ArgumentError(name, owner, "finite: a number, or a list of them", value)
-    return jnp.asarray(found)
+    required, most = ("positive", np.inf) if name == "cap" else ("positive and finite", np.finfo(float).max)
+    return jnp.asarray(one_or_more(value, name, owner, required, lambda size: (size > 0) & (size <= most)))
 
 
 def within(value: object, name: str, owner: str, high: float) -> Float[Array, "*b"]:
     """A number in [0, high), or a batch of them, as float64."""
-    required = f"in [0, {high:g}): a number, or a list of them"
-    try:
-        found = np.asarray(value, float)
-    except (TypeError, ValueError):
-        raise ArgumentError(name, owner, required, repr(value)) from None
-    if found.ndim > 1 or found.size == 0 or not np.all((found >= 0) & (found < high)):
-        raise ArgumentError(name, owner, required, value)
-    return jnp.asarray(found)
+    return jnp.asarray(one_or_more(value, name, owner, f"in [0, {high:g})", lambda x: (x >= 0) & (x < high)))
 
 
 def exponent(value: object, owner: str) -> Float[Array, "*b"] | None:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ..door import NUMBER, SEED
+from ..door import FINITE, SEED
 from ..errors import ArgumentError, kind
 from .losses import AbstractLoss
 
@@ -160,7 +160,7 @@ class Setting(eqx.Module):
         """Zeros without a seed; otherwise independent normal entries of standard deviation `scale`."""
         if seed is None:
             return self.parametrisation.zeros(self.data)
-        for name, value, promise in (("seed", seed, SEED), ("scale", scale, NUMBER)):
+        for name, value, promise in (("seed", seed, SEED), ("scale", scale, FINITE)):
             if not promise.holds(value):
                 raise ArgumentError(name, "Setting.start", promise.words, kind(value))
         if not scale > 0:

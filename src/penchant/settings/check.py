@@ -1,10 +1,12 @@
 """Checks of user arrays, shared by the data classes: float64, finite, of the right shape, or an error that names them."""
 
+from collections.abc import Callable
 from numbers import Integral
 from typing import TypeGuard
 
 import numpy as np
 
+from ..door import LISTED
 from ..errors import ArgumentError, warn
 
 _PADDING = "; `mask=` says which tokens only pad their sample"
@@ -43,6 +45,14 @@ def real_array(value: object, name: str, owner: str, shape: str, dimensions: int
         found = f"a largest entry of {sizes[bad[0]]:.3g}" + f" in sample {bad[0]}" * (len(sizes) > 1)
         raise ArgumentError(name, owner, f"between {1 / limit:.0e} and {limit:.0e} in size", found, fix)
     return array
+
+
+def one_or_more(value: object, name: str, owner: str, required: str, holds: Callable) -> np.ndarray:
+    """A number, or a list of them, each of which `holds`, as float64; a text and True are none."""
+    found = np.asarray(value, float) if LISTED.holds(value) else np.empty(0)
+    if found.ndim > 1 or found.size == 0 or not np.all(holds(found)):
+        raise ArgumentError(name, owner, f"{required}: a number, or a list of them", repr(value))
+    return found
 
 
 def warn_of_rounded(owner: str, **arrays: object) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, Float
 
-from ..door import INTEGER
+from ..door import INTEGER, LISTED
 from ..errors import ArgumentError, CriticalPointError, warn
 from .base import Data, Setting
 from .check import real_array
@@ -44,13 +44,11 @@ class DeepLinear(PlainMetric):
 
     def __init__(self, widths: object = ()):
         given = cast(Sequence[int], widths)
-        if np.ndim(given) != 1:
+        listed = LISTED.holds(widths) and np.ndim(given) == 1
+        if not (listed and all(INTEGER.holds(width) and width >= 1 for width in given)):
             wanted = "a sequence of positive integers, one per hidden layer"
             fix = f"DeepLinear(({widths!r},))" if INTEGER.holds(widths) else ""
             raise ArgumentError("widths", "DeepLinear", wanted, repr(widths), fix)
-        for width in given:
-            if not (INTEGER.holds(width) and width >= 1):
-                raise ArgumentError("widths", "DeepLinear", "positive integers, one per hidden layer", repr(width))
         self.widths = tuple(int(width) for width in given)
 
     @property

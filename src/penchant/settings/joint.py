@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
+from ..door import LISTED
 from ..errors import ArgumentError, DegenerateSample, kind
 from ..logspace import log_sum
 from .base import RESOLUTION, Infimum, MarginData, Setting, Weighing
@@ -97,7 +98,7 @@ class JointTokens(MarginData):
 
 
 def _indices(selection: object, n: int, length: int) -> np.ndarray:
-    chosen = np.asarray(selection)
+    chosen = np.asarray(selection) if LISTED.holds(selection) else np.empty(0)
     if chosen.shape != (n,) or chosen.dtype.kind not in "iu" or chosen.min() < 0 or chosen.max() >= length:
         raise ArgumentError("optimal", "JointTokens", f"{n} token indices in 0..{length - 1}", repr(selection))
     return chosen

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
 from .base import Data
-from .check import is_whole
+from .check import is_whole, one_or_more
 from .parametrisations import PlainMetric
 from .potentials import Entropy, HyperbolicEntropy, PowerEntropy
 
@@ -23,13 +23,8 @@ _UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 
 
 def _size(alpha: object, owner: str) -> Array:
-    try:
-        found = jnp.asarray(alpha, float)
-    except (TypeError, ValueError):
-        raise ArgumentError("alpha", owner, "a positive number, or one per coordinate", repr(alpha)) from None
-    if found.ndim > 1 or not bool(jnp.all((found > 0) & jnp.isfinite(found))):
-        raise ArgumentError("alpha", owner, "positive and finite (zero is a critical point)", alpha)
-    return found
+    required = "positive and finite (zero is a critical point)"
+    return jnp.asarray(one_or_more(alpha, "alpha", owner, required, lambda size: (size > 0) & np.isfinite(size)))
 
 
 def _positive(params: object, owner: str) -> np.ndarray:
