@@ -1,24 +1,21 @@
-"""Deep linear networks in discrete time: how slow the proved steps are, and when descent leaves the flow."""
+"""Deep linear networks in discrete time: how slow the proved steps are."""
 
 import numpy as np
 
 from ....diagnostics.alignment import conservation_drift
-from ....exhibits import Figure, Line, Table, log_figure, table
+from ....exhibits import Line, Table, log_figure
 from ....lab import Lab, Study
 from ....optimisers.layerwise import AbstractLayerRule, BallStep, LayerDescent, LineSearch, RiskScaled, SharpStep
 from ....settings.base import Setting
 from ....settings.deep_linear import Layers
-from ....theory.families.layers import critical_step
 from ....training.events import LogExcessBelow
 from ....training.recorders import LogSpaced
 from ....training.train import train
 from ....training.trajectory import Trajectory
-from .. import steps
-from ..evidence import account, geometry, problem
+from ..evidence import account, problem
 from ..lemmas import steady_descent
 from . import words
 
-_SHARES = (0.1, 0.2, 0.4, 0.7, 0.9, 0.98, 1.02, 1.1, 1.4, 2.0)
 _QUICK, _LONG = 320_000, 1_500_000  # steps after which a study gives up
 
 
@@ -72,34 +69,6 @@ def rules(lab: Lab) -> tuple:
     return *figures, Table("steps", "Steps to a risk", columns, tuple(rows), text)
 
 
-def discretised(lab: Lab) -> tuple[Figure, Table]:
-    """Descent with steps that promise a fixed drop of log R, on both sides of the critical one."""
-    rows, offsets = [], []
-    shares = (0.05, *_SHARES) if lab.full else _SHARES
-    for depth in (2, 3, 4):
-        lab.progress(f"relative steps, depth {depth}")
-        runs = [steps.relative_descent(lab, share, depth) for share in shares]
-        errors = [steps.offset_error(run.weight(), geometry(lab)) for run in runs]
-        for share, run, error in zip(shares, runs, errors, strict=True):
-            found = steps.measures(run.setting, run.at(), run.at(0))
-            drop, left = share * critical_step(geometry(lab), depth), (found["drift"], found["1 - |<v, u>|"])
-            rows.append((depth, share, drop, int(run.steps[-1]), error, *left, found["margin / best margin"]))
-        offsets.append(Line(f"L = {depth}", np.array(shares), np.array(errors)))
-    x_label = "drop of log R per step / critical drop"
-    title, error = "Beyond the critical step the offset never settles", "relative error of the offset"
-    settles = f"Strips in the plane, descent to risk e^-{steps.LEVEL:g}. The critical drop is 2 L margin^2 / variance, known before training."
-    columns = {"L": "", "share of the critical drop": "", "drop of log R per step": ".4f", "steps": ""}
-    columns |= dict.fromkeys(("error of the offset", "conservation drift", "1 - |<v, u>|"), ".2g")
-    columns |= {"margin / best margin": ".6f"}
-    text = (
-        f"Strips, descent to risk e^-{steps.LEVEL:g}. Alignment and margin survive on both sides of the critical step."
-    )
-    return (
-        log_figure("offset", title, x_label, error, offsets, settles),
-        table("steps", "Relative steps", columns, rows, text),
-    )
-
-
 STUDIES = (
     Study(
         "step-rules",
@@ -107,16 +76,5 @@ STUDIES = (
         claims=(steady_descent,),
         exhibits=(rules,),
         definitions=words("conservation drift", "traces", "violation"),
-    ),
-    Study(
-        "deep-linear-discretisation",
-        "Deep linear networks: descent and momentum against the flow",
-        claims=(steps.critical, steps.momentum),
-        exhibits=(discretised,),
-        definitions=words("-log R", "alignment", "offset", "conservation drift")
-        | {
-            "drop of log R per step": "step size times |grad R|^2 / R: what the step promises to first order, the relative step",
-            "critical drop": "2 L margin^2 / (largest variance of the support vectors across the margin, under their dual weights)",
-        },
     ),
 )
