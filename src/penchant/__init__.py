@@ -172,7 +172,6 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     ),
     "papers.attention_regression.training.rules": ("PlainDescent", "LayerAdam", "LayerShampoo"),
     "flow.flow": ("Levels",),
-    "papers.attention_regression.training.riccati": ("RiccatiFlow",),
     "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
     "papers.attention_regression.training.population": ("train_population",),
     "papers.attention_regression.training.algorithm1": ("algorithm1", "train_attention"),

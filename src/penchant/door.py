@@ -117,7 +117,7 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     ),
     (
         REAL,
-        "origin shares sample_noise.start minimum_norm.start RiccatiFlow.start misalignment.reference Levels.values",
+        "origin shares sample_noise.start minimum_norm.start misalignment.reference Levels.values",
     ),
     (REAL, "label_noise.start moment_descent.start regularised_descent.start"),
     (REAL, "polyak.gap Adam.step Adam.eps"),

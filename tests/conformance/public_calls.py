@@ -219,7 +219,6 @@ def heavy_calls(folder):
         "Minibatch": {"sample": sample, "size": 4, "keys": "batch", "seed": 7, "include_self": True},
         "Oracle": {"truth": problem, "count": 100, "sample_balance": True},
         "Population": {"truth": problem},
-        "RiccatiFlow": {"problem": problem, "start": problem.whiten(start)},
         "joint_setting": {"data": joint, "start": pt.settings.normal_start(joint, 0, 0.1), "loss": pt.Exponential()},
         "TokenGram": {"data": joint, "start": pt.settings.normal_start(joint, 0, 0.1)},
         "advise": {"sample": sample, "truth": problem, "start": start, "trial_steps": 2, "key_norm": 1.0},

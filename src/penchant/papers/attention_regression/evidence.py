@@ -116,16 +116,6 @@ def start_near(
     return balanced_point(problem, rotation) + radius * direction / np.linalg.norm(direction)
 
 
-def in_coordinates(
-    problem: AttentionRegression, layer: AttentionLayer, change: np.ndarray
-) -> tuple[AttentionRegression, AttentionLayer]:
-    """The same problem and layer for covariates x -> T x, T = `change`."""
-    back = np.linalg.inv(change)
-    covariance = change @ np.asarray(problem.covariance) @ change.T
-    moved = AttentionLayer(np.asarray(layer.value) @ back, back.T @ np.asarray(layer.key_query) @ back)
-    return AttentionRegression(covariance, np.asarray(problem.planted) @ back), moved
-
-
 @recipe
 def quadrature(lab: Lab, nodes: int = 60) -> tuple[np.ndarray, np.ndarray]:
     """Points and weights of a product Gauss-Hermite rule for the standard normal law in the plane."""
