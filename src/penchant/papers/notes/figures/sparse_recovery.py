@@ -118,7 +118,7 @@ STUDIES = (
     Study(
         "sparse-recovery",
         "Sparse recovery by squared parameters (Figure 9.2)",
-        claims=(designs.window_bound, recovered.noise_growth, recovered.two_time_scales),
+        claims=(designs.window_bound, designs.window_error, recovered.single_repaired),
         exhibits=(_sketch, _errors),
         definitions={
             **DEFINITIONS,
@@ -134,13 +134,7 @@ STUDIES = (
     Study(
         "kernel-to-rich",
         "From the kernel regime to the sparse one: Q_alpha",
-        claims=(
-            claims.three_routes,
-            claims.sparse_rate,
-            claims.kernel_limit,
-            depth_claims.three_routes,
-            depth_claims.sparse_rate,
-        ),
+        claims=(claims.three_routes, claims.sparse_rate, claims.kernel_limit, depth_claims.three_routes),
         exhibits=(path_of_minimisers,),
         definitions={
             **DEFINITIONS,

@@ -176,9 +176,9 @@ STUDIES = (
             fixed.figure5,
             fixed.lemma1,
             sharp.constants_agree,
-            sharp.partial_support,
-            sharp.attention_slope,
-            sharp.capped_rate,
+            sharp.heavy_ball,
+            sharp.acceleration,
+            sharp.critical_steps,
         ),
         exhibits=(
             naive_figure,
@@ -186,6 +186,6 @@ STUDIES = (
             *(partial(exhibit, name="antipodal") for exhibit in _EXHIBITS[:2]),
         ),
         definitions=WORDS,
-        aliases=("self-attention-antipodal",),
+        aliases=("self-attention-antipodal", "self-attention-rates", "momentum-and-acceleration", "polyak-stability"),
     ),
 )
