@@ -10,7 +10,7 @@ from ...references.interpolation import minimum_potential
 from ...settings.generators import sparse_regression
 from ...settings.potentials import Entropy
 from ...settings.regression import Regression
-from ...training.recorders import Every
+from ...training.recorders import At, Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_most, close
@@ -94,15 +94,26 @@ def single_printed(lab: Lab, planted: bool) -> Verdict:
     return at_most(error, 1 / np.sqrt(60), "squared error after alpha log(1/delta)/step iterations")
 
 
-@claim("sparse/one-signal", f"repair of {NOTES}, Theorem 9.14, by its proof", "repaired")
+_DRAWS = 24
+
+
+@claim("sparse/one-signal", f"repair of {NOTES}, Theorem 9.14, by its proof; constant {DERIVED}", "repaired")
 def single_repaired(lab: Lab, planted: bool) -> Verdict:
-    """For r = 1, (log(1/alpha) + log(1/delta))/step iterations suffice for squared error 1/sqrt(n).
-    Error^2 after (log(1/alpha) + log(1/delta))/step iterations; planted: after a tenth of them."""
-    step, checks = 0.02, []
+    """For r = 1, (log(1/alpha) + log(1/delta))/(step A_11) iterations suffice for squared error 1/sqrt(n), with A_11 the mean square of the signal's column.
+    Designs of 64 samples in 100 dimensions, delta = 1/sqrt(n). Planted: 0.85 of so many."""
+    step, checks, seeds = 0.02, [], range(1000 * lab.seed, 1000 * lab.seed + _DRAWS)
+    data = [sparse_regression(64, 100, 1, seed, signed=False)[0] for seed in seeds]
+    lengths = np.array([float((np.asarray(one.inputs)[:, 0] ** 2).mean()) for one in data])
     for alpha in _SINGLE:
-        iterations = (np.log(1 / alpha) + np.log(np.sqrt(60))) / step * (0.1 if planted else 1.0)
-        error = _single_error(lab, alpha, iterations)
-        checks.append(at_most(error, 1 / np.sqrt(60), f"alpha = {alpha:g}: squared error"))
+        counts = (np.log(8 / alpha) / (step * lengths) * (0.85 if planted else 1.0)).round().astype(int)
+        settings, recorder = [square_setting(one, alpha) for one in data], At(tuple(sorted(set(counts.tolist()))))
+        runs = train(settings, gradient_descent(step), steps=int(counts.max()), recorder=recorder)
+        ends = [
+            error_at(run, int(np.flatnonzero(run.steps == k)[0]), np.eye(100)[0])
+            for run, k in zip(runs, counts, strict=True)
+        ]
+        text = f"alpha = {alpha:g}: largest squared error, {_DRAWS} draws"
+        checks.append(at_most(max(ends), 1 / 8, text, f"{sum(end > 1 / 8 for end in ends)} of them above"))
     return all_of(*checks)
 
 
