@@ -34,6 +34,17 @@ def small_problem(lab: Lab) -> AttentionRegression:
 
 
 @recipe
+def drawn_problems(lab: Lab) -> list[AttentionRegression]:
+    """Twenty problems of drawn shapes, sizes inside A3 and condition numbers."""
+    found, rng = [], np.random.default_rng([20, lab.seed])
+    for seed in range(20):
+        d = int(rng.integers(2, 5))
+        sizes = np.sort(rng.uniform(0.01, 0.06, d))[::-1]
+        found.append(prescribed_spectrum(d + int(rng.integers(0, 3)), tuple(sizes), rng.uniform(1.0, 10.0), seed))
+    return found
+
+
+@recipe
 def scaling_problem(lab: Lab, noise: float = 0.0) -> AttentionRegression:
     """Sizes (.05, .04, .03), m = 4, condition 5: inside all assumptions."""
     return prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, noise)
