@@ -66,6 +66,7 @@ BECAME = {
     "max-margin/deficit-constant": "max-margin/orthogonal-part",
     "self-attention/polyak-multiplier": "self-attention/polyak-drop",
     "sparse/window-error": "sparse/noise-growth",
+    "self-attention-joint/theorem-3-repaired-block": "self-attention-joint/theorem-3-repaired-ratio",
     "self-attention-joint/theorem-3-repaired": "self-attention-joint/theorem-3-repaired-joint",
     "": "attention-regression/affine attention-regression/affine-left attention-regression/equivariance "
     "attention-regression/landscape attention-regression/law-ends-at-a3 attention-regression/law-ends-at-half "
@@ -81,7 +82,7 @@ BECAME = {
     "key-query/sign-descent-diagonal key-query/unique key-query/wide-as-the-rank "
     "key-query/without-assumption-2 label-noise/control label-noise/plain-norm label-noise/weighted-norm "
     "max-margin/normalised-rate mirror/optimal-at-all-times noise/covariance noise/lyapunov "
-    "noise/single-sample q-alpha/largest-entropy self-attention-joint/theorem-3-repaired-ratio "
+    "noise/single-sample q-alpha/largest-entropy "
     "self-attention/attention-slope self-attention/capped-rate self-attention/sharp-constant-partial "
     "sparse/two-time-scales "
     "attention-regression/best-scale attention-regression/conservation attention-regression/context-variance "

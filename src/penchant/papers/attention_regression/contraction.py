@@ -52,7 +52,7 @@ def tilt(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(max(errors)), 1e-14, "largest error of mean and covariance at 3 queries, 60^2 nodes")
 
 
-@claim("attention-regression/theorem-1.1", f"{GOEL}, Theorem 1.1", "proved", slow=True)
+@claim("attention-regression/theorem-1.1", f"{GOEL}, Theorem 1.1", "proved")
 def population_loss(lab: Lab, planted: bool) -> Verdict:
     """The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2.
     The definition by quadrature in the plane, 20 drawn problems and layers with 25 queries each; the planted mean is V x."""

@@ -71,7 +71,7 @@ def layers_align(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @claim("deep-linear/max-margin", f"{JI}, Theorem 2", "proved", slow=True)
 def max_margin_direction(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Where the support vectors span, the flow turns v_1 and the network to the l2 maximum margin.
-    To risk e^-1000000 on the strips at depth 4, and on 24 draws at depths 2 and 3 until what is across it is the offset. Planted: the nearest rival."""
+    To risk e^-1000000 on the strips at depth 4, and on 24 draws at depths 2 and 3 until what is across it is the offset. Planted: a rival of the prediction."""
     setting, _ = problem(lab, 4)
     prediction = MAX_MARGIN.predict(setting, FAR)
     yield judge_direction(prediction, prediction.rivals[-1].weight if planted else flow(lab, 4).weight())

@@ -10,6 +10,7 @@ from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Constant
 from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from ...settings.base import Setting
+from ...settings.losses import Squared
 from ...settings.parametrisations import Direct
 from ...settings.regression import Regression
 from ...settings.square_models import SignedPowers, SignedSquares
@@ -96,7 +97,7 @@ _RELAXATIONS = (12.0, 14.0)  # of the slowest direction: all others are gone, an
 def _relaxing(lab: Lab) -> dict[str, Setting]:
     data, _ = small(lab)
     return {
-        "signed squares": summed(data, SignedSquares(0.3)),
+        "signed squares": Setting(data, SignedSquares(0.3), Squared(0.7), "sum"),  # so that kappa is seen
         "depth 3": summed(data, SignedPowers(0.3, 3)),
         "squares": square_setting(recovery(lab)[0], 1e-2),
     }

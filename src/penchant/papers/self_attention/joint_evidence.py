@@ -155,12 +155,20 @@ def leaning_data(lab: Lab) -> tuple[JointTokens, ...]:
     return tuple(leaning_tokens(seed=seed) for seed in SEEDS)
 
 
+RATIOS = tuple(
+    0.1 * (1 + seed % 5) for seed in SEEDS
+)  # of |u| to |W|: below 0.6 the sample without support still counts
+
+
 @recipe
 def leaning_runs(lab: Lab, name: str) -> tuple[Trajectory, ...]:
-    """At the longest step of C4: 1e5 steps of Eq. (13), or 1e4 of block normalisation."""
+    """At the longest step of C4: 1e5 steps of Eq. (13), or 1e4 of blocks whose lengths have the ratios above, one per seed."""
     length = 1 / (4 * longest_token(leaning_data(lab)[0]) ** 2)
     rules = {
-        "NGD": (optimisers.block_normalised(length), 10_000),
+        "NGD": (
+            optimisers.block_normalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)),
+            10_000,
+        ),
         "Eq. (13)": (optimisers.scheduled_descent(length), 100_000),
     }
     rule, steps = rules[name]
