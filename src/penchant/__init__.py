@@ -170,7 +170,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "smoothness",
         "sharp_smoothness",
     ),
-    "papers.attention_regression.training.rules": ("PlainDescent", "LayerAdam", "LayerShampoo"),
+    "papers.attention_regression.training.rules": ("PlainDescent", "LayerAdam"),
     "flow.flow": ("Levels",),
     "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
     "papers.attention_regression.training.population": ("train_population",),

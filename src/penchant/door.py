@@ -121,7 +121,7 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     ),
     (REAL, "label_noise.start moment_descent.start regularised_descent.start"),
     (REAL, "polyak.gap Adam.step Adam.eps"),
-    (NUMBER, "LayerAdam.step LayerShampoo.step PlainDescent.step"),
+    (NUMBER, "LayerAdam.step PlainDescent.step"),
     (NUMBER, "deviation Oracle.count"),
     (FINITE, "sample_covariance.step"),
     (VECTOR, "log_factors lengths query_lengths traces"),

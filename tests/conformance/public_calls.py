@@ -73,7 +73,6 @@ def light_calls(folder):
         "KeyQuery": {"width": 2},
         "LayerAdam": {"step": 0.1, "epsilon": 1e-8},
         "LayerDescent": {"rule": pt.optimisers.BallStep()},
-        "LayerShampoo": {"step": 0.1, "epsilon": 1e-8},
         "Levels": {"quantity": "margin", "values": [1.0]},
         "LogExcessBelow": {"level": -2.0},
         "LogExcessDrop": {},

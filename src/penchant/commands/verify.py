@@ -76,7 +76,7 @@ BECAME = {
     "deep-linear/alignment-limit deep-linear/excess-limit deep-linear/gradient deep-linear/idle-support "
     "deep-linear/idle-support-plain deep-linear/no-span-inside deep-linear/outside-constant "
     "deep-linear/selected-dual deep-linear/size deep-linear/span-projected depth/face depth/sparse-rate "
-    "key-query/constant-from-above key-query/diagonal-constant key-query/direct-rate key-query/drift "
+    "key-query/conserved-matrix key-query/constant-from-above key-query/diagonal-constant key-query/direct-rate key-query/drift "
     "key-query/finite-margin key-query/kernel-to-rich key-query/large-start key-query/late-clock "
     "key-query/line-of-solutions key-query/normalised-descent key-query/off-alignment key-query/rank-one-rate "
     "key-query/sign-descent-diagonal key-query/unique key-query/wide-as-the-rank "

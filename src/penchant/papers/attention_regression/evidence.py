@@ -20,7 +20,7 @@ from .setting.sample import AttentionSample, attention_experiment, moment_thresh
 from .theorems import GOEL
 from .training.algorithm1 import train_attention
 from .training.population import AttentionRun, train_populations
-from .training.rules import LayerAdam, LayerShampoo, PlainDescent, PreconditionedDescent, Rule
+from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
 from .training.sources import AbstractSource, FreshBatches, Minibatch
 
 BY_US = f"{GOEL}, by us"  # the citation of what we derived for it
@@ -260,7 +260,6 @@ def experiment_rules() -> dict[str, Rule]:
         "SGD, step 0.3": PlainDescent(0.3),
         "Adam, 0.03": LayerAdam(0.03, epsilon=1e-8),
         "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
-        "Shampoo, 3": LayerShampoo(3.0, epsilon=1e-4),
     }
     if find_spec("optax") is not None:
         from ...bridge.optax import muon

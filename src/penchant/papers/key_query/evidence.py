@@ -117,13 +117,6 @@ def uneven_run(lab: Lab) -> Trajectory:
 
 
 @recipe
-def precise_matrix_run(lab: Lab) -> Trajectory:
-    """`matrix_run` to the tolerance of an identity."""
-    run, _ = matrix_run(lab)
-    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE)
-
-
-@recipe
 def precise_aligned_run(lab: Lab) -> tuple[Trajectory, Aligned]:
     """`aligned_run` to the tolerance of an identity."""
     run, aligned = aligned_run(lab)

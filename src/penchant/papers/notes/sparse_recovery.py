@@ -6,18 +6,15 @@ from ...diagnostics.sparsity import Decomposition, decompose
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent
-from ...references.interpolation import minimum_potential
 from ...settings.generators import sparse_regression
-from ...settings.potentials import Entropy
 from ...settings.regression import Regression
 from ...training.recorders import At, Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_most, close
-from .evidence import DERIVED, error_at, recovery, square_setting
+from .evidence import DERIVED, error_at, square_setting
 from .theorems import NOTES
 
-STEP = 0.05
 _SINGLE = (1e-3, 1e-6)  # starts of the runs with one signal
 
 
@@ -115,9 +112,3 @@ def single_repaired(lab: Lab, planted: bool) -> Verdict:
         text = f"alpha = {alpha:g}: largest squared error, {_DRAWS} draws"
         checks.append(at_most(max(ends), 1 / 8, text, f"{sum(end > 1 / 8 for end in ends)} of them above"))
     return all_of(*checks)
-
-
-def program_error(lab: Lab, alpha: float) -> float:
-    """Squared error of the interpolant of least KL divergence from alpha^2."""
-    data, weight = recovery(lab)
-    return float(((minimum_potential(data, Entropy(np.full(200, 2 * np.log(alpha)))).weight - weight) ** 2).sum())

@@ -32,8 +32,8 @@ def _falls(lab: Lab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return run.log_product.mean(axis=2), second, -4 * STEP**2 * DEVIATION**2 * run.steps
 
 
-def _selected(lab: Lab) -> tuple[Figure, Figure]:
-    """l1 norms of the noise-off limits, and how far the laws are from them."""
+def _selected(lab: Lab) -> Figure:
+    """l1 norms of the noise-off limits with their laws."""
     lab.progress(f"descent without noise, continued from {chains(lab)[1]} of {chains(lab)[0]} noisy chains")
     steps, norms, still = noisy(lab).steps, measured_norms(lab), measured_norms(lab, noise=False)
     second, leading = predicted_norms(lab).T
@@ -44,16 +44,8 @@ def _selected(lab: Lab) -> tuple[Figure, Figure]:
         Line("optimum", steps, np.full(len(steps), basis_pursuit(noisy(lab).data).value), "prediction"),
     )
     caption = "Where descent ends if the noise stops at a given step and it continues without. Both laws are derived; no number in them is fitted."
-    mean, error = mean_and_error(norms)
-    covered = int((np.abs(mean - second)[1:] <= 1.96 * error[1:]).sum())
-    apart = (*_interval(steps, norms - second[:, None]), *_laws(steps, np.zeros(len(steps)), leading - second))
-    subtracted = f"The same points with the law subtracted: the 95 % interval covers it at {covered} of the {len(steps) - 1} steps with noise."
-    titles = "Label noise walks to the least l1 norm", "How far the laws are from the measured l1 norm"
     axis = "step at which the noise is switched off"
-    return (
-        Figure("norm", titles[0], axis, "l1 norm of the limit", lines, caption),
-        Figure("deviation", titles[1], axis, "l1 norm minus the law of second moments", apart, subtracted),
-    )
+    return Figure("norm", "Label noise walks to the least l1 norm", axis, "l1 norm of the limit", lines, caption)
 
 
 def _decay(lab: Lab) -> Figure:
