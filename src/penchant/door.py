@@ -118,11 +118,11 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     ),
     (
         REAL,
-        "origin shares sample_noise.start minimum_norm.start RiccatiFlow.start misalignment.reference Levels.values",
+        "origin shares sample_noise.start minimum_norm.start misalignment.reference Levels.values",
     ),
     (REAL, "label_noise.start moment_descent.start regularised_descent.start"),
     (REAL, "polyak.gap Adam.step Adam.eps"),
-    (NUMBER, "LayerAdam.step LayerShampoo.step PlainDescent.step"),
+    (NUMBER, "LayerAdam.step PlainDescent.step"),
     (NUMBER, "deviation Oracle.count"),
     (FINITE, "sample_covariance.step"),
     (Promise("positive and finite", lambda value: _number(value) and 0 < value < math.inf), "nuclear_margin.gap"),

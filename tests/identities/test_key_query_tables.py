@@ -13,10 +13,11 @@ from penchant.papers.key_query.evidence import (
     aligned_run,
     diagonal_run,
     direct_run,
+    flow_to,
+    keys_and_queries,
     matrix_run,
     nuclear,
     precise_aligned_run,
-    scaled_run,
 )
 from penchant.references.bracket import adjoint
 from penchant.settings.factored import Factors, Pair
@@ -25,6 +26,13 @@ from penchant.theory.verdicts import excess
 from problems import attention_loss
 
 LAB = new_lab()
+
+
+def scaled_run(scale):
+    """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
+    start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
+    return flow_to(keys_and_queries(1)[0], start, 100 * scale**2, (scale**2, 10 * scale**2))
+
 
 PAST = 1.5  # units of the last printed digit: the printed runs were read at their first step past a margin, ours at it
 DIGIT = 0.55  # the same where that makes no difference
@@ -145,7 +153,7 @@ def test_the_flow_on_the_product(seed, printed):
 
 @pytest.mark.parametrize(("scale", "printed"), [(100.0, "1.15e-2"), (10.0, "1.15e-2")])
 def test_from_the_kernel_to_the_rich_regime(scale, printed):
-    run = scaled_run(LAB, scale)
+    run = scaled_run(scale)
     found = [excess(run.setting.data, run.weight(k), nuclear(LAB, 1)) for k in range(1, 4)]
     agree(found[2:], (printed,), DIGIT)
     if scale == 100.0:

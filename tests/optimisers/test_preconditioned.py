@@ -19,7 +19,6 @@ from penchant.papers.attention_regression.setting.problem import AttentionRegres
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.training.rules import (
     LayerAdam,
-    LayerShampoo,
     PlainDescent,
     PreconditionedDescent,
     step_warning,
@@ -85,7 +84,6 @@ def test_numbers_of_the_rules():
         (lambda: PreconditionedDescent("right"), "geometry"),
         (lambda: PreconditionedDescent(logit_limit=0.0), "logit_limit"),
         (lambda: LayerAdam(0.1, epsilon=-1.0), "eps"),
-        (lambda: LayerShampoo(0.1, epsilon=0.0), "epsilon"),
         (lambda: step_of("theory").resolve(PROBLEM, Euclidean()), "geometry"),
     ],
 )
@@ -95,9 +93,8 @@ def test_bad_input_is_named(call, argument):
     assert caught.value.argument == argument
 
 
-@pytest.mark.parametrize("rule", [LayerAdam, LayerShampoo])
-def test_no_epsilon_is_assumed(rule):
-    assert signature(rule).parameters["epsilon"].default is Parameter.empty
+def test_no_epsilon_is_assumed():
+    assert signature(LayerAdam).parameters["epsilon"].default is Parameter.empty
 
 
 def test_steps_above_the_stability_limit_are_named_for_plain_descent_too():

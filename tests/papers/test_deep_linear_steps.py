@@ -1,11 +1,10 @@
-"""Discrete time on deep linear networks: the critical step in closed form, and what is measured of layers."""
+"""Discrete time on deep linear networks: the critical step in closed form, and what is left of the offset."""
 
 import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.papers.deep_linear.steps import measures, offset_error
-from penchant.settings.deep_linear import balanced
+from penchant.papers.deep_linear.steps import offset_error
 from penchant.settings.generators import strips, teacher
 from penchant.theory.families.layers import critical_step
 
@@ -38,11 +37,6 @@ def test_the_critical_step_is_where_a_plain_iteration_of_the_offset_turns_unstab
     assert np.linalg.eigvals(jacobian).real.min() == pytest.approx(-1.0, abs=1e-5)
 
 
-def test_balanced_layers_in_the_best_direction_have_nothing_left_to_gain():
-    data = strips(0)
-    setting, found = pt.Setting(data, pt.DeepLinear((4, 4)), pt.Exponential()), geometry_of(data)
-    layers = balanced(setting, 0, 5.0 * found.direction)
-    values = measures(setting, layers, layers)
-    assert values.pop("margin / best margin") == pytest.approx(1.0, rel=1e-12)
-    assert max(values.values()) < 1e-14
+def test_the_offset_itself_has_no_error():
+    found = geometry_of(strips(0))
     assert offset_error(7.0 * found.direction + found.offset, found) < 1e-12

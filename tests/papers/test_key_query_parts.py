@@ -10,7 +10,7 @@ from penchant.errors import ArgumentError, InfeasibleSVM
 from penchant.norms import L1
 from penchant.papers import new_lab
 from penchant.papers.key_query import hypotheses as assumptions
-from penchant.papers.key_query.evidence import VARIANTS, diagonal_run
+from penchant.papers.key_query.evidence import diagonal_run
 from penchant.references.finite_margin import finite_margin, potential
 from penchant.settings.factored import Factors, Pair
 from penchant.theory.certificates import certificates, certified
@@ -54,6 +54,13 @@ def test_odd_numbers_of_other_tokens_cannot_be_paired():
     data = pt.settings.equal_score_tokens(3, 4, 5, 1)
     assert not assumptions.paired_tokens(data).holds
     assert not assumptions.pairwise_scores(data).holds
+
+
+VARIANTS = {
+    "aligned": {},
+    "queries in a frame of their own": {"parallel": False},
+    "equal scores in pairs only": {"shares": ((0.05, -0.1), (0.0, 0.1), (-0.05, -0.2))},
+}
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -29,7 +29,8 @@ def test_the_plain_gradient_is_wrong_in_its_second_digit_at_margin_36_and_noise_
     ("old", "new"),
     [
         ("self-attention-antipodal", "self-attention"),
-        ("momentum-and-acceleration", "self-attention-rates"),
+        ("momentum-and-acceleration", "self-attention"),
+        ("polyak-stability", "self-attention"),
         ("local-global-phase", "local-directions"),
     ],
 )

@@ -5,10 +5,18 @@ import pytest
 from scipy.optimize import linprog, minimize
 
 import penchant as pt
-from penchant.papers import new_lab
-from penchant.papers.notes.depth import face_problem
 
-LAB = new_lab()
+_FACE, _WIDE = 7, 14  # columns that touch the bound of the dual solution, and all of them
+
+
+def face_problem(nonnegative=False):
+    """Four samples whose first row is a dual solution: seven columns touch its bound, so that the l1 solutions have three dimensions."""
+    rng = np.random.default_rng(3)
+    inputs = rng.standard_normal((4, _WIDE))
+    signs = np.ones(_WIDE) if nonnegative else rng.choice([-1.0, 1.0], _WIDE)
+    inputs[0] = np.where(np.arange(_WIDE) < _FACE, signs, rng.uniform(-0.6, 0.6, _WIDE))
+    weight = np.where(np.arange(_WIDE) < _FACE, signs * rng.uniform(0.05, 1.5, _WIDE), 0.0)
+    return pt.Regression(inputs, inputs @ weight)
 
 
 def test_equal_columns_share_alike_and_opposite_ones_with_opposite_signs():
@@ -21,7 +29,7 @@ def test_equal_columns_share_alike_and_opposite_ones_with_opposite_signs():
 
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
-    data = face_problem(LAB, nonnegative)
+    data = face_problem(nonnegative)
     inputs, targets = np.asarray(data.inputs), np.asarray(data.targets)
     least, d = pt.references.basis_pursuit(data, nonnegative=nonnegative).value, inputs.shape[1]
     rows = np.vstack([np.hstack([inputs, -inputs]), np.ones(2 * d)])
@@ -31,7 +39,7 @@ def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
 
 
 def test_no_point_of_the_face_has_more_entropy(rng):
-    data = face_problem(LAB)
+    data = face_problem()
     found, face = pt.references.entropic_sparse(data), pt.references.sparse_face(data)
     columns = np.asarray(data.inputs)[:, face != 0]
     free = np.linalg.svd(columns)[2][4:]

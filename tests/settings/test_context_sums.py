@@ -10,7 +10,7 @@ from scipy.special import softmax
 from penchant.errors import ArgumentError, PenchantWarning
 from penchant.papers.attention_regression.setting.context_sums import _blocked, context_sums, log_weights
 
-FORMS = ("auto", "one_pass", "two_pass")
+FORMS = ("auto", "two_pass")
 
 
 def data(rng, n=157, d=4, m=6, logits=1.0):
@@ -170,21 +170,6 @@ def test_a_dense_matrix_of_many_rows_is_warned_of_and_a_context_without_keys_ref
         context_sums(jnp.zeros((6, 1)), jnp.zeros((6, 1)), jnp.ones((1, 1)), jnp.ones((1, 1)), form="dense")
     with pytest.raises(ArgumentError, match="include_self"):
         context_sums(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1)), jnp.ones((1, 1)), include_self=False)
-
-
-@pytest.mark.parametrize("logits", [0.1, 1.0])
-def test_the_fused_form_agrees_with_the_definition(rng, logits):
-    x, y, u, v = data(rng, logits=logits)
-    rows = rng.choice(157, 41, replace=False)
-    dense = context_sums(x, y, u, v, queries=rows, form="dense")
-    found = context_sums(x, y, u, v, queries=rows, form="fused")
-    for ours, exact in zip(jax.tree.leaves(found), jax.tree.leaves(dense), strict=True):
-        assert np.abs(ours - exact).max() <= 1e-12 * np.abs(exact).max()
-
-
-def test_the_fused_form_cannot_leave_a_query_out(rng):
-    with pytest.raises(ArgumentError, match="include_self"):
-        context_sums(*data(rng), form="fused", include_self=False)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from scipy.linalg import fractional_matrix_power
 from scipy.special import softmax
 
 from penchant.bridge.optax import Transformation, muon
@@ -22,7 +21,6 @@ from penchant.papers.attention_regression.setting.sample import (
 from penchant.papers.attention_regression.training.algorithm1 import algorithm1, train_attention
 from penchant.papers.attention_regression.training.rules import (
     LayerAdam,
-    LayerShampoo,
     PlainDescent,
     PreconditionedDescent,
 )
@@ -130,20 +128,6 @@ def test_muon_trains_both_blocks():
     run = train_attention(FullSample(SAMPLE), muon(0.01), START, steps=60, recorder=At(()), truth=PROBLEM)
     assert run.excess[-1] < 0.5 * run.excess[0]
     assert not np.allclose(run.key_query[-1], START.key_query)
-
-
-def test_shampoo_is_its_definition():
-    rule = LayerShampoo(0.1, epsilon=0.01)
-    rng = np.random.default_rng(4)
-    gradients = [AttentionLayer(rng.standard_normal((4, 3)), rng.standard_normal((3, 3))) for _ in range(3)]
-    memory = rule.init(START)
-    for gradient in gradients:
-        change, memory = rule.update(gradient, memory, START)
-    blocks = [np.asarray(gradient.value) for gradient in gradients]
-    left = 0.01 * np.eye(4) + sum(block @ block.T for block in blocks)
-    right = 0.01 * np.eye(3) + sum(block.T @ block for block in blocks)
-    expected = -0.1 * fractional_matrix_power(left, -0.25) @ blocks[-1] @ fractional_matrix_power(right, -0.25)
-    assert np.asarray(change.value) == pytest.approx(expected, rel=1e-8)
 
 
 @pytest.mark.slow

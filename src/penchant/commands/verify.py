@@ -47,31 +47,45 @@ BECAME = {
     "sparse/noise-start": "sparse/noise-start-as-printed",
     "sparse/gradient-split": "sparse/gradient-split-as-printed",
     "sparse/dense-product": "sparse/dense-product-as-printed sparse/square-norm-as-printed sparse/square-norm",
-    "noise/covariance": "noise/lyapunov",
     "noise/separate": "noise/separate-as-printed",
     "label-noise/selection": "label-noise/selection-leading-order label-noise/noise-off",
-    "label-noise/weighted-norm": "label-noise/plain-norm",
     "self-attention/theorem-1": "self-attention/theorem-1-other-losses",
     "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
-    "key-query/diagonal-constant": "key-query/constant-from-above",
     "key-query/finite-limit": "key-query/diagonal-separability",
     "deep-linear/time": "deep-linear/clock",
     "deep-linear/pull-back": "deep-linear/pull-back-gap",
     "deep-linear/no-span": "deep-linear/span-rare",
     "deep-linear/polynomial-tail": "deep-linear/tails",
-    "attention-regression/law-ends-at-half": "attention-regression/law-ends-at-a3",
     "attention-regression/oracle-floor": "attention-regression/oracle-bound-attained",
-    "attention-regression/training-after-start": "attention-regression/training-lowers",
-    "attention-regression/equivariance": "attention-regression/left-not-equivariant attention-regression/affine attention-regression/affine-left",
     "attention-regression/theorem-1.3": "attention-regression/theorem-1.3-left",
-    "attention-regression/rank-deficient": "attention-regression/wide",
     "attention-regression/bias": "attention-regression/bias-minimum attention-regression/bias-own-weight "
     "attention-regression/bias-leave-one-out",
     "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
     "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
     "max-margin/deficit-constant": "max-margin/orthogonal-part",
-    "": "attention-regression/best-scale attention-regression/conservation attention-regression/context-variance "
+    "self-attention/polyak-multiplier": "self-attention/polyak-drop",
+    "sparse/window-error": "sparse/noise-growth",
+    "self-attention-joint/theorem-3-repaired-block": "self-attention-joint/theorem-3-repaired-ratio",
+    "self-attention-joint/theorem-3-repaired": "self-attention-joint/theorem-3-repaired-joint",
+    "": "attention-regression/affine attention-regression/affine-left attention-regression/equivariance "
+    "attention-regression/landscape attention-regression/law-ends-at-a3 attention-regression/law-ends-at-half "
+    "attention-regression/left-not-equivariant attention-regression/minibatch-full-keys "
+    "attention-regression/rank-deficient attention-regression/scale-restores-law attention-regression/tails "
+    "attention-regression/training-after-start attention-regression/training-lowers attention-regression/wide "
+    "deep-linear/alignment-limit deep-linear/excess-limit deep-linear/gradient deep-linear/idle-support "
+    "deep-linear/idle-support-plain deep-linear/no-span-inside deep-linear/outside-constant "
+    "deep-linear/selected-dual deep-linear/size deep-linear/span-projected depth/face depth/sparse-rate "
+    "key-query/conserved-matrix key-query/constant-from-above key-query/diagonal-constant key-query/direct-rate key-query/drift "
+    "key-query/finite-margin key-query/kernel-to-rich key-query/large-start key-query/late-clock "
+    "key-query/line-of-solutions key-query/normalised-descent key-query/off-alignment key-query/rank-one-rate "
+    "key-query/sign-descent-diagonal key-query/unique key-query/wide-as-the-rank "
+    "key-query/without-assumption-2 label-noise/control label-noise/plain-norm label-noise/weighted-norm "
+    "max-margin/normalised-rate mirror/optimal-at-all-times noise/covariance noise/lyapunov "
+    "noise/single-sample q-alpha/largest-entropy "
+    "self-attention/attention-slope self-attention/capped-rate self-attention/sharp-constant-partial "
+    "sparse/two-time-scales "
+    "attention-regression/best-scale attention-regression/conservation attention-regression/context-variance "
     "attention-regression/convexity-identity attention-regression/covariates-kurtosis "
     "attention-regression/covariates-kurtosis-alone attention-regression/covariates-laplace "
     "attention-regression/covariates-mean attention-regression/covariates-preconditioner "

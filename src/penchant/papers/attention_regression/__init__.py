@@ -9,5 +9,5 @@ PAPER = Paper(
     __name__,
     theorems.THEOREMS,
     ("contraction", "rates", "context", "lemmas", "samples"),
-    tuple(f"figures.{file}" for file in ("experiment", "population", "samples")),
+    ("figures.experiment",),
 )

@@ -7,26 +7,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
-from ...verdict import Verdict, all_of, at_least, at_most
-from .evidence import BY_US, neighbourhood, scaling_problem
+from ...verdict import Verdict, all_of, at_most
+from .evidence import neighbourhood, scaling_problem
 from .setting.context_bias import (
     Estimate,
     extrapolated_loss_bias,
     gradient_bias_samples,
     loss_bias,
-    loss_bias_samples,
-    scaled,
     whitened_balance_bias,
     whitened_loss_bias,
 )
 from .setting.geometry import balanced_point
 from .setting.problem import AttentionLayer
-from .setting.sample import prescribed_spectrum, spectral_layer
+from .setting.sample import spectral_layer
 from .theorems import GOEL
-
-SIZES = (50, 100, 200, 400)
 
 
 @recipe
@@ -133,41 +128,3 @@ def regulariser_bias(lab: Lab, planted: bool) -> Verdict:
     outputs, factor = scaling_problem(lab).outputs, 1.25 if planted else 1.0
     slopes = _slopes(lab, lambda whitened: factor * whitened_balance_bias(whitened, outputs))
     return _along(_balance_slopes(lab), slopes, "n (E grad R_n - grad R) along grad R_1")
-
-
-@recipe
-def bias_along(
-    lab: Lab, size: float, scale: float = 1.0, counts: tuple[int, ...] = SIZES, draws: int = 4000, seed: int = 0
-) -> np.ndarray:
-    """E L_n - L and its standard error for each n, for sizes (s, s/2) and the layer (c U, V/c)."""
-    problem = prescribed_spectrum(2, (size, size / 2))
-    layer = problem.unwhiten(scaled(balanced_point(problem), 2, scale))
-    samples = (loss_bias_samples(problem, layer, n, max(100, draws * 50 // n), seed=n + 10_000 * seed) for n in counts)
-    return np.array([(one.mean / n, one.error / n) for n, one in zip(counts, map(Estimate.of, samples), strict=True)])
-
-
-def bias_slope(
-    lab: Lab, size: float, scale: float = 1.0, counts: tuple[int, ...] = SIZES, draws: int = 4000, seed: int = 0
-) -> float:
-    """Slope of log(E L_n - L) against log n."""
-    values = bias_along(lab, size, scale, counts, draws, seed)[:, 0]
-    return log_log_slope(np.array(counts, float), values, (float(counts[0]), float(counts[-1])))
-
-
-@claim("attention-regression/law-ends-at-half", BY_US, "ours", slow=True)
-def law_ends_at_half(lab: Lab, planted: bool) -> Verdict:
-    """The 1/n law of the bias does not end with assumption A3 (s_1 < 1/16): it is lost once s_1 exceeds 1/2.
-    The law holds at s_1 = 0.2 and has ended at 1.5; planted: that it still holds at 1.5."""
-    slope = lambda size: bias_slope(lab, size, seed=lab.seed)
-    inside = at_most(slope(1.5 if planted else 0.2), -0.9, "slope of the bias at s_1 = 0.2")
-    return inside if planted else all_of(inside, at_least(slope(1.5), -0.75, "slope at s_1 = 1.5"))
-
-
-@claim("attention-regression/scale-restores-law", BY_US, "ours", slow=True)
-def scale_restores_law(lab: Lab, planted: bool) -> Verdict:
-    """Outside A3 the layer (c U, V/c) has the same population loss and again a bias of B_1/n.
-    At s_1 = 1.5 the layer (5 U, V/5) has the bias B_1 of its own scale; planted: the B_1 of the scale 3."""
-    problem = prescribed_spectrum(2, (1.5, 0.75))
-    at = lambda scale: problem.unwhiten(scaled(balanced_point(problem), 2, scale))
-    found = extrapolated_loss_bias(problem, at(5.0), 100, 2000)
-    return agrees(found, loss_bias(problem, at(3.0 if planted else 5.0)), "n (E L_n - L) of (5U, V/5)")

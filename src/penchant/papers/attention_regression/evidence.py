@@ -20,7 +20,7 @@ from .setting.sample import AttentionSample, attention_experiment, moment_thresh
 from .theorems import GOEL
 from .training.algorithm1 import train_attention
 from .training.population import AttentionRun, train_populations
-from .training.rules import LayerAdam, LayerShampoo, PlainDescent, PreconditionedDescent, Rule
+from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
 from .training.sources import AbstractSource, FreshBatches, Minibatch
 
 BY_US = f"{GOEL}, by us"  # the citation of what we derived for it
@@ -31,6 +31,17 @@ BATCH, STEP, STEPS = 200, 0.1, 2000  # of the experiment of the paper
 def small_problem(lab: Lab) -> AttentionRegression:
     """d = 3, m = 4, sizes (.05, .03, .01), condition number 5."""
     return prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
+
+
+@recipe
+def drawn_problems(lab: Lab) -> list[AttentionRegression]:
+    """Twenty problems of drawn shapes, sizes inside A3 and condition numbers."""
+    found, rng = [], np.random.default_rng([20, lab.seed])
+    for seed in range(20):
+        d = int(rng.integers(2, 5))
+        sizes = np.sort(rng.uniform(0.01, 0.06, d))[::-1]
+        found.append(prescribed_spectrum(d + int(rng.integers(0, 3)), tuple(sizes), rng.uniform(1.0, 10.0), seed))
+    return found
 
 
 @recipe
@@ -114,16 +125,6 @@ def start_near(
     """The minimum with gauge R plus a normal direction of length `radius`."""
     direction = np.random.default_rng(seed).standard_normal((problem.outputs + problem.inputs, problem.inputs))
     return balanced_point(problem, rotation) + radius * direction / np.linalg.norm(direction)
-
-
-def in_coordinates(
-    problem: AttentionRegression, layer: AttentionLayer, change: np.ndarray
-) -> tuple[AttentionRegression, AttentionLayer]:
-    """The same problem and layer for covariates x -> T x, T = `change`."""
-    back = np.linalg.inv(change)
-    covariance = change @ np.asarray(problem.covariance) @ change.T
-    moved = AttentionLayer(np.asarray(layer.value) @ back, back.T @ np.asarray(layer.key_query) @ back)
-    return AttentionRegression(covariance, np.asarray(problem.planted) @ back), moved
 
 
 @recipe
@@ -259,7 +260,6 @@ def experiment_rules() -> dict[str, Rule]:
         "SGD, step 0.3": PlainDescent(0.3),
         "Adam, 0.03": LayerAdam(0.03, epsilon=1e-8),
         "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
-        "Shampoo, 3": LayerShampoo(3.0, epsilon=1e-4),
     }
     if find_spec("optax") is not None:
         from ...bridge.optax import muon

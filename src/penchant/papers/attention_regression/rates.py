@@ -1,12 +1,10 @@
-"""Claims on training with the population: guarantees and exact factors, gradients that are not exact (Lemmas 3 and 4), saddles, tails, and missing rank."""
-
-from itertools import combinations
+"""Claims on training with the population: guarantees and exact factors, and gradients that are not exact (Lemmas 3 and 4)."""
 
 import numpy as np
 
-from ...diagnostics.rates import Interval, exponent, log_log_slope
+from ...diagnostics.rates import Interval, exponent
 from ...lab import Lab, claim, recipe
-from ...training.recorders import Every, LogSpaced
+from ...training.recorders import Every
 from ...verdict import Verdict, all_of, at_most, close, covers
 from .diagnostics import Perturbation, covariance_error, perturbation
 from .evidence import (
@@ -14,10 +12,6 @@ from .evidence import (
     around,
     layer_of,
     plain_slope,
-    random_point,
-    random_runs,
-    regularised,
-    rotations,
     scaling_problem,
     small_problem,
     start_near,
@@ -30,16 +24,13 @@ from .setting.geometry import (
     TwoSided,
     attraction_radius,
     contraction,
-    eigenbasis,
     geometry_of,
-    hessian,
 )
 from .setting.problem import AttentionRegression
 from .setting.sample import draw_sample, prescribed_spectrum, spectral_layer
 from .theorems import GOEL, asymptotic_factor
 from .training.algorithm1 import train_attention
 from .training.population import AttentionRun, train_population
-from .training.riccati import RiccatiFlow
 from .training.rules import PreconditionedDescent
 from .training.sources import FullSample, Minibatch
 
@@ -190,68 +181,3 @@ def lemma3_covariance(lab: Lab, planted: bool) -> Verdict:
     """The covariance of n samples preconditions like the true one up to a relative error O(n^-1/2).
     The 95 % interval of the exponent; planted: 1/n."""
     return covers(covariance_errors(lab), -1.0 if planted else -0.5, "exponent of the error in n", rival=-1.0)
-
-
-@claim("attention-regression/landscape", BY_US, "ours")
-def landscape(lab: Lab, planted: bool) -> Verdict:
-    """Critical points are subsets of modes with value sum of s_i^2 over the missing ones; all but the minima are strict saddles.
-    All critical points: subsets of modes, with their values; all but the full one are strict saddles.
-
-    The planted value counts the sizes of the missing modes, not their squares."""
-    problem = small_problem(lab)
-    sizes, plus = np.asarray(problem.sizes), eigenbasis(problem).plus
-    gradient, value, bend = 0.0, 0.0, -np.inf
-    for count in range(4):
-        for subset in combinations(range(3), count):
-            chosen, missing = list(subset), np.setdiff1d(np.arange(3), subset)
-            point = plus[:, chosen] @ (np.sqrt(2 * sizes[chosen])[:, None] * rotations(2, 3)[1][chosen])
-            gradient = max(gradient, float(np.linalg.norm(plain_slope(problem)(point))))
-            expected = float(np.sum(sizes[missing] ** (1 if planted else 2)))
-            value = max(value, abs(regularised(problem, point) - expected))
-            if len(missing):
-                lowest = float(np.linalg.eigvalsh(hessian(problem, point))[0])
-                bend = max(bend, lowest / (2 * sizes[missing].max()))
-    return all_of(
-        at_most(gradient, 1e-16, "largest gradient at the 8 critical points"),
-        at_most(value, 1e-16, "largest |value - sum of squared missing sizes|"),
-        at_most(bend, -1 + 1e-9, "least curvature at a saddle over twice its largest missing size"),
-    )
-
-
-@claim("attention-regression/tails", BY_US, "ours")
-def tails(lab: Lab, planted: bool) -> Verdict:
-    """The two-sided flow's excess falls like exp(-4 s_d t), and like exp(-8 s_d t) from starts without a kernel part.
-    The flow's excess falls like exp(-4 s_d t), or exp(-8 s_d t) without a kernel part; planted: the exponents swapped."""
-    problem, checks = small_problem(lab), []
-    start = random_runs(lab)[30].whitened[0]
-    kernel = eigenbasis(problem).kernel
-    for begin, factor in ((start, 4.0), (start - kernel @ (kernel.T @ start), 8.0)):
-        first, last = RiccatiFlow(problem, begin).log_excess([1e5, 1e6])
-        predicted = (12.0 - factor if planted else factor) * float(problem.sizes[-1])
-        checks.append(close((first - last) / 9e5, predicted, 1e-6, "decay of log excess per time"))
-    return all_of(*checks)
-
-
-def late_run(problem: AttentionRegression, steps: int = 20_000, seed: int = 8) -> AttentionRun:
-    """Adaptive steps from a random start."""
-    start, rule = layer_of(problem, random_point(problem, seed)), PreconditionedDescent("two_sided", "adaptive")
-    return train_population(problem, rule, start, steps=steps, recorder=LogSpaced(60))
-
-
-@claim("attention-regression/rank-deficient", f"{GOEL}, outside Assumption 2, by us", "ours")
-def deficient(lab: Lab, planted: bool) -> Verdict:
-    """For rank A = d - 1 the excess falls only like t^-2, and with the regulariser like 1/(16 t^2); for m = d - 1 the excess falls exponentially, and the regulariser like that.
-    Growth of the inverse roots from step 2000 on; planted: full rank, and growth by half as much."""
-    sizes = (0.05, 0.03, 0.01)
-    run = late_run(prescribed_spectrum(4, sizes if planted else (0.05, 0.03, 0.0), 5.0, 11))
-    kept = (run.steps >= (100 if planted else 2000)) & (run.excess > 1e-28)
-    wide = late_run(prescribed_spectrum(2, sizes, 5.0, 11))
-    growth = lambda run, values, kept: float(np.polyfit((run.steps * run.step_size)[kept], values[kept] ** -0.5, 1)[0])
-    exponent = log_log_slope(run.steps[kept], run.excess[kept], (float(run.steps[kept][0]), 2e4))
-    found, alone = growth(run, run.excess + run.regulariser, kept), growth(wide, wide.regulariser, wide.steps >= 2000)
-    return all_of(
-        close(found, 4.0, 1e-2, "growth of (excess + regulariser)^(-1/2) per time, rank d - 1"),
-        close(exponent, -2.0, 1e-2, "exponent of the excess in t, steps 2e3 to 2e4, rank d - 1"),
-        at_most(float(wide.excess[-1]), 1e-28, "excess after 2e4 steps, m = d - 1"),
-        close(alone, 2.0 if planted else 4.0, 1e-2, "growth of regulariser^(-1/2) per time, m = d - 1"),
-    )

@@ -1,4 +1,4 @@
-"""Claims on training attention from data: the spectral start, what training settles at (Theorem 2), and affine equivariance."""
+"""Claims on training attention from data: the spectral start, and what training settles at (Theorem 2)."""
 
 from collections.abc import Iterable
 
@@ -8,22 +8,18 @@ import numpy as np
 from jaxtyping import Array
 from scipy.stats import beta
 
-from ...diagnostics.rates import Interval, exponent, log_log_slope, paired
+from ...diagnostics.rates import Interval, exponent, log_log_slope
 from ...lab import Lab, claim, recipe
-from ...training.recorders import At, Every
+from ...training.recorders import At
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
 from .context import agrees
 from .evidence import (
     BY_US,
     STEPS,
     experiment_run,
-    in_coordinates,
-    layer_of,
     mean_layer_excess,
     sampled_oracle_floors,
     scaling_problem,
-    small_problem,
-    start_near,
 )
 from .setting.balanced_minima import nearest_minimum
 from .setting.context_bias import Estimate, bias_gradient, noise_variance, oracle_shift, sample_floor, spectral_floor
@@ -32,7 +28,6 @@ from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import AttentionSample, attention_experiment, draw_sample, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
 from .training.algorithm1 import train_attention
-from .training.population import train_population
 from .training.rules import PreconditionedDescent
 from .training.sources import FullSample, Minibatch
 
@@ -91,7 +86,7 @@ def lemma6(lab: Lab, planted: bool) -> Verdict:
     )
 
 
-@claim("attention-regression/start-excess", BY_US, "ours", slow=True)
+@claim("attention-regression/start-excess", f"{GOEL}, Figure 1, constant by us", "sharpened", slow=True)
 def start_excess(lab: Lab, planted: bool) -> Verdict:
     """The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.
     Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
@@ -241,33 +236,12 @@ def sample_floor_law(lab: Lab, planted: bool) -> Verdict:
 
 
 @recipe
-def value_of_training(lab: Lab, count: int = 100, sets: int = 100) -> Interval:
-    """Change of the excess by 80 default steps after the spectral start, data set by data set; noise-free targets."""
-    problem = scaling_problem(lab)
-    return paired(*trained_excess(problem, draw_samples(problem, count, sets, [2000 + count, 0]), 80).T)
-
-
-@claim("attention-regression/training-after-start", BY_US, "ours", slow=True)
-def training_raises(lab: Lab, planted: bool) -> Verdict:
-    """On one data set training changes the excess of the spectral start by (v - v_spec)/n + b_2/n^2: for small sizes it raises it.
-    The change of the excess against (v - v_spec)/n + b_2/n^2, n = 100; planted: its leading term alone, which is nearly 0."""
-    problem, count = scaling_problem(lab), 100
-    leading = (sample_floor(problem) - spectral_floor(problem)) / count
-    predicted = leading if planted else leading + oracle_shift(problem).excess / count**2
-    return covers(value_of_training(lab), predicted, "paired 95 % interval of the change of the excess", rival=0.0)
-
-
-@recipe
-def minibatch_floor(
-    lab: Lab, batch: int, keys: str, gauge: str = "minus", count: int = 16_000, steps: int = 1500
-) -> float:
+def minibatch_floor(lab: Lab, batch: int, gauge: str, count: int) -> float:
     """Excess of the mean late layer of a minibatch run."""
     problem = scaling_problem(lab, 1e-3)
     sample = draw_samples(problem, count, 1, 4)[0]
-    source = Minibatch(sample, batch, keys=keys)
-    rule = PreconditionedDescent("two_sided", 0.5)
-    start = spectral_layer(sample.estimated, gauge)
-    return mean_layer_excess(problem, source, rule, start, steps)
+    start, rule = spectral_layer(sample.estimated, gauge), PreconditionedDescent("two_sided", 0.5)
+    return mean_layer_excess(problem, Minibatch(sample, batch), rule, start, 1500)
 
 
 @claim("attention-regression/minibatch-floor", BY_US, "ours", slow=True)
@@ -276,59 +250,16 @@ def minibatch_law(lab: Lab, planted: bool) -> Verdict:
     The bias of the loss alone counts; planted: b_2/n^2 with n the sample, and a floor that does not know the gauge."""
     batch, count = 200, 16_000
     constant = lambda gauge: oracle_shift(scaling_problem(lab, 1e-3), gauge, sample_balance=False).excess
-    least, predicted = minibatch_floor(lab, batch, "batch"), constant("minus") / (count if planted else batch) ** 2
+    least, predicted = (
+        minibatch_floor(lab, batch, "minus", count),
+        constant("minus") / (count if planted else batch) ** 2,
+    )
     checks = [close(least, predicted, 0.2, "floor of in-batch training against b_2/B^2")]
     for gauge in ("identity", "plus"):
         ratio = 1.0 if planted else constant(gauge) / constant("minus")
-        found = minibatch_floor(lab, batch, "batch", gauge) / least
+        found = minibatch_floor(lab, batch, gauge, count) / least
         checks.append(close(found, ratio, 0.2, f"floor in the gauge {gauge} over minus"))
     return all_of(*checks)
-
-
-@claim("attention-regression/minibatch-full-keys", BY_US, "ours", slow=True)
-def full_keys(lab: Lab, planted: bool) -> Verdict:
-    """Keys from the whole sample remove that excess.
-    Keys from the whole sample: the floor is below a quarter of b_2/B^2; planted: keys from the batch."""
-    bound = oracle_shift(scaling_problem(lab, 1e-3), "minus", sample_balance=False).excess / 50**2 / 4
-    found = minibatch_floor(lab, 50, "batch" if planted else "full", count=4000, steps=300)
-    return at_most(found, bound, "floor with keys from the whole sample")
-
-
-@recipe
-def _equivariance_gap(lab: Lab, geometry: str) -> float:
-    """Relative difference of the excess after 30 steps on data and on the same data after a linear change of covariates."""
-    problem = scaling_problem(lab)
-    rng = np.random.default_rng(8)
-    sample = draw_sample(problem, 80, rng)
-    change = rng.standard_normal((3, 3)) + 2 * np.eye(3)
-    start = spectral_layer(problem)
-    start = AttentionLayer(start.value * 1.3, start.key_query + 0.1 * rng.standard_normal((3, 3)))
-    turned = AttentionSample(np.asarray(sample.inputs) @ change.T, sample.targets)
-    rule, options = PreconditionedDescent(geometry, 0.2), {"steps": 30, "recorder": At(())}
-    other, moved = in_coordinates(problem, start, change)
-    first = train_attention(FullSample(sample), rule, start, truth=problem, **options)
-    second = train_attention(FullSample(turned), rule, moved, truth=other, **options)
-    return float(abs(second.excess[-1] / first.excess[-1] - 1))
-
-
-def _population_gap(lab: Lab, geometry: str) -> float:
-    """The largest relative difference over 30 steps with population gradients."""
-    problem = small_problem(lab)
-    layer, rule = layer_of(problem, start_near(problem, 0.2, 1)), PreconditionedDescent(geometry, 0.5)
-    pairs = ((problem, layer), in_coordinates(problem, layer, np.random.default_rng(4).standard_normal((3, 3))))
-    runs = [train_population(one, rule, start, steps=30, recorder=Every(1)) for one, start in pairs]
-    return float(np.abs(runs[1].excess / runs[0].excess - 1).max())
-
-
-@claim("attention-regression/equivariance", BY_US, "ours", slow=True)
-def equivariance(lab: Lab, planted: bool) -> Verdict:
-    """Two-sided training does not depend on the linear coordinates of the covariates; one-sided training, which the paper describes, does.
-    On data and with population gradients; planted: one-sided training."""
-    name = "left" if planted else "two_sided"
-    return all_of(
-        at_most(_equivariance_gap(lab, name), 1e-11, "relative change of the excess, 30 steps on 80 samples"),
-        at_most(_population_gap(lab, name), 1e-10, "largest relative change of the excess, 30 steps on the population"),
-    )
 
 
 @claim("attention-regression/sooner", f"{GOEL}, Figure 2", "observed", slow=True)

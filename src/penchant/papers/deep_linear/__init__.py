@@ -9,5 +9,5 @@ PAPER = Paper(
     __name__,
     theorems.THEOREMS,
     ("alignment", "drawn", "lemmas", "steps", "laws"),
-    tuple(f"figures.{file}" for file in ("alignment", "laws", "steps")),
+    tuple(f"figures.{file}" for file in ("alignment", "laws")),
 )

@@ -109,14 +109,6 @@ def few_supports(lab: Lab, depth: int = 3, seed: int = 3) -> tuple[SupportGeomet
     return support_geometry(data, max_margin(data)), run
 
 
-@recipe
-def flow_at(lab: Lab, risks: tuple[float, ...], seed: int = 1) -> Trajectory:
-    """The flow at depth 4, recorded exactly where -log R has the given values."""
-    setting, start = problem(lab, 4, seed=seed)
-    recorder = Levels("log_excess", [-risk for risk in risks])
-    return train(setting, FAR, start, until=kept(max(risks)), steps=_STEPS, recorder=recorder)
-
-
 def eight_points() -> Classification:
     """Eight points in the plane whose polynomial-tail direction is far from the maximum margin."""
     return strips(2, n=8)
@@ -155,11 +147,6 @@ def escaped(lab: Lab, seeds: range, most: int | None = None) -> np.ndarray:
 def across(weight: np.ndarray, found: SupportGeometry) -> np.ndarray:
     """The part of a weight orthogonal to the maximum margin."""
     return weight - (weight @ found.direction) * found.direction
-
-
-def size_law(found: SupportGeometry, run: Trajectory, samples: int) -> float:
-    """margin <w, u> + log R + log n at the end, which tends to the entropy of the dual weights."""
-    return found.margin * float(run.weight() @ found.direction) - levels(run)[-1] + np.log(samples)
 
 
 @recipe

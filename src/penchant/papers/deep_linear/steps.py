@@ -1,20 +1,14 @@
 """Deep linear networks in discrete time: the relative step beyond which descent leaves the flow, also with momentum."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import ArrayLike
 
-from ...diagnostics.alignment import alignment
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import Descent
 from ...optimisers.memory import HeavyBall
 from ...optimisers.step_rules import Polyak
-from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry
-from ...settings.base import Setting
-from ...settings.deep_linear import imbalances
 from ...theory.families.layers import critical_step
 from ...training.events import LogExcessBelow
 from ...training.recorders import LogSpaced
@@ -55,20 +49,6 @@ def critical(lab: Lab, planted: bool) -> Iterator[Verdict]:
     Two per cent below the critical step the offset is that of the flow, two per cent above it never settles; the twin has lost the factor L."""
     for depth in (1, 2, 3, 4):
         yield from _around(lab, depth, 1 / depth if planted else 1.0)
-
-
-def measures(setting: Setting, layers: Sequence[ArrayLike], start: Sequence[ArrayLike]) -> dict[str, float]:
-    """What is left to align, to turn and to gain, and how far the imbalances have moved."""
-    found, best = alignment(layers), max_margin(setting.data)
-    weight = np.asarray(setting.weight(tuple(jnp.asarray(layer) for layer in layers)))
-    margin = float((np.asarray(setting.data.signed) @ weight).min() / np.linalg.norm(weight))
-    drift = [np.linalg.norm(now - then, 2) for now, then in zip(imbalances(layers), imbalances(start), strict=True)]
-    return {
-        "1 - ratio": float(found.deficit.max()),
-        "1 - |<v, u>|": float(found.misfit.max(initial=0.0)),
-        "margin / best margin": margin / best.margin,
-        "drift": float(max(drift, default=0.0)),
-    }
 
 
 @claim("deep-linear/critical-step-momentum", f"{DERIVED}; discretisation is open there", "ours", slow=True)

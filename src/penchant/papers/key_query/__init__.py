@@ -9,6 +9,6 @@ PAPER = Paper(
     __name__,
     theorems.THEOREMS,
     ("flow", "proof", "rates", "limits", "discrete"),
-    ("figures.selection", "figures.diagonal", "figures.beyond"),
+    ("figures.selection", "figures.diagonal"),
     aliases=("kq_attention",),
 )

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...lab import Lab, conjectured, recipe
-from ...norms import Linf, Norm, SignProduct
+from ...norms import Norm, SignProduct
 from ...optimisers.base import Adam, Descent, gradient_descent, normalised_descent, sign_descent
 from ...references.base import Solution
 from ...references.bracket import adjoint
-from ...references.polyhedral_margin import polyhedral_margin, sign_product_margin
+from ...references.polyhedral_margin import sign_product_margin
 from ...settings.generators import equal_score_tokens
 from ...training.events import MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, close
-from .evidence import diagonal, excess_at, flow_to, keys_and_queries, nuclear
+from .evidence import excess_at, flow_to, keys_and_queries, nuclear
 
 SEEDS = range(4)
 _SIZE = 0.002  # of steps of equal size in every entry
@@ -70,15 +70,6 @@ def descent_follows_flow(lab: Lab, planted: bool) -> Iterator[Verdict]:
         yield close(excess_at(run, reference), flow, 2e-2, what)
 
 
-@conjectured("key-query/normalised-descent", slow=True)
-def normalised_nuclear(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Normalised descent on (K, Q) minimises the nuclear norm.
-    Normalised descent reaches the nuclear minimum. Planted: the norm of sign products."""
-    for seed in SEEDS:
-        run, reference = stepped(lab, "normalised descent", seed), (signs if planted else nuclear)(lab, seed)
-        yield at_most(excess_at(run, reference), 1e-2, f"{reference.norm} excess, data {seed}")
-
-
 def _in_signs(lab: Lab, kind: str, planted: bool) -> Iterator[Verdict]:
     for seed in SEEDS:
         run, reference = stepped(lab, kind, seed), signs(lab, seed)
@@ -109,14 +100,3 @@ def adam_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
         yield at_most(long, 0.1, "Adam, b2 = 0.99: excess, data 0")
     else:
         yield from _in_signs(lab, f"Adam, b2 = {SHORT}", planted)
-
-
-@conjectured("key-query/sign-descent-diagonal", slow=True)
-def sign_diagonal(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Sign descent on diagonal K and Q minimises the linf norm.
-    Sign descent on diagonal K and Q minimises the linf norm. Planted: from the same start, normalised descent does."""
-    optimiser, steps = RULES["normalised descent" if planted else "sign descent"]
-    for seed in (5, 6, 7):
-        setting, start = diagonal(seed, 0.1)
-        run = train(setting, optimiser, start, steps=steps)
-        yield at_most(excess_at(run, polyhedral_margin(setting.data, Linf())), 1e-2, f"linf excess, data {seed}")

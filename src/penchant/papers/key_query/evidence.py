@@ -1,6 +1,5 @@
 """The runs that the key-query claims are about, each made once and shared."""
 
-import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InfeasibleDiagonal
@@ -18,7 +17,7 @@ from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
 from ...theory.verdicts import excess
-from ...training.events import LogTimeAbove, MarginAbove, Stalled
+from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from .hypotheses import initial_loss
@@ -61,12 +60,6 @@ def matrix_run(
 def nuclear(lab: Lab, seed: int) -> Solution:
     """The nuclear reference of the data of `matrix_run`."""
     return nuclear_margin(equal_score_tokens(3, 4, 5, seed))
-
-
-@recipe
-def far_run(lab: Lab, seed: int) -> Trajectory:
-    """The same flow from a start of scale 1, recorded between margins 1e7 and 1e8."""
-    return flow_to(*keys_and_queries(seed, 1.0), 1e8, (1e7, 10**7.5))
 
 
 @recipe
@@ -124,13 +117,6 @@ def uneven_run(lab: Lab) -> Trajectory:
 
 
 @recipe
-def precise_matrix_run(lab: Lab) -> Trajectory:
-    """`matrix_run` to the tolerance of an identity."""
-    run, _ = matrix_run(lab)
-    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE)
-
-
-@recipe
 def precise_aligned_run(lab: Lab) -> tuple[Trajectory, Aligned]:
     """`aligned_run` to the tolerance of an identity."""
     run, aligned = aligned_run(lab)
@@ -138,22 +124,9 @@ def precise_aligned_run(lab: Lab) -> tuple[Trajectory, Aligned]:
 
 
 @recipe
-def drifting_run(lab: Lab) -> Trajectory:
-    """A diagonal run whose coordinates are still wrong at margin 1e6, recorded over its last decade."""
-    return flow_to(*diagonal(10, 0.1), levels=(1e5, 10**5.5))
-
-
-VARIANTS = {
-    "aligned": {},
-    "queries in a frame of their own": {"parallel": False},
-    "equal scores in pairs only": {"shares": ((0.05, -0.1), (0.0, 0.1), (-0.05, -0.2))},
-}
-
-
-@recipe
-def aligned_run(lab: Lab, shift: float = 0.0, variant: str = "aligned") -> tuple[Trajectory, Aligned]:
-    """Gradient flow on aligned data (or a variant of them) from an aligned start, moved off alignment by `shift`."""
-    aligned = aligned_tokens(**VARIANTS[variant])
+def aligned_run(lab: Lab, shift: float = 0.0) -> tuple[Trajectory, Aligned]:
+    """Gradient flow on aligned data from an aligned start, moved off alignment by `shift`."""
+    aligned = aligned_tokens()
     start, rng = aligned.start(W0, 7, 5), np.random.default_rng(9)
     moved = Factors(*(leaf + shift * rng.standard_normal(leaf.shape) for leaf in (start.key, start.query)))
     return flow_to(Setting(aligned.data, KeyQuery(7), Exponential()), moved), aligned
@@ -178,28 +151,6 @@ def aligned_draws(lab: Lab, shift: float = 0.0) -> list[tuple[Trajectory, Aligne
     return found
 
 
-@recipe
-def scaled_run(lab: Lab, scale: float, seed: int = 1) -> Trajectory:
-    """Gradient flow from K = scale I, Q = 0, recorded at margins of scale^2, 10 scale^2 and 100 scale^2."""
-    start = Factors(scale * jnp.eye(5), jnp.zeros((5, 5)))
-    return flow_to(keys_and_queries(seed)[0], start, 100 * scale**2, (scale**2, 10 * scale**2))
-
-
-@recipe
-def large_run(lab: Lab, seed: int, draw: int, scale: float, log_time: float = 1e7) -> Trajectory:
-    """Gradient flow from a large random start to margin 1e4, or until it stalls or its time is up."""
-    events = (MarginAbove(1e4), Stalled(), LogTimeAbove(log_time))
-    setting, start = keys_and_queries(seed, scale, draw=draw)
-    return train(setting, GradientFlow(), start, until=events, steps=STEPS, recorder=Levels("margin", ()))
-
-
 def excess_at(run: Trajectory, reference: Solution, record: int = -1) -> float:
     """How far the norm at margin 1 of a record is above its minimum, relatively."""
     return excess(run.setting.data, run.weight(record), reference)
-
-
-def spread_scores(data: TokenSelection, most: float = 2.0) -> TokenSelection:
-    """The same tokens with the scores of the non-optimal ones lowered by random amounts of up to `most`."""
-    lower = np.random.default_rng(0).uniform(-most, 0.0, data.scores.shape)
-    scores = np.where(np.asarray(data.scores) > 1, data.scores, data.scores + lower)
-    return TokenSelection(data.tokens, queries=data.queries, scores=scores)

@@ -79,18 +79,6 @@ def conserved_diagonal(lab: Lab, planted: bool) -> Iterator[Verdict]:
         yield at_most(drift, 1e-14, f"drift of the conserved quantity, {type(kind).__name__}")
 
 
-@claim("key-query/conserved-matrix", "Arora, Cohen, Hazan 2018", "proved", slow=True)
-def conserved_matrix(lab: Lab, planted: bool) -> Verdict:
-    """K'K - Q'Q is conserved."""
-    run = evidence.precise_matrix_run(lab)
-    kind = run.setting.parametrisation
-    drift = np.asarray(kind.conserved(run.at())) - np.asarray(kind.conserved(run.at(0)))
-    if planted:
-        drift = np.asarray(run.at().key.T @ run.at().key - run.at(0).key.T @ run.at(0).key)
-    size = float(np.linalg.norm(drift) / run.norm[-1] ** 2)
-    return at_most(size, 1e-13, "drift of K'K - Q'Q over |K|^2 + |Q|^2, to margin 1e6")
-
-
 def _value(run: Trajectory, weight: np.ndarray, reference: Solution, rival: np.ndarray) -> Verdict:
     found, far = (excess(run.setting.data, one, reference) for one in (weight, rival))
     return at_most(found, far / 10, f"{reference.norm} norm at margin 1 over its minimum - 1", f"rival at {far:.3g}")

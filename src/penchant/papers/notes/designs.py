@@ -234,13 +234,13 @@ def _phases(lab: Lab) -> list[tuple[np.ndarray, float, float]]:
 @claim("sparse/two-phases", f"{NOTES}, (9.81)-(9.86); constants {DERIVED}", "sharpened")
 def two_phases(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Up to the horizon the signal grows by at least 1 + step/2 a step while it is at most 1/2; then 1 - r shrinks by 1 - step/2, above 1 r - 1 by 1 - step, up to step rho r, and ends within 2 rho of 1. At every step it grows by 1 + step A_11 (1 - r^2), up to what noise below 2 alpha can add, step rho 4 alpha^2 (d - 1).
-    Designs of 2000 samples in 8 dimensions with rho <= 1/4. The last sentence is sharp, the bounds of both phases are loose by what the details say. Planted: growth by 1 + 0.9 step."""
+    Designs of 2000 samples in 8 dimensions with rho <= 1/4. The last sentence is sharp and contains the others, whose bounds are loose by what the details say. Planted: A_11 two parts in a thousand larger."""
     found = [one for one in _phases(lab) if one[1] <= 0.25 and one[0].max() > 0.5]
     yield at_least(
         float(len(found)), 20.0, f"designs of {_DRAWS} inside the hypotheses whose signal passes 1/2 in time"
     )
     first, slow, below, above, last = [], [], [], [], []
-    for r, drive, weight in found:
+    for r, drive, weight in ((r, drive, weight * (1.002 if planted else 1.0)) for r, drive, weight in found):
         now, then, error = r[:-1], r[1:], _STEP * drive * r[:-1]
         noise = drive * 4 * _TALL[2] ** 2 * (_TALL[1] - 1)
         first.append((np.abs((then / now - 1) / _STEP - weight * (1 - now**2)) / noise).max())
@@ -249,9 +249,7 @@ def two_phases(lab: Lab, planted: bool) -> Iterator[Verdict]:
         above.append(((then - 1 - (1 - _STEP) * (now - 1)) / error).max(where=now > 1, initial=-np.inf))
         last.append(abs(r[-1] - 1) / (2 * drive))
     yield at_most(float(max(first)), 1.0, "largest difference of a growth from step A_11 (1 - r^2), over its bound")
-    yield at_least(
-        float(min(slow)), 0.9 if planted else 0.5, "smallest growth of r over the step, minus 1, while r <= 1/2"
-    )
+    yield at_least(float(min(slow)), 0.5, "smallest growth of r over the step, minus 1, while r <= 1/2")
     for worst, what in ((max(below), "1 - r over (1 - step/2)"), (max(above), "r - 1 over (1 - step)")):
         loose = f"loose by {1 / worst:.0e}"
         yield at_most(float(worst), 1.0, f"largest excess of {what} of it, over step rho r", loose)
@@ -281,27 +279,35 @@ def window_bound(lab: Lab, planted: bool) -> Verdict:
     return at_most(float(ratios.max()), 1.0, text, f"{int((ratios > 1).sum())} of {len(ratios)} draws above; {sharp}")
 
 
-def _foreseen(inputs: np.ndarray, alpha: float, step: float, count: int) -> float:
-    """The squared error once the signal is there, from the recursion of the signal alone: noise that grows with its correlation to the signal, and the signal that it replaces."""
-    pull = inputs.T @ inputs[:, 0] / len(inputs)
-    share, signal, grown = pull / pull[0], alpha, np.zeros(len(pull))
+def _foreseen(inputs: np.ndarray, alpha: float, step: float, count: int) -> tuple[float, float]:
+    """The squared error once the signal is there, from the recursion of the signal alone: noise that grows with its correlation to the signal, and the signal that it replaces. And by what share that may be wrong.
+
+    Left out is what noise does to noise: step (A_jk - A_j1 A_1k / A_11) zeta_k^2 in log zeta_j at each iteration, four times that in the error; and rounding of the signal, eps / (step A_11) in its square.
+    """
+    second = inputs.T @ inputs / len(inputs)
+    share, signal, grown = second[0] / second[0, 0], alpha, np.zeros(len(second))
     for _ in range(count):
-        rise = step * pull[0] * (1 - signal**2)
+        rise = step * second[0, 0] * (1 - signal**2)
         signal, grown = signal * (1 + rise), grown + np.log1p(rise * share)
     squares = (alpha * np.exp(grown[1:])) ** 2
-    return float((squares**2).sum() + (share[1:] @ squares) ** 2)
+    error = float((squares**2).sum() + (share[1:] @ squares) ** 2)
+    left_out = step * count * np.abs((second[1:, 1:] - np.outer(share[1:], second[0, 1:])) @ squares).max()
+    rounding = np.finfo(float).eps / (step * second[0, 0])
+    return error, float(np.expm1(4 * left_out) + 2 * rounding / np.sqrt(error))
 
 
 @claim("sparse/window-error", f"{NOTES}, Theorem 9.4; constant {DERIVED}", "sharpened")
 def window_error(lab: Lab, planted: bool) -> Verdict:
     """In the second half of the window the squared error is that of noise alpha^(1 - A_j1/A_11), summed over its steps, and of the signal that it replaces.
-    What is left out moves the noise by its own square times step times iterations, less than 1e-3. Planted: noise of correlation one per cent larger."""
-    (_, _, middle, last), errors = _window(lab)
-    designs = [
-        np.asarray(one.inputs) * np.append(1.0, np.full(99, 1.01 if planted else 1.0)) for one in _many(lab, 64, 100, 1)
+    Up to what noise does to noise, and rounding, both computed draw by draw. Planted: noise of correlation one part in a thousand larger."""
+    counts, errors = _window(lab)[0][2:], _window(lab)[1][:, 2:]
+    inputs = [
+        np.asarray(one.inputs) * np.append(1.0, np.full(99, 1.001 if planted else 1.0))
+        for one in _many(lab, 64, 100, 1)
     ]
-    foreseen = np.array([_foreseen(one, 1e-6, 0.1, middle) for one in designs])
-    worst = np.abs(errors[:, 2:] / foreseen[:, None] - 1).max()
-    return at_most(
-        float(worst), 1e-2, f"largest relative difference at steps {middle} and {last}, {len(designs)} draws"
+    foreseen, allowed = np.array([[_foreseen(one, 1e-6, 0.1, count) for count in counts] for one in inputs]).transpose(
+        2, 0, 1
     )
+    apart = np.abs(errors / foreseen - 1)
+    text = f"largest relative difference over what is left out, steps {counts[0]} and {counts[1]}, {len(inputs)} draws"
+    return at_most(float((apart / allowed).max()), 1.0, text, f"largest relative difference {apart.max():.1e}")

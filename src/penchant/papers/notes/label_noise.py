@@ -127,10 +127,6 @@ def agree(measured: np.ndarray, predicted: np.ndarray, what: str, detail: str = 
     return verdict
 
 
-def _columns(data: Regression) -> np.ndarray:
-    return np.asarray((data.inputs**2).mean(axis=0))
-
-
 @claim("label-noise/time-scale", f"{BLANC}; law {DERIVED}", "ours", slow=True)
 def time_scale(lab: Lab, planted: bool) -> Verdict:
     """Label noise shrinks w+ w- exponentially, by 4 step^2 E g^2 per step with the second moments of the residuals it keeps alive.
@@ -163,35 +159,6 @@ def selection(lab: Lab, planted: bool) -> Verdict:
         at_most(continuation(lab)[1], 1e-4, "largest relative residual of the continued runs"),
         at_least(share, 0.8, "share of the way to the l1 optimum travelled in 40 000 steps"),
     )
-
-
-@claim("label-noise/control", HAOCHEN, "ours", slow=True)
-def control(lab: Lab, planted: bool) -> Verdict:
-    """Without label noise SGD stops drifting once it interpolates.
-    Without label noise single-sample SGD interpolates and w+ w- stops shrinking; planted: with noise."""
-    run = noisy(lab, noise=planted)
-    late = np.abs(run.log_product[-1] - run.log_product[-2]).max()
-    return at_most(float(late), 1e-6, "change of log w+ w- between steps 20 000 and 40 000")
-
-
-@recipe
-def raw_columns(lab: Lab) -> np.ndarray:
-    """Columns as they come: plain and weighted l1 norms of the noise-off limit along the leading-order law."""
-    data = signals(12, False, lab.seed)
-    columns, rows = _columns(data), []
-    for count in np.linspace(0, 160_000, 33):
-        levels = leading_levels(data, float(count)) / 2
-        weight = np.abs(limit_of(data, np.stack([levels, levels])))
-        rows.append((count, weight.sum(), columns @ weight))
-    return np.array(rows)
-
-
-@claim("label-noise/weighted-norm", DERIVED, "ours", slow=True)
-def weighted_norm_falls(lab: Lab, planted: bool) -> Verdict:
-    """Label noise lowers the l1 norm weighted by the mean squares c_j of the columns at all times, but not the plain l1 norm, as one might read section 9.5 of the notes.
-    Planted: the plain norm."""
-    rise = float(np.diff(raw_columns(lab)[:, 1 if planted else 2]).max())
-    return at_most(rise, 1e-9, "largest increase of the norm along 160 000 steps of the leading-order law")
 
 
 @recipe

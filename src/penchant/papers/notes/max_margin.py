@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...diagnostics.direction import normalised_margins, smooth_margins
-from ...diagnostics.rates import log_log_slope, rate
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent, normalised_descent
@@ -21,7 +20,7 @@ from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
 from .evidence import DERIVED
-from .theorems import JI, NOTES, SOUDRY
+from .theorems import NOTES, SOUDRY
 
 _SHARP = f"{NOTES}, Theorem 9.25; constant {DERIVED}"
 LOSSES = {"exponential": False, "logistic": True}
@@ -165,21 +164,6 @@ def logarithmic_time(lab: Lab, planted: bool) -> Verdict:
     offset = 2 * np.log(reference.margin) + (0.0 if planted else entropy(reference)[0])
     measured = float(reference.margin * run.norm[-1] - run.log_time[-1])
     return at_most(abs(measured - offset), 1e-3, "|best margin * |w| - log t - (log margin^2 + H)| at t = e^100000")
-
-
-@claim("max-margin/normalised-rate", JI, "ours")
-def normalised_rate(lab: Lab, planted: bool) -> Verdict:
-    """Normalised descent has margin deficit O(1/t).
-    Margin deficit of normalised descent over ten data sets: exponent -1, interval over seeds; planted: -1.25."""
-    slopes = []
-    for seed in range(10):
-        data = separable(seed=seed)
-        setting = Setting(data, Direct(), Exponential(), "sum")
-        run = train(setting, normalised_descent(0.1), steps=10_000, recorder=LogSpaced(80))
-        slopes.append(log_log_slope(run.steps, max_margin(data).margin - normalised_margins(run), (1e3, 1e4)))
-    found, proved = rate(slopes), -1.25 if planted else -1.0
-    text = f"upper end of the exponent {found} of the margin deficit, steps 1e3 to 1e4, seeds 0-9,"
-    return at_most(found.high, proved + 0.05, text, f"O(t^{proved:g}), to 0.05")
 
 
 @claim("max-margin/gradient-bound", f"{NOTES}, (9.165)", "proved")

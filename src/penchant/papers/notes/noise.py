@@ -9,10 +9,9 @@ from ...diagnostics.noise import (
     lag_correlation,
     lag_covariance,
     noisy_covariance,
-    sample_covariance,
 )
 from ...lab import Lab, claim
-from ...training.noise import quadratic_noise, sample_noise
+from ...training.noise import quadratic_noise
 from ...verdict import Verdict, all_of, at_most
 from .evidence import DERIVED
 from .theorems import NOTES
@@ -43,20 +42,6 @@ def _pair() -> tuple[np.ndarray, np.ndarray]:
     return 1.5 * hessian / np.linalg.eigvalsh(hessian)[-1] + 0.3 * np.eye(3), second @ second.T
 
 
-@claim("noise/covariance", DERIVED, "ours", slow=True)
-def many_dimensions(lab: Lab, planted: bool) -> Verdict:
-    """In any dimension the stationary covariance solves the discrete Lyapunov equation, in closed form in the eigenbasis.
-    All six entries of the covariance, Hessian and noise not commuting; planted: the Lyapunov equation of the diffusion limit."""
-    hessian, noise = _pair()
-    chains, step = 40_000, 0.3
-    ends = quadratic_noise(hessian, noise, step, 200, chains, lab.seed)
-    exact = noisy_covariance(hessian, noise, step)
-    predicted = diffusion_covariance(hessian, noise, step) if planted else exact
-    error = np.sqrt((np.outer(np.diag(exact), np.diag(exact)) + exact**2) / chains)
-    worst = float((np.abs(ends.T @ ends / chains - predicted) / error).max())
-    return at_most(worst, 4.0, "largest deviation of a covariance entry in standard errors")
-
-
 @claim("noise/separate", f"{NOTES}, section 9.5", "proved")
 def separate_processes(lab: Lab, planted: bool) -> Verdict:
     """On a multi-dimensional quadratic the iterate can be disentangled into separate one-dimensional processes: its coordinates in the eigenbasis of the Hessian, which are independent where Hessian and noise commute.
@@ -79,23 +64,6 @@ def separate_processes(lab: Lab, planted: bool) -> Verdict:
         at_most(float(max(errors)), 1e-12, "largest relative error of a variance, any noise, 24 pairs"),
         at_most(float(max(mixed)), 1e-12, "largest correlation between eigendirections, noise that commutes"),
     )
-
-
-@claim("noise/single-sample", DERIVED, "ours", slow=True)
-def single_sample(lab: Lab, planted: bool) -> Verdict:
-    """Single-sample SGD on least squares has the covariance of a linear system of size d^2; freezing the noise underestimates it.
-    Trace of the covariance of single-sample SGD on least squares; planted: noise frozen at the solution."""
-    rng = np.random.default_rng(11)
-    inputs, targets = rng.standard_normal((12, 3)), rng.standard_normal(12)
-    step, chains = 0.15, 20_000
-    best = np.linalg.lstsq(inputs, targets, rcond=None)[0]
-    ends = sample_noise(inputs, targets, step, 400, chains, lab.seed, start=best) - best
-    squares = (ends**2).sum(axis=1)
-    residual = targets - inputs @ best
-    frozen = noisy_covariance(inputs.T @ inputs / 12, (inputs * residual[:, None] ** 2).T @ inputs / 12, step)
-    exact = frozen if planted else sample_covariance(inputs, targets, step)
-    error = float(squares.std() / np.sqrt(chains))
-    return _within(float(squares.mean()), float(np.trace(exact)), error, "trace of the covariance")
 
 
 @claim("noise/isotropic", f"{NOTES}, section 9.5; factor {DERIVED}", "sharpened")

@@ -1,4 +1,4 @@
-"""Claims on sparse recovery by squared parameters: signal and noise, one signal, the time window, and the limit program."""
+"""Claims on sparse recovery by squared parameters: signal and noise, and one signal."""
 
 import numpy as np
 
@@ -6,18 +6,15 @@ from ...diagnostics.sparsity import Decomposition, decompose
 from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent
-from ...references.interpolation import minimum_potential
 from ...settings.generators import sparse_regression
-from ...settings.potentials import Entropy
 from ...settings.regression import Regression
-from ...training.recorders import Every
+from ...training.recorders import At, Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close
-from .evidence import DERIVED, error_at, recovery, square_setting
+from ...verdict import Outcome, Verdict, all_of, at_most, close
+from .evidence import DERIVED, error_at, square_setting
 from .theorems import NOTES
 
-STEP = 0.05
 _SINGLE = (1e-3, 1e-6)  # starts of the runs with one signal
 
 
@@ -75,23 +72,6 @@ def decomposition(lab: Lab, planted: bool) -> Verdict:
     return at_most(error, 1e-12, "largest relative error of the recursion for signal and noise")
 
 
-@claim("sparse/noise-growth", DERIVED, "ours")
-def noise_growth(lab: Lab, planted: bool) -> Verdict:
-    """When the signal is learned the noise is alpha^(1 - A_j1/A_11).
-    At the end of the fast phase zeta_j = alpha^(1 - A_j1/A_11); planted: zeta_j = alpha."""
-    checks = []
-    for alpha in _SINGLE:
-        run, parts = single_run(lab, alpha)
-        inputs = np.asarray(run.setting.data.inputs)
-        correlation = inputs[:, 1:].T @ inputs[:, 0] / (inputs[:, 0] @ inputs[:, 0])
-        end = int(np.argmax(parts.signal > 0.999))
-        measured = float(parts.noise[end, 1:].max() / alpha)
-        predicted = 1.0 if planted else float(alpha ** -correlation.max())
-        text = f"alpha = {alpha:g}: largest noise over alpha when the signal is within 1e-3"
-        checks.append(close(measured, predicted, 0.05, text))
-    return all_of(*checks)
-
-
 def _single_error(lab: Lab, alpha: float, iterations: float) -> float:
     return error_at(single_run(lab, alpha)[0], round(iterations), np.eye(200)[0])
 
@@ -111,40 +91,24 @@ def single_printed(lab: Lab, planted: bool) -> Verdict:
     return at_most(error, 1 / np.sqrt(60), "squared error after alpha log(1/delta)/step iterations")
 
 
-@claim("sparse/one-signal", f"repair of {NOTES}, Theorem 9.14, by its proof", "repaired")
+_DRAWS = 24
+
+
+@claim("sparse/one-signal", f"repair of {NOTES}, Theorem 9.14, by its proof; constant {DERIVED}", "repaired")
 def single_repaired(lab: Lab, planted: bool) -> Verdict:
-    """For r = 1, (log(1/alpha) + log(1/delta))/step iterations suffice for squared error 1/sqrt(n).
-    Error^2 after (log(1/alpha) + log(1/delta))/step iterations; planted: after a tenth of them."""
-    step, checks = 0.02, []
+    """For r = 1, (log(1/alpha) + log(1/delta))/(step A_11) iterations suffice for squared error 1/sqrt(n), with A_11 the mean square of the signal's column.
+    Designs of 64 samples in 100 dimensions, delta = 1/sqrt(n). Planted: 0.85 of so many."""
+    step, checks, seeds = 0.02, [], range(1000 * lab.seed, 1000 * lab.seed + _DRAWS)
+    data = [sparse_regression(64, 100, 1, seed, signed=False)[0] for seed in seeds]
+    lengths = np.array([float((np.asarray(one.inputs)[:, 0] ** 2).mean()) for one in data])
     for alpha in _SINGLE:
-        iterations = (np.log(1 / alpha) + np.log(np.sqrt(60))) / step * (0.1 if planted else 1.0)
-        error = _single_error(lab, alpha, iterations)
-        checks.append(at_most(error, 1 / np.sqrt(60), f"alpha = {alpha:g}: squared error"))
+        counts = (np.log(8 / alpha) / (step * lengths) * (0.85 if planted else 1.0)).round().astype(int)
+        settings, recorder = [square_setting(one, alpha) for one in data], At(tuple(sorted(set(counts.tolist()))))
+        runs = train(settings, gradient_descent(step), steps=int(counts.max()), recorder=recorder)
+        ends = [
+            error_at(run, int(np.flatnonzero(run.steps == k)[0]), np.eye(100)[0])
+            for run, k in zip(runs, counts, strict=True)
+        ]
+        text = f"alpha = {alpha:g}: largest squared error, {_DRAWS} draws"
+        checks.append(at_most(max(ends), 1 / 8, text, f"{sum(end > 1 / 8 for end in ends)} of them above"))
     return all_of(*checks)
-
-
-@recipe
-def _shelf(lab: Lab) -> dict[float, float]:
-    """Squared error of the flow from alpha = 1e-4 at four times."""
-    data, weight = recovery(lab)
-    times = (1e2, 1e4, 1e10, 1e11)
-    path = follow_dual(square_setting(data, 1e-4), log_times=np.log(times))
-    weights = np.exp(2 * np.log(1e-4) + path.dual[1:] @ np.asarray(data.inputs))
-    return dict(zip(times, ((weights - weight) ** 2).sum(axis=1).tolist(), strict=True))
-
-
-def program_error(lab: Lab, alpha: float) -> float:
-    """Squared error of the interpolant of least KL divergence from alpha^2."""
-    data, weight = recovery(lab)
-    return float(((minimum_potential(data, Entropy(np.full(200, 2 * np.log(alpha)))).weight - weight) ** 2).sum())
-
-
-@claim("sparse/two-time-scales", DERIVED, "ours")
-def two_time_scales(lab: Lab, planted: bool) -> Verdict:
-    """After a fast phase of length log(1/alpha) the error sits on a shelf; the limit is reached after times polynomial in 1/alpha.
-    The shelf: at t = 100 the error is 1e5 times that of the program, which is reached only after 1e9; planted: by 1e4."""
-    late, limit = 1e4 if planted else 1e10, program_error(lab, 1e-4)
-    return all_of(
-        at_least(_shelf(lab)[1e2] / limit, 1e5, "error at t = 100 over the limit"),
-        at_most(_shelf(lab)[late] / limit, 1.01, f"error at t = {late:g} over the limit"),
-    )

@@ -20,7 +20,7 @@ from ...settings.losses import Exponential
 from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
 from ...theory import token_hypotheses as conditions
-from ...training.events import LogExcessBelow, NormAbove
+from ...training.events import LogExcessBelow
 from ...training.recorders import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -84,13 +84,6 @@ def fleet(lab: Lab, rule: str, name: str = "E", seeds: range = SEEDS) -> tuple[t
 def flow_run(lab: Lab) -> Trajectory:
     """The flow on preset E to log excess -1e4."""
     return train(preset(lab, "E")[0], GradientFlow(), until=LogExcessBelow(-1e4))
-
-
-@recipe
-def partial_flows(lab: Lab) -> tuple[tuple[Trajectory, Solution], ...]:
-    """The flow on preset H to |W| = 1e7, where not every pair supports, with the references."""
-    pairs = (preset(lab, "H", seed) for seed in range(3, 9))  # the seeds on which some pair does not support
-    return tuple((train(setting, GradientFlow(), until=NormAbove(1e7)), found) for setting, found in pairs)
 
 
 def alignments(runs: Iterable[tuple[Trajectory, Solution]]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -162,19 +162,14 @@ RATIOS = tuple(
 
 @recipe
 def leaning_runs(lab: Lab, name: str) -> tuple[Trajectory, ...]:
-    """At the longest step of C4: 1e5 steps of Eq. (13) or joint normalisation, or 1e4 of block normalisation.
-
-    "ratios": blocks whose lengths have the ratios above, one per seed.
-    """
+    """At the longest step of C4: 1e5 steps of Eq. (13), or 1e4 of blocks whose lengths have the ratios above, one per seed."""
     length = 1 / (4 * longest_token(leaning_data(lab)[0]) ** 2)
     rules = {
-        "NGD": (optimisers.block_normalised(length), 10_000),
-        "ratios": (
+        "NGD": (
             optimisers.block_normalised(np.full(len(SEEDS), length), length_u=length * np.array(RATIOS)),
             10_000,
         ),
         "Eq. (13)": (optimisers.scheduled_descent(length), 100_000),
-        "joint NGD": (optimisers.normalised_descent(length), 100_000),
     }
     rule, steps = rules[name]
     return tuple(train(joint_setting(leaning_data(lab)), rule, steps=steps, recorder=LogSpaced(101)))

@@ -1,17 +1,17 @@
-"""Claims on token selection that go beyond the paper: sharp constants and rates, the stability number, acceleration."""
+"""Claims on token selection that go beyond the paper: sharp constants, critical steps, acceleration and momentum."""
 
 import numpy as np
 
-from ...diagnostics.direction import log_attention_loss, misalignments
+from ...diagnostics.direction import misalignments
 from ...diagnostics.rates import linear_slope, settling
 from ...lab import Lab, claim, derived, recipe
-from ...optimisers.base import momentum, normalised_descent, polyak
+from ...optimisers.base import momentum, normalised_descent
 from ...references.base import Solution
 from ...theory import token_hypotheses as conditions
 from ...training.recorders import At, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from ...verdict import Verdict, all_of, at_least, at_most, close, covers
+from ...verdict import Verdict, all_of, at_most, close, covers
 from . import evidence
 
 _LATE = At(tuple(range(2500, 10_000, 125)))
@@ -31,81 +31,6 @@ def constants_agree(lab: Lab, planted: bool) -> Verdict:
     names = {"NGD": "normalised descent", "NGD, momentum 0.9": "momentum", "Polyak": "Polyak"}
     found = [(evidence.run_of(lab, rule), name) for rule, name in names.items()] + [(evidence.flow_run(lab), "flow")]
     return all_of(*(_constant(lab, run, planted, name) for run, name in found))
-
-
-@recipe
-def _partial_descents(lab: Lab) -> list[Trajectory]:
-    """Normalised descent where the flows of `partial_flows` go."""
-    settings = [run.setting for run, _ in evidence.partial_flows(lab)]
-    return train(settings, normalised_descent(evidence.LENGTH["H"]), steps=10_000)
-
-
-@derived("self-attention/sharp-constant-partial", slow=True)
-def partial_support(lab: Lab, planted: bool) -> Verdict:
-    """Where some pairs do not support, |W|^2 (1 - corr) tends to the constant of the others plus half the square of what the flow leaves outside their span.
-    Where some pairs do not support, the part of W outside the span of the others is added, and the flow alone fixes it.
-
-    The flow has the sum at |W| = 1e7, and normalised descent leaves the same part outside at equal norms, up to its step.
-    Planted: the support pairs alone."""
-    flows = evidence.partial_flows(lab)
-    errors, deviations = [], []
-    for (flow, found), run in zip(flows, _partial_descents(lab), strict=True):
-        outside = evidence.outside_support(flow, found)
-        predicted = evidence.sharp_constant(flow.setting, found, 0.0 if planted else float(outside[-1]))
-        errors.append(abs(flow.norm[-1] ** 2 * misalignments(flow, found)[-1] / predicted - 1))
-        far = run.norm > 10
-        same = np.interp(np.log(run.norm[far]), np.log(flow.norm[1:]), outside[1:])
-        deviations.append(np.abs(evidence.outside_support(run, found)[far] / same - 1).max())
-    counts = f"{min(int(f.support.sum()) for _, f in flows)} to {max(int(f.support.sum()) for _, f in flows)} of 80 pairs support"
-    return all_of(
-        at_most(float(max(errors)), 1e-8, "relative error of |W|^2 (1 - corr) of the flow, worst of six seeds", counts),
-        at_most(float(max(deviations)), 0.01, "what descent leaves outside over what the flow does, minus 1, |W| > 10"),
-    )
-
-
-@derived("self-attention/attention-slope", slow=True)
-def attention_slope(lab: Lab, planted: bool) -> Verdict:
-    """Under normalised descent log(1 - s_opt) falls by length/|W_mm| per step.
-    log(1 - s_opt) falls by exactly length / |W_mm| per step in the end; the theorem guarantees 8 B^2 times less."""
-    lost = lambda run, found: -log_attention_loss(run).mean(axis=1) * found.value / evidence.LENGTH["E"]
-    series = [(run.steps, lost(run, found)) for run, found in evidence.fleet(lab, "NGD")]
-    measured = settling(series, (1e3, 1e4), linear_slope)
-    guaranteed = 1 / (8 * conditions.token_bound(evidence.preset(lab, "E")[0].data) ** 2)
-    text = "decrease of log(1 - s_opt) per step over length / |W_mm|, steps 1e3 to 1e4, seeds 0-9"
-    lemma = 0.5  # is what Lemma 1 guarantees per |W|
-    return covers(measured, guaranteed if planted else 1.0, text, rival=lemma)
-
-
-@recipe
-def _polyak(lab: Lab, c: float) -> list[Trajectory]:
-    """Polyak steps on the ten data sets of preset H."""
-    settings = [evidence.preset(lab, "H", seed)[0] for seed in evidence.SEEDS]
-    return train(settings, polyak(c), steps=10_000, recorder=_LATE)
-
-
-@derived("self-attention/polyak-drop", slow=True)
-def polyak_drop(lab: Lab, planted: bool) -> Verdict:
-    """A Polyak step lowers log(L - L*) by 1/c if and only if chi/c < 2.
-    A Polyak step lowers log(L - L*) by exactly 1/c in the end if chi/c < 2, and by less otherwise: preset H, seeds 0-9.
-
-    chi lies between 1.89 and 3.94 there, so that c = 1, 1.5 and 2 give both kinds. Planted: the other way round."""
-    pairs = [evidence.preset(lab, "H", seed) for seed in evidence.SEEDS]
-    chi = np.array([conditions.stability_number(one.data, found) for one, found in pairs])
-    checks = []
-    for c in (1.0, 1.5, 2.0):
-        series = [(run.steps, -c * run.log_excess) for run in _polyak(lab, c)]
-        stable = (chi / c < 2) != planted
-        kept = [one for one, calm in zip(series, stable, strict=True) if calm]
-        wild = [one for one, calm in zip(series, stable, strict=True) if not calm]
-        shaken = [settling([one], (2.5e3, 1e4), linear_slope) for one in wild]
-        if len(kept) > 1:
-            text = f"drop of log(L - L*) per step times c, c = {c:g}, {len(kept)} seeds with chi/c < 2"
-            checks.append(covers(settling(kept, (2.5e3, 1e4), linear_slope), 1.0, text, rival=0.99))
-        if shaken:
-            worst = max(max(one.early.slope, one.late.slope) for one in shaken)
-            text = f"largest drop times c of the {len(shaken)} seeds with chi/c > 2, in either half of the window, c = {c:g}"
-            checks.append(at_most(worst, 1 - 1e-3, text))
-    return all_of(*checks)
 
 
 @derived("self-attention/critical-length", slow=True)
@@ -162,13 +87,3 @@ def heavy_ball(lab: Lab, planted: bool) -> Verdict:
         text = f"d (t times ratio to no momentum) / dt, beta = {beta:g}, steps 1e3 to 1e4, seeds 0-9"
         checks.append(covers(found, wanted, text, rival=(1 - beta) ** (2 if planted else 1)))
     return all_of(*checks)
-
-
-@claim("self-attention/capped-rate", "numerical", "observed", slow=True)
-def capped_rate(lab: Lab, planted: bool) -> Verdict:
-    """Once a cap on its multiplier binds, normalised descent has lost the rate O~(1/t): 1 - corr falls slower than t^(-1/2).
-    The planted falsehood is that the cap, which binds within 10 000 steps, changes nothing."""
-    found = evidence.measured_rate(lab, "NGD" if planted else "NGD, cap 100")
-    bound = max(int(run.header["first_capped"]) for run, _ in evidence.fleet(lab, "NGD, cap 100"))
-    text = "exponent of 1 - corr with cap 100, steps 1e3 to 1e4, seeds 0-9, lower end"
-    return at_least(found.low, -0.5, text, f"the cap binds by step {bound} on every data set")

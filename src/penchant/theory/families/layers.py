@@ -47,7 +47,7 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     missing, lost, slack = "", "", geometry.smallest_singular
     if not geometry.spans:
         missing = f"{d - rank} directions no support vector pulls along, {_shown(outside)}"
-        lost = "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-no-span)"
+        lost = "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-laws)"
         slack = float(rank - d)
     strict = f"smallest singular value of the {count}; those with weight have rank {rank} of {d}{lost}"
     relaxed = f"relaxed: rank {rank} of the support vectors with weight against {geometry.data_rank} of the data; "

@@ -8,8 +8,7 @@ Two forms. *One pass* takes the sums of $[1, x, \mathrm{vech}(xx^\top)]$ with on
 where attention saturates, because $C_i$ is then a small difference. *Two passes* measure everything from the key of the largest weight, so that
 nothing cancels. "auto" takes one pass where it is both cheaper and accurate, block by block.
 
-Nothing of that is special to a processor or to a floating-point type: arrays on an accelerator, in either precision, run the same code. There
-"auto" takes the *fused* form instead, whose kernels keep the weights in registers; on a processor it runs interpreted, which is for tests.
+Nothing of that is special to a processor or to a floating-point type: arrays on an accelerator, in either precision, run the same code.
 """
 
 from collections.abc import Callable
@@ -28,7 +27,7 @@ from ....errors import ArgumentError, warn
 T = TypeVar("T")
 
 BLOCKS = (512, 512)  # queries x keys: a block of logits stays in the second-level cache
-FORMS = ("auto", "one_pass", "two_pass", "fused", "dense")
+FORMS = ("auto", "two_pass", "dense")
 WIDEST_ONE_PASS = 16  # features grow like d^2/2; from here on a second exponential per pair is cheaper
 DENSE_LIMIT = 20_000  # rows beyond which a dense n x n matrix takes more than 3 GB
 RESOLVED = 1e-3  # a covariance below this share of the second moment has lost three digits: take two passes
@@ -52,13 +51,11 @@ def context_sums(
     include_self: bool = True,
     form: str = "auto",
     blocks: tuple[int, int] = BLOCKS,
-    slices: int = 3,
 ) -> Sums:
     """Empirical loss and gradient of attention whose keys are all `inputs`.
 
     `queries` are the rows that ask (all by default); the loss is their mean. `include_self=False` leaves a query out of its own
-    context. `blocks` is (queries, keys) per block. `slices` is for the fused form in float32: 3 keeps all 24 bits of a factor, 2 is
-    twice as fast and enough where no query attends to one key alone. Works under `jit`; the type of the arrays decides the precision.
+    context. `blocks` is (queries, keys) per block. Works under `jit`; the type of the arrays decides the precision.
 
     >>> x, y = jnp.array([[1.0], [3.0]]), jnp.array([[0.0], [1.0]])
     >>> found = context_sums(x, y, jnp.ones((1, 1)), jnp.zeros((1, 1)))       # uniform weights: every prediction is 2
@@ -69,12 +66,9 @@ def context_sums(
     _check(inputs, targets, value, key_query, form, blocks, include_self)
     rows = jnp.arange(inputs.shape[0]) if queries is None else _rows(queries, inputs.shape[0])
     arrays = (inputs, targets, value, key_query, rows)
-    accelerated = jax.default_backend() == "gpu"
     with jax.default_matmul_precision("highest"):  # an accelerator would round float32 products to eleven bits
         if form == "dense":
             return _dense(*arrays, include_self)
-        if form == "fused" or (form == "auto" and accelerated and include_self):
-            return _fused(*arrays, slices, not accelerated)
         return _blocked(*arrays, include_self, form, blocks)
 
 
@@ -92,8 +86,6 @@ def _check(x: Array, y: Array, u: Array, v: Array, form: str, blocks: tuple[int,
         warn(f"The dense form stores several {n} x {n} matrices of {8e-9 * n**2:.0f} GB; form='auto' stores none.")
     if min(blocks) < 1:
         raise ArgumentError("blocks", "context_sums", "two positive integers", blocks)
-    if form == "fused" and not include_self:
-        raise ArgumentError("include_self", "context_sums", "True in the fused form", "False", "use form='two_pass'")
     if not include_self and n < 2:
         raise ArgumentError("include_self", "context_sums", "True for a single row", "False: there would be no key")
 
@@ -203,19 +195,6 @@ def _dense(x: Array, y: Array, u: Array, v: Array, rows: Array, include_self: bo
     return Sums(value, by_value, by_key_query)
 
 
-@partial(jax.jit, static_argnames=("slices", "interpret"))
-def _fused(x: Array, y: Array, u: Array, v: Array, rows: Array, slices: int, interpret: bool) -> Sums:
-    """All queries through the kernels at once; only arrays of n rows are ever stored."""
-    from ..kernels import contexts  # Pallas is a second of import that a processor never needs
-
-    queries, targets, count = x[rows], y[rows], rows.shape[0]
-    residuals = lambda means, targets: means @ u.T - targets
-    pull = lambda means, targets: residuals(means, targets) @ u
-    means, slopes = contexts(queries @ v.T, x, pull, targets, slices=slices, interpret=interpret)
-    residual = residuals(means, targets)
-    return Sums(jnp.sum(residual**2) / count, 2 * residual.T @ means / count, 2 * slopes.T @ queries / count)
-
-
 @partial(jax.jit, static_argnames=("include_self", "form", "blocks"))
 def _blocked(
     x: Array, y: Array, u: Array, v: Array, rows: Array, include_self: bool, form: str, blocks: tuple[int, int]
@@ -240,14 +219,6 @@ def _blocked(
     start = Sums(jnp.zeros((), x.dtype), jnp.zeros_like(u), jnp.zeros_like(v))
     total, _ = jax.lax.scan(block, start, (rows, real))
     return Sums(total.loss / count, 2 * total.value / count, 2 * total.key_query / count)
-
-
-def _one_pass(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[Array, Array]:
-    """Means h and C g from the sums of features; the largest logits are looked up only where an exponential could overflow."""
-    shift = jax.lax.cond(
-        _bounded(queries, longest), lambda: jnp.zeros_like(queries.real), lambda: find_peaks(keys, queries).logit
-    )
-    return _from_features(u, queries, _feature_sums(keys, queries, shift))
 
 
 def _auto(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[Array, Array]:
@@ -341,4 +312,4 @@ def _two_pass(keys: Keys, u: Array, queries: Queries, longest: Array) -> tuple[A
     return means, moved - shift * jnp.sum(shift * pushes, axis=1)[:, None]
 
 
-_FORMS = {"auto": _auto, "one_pass": _one_pass, "two_pass": _two_pass}
+_FORMS = {"auto": _auto, "two_pass": _two_pass}

@@ -133,39 +133,6 @@ class LayerAdam(AbstractAttentionRule):
         return jax.tree.map(jnp.negative, move.displacement), (move.memory, memory[1] + 1)
 
 
-class LayerShampoo(AbstractAttentionRule):
-    r"""Shampoo: $L^{-1/4}GR^{-1/4}$ per block with $L = \epsilon I + \sum GG^\top$, $R = \epsilon I + \sum G^\top G$. Its preconditioner is learned from the
-    gradients, where the structure-aware one is read off the data. `epsilon` has no default and is not 0: with more outputs than inputs
-    the sum of the first gradients has no inverse root."""
-
-    step: Float[Array, ""]
-    epsilon: float = eqx.field(static=True)
-
-    def __init__(self, step: object, epsilon: float):
-        self.step = positive(step, "step", "LayerShampoo")
-        if not 0 < epsilon < jnp.inf:
-            raise ArgumentError("epsilon", "LayerShampoo", "positive and finite", epsilon)
-        self.epsilon = epsilon
-
-    def init(self, layer):
-        sides = lambda leaf: tuple(self.epsilon * jnp.eye(size, dtype=leaf.dtype) for size in leaf.shape)
-        return tuple(sides(leaf) for leaf in jax.tree.leaves(layer))
-
-    def update(self, gradient, memory, layer):
-        leaves, structure = jax.tree.flatten(gradient)
-        memory = tuple((a + g @ g.T, b + g.T @ g) for g, (a, b) in zip(leaves, memory, strict=True))
-        moves = [
-            -self.step * _inverse_fourth_root(a) @ g @ _inverse_fourth_root(b)
-            for g, (a, b) in zip(leaves, memory, strict=True)
-        ]
-        return jax.tree.unflatten(structure, moves), memory
-
-
-def _inverse_fourth_root(matrix: Float[Array, "k k"]) -> Float[Array, "k k"]:
-    sizes, basis = jnp.linalg.eigh(matrix)
-    return (basis * (sizes**-0.25)[None, :]) @ basis.T
-
-
 class StructuredRule(eqx.Module):
     """Structure-aware descent on one problem: its covariance preconditions, and the balance is added to the gradient.
 

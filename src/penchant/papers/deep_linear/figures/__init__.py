@@ -12,9 +12,6 @@ WORDS = {
     "R_0": "the risk of the start",
     "traces": "of a layer: the sum over the steps of the squared step size times the squared gradient norm",
     "violation": "log R after a step minus the log of what the descent inequality promises; negative means that it was kept",
-    "H(p)": "entropy of the dual weights p of the support vectors, whose sum is 1",
-    "conservation drift": "largest spectral norm of the change of an imbalance since the start; 0 for the exact flow",
-    "size law": "margin <w, u> + log n + log R, which tends to H(p); u is the maximum-margin direction, n the number of samples",
 }
 
 

@@ -101,11 +101,6 @@ def separators(lab: Lab) -> Figure:
     return Figure("separators", title, "x1", "x2", tuple(lines), caption)
 
 
-def kept_runs(lab: Lab) -> dict[str, Trajectory]:
-    deep, _, single = _runs(lab)
-    return {"four-layers": deep, "one-layer": single} if lab.full else {}
-
-
 def times(lab: Lab) -> tuple[Figure, Table]:
     """Starts above the risk of zero."""
     count = 1000 if lab.full else 200
@@ -156,9 +151,10 @@ STUDIES = (
     Study(
         "deep-linear",
         "Deep linear networks: aligned layers, maximum margin (Figure 1)",
-        claims=(descent_margin, layers_align, descent_bounds),
-        exhibits=(separators, risks, aligned, angles, kept_runs),
+        claims=(descent_margin, layers_align, descent_bounds, lemmas.steady_descent),
+        exhibits=(separators, risks, aligned, angles),
         definitions=words("-log R", "ratio", "alignment", "excess", "D", "R_0", "traces", "violation"),
+        aliases=("step-rules",),
     ),
     Study(
         "deep-linear-basin",

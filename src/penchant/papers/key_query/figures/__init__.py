@@ -32,23 +32,17 @@ def curve(label: str, x: np.ndarray, y: np.ndarray, style: str = "line") -> Line
     return Line(label, x, np.maximum(y, 1e-16), style)
 
 
-def excesses(run: Trajectory, value: float, norm: Norm) -> np.ndarray:
+def excess_line(label: str, run: Trajectory, value: float, norm: Norm) -> Line:
+    """The excess against the margin."""
     margin = run.smallest_margin()
-    return np.array([norm.value(run.weight(k)) / margin[k] / value - 1 for k in late(run)])
-
-
-def excess_line(label: str, run: Trajectory, value: float, norm: Norm, unit: float = 1.0) -> Line:
-    """The excess against the margin, in units of one."""
-    return curve(label, run.smallest_margin()[late(run)] / unit, excesses(run, value, norm))
-
-
-def apart(weight: np.ndarray, target: np.ndarray) -> float:
-    return float(np.linalg.norm(weight - target) / np.linalg.norm(target))
+    excesses = np.array([norm.value(run.weight(k)) / margin[k] / value - 1 for k in late(run)])
+    return curve(label, margin[late(run)], excesses)
 
 
 def distances(run: Trajectory, target: np.ndarray) -> np.ndarray:
     """Relative distance of W / margin to a solution, at the late records."""
-    return np.array([apart(run.weight(k) / run.smallest_margin()[k], target) for k in late(run)])
+    gaps = np.array([run.weight(k) / run.smallest_margin()[k] - target for k in late(run)])
+    return np.linalg.norm(gaps, axis=tuple(range(1, gaps.ndim))) / np.linalg.norm(target)
 
 
 def certificate_figure(name: str, run: Trajectory, norm: Norm, reference: Solution) -> Figure:

@@ -1,20 +1,14 @@
 """Maximum margin on separable linear data: the 1/log t rate with its constants, far past underflow. And least-norm interpolation, in the plane."""
 
-from typing import Any
-
 import numpy as np
 
 from ....diagnostics.direction import misalignments, normalised_margins, smooth_margins
-from ....exhibits import DEFINITIONS, Figure, Line, Table
-from ....flow.flow import GradientFlow
+from ....exhibits import DEFINITIONS, Figure, Line
 from ....lab import Lab, Study, recipe
 from ....optimisers.base import gradient_descent, normalised_descent, polyak
-from ....references.bracket import bracket
 from ....references.interpolation import minimum_norm
-from ....settings.base import Setting
 from ....settings.parametrisations import Direct
 from ....settings.regression import Regression
-from ....theory.judge import judge
 from ....training.train import train
 from ....training.trajectory import Trajectory
 from .. import max_margin as claims
@@ -72,36 +66,6 @@ def _directions(lab: Lab) -> Figure:
     return Figure("direction", "Direction against physical time", *axes, lines, caption, "log", "log")
 
 
-def _certificates(lab: Lab) -> Figure:
-    caption = "Relative width of the bracket on the best margin, from the weights and the multipliers the run accumulated; no solver is involved."
-    data, runs, lines = problem(lab)[0].data, _runs(lab), []
-    for name in _DESCENTS:
-        run = runs[name]
-        gaps = [bracket(data, run.weight(k), run.dual[k]).gap for k in range(1, len(run))]
-        lines.append(Line(name, run.steps[1:], np.array(gaps)))
-    title = "Each run certifies itself"
-    return Figure("certificate", title, "step", "certified gap", tuple(lines), caption, "log", "log")
-
-
-def judged(lab: Lab, setting: Setting, rule: Any, run: Trajectory, start: Any = None) -> tuple[str, str, str]:
-    """The theorem that speaks about a run, its verdict, and the inequality that decided it."""
-    prediction = lab.predict(setting, rule, start)
-    verdict = judge(prediction, run)
-    return prediction.theorem.name, verdict.outcome.value, verdict.inequality
-
-
-def _verdicts(lab: Lab) -> tuple[Table, dict[str, Trajectory]]:
-    """What the theorem of each rule says of its run; and the runs."""
-    runs, (setting, _) = _runs(lab), problem(lab)
-    rows = [(name, *judged(lab, setting, rule, runs[name])) for name, rule in _DESCENTS.items()]
-    for loss, logistic in claims.LOSSES.items():
-        found = judged(lab, problem(lab, logistic)[0], GradientFlow(), flow_run(lab, logistic))
-        rows.append((f"gradient flow, {loss} loss", *found))
-    columns, caption = ("run", "theorem", "verdict", "inequality"), "The exponential loss where none is named."
-    table = Table("verdicts", "What theory says of each run", columns, tuple(rows), caption)
-    return table, {name.replace(" ", "-"): run for name, run in runs.items()}
-
-
 def _sketch(lab: Lab) -> Figure:
     """Figure 9.1 of the notes from data: one sample in the plane, so that the interpolants are a line."""
     data = Regression(np.array([[1.0, 0.5]]), np.array([1.5]))
@@ -126,7 +90,7 @@ STUDIES = (
         "max-margin",
         "Maximum margin on separable linear data",
         claims=(claims.direction, claims.deficit_constant, claims.margin_constant, claims.logarithmic_time),
-        exhibits=(_flows, _directions, _certificates, _verdicts),
+        exhibits=(_flows, _directions),
         definitions={
             **DEFINITIONS,
             "H(p)": "entropy of the normalised dual weights of the maximum-margin program",

@@ -1,50 +1,12 @@
-"""What noise selects: covariances of SGD, and label noise as a regulariser."""
+"""What noise selects: label noise as a regulariser."""
 
 import numpy as np
 
-from ....diagnostics.noise import diffusion_covariance, noisy_covariance
-from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
+from ....exhibits import DEFINITIONS, Figure, Line
 from ....lab import Lab, Study
 from ....references.interpolation import basis_pursuit
-from ....training.noise import quadratic_noise
 from .. import label_noise, noise
 from ..label_noise import DEVIATION, STEP, chains, mean_and_error, measured_norms, noisy, predicted_norms
-
-_HESSIAN, _ETA = np.array([[1.5, 0.6], [0.6, 0.5]]), 0.3
-_COVARIANCES = {"Sigma = I": np.eye(2), "Sigma = A": _HESSIAN, "Sigma = A^2": _HESSIAN @ _HESSIAN}
-_ENTRIES = "; ".join(", ".join(f"{value:g}" for value in row) for row in _HESSIAN)
-_SIZES = " and ".join(f"{value:.4g}" for value in np.linalg.eigvalsh(_HESSIAN))
-
-
-def _ellipse(covariance: np.ndarray, count: int = 121) -> tuple[np.ndarray, np.ndarray]:
-    angle = np.linspace(0, 2 * np.pi, count)
-    sizes, basis = np.linalg.eigh(covariance)
-    points = (basis * np.sqrt(np.maximum(sizes, 0))) @ np.stack([np.cos(angle), np.sin(angle)])
-    return points[0], points[1]
-
-
-def _settled(lab: Lab) -> tuple[Figure, Table]:
-    """Stationary covariances of SGD on a quadratic: exact, simulated and of the diffusion limit."""
-    count, lines, rows = (100_000 if lab.full else 20_000), [], []
-    for name, covariance in _COVARIANCES.items():
-        lab.progress(f"{count} chains with {name}")
-        ends = quadratic_noise(_HESSIAN, covariance, _ETA, 300, count, lab.seed)
-        exact, limit = (solve(_HESSIAN, covariance, _ETA) for solve in (noisy_covariance, diffusion_covariance))
-        measured = ends.T @ ends / count
-        lines += [
-            Line(f"{name}, exact", *_ellipse(exact)),
-            Line(f"{name}, simulated", *_ellipse(measured, 25), "points"),
-            Line(f"{name}, diffusion limit", *_ellipse(limit), "prediction"),
-        ]
-        simulated = f"{np.trace(measured):.6g} ± {np.trace(exact) * np.sqrt(2 / count):.2g}"
-        rows.append((name, Shown(np.trace(exact), ".6g"), simulated, Shown(np.trace(limit), ".6g")))
-    title, axes = "Where SGD settles, one standard deviation", ("first coordinate", "second coordinate")
-    caption = f"Quadratic loss, step size eta = {_ETA}; the diffusion limit is too small by 1 - eta lambda/2 in each eigendirection."
-    columns, spread = ("noise", "exact", "simulated", "diffusion limit"), f"{count} chains; ± one standard error."
-    return (
-        Figure("ellipses", title, *axes, tuple(lines), caption),
-        Table("traces", "Trace of the stationary covariance", columns, tuple(rows), spread),
-    )
 
 
 def _interval(steps: np.ndarray, values: np.ndarray) -> tuple[Line, ...]:
@@ -70,8 +32,8 @@ def _falls(lab: Lab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return run.log_product.mean(axis=2), second, -4 * STEP**2 * DEVIATION**2 * run.steps
 
 
-def _selected(lab: Lab) -> tuple[Figure, Figure]:
-    """l1 norms of the noise-off limits, and how far the laws are from them."""
+def _selected(lab: Lab) -> Figure:
+    """l1 norms of the noise-off limits with their laws."""
     lab.progress(f"descent without noise, continued from {chains(lab)[1]} of {chains(lab)[0]} noisy chains")
     steps, norms, still = noisy(lab).steps, measured_norms(lab), measured_norms(lab, noise=False)
     second, leading = predicted_norms(lab).T
@@ -82,16 +44,8 @@ def _selected(lab: Lab) -> tuple[Figure, Figure]:
         Line("optimum", steps, np.full(len(steps), basis_pursuit(noisy(lab).data).value), "prediction"),
     )
     caption = "Where descent ends if the noise stops at a given step and it continues without. Both laws are derived; no number in them is fitted."
-    mean, error = mean_and_error(norms)
-    covered = int((np.abs(mean - second)[1:] <= 1.96 * error[1:]).sum())
-    apart = (*_interval(steps, norms - second[:, None]), *_laws(steps, np.zeros(len(steps)), leading - second))
-    subtracted = f"The same points with the law subtracted: the 95 % interval covers it at {covered} of the {len(steps) - 1} steps with noise."
-    titles = "Label noise walks to the least l1 norm", "How far the laws are from the measured l1 norm"
     axis = "step at which the noise is switched off"
-    return (
-        Figure("norm", titles[0], axis, "l1 norm of the limit", lines, caption),
-        Figure("deviation", titles[1], axis, "l1 norm minus the law of second moments", apart, subtracted),
-    )
+    return Figure("norm", "Label noise walks to the least l1 norm", axis, "l1 norm of the limit", lines, caption)
 
 
 def _decay(lab: Lab) -> Figure:
@@ -105,23 +59,14 @@ def _decay(lab: Lab) -> Figure:
 
 STUDIES = (
     Study(
-        "sgd-noise",
-        "Where SGD settles on a quadratic",
-        claims=(noise.one_dimension, noise.many_dimensions, noise.separate_processes, noise.single_sample),
-        exhibits=(_settled,),
-        definitions={
-            "eta": "the step size, which multiplies the gradient",
-            "Sigma, sigma^2": "covariance of the gradient noise; in one dimension its variance",
-            "A, lambda": f"Hessian of the loss, in table and figure [{_ENTRIES}], and its eigenvalues, here {_SIZES}",
-            "exact, diffusion limit": "solution S of S = (1 - eta A) S (1 - eta A) + eta^2 Sigma, and of A S + S A = eta Sigma",
-            "standard error": "standard deviation of a measured mean over the chains; a claim is refuted beyond 4 of them",
-        },
-    ),
-    Study(
         "label-noise",
         "Label noise as a regulariser",
-        claims=(label_noise.time_scale, label_noise.selection, label_noise.control, label_noise.weighted_norm_falls),
+        claims=(
+            *(label_noise.time_scale, label_noise.selection, label_noise.stationary),
+            *(noise.one_dimension, noise.separate_processes),
+        ),
         exhibits=(_selected, _decay),
+        aliases=("sgd-noise",),
         definitions={
             **DEFINITIONS,
             "w+, w-": "the two squared parameters of each coefficient",

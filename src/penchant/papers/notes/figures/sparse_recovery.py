@@ -3,21 +3,15 @@
 import numpy as np
 
 from ....exhibits import DEFINITIONS, Figure, Line, Shown, Table
-from ....flow.mirror import follow_dual
 from ....lab import Lab, Study
-from ....optimisers.base import gradient_descent
 from ....references.interpolation import basis_pursuit, minimum_norm, potential_path
 from ....references.l1_uniqueness import strict_dual
 from ....settings.potentials import q_alpha
-from ....training.recorders import LogSpaced
-from ....training.train import train
 from .. import depth as depth_claims
 from .. import designs
 from .. import q_alpha as claims
 from .. import sparse_recovery as recovered
-from ..evidence import error_at, recovery, sparse, square_setting
-from ..hypotheses import time_window
-from ..sparse_recovery import STEP, program_error
+from ..evidence import sparse
 
 _PICKED = (1e3, 1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-6, 1e-8)  # starts of the table of norms
 
@@ -58,42 +52,6 @@ def path_of_minimisers(lab: Lab) -> tuple[Figure, Table]:
     )
 
 
-def _errors(lab: Lab) -> tuple[Figure, Table]:
-    """Squared errors of flow and descent in time, and against alpha."""
-    data, weight = recovery(lab)
-    n, d = data.inputs.shape
-    descents, flows, rows = [], [], []
-    for alpha in (1e-2, 1e-4, 1e-6):
-        lab.progress(f"alpha = {alpha:g}")
-        window, limit = time_window(d, alpha, STEP), program_error(lab, alpha)
-        run = train(
-            square_setting(data, alpha), gradient_descent(STEP), steps=10 * round(window[0]), recorder=LogSpaced(80)
-        )
-        errors = np.array([error_at(run, k, weight) for k in range(len(run))])
-        descents.append(Line(f"descent, alpha = {alpha:g}", run.steps[1:] * STEP, errors[1:], "points"))
-        if alpha >= (1e-6 if lab.full else 1e-4):
-            path = follow_dual(square_setting(data, alpha), until=float(np.log(1e13 if lab.full else 1e11)))
-            weights = np.exp(2 * np.log(alpha) + path.dual[1:] @ np.asarray(data.inputs))
-            times, ends = np.exp(path.log_time[1:]), np.full(len(weights), limit)
-            flows.append(Line(f"flow, alpha = {alpha:g}", times, ((weights - weight) ** 2).sum(axis=1)))
-            flows.append(Line(f"limit program, alpha = {alpha:g}", times, ends, "prediction"))
-        steps = f"[{window[0]:.0f}, {window[1]:.0f}]" if window[0] < window[1] else "empty"
-        values = (errors[-1], alpha * np.sqrt(d), limit)
-        rows.append((Shown(alpha, "g"), *(Shown(value, ".4g") for value in values), steps))
-    title = "Recovery of a sparse weight: a fast phase, a shelf, a limit"
-    caption = "The flow is integrated in log t; dashed, the interpolant of least KL divergence."
-    axes = "time (step size * iterations)", "squared error"
-    asked = (
-        f"c_n = n/(r^2 log^2 d) = {n / (9 * np.log(d) ** 2):.3g}; the theorem asks for an unspecified large constant."
-    )
-    measures = "squared error of descent at the end", "bound alpha sqrt(d)", "limit program"
-    columns = ("alpha", *measures, "time window in iterations")
-    return (
-        Figure("error", title, *axes, (*flows, *descents), caption, "log", "log"),
-        Table("alpha", "Error against alpha", columns, tuple(rows), asked),
-    )
-
-
 def _sketch(lab: Lab) -> Figure:
     """Figure 9.2 of the notes from data: descent on the empirical loss stays near the sparse weights, where it is as on the population loss."""
     run, parts = recovered.single_run(lab, 1e-3)
@@ -118,29 +76,19 @@ STUDIES = (
     Study(
         "sparse-recovery",
         "Sparse recovery by squared parameters (Figure 9.2)",
-        claims=(designs.window_bound, recovered.noise_growth, recovered.two_time_scales),
-        exhibits=(_sketch, _errors),
+        claims=(designs.window_bound, designs.window_error, recovered.single_repaired),
+        exhibits=(_sketch,),
         definitions={
             **DEFINITIONS,
             "alpha": "size of the start of every parameter",
-            "limit program": "the nonnegative interpolant of least KL divergence from the start alpha^2: where the flow ends",
-            "time window": "iterations from log(d/alpha)/step to 1/(step sqrt(d alpha)), between which the theorem speaks; empty if they are in the wrong order",
-            "n, d, r": "samples, coefficients, and how many of these are not 0",
-            "c_n": "n/(r^2 log^2 d): the theorem needs more samples than some constant times r^2 log^2 d",
-            "A_ij": "entries of X'X/n; the signal is column 1",
-            "squared error": "squared l2 distance to the sparse weight that made the targets",
+            "signal r_t, noise": "the coefficient of the one planted signal, and all others",
+            "interpolant": "a weight that fits all targets exactly",
         },
     ),
     Study(
         "kernel-to-rich",
         "From the kernel regime to the sparse one: Q_alpha",
-        claims=(
-            claims.three_routes,
-            claims.sparse_rate,
-            claims.kernel_limit,
-            depth_claims.three_routes,
-            depth_claims.sparse_rate,
-        ),
+        claims=(claims.three_routes, claims.sparse_rate, claims.kernel_limit, depth_claims.three_routes),
         exhibits=(path_of_minimisers,),
         definitions={
             **DEFINITIONS,

@@ -121,11 +121,6 @@ def collapse_figure(lab: Lab, name: str) -> Figure:
     return log_figure(f"collapse-{name}", title, "norm", "norm^2 (1 - corr)", lines, caption)
 
 
-def kept_runs(lab: Lab, name: str) -> dict[str, Trajectory]:
-    runs = {**first_runs(lab, name), "gradient flow": flow_of(lab, name)} if lab.full else {}
-    return {f"{name}-{rule}".replace(" ", "-").replace(",", ""): run for rule, run in runs.items()}
-
-
 def naive_error(setting: Setting, reference: Solution, scale: float) -> float:
     """Direction error of the plain float64 gradient at scale * W_mm, against the slope in log space."""
     data: TokenSelection = setting.data
@@ -163,7 +158,7 @@ WORDS = {
     "preset E": "n=10, T=6, d=300: nearly orthogonal tokens; antipodal: the same with classes in opposite directions",
     "preset H": "n=20, T=5, d=50: hard",
 }
-_EXHIBITS = (values_table, curve_figures, collapse_figure, kept_runs)
+_EXHIBITS = (values_table, curve_figures, collapse_figure)
 STUDIES = (
     Study(
         "self-attention",
@@ -176,9 +171,9 @@ STUDIES = (
             fixed.figure5,
             fixed.lemma1,
             sharp.constants_agree,
-            sharp.partial_support,
-            sharp.attention_slope,
-            sharp.capped_rate,
+            sharp.heavy_ball,
+            sharp.acceleration,
+            sharp.critical_steps,
         ),
         exhibits=(
             naive_figure,
@@ -186,6 +181,6 @@ STUDIES = (
             *(partial(exhibit, name="antipodal") for exhibit in _EXHIBITS[:2]),
         ),
         definitions=WORDS,
-        aliases=("self-attention-antipodal",),
+        aliases=("self-attention-antipodal", "self-attention-rates", "momentum-and-acceleration", "polyak-stability"),
     ),
 )

@@ -1,14 +1,13 @@
-"""Figure 3 of the self-attention paper: attention and decoder trained together by six rules, and what happens without full support."""
+"""Figure 3 of the self-attention paper: attention and decoder trained together by six rules."""
 
 import numpy as np
 
 from ....diagnostics.direction import misalignment
 from ....diagnostics.joint import joint_misalignments, log_joint_attention, optimal_entries
-from ....exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
+from ....exhibits import DEFINITIONS, Figure, Line, log_figure, table
 from ....lab import Lab, Study, claims_in, recipe
-from ....optimisers.base import block_normalised, scheduled_descent
 from ....settings.joint import joint_setting, marked_tokens
-from ....theory.joint import JointReferences, detect_joint_limit, joint_references
+from ....theory.joint import JointReferences, joint_references
 from ....training.recorders import LogSpaced
 from ....training.train import train
 from ....training.trajectory import Trajectory
@@ -84,42 +83,6 @@ def curve_figures(lab: Lab) -> tuple[Figure, ...]:
     return tuple(figures)
 
 
-def crowded(lab: Lab) -> tuple[Figure, Table]:
-    """Data in 14 dimensions: the selection that was reached, and which program W solves for it."""
-    numbers = (0, 1, 2, 11, 12, 13, 14, 15) if lab.full else (1, 2)
-    sets, rows, lines = [evidence.crowded(lab, seed) for seed in numbers], [], []
-    for name, rule in {"NGD": block_normalised(0.05), "Eq. (13)": scheduled_descent(0.3)}.items():
-        lab.progress(f"samples that do not support the decoder: {name}")
-        for seed, one in zip(
-            numbers, train(joint_setting(sets), rule, steps=60_000, recorder=LogSpaced(61)), strict=True
-        ):
-            limit, found = detect_joint_limit(one), joint_references(one.data)
-            support = f"{(limit.references or found).decoder.support.sum()}/10"
-            apart = limit.attention, limit.offset, limit.support_only, limit.decoder
-            stated = misalignment(one.weight(), found.attention.weight)
-            rows.append((name, seed, limit.kind, support, stated, *apart))
-            for label, program in (("W_mm", found.attention), ("the offset program", found.offset)) * (seed == 2):
-                style = "line" if label == "W_mm" else "prediction"
-                distance = joint_misalignments(one, program.weight)[2:]
-                lines.append(Line(f"{name}: to {label}", one.steps[2:], distance, style))
-    distances = ("W_mm", "W of reached tokens", "offset program", "support-only program")
-    columns = {
-        "rule": "",
-        "seed": "",
-        "limit": "",
-        "support of u": "",
-        **{f"to {program}": ".3g" for program in distances},
-        "u to its program": ".3g",
-    }
-    caption = "60 000 steps: NGD of length 0.05 for both blocks, Eq. (13) with length 0.3; zero start. All distances are 1 - corr; the last four refer to the selection that was reached, or that leads so far where the limit is undecided."
-    text = "Seed 2: block-normalised descent solves the offset program; under Eq. (13) W turns away from W_mm."
-    title = "When some samples do not support the decoder (n=10, T=2, d=14)"
-    return (
-        log_figure("crowded", "Without full support W does not tend to W_mm", "step", "1 - corr", lines, text),
-        table("crowded", title, columns, rows, caption),
-    )
-
-
 _WORDS = {
     **DEFINITIONS,
     "W_mm": "maximum-margin direction of the optimal tokens",
@@ -134,7 +97,7 @@ STUDIES = (
         "self-attention-joint",
         "Self-attention and decoder trained together (Figure 3)",
         claims=(joint.theorem2, joint.theorem3_direction, joint.theorem4, *claims_in(joint_findings)),
-        exhibits=(values_table, curve_figures, crowded),
+        exhibits=(values_table, curve_figures),
         definitions=_WORDS,
     ),
 )
