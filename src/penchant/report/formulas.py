@@ -131,7 +131,10 @@ def _lines(piece: str) -> list[list[str]]:
     tokens, found, depth, braces = _TOKEN.findall(piece), [[]], 0, 0
     for token in tokens:
         related = depth == 0 and len(tokens) > _LONG and token in ("=", "<=", ">=", "->")
-        if found[-1] and (related or (len(found[-1]) > _LONG and not braces and token in ("+", "-", "/") and found[-1][-1] not in ("^", "_"))):
+        if found[-1] and (
+            related
+            or (len(found[-1]) > _LONG and not braces and token in ("+", "-", "/") and found[-1][-1] not in ("^", "_"))
+        ):
             found.append([])
         found[-1].append(token)
         depth, braces = depth + (token in "([{⟨") - (token in ")]}⟩"), braces + (token == "{") - (token == "}")
@@ -146,6 +149,8 @@ def typeset(text: str) -> "Markup":
 
     made = lambda piece: " ".join(f"<math>{_row(line)}</math>" for line in _lines(piece))
     text = _SIGNED.sub(r"\1_{\2}", _PAIR.sub(r"⟨\1⟩", text))
-    words = lambda piece: _LETTER.sub(lambda letter: _GREEK[letter.group()], piece).replace("<=", "≤").replace(">=", "≥")
+    words = lambda piece: (
+        _LETTER.sub(lambda letter: _GREEK[letter.group()], piece).replace("<=", "≤").replace(">=", "≥")
+    )
     parts = (made(piece) if formula else escape(words(piece), quote=False) for formula, piece in _runs(text))
     return Markup("".join(parts))
