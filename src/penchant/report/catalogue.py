@@ -49,6 +49,8 @@ _EVIDENCE = {
     ("accelerated", "softmax attention, W"): ("self-attention/acceleration",),
     ("momentum", "regression"): ("min-norm/projection",),
 }
+# Sentences that say others too.
+_IMPLIES = {"deep-linear/theorem-1": ("deep-linear/risk", "deep-linear/aligned")}
 
 
 class Cell(NamedTuple):
@@ -116,14 +118,13 @@ def public_names() -> Iterator[tuple[str, str, str]]:
 
 
 def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
-    """Claims about the same item of the paper: a sharpened sentence implies the one of the paper; what holds contradicts what was printed."""
+    """What a claim implies and is implied by; what it contradicts: what holds against what was printed; and claims about the same item of the paper."""
     item = re.search(r"(?:Theorem|Lemma|Corollary|Proposition|Figure) [\w.]+", claim.citation)
     same = [one for one in paper.claims if item and item.group() in re.findall(r"[A-Z]\w+ [\w.]+", one.citation)]
-    of_kind = lambda kind: [one.name for one in same if one.kind == kind and one.expected is Outcome.confirmed]
     found = {
         "contradicts": [claim.repair or claim.name, *(one.name for one in paper.claims if one.repair == claim.name)],
-        "implies": of_kind("proved") if claim.kind == "sharpened" else [],
-        "implied by": of_kind("sharpened") if claim.kind == "proved" and not claim.repair else [],
+        "implies": list(_IMPLIES.get(claim.name, ())),
+        "implied by": [name for name, weaker in _IMPLIES.items() if claim.name in weaker],
     }
     told = {claim.name, *(name for names in found.values() for name in names)}
     found |= {"about the same item": [one.name for one in same if one.name not in told]}
