@@ -111,7 +111,7 @@ def _row(tokens: list[str]) -> str:
     while tokens:
         base = _atom(tokens)
         if not found:  # a minus is a sign there, no difference; a relation has its space in any case
-            base = re.sub("^<mo>(?=[=∼≤≥→])", '<mo form="infix">', base.replace("<mo>−", '<mo form="prefix">−'))
+            base = re.sub("^<mo>(?=[=∼≤≥→])", '<mo form="infix">', re.sub("^<mo>(?=−)", '<mo form="prefix">', base))
         marks = {}
         while tokens and tokens[0] in ("^", "_") and tokens[0] not in marks:
             mark = tokens.pop(0)
