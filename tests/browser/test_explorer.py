@@ -5,14 +5,18 @@ from urllib.parse import quote
 
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from penchant.cli import main
-from penchant.report.explore import expected, own_spec, presets, write_explorer
+from penchant.references.euclidean_margin import max_margin
+from penchant.report.catalogue import _SETTINGS, matrix
+from penchant.report.explore import expected, own_spec, presets, setting_of, write_explorer
 
 from .checks import complaints
 
 PRESETS = presets()
 CLOSE = 1e-12
+WORDS = ("flow", "gd", "ngd", "polyak", "sign", "adam", "muon")
 WAIT = "document.body.dataset.state === 'ready'"
 
 
@@ -52,6 +56,39 @@ def test_every_preset_is_what_penchant_computes(visit, file, name):
         if spec["setting"] != "signed-squares":  # a residual is a difference, and known to rounding of the targets only
             assert abs(record["logExcess"] - wanted["log_excess"][k]) <= CLOSE * max(1, abs(wanted["log_excess"][k]))
     assert far(found["records"][-1]["dual"], wanted["dual"][-1]) <= CLOSE
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, spec in PRESETS.items() if spec["setting"] in ("linear", "deep-linear")]
+)
+def test_references_are_those_of_penchant(visit, file, name):
+    """Also where rows depend on each other, as the strips do: 40 points in the plane."""
+    found = opened(visit, file).evaluate("spec => references(problem(spec)).l2.value", PRESETS[name])
+    bounds = max_margin(setting_of(PRESETS[name]).data).bracket
+    assert bounds.lower * (1 - CLOSE) <= found <= bounds.upper * (1 + 1e-9)
+
+
+def test_margins_are_the_largest_on_data_of_every_kind(visit, file):
+    page, rng = opened(visit, file), np.random.default_rng(0)
+    for _ in range(40):
+        rows = rng.normal(size=(rng.integers(2, 40), rng.integers(1, 5))).round(1)  # rounded: many depend on each other
+        rows *= np.where(rows @ rng.normal(size=rows.shape[1]) < 0, -1.0, 1.0)[:, None]
+        lists = "rows => maxMargin(rows.map((x) => Float64Array.from(x)))?.value"
+        answer = nnls(np.vstack([rows.T, np.ones(len(rows))]), [0.0] * rows.shape[1] + [1.0])[0]
+        weight = rows.T @ answer
+        least, found = (rows @ weight).min(), page.evaluate(lists, rows.tolist())
+        if least > 1e-6:
+            assert abs(found * least / np.linalg.norm(weight) - 1) < 1e-9
+        else:
+            assert found is None or found > 1e5
+
+
+def test_the_explorer_calls_proved_what_the_catalogue_calls_so(visit, file):
+    told, cells = opened(visit, file).evaluate("PROVED"), matrix()
+    shown = {PRESETS[preset]["setting"]: name for name, preset in _SETTINGS.items() if preset}
+    for kind, name in shown.items():
+        known = {rule for rule in WORDS if cells[rule][name].state == "theorem"}
+        assert set(told[kind]) == known & set(opened(visit, file).evaluate(f"CHOICES['{kind}']"))
 
 
 def test_dragging_a_point_gives_the_direction_of_python(visit, file):

@@ -4,7 +4,7 @@ import pytest
 
 from penchant.cli import main
 from penchant.papers import PAPERS
-from penchant.report.catalogue import claim_page, matrix, page_of, public_names
+from penchant.report.catalogue import _EVIDENCE, _related, claim_page, matrix, page_of, public_names
 
 
 @pytest.fixture(scope="module")
@@ -17,8 +17,27 @@ def test_the_matrix_knows_theorems_and_what_nobody_has_looked_at(cells):
     assert cells["polyak"]["softmax attention, W"].state == "theorem"
     assert cells["sign"]["linear classification"].theorem.name == "max-margin-linf"
     assert cells["gd"]["attention, keys and queries"].state == "conjecture"
+    assert (
+        cells["ngd"]["regression"].state == "unknown"
+    )  # claims on the margins of normalised descent say nothing of a fit
+    assert cells["muon"]["several classes"].theorem.name == "momentum-margin"
     states = {cell.state for row in cells.values() for cell in row.values()}
     assert {"theorem", "conjecture", "unknown"} <= states <= {"theorem", "conjecture", "refuted", "unknown"}
+
+
+def test_evidence_is_about_cells_and_claims_that_exist(cells):
+    known = {claim.name for paper in PAPERS for claim in paper.claims}
+    for (optimiser, setting), names in _EVIDENCE.items():
+        assert cells[optimiser][setting].state in ("conjecture", "refuted")
+        assert set(names) <= known
+
+
+def test_relations_point_both_ways():
+    for paper in PAPERS:
+        found = {claim.name: _related(claim, paper) for claim in paper.claims}
+        for name, related in found.items():
+            assert all(name in found[other]["contradicts"] for other in related["contradicts"] if other in found)
+            assert all(name in found[other]["implied by"] for other in related["implies"])
 
 
 def test_pages_have_names_of_their_own(cells):

@@ -17,7 +17,8 @@ from ..lab import KINDS, Claim, Paper
 from ..optimisers.table import OPTIMISERS, Given
 from ..papers import PAPERS, theorems
 from ..settings.base import Setting
-from ..settings.losses import Squared
+from ..settings.losses import Exponential, Squared
+from ..settings.multiclass import Multiclass
 from ..settings.parametrisations import Direct
 from ..theory.base import Theorem, choose
 from ..verdict import Outcome
@@ -29,6 +30,7 @@ from .page import environment, evidence, load_study, read_saved
 # By name of the setting: the preset of the explorer that shows it.
 _SETTINGS = {
     "linear classification": "plane",
+    "several classes": "",
     "deep linear network": "deep-linear",
     "softmax attention, W": "attention",
     "attention, keys and queries": "key-query",
@@ -36,15 +38,27 @@ _SETTINGS = {
     "regression": "",
     "squares w+² - w-²": "squares",
 }
-# How claims call an optimiser, where they do not use its own name.
-_WORDS = {"gd": "descent", "ngd": "normalised (?:descent|steps)|NGD", "accelerated": "accelerat", "momentum": "momentum|heavy ball", "sign": "sign descent"}  # fmt: skip
+# The claims that measured what no theorem says, by optimiser and setting.
+_EVIDENCE = {
+    ("gd", "attention, keys and queries"): ("key-query/descent",),
+    ("ngd", "attention, keys and queries"): ("key-query/normalised-descent",),
+    ("sign", "attention, keys and queries"): ("key-query/sign-descent",),
+    ("adam", "attention, keys and queries"): ("key-query/adam",),
+    ("sign", "attention, diagonal keys and queries"): ("key-query/sign-descent-diagonal",),
+    ("momentum", "softmax attention, W"): ("self-attention/heavy-ball", "self-attention/sharp-constant"),
+    ("accelerated", "softmax attention, W"): ("self-attention/acceleration",),
+    ("momentum", "regression"): ("min-norm/projection",),
+}
+# Sentences that say others too.
+_IMPLIES = {"deep-linear/theorem-1": ("deep-linear/risk", "deep-linear/aligned")}
 
 
 class Cell(NamedTuple):
-    """What is known of an optimiser on a setting: theorem, conjecture, refuted or unknown, and the page that says it."""
+    """What is known of an optimiser on a setting: theorem, conjecture, refuted or unknown, the page that says it, and the claims that measured it."""
 
     state: str
     theorem: Theorem
+    claims: tuple[str, ...] = ()
 
 
 def owner(theorem: Theorem) -> Paper:
@@ -63,8 +77,10 @@ def claim_page(name: str) -> str:
 
 def examples() -> dict[str, Setting]:
     """A small problem of each setting; that of regression is the squares with their weight trained itself."""
+    classes = Multiclass([[2.0, 0.3], [1.5, -0.2], [0.2, 1.5], [-1.0, -1.2]], [0, 0, 1, 2])
     known = presets()
     found = {name: setting_of(known[preset or "squares"]) for name, preset in _SETTINGS.items()}
+    found["several classes"] = Setting(classes, Direct(), Exponential())
     return found | {"regression": Setting(found["regression"].data, Direct(), Squared())}
 
 
@@ -77,18 +93,18 @@ def optimisers() -> dict[str, Any]:
 def matrix() -> dict[str, dict[str, Cell]]:
     """What training selects: a cell for every optimiser and setting."""
     known, problems = list(theorems()), examples().items()
-    row = lambda name, rule: {setting: _cell(choose(known, problem, rule), name) for setting, problem in problems}
+    row = lambda name, rule: {
+        of: _cell(choose(known, problem, rule), _EVIDENCE.get((name, of), ())) for of, problem in problems
+    }
     return {name: row(name, rule) for name, rule in optimisers().items()}
 
 
-def _cell(theorem: Theorem, optimiser: str) -> Cell:
-    """A theorem proves; the conjecture of a family is worth what claims of its paper that name the optimiser say."""
+def _cell(theorem: Theorem, measured: tuple[str, ...]) -> Cell:
+    """A theorem proves; the conjecture of a family is worth what claims have measured."""
     if not theorem.name.endswith("conjecture"):
         return Cell("theorem", theorem)
-    named = re.compile(_WORDS.get(optimiser, optimiser), re.IGNORECASE)
-    about = [claim for claim in owner(theorem).claims if named.search(claim.statement)]
-    refuted = any(claim.expected is Outcome.refuted for claim in about)
-    return Cell("refuted" if refuted else "conjecture" if about else "unknown", theorem)
+    refuted = any(claim.expected is Outcome.refuted for claim in owner(theorem).claims if claim.name in measured)
+    return Cell("refuted" if refuted else "conjecture" if measured else "unknown", theorem, measured)
 
 
 def public_names() -> Iterator[tuple[str, str, str]]:
@@ -102,14 +118,17 @@ def public_names() -> Iterator[tuple[str, str, str]]:
 
 
 def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
-    """Claims that say what holds in place of others, and those about the same item of the paper."""
+    """What a claim implies and is implied by; what it contradicts: what holds against what was printed; and claims about the same item of the paper."""
     item = re.search(r"(?:Theorem|Lemma|Corollary|Proposition|Figure) [\w.]+", claim.citation)
-    same = [one.name for one in paper.claims if item and item.group() in re.findall(r"[A-Z]\w+ [\w.]+", one.citation)]
-    return {
-        "contradicted by what holds": [claim.repair] if claim.repair else [],
-        "holds in place of": [one.name for one in paper.claims if one.repair == claim.name],
-        "about the same item": [name for name in same if name != claim.name],
+    same = [one for one in paper.claims if item and item.group() in re.findall(r"[A-Z]\w+ [\w.]+", one.citation)]
+    found = {
+        "contradicts": [claim.repair or claim.name, *(one.name for one in paper.claims if one.repair == claim.name)],
+        "implies": list(_IMPLIES.get(claim.name, ())),
+        "implied by": [name for name, weaker in _IMPLIES.items() if claim.name in weaker],
     }
+    told = {claim.name, *(name for names in found.values() for name in names)}
+    found |= {"about the same item": [one.name for one in same if one.name not in told]}
+    return {relation: [name for name in names if name != claim.name] for relation, names in found.items()}
 
 
 class _Writer:
@@ -133,6 +152,10 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
     answers = _write_theorems(write, cells)
     ledger = read_saved(report / "ledger.json", "ledger")["claims"] if (report / "ledger.json").exists() else []
     rows = {row["claim"]: row for row in ledger}
+    kept = docs / "verdicts.json"
+    history = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
+    history |= {__version__: {name: row["verdict"] for name, row in rows.items()}} if rows else {}
+    write_bytes(folder / "_extra" / "verdicts.json", json.dumps(history, indent=0).encode())
     shown = evidence([load_study(path) for path in sorted(report.glob("*/study.json"))])
     for paper in PAPERS:
         own = [theorem for theorem in answers if owner(theorem) is paper]
@@ -140,7 +163,9 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
         for claim in paper.claims:
             figure = next(iter(shown.get(claim.statement, [])), None)
             drawn = _copied(figure, report, folder / "figures") if figure else ""
+            past = {version: found[claim.name] for version, found in history.items() if claim.name in found}
             given = {"claim": claim, "paper": paper, "row": rows.get(claim.name), "related": _related(claim, paper)}
+            given |= {"history": past}
             write(f"claims/{claim_page(claim.name)}", "claim", figure=figure, drawn=drawn, **given)
     tutorials = sorted(path.stem for path in docs.glob("tutorials/*.md"))
     pages = sorted(path.stem for path in docs.glob("*.md"))
@@ -158,8 +183,15 @@ def _write_theorems(write: _Writer, cells: dict[str, dict[str, Cell]]) -> list[T
                 found[theorem.name] = theorem
                 asked: Any = theorem.predict(problem, optimisers()[optimiser], problem.start(0, 0.1))
                 given = {"theorem": theorem, "found": asked, "setting": setting, "preset": _SETTINGS[setting]}
+                given["measured"] = _measured(theorem, cells)
                 write(f"theorems/{page_of(theorem)}", "theorem", **given)
     return list(found.values())
+
+
+def _measured(theorem: Theorem, cells: dict[str, dict[str, Cell]]) -> dict[str, tuple[str, ...]]:
+    """The claims that measured a conjecture, by optimiser and setting."""
+    spots = ((f"{name}, {of}", cell) for name, row in cells.items() for of, cell in row.items())
+    return {spot: cell.claims for spot, cell in spots if cell.claims and cell.theorem.name == theorem.name}
 
 
 def _copied(figure: tuple[dict, dict], report: Path, folder: Path) -> str:

@@ -21,6 +21,12 @@ function html(name, attributes = {}, ...children) {
 
 const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
 
+/** Words of which what follows a ^ stands higher, as SVG. */
+function raised(text) {
+  const [base, power] = text.split("^");
+  return power ? [base, tag("tspan", { dy: "-5", "font-size": "10.5" }, power.replace("-", "−"))] : [base];
+}
+
 /** A number as people write it: four digits, powers of ten where they are shorter. */
 function told(x) {
   if (!Number.isFinite(x)) return String(x);
@@ -94,12 +100,12 @@ function chart(where, figure) {
     svg.append(tag("line", { x1: x, x2: x, y1: TOP, y2: H - BOTTOM, class: "grid" }));
     if (x - 4.5 * text.length < right) continue;
     right = x + 4.5 * text.length;
-    svg.append(tag("text", { x, y: H - BOTTOM + 18, "text-anchor": "middle" }, text));
+    svg.append(tag("text", { x, y: H - BOTTOM + 18, "text-anchor": "middle" }, ...raised(text)));
   }
   for (const [share, text] of figure.y_ticks ? figure.y_ticks.map(([at, word]) => [vertical.at(at), word]) : vertical.ticks) {
     if (share < -1e-9 || share > 1 + 1e-9) continue;
     const y = rise(share);
-    svg.append(tag("line", { x1: LEFT, x2: W - RIGHT, y1: y, y2: y, class: "grid" }), tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, text));
+    svg.append(tag("line", { x1: LEFT, x2: W - RIGHT, y1: y, y2: y, class: "grid" }), tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, ...raised(text)));
   }
   svg.append(tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM, class: "frame" }), plot);
   svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, figure.x_label));
@@ -108,14 +114,14 @@ function chart(where, figure) {
   const legend = html("ul", { class: "legend" }), groups = [];
   drawn.forEach((line, index) => {
     const colour = line.style === "prediction" && drawn.filter((one) => one.style === "prediction").length === 1 ? "var(--ink)" : COLOURS[(line.colour ?? index) % COLOURS.length];
-    const group = tag("g", { style: `--own:${colour}` });
+    const group = tag("g", { style: `--own:${colour}`, class: line.quiet ? "quiet" : "" });
     if (line.style === "map") {
       const [image, text] = cells(line, horizontal, vertical, across, down);
       group.append(image);
       legend.append(html("li", {}, text));
     } else {
       const path = points[index].map(([x, y]) => `${across(x).toFixed(2)},${down(y).toFixed(2)}`);
-      const dash = line.style === "prediction" ? "7 5" : DASHES[Math.floor(index / COLOURS.length) % DASHES.length];
+      const dash = line.style === "prediction" ? "7 5" : line.colour !== undefined ? "" : DASHES[Math.floor(index / COLOURS.length) % DASHES.length];
       if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - line.error[k]), y2: down(y + line.error[k]), class: "curve" })));
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
@@ -127,7 +133,7 @@ function chart(where, figure) {
         group.style.display = on ? "" : "none";
       };
       for (const [event, on] of [["pointerenter", true], ["pointerleave", false], ["focus", true], ["blur", false]]) button.addEventListener(event, () => group.classList.toggle("lit", on));
-      legend.append(html("li", {}, button));
+      if (!line.quiet) legend.append(html("li", {}, button));
     }
     groups.push(group);
     plot.append(group);

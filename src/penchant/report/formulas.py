@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Sigma": "Σ", "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "inf": "∞", "grad": "∇", "sum": "∑"}  # fmt: skip
 _FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt"}  # fmt: skip
 _SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
-_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],]")
+_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩]")
 _THIN = '<mspace width="0.2em"></mspace>'  # between factors that stand side by side
 _LONG = 12  # tokens of a formula that fits on every line
 _WORD = re.compile(r"[A-Za-z]{2,}")
+_PAIR = re.compile(r"<(\S[^<>=]*,[^<>=]*\S)>")  # <x, y>, a scalar product
+_SIGNED = re.compile(r"\b([a-z])([+-])(?=\^)")  # w+^2, the square of w with the index +
+_LETTER = re.compile(rf"\b(?:{'|'.join(name for name in _GREEK if name not in ('inf', 'grad', 'sum', 'eps'))})\b")
 _RELATED = re.compile(r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|->)")
 
 
@@ -107,6 +110,8 @@ def _row(tokens: list[str]) -> str:
     tokens = list(tokens)
     while tokens:
         base = _atom(tokens)
+        if not found:  # a minus is a sign there, no difference; a relation has its space in any case
+            base = re.sub("^<mo>(?=[=∼≤≥→])", '<mo form="infix">', re.sub("^<mo>(?=−)", '<mo form="prefix">', base))
         marks = {}
         while tokens and tokens[0] in ("^", "_") and tokens[0] not in marks:
             mark = tokens.pop(0)
@@ -116,7 +121,7 @@ def _row(tokens: list[str]) -> str:
             base = f"<msubsup>{base}{low}{high}</msubsup>"
         elif low or high:
             base = f"<msub>{base}{low}</msub>" if low else f"<msup>{base}{high}</msup>"
-        beside = found and not base.startswith(("<mo", "<mrow><mo>(")) and not found[-1].startswith("<mo")
+        beside = found and not re.match("(?:<m[a-z]+>)?<mo", base) and not found[-1].startswith("<mo")
         found += [_THIN, base] if beside else [base]
     return "".join(found)
 
@@ -126,10 +131,13 @@ def _lines(piece: str) -> list[list[str]]:
     tokens, found, depth, braces = _TOKEN.findall(piece), [[]], 0, 0
     for token in tokens:
         related = depth == 0 and len(tokens) > _LONG and token in ("=", "<=", ">=", "->")
-        if found[-1] and (related or (len(found[-1]) > _LONG and not braces and token in ("+", "-", "/"))):
+        if found[-1] and (
+            related
+            or (len(found[-1]) > _LONG and not braces and token in ("+", "-", "/") and found[-1][-1] not in ("^", "_"))
+        ):
             found.append([])
         found[-1].append(token)
-        depth, braces = depth + (token in "([{") - (token in ")]}"), braces + (token == "{") - (token == "}")
+        depth, braces = depth + (token in "([{⟨") - (token in ")]}⟩"), braces + (token == "{") - (token == "}")
         if depth == 0 and token == ",":
             found.append([])
     return [line for line in found if line]
@@ -140,5 +148,9 @@ def typeset(text: str) -> "Markup":
     from markupsafe import Markup
 
     made = lambda piece: " ".join(f"<math>{_row(line)}</math>" for line in _lines(piece))
-    parts = (made(piece) if formula else escape(piece, quote=False) for formula, piece in _runs(text))
+    text = _SIGNED.sub(r"\1_{\2}", _PAIR.sub(r"⟨\1⟩", text))
+    words = lambda piece: (
+        _LETTER.sub(lambda letter: _GREEK[letter.group()], piece).replace("<=", "≤").replace(">=", "≥")
+    )
+    parts = (made(piece) if formula else escape(words(piece), quote=False) for formula, piece in _runs(text))
     return Markup("".join(parts))

@@ -147,12 +147,12 @@ def _best(studies: list[dict]) -> tuple[dict, dict] | None:
     return max([pair for pair in pairs if told(pair[1])] or pairs, key=lambda pair: reach(pair[1]), default=None)
 
 
-def _part(part: str) -> Callable[[dict], bool]:
-    """Whether a figure of a run belongs to this part of its story."""
+def _part(part: str) -> Callable[[list[dict]], list[dict]]:
+    """A function that picks the figures of a run that belong to this part of its story."""
     kind = lambda name: (
         "why" if "certif" in name else "speed" if re.search("excess|loss|rate|norm$|growth|time", name) else "where"
     )
-    return lambda figure: kind(figure["name"]) == part and not figure["empty"]
+    return lambda figures: [one for one in figures if kind(one["name"]) == part and not one["empty"]]
 
 
 def _inside(folder: Path, root: Path) -> bool:

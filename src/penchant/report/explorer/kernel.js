@@ -862,9 +862,12 @@ function ordinary(at, params, options, bits) {
 
 // ---------------------------------------------------------------- references and certificates
 
-/** min |w| with rows w >= 1: nonnegative multipliers by an active set, exact up to rounding; null where no direction separates. */
+/** min |w| with rows w >= 1: nonnegative multipliers by an active set, exact up to rounding; null where no direction separates.
+ *
+ * As Lawson and Hanson do it: rows with a one appended come nearest to the last unit vector, and active ones never depend on each other.
+ */
 function maxMargin(rows) {
-  const n = rows.length, gram = rows.map((a) => Float64Array.from(rows, (b) => dot(a, b))), active = [];
+  const n = rows.length, scale = Math.max(...rows.map(length)) ** 2 || 1, gram = rows.map((a) => Float64Array.from(rows, (b) => 1 + dot(a, b) / scale)), active = [];
   let lam = new Float64Array(n);
   const pull = () => multiply(gram, lam);
   for (let round = 0; round < 20 * n; round++) {
@@ -884,7 +887,7 @@ function maxMargin(rows) {
     }
   }
   const weight = transposed(rows, lam), least = smallest(multiply(rows, weight));
-  return least > 1e-9 ? { weight: weight.map((x) => x / least), dual: lam, value: length(weight) / least } : null;
+  return least > 0 && 1 - lam.reduce((a, b) => a + b) > 1e-12 ? { weight: weight.map((x) => x / least), dual: lam, value: length(weight) / least } : null;
 }
 
 /** min cost' x with A x >= 1, x >= 0, cost >= 0: the dual simplex on a dense tableau with Bland's rule; null where there is none. */

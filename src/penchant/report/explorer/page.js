@@ -13,6 +13,9 @@ const CHOICES = {
   linear: ["flow", "gd", "ngd", "polyak", "sign", "adam"], attention: ["flow", "gd", "ngd", "polyak", "sign", "adam", "muon"],
   "key-query": ["flow", "gd", "ngd", "polyak"], diagonal: ["flow", "gd", "ngd", "polyak"], "deep-linear": ["flow", "gd", "ngd", "polyak", "sign", "adam"], "signed-squares": ["flow", "gd"],
 };
+const PROVED = {
+  linear: ["flow", "gd", "ngd", "sign", "adam"], attention: ["flow", "gd", "ngd", "polyak"], "key-query": ["flow"], diagonal: ["flow"], "deep-linear": ["flow", "gd"], "signed-squares": ["flow", "gd"],
+};
 const WORDS = { flow: "gradient flow (implicit)", gd: "gradient descent", ngd: "normalised descent", polyak: "Polyak", sign: "sign descent", adam: "Adam (ε = 0)", muon: "Muon" };
 let state, result, worker, busy = false, waiting = null, sent = 0;
 
@@ -178,6 +181,7 @@ function arrows(weight) {
 }
 
 function drawPlane() {
+  placed = [];
   const { data } = state, svg = byId("plane"), items = [];
   svg.replaceChildren(tag("line", { x1: 0, x2: SIDE, y1: SIDE / 2, y2: SIDE / 2, class: "grid" }), tag("line", { y1: 0, y2: SIDE, x1: SIDE / 2, x2: SIDE / 2, class: "grid" }));
   if (state.setting === "signed-squares") drawInterpolants(svg);
@@ -221,7 +225,7 @@ function handle({ x, path, colour, best, text }) {
   return group;
 }
 
-let dragging = null, focused = null;
+let dragging = null, focused = null, placed = [];
 function refocus(path) { document.querySelector(`[data-path="${path.join()}"]`)?.focus(); }
 
 function arrow(svg, [x, y], className, label, colour) {
@@ -229,7 +233,11 @@ function arrow(svg, [x, y], className, label, colour) {
   if (!(size > 0)) return;
   const end = [put((0.92 * frame * x) / size), lift((0.92 * frame * y) / size)];
   svg.append(tag("line", { x1: SIDE / 2, y1: SIDE / 2, x2: end[0], y2: end[1], class: className, style: `--own:${colour}` }, tag("title", {}, label)));
-  if (["var(--ink)", "var(--soft)"].includes(colour)) svg.append(tag("text", { x: put((0.97 * frame * x) / size), y: lift((0.97 * frame * y) / size) + 4, "text-anchor": "middle" }, label.split(" ")[0]));
+  if (!["var(--ink)", "var(--soft)"].includes(colour)) return;
+  const at = [put((0.97 * frame * x) / size), lift((0.97 * frame * y) / size) + 4];
+  while (placed.some(([a, b]) => Math.abs(a - at[0]) < 18 && Math.abs(b - at[1]) < 15)) at[1] += 15; // labels of near directions stand below each other
+  placed.push(at);
+  svg.append(tag("text", { x: at[0], y: at[1], "text-anchor": "middle" }, label.split(" ")[0]));
 }
 
 function drawDirections(svg) {
@@ -271,16 +279,19 @@ const shown = (level) => (level < 12 ? told(Math.expm1(level)) : `e^${told(level
 
 function drawCurves() {
   const { records, references, curves, brackets, norm } = result, late = records.slice(1), x = late.map((one) => clock(one.logTime));
-  const common = { x_label: "time t, on a logarithmic axis of log t", x_scale: "linear", x_ticks: TICKS, tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${told(y)}` };
+  const common = { x_label: "time t (axis: log log t)", x_scale: "linear", x_ticks: TICKS, tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${told(y)}` };
   const directions = Object.entries(curves).map(([name, values]) => ({ label: name === norm ? `to the ${NAMES[name]} reference` : `to the ${NAMES[name]} rival`, x, y: values.slice(1), style: "line", colour: { l2: 0, l1: 1, linf: 3, Q_alpha: 2 }[name] }));
   if (brackets[0]) directions.push({ label: `certified gap of the ${NAMES[norm]} norm`, x, y: brackets.slice(1).map(({ lower, upper }) => upper / lower - 1), style: "prediction" });
   chart(byId("directions"), { ...common, title: "How far the direction is from where theory says it goes", y_label: state.setting === "signed-squares" ? "1 − corr" : "1 − corr, certified gap", y_scale: "log", lines: directions });
   const depths = { ...common, title: "Log excess", y_label: "L − L*", y_scale: "log", y_ticks: DEPTHS, down: true, lines: [{ label: "the run", x, y: late.map((one) => -one.logExcess), style: "line", colour: 2 }], tell: (line, at, y) => `L − L* = e^-${told(y)}` };
   chart(byId("excess"), depths);
   const count = Math.min(40, records[0].margins.length), best = references[norm]?.value;
-  const lines = Array.from({ length: count }, (_, k) => ({ label: state.setting === "signed-squares" ? `prediction ${k + 1}` : `margin ${k + 1}`, x, y: late.map((one) => one.margins[k] / (state.setting === "signed-squares" ? 1 : length(one.weight))), style: "line" }));
-  if (norm === "l2" && best && state.setting !== "signed-squares") lines.push({ label: "largest possible smallest margin", x: [x[0], x.at(-1)], y: [1 / best, 1 / best], style: "prediction" });
-  chart(byId("margins"), { ...common, title: "Margins", y_label: state.setting === "signed-squares" ? "predictions" : "margin / |w|", y_scale: "linear", lines });
+  const fitted = state.setting === "signed-squares", many = count > 8 && !fitted;
+  const lines = Array.from({ length: count }, (_, k) => ({ label: `${fitted ? "prediction" : "margin"} ${k + 1}`, x, y: late.map((one) => one.margins[k] / (fitted ? 1 : length(one.weight))), style: "line", ...(many && { quiet: true, colour: 6 }) }));
+  if (many) lines.push({ label: `smallest margin (grey: ${count === records[0].margins.length ? "all" : count} others)`, x, y: late.map((one) => Math.min(...one.margins) / length(one.weight)), style: "line", colour: 0 });
+  byId("margins-title").textContent = fitted ? "Fit" : "Margins";
+  if (norm === "l2" && best && !fitted) lines.push({ label: "largest possible smallest margin", x: [x[0], x.at(-1)], y: [1 / best, 1 / best], style: "prediction" });
+  chart(byId("margins"), { ...common, title: "Margins", y_label: fitted ? "predictions" : "margin / |w|", y_scale: "linear", lines });
 }
 
 /** How well the run certifies itself: what it proves lies left of the end of the bar; rivals lie where their norm exceeds the lower bound. */
@@ -295,7 +306,7 @@ function drawBar() {
   svg.append(tag("rect", { x: 24, y: 64, width: Number.isFinite(gap) ? Math.max(4, at(gap) - 24) : wide - 48, height: 24, class: "certain" }));
   const others = Object.entries(references).filter(([name, one]) => name !== norm && Number.isFinite(one.inNorm)).map(([name, one]) => [NAMES[name], one.inNorm / lower - 1]).sort((a, b) => a[1] - b[1]);
   others.forEach(([name, share], k) => svg.append(tag("line", { x1: at(share), x2: at(share), y1: 22 + 18 * (k % 2), y2: 96, class: "rival" }), tag("text", { x: at(share) - 5, y: 30 + 18 * (k % 2), "text-anchor": "end" }, `${name} rival ${told(share)}`)));
-  svg.append(tag("text", { x: wide / 2, y: 130, "text-anchor": "middle" }, `relative excess of the ${NAMES[norm]} norm over the lower bound`));
+  svg.append(tag("text", { x: wide / 2, y: 130, "text-anchor": "middle" }, "relative excess over the lower bound"));
   where.replaceChildren(svg, html("p", {}, `${lower.toPrecision(10)} ≤ least ${NAMES[norm]} norm with margins 1 ≤ ${Number.isFinite(upper) ? upper.toPrecision(10) : "∞"}. `, Number.isFinite(gap) ? `The weights of the run bound it from above, the multipliers it gathered from below; the gap ${told(gap)} is the end of the bar.` : "Not all margins are positive yet: nothing bounds it from above."));
 }
 
@@ -319,7 +330,8 @@ function drawAll() {
   drawBar();
   drawPlain();
   const reached = state.setting === "signed-squares" ? "" : `, smallest margin ${told(Math.min(...last.margins))}`;
-  byId("verdict").textContent = `Theory: the ${NAMES[norm]} ${state.setting === "signed-squares" ? "least potential" : "margin"}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1 − corr to it ${told(near)}`}.`;
+  const goal = state.setting === "signed-squares" ? `the least ${NAMES[norm]} among all weights that fit` : `the ${NAMES[norm]} margin`;
+  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1 − corr to it ${told(near)}`}.`;
   byId("caption").textContent = state.setting === "signed-squares" ? "Line: all weights that fit. Green: the path of the weight, and where Qα is least; circles: where l1 and l2 are. The blue point is the input."
     : result.shape.length === 2 ? "A colour per sample; filled: its best token. Lines: the direction its query asks for, with its path; dashed: what theory predicts."
       : "Green: the run and the path of its direction. Dashed: what theory predicts. Dotted: rivals. Grey line: the decision boundary.";
