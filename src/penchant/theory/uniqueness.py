@@ -69,7 +69,13 @@ def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1U
     if power not in (1, np.inf):
         return Uniqueness(True, float("inf"), float("inf"))
     found = (_of_matrices if isinstance(solution.measure, Schatten) else _of_entries)(data, solution, power)
-    return _decide(feature_rows(data, solution.support) @ found.moves.reshape(len(found.moves), -1).T, found)
+    return _decide(feature_rows(data, _carrying(data, solution)) @ found.moves.reshape(len(found.moves), -1).T, found)
+
+
+def _carrying(data: Data, solution: Solution) -> np.ndarray:
+    """The margins that carry weight: an interior point leaves a little on idle ones too, less than these are in excess."""
+    reached, share = np.asarray(margins(data, solution.weight)), solution.dual / solution.dual.sum()
+    return solution.support & (share >= reached / reached[solution.support].min() - 1)
 
 
 class _Face(NamedTuple):
