@@ -34,7 +34,7 @@ def test_the_network_has_the_stated_dense_layers_and_starts():
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: Probe(torch.nn.ReLU()), "'module'"),
+        (lambda: Probe(torch.nn.ReLU()), "'model'"),
         (lambda: small_alexnet(0.0), "'width'"),
         (lambda: equalise(torch.nn.Linear(2, 2), -1.0), "'size'"),
     ],

@@ -340,6 +340,11 @@ def test_memory_and_time_are_said_before_they_are_spent():
         (lambda: nn.Linear(4, 1, bias=False), np.arange(6), "-1 and 1"),
         (lambda: nn.Linear(4, 3, bias=False), np.array([0, 1, 2, 3, 0, 1]), "3 on sample 3"),
         (lambda: nn.Linear(4, 1, bias=False), LABELS[:5], "6 inputs and 5 labels"),
+        (lambda: nn.Linear(4, 1, bias=False), (LABELS + 1) // 2, r"Fix: 2 \* labels - 1"),
+        (lambda: nn.Linear(4, 3, bias=False), LABELS.astype(float) % 3, r"labels.astype\(int\)"),
+        (lambda: nn.Linear(4, 1, bias=False), LABELS[:, None], r"shape \(6, 1\)"),
+        (lambda: nn.Linear(3, 1, bias=False), LABELS, "'inputs' argument .* Linear takes"),
+        (lambda: nn.LSTM(4, 1), LABELS, "Got tuple"),
     ],
 )
 def test_what_cannot_be_measured_is_named(model, labels, words):
@@ -353,6 +358,12 @@ def test_bad_weights_wrong_margins_and_biases_are_named():
         model.weight[0, 2] = math.nan
     with pytest.raises(ArgumentError, match="'weight' with 1"):
         kkt(model, INPUTS, LABELS)
+    far = INPUTS.copy()
+    far[3, 1] = math.inf
+    with pytest.raises(ArgumentError, match=r"'inputs' .* sample 3"):
+        kkt(nn.Linear(4, 1, bias=False), far, LABELS)
+    with pytest.raises(ArgumentError, match=r"'inputs' .* Got none"):
+        kkt(nn.Linear(4, 1, bias=False), INPUTS[:0], LABELS[:0])
     with pytest.raises(PenchantError, match=r"does not separate .* on sample"):
         kkt(nn.Linear(4, 1, bias=False), INPUTS, LABELS)
     torch.manual_seed(0)
@@ -401,9 +412,15 @@ def test_the_command_line_reads_a_script(tmp_path, capsys):
     keys = ("degree", "defect", "margins", "normalised_margin", "distance", "curve", "gap", "theorem", "verdict")
     assert set(keys) <= set(told)
     assert set(told["gap"]) == {"lower", "upper", "eps", "delta"}
+    assert len(told["defects"]) == len(X)
     assert told["gap"]["upper"] == pytest.approx(kkt(model, X, y).upper)
     assert main(["kkt", f"{tmp_path}/net.py:runs", f"{tmp_path}/data.npz"]) == 0
     assert "trend" in capsys.readouterr().out
     assert main(["kkt", f"{tmp_path}/net.py:modle", f"{tmp_path}/data.npz"]) == 2
     assert "did you mean model" in capsys.readouterr().err
     assert main(["kkt", f"{tmp_path}/none.py:model", f"{tmp_path}/data.npz"]) == 2
+    capsys.readouterr()
+    (tmp_path / "bad.py").write_text("number, none = 3, []\ndef model():\n    raise ValueError('no weights')\n")
+    for name, words in {"number": "Got [3]", "none": "Got []", "model": "raised ValueError: no weights"}.items():
+        assert main(["kkt", f"{tmp_path}/bad.py:{name}", f"{tmp_path}/data.npz"]) == 2
+        assert words in capsys.readouterr().err

@@ -24,12 +24,12 @@ _PLATEAU = (3.0, 0.02)  # a stretch of radii by this factor on which the gap cha
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """Degree and relative defect by Euler's identity, the worst of three finite scalings, and the sample that is furthest from it."""
+    """Degree and relative defect by Euler's identity, whole and by samples, the worst of three finite scalings, and the defect at growing weights."""
 
     degree: float
     defect: float
     scaling_defect: float
-    worst_sample: int
+    defects: np.ndarray
     near: tuple[float, ...]
 
     @property
@@ -93,6 +93,7 @@ class Reading:
         return {
             "degree": self.homogeneity.degree,
             "defect": max(self.homogeneity.defect, self.homogeneity.scaling_defect),
+            "defects": self.homogeneity.defects,
             "log_norm": self.log_norm,
             "margins": self.margins,
             "normalised_margin": self.normalised_margin,
@@ -142,14 +143,14 @@ def _measured(network: Gradients, theta: np.ndarray) -> Homogeneity:
     near = [_shrunk(*network.outputs(2.0**power * theta)) for power in range(0, 13, 2)]
     whole = round(float(np.sum(near[-1][0] * near[-1][1]) / np.sum(near[-1][0] ** 2)))
     curve = tuple(float(np.linalg.norm(e - whole * f) / np.linalg.norm(f)) for f, e in near)
-    return Homogeneity(degree, defect, max(scaled), int(off.argmax()), curve)
+    return Homogeneity(degree, defect, max(scaled), off / max(float(np.linalg.norm(slope)), math.sqrt(size)), curve)
 
 
 def _shrunk(value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Outputs and their derivative over the largest output, whose square need not be a float."""
     top = float(np.abs(value).max())
-    if top == 0:
-        raise ArgumentError("model", "kkt", "a network with outputs that are not all 0", "0 for all inputs")
+    if not 0 < top < math.inf:
+        raise ArgumentError("model", "kkt", "a network of finite outputs that are not all 0", f"{top:g} at most")
     return value / top, slope / top
 
 
@@ -212,7 +213,7 @@ class NotHomogeneous(PenchantError):
             if found.nearly
             else ""
         )
-        text = f"The network is not homogeneous: degree {found.degree:.4g} with a relative defect of {worst:.2g} (sample {found.worst_sample} is worst){near}."
+        text = f"The network is not homogeneous: degree {found.degree:.4g} with a relative defect of {worst:.2g} (sample {found.defects.argmax()} is worst){near}."
         causes = "biases after the first layer, residual connections, normalisation with an epsilon, smooth activations such as GELU"
         super().__init__(
             f"{text}\n  Usual causes: {causes}.\n  Fix: remove them; the theorems about KKT points need f(s theta) = s^L f(theta)."
