@@ -108,7 +108,8 @@ class Probe:
         self.shapes = tuple((len(one()), one()[0].numel()) for one in self._weights.values())
         self.blocks = attention_blocks(self.module)
         self._parameters = list(self.module.parameters())
-        self._data = tuple(None if one is None else torch.as_tensor(one) for one in (inputs, labels))
+        tensor = lambda one: None if one is None else torch.as_tensor(one)
+        self._data = tensor(inputs), tensor(labels)
         _check_data(self.module, *self._data, every)
         self._every, self._budget = every, math.inf if budget is None else budget
         self.count, self._due, self._spent = 0, 0, 0.0
