@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
 from ..exhibits import Table, plain
 from ..files import load_npz, write_bytes
 from ..lab import Study
@@ -44,11 +44,13 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
 
     found, place = {}, Path(options.out)
     if options.experiment.endswith(".json"):
-        found = json.loads(Path(options.experiment).read_text())
+        found = _earlier(options.experiment)
     else:
         for found in _measured(options):
             found = strict(found)
             write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
+    if not found.get("runs"):
+        raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: more --minutes")
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
     curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet.result(found, *curves) if starts else real_networks.result(found)
@@ -56,6 +58,20 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
     save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
     return {**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"]
+
+
+def _earlier(path: str) -> dict:
+    """What an experiment has written; any other file is refused."""
+    try:
+        found = json.loads(Path(path).read_text())
+    except ValueError as error:
+        raise DataFileError(f"'{path}' is no JSON: {error}.") from error
+    missing = {"experiment", "after", "data", "settings", "runs", "seconds"} - set(
+        found if isinstance(found, dict) else ()
+    )
+    if missing:
+        raise DataFileError(f"'{path}' was not written by `penchant experiment`: it has no '{min(missing)}'.")
+    return found
 
 
 def strict(found: dict) -> dict:
