@@ -6,12 +6,8 @@ import pytest
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
-from penchant.bridge.torch import (  # noqa: E402
-    Probe,
-    dense,
-    equalise,
-    small_alexnet,
-)
+from penchant.bridge.torch import dense, equalise, small_alexnet  # noqa: E402
+from penchant.bridge.torch_probe import Probe  # noqa: E402
 
 
 def test_the_network_has_the_stated_dense_layers_and_starts():

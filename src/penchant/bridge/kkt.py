@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..errors import ArgumentError, PenchantError
 from ..verdict import Outcome, Verdict
@@ -245,38 +244,19 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float], seed: int) -> tuple
     for rho in radii:
         free = kinks.free(rho)
         wider = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, free)
-        best, which, lower, upper = _bests(wider, rows)
+        best, weights, lower, upper, which = generated(wider, rows, True)
         distance = generated(wider, rows, False)[3]
-        drawn = [_shuffled(one, rng) for one in free]
+        drawn = [rng.permuted(one, axis=1) for one in free]
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
         moved = np.sqrt(
             sum(np.sum(np.where(f, z, 0.0) ** 2, axis=1) for f, z in zip(free, kinks.distances, strict=True))
         )
-        exact, rows = sum(bool(one.any()) for one in free) <= 1, (which, best)
+        exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
-        found.append(
-            Radius(
-                rho,
-                count,
-                float(moved.max()),
-                distance,
-                max(lower, 0.0) if exact else 0.0,
-                max(upper, 0.0),
-                other,
-                exact,
-            )
-        )
+        below = max(lower, 0.0) if exact else 0.0
+        found.append(Radius(rho, count, float(moved.max()), distance, below, max(upper, 0.0), other, exact))
     return tuple(found), kinks
-
-
-def _bests(cone: Cone, rows: tuple) -> tuple:
-    best, found, lower, upper, which = generated(cone, rows, True)
-    return best[found > 0], which[found > 0], lower, upper
-
-
-def _shuffled(free: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.permuted(free, axis=1)
 
 
 def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
@@ -293,10 +273,8 @@ def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
 
 
 def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kinks: Kinks | None, shift: float) -> dict:
-    with np.errstate(over="ignore", under="ignore"):
-        log_loss = -np.exp(shift) * margins.min() + float(
-            np.asarray(logsumexp(-np.exp(shift) * (margins - margins.min())))
-        )
+    with np.errstate(over="ignore"):
+        log_loss = -np.exp(shift) * margins.min() + math.log(instant_weights(margins, 1, shift).sum())
     nearest = math.inf if kinks is None else min(float(one.min()) for one in kinks.distances)
     worst = int(samples[margins.argmin()])
     return {
