@@ -190,6 +190,11 @@ def test_the_command_line_runs_writes_and_draws_an_experiment(tiny, tmp_path, ca
     assert main(["experiment", str(kept), "--out", str(tmp_path / "again")]) == 0
     assert "Every rule trains the network" in capsys.readouterr().out
     assert (tmp_path / "again" / "index.html").is_file()
+    cut = json.loads(kept.read_text())
+    cut["runs"] = [one for one in cut["runs"] if one["variant"] != "Adam"][:4]  # the time was over
+    kept.write_text(json.dumps(cut))
+    assert main(["experiment", str(kept), "--out", str(tmp_path / "cut")]) == 0
+    assert "undecided: Adam ends lowest" in capsys.readouterr().out
 
 
 def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
