@@ -85,3 +85,10 @@ def network_setting(
     """
     network = Network(function, start, inputs, labels)
     return Setting(Classification(np.eye(len(network.signs)), np.ones(len(network.signs))), network, loss, reduction)
+
+
+def smooth_relu(units: Array, inputs: Array, softness: float) -> Array:
+    r"""$\frac12(z + \sqrt{z^2 + \kappa^2|U_j|^2|x|^2})$ with $z = \langle U_j, x\rangle$: smooth, above ReLU by at most $\frac\kappa2|U_j||x|$, and still homogeneous in both."""
+    z = inputs @ units.T
+    scale = jnp.outer(jnp.linalg.norm(inputs, axis=1), jnp.linalg.norm(units, axis=1))
+    return 0.5 * (z + jnp.sqrt(z**2 + (softness * scale) ** 2))
