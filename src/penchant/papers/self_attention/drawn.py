@@ -18,8 +18,8 @@ from ...settings.generators import signal_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
-from ...training.recorders import At
+from ...theory import selections as conditions
+from ...training.events import At
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import ROUNDING, Verdict, at_least, at_most, close
