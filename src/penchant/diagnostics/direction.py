@@ -12,7 +12,6 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..logspace import log_sum
-from ..settings.base import Setting
 from ..settings.parametrisations import Gram, trains_weight
 from ..training.trajectory import Trajectory
 
@@ -98,11 +97,6 @@ def log_attention_loss(run: Trajectory) -> np.ndarray:
 def optimal_attention(run: Trajectory) -> np.ndarray:
     """Attention on the optimal token, records x samples."""
     return -np.expm1(log_attention_loss(run))
-
-
-def selection(setting: Setting, margins: np.ndarray) -> np.ndarray:
-    """The token with most attention in each sample."""
-    return np.asarray(jnp.argmax(setting.data.log_attention(jnp.asarray(margins)), axis=1))
 
 
 def log_joint_attention(run: Trajectory) -> np.ndarray:
