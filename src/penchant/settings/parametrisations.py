@@ -1,8 +1,7 @@
-r"""Powers of positive parameters: weights made of squares, or of differences of squares or higher powers, from a start of size alpha.
+r"""Parametrisations: how parameters make a weight, and the metric in which they are trained.
 
+Powers of positive parameters are weights made of squares, or of differences of squares or higher powers, from a start of size alpha.
 Gradient flow selects the interpolant of least potential (`potentials`): of both signs, the l2 norm for $\alpha\to\infty$, the l1 norm for $\alpha\to0$.
-
-Parametrisations: how parameters make a weight, and the metric in which they are trained.
 """
 
 from collections.abc import Callable
