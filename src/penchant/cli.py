@@ -203,7 +203,7 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
 
 def _add_networks(commands: "argparse._SubParsersAction") -> None:
     probe = _add(commands, "probe", "tell and draw the record of a PyTorch network", _network)
-    probe.add_argument("run", metavar="RUN.npz", help="what `Probe.save` of penchant.bridge.torch wrote")
+    probe.add_argument("run", metavar="RUN.npz", help="what `Probe.save` of penchant.bridge.torch_probe wrote")
     probe.add_argument("--out", metavar="DIR", help="also write its page")
     kkt = _add(commands, "kkt", "how far a PyTorch network is from a KKT point of its margin problem", _network)
     kkt.add_argument(

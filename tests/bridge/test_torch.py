@@ -6,12 +6,8 @@ import pytest
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
-from penchant.bridge.torch import (  # noqa: E402
-    Probe,
-    dense,
-    equalise,
-    small_alexnet,
-)
+from penchant.bridge.torch import dense, equalise, small_alexnet  # noqa: E402
+from penchant.bridge.torch_probe import Probe  # noqa: E402
 
 
 def test_the_network_has_the_stated_dense_layers_and_starts():
@@ -34,7 +30,7 @@ def test_the_network_has_the_stated_dense_layers_and_starts():
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: Probe(torch.nn.ReLU()), "'module'"),
+        (lambda: Probe(torch.nn.ReLU()), "'model'"),
         (lambda: small_alexnet(0.0), "'width'"),
         (lambda: equalise(torch.nn.Linear(2, 2), -1.0), "'size'"),
     ],

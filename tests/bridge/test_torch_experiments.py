@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from penchant.cli import main
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
@@ -175,3 +176,33 @@ def test_ratios_of_dense_layers_are_those_of_a_full_decomposition():
         assert found[f"ratio {name}"] == pytest.approx(
             float(torch.linalg.matrix_norm(weight, 2) / weight.norm()), rel=2e-3
         )
+
+
+def test_the_command_line_runs_writes_and_draws_an_experiment(tiny, tmp_path, capsys):
+    place = tmp_path / "out"
+    assert main(["experiment", "vit-mnist", "--data", str(tiny), "--out", str(place), "--json"]) == 0
+    streams = capsys.readouterr()
+    told, kept = json.loads(streams.out), place / "vit-mnist.json"
+    assert "runs SPS x" in streams.err
+    assert [one["train_loss"] for one in json.loads(kept.read_text())["runs"]] == [
+        r["train_loss"] for r in told["runs"]
+    ]
+    assert main(["experiment", str(kept), "--out", str(tmp_path / "again")]) == 0
+    assert "Every rule trains the network" in capsys.readouterr().out
+    assert (tmp_path / "again" / "index.html").is_file()
+    cut = json.loads(kept.read_text())
+    cut["runs"] = [one for one in cut["runs"] if one["variant"] != "Adam"][:4]  # the time was over
+    kept.write_text(json.dumps(cut))
+    assert main(["experiment", str(kept), "--out", str(tmp_path / "cut")]) == 0
+    assert "undecided: Adam ends lowest" in capsys.readouterr().out
+
+
+def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
+    (tmp_path / "other.json").write_text('{"runs": []}')
+    (tmp_path / "text.json").write_text("no")
+    short = ["vit-mnist", "--data", str(tiny), "--minutes", "0"]
+    wanted = {"it has no 'after'": [str(tmp_path / "other.json")], "is no JSON": [str(tmp_path / "text.json")]}
+    wanted |= {"more --minutes": short, "'device' argument": ["vit-mnist", "--data", str(tiny), "--device", "tpu"]}
+    for words, asked in wanted.items():
+        assert main(["experiment", *asked, "--out", str(tmp_path / "out")]) == 2
+        assert words in capsys.readouterr().err

@@ -5,7 +5,6 @@ import math
 from copy import deepcopy
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
@@ -15,7 +14,7 @@ from penchant.bridge.jax_kkt import JaxGradients, function_kkt
 from penchant.bridge.kkt import NotHomogeneous, homogeneity, instant_weights, plateau, smoothed_margin, trend
 from penchant.cli import main
 from penchant.errors import ArgumentError, PenchantError, PenchantWarning
-from penchant.settings.network import network_setting
+from penchant.settings.network import network_setting, smooth_relu
 
 torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
@@ -220,12 +219,7 @@ def test_the_flow_of_smoothed_units_ends_where_free_kinks_say_and_autograd_does_
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 20)), np.sign(rng.normal(size=40)).astype(int)
     start = {"U": rng.normal(size=(50, 20)) / 20**0.5, "v": rng.normal(size=50) / 50**0.5}
-
-    def smooth(params, x):
-        """Above ReLU by at most half of 1e-3 |U_j| |x|, and still homogeneous in both."""
-        z, size = x @ params["U"].T, jnp.linalg.norm(x, axis=1)[:, None] * jnp.linalg.norm(params["U"], axis=1)
-        return 0.5 * (z + jnp.sqrt(z**2 + (1e-3 * size) ** 2)) @ params["v"]
-
+    smooth = lambda params, x: smooth_relu(params["U"], x, 1e-3) @ params["v"]
     run = pt.train(network_setting(smooth, start, X, y, pt.Exponential()), pt.GradientFlow(), until=pt.MarginAbove(1e6))
     params = {name: np.array(one[-1]) for name, one in run.params.items()}
     assert function_kkt(smooth, params, X, y).distance == pytest.approx(0.0567, rel=0.02)
@@ -346,6 +340,11 @@ def test_memory_and_time_are_said_before_they_are_spent():
         (lambda: nn.Linear(4, 1, bias=False), np.arange(6), "-1 and 1"),
         (lambda: nn.Linear(4, 3, bias=False), np.array([0, 1, 2, 3, 0, 1]), "3 on sample 3"),
         (lambda: nn.Linear(4, 1, bias=False), LABELS[:5], "6 inputs and 5 labels"),
+        (lambda: nn.Linear(4, 1, bias=False), (LABELS + 1) // 2, r"Fix: 2 \* labels - 1"),
+        (lambda: nn.Linear(4, 3, bias=False), LABELS.astype(float) % 3, r"labels.astype\(int\)"),
+        (lambda: nn.Linear(4, 1, bias=False), LABELS[:, None], r"shape \(6, 1\)"),
+        (lambda: nn.Linear(3, 1, bias=False), LABELS, "'inputs' argument .* Linear takes"),
+        (lambda: nn.LSTM(4, 1), LABELS, "Got tuple"),
     ],
 )
 def test_what_cannot_be_measured_is_named(model, labels, words):
@@ -359,6 +358,12 @@ def test_bad_weights_wrong_margins_and_biases_are_named():
         model.weight[0, 2] = math.nan
     with pytest.raises(ArgumentError, match="'weight' with 1"):
         kkt(model, INPUTS, LABELS)
+    far = INPUTS.copy()
+    far[3, 1] = math.inf
+    with pytest.raises(ArgumentError, match=r"'inputs' .* sample 3"):
+        kkt(nn.Linear(4, 1, bias=False), far, LABELS)
+    with pytest.raises(ArgumentError, match=r"'inputs' .* Got none"):
+        kkt(nn.Linear(4, 1, bias=False), INPUTS[:0], LABELS[:0])
     with pytest.raises(PenchantError, match=r"does not separate .* on sample"):
         kkt(nn.Linear(4, 1, bias=False), INPUTS, LABELS)
     torch.manual_seed(0)
@@ -407,9 +412,15 @@ def test_the_command_line_reads_a_script(tmp_path, capsys):
     keys = ("degree", "defect", "margins", "normalised_margin", "distance", "curve", "gap", "theorem", "verdict")
     assert set(keys) <= set(told)
     assert set(told["gap"]) == {"lower", "upper", "eps", "delta"}
+    assert len(told["defects"]) == len(X)
     assert told["gap"]["upper"] == pytest.approx(kkt(model, X, y).upper)
     assert main(["kkt", f"{tmp_path}/net.py:runs", f"{tmp_path}/data.npz"]) == 0
     assert "trend" in capsys.readouterr().out
     assert main(["kkt", f"{tmp_path}/net.py:modle", f"{tmp_path}/data.npz"]) == 2
     assert "did you mean model" in capsys.readouterr().err
     assert main(["kkt", f"{tmp_path}/none.py:model", f"{tmp_path}/data.npz"]) == 2
+    capsys.readouterr()
+    (tmp_path / "bad.py").write_text("number, none = 3, []\ndef model():\n    raise ValueError('no weights')\n")
+    for name, words in {"number": "Got [3]", "none": "Got []", "model": "raised ValueError: no weights"}.items():
+        assert main(["kkt", f"{tmp_path}/bad.py:{name}", f"{tmp_path}/data.npz"]) == 2
+        assert words in capsys.readouterr().err

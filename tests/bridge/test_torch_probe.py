@@ -219,6 +219,7 @@ def test_norms_margins_direction_and_degree_are_what_they_say():
     size = np.sqrt(sum(np.sum(m**2) for m in matrices))
     assert found["normalised_margins"][1, 0] == pytest.approx(margins.min() / size**2)
     assert 0 < found["turn"][1] == found["turned"][1] < math.pi
+    assert Probe(model, x.numpy(), y.numpy()).losses[0] == found["losses"][1]
 
 
 def test_the_record_is_a_file_that_the_command_line_draws(tmp_path, capsys):
@@ -243,10 +244,14 @@ def test_the_record_is_a_file_that_the_command_line_draws(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("call", "word"),
     [
-        (lambda: Probe(nn.ReLU()), "'module'"),
+        (lambda: Probe(nn.ReLU()), "'model'"),
         (lambda: Probe(nn.Linear(2, 2), layers=["weigth"]), "'layers'"),
         (lambda: Probe(nn.Linear(2, 2), every=0), "'every'"),
         (lambda: Probe(nn.Linear(2, 2), torch.ones(3, 2), torch.ones(2)), "'labels'"),
+        (lambda: Probe(nn.Linear(2, 2), torch.ones(3, 2), torch.tensor([0, 1, 2])), "'labels' .* 2 on sample 2"),
+        (lambda: Probe(nn.Linear(2, 1), torch.ones(3, 2), torch.tensor([0, 1, 1])), r"2 \* labels - 1"),
+        (lambda: Probe(nn.Linear(2, 2), torch.ones(3, 5)), "'inputs'"),
+        (lambda: Probe(nn.Linear(2, 2), math.nan * torch.ones(3, 2)), "sample 0"),
     ],
 )
 def test_bad_calls_are_refused_by_name(call, word):
@@ -261,3 +266,18 @@ def test_a_network_that_has_diverged_is_named():
         model.weight.fill_(math.nan)
     with pytest.raises(ArgumentError, match="smaller learning rate"):
         probe.record()
+
+
+def test_a_head_that_starts_at_zero_has_a_degree_once_it_has_moved():
+    model, (x, y) = (
+        nn.Sequential(nn.Linear(2, 3, bias=False), nn.Linear(3, 2, bias=False)),
+        (torch.eye(2), torch.arange(2)),
+    )
+    nn.init.zeros_(model[1].weight)
+    probe = Probe(model, x, y, budget=None)
+    assert np.isnan(probe.series()["normalised_margins"]).all()
+    nn.init.ones_(model[1].weight)
+    probe.step()
+    np.testing.assert_allclose(probe.degree, [math.nan, 2.0])
+    found = probe.series()
+    np.testing.assert_allclose(found["normalised_margins"][1], found["margins"][1] / found["norm"][1] ** 2)

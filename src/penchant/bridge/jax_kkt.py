@@ -24,6 +24,7 @@ class JaxGradients:
         check_float64()
         wide = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), params)
         start, unravel = ravel_pytree(wide)
+        inputs = jnp.asarray(inputs) if isinstance(inputs, np.ndarray) else inputs
         self._outputs = lambda theta: jnp.asarray(function(unravel(theta), inputs)).reshape(len(np.asarray(labels)), -1)
         self.start = np.asarray(start)
         self.samples, self._pairs = margin_pairs(np.asarray(labels), self._outputs(start).shape[1])

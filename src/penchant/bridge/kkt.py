@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import logsumexp
 
 from ..errors import ArgumentError, PenchantError
 from ..verdict import Outcome, Verdict
@@ -24,12 +23,12 @@ _PLATEAU = (3.0, 0.02)  # a stretch of radii by this factor on which the gap cha
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """Degree and relative defect by Euler's identity, the worst of three finite scalings, and the sample that is furthest from it."""
+    """Degree and relative defect by Euler's identity, whole and by samples, the worst of three finite scalings, and the defect at growing weights."""
 
     degree: float
     defect: float
     scaling_defect: float
-    worst_sample: int
+    defects: np.ndarray
     near: tuple[float, ...]
 
     @property
@@ -93,6 +92,7 @@ class Reading:
         return {
             "degree": self.homogeneity.degree,
             "defect": max(self.homogeneity.defect, self.homogeneity.scaling_defect),
+            "defects": self.homogeneity.defects,
             "log_norm": self.log_norm,
             "margins": self.margins,
             "normalised_margin": self.normalised_margin,
@@ -142,14 +142,14 @@ def _measured(network: Gradients, theta: np.ndarray) -> Homogeneity:
     near = [_shrunk(*network.outputs(2.0**power * theta)) for power in range(0, 13, 2)]
     whole = round(float(np.sum(near[-1][0] * near[-1][1]) / np.sum(near[-1][0] ** 2)))
     curve = tuple(float(np.linalg.norm(e - whole * f) / np.linalg.norm(f)) for f, e in near)
-    return Homogeneity(degree, defect, max(scaled), int(off.argmax()), curve)
+    return Homogeneity(degree, defect, max(scaled), off / max(float(np.linalg.norm(slope)), math.sqrt(size)), curve)
 
 
 def _shrunk(value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Outputs and their derivative over the largest output, whose square need not be a float."""
     top = float(np.abs(value).max())
-    if top == 0:
-        raise ArgumentError("model", "kkt", "a network with outputs that are not all 0", "0 for all inputs")
+    if not 0 < top < math.inf:
+        raise ArgumentError("model", "kkt", "a network of finite outputs that are not all 0", f"{top:g} at most")
     return value / top, slope / top
 
 
@@ -212,7 +212,7 @@ class NotHomogeneous(PenchantError):
             if found.nearly
             else ""
         )
-        text = f"The network is not homogeneous: degree {found.degree:.4g} with a relative defect of {worst:.2g} (sample {found.worst_sample} is worst){near}."
+        text = f"The network is not homogeneous: degree {found.degree:.4g} with a relative defect of {worst:.2g} (sample {found.defects.argmax()} is worst){near}."
         causes = "biases after the first layer, residual connections, normalisation with an epsilon, smooth activations such as GELU"
         super().__init__(
             f"{text}\n  Usual causes: {causes}.\n  Fix: remove them; the theorems about KKT points need f(s theta) = s^L f(theta)."
@@ -244,38 +244,19 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float], seed: int) -> tuple
     for rho in radii:
         free = kinks.free(rho)
         wider = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, free)
-        best, which, lower, upper = _bests(wider, rows)
+        best, weights, lower, upper, which = generated(wider, rows, True)
         distance = generated(wider, rows, False)[3]
-        drawn = [_shuffled(one, rng) for one in free]
+        drawn = [rng.permuted(one, axis=1) for one in free]
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
         moved = np.sqrt(
             sum(np.sum(np.where(f, z, 0.0) ** 2, axis=1) for f, z in zip(free, kinks.distances, strict=True))
         )
-        exact, rows = sum(bool(one.any()) for one in free) <= 1, (which, best)
+        exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
-        found.append(
-            Radius(
-                rho,
-                count,
-                float(moved.max()),
-                distance,
-                max(lower, 0.0) if exact else 0.0,
-                max(upper, 0.0),
-                other,
-                exact,
-            )
-        )
+        below = max(lower, 0.0) if exact else 0.0
+        found.append(Radius(rho, count, float(moved.max()), distance, below, max(upper, 0.0), other, exact))
     return tuple(found), kinks
-
-
-def _bests(cone: Cone, rows: tuple) -> tuple:
-    best, found, lower, upper, which = generated(cone, rows, True)
-    return best[found > 0], which[found > 0], lower, upper
-
-
-def _shuffled(free: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    return rng.permuted(free, axis=1)
 
 
 def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
@@ -292,10 +273,8 @@ def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
 
 
 def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kinks: Kinks | None, shift: float) -> dict:
-    with np.errstate(over="ignore", under="ignore"):
-        log_loss = -np.exp(shift) * margins.min() + float(
-            np.asarray(logsumexp(-np.exp(shift) * (margins - margins.min())))
-        )
+    with np.errstate(over="ignore"):
+        log_loss = -np.exp(shift) * margins.min() + math.log(instant_weights(margins, 1, shift).sum())
     nearest = math.inf if kinks is None else min(float(one.min()) for one in kinks.distances)
     worst = int(samples[margins.argmin()])
     return {

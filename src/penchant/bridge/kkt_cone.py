@@ -125,27 +125,33 @@ def _bounds(cone: Cone, rows: np.ndarray, found: np.ndarray, point: np.ndarray, 
     return lower, float(np.linalg.norm(rest)), values, masks
 
 
+def check_labels(labels: np.ndarray, width: int, owner: str) -> None:
+    """Labels are -1 and 1 for one output, else classes, one for each sample."""
+    if labels.ndim != 1 or not len(labels):
+        raise ArgumentError("labels", owner, "one for each sample", f"an array of shape {labels.shape}")
+    known = (-1, 1) if width == 1 else range(width)
+    bad = [k for k, one in enumerate(labels.tolist()) if one not in known]
+    if bad or (width > 1 and labels.dtype.kind not in "iu"):
+        required = (
+            "-1 and 1 for a network with one output"
+            if width == 1
+            else f"whole numbers 0 to {width - 1}, one class for each of the {width} outputs"
+        )
+        found = f"{labels[bad[0]]} on sample {bad[0]}" if bad else f"numbers of type {labels.dtype}"
+        fix = "2 * labels - 1" if width == 1 and set(labels.tolist()) <= {0, 1} else "" if bad else "labels.astype(int)"
+        raise ArgumentError("labels", owner, required, found, fix)
+
+
 def margin_pairs(labels: np.ndarray, width: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
     """Of which sample each margin is, and (sign, output, other output, 1 where there is another): y f, or f_y - f_c for all c other than y."""
+    check_labels(labels, width, "kkt")
     count = len(labels)
     if width == 1:
-        if set(np.unique(labels)) - {-1, 1} or len(np.unique(labels)) < 2:
-            raise ArgumentError(
-                "labels",
-                "kkt",
-                "-1 and 1, both of them, for a network with one output",
-                sorted(set(labels.tolist()))[:5],
-            )
+        if len(np.unique(labels)) < 2:
+            found = f"{labels[0]} alone"
+            raise ArgumentError("labels", "kkt", "-1 and 1, both of them, for a network with one output", found)
         zeros = np.zeros(count, int)
         return np.arange(count), (labels.astype(float), zeros, zeros, np.zeros(count))
-    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= width:
-        found = next((value for value in labels.tolist() if value not in range(width)), labels.dtype)
-        raise ArgumentError(
-            "labels",
-            "kkt",
-            f"classes 0 to {width - 1}, one of the {width} outputs",
-            f"{found} on sample {labels.tolist().index(found) if found in labels.tolist() else 0}",
-        )
     samples = np.repeat(np.arange(count), width - 1)
     others = np.array([c for y in labels.tolist() for c in range(width) if c != y])
     return samples, (np.ones(len(samples)), labels[samples], others, np.ones(len(samples)))

@@ -1,4 +1,4 @@
-"""Layers of a PyTorch network as they align: the network and images on which the paper shows it, watched by the probe.
+"""The network on which the paper shows that layers align, and the start from which none is larger than another.
 
 PyTorch is an extra (`pip install 'penchant[torch]'`); nothing else of penchant imports it.
 """
@@ -9,9 +9,6 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError
-from .torch_probe import Probe
-
-SpectralProbe = Probe  # another name of it
 
 
 def dense(module: nn.Module) -> tuple[str, ...]:

@@ -217,6 +217,11 @@ def experiment(
     """All that is known of an experiment, again after each run. With `minutes` there are as many epochs as fit, at most the paper's."""
     if name not in EXPERIMENTS:
         raise ArgumentError("name", "experiment", f"one of {', '.join(EXPERIMENTS)}", f"'{name}'")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        said = f"'{device}' ({str(error).splitlines()[0]})"
+        raise ArgumentError("device", "experiment", "one that this PyTorch has", said, "--device cpu") from error
     began = time.perf_counter()
     torch.set_float32_matmul_precision("high")
     bench = _Bench(name, device=device, folder=folder, full=full, eager=eager)

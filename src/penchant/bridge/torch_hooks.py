@@ -9,6 +9,8 @@ import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
+from ..errors import ArgumentError
+
 _PROJECTIONS = (("query", "key"), ("q_proj", "k_proj"), ("to_q", "to_k"), ("q_lin", "k_lin"))
 _HEADS = ("num_heads", "heads", "num_attention_heads", "n_heads")
 QUANTILES = (0.1, 0.5, 0.9)
@@ -28,6 +30,28 @@ def unwrap(model: nn.Module) -> nn.Module:
     wrapped = type(model).__name__ in ("DataParallel", "DistributedDataParallel")
     inner = getattr(model, "_orig_mod", model.module if wrapped else None)
     return unwrap(inner) if isinstance(inner, nn.Module) else model
+
+
+def scores(found: Any) -> Any:
+    """The outputs of a network, also of one that answers with an object that has them."""
+    return getattr(found, "logits", found)
+
+
+def answered(module: nn.Module, inputs: torch.Tensor, owner: str, shaped: bool = True) -> torch.Tensor:
+    """Outputs of a module, (n,) or (n, classes) where they are to be `shaped`; inputs that it cannot take and answers of another kind are named."""
+    wrong = torch.nonzero(~torch.isfinite(inputs.double()).flatten(1).all(1)) if len(inputs) else torch.zeros(1, 1)
+    if len(wrong):
+        found = f"sample {int(wrong[0])} that is not" if len(inputs) else "none"
+        raise ArgumentError("inputs", owner, "finite, of one sample or more", found)
+    try:
+        found = scores(module(inputs))
+    except (RuntimeError, TypeError, IndexError) as error:
+        said = f"an array of shape {tuple(inputs.shape)} ({str(error).splitlines()[0]})"
+        raise ArgumentError("inputs", owner, f"what the {type(module).__name__} takes", said) from error
+    if not isinstance(found, torch.Tensor) or (shaped and (found.ndim not in (1, 2) or len(found) != len(inputs))):
+        shape = getattr(found, "shape", type(found).__name__)
+        raise ArgumentError("model", owner, f"a module with outputs ({len(inputs)},) or (.., classes)", shape)
+    return found
 
 
 @contextmanager

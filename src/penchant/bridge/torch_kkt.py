@@ -14,7 +14,7 @@ from torch.overrides import TorchFunctionMode  # pyright: ignore[reportMissingIm
 from ..errors import ArgumentError, warn
 from .kkt import RADII, Reading, read
 from .kkt_cone import Kinks, Masks, margin_pairs
-from .torch_hooks import unwrap
+from .torch_hooks import answered, scores, unwrap
 
 _CHUNK = 64  # gradients at a time
 _PAIRS = 20_000  # kinks whose distance is measured; the nearest by their relative size, if there are more
@@ -64,8 +64,9 @@ class TorchGradients:
         if len(labels) != len(self.x):
             found = f"{len(self.x)} inputs and {len(labels)} labels"
             raise ArgumentError("labels", "kkt", "one for each of the inputs", found)
-        width = self._outputs(torch.tensor(self.start)).shape[1]
-        self.samples, pairs = margin_pairs(labels, width)
+        with torch.no_grad():
+            found = answered(self.module, self.x, "kkt")
+        self.samples, pairs = margin_pairs(labels, 1 if found.ndim == 1 else found.shape[1])
         self._sample = torch.tensor(self.samples)
         self._sign, self._own, self._other, self._has = (torch.tensor(one) for one in pairs)
 
@@ -73,12 +74,7 @@ class TorchGradients:
         parts = theta.split([shape.numel() for shape in self._shapes.values()])
         named = {name: part.view(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
         batch = torch.as_tensor(self.x if x is None else x)
-        found = torch.func.functional_call(self.module, named, (batch,))
-        if not isinstance(found, torch.Tensor) or found.shape[0] != len(batch) or found.ndim > 2:
-            raise ArgumentError(
-                "model", "kkt", "a module with outputs (n,) or (n, classes)", getattr(found, "shape", type(found))
-            )
-        return found.reshape(len(batch), -1)
+        return scores(torch.func.functional_call(self.module, named, (batch,))).reshape(len(batch), -1)
 
     def _margins(self, theta: torch.Tensor, masks: Sequence[torch.Tensor] | None = None) -> torch.Tensor:
         """All margins; with masks every margin passes the network on its own, since its slopes are its own."""

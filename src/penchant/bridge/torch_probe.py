@@ -19,7 +19,8 @@ from torch import nn  # pyright: ignore[reportMissingImports]
 
 from ..errors import ArgumentError
 from ..files import mark, write_npz
-from .torch_hooks import QUANTILES, Listener, aside, attention_blocks, head_spectra, unwrap
+from .kkt_cone import check_labels
+from .torch_hooks import QUANTILES, Listener, answered, aside, attention_blocks, head_spectra, scores, unwrap
 
 _EXACT = 1_000_000_000  # products above which only the largest singular value is looked for
 _TOLERANCE, _GROWTH, _PIECE = 1e-6, 1.3, 1024
@@ -93,8 +94,8 @@ class Probe:
     def __init__(
         self,
         model: nn.Module,
-        inputs: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
+        inputs: torch.Tensor | np.ndarray | None = None,
+        labels: torch.Tensor | np.ndarray | None = None,
         *,
         every: int | None = None,
         layers: Sequence[str] | None = None,
@@ -107,8 +108,10 @@ class Probe:
         self.shapes = tuple((len(one()), one()[0].numel()) for one in self._weights.values())
         self.blocks = attention_blocks(self.module)
         self._parameters = list(self.module.parameters())
-        _check_data(inputs, labels, every)
-        self._data, self._every, self._budget = (inputs, labels), every, math.inf if budget is None else budget
+        tensor = lambda one: None if one is None else torch.as_tensor(one)
+        self._data = tensor(inputs), tensor(labels)
+        _check_data(self.module, *self._data, every)
+        self._every, self._budget = every, math.inf if budget is None else budget
         self.count, self._due, self._spent = 0, 0, 0.0
         self._rows: list[dict[str, np.ndarray]] = []
         self._start = self._before = [one.detach().clone() for one in self._parameters]
@@ -153,7 +156,7 @@ class Probe:
             matrix = weight().detach().flatten(1).double().cpu().numpy()
             if not np.isfinite(matrix).all():
                 fix = "a smaller learning rate"
-                raise ArgumentError("module", "Probe", "of finite weights", f"{name} that is not", fix)
+                raise ArgumentError("model", "Probe", "of finite weights", f"{name} that is not", fix)
             values, left, right = spectrum(matrix)
             nuclear = values.sum() if len(values) == min(matrix.shape) else math.nan
             found.append((np.linalg.norm(matrix), values.max(), nuclear, left, right))
@@ -183,8 +186,8 @@ class Probe:
         pieces = inputs.split(_PIECE)
         with ExitStack() as stack:
             heard = {k: Listener(block, stack) for k, block in enumerate(self.blocks.values())}
-            parts = [_scores(self.module(pieces[0]))]
-        outputs = torch.cat([*parts, *(_scores(self.module(piece)) for piece in pieces[1:])])
+            parts = [scores(self.module(pieces[0]))]
+        outputs = torch.cat([*parts, *(scores(self.module(piece)) for piece in pieces[1:])])
         found: dict[str, object] = {
             f"{name}_{k}": value
             for k, one in heard.items()
@@ -192,9 +195,9 @@ class Probe:
             for name, value in one.reading().items()
         }
         doubled = {name: 2 * one.detach() for name, one in self.module.named_parameters()}
-        other = _scores(torch.func.functional_call(self.module, doubled, (pieces[0],))).double()
+        other = scores(torch.func.functional_call(self.module, doubled, (pieces[0],))).double()
         same = outputs[: len(other)].double()
-        factor = float((other * same).sum() / same.square().sum())
+        factor = float((other * same).sum() / same.square().sum())  # not a number where all outputs are 0
         found |= {"degree": math.log2(abs(factor)) if factor else math.nan}
         found |= {"defect": float((other - factor * same).norm() / other.norm())}
         if labels is None:
@@ -207,9 +210,11 @@ class Probe:
         """Everything that was recorded, by name, one row for each record."""
         found = {name: np.stack([row[name] for row in self._rows]) for name in (self._rows[0] if self._rows else {})}
         if "margins" in found:
-            degree = round(float(found["degree"][0]))
-            with np.errstate(over="ignore", under="ignore"):
-                found["normalised_margins"] = found["margins"] / found["norm"][:, None] ** degree
+            known = found["degree"][np.isfinite(found["degree"])]
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                found["normalised_margins"] = found["margins"] / found["norm"][:, None] ** np.round(
+                    [*known, math.nan][0]
+                )
         return found
 
     def __getattr__(self, name: str) -> np.ndarray:
@@ -257,11 +262,6 @@ class Probe:
         return write_npz(path, header, self.series())
 
 
-def _scores(found: Any) -> torch.Tensor:
-    """The outputs of a network, also of one that answers with an object that has them."""
-    return getattr(found, "logits", found)
-
-
 def _matrices(module: nn.Module, layers: Sequence[str] | None) -> dict[str, Callable[[], torch.Tensor]]:
     """What gives every matrix of a module as it is now, by the name of its layer."""
     found: dict[str, Callable[[], torch.Tensor]] = {}
@@ -274,16 +274,21 @@ def _matrices(module: nn.Module, layers: Sequence[str] | None) -> dict[str, Call
         elif one.ndim >= 2:
             found[layer] = lambda one=one: one
     if not found:
-        raise ArgumentError("module", "Probe", "a module with dense or convolutional layers", type(module).__name__)
+        raise ArgumentError("model", "Probe", "a module with dense or convolutional layers", type(module).__name__)
     unknown = set(layers or ()) - set(found)
     if unknown:
         raise ArgumentError("layers", "Probe", f"one of {', '.join(found)}", f"'{min(unknown)}'")
     return found if layers is None else {name: found[name] for name in layers}
 
 
-def _check_data(inputs: torch.Tensor | None, labels: torch.Tensor | None, every: int | None) -> None:
+def _check_data(module: nn.Module, inputs: torch.Tensor | None, labels: torch.Tensor | None, every: int | None) -> None:
     if every is not None and not every >= 1:
         raise ArgumentError("every", "Probe", "a positive number of steps", every)
     if labels is not None and (inputs is None or len(inputs) != len(labels)):
         found = "no inputs" if inputs is None else f"{len(inputs)} inputs and {len(labels)} labels"
         raise ArgumentError("labels", "Probe", "one for each of the inputs", found)
+    if inputs is not None:
+        with aside(module):
+            outputs = answered(module, inputs[:_PIECE], "Probe", labels is not None)
+        if labels is not None:
+            check_labels(labels.cpu().numpy(), 1 if outputs.ndim == 1 else outputs.shape[1], "Probe")

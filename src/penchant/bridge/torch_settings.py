@@ -49,7 +49,7 @@ def follow_torch(
         if step in schedule:
             found.append(_record(setting, reading, before, step, log_time, dual))
         _set_gradient(weight, reading)
-        optimiser.step(*again)
+        optimiser.step(*again)  # pyright: ignore[reportArgumentType, reportCallIssue] (a closure returns a tensor)
         moved = np.linalg.norm(weight.detach().numpy() - before)
         multiplier = moved / np.exp(float(reading.log_slope_norm))
         dual = dual + multiplier * np.asarray(reading.weights)

@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
@@ -33,10 +32,6 @@ class NetworkRun:
         self.train_accuracy: list[float] = []
         self.test_accuracy: list[float] = []
         self.norms: dict[str, list[float]] = {}
-
-    def ratios(self) -> dict[str, np.ndarray]:
-        """Norm of every group over its norm before training."""
-        return {name: np.array(values) / values[0] for name, values in self.norms.items()}
 
 
 def group_norms(module: nn.Module) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, DataFileError, MissingExtra
+from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
 from ..exhibits import Table, plain
 from ..files import load_npz, write_bytes
 from ..lab import Study
@@ -44,11 +44,13 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
 
     found, place = {}, Path(options.out)
     if options.experiment.endswith(".json"):
-        found = json.loads(Path(options.experiment).read_text())
+        found = _earlier(options.experiment)
     else:
         for found in _measured(options):
             found = strict(found)
             write_bytes(place / f"{found['experiment']}.json", json.dumps(found).encode())
+    if not found.get("runs"):
+        raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: more --minutes")
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
     curves = real_networks.curves, real_networks.by_variant(found)
     result = alexnet(found, *curves) if starts else real_networks.result(found)
@@ -56,6 +58,20 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
     save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]
     return {**found, "page": str(render(place))}, [*lines, f"page: {place / 'index.html'}"]
+
+
+def _earlier(path: str) -> dict:
+    """What an experiment has written; any other file is refused."""
+    try:
+        found = json.loads(Path(path).read_text())
+    except ValueError as error:
+        raise DataFileError(f"'{path}' is no JSON: {error}.") from error
+    missing = {"experiment", "after", "data", "settings", "runs", "seconds"} - set(
+        found if isinstance(found, dict) else ()
+    )
+    if missing:
+        raise DataFileError(f"'{path}' was not written by `penchant experiment`: it has no '{min(missing)}'.")
+    return found
 
 
 def strict(found: dict) -> dict:
@@ -98,11 +114,10 @@ def kkt(options: Namespace) -> tuple[dict, list[str]]:
     missing = {"inputs", "labels"} - set(arrays)
     if missing:
         raise DataFileError(f"'{options.data}' has no array '{min(missing)}'; it has {', '.join(sorted(arrays))}.")
-    found = _named(options.model)
-    models = list(found) if isinstance(found, list | tuple) else [found]
     told = lambda text: print(text, file=sys.stderr)
     readings = [
-        measure(one, arrays["inputs"], arrays["labels"], tolerance=options.tolerance, progress=told) for one in models
+        measure(one, arrays["inputs"], arrays["labels"], tolerance=options.tolerance, progress=told)
+        for one in _named(options.model)
     ]
     content, lines = readings[-1].content(), readings[-1].lines()
     if len(readings) > 1:
@@ -112,16 +127,29 @@ def kkt(options: Namespace) -> tuple[dict, list[str]]:
     return plain(content), lines  # pyright: ignore[reportReturnType]
 
 
-def _named(place: str) -> Any:
-    """What a script calls by a name; a function is called, unless it is a module itself."""
+def _named(place: str) -> list:
+    """What a script calls by a name."""
     file, _, name = place.rpartition(":")
     spec = importlib.util.spec_from_file_location("penchant_user_network", file) if Path(file).is_file() else None
     if spec is None or spec.loader is None:
         raise ArgumentError("model", "penchant kkt", "SCRIPT.py:NAME with a script that exists", repr(place))
     script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    try:
+        spec.loader.exec_module(script)
+        found = _made(getattr(script, name)) if hasattr(script, name) else []
+    except Exception as error:
+        raise DataFileError(f"'{place}' raised {type(error).__name__}: {error}") from error
     if not hasattr(script, name):
         known = ", ".join(word for word in vars(script) if not word.startswith("_"))
         raise ArgumentError("model", "penchant kkt", f"one of {known}", f"'{name}'")
-    found = getattr(script, name)
-    return found if hasattr(found, "named_parameters") or isinstance(found, list | tuple) else found()
+    if not found or not all(hasattr(one, "named_parameters") for one in found):
+        raise ArgumentError(
+            "model", "penchant kkt", "a module, a list of them, or a function that makes one", repr(found)
+        )
+    return found
+
+
+def _made(found: Any) -> list:
+    """Modules as a list, from a module, some of them, or a function that makes either."""
+    made = found if hasattr(found, "named_parameters") or not callable(found) else found()
+    return list(made) if isinstance(made, list | tuple) else [made]

@@ -40,10 +40,8 @@ _SETTINGS = {
 # The claims that measured what no theorem says, by optimiser and setting.
 _EVIDENCE = {
     ("gd", "attention, keys and queries"): ("key-query/descent",),
-    ("ngd", "attention, keys and queries"): ("key-query/normalised-descent",),
     ("sign", "attention, keys and queries"): ("key-query/sign-descent",),
     ("adam", "attention, keys and queries"): ("key-query/adam",),
-    ("sign", "attention, diagonal keys and queries"): ("key-query/sign-descent-diagonal",),
     ("momentum", "softmax attention, W"): ("self-attention/heavy-ball", "self-attention/sharp-constant"),
     ("accelerated", "softmax attention, W"): ("self-attention/acceleration",),
     ("momentum", "regression"): ("min-norm/projection",),

@@ -19,7 +19,7 @@ WORDS = {
     "balancedness": "|W_k|^2 - |W_{k+1}|^2 in Frobenius norms; gradient flow conserves it where layers are homogeneous and without biases",
     "turn": "angle of all parameters together to the start, in radians; turned: since the record before",
     "margin": "output of the label minus the largest other (y f for one output); normalised by the norm of all parameters to the power of the degree",
-    "degree, defect": "of homogeneity, from doubling all parameters at the record: f(2 theta) = 2^degree f(theta) up to the relative defect; the power is the degree at the first record, rounded",
+    "degree, defect": "of homogeneity, from doubling all parameters at the record: f(2 theta) = 2^degree f(theta) up to the relative defect; the power is the first degree that is known, rounded",
     "entropy": "of attention, over the logarithm of the number of keys: 1 is uniform, 0 is one token; mean over rows",
     "saturation": "log(1 - largest attention probability), median over rows",
     "spectrum": "singular values of W_Q' W_K of a head",

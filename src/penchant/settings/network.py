@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, ArrayLike, Float, PyTree
+from jaxtyping import Array, Float, PyTree
 
 from ..errors import ArgumentError
 from .base import Data, Setting
@@ -19,7 +19,7 @@ from .parametrisations import PlainMetric
 class Network(PlainMetric):
     """`function(params, inputs)` with outputs (n,) for labels -1 and 1, or (n, classes): one margin y f, or one f_y - f_c for each other class.
 
-    Smooth networks only: at a kink the flow would have to slide along it.
+    Smooth networks only: at a kink the flow would have to slide along it. `smooth_relu` is a unit that may take the place of ReLU.
     """
 
     function: Callable = eqx.field(static=True)
@@ -30,7 +30,7 @@ class Network(PlainMetric):
     start: PyTree
     form = "a network"
 
-    def __init__(self, function: Callable, start: PyTree, inputs: ArrayLike, labels: ArrayLike):
+    def __init__(self, function: Callable, start: PyTree, inputs: object, labels: object):
         self.function, self.inputs, self.start = function, jnp.asarray(inputs, float), jax.tree.map(jnp.asarray, start)
         labels, outputs = np.asarray(labels), list(np.shape(function(self.start, self.inputs)))
         if outputs[:1] != list(labels.shape) or len(outputs) > 2:
@@ -73,7 +73,7 @@ class Network(PlainMetric):
 
 
 def network_setting(
-    function: Callable, start: PyTree, inputs: ArrayLike, labels: ArrayLike, loss: AbstractLoss, reduction: str = "sum"
+    function: Callable, start: PyTree, inputs: object, labels: object, loss: AbstractLoss, reduction: str = "sum"
 ) -> Setting:
     """A network with its data as a setting. The theorems are about the sum over all margins, which is the default.
 
@@ -85,3 +85,10 @@ def network_setting(
     """
     network = Network(function, start, inputs, labels)
     return Setting(Classification(np.eye(len(network.signs)), np.ones(len(network.signs))), network, loss, reduction)
+
+
+def smooth_relu(units: Array, inputs: Array, softness: float) -> Array:
+    r"""$\frac12(z + \sqrt{z^2 + \kappa^2|U_j|^2|x|^2})$ with $z = \langle U_j, x\rangle$: smooth, above ReLU by at most $\frac\kappa2|U_j||x|$, and still homogeneous in both."""
+    z = inputs @ units.T
+    scale = jnp.outer(jnp.linalg.norm(inputs, axis=1), jnp.linalg.norm(units, axis=1))
+    return 0.5 * (z + jnp.sqrt(z**2 + (softness * scale) ** 2))

@@ -258,7 +258,10 @@ def _findings(runs: dict[str, list[dict]], layers: list[str]) -> tuple[Finding, 
     gain = lambda one: np.array([one["norms"][name][-1] / one["norms"][name][0] for name in layers])
     gains = {start: np.array([gain(one) for one in those if left(one)]) for start, those in runs.items()}
     rise = min((float(rows.min()) for rows in gains.values() if len(rows)), default=np.nan)
-    default, equal = (rows[:, :2] if len(rows) else np.full((1, 2), np.nan) for rows in gains.values())
+    none = np.full((1, 2), np.nan)
+    default, equal = (
+        gains[name][:, :2] if len(gains.get(name, ())) else none for name in ("default start", "equal norms")
+    )
     more: Verdict = at_least(
         float(equal.min() / default.max()), 1.0, "least growth from equal norms over most from the default"
     )

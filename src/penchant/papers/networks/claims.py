@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...bridge.jax_kkt import function_kkt
-from ...bridge.kkt import Reading
+from ...bridge.jax_kkt import JaxGradients, function_kkt
+from ...bridge.kkt import Reading, homogeneity, read
 from ...diagnostics.rates import log_log_slope
 from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, claim, derived, recipe
 from ...norms import L1
+from ...references.euclidean_margin import max_margin
 from ...references.linear_programs import polyhedral_margin
 from ...settings.classification import Classification
 from ...settings.losses import Exponential
@@ -157,6 +158,48 @@ def balance(lab: Lab, planted: bool) -> Verdict:
         )
         drifts.append(float(np.abs(kept[-1] - kept[0]).max() / run.norm[-1] ** 2))
     return at_most(max(drifts), 1e-6, "largest drift over |theta|^2")
+
+
+def _meter(run: Trajectory, function: Callable = signed_squares, **more: np.ndarray) -> JaxGradients:
+    """The gradients of the margins at the end of a drawn flow, as the meter takes them."""
+    network = run.setting.parametrisation
+    params = {name: leaf[-1] for name, leaf in run.params.items()} | more
+    return JaxGradients(function, params, network.inputs, np.asarray(network.signs).astype(int))
+
+
+def _biased(params: dict, inputs: jax.Array) -> jax.Array:
+    return signed_squares(params, inputs) + params["b"]
+
+
+@derived("networks/degree", slow=True)
+def degree(lab: Lab, planted: bool) -> Verdict:
+    """Euler's identity along the parameters and their scaling by 1/2, 2 and 4 measure the same degree, that of the layers.
+    Twenty drawn networks of degree 3 at margin 1e5; planted is a bias of 1 in front of the output, which has degree 1."""
+    meters = [_meter(run, _biased, b=np.ones(())) if planted else _meter(run) for run in draws(lab)]
+    found = [homogeneity(one) for one in meters]
+    return at_most(
+        max(max(abs(one.degree - 3), one.defect, one.scaling_defect) for one in found), 1e-12, "largest defect"
+    )
+
+
+@derived("networks/gap-is-a-margin-problem", slow=True)
+def gap_is_a_margin_problem(lab: Lab, planted: bool) -> Iterator[Verdict]:
+    """The gap T is 1 - |w|^2 of the shortest w with <g_i, w> >= L min q: one minus a margin of the gradients, which another solver finds.
+    Twenty drawn networks at margin 1e5, bounds within 1e-9 of each other; planted is the formula with the Gram matrix in single precision."""
+    widths, misses = [], []
+    for run in draws(lab):
+        meter = _meter(run)
+        unit = meter.start / np.linalg.norm(meter.start)
+        found, rows = read(meter), meter.rows(unit, np.arange(len(meter.samples)))
+        level = 3 * found.normalised_margin
+        known = 1 - (level * max_margin(Classification(rows, np.ones(len(rows)))).value) ** 2
+        if planted:
+            few, weights = rows.astype(np.float32), found.multipliers.astype(np.float32)
+            known = float(1 - 2 * np.float32(level) * weights.sum() + weights @ (few @ few.T) @ weights)
+        widths.append(found.upper - found.lower)
+        misses.append(max(found.lower - known, known - found.upper))
+    yield at_most(max(widths), 1e-9, "largest width of a bracket")
+    yield at_most(max(misses), 1e-9, "furthest outside of it")
 
 
 @recipe

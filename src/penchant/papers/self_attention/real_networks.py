@@ -4,14 +4,14 @@ import json
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from ...errors import MissingExtra
 from ...exhibits import Figure, Finding, Line, Result, Table, table
 from ...lab import Lab, Study
-from ...verdict import Verdict, all_of, at_least, at_most
+from ...verdict import Outcome, Verdict, all_of, at_least, at_most
 from .theorems import VASUDEVA
 
-_STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}  # two-sided 95 % points for so many seeds
 WORDS = {
     "SGD": "stochastic gradient descent",
     "SNGD": "stochastic normalised descent: steps of length `rate` along the gradient of the batch, at most `cap` times the gradient",
@@ -34,8 +34,8 @@ def by_variant(found: dict) -> dict[str, list[dict]]:
 def spread(values: Any) -> tuple[np.ndarray, np.ndarray]:
     """Mean over the seeds and the half width of its interval, which one seed does not have."""
     array = np.asarray(values, float)
-    width = _STUDENT[len(array)] * array.std(axis=0, ddof=1) / np.sqrt(len(array)) if len(array) > 1 else 0 * array[0]
-    return array.mean(axis=0), width
+    n = len(array)
+    return array.mean(axis=0), stdtrit(n - 1, 0.975) * array.std(axis=0, ddof=1) / np.sqrt(n) if n > 1 else 0 * array[0]
 
 
 def curves(found: dict, read: Any, label: str = "") -> tuple[Line, ...]:
@@ -50,8 +50,11 @@ def curves(found: dict, read: Any, label: str = "") -> tuple[Line, ...]:
 
 def ratio_verdict(found: dict, above: str, below: str) -> Verdict:
     """That one rule ends above another in train loss: of every seed, so that chance of one cannot decide it."""
-    ends = {name: [one["train_loss"][-1] for one in runs] for name, runs in by_variant(found).items()}
-    ratios = [a / b for a, b in zip(ends[above], ends[below], strict=True)]
+    ends = {(one["variant"], one["seed"]): one["train_loss"][-1] for one in found["runs"]}
+    both = [(ends[name, seed], ends[below, seed]) for name, seed in ends if name == above and (below, seed) in ends]
+    if not both or None in np.ravel(both):
+        return Verdict(Outcome.undecided, f"finite runs of {above} and {below} with the same seeds are missing")
+    ratios = [a / b for a, b in both]
     return at_least(min(ratios), 1.0, f"smallest over the seeds of the loss of {above} over that of {below}")
 
 
