@@ -14,8 +14,8 @@ from penchant.references.interpolation_bracket import interpolation_bracket
 from penchant.settings.base import Setting
 from penchant.settings.generators import sparse_regression
 from penchant.settings.losses import Squared
+from penchant.settings.parametrisations import SignedSquares
 from penchant.settings.potentials import q_alpha
-from penchant.settings.square_models import SignedSquares
 from penchant.training.noise import label_noise
 
 from .machine import Limits

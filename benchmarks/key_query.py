@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import penchant as pt
-from penchant.theory.verdicts import excess
+from penchant.theory.judge import excess
 
 from .machine import Limits
 from .section import Section, ratio

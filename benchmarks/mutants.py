@@ -35,7 +35,7 @@ class Mutant(NamedTuple):
 
 
 _AR, _GEOMETRY = "papers/attention_regression/setting/", "papers/attention_regression/setting/geometry.py"
-_CONDITIONS = "theory/token_hypotheses.py"
+_CONDITIONS = "theory/selections.py"
 _EDGES = "tests/papers/test_boundaries.py"
 
 MUTANTS = (
@@ -43,7 +43,7 @@ MUTANTS = (
     Mutant(
         "lenient-judge",
         "a direction is confirmed at 1 - corr 0.5",
-        "theory/verdicts.py",
+        "theory/judge.py",
         "bound = min(1e-2, prediction.separation / 10)",
         "bound = min(0.5, prediction.separation / 10)",
         "self-attention-joint/theorem-3",
@@ -107,7 +107,7 @@ MUTANTS = (
     Mutant(
         "momentum-small",
         "the coefficient of momentum is 5 % small",
-        "optimisers/memory.py",
+        "optimisers/step_rules.py",
         "self.beta * v + s",
         "0.95 * self.beta * v + s",
         "self-attention/heavy-ball",
@@ -225,7 +225,7 @@ MUTANTS = (
     Mutant(
         "joint-step-bound",
         "Condition C4 allows steps of 1/(2 B^2)",
-        "papers/self_attention/joint_theorems.py",
+        "papers/self_attention/theorems.py",
         "bound = 1 / (4 * longest_token(data) ** 2)",
         "bound = 1 / (2 * longest_token(data) ** 2)",
         "self-attention/step-bounds",
@@ -289,7 +289,7 @@ MUTANTS = (
     Mutant(
         "label-noise-second-order",
         "label noise shrinks w by half of what it does",
-        "training/noise_law.py",
+        "training/noise.py",
         "- 2 * (step**2 * square)[None]",
         "- (step**2 * square)[None]",
         "label-noise/leading-order",

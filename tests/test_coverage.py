@@ -6,7 +6,7 @@ from html import unescape
 import pytest
 
 from penchant.cli import main
-from penchant.commands.coverage import cited, coverage, items, references
+from penchant.commands.verify import cited, coverage, items, references
 from penchant.files import mark
 from penchant.papers import PAPERS
 from penchant.report.page import render
@@ -60,6 +60,6 @@ def test_an_item_without_check_or_reason_is_missing_and_ends_with_one(capsys, mo
     (row,) = (row for row in coverage([paper], {"attention-regression/lemma-2": "refuted"}) if row["item"] == "Lemma 2")
     assert row["claims"] == {"attention-regression/lemma-2": "refuted"}
     lacking = {"paper": paper.name, "kind": "lemma", "item": "Lemma 99", "words": "nothing", "note": ""}
-    monkeypatch.setattr("penchant.commands.coverage.items", lambda paper: [lacking])
+    monkeypatch.setattr("penchant.commands.verify.items", lambda paper: [lacking])
     assert main(["coverage", "attention_regression"]) == 1
     assert "1 missing: Lemma 99" in capsys.readouterr().out

@@ -7,9 +7,9 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.norms import L1, L2, Linf, Nuclear, SignProduct, Spectral
+from penchant.references.linear_programs import polyhedral_margin, sign_product_margin
 from penchant.references.norm_margin import nuclear_margin
-from penchant.references.polyhedral_margin import polyhedral_margin, sign_product_margin
-from penchant.theory.verdicts import excess
+from penchant.theory.judge import excess
 
 NORMS = (L1(), L2(), Linf(), Nuclear(), Spectral(), SignProduct())
 PULL = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])

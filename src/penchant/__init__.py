@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # isort: off
     )
     from .settings.parametrisations import Direct as Direct
     from .settings.regression import Regression as Regression
-    from .settings.square_models import SignedSquares as SignedSquares, Squares as Squares
+    from .settings.parametrisations import SignedSquares as SignedSquares, Squares as Squares
     from .settings.tokens import TokenSelection as TokenSelection
     from .theory.judge import judge as judge
     from .sweeps.sweep import sweep as sweep
@@ -74,9 +74,8 @@ _FRONT = {
     "papers.attention_regression.setting.problem": ("AttentionRegression",),
     "papers.attention_regression.setting.sample": ("AttentionSample",),
     "settings.files": ("load",),
-    "settings.parametrisations": ("Direct",),
+    "settings.parametrisations": ("Direct", "Squares", "SignedSquares"),
     "settings.factored": ("KeyQuery", "Hadamard"),
-    "settings.square_models": ("Squares", "SignedSquares"),
     "settings.deep_linear": ("DeepLinear",),
     "settings.losses": ("Exponential", "Logistic", "Squared", "UserLoss"),
     "flow.flow": ("GradientFlow",),
@@ -103,14 +102,11 @@ _FRONT = {
 _FOLDERS = {  # public names of the folders; a name of the same spelling as its file is the name, not the file
     "data": ("Dataset",),
     "settings.base": ("Infimum",),
-    "settings.classification": ("add_bias",),
-    "settings.diagonal": ("DiagonalTokens",),
-    "settings.multiclass": ("Multiclass",),
+    "settings.classification": ("add_bias", "Multiclass"),
+    "settings.factored": ("DiagonalTokens", "PlusMinus"),
     "settings.next_token": ("InsideOutside", "NextToken"),
     "settings.joint": ("JointStart", "TokenGram", "joint_setting", "leaning_tokens", "marked_tokens", "normal_start"),
-    "settings.parametrisations": ("Gram",),
-    "settings.factored": ("PlusMinus",),
-    "settings.square_models": ("SignedPowers",),
+    "settings.parametrisations": ("Gram", "SignedPowers"),
     "settings.deep_linear": ("deep_linear", "ensure_assumption2", "imbalance_constant", "named_start"),
     "papers.attention_regression.setting.problem": ("AttentionLayer", "Balance", "ScaleFreeBalance", "Unregularised"),
     "papers.attention_regression.setting.sample": (
@@ -127,7 +123,7 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "references.euclidean_margin": ("max_margin",),
     "references.offset_margin": ("offset_margin",),
     "references.norm_margin": ("constrained_gap", "norm_margin", "nuclear_margin"),
-    "references.polyhedral_margin": ("diagonal_margin", "sign_product_margin"),
+    "references.linear_programs": ("diagonal_margin", "sign_product_margin"),
     "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
     "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),
     "settings.losses": ("Correlation", "CrossEntropy", "PolynomialTail"),
@@ -174,10 +170,8 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
     "papers.attention_regression.training.population": ("train_population",),
     "papers.attention_regression.training.algorithm1": ("algorithm1", "train_attention"),
     "papers.attention_regression.training.sources": ("Population", "Oracle", "FreshBatches", "FullSample", "Minibatch"),
-    "training.events": ("NormAbove", "DirectionSettled", "Stalled", "Inaccurate"),
-    "training.noise": ("label_noise", "quadratic_noise", "sample_noise"),
-    "training.noise_law": ("moment_descent", "regularised_descent"),
-    "training.recorders": ("LogSpaced", "Every", "At"),
+    "training.events": ("NormAbove", "DirectionSettled", "Stalled", "Inaccurate", "LogSpaced", "Every", "At"),
+    "training.noise": ("label_noise", "quadratic_noise", "sample_noise", "moment_descent", "regularised_descent"),
     "training.trajectory": ("Trajectory",),
     "training.status": ("Status",),
     "sweeps.store": ("Store",),
@@ -198,20 +192,19 @@ _FOLDERS = {  # public names of the folders; a name of the same spelling as its 
         "sandwich",
     ),
     "references.support_geometry": ("project_on_support", "support_geometry"),
-    "papers.deep_linear.replay": ("replay",),
+    "papers.deep_linear.theorems": ("replay",),
     "theory.families.layers": ("network_constants",),
     "papers": ("PAPERS",),
     "papers.attention_regression.advice": ("advise",),
     "papers.attention_regression.theorems": ("check_assumptions",),
     "papers.attention_regression.diagnostics": ("trajectory_moments", "perturbation"),
-    "theory.selections": ("detect_limit", "locally_optimal_selections"),
-    "theory.token_hypotheses": ("stability_number", "critical_length"),
-    "papers.notes.hypotheses": ("recovery_hypotheses",),
-    "theory.certificates": ("certificates", "certified"),
+    "theory.selections": ("detect_limit", "locally_optimal_selections", "stability_number", "critical_length"),
+    "papers.notes.theorems": ("recovery_hypotheses",),
+    "theory.judge": ("certificates", "certified"),
     "theory.uniqueness": ("uniqueness",),
     "references.finite_margin": ("finite_margin",),
     "theory.joint": ("joint_references",),
-    "papers.self_attention.joint_theorems": ("run_hypotheses",),
+    "papers.self_attention.theorems": ("run_hypotheses",),
     "verdict": ("Verdict", "Outcome"),
     "errors": (
         "PenchantError",

@@ -14,15 +14,14 @@ from .diagnostics.direction import misalignment
 from .exhibits import Finding
 from .norms import L2, Norm
 from .optimisers.base import Optimiser
-from .references.bracket import Bracket
+from .references.base import Bracket
 from .references.interpolation import shifted
 from .references.interpolation_bracket import interpolation_bracket
 from .settings.joint import JointTokens
 from .settings.regression import Regression
 from .theory.base import Prediction
-from .theory.certificates import Certificates, brackets, certificates
 from .theory.families.interpolation import own_potential
-from .theory.judge import judge
+from .theory.judge import Certificates, brackets, certificates, judge
 from .theory.selections import detect_limit
 from .training.trajectory import Trajectory
 from .verdict import Outcome, Verdict

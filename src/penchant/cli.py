@@ -295,7 +295,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _coverage(options: argparse.Namespace) -> int:
-    from .commands.coverage import coverage, print_coverage
+    from .commands.verify import coverage, print_coverage
     from .papers import find_papers
 
     rows = coverage(find_papers(tuple(options.papers)))

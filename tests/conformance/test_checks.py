@@ -6,7 +6,7 @@ import pytest
 import penchant as pt
 from penchant.optimisers.base import Adam
 from penchant.papers import PAPERS, theorems
-from penchant.settings.diagonal import DiagonalTokens
+from penchant.settings.factored import DiagonalTokens
 from penchant.testing import ConformanceError, check_contents, check_optimiser, check_problem, check_theorem
 from penchant.theory.base import choose
 

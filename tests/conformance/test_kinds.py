@@ -7,13 +7,12 @@ from penchant.errors import ArgumentError
 from penchant.norms import L1
 from penchant.optimisers.base import Accelerated, Adam, Descent, Optimiser
 from penchant.optimisers.layerwise import LayerDescent
+from penchant.references.linear_programs import polyhedral_margin
 from penchant.references.norm_margin import nuclear_margin
-from penchant.references.polyhedral_margin import polyhedral_margin
 from penchant.settings.base import Data, Parametrisation
 from penchant.settings.deep_linear import DeepLinear
-from penchant.settings.diagonal import DiagonalTokens
-from penchant.settings.factored import Hadamard, KeyQuery, PlusMinus
-from penchant.settings.square_models import SignedSquares, Squares
+from penchant.settings.factored import DiagonalTokens, Hadamard, KeyQuery, PlusMinus
+from penchant.settings.parametrisations import SignedSquares, Squares
 
 POINTS = pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
 FIT = pt.Regression([[1.0, 1.0]], [2.0])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from penchant.diagnostics.rates import (
-    end_slope,
     linear_slope,
     log_log_slope,
     pooled_rate,
@@ -73,5 +72,3 @@ def test_the_interval_of_a_root_mean_square_grows_with_the_spread_of_its_runs():
     alike = pooled_rate([(X, c / X) for c in (1.0, 2.0, 3.0)], (1e2, 1e4))
     unlike = pooled_rate([(X, X**-power) for power in (0.9, 1.0, 1.1)], (1e2, 1e4))
     assert alike.half_width < 1e-12 < 0.1 < unlike.half_width
-    with pytest.raises(ArgumentError, match="end_slope"):
-        end_slope(X, X, (1e4, 1e7))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.joint import joint_misalignments
+from penchant.diagnostics.direction import joint_misalignments
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 

@@ -7,7 +7,7 @@ import penchant as pt
 from penchant.papers import new_lab
 from penchant.papers.key_query.evidence import diagonal_run, flow_to, matrix_run
 from penchant.references.bracket import adjoint
-from penchant.theory.verdicts import excess
+from penchant.theory.judge import excess
 
 LAB = new_lab()
 

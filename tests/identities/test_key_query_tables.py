@@ -21,8 +21,7 @@ from penchant.papers.key_query.evidence import (
 )
 from penchant.references.bracket import adjoint
 from penchant.settings.factored import Factors, Pair
-from penchant.theory.certificates import certificates
-from penchant.theory.verdicts import excess
+from penchant.theory.judge import certificates, excess
 from problems import attention_loss
 
 LAB = new_lab()

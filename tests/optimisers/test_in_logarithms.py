@@ -15,7 +15,7 @@ from penchant.papers.which_margin.adam import steady_rate, steady_ratio
 from penchant.problem import Reading, read
 from penchant.settings.generators import clusters
 from penchant.settings.losses import CrossEntropy
-from penchant.training.recorders import Every
+from penchant.training.events import Every
 
 ONE = pt.Setting(pt.Classification([[2.0]], [1]), pt.Direct(), pt.Exponential())
 MANY = pt.Setting(clusters(4, 8, 12, 1.0, 0), pt.Direct(), CrossEntropy())

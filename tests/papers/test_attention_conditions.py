@@ -6,7 +6,7 @@ import pytest
 import penchant as pt
 from penchant.settings.generators import local_pair, random_tokens, signal_tokens
 from penchant.settings.tokens import TokenSelection
-from penchant.theory import token_hypotheses as conditions
+from penchant.theory import selections as conditions
 
 
 def force(gap, share):

@@ -12,7 +12,7 @@ from penchant.papers.attention_regression.setting.sample import draw_sample, pre
 from penchant.papers.attention_regression.training.algorithm1 import train_attention
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import FullSample, Population
-from penchant.training.recorders import At, Every
+from penchant.training.events import At, Every
 
 PROBLEM = prescribed_spectrum(3, (0.05, 0.03), 4.0, 2, 1e-3)
 SAMPLE = draw_sample(PROBLEM, 60, np.random.default_rng(0))

@@ -8,7 +8,7 @@ import pytest
 from penchant.exhibits import Figure, Line, plain
 from penchant.papers import new_lab, studies
 from penchant.papers.attention_regression.evidence import scaling_problem
-from penchant.papers.attention_regression.figures.experiment import _grid_rows
+from penchant.papers.attention_regression.figures import _grid_rows
 from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor
 from penchant.papers.attention_regression.setting.geometry import balanced_point, split_gradient
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum

@@ -9,13 +9,13 @@ import penchant as pt
 from penchant.diagnostics.alignment import alignment_floor
 from penchant.diagnostics.direction import misalignment, misalignments
 from penchant.papers.notes.theorems import LINEAR_NORMALISED
-from penchant.papers.self_attention.joint_theorems import short_joint_steps
+from penchant.papers.self_attention.theorems import short_joint_steps
 from penchant.settings.generators import random_tokens
 from penchant.settings.joint import marked_tokens
 from penchant.settings.tokens import TokenSelection
-from penchant.theory import token_hypotheses as conditions
+from penchant.theory import selections as conditions
 from penchant.theory.base import at_least_zero
-from penchant.theory.verdicts import judge_direction
+from penchant.theory.judge import judge_direction
 from penchant.verdict import Outcome
 
 SIDES = pytest.mark.parametrize(("side", "holds"), [(1 - 1e-9, True), (1 + 1e-9, False)])

@@ -9,7 +9,7 @@ from penchant.errors import ArgumentError, quietly
 from penchant.optimisers.layerwise import BallStep, ConstantStep, LayerDescent, LineSearch, SharpStep, risk_bounds
 from penchant.papers import new_lab
 from penchant.papers.deep_linear.evidence import problem
-from penchant.papers.deep_linear.replay import replay
+from penchant.papers.deep_linear.theorems import replay
 
 LAB = new_lab()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.papers.deep_linear.steps import offset_error
+from penchant.papers.deep_linear.laws import offset_error
 from penchant.settings.generators import strips, teacher
 from penchant.theory.families.layers import critical_step
 

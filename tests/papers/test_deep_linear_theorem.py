@@ -13,7 +13,7 @@ from penchant.settings.losses import PolynomialTail, UserLoss
 from penchant.theory.families import linear
 from penchant.theory.families.layers import start_below_zero
 from penchant.theory.families.linear import loss_shape
-from penchant.theory.verdicts import judge_direction, with_margin
+from penchant.theory.judge import judge_direction, with_margin
 from penchant.verdict import Outcome
 
 

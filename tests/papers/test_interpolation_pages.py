@@ -3,7 +3,7 @@
 import pytest
 
 from penchant.papers import new_lab
-from penchant.papers.notes.figures.sparse_recovery import path_of_minimisers
+from penchant.papers.notes.figures import path_of_minimisers
 from penchant.papers.notes.q_alpha import kernel_deviation
 from penchant.settings.generators import sparse_regression
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.optimisers.memory import HeavyBall
-from penchant.optimisers.step_rules import Constant
+from penchant.optimisers.step_rules import Constant, HeavyBall
 from penchant.settings.generators import sparse_regression
 from penchant.theory.base import Rival
 from penchant.theory.families.interpolation import distance, judge_interpolant

@@ -9,7 +9,7 @@ import penchant as pt
 from penchant.cli import main
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
-from penchant.papers.self_attention.joint_theorems import near_orthogonal, short_joint_steps
+from penchant.papers.self_attention.theorems import near_orthogonal, short_joint_steps
 from penchant.settings.base import Setting
 from penchant.verdict import Outcome
 

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics import joint as diagnostics
+from penchant.diagnostics import direction as diagnostics
 from penchant.optimisers.base import block_normalised
 from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 from penchant.papers.self_attention.joint import curvatures
-from penchant.papers.self_attention.joint_theorems import (
+from penchant.papers.self_attention.theorems import (
     decoder_support,
     long_optimal_tokens,
     near_orthogonal,
     short_joint_steps,
 )
 from penchant.settings.joint import marked_tokens
-from penchant.training.recorders import Every
+from penchant.training.events import Every
 
 LAB = new_lab()
 

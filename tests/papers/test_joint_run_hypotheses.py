@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.papers.self_attention.joint_theorems import open_hypotheses
+from penchant.papers.self_attention.theorems import open_hypotheses
 
 
 def held(hypotheses):

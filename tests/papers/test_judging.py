@@ -7,7 +7,7 @@ import pytest
 
 import penchant as pt
 from penchant.theory.base import Hypothesis, all_hold
-from penchant.theory.verdicts import judge_direction
+from penchant.theory.judge import judge_direction
 from penchant.verdict import Outcome
 
 # Two samples that almost oppose each other: the direction is near the maximum margin long before the data are separated.

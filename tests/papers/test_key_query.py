@@ -20,7 +20,7 @@ from penchant.papers.key_query.evidence import (
     precise_aligned_run,
 )
 from penchant.settings.factored import Factors
-from penchant.theory.verdicts import judge_value
+from penchant.theory.judge import judge_value
 from penchant.verdict import Outcome
 
 LAB = new_lab()

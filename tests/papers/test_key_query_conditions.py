@@ -9,7 +9,7 @@ from penchant.errors import InfeasibleDiagonal
 from penchant.papers.key_query import hypotheses as assumptions
 from penchant.papers.key_query.theorems import dual_spectrum
 from penchant.settings.factored import Factors
-from penchant.theory.token_hypotheses import equal_scores, unique_optimal
+from penchant.theory.selections import equal_scores, unique_optimal
 
 RNG = np.random.default_rng(0)
 TOKENS, QUERIES = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((3, 5))

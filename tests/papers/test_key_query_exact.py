@@ -8,7 +8,7 @@ from penchant.norms import L1, L2
 from penchant.papers import new_lab
 from penchant.papers.key_query.evidence import diagonal_run, direct_run
 from penchant.papers.key_query.hypotheses import moved
-from penchant.theory.certificates import brackets
+from penchant.theory.judge import brackets
 
 LAB = new_lab()
 

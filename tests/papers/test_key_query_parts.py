@@ -13,8 +13,8 @@ from penchant.papers.key_query import hypotheses as assumptions
 from penchant.papers.key_query.evidence import diagonal_run
 from penchant.references.finite_margin import finite_margin, potential
 from penchant.settings.factored import Factors, Pair
-from penchant.theory.certificates import certificates, certified
-from penchant.theory.token_hypotheses import equal_scores
+from penchant.theory.judge import certificates, certified
+from penchant.theory.selections import equal_scores
 from penchant.theory.uniqueness import uniqueness
 from penchant.training.status import Status
 

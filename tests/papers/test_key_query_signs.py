@@ -5,7 +5,7 @@ import pytest
 
 import penchant as pt
 from penchant.papers import new_lab
-from penchant.papers.key_query.discrete import best_bound, factor_excess, signs, stepped
+from penchant.papers.key_query.flow import best_bound, factor_excess, signs, stepped
 from penchant.verdict import Outcome
 
 LAB = new_lab()

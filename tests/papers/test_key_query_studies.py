@@ -10,7 +10,7 @@ from penchant.commands.claims import find_study
 from penchant.papers import PAPERS, new_lab
 from penchant.papers.key_query.evidence import flow_to
 from penchant.settings.generators import equal_score_tokens
-from penchant.theory.verdicts import excess
+from penchant.theory.judge import excess
 
 LAB = new_lab()
 

@@ -4,21 +4,24 @@ import numpy as np
 import pytest
 
 from penchant.papers import new_lab
-from penchant.papers.notes import label_noise as label_noise_claims
+from penchant.papers.notes import figures
 from penchant.papers.notes import noise as noise_claims
-from penchant.papers.notes.figures import noise, sparse_recovery
-from penchant.papers.notes.label_noise import agree, continued, limit_of, signals
+from penchant.papers.notes.noise import agree, continued, limit_of, signals
 from penchant.verdict import Outcome
+
+
+def _study(name):
+    return next(study for study in figures.STUDIES if study.name == name)
 
 
 @pytest.mark.slow
 def test_label_noise_uses_its_seed_everywhere(monkeypatch):
     """A few short chains: the seed is what is tested."""
-    monkeypatch.setattr(label_noise_claims, "CHECKPOINTS", (20, 60))
-    monkeypatch.setattr(label_noise_claims, "CONTINUED", ((0.05, 200),))
-    monkeypatch.setattr(label_noise_claims, "chains", lambda lab: (5, 3))
-    monkeypatch.setattr(noise, "chains", lambda lab: (5, 3))
-    first, second = (noise.STUDIES[0].result(new_lab(seed)) for seed in (0, 1))
+    monkeypatch.setattr(noise_claims, "CHECKPOINTS", (20, 60))
+    monkeypatch.setattr(noise_claims, "CONTINUED", ((0.05, 200),))
+    monkeypatch.setattr(noise_claims, "chains", lambda lab: (5, 3))
+    monkeypatch.setattr(figures, "chains", lambda lab: (5, 3))
+    first, second = (_study("label-noise").result(new_lab(seed)) for seed in (0, 1))
     for one, other in zip(first.figures, second.figures, strict=True):
         moved = [not np.array_equal(a.y, b.y) for a, b in zip(one.lines, other.lines, strict=True)]
         assert moved[0], one.name
@@ -28,7 +31,7 @@ def test_label_noise_uses_its_seed_everywhere(monkeypatch):
 
 def test_a_page_defines_the_words_of_sparse_recovery():
     """Every short name on the page is in its list of definitions."""
-    definitions = sparse_recovery.STUDIES[0].definitions
+    definitions = _study("sparse-recovery").definitions
     for term in ("signal r_t", "noise", "interpolant"):
         assert any(term in name for name in definitions), term
 

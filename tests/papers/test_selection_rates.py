@@ -6,7 +6,7 @@ import penchant as pt
 from penchant.commands.claims import find_study
 from penchant.papers import new_lab
 from penchant.papers.self_attention.evidence import preset
-from penchant.papers.self_attention.figures.directions import naive_error
+from penchant.papers.self_attention.figures import naive_error
 
 LAB = new_lab()
 

@@ -10,10 +10,10 @@ from penchant.optimisers.base import Adam, muon, normalised_descent, sign_descen
 from penchant.papers.which_margin.comparison import NAMES, Comparison, best_margins, compare
 from penchant.papers.which_margin.flows import follow, newton_schulz, newton_schulz_with, rest_point, soft_sign
 from penchant.references.base import feature_rows
+from penchant.settings.classification import Multiclass
 from penchant.settings.generators import clusters
 from penchant.settings.losses import CrossEntropy
-from penchant.settings.multiclass import Multiclass
-from penchant.training.recorders import At
+from penchant.training.events import At
 
 DATA = clusters(4, 8, 12, 1.0, 0)
 SETTING = pt.Setting(DATA, pt.Direct(), CrossEntropy())

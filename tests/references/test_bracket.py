@@ -11,7 +11,7 @@ import penchant as pt
 from penchant.norms import L1, Linf
 from penchant.references.bracket import bracket
 from penchant.references.euclidean_margin import max_margin
-from penchant.references.polyhedral_margin import polyhedral_margin
+from penchant.references.linear_programs import polyhedral_margin
 from penchant.settings.generators import random_tokens, separable, signal_tokens
 
 DATA = {"separable": separable(12, 3), "tokens": random_tokens(3, 4, 5, 0), "signal": signal_tokens(4, 3, 8)}

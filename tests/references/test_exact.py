@@ -21,11 +21,10 @@ from penchant.norms import L1, L2, Linf
 from penchant.papers import PAPERS
 from penchant.references.base import watching
 from penchant.references.exact import programs, proof_of, prove_interpolant
-from penchant.references.exact_margin import prove_margin
-from penchant.references.exact_numbers import whole
+from penchant.references.exact_margin import prove_margin, whole
 from penchant.references.interpolation import basis_pursuit, minimum_norm, minimum_potential
+from penchant.references.linear_programs import polyhedral_margin, sign_product_margin
 from penchant.references.norm_margin import nuclear_margin
-from penchant.references.polyhedral_margin import polyhedral_margin, sign_product_margin
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, q_alpha
 from penchant.verdict import at_most
 

@@ -8,7 +8,7 @@ import penchant as pt
 from penchant.errors import ArgumentError, NotSeparableError
 from penchant.norms import L1, L2, Entrywise, Hybrid, Linf, Nuclear, Schatten, Spectral, WeightedL2
 from penchant.references import constrained_gap, max_margin, norm_margin
-from penchant.references.polyhedral_margin import polyhedral_margin
+from penchant.references.linear_programs import polyhedral_margin
 from penchant.settings import CrossEntropy, Multiclass, add_bias, clusters
 
 FIVE = (Linf(), L1(), L2(), Spectral(), Nuclear())

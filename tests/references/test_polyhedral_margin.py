@@ -6,8 +6,7 @@ import pytest
 import penchant as pt
 from penchant.errors import NotSeparableError, UndecidedMargin
 from penchant.norms import L1, Linf
-from penchant.references.linear_programs import least_cost
-from penchant.references.polyhedral_margin import polyhedral_margin
+from penchant.references.linear_programs import least_cost, polyhedral_margin
 from trials import oracles
 
 NORMS = [L1(), Linf()]

@@ -10,7 +10,7 @@ import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.norms import SignProduct, largest_products
 from penchant.references.bracket import margins
-from penchant.references.polyhedral_margin import sign_product_margin
+from penchant.references.linear_programs import sign_product_margin
 
 
 def all_products(rows, columns):

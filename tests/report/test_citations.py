@@ -1,6 +1,6 @@
 """The list of citations holds works, each once: neither theorem numbers nor remarks."""
 
-from penchant.report.citations import bibtex, works
+from penchant.report.formulas import bibtex, works
 
 WORK = "Ji, Telgarsky, Gradient descent aligns the layers of deep linear networks, ICLR 2019"
 NOTES = "Ma et al., Lecture notes on machine learning theory, chapter 9: implicit regularization effect"

@@ -7,7 +7,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError
 from penchant.papers.self_attention.joint_findings import left_out_margin
-from penchant.papers.self_attention.joint_theorems import (
+from penchant.papers.self_attention.theorems import (
     decoder_support,
     long_optimal_tokens,
     near_orthogonal,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
+from penchant.settings.parametrisations import SignedSquares, Squares
 from penchant.settings.potentials import Entropy, HyperbolicEntropy, PowerEntropy, Quadratic, q_alpha
-from penchant.settings.square_models import SignedSquares, Squares
 
 WEIGHTS = (1.0, -0.3, 1e-8, -2e-20, 1e5, 0.0)
 

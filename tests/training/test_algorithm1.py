@@ -31,7 +31,7 @@ from penchant.papers.attention_regression.training.sources import (
     Oracle,
     Population,
 )
-from penchant.training.recorders import At, Every
+from penchant.training.events import At, Every
 from penchant.training.status import Status
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11, 1e-3)

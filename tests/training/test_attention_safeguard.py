@@ -15,7 +15,7 @@ from penchant.papers.attention_regression.setting.sample import (
 from penchant.papers.attention_regression.training.algorithm1 import train_attention
 from penchant.papers.attention_regression.training.rules import PlainDescent, PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import FullSample, Minibatch
-from penchant.training.recorders import Every
+from penchant.training.events import Every
 from penchant.training.status import Status
 
 STEPS = 40

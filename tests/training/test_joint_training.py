@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.diagnostics.direction import misalignment
-from penchant.diagnostics.joint import joint_misalignments
+from penchant.diagnostics.direction import joint_misalignments, misalignment
 from penchant.errors import ArgumentError, PenchantError
 from penchant.optimisers.base import (
     Accelerated,
@@ -24,7 +23,7 @@ from penchant.papers import new_lab
 from penchant.papers.self_attention import joint_evidence as evidence
 from penchant.settings.joint import JointStart, JointTokens, joint_setting, marked_tokens, normal_start
 from penchant.settings.losses import Logistic
-from penchant.training.recorders import At, Every
+from penchant.training.events import At, Every
 from penchant.training.status import Status
 
 LAB = new_lab()

@@ -7,7 +7,7 @@ import pytest
 
 from penchant.errors import ArgumentError, StepSizeError
 from penchant.settings.generators import sparse_regression
-from penchant.training.noise_law import moment_descent, regularised_descent
+from penchant.training.noise import moment_descent, regularised_descent
 
 DATA, _ = sparse_regression(4, 6, 2, 3)
 INPUTS, TARGETS = np.asarray(DATA.inputs), np.asarray(DATA.targets)

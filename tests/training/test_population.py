@@ -24,7 +24,7 @@ from penchant.papers.attention_regression.setting.sample import (
 )
 from penchant.papers.attention_regression.training.population import train_population, train_populations
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
-from penchant.training.recorders import At, Every
+from penchant.training.events import At, Every
 from penchant.training.status import Status
 
 EXPERIMENT = attention_experiment(n=10_000)

@@ -9,7 +9,7 @@ from penchant.errors import ArgumentError
 from penchant.optimisers.base import scheduled_descent
 from penchant.settings.generators import random_tokens
 from penchant.settings.joint import joint_setting, marked_tokens
-from penchant.training.resume import load_memory
+from penchant.training.trajectory import load_memory
 
 PAIR = pt.Setting(pt.Classification([[2.0, 0.3], [-1.0, 1.0]], [1, 1]), pt.Direct(), pt.Exponential())
 OPTIMISERS = {

@@ -7,7 +7,7 @@ import numpy as np
 import penchant as pt
 from penchant.errors import InfeasibleError, InterpolationError, PenchantError, UndecidedMargin
 from penchant.norms import L1, Linf
-from penchant.references.polyhedral_margin import polyhedral_margin
+from penchant.references.linear_programs import polyhedral_margin
 
 from . import cases, oracles
 from .holding import ERROR, RIGHT, UNCHECKED, UNDECIDED, WRONG, held

@@ -14,8 +14,8 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, kind
 from ..problem import Reading, read
 from ..settings.base import Setting
+from ..training.events import LogSpaced, Recorder
 from ..training.loop import check_steps
-from ..training.recorders import LogSpaced, Recorder
 from ..training.status import Status
 from ..training.trajectory import Trajectory, describe
 

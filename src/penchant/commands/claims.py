@@ -24,7 +24,7 @@ from ..report.page import save
 from ..sweeps.executors import Worker
 from ..sweeps.work import one_thread
 from ..verdict import Outcome, Verdict
-from .exact import prove_all
+from .data import prove_all
 
 _COMPILED = 40  # claims after which a worker lets compiled code go: a process may have only so many pieces of memory
 _GUESS = {True: 6.0, False: 0.7}  # seconds of a slow claim and of another, before it was ever timed

@@ -10,7 +10,7 @@ from ..errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMar
 from ..optimisers.base import Optimiser
 from ..optimisers.table import JOINT, Given, Scale
 from ..papers import predict as predicted
-from ..papers.self_attention.joint_theorems import longest_token
+from ..papers.self_attention.theorems import longest_token
 from ..report.panels import PANELS
 from ..report.panels.joint import program_lines, programs
 from ..settings.base import Setting

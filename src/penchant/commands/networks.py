@@ -39,8 +39,8 @@ def probe(options: Namespace) -> tuple[dict, list[str]]:
 
 def experiment(options: Namespace) -> tuple[dict, list[str]]:
     """Run an experiment of the papers on genuine data, or draw what one has written, as a page next to its numbers."""
-    from ..papers.deep_linear.figures import alexnet
-    from ..papers.self_attention.figures import real_networks
+    from ..papers.deep_linear.figures import result as alexnet
+    from ..papers.self_attention import real_networks
 
     found, place = {}, Path(options.out)
     if options.experiment.endswith(".json"):
@@ -53,7 +53,7 @@ def experiment(options: Namespace) -> tuple[dict, list[str]]:
         raise PenchantError("No run of the experiment is finished: there is nothing to draw.\n  Fix: more --minutes")
     starts = "equal norms" in {one["variant"] for one in found["runs"]}
     curves = real_networks.curves, real_networks.by_variant(found)
-    result = alexnet.result(found, *curves) if starts else real_networks.result(found)
+    result = alexnet(found, *curves) if starts else real_networks.result(found)
     study = Study(found["experiment"], f"{found['experiment']} (after {found['after']})", seeded=False)
     save(study, result, place, paper="", seed=0, full=found["settings"]["full"], seconds=found["seconds"])
     lines = [f"{one.verdict.headline}: {one.statement} ({one.verdict.inequality})" for one in result.findings]

@@ -15,8 +15,7 @@ from ..settings.files import LOSSES, guess, read_arrays
 from ..settings.losses import AbstractLoss
 from ..training import asked
 from ..training.asked import Trainer
-from ..training.resume import load_memory
-from ..training.trajectory import Memory
+from ..training.trajectory import Memory, load_memory
 from .flags import refuse_elsewhere
 
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form

@@ -93,16 +93,6 @@ def log_log_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
     return _fit(x, y, window, "log_log_slope", np.log, log_y=True)
 
 
-def end_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
-    """Slope of log y on log x between the two ends of the window, each interpolated in logarithms."""
-    known = (x > 0) & (y > 0)
-    if known.sum() < 2 or window[0] < x[known].min() or window[1] > x[known].max() * (1 + 1e-9):
-        found = f"{window}, records from {x[known].min(initial=np.inf):g} to {x[known].max(initial=-np.inf):g}"
-        raise ArgumentError("window", "end_slope", "inside the records", found)
-    ends = np.log(np.asarray(window))
-    return float(np.diff(np.interp(ends, np.log(x[known]), np.log(y[known])))[0] / np.diff(ends)[0])
-
-
 def linear_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
     """Least-squares slope of y on x, over the records with x in the window: for quantities that are logarithms already."""
     return _fit(x, y, window, "linear_slope", lambda x: x, log_y=False)
@@ -146,22 +136,6 @@ def settling(series: Series, window: Window, slope: Callable = log_log_slope, po
     if pool:
         return Settling(*(pooled_rate(series, half) for half in halves))
     return Settling(*(rate([slope(x, y, half) for x, y in series]) for half in halves))
-
-
-def paired(before: object, after: object) -> Interval:
-    """The mean of after - before, pair by pair: what all pairs share, such as the luck of a data set, drops out.
-
-    >>> found = paired([3.0, 5.0, 9.0], [2.9, 4.8, 8.7])
-    >>> f"{found.centre:.2f} in [{found.low:.3f}, {found.high:.3f}]"
-    '-0.20 in [-0.448, 0.048]'
-    """
-    first, second = np.asarray(before, float), np.asarray(after, float)
-    if first.shape != second.shape or first.ndim != 1 or len(first) < 2:
-        found = f"{first.shape}, {second.shape}"
-        raise ArgumentError("after", "paired", "as long as `before`, two numbers or more", found)
-    gaps = second - first
-    error = float(gaps.std(ddof=1) / np.sqrt(len(gaps)))
-    return Interval(float(gaps.mean()), _reach(error, len(gaps) - 1.0))
 
 
 def exponent(values: Mapping[int, np.ndarray]) -> Interval:

@@ -14,9 +14,20 @@ from ..logspace import Signed, is_signed, to_floats, to_signed
 from ..norms import L2, Entrywise, Geometry, Linf, Spectral
 from ..problem import Reading, read
 from ..settings.base import Setting
-from .memory import Average, GradientAverage, HeavyBall
 from .newton_schulz import NewtonSchulz
-from .step_rules import AbstractStepRule, Constant, Normalised, Polyak, exponent, log_epsilon, positive, within
+from .step_rules import (
+    AbstractStepRule,
+    Average,
+    Constant,
+    GradientAverage,
+    HeavyBall,
+    Normalised,
+    Polyak,
+    exponent,
+    log_epsilon,
+    positive,
+    within,
+)
 
 
 class Move(eqx.Module):

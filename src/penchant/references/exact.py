@@ -17,8 +17,7 @@ from ..errors import InfeasibleError, Unproved
 from ..settings.potentials import AbstractPotential, HyperbolicEntropy
 from ..settings.regression import Regression
 from .base import Call
-from .exact_margin import prove_inseparable, prove_margin
-from .exact_numbers import Certificate, Whole, concluded, flint, plus, whole
+from .exact_margin import Certificate, Whole, concluded, flint, plus, prove_inseparable, prove_margin, whole
 
 _ROUNDS = 4  # of refinement, sixteen digits each
 _BITS = 160  # of an exponential, besides those that cancel

@@ -10,8 +10,7 @@ from ..errors import ArgumentError, kind, warn
 from ..norms import L2, Entrywise, Hybrid, Norm, Nuclear, Schatten, WeightedL2, conjugate
 from ..settings.base import Data, Setting
 from ..settings.check import real_array
-from ..settings.classification import Classification
-from ..settings.multiclass import Multiclass
+from ..settings.classification import Classification, Multiclass
 from ..settings.tokens import TokenSelection
 from .balls import Ball, Box, Columns, Operator, Smooth
 from .base import CERTIFIED, Solution, feature_rows, placed, require_margins, require_tokens, watched

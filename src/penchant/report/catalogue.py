@@ -17,14 +17,13 @@ from ..lab import KINDS, Claim, Paper
 from ..optimisers.table import OPTIMISERS, Given
 from ..papers import PAPERS, theorems
 from ..settings.base import Setting
+from ..settings.classification import Multiclass
 from ..settings.losses import Exponential, Squared
-from ..settings.multiclass import Multiclass
 from ..settings.parametrisations import Direct
 from ..theory.base import Theorem, choose
 from ..verdict import Outcome
-from .citations import bibtex, works
 from .explore import presets, setting_of, write_explorer
-from .formulas import typeset
+from .formulas import bibtex, typeset, works
 from .page import environment, evidence, load_study, read_saved
 
 # By name of the setting: the preset of the explorer that shows it.

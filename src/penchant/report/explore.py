@@ -18,17 +18,14 @@ from ..references.interpolation import minimum_potential
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear, named_start
-from ..settings.diagonal import DiagonalTokens
-from ..settings.factored import Hadamard, KeyQuery
+from ..settings.factored import DiagonalTokens, Hadamard, KeyQuery
 from ..settings.files import load
 from ..settings.generators import equal_score_tokens, separable, signal_tokens, strips
 from ..settings.losses import Exponential, Logistic, Squared
-from ..settings.parametrisations import Direct
+from ..settings.parametrisations import Direct, SignedSquares
 from ..settings.regression import Regression
-from ..settings.square_models import SignedSquares
 from ..settings.tokens import TokenSelection
-from ..training.events import MarginAbove
-from ..training.recorders import LogSpaced
+from ..training.events import LogSpaced, MarginAbove
 from ..training.train import train
 from .page import environment
 

@@ -19,10 +19,8 @@ from ..exhibits import DEFINITIONS, Finding, Result, Table, measured, plain, sho
 from ..files import check_mark, load_npz, mark, write_bytes
 from ..lab import KINDS, Study
 from ..verdict import Verdict
-from .bars import certificate, gauges, slack_share
-from .citations import bibtex, works
-from .figures import is_empty, write_figures
-from .formulas import typeset
+from .figures import certificate, gauges, is_empty, slack_share, write_figures
+from .formulas import bibtex, typeset, works
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

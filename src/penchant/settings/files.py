@@ -17,16 +17,13 @@ from ..errors import ArgumentError, DataFileError
 from ..files import load_npz
 from .base import Data, Setting
 from .check import real_array
-from .classification import Classification, add_bias, is_single
+from .classification import Classification, Multiclass, add_bias, is_single
 from .deep_linear import DeepLinear, balanced, named_start, unit_ball
-from .diagonal import DiagonalTokens
-from .factored import Factors, Hadamard, KeyQuery, Pair, check_moving
+from .factored import DiagonalTokens, Factors, Hadamard, KeyQuery, Pair, check_moving
 from .losses import AbstractLoss, Correlation, CrossEntropy, Exponential, Logistic, Squared
-from .multiclass import Multiclass
 from .next_token import InsideOutside, NextToken
-from .parametrisations import Direct, Gram
+from .parametrisations import Direct, Gram, SignedPowers, SignedSquares, Squares
 from .regression import Regression
-from .square_models import SignedPowers, SignedSquares, Squares
 from .tokens import TokenSelection
 
 Arrays = dict[str, Any]  # by name; "made" are data that need no arrays

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ..errors import ArgumentError
-from .classification import Classification
+from .classification import Classification, Multiclass
 from .factored import Factors
-from .multiclass import Multiclass
 from .regression import Regression
 from .tokens import TokenSelection
 

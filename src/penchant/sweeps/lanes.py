@@ -12,9 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..training.events import limits
+from ..training.events import LogSpaced, limits
 from ..training.loop import REFRESH, collect, drive_many
-from ..training.recorders import LogSpaced
 from ..training.status import Status
 from ..training.train import Descent, check_asked, default_steps
 from ..training.trajectory import Trajectory

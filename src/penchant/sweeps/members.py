@@ -1,7 +1,10 @@
-"""From a row of a sweep to what `train` is given, and from a run to the numbers that are kept of it."""
+"""From a row of a sweep to what `train` is given, and from a run to the numbers that are kept of it.
+
+What is measured at the end of a run, by name: functions of the run and of what it was made of.
+"""
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -10,22 +13,23 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, DataFileError
 from ..flow.flow import is_flow
 from ..optimisers.table import JOINT, Given, Scale
+from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
-from ..settings.classification import Classification
+from ..settings.classification import Classification, Multiclass
 from ..settings.files import KINDS, LOSSES, guess, read_arrays
 from ..settings.generators import Aligned
 from ..settings.joint import JointTokens, joint_setting, normal_start
-from ..settings.multiclass import Multiclass
 from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
+from ..theory.selections import PROGRAMS, detect_limit
 from ..training import asked
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from .lanes import drive_lanes
-from .measures import MEASURES as MEASURES
 from .spec import BUDGETS, RUN, SPEC, generated
 
 KEYS, ARRAYS = RUN, ("weight", "params", "margins", "series")
@@ -141,3 +145,40 @@ def arrays(run: Trajectory, wanted: Sequence[str]) -> dict[str, np.ndarray]:
     found |= {"margins": run.margins[-1]} if "margins" in wanted else {}
     series = ("steps", "log_time", "log_excess", "norm") if "series" in wanted else ()
     return found | {f"series_{name}": np.asarray(getattr(run, name)) for name in series}
+
+
+Measure = Callable[[Trajectory, Any], float | str]
+
+
+def _misalignment(run: Trajectory, one: Any) -> float:
+    """1 - corr to the solution of the program that the parametrisation solves: Frobenius or l2, nuclear, l1."""
+    solve = PROGRAMS.get(type(run.setting.parametrisation), max_margin)
+    return misalignment(run.weight(), solve(run.setting.data).weight)
+
+
+def _planted(one: Any) -> np.ndarray:
+    if one.truth is None:
+        raise ArgumentError(
+            "measures", "a sweep", "left out without a planted weight (generator sparse_regression)", "recovery"
+        )
+    return one.truth
+
+
+def _recovery(run: Trajectory, one: Any) -> float:
+    """Squared distance to the planted weight over its squared norm."""
+    planted = _planted(one)
+    return float(((run.weight() - planted) ** 2).sum() / (planted**2).sum())
+
+
+def _l1_ratio(run: Trajectory, one: Any) -> float:
+    return float(np.abs(run.weight()).sum() / np.abs(_planted(one)).sum())
+
+
+MEASURES: dict[str, Measure] = {
+    "misalignment": _misalignment,
+    "limit": lambda run, one: detect_limit(run).kind,
+    "recovery": _recovery,
+    "l1_ratio": _l1_ratio,
+    "l1_norm": lambda run, one: float(np.abs(run.weight()).sum()),
+    "l2_norm": lambda run, one: float(np.linalg.norm(run.weight())),
+}

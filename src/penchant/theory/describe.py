@@ -12,7 +12,7 @@ from ..problem import Problem
 from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms, layered
-from ..settings.diagonal import DiagonalTokens
+from ..settings.factored import DiagonalTokens
 from ..settings.potentials import Quadratic
 from ..settings.tokens import TokenSelection
 from .base import Prediction, made_of

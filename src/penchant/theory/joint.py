@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import ArrayLike
 
-from ..diagnostics.direction import misalignment
-from ..diagnostics.joint import joint_misalignments, log_joint_attention
+from ..diagnostics.direction import joint_misalignments, log_joint_attention, misalignment
 from ..errors import ArgumentError, InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
@@ -18,7 +17,7 @@ from ..settings.joint import JointTokens
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
 from .base import Prediction
-from .verdicts import judge_direction
+from .judge import judge_direction
 
 OFFSET = "offset program (|u| and |W| grow alike)"
 SUPPORT_ONLY = "decoder-support samples only (|u| outgrows |W|)"

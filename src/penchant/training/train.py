@@ -18,14 +18,11 @@ from ..logspace import check_float64
 from ..optimisers.base import Move, Optimiser
 from ..problem import Reading, read, smallest_margin
 from ..settings.base import RESOLUTION, Setting
-from .batch import Batch
-from .events import Event, Limits, events, flow_only, limits
+from .batch import Batch, check_networks, raise_if_diverged
+from .events import Event, Limits, LogSpaced, Recorder, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
-from .network_checks import check_networks, raise_if_diverged
-from .recorders import LogSpaced, Recorder
-from .resume import check_memory
 from .status import Status
-from .trajectory import Memory, Trajectory, describe, settings_of
+from .trajectory import Memory, Trajectory, check_memory, describe, settings_of
 
 _LEAP = 1e6  # a step this many times longer than the weights (or than the first linear model reaches) is a divergence
 _FAR = 1e8  # margin, or -log excess, beyond which margins lose digits that the laws of the direction need

@@ -8,6 +8,6 @@ PAPER = Paper(
     theorems.GOEL,
     __name__,
     theorems.THEOREMS,
-    ("contraction", "rates", "context", "lemmas", "samples"),
-    ("figures.experiment",),
+    ("contraction", "rates", "lemmas", "samples"),
+    ("figures",),
 )

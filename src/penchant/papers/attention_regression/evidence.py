@@ -12,7 +12,7 @@ from jaxtyping import Array
 from scipy.optimize import minimize
 
 from ...lab import Lab, recipe
-from ...training.recorders import Every
+from ...training.events import Every
 from .setting.balanced_minima import NearestMinimum, nearest_minimum
 from .setting.geometry import AbstractGeometry, balanced_point
 from .setting.problem import AttentionLayer, AttentionRegression, Unregularised

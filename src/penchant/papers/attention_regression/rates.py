@@ -4,7 +4,7 @@ import numpy as np
 
 from ...diagnostics.rates import Interval, exponent
 from ...lab import Lab, claim, recipe
-from ...training.recorders import Every
+from ...training.events import Every
 from ...verdict import Verdict, all_of, at_most, close, covers
 from .diagnostics import Perturbation, covariance_error, perturbation
 from .evidence import (

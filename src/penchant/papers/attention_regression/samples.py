@@ -10,9 +10,8 @@ from scipy.stats import beta
 
 from ...diagnostics.rates import Interval, exponent, log_log_slope
 from ...lab import Lab, claim, recipe
-from ...training.recorders import At
+from ...training.events import At
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
-from .context import agrees
 from .evidence import (
     BY_US,
     STEPS,
@@ -21,6 +20,7 @@ from .evidence import (
     sampled_oracle_floors,
     scaling_problem,
 )
+from .lemmas import agrees
 from .setting.balanced_minima import nearest_minimum
 from .setting.context_bias import Estimate, bias_gradient, noise_variance, oracle_shift, sample_floor, spectral_floor
 from .setting.geometry import Left, TwoSided, attraction_radius

@@ -8,6 +8,6 @@ PAPER = Paper(
     theorems.JI,
     __name__,
     theorems.THEOREMS,
-    ("alignment", "drawn", "lemmas", "steps", "laws"),
-    tuple(f"figures.{file}" for file in ("alignment", "laws")),
+    ("alignment", "drawn", "lemmas", "laws"),
+    ("figures",),
 )

@@ -17,8 +17,8 @@ from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear
 from ...settings.losses import Logistic
 from ...theory.families.layers import start_below_zero
-from ...theory.verdicts import judge_direction
-from ...training.recorders import Every, LogSpaced
+from ...theory.judge import judge_direction
+from ...training.events import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import ROUNDING, Verdict, at_least, at_most

@@ -20,8 +20,8 @@ from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2, imbalance_constant, zero_first
 from ...settings.generators import teacher
 from ...settings.losses import AbstractLoss, Exponential, Logistic
+from ...training.events import LogSpaced
 from ...training.loop import runge_kutta
-from ...training.recorders import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import ROUNDING, Verdict, at_least, at_most

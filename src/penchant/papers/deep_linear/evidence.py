@@ -19,8 +19,7 @@ from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2
 from ...settings.generators import blobs, strips
 from ...settings.losses import AbstractLoss, Exponential, Logistic, PolynomialTail
 from ...theory.families.layers import start_below_zero
-from ...training.events import Inaccurate, LogExcessBelow, LogTimeAbove
-from ...training.recorders import Every
+from ...training.events import Every, Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 

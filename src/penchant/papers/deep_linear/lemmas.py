@@ -22,8 +22,7 @@ from ...settings.classification import Classification
 from ...settings.deep_linear import Layers, balanced, imbalance_constant, imbalances
 from ...settings.generators import teacher
 from ...settings.losses import AbstractLoss, Exponential, Logistic
-from ...training.events import LogExcessBelow
-from ...training.recorders import LogSpaced
+from ...training.events import LogExcessBelow, LogSpaced
 from ...training.train import train
 from ...verdict import Verdict, at_least, at_most, close
 from .evidence import (

@@ -8,7 +8,7 @@ PAPER = Paper(
     theorems.SHEEN,
     __name__,
     theorems.THEOREMS,
-    ("flow", "proof", "rates", "limits", "discrete"),
-    ("figures.selection", "figures.diagonal"),
+    ("flow", "proof", "limits"),
+    ("figures",),
     aliases=("kq_attention",),
 )

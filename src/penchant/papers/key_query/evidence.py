@@ -7,16 +7,15 @@ from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, recipe
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
+from ...references.linear_programs import diagonal_margin
 from ...references.norm_margin import nuclear_margin
-from ...references.polyhedral_margin import diagonal_margin
 from ...settings.base import Setting
-from ...settings.diagonal import DiagonalTokens
-from ...settings.factored import Factors, Hadamard, KeyQuery, Pair, PlusMinus
+from ...settings.factored import DiagonalTokens, Factors, Hadamard, KeyQuery, Pair, PlusMinus
 from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
-from ...theory.verdicts import excess
+from ...theory.judge import excess
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory

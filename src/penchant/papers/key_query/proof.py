@@ -14,9 +14,9 @@ from ...lab import Lab, claim, recipe
 from ...references.base import Solution
 from ...references.bracket import margins
 from ...references.euclidean_margin import max_margin
-from ...references.polyhedral_margin import diagonal_margin
+from ...references.linear_programs import diagonal_margin
 from ...settings.generators import equal_score_tokens
-from ...theory.verdicts import excess
+from ...theory.judge import excess
 from ...training.loop import runge_kutta
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, at_least, at_most

@@ -19,18 +19,17 @@ from ...norms import Linf
 from ...problem import Problem
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
+from ...references.linear_programs import LARGEST, diagonal_margin, polyhedral_margin, sign_product_margin
 from ...references.norm_margin import nuclear_margin
-from ...references.polyhedral_margin import LARGEST, diagonal_margin, polyhedral_margin, sign_product_margin
 from ...settings.base import Setting
-from ...settings.diagonal import DiagonalTokens
-from ...settings.factored import Factors, Hadamard, KeyQuery, PlusMinus
+from ...settings.factored import DiagonalTokens, Factors, Hadamard, KeyQuery, PlusMinus
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
+from ...theory import selections as conditions
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, rivals
 from ...theory.families.linear import first_gradient, is_flow
+from ...theory.judge import CLOSE, doubted, explained, judge_norm
 from ...theory.selections import token_limit
 from ...theory.uniqueness import Uniqueness, certified_rank, dual_spectrum, uniqueness
-from ...theory.verdicts import CLOSE, doubted, explained, judge_norm
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict

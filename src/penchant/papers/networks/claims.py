@@ -14,7 +14,7 @@ from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, claim, derived, recipe
 from ...norms import L1
 from ...references.euclidean_margin import max_margin
-from ...references.polyhedral_margin import polyhedral_margin
+from ...references.linear_programs import polyhedral_margin
 from ...settings.classification import Classification
 from ...settings.losses import Exponential
 from ...settings.network import network_setting

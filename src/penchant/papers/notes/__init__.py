@@ -3,14 +3,12 @@
 from ...lab import Paper
 from . import theorems
 
-_CLAIMS = "max_margin min_norm q_alpha depth sparse_recovery designs errata noise label_noise"
-_STUDIES = "max_margin sparse_recovery noise"
 PAPER = Paper(
     "notes",
     theorems.NOTES,
     __name__,
     theorems.THEOREMS,
-    tuple(_CLAIMS.split()),
-    tuple(f"figures.{name}" for name in _STUDIES.split()),
+    ("max_margin", "min_norm", "q_alpha", "sparse_recovery", "designs", "errata", "noise"),
+    ("figures",),
     aliases=("linear_models",),
 )

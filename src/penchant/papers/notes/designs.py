@@ -16,13 +16,12 @@ from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent
 from ...settings.generators import sparse_regression
 from ...settings.regression import Regression
-from ...training.recorders import At, Every
+from ...training.events import At, Every
 from ...training.train import train
 from ...verdict import ROUNDING, Outcome, Verdict, all_of, at_least, at_most, close
 from .errata import designs, equal_columns
 from .evidence import DERIVED, arrays, error_at, square_setting
-from .hypotheses import time_window
-from .theorems import NOTES
+from .theorems import NOTES, time_window
 
 LI = "Li, Ma, Zhang, Algorithmic regularization in over-parameterized matrix sensing and neural networks with quadratic activations, COLT 2018"
 _DRAWS = 24

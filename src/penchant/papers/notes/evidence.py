@@ -8,8 +8,8 @@ from ...lab import Lab, recipe
 from ...settings.base import Setting
 from ...settings.generators import sparse_regression
 from ...settings.losses import Squared
+from ...settings.parametrisations import Squares
 from ...settings.regression import Regression
-from ...settings.square_models import Squares
 from ...training.trajectory import Trajectory
 
 DERIVED = "derived for penchant"

@@ -14,8 +14,7 @@ from ...settings.base import Setting
 from ...settings.generators import separable
 from ...settings.losses import Exponential, Logistic
 from ...settings.parametrisations import Direct
-from ...training.events import LogExcessBelow
-from ...training.recorders import Every, LogSpaced
+from ...training.events import Every, LogExcessBelow, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, close

@@ -6,21 +6,18 @@ from ...flow.mirror import follow_dual
 from ...lab import Lab, claim, recipe
 from ...norms import L2
 from ...optimisers.base import Adam, Descent, gradient_descent
-from ...optimisers.memory import HeavyBall
-from ...optimisers.step_rules import Constant
+from ...optimisers.step_rules import Constant, HeavyBall
 from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from ...settings.base import Setting
 from ...settings.losses import Squared
-from ...settings.parametrisations import Direct
+from ...settings.parametrisations import Direct, SignedPowers, SignedSquares
 from ...settings.regression import Regression
-from ...settings.square_models import SignedPowers, SignedSquares
 from ...theory.families.interpolation import distance
 from ...training.noise import sample_noise
 from ...training.train import train
 from ...verdict import Verdict, all_of, at_most, close
 from .evidence import ADAM, DERIVED, arrays, dense, recovery, small, square_setting, summed
-from .hypotheses import slowest_rate
-from .theorems import NOTES
+from .theorems import NOTES, slowest_rate
 
 
 @recipe

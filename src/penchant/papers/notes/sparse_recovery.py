@@ -8,7 +8,7 @@ from ...lab import Lab, claim, recipe
 from ...optimisers.base import gradient_descent
 from ...settings.generators import sparse_regression
 from ...settings.regression import Regression
-from ...training.recorders import At, Every
+from ...training.events import At, Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_most, close

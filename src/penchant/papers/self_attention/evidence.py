@@ -19,9 +19,8 @@ from ...settings.generators import signal_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Gram
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
-from ...training.events import LogExcessBelow
-from ...training.recorders import Every, LogSpaced
+from ...theory import selections as conditions
+from ...training.events import Every, LogExcessBelow, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 

@@ -18,11 +18,11 @@ from ...settings.generators import local_pair, local_single, signal_tokens
 from ...settings.losses import Correlation, Exponential, Logistic
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
+from ...theory import selections as conditions
 from ...theory.base import Theorem
+from ...theory.judge import judge_direction
 from ...theory.selections import token_limit
-from ...theory.verdicts import judge_direction
-from ...training.recorders import LogSpaced
+from ...training.events import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers

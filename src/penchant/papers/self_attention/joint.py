@@ -7,21 +7,20 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import lambertw
 
-from ...diagnostics import joint as diagnostics
+from ...diagnostics import direction as diagnostics
 from ...diagnostics.direction import misalignment
 from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
 from ...lab import Lab
 from ...optimisers.base import block_normalised, scheduled_descent
 from ...settings.joint import TokenGram, joint_setting, marked_tokens
 from ...theory.joint import JointReferences
-from ...theory.verdicts import judge_direction
-from ...training.recorders import Every
+from ...theory.judge import judge_direction
+from ...training.events import Every
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
-from .joint_theorems import SCHEDULED, first_attention_step, longest_token, near_orthogonal
-from .theorems import stated
+from .theorems import SCHEDULED, first_attention_step, longest_token, near_orthogonal, stated
 
 
 @stated("self-attention-joint/theorem-2", "Theorem 2", "sharpened", slow=True)

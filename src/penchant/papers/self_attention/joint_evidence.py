@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from ...diagnostics.joint import joint_misalignments
+from ...diagnostics.direction import joint_misalignments
 from ...diagnostics.rates import Rate, log_log_slope, rate
 from ...lab import Lab, recipe
 from ...optimisers import base as optimisers
 from ...settings.joint import JointTokens, joint_setting, leaning_tokens, marked_tokens
 from ...theory.joint import JointReferences, joint_references
-from ...training.recorders import At, Every, LogSpaced
+from ...training.events import At, Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from .joint_theorems import longest_token, near_orthogonal
+from .theorems import longest_token, near_orthogonal
 
 SEEDS = range(10)
 RULES = {

@@ -4,8 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from ...diagnostics.direction import misalignment
-from ...diagnostics.joint import joint_misalignments
+from ...diagnostics.direction import joint_misalignments, misalignment
 from ...diagnostics.rates import log_log_slope, rate, settling
 from ...lab import Lab
 from ...references.euclidean_margin import max_margin
@@ -14,8 +13,7 @@ from ...settings.joint import JointTokens, leaning_tokens
 from ...theory.joint import detect_joint_limit, joint_references
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
-from .joint_theorems import near_orthogonal
-from .theorems import stated
+from .theorems import near_orthogonal, stated
 
 _repaired = partial(stated, place="Theorem 3 without its C3, by us", kind="repaired", slow=True)
 

@@ -9,11 +9,11 @@ from ...norms import norm_named
 from ...optimisers.base import Adam, Decayed, Optimiser, muon, sign_descent, signum, steepest
 from ...references.base import Solution, feature_rows
 from ...settings.base import Setting
+from ...settings.classification import Multiclass
 from ...settings.generators import clusters
 from ...settings.losses import AbstractLoss, CrossEntropy, Exponential, Logistic, PolynomialTail
-from ...settings.multiclass import Multiclass
 from ...settings.parametrisations import Direct
-from ...training.recorders import Every, LogSpaced
+from ...training.events import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from .comparison import NAMES, Comparison, best_margins, compare

@@ -17,12 +17,12 @@ from ...optimisers.base import Adam
 from ...optimisers.step_rules import Normalised
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
-from ...references.polyhedral_margin import polyhedral_margin
+from ...references.linear_programs import polyhedral_margin
 from ...settings.base import Setting
 from ...settings.classification import Classification
 from ...settings.parametrisations import Direct
 from ...settings.tokens import TokenSelection
-from ...theory import token_hypotheses as conditions
+from ...theory import selections as conditions
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, rivals
 from ...theory.families.layers import is_deep
 from ...theory.families.linear import (
@@ -34,7 +34,7 @@ from ...theory.families.linear import (
     separable,
     uncapped,
 )
-from ...theory.verdicts import judge_norm
+from ...theory.judge import judge_norm
 
 ZHANG = "Zhang, Zou, Cao, The implicit bias of Adam on separable data, NeurIPS 2024, arXiv 2406.10650"
 GUNASEKAR = "Gunasekar, Lee, Soudry, Srebro, Characterizing implicit bias in terms of optimization geometry, ICML 2018, Theorem 5"

@@ -10,7 +10,7 @@ from jaxtyping import Array
 from ...lab import Lab, claim, derived
 from ...norms import norm_named
 from ...settings.base import Setting
-from ...settings.multiclass import Multiclass
+from ...settings.classification import Multiclass
 from ...settings.parametrisations import Direct
 from ...verdict import Verdict, at_least, at_most, close
 from .comparison import NAMES

@@ -16,13 +16,12 @@ from ...references.base import Solution, feature_rows
 from ...references.euclidean_margin import max_margin
 from ...references.norm_margin import norm_margin
 from ...settings.base import Setting
-from ...settings.classification import Classification
-from ...settings.multiclass import Multiclass
+from ...settings.classification import Classification, Multiclass
 from ...settings.next_token import InsideOutside, NextToken
 from ...settings.parametrisations import Direct, Gram
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
 from ...theory.families.linear import first_gradient, loss_shape, separable, uncapped
-from ...theory.verdicts import judge_direction
+from ...theory.judge import judge_direction
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
 from . import linear

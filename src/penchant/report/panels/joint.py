@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...case import Case
-from ...diagnostics.joint import joint_misalignments
+from ...diagnostics.direction import joint_misalignments
 from ...exhibits import Figure, Line
 from ...theory.describe import number
 from ...theory.joint import JointReferences, joint_references

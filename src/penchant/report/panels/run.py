@@ -10,8 +10,7 @@ from ...exhibits import Figure, Line
 from ...flow import flow
 from ...references.base import Solution
 from ...references.interpolation import reachable
-from ...settings.parametrisations import trains_weight
-from ...settings.square_models import Squares
+from ...settings.parametrisations import Squares, trains_weight
 from ...theory.describe import describe, hypothesis_lines
 from ...theory.families.interpolation import relative_residual
 from ..panel import Panel, Told, hypotheses

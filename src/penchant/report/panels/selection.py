@@ -12,9 +12,9 @@ from ...diagnostics.rates import log_log_slope
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
 from ...settings.deep_linear import layered
-from ...theory.certificates import KINDS
 from ...theory.describe import number, what_is_least
 from ...theory.families.interpolation import unresolved, what_is_selected
+from ...theory.judge import KINDS
 from ..panel import Panel
 from .run import axis, is_flow, series
 

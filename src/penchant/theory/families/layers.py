@@ -19,7 +19,7 @@ from ...settings.losses import AbstractLoss, Exponential, Logistic
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
 from ..base import Family, Hypothesis, Prediction, at_least_zero, made_of
-from ..verdicts import explained, judge_run
+from ..judge import explained, judge_run
 from .linear import SLOW, divided, is_exponential, is_flow, linear_rivals, loss_shape, separable
 
 _BOUND = 1e-9  # relative: a constant that equals the bound to rounding is the bound

@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ....errors import ArgumentError, AssumptionError, DivergenceError, warn
 from ....logspace import check_float64
+from ....training.events import LogSpaced
 from ....training.loop import check_steps, collect, drive_one
-from ....training.recorders import LogSpaced
 from ....training.status import Status
 from ....training.trajectory import settings_of
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, Int
 from ....errors import ArgumentError, DivergenceError
 from ....files import mark, write_npz
 from ....logspace import check_float64
+from ....training.events import At, Every, LogSpaced
 from ....training.loop import check_steps, collect, drive_many
-from ....training.recorders import At, Every, LogSpaced
 from ....training.status import Status
 from ....training.trajectory import settings_of
 from ..setting.problem import AttentionLayer, AttentionRegression

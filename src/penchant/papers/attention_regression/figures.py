@@ -2,16 +2,16 @@
 
 import numpy as np
 
-from ....exhibits import DEFINITIONS, Figure, Line, Table
-from ....lab import Lab, Study, recipe
-from ....training.recorders import At, Every
-from ..context import gradient_bias, regulariser_bias
-from ..evidence import BATCH, STEP, STEPS, experiment_rules, experiment_run, layer_of, scaling_problem, start_near
-from ..rates import covariance_free, exact_factor, lemma4_on_samples
-from ..samples import minibatch_law, oracle_floor, sample_floor_law, scaling_law, sooner, start_excess
-from ..setting.context_bias import oracle_shift, sample_floor
-from ..setting.geometry import TwoSided, attraction_radius
-from ..setting.sample import (
+from ...exhibits import DEFINITIONS, Figure, Line, Table
+from ...lab import Lab, Study, recipe
+from ...training.events import At, Every
+from .evidence import BATCH, STEP, STEPS, experiment_rules, experiment_run, layer_of, scaling_problem, start_near
+from .lemmas import gradient_bias, regulariser_bias
+from .rates import covariance_free, exact_factor, lemma4_on_samples
+from .samples import minibatch_law, oracle_floor, sample_floor_law, scaling_law, sooner, start_excess
+from .setting.context_bias import oracle_shift, sample_floor
+from .setting.geometry import TwoSided, attraction_radius
+from .setting.sample import (
     GAUGE,
     AttentionExperiment,
     AttentionSample,
@@ -19,9 +19,9 @@ from ..setting.sample import (
     draw_sample,
     spectral_layer,
 )
-from ..training.algorithm1 import AttentionRun, train_attention
-from ..training.rules import PreconditionedDescent
-from ..training.sources import AbstractSource, FullSample, Minibatch, Population
+from .training.algorithm1 import AttentionRun, train_attention
+from .training.rules import PreconditionedDescent
+from .training.sources import AbstractSource, FullSample, Minibatch, Population
 
 SHOWN = (100, 500, 1000, 2000)
 GRID = (0, 5, 10, 20, 40)

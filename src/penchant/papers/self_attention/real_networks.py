@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from ....errors import MissingExtra
-from ....exhibits import Figure, Finding, Line, Result, Table, table
-from ....lab import Lab, Study
-from ....verdict import Outcome, Verdict, all_of, at_least, at_most
-from ..theorems import VASUDEVA
+from ...errors import MissingExtra
+from ...exhibits import Figure, Finding, Line, Result, Table, table
+from ...lab import Lab, Study
+from ...verdict import Outcome, Verdict, all_of, at_least, at_most
+from .theorems import VASUDEVA
 
 WORDS = {
     "SGD": "stochastic gradient descent",
@@ -148,7 +148,7 @@ def _norms(found: dict) -> Table:
 def run(lab: Lab) -> Result:
     """The quick experiment on the digits of scikit-learn, which needs no data from elsewhere."""
     try:
-        from ....bridge.torch_experiments import experiment
+        from ...bridge.torch_experiments import experiment
     except ImportError:
         raise MissingExtra("torch", "The study real-networks") from None
     *_, found = experiment("vit-digits", full=lab.full, progress=lab.progress)
