@@ -92,9 +92,10 @@ def follow(
 
     def velocity(time: float, weight: np.ndarray) -> np.ndarray:
         exponents = -rows @ weight
-        log_sum = logsumexp(exponents)
-        slope = (np.exp(exponents - log_sum) @ rows).reshape(shape)
-        return rule(slope, float(log_sum - np.log(samples))).ravel()
+        top = exponents.max()
+        parts = np.exp(exponents - top)  # by hand: `logsumexp` takes six times as long as all the rest
+        total = parts.sum()
+        return rule((parts @ rows / total).reshape(shape), float(top + np.log(total / samples))).ravel()
 
     begin = np.zeros(rows.shape[1]) if start is None else start.ravel()
     found = solve_ivp(velocity, (times[0], times[-1]), begin, "LSODA", times, rtol=tolerance, atol=tolerance)
