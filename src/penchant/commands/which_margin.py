@@ -3,7 +3,6 @@
 import inspect
 from argparse import Namespace
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import equinox as eqx
@@ -43,7 +42,7 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
         asked = Namespace(**{**vars(options), "optimiser": name})
         setting, start = _setting(asked)
         data = setting.data if data is None else data  # the same object, whose best margins are kept
-        found[name] = _one(asked, replace(setting, data=data), start)
+        found[name] = _one(asked, eqx.tree_at(lambda one: one.data, setting, data), start)
     if len(names) == 1:
         return found[names[0]]
     lines = [line for name, (_, text) in found.items() for line in (f"optimiser  {name}", *text)]
