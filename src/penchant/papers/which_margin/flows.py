@@ -118,7 +118,7 @@ def rest_point(features: np.ndarray, rule: Rule, near: np.ndarray) -> Rest:
     def unequal(logs: np.ndarray) -> np.ndarray:
         shares = np.exp(logs - logsumexp(logs))
         found = fitness(used, rule, shares)[0]
-        return np.append(found - shares @ found, float(logsumexp(logs)))
+        return np.append(found - shares @ found, np.log(np.exp(logs).sum()))
 
     logs = least_squares(unequal, np.log(near[support] / near[support].sum()), xtol=1e-15, ftol=1e-15, gtol=1e-15).x
     shares = np.where(support, 0.0, 0.0)

@@ -69,7 +69,7 @@ def rate_bound(lab: Lab, planted: bool) -> Iterator[Verdict]:
     for name, loss in (*((name, "cross-entropy") for name in NAMES), ("frobenius", "exponential")):
         sizes = _sizes(lab, name, 0.5)
         parts = zip(runs(lab, name, loss, size=sizes), drawn(lab), gammas(lab, name), sizes, strict=True)
-        worst = max(_excess(run, curvature_bound(data, name), *rest, planted) for run, data, *rest in parts)
+        worst = max(_excess(run, curvature_bound(data, name), gamma, h, planted) for run, data, gamma, h in parts)
         yield at_most(worst, 0.0, f"(missing margin - bound)/best margin, {name}, {loss}")
 
 
