@@ -9,7 +9,7 @@ from penchant.norms import L1, Linf, Nuclear, Spectral, norm_named
 from penchant.optimisers.base import Adam, muon, normalised_descent, sign_descent, signum, steepest
 from penchant.papers.which_margin.comparison import NAMES, Comparison, best_margins, compare
 from penchant.papers.which_margin.flows import follow, newton_schulz, newton_schulz_with, rest_point, soft_sign
-from penchant.references.base import feature_rows
+from penchant.references.base import feature_rows, watching
 from penchant.settings.classification import Multiclass
 from penchant.settings.generators import clusters
 from penchant.settings.losses import CrossEntropy
@@ -56,6 +56,18 @@ def test_the_best_margins_and_a_verdict_by_margins():
     content = told.content()
     assert set(content["references"]) == set(content["shares"]) == set(NAMES)
     assert content["references"]["max"]["lower"] <= content["references"]["max"]["upper"]
+
+
+def test_a_short_run_is_undecided_in_every_norm_and_best_margins_are_solved_once():
+    setting = pt.Setting(clusters(4, 8, 12, 1.0, 5), pt.Direct(), CrossEntropy())
+    with watching() as calls:
+        found = best_margins(setting.data)
+        pt.predict(setting, sign_descent(0.3, 0.5))
+    assert sum(call.solver == "norm_margin" for call in calls) == len(NAMES)
+    told = compare(pt.train(setting, Adam(0.01, 1e-8), steps=400), found)
+    assert told.margin[-1] > 1
+    assert {told.verdict(name).outcome.value for name in NAMES} == {"undecided"}
+    assert "too short" in told.verdict("max").inequality
 
 
 def test_newton_schulz_rests_where_the_table_says_and_its_epsilon_makes_it_descent():

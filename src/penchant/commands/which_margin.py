@@ -14,7 +14,6 @@ from ..exhibits import Result
 from ..optimisers import table
 from ..papers import predict
 from ..papers.which_margin.comparison import Comparison, best_margins, compare
-from ..references.base import Solution
 from ..settings.base import Setting
 from ..theory.base import Prediction
 from ..training.asked import budget, longest_feature, optimiser_of
@@ -38,11 +37,12 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
         )
     if options.out:
         check_writable(str(Path(options.out) / "index.html"))
-    found, references = {}, {}
+    found, data = {}, None
     for name in names:
         asked = Namespace(**{**vars(options), "optimiser": name})
-        references = references or best_margins(_setting(asked)[0].data)
-        found[name] = _one(asked, references)
+        setting, start = _setting(asked)
+        data = setting.data if data is None else data  # the same object, whose best margins are kept
+        found[name] = _one(asked, eqx.tree_at(lambda one: one.data, setting, data), start)
     if len(names) == 1:
         return found[names[0]]
     lines = [line for name, (_, text) in found.items() for line in (f"optimiser  {name}", *text)]
@@ -60,10 +60,11 @@ def _setting(options: Namespace) -> tuple[Setting, PyTree]:
     return setting_and_start(named)
 
 
-def _one(options: Namespace, references: dict[str, Solution]) -> tuple[dict, list[str]]:
-    own, (setting, start) = _own_name(options), _setting(options)
+def _one(options: Namespace, setting: Setting, start: PyTree) -> tuple[dict, list[str]]:
+    own = _own_name(options)
     if own is None:
         _default_steps(options, setting)
+    references = best_margins(setting.data)
     run, prediction = _run(options, setting, start, own)
     found = compare(run, references)
     covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None

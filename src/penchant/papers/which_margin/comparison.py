@@ -5,7 +5,7 @@ are judged and not directions, because the best weight in most of these norms is
 """
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -23,6 +23,8 @@ NAMES = ("frobenius", "l1", "max", "spectral", "nuclear")
 THETA = 0.02  # of the best margin may be missing where a run is said to maximise it
 APART = 5.0  # times what is missing must be missing in every other norm
 _GAP, _COARSE, _MANY = 1e-9, 1e-6, 2000  # width of the brackets, and of those of more margins than that
+_BEGUN = 10.0  # times log N, N the number of margins: a smaller one says little of where the share ends
+_LAST: list[Any] = []  # data, and the best margins of it
 LEAD = 0.01  # by which another norm's share must be ahead before a run has changed its mind
 
 
@@ -40,12 +42,17 @@ def names_for(data: Data) -> tuple[str, ...]:
 
 
 def best_margins(data: Data, names: Iterable[str] | None = None) -> dict[str, Solution]:
-    """The best margin in every norm, bracketed."""
+    """The best margin in every norm, bracketed; those of the last data are kept, for the next optimiser that is asked about them."""
     if getattr(data, "inside", None) is not None:
         fix = "`max_margin(data.outside())` is what training selects there"
         raise ArgumentError("data", "best_margins", "data whose margins all grow", type(data).__name__, fix)
     gap = _GAP if len(data.constrained()) <= _MANY else _COARSE
-    return {name: norm_margin(data, norm_named(name), gap) for name in names or names_for(data)}
+    if not _LAST or _LAST[0] is not data:
+        _LAST[:] = data, {}
+    for name in (wanted := tuple(names or names_for(data))):
+        if name not in _LAST[1]:
+            _LAST[1][name] = norm_margin(data, norm_named(name), gap)
+    return {name: _LAST[1][name] for name in wanted}
 
 
 class Comparison(eqx.Module):
@@ -92,13 +99,18 @@ class Comparison(eqx.Module):
     def verdict(self, norm: str) -> Verdict:
         """Whether the run maximises the margin in this norm: less than 0.02 is missing, less than before, and five times as much in every other norm.
 
-        Refuted where the share has stopped growing below that, by a fit of what is missing to c0 + c1 / (norm of the weight) over the last decade of it.
+        Refuted where the share has stopped growing below that, by a fit of what is missing to c0 + c1/margin over the last decade of the margin. At a
+        margin m the soft minimum of N margins may miss log(N)/m of any share: a decade that begins below log N decides nothing.
         """
         missing, others = 1 - self.shares[norm], {name: 1 - found for name, found in self.last.items() if name != norm}
         text = f"1 - share of the best {norm} margin = {missing[-1]:.3g}"
         if not self.margin[-1] > 0:
             return Verdict(Outcome.undecided, "the smallest margin is not positive: not separating")
         limit, error = self._limit(norm)
+        begun = _BEGUN * float(np.log(len(self.references[norm].dual)))
+        if missing[-1] > THETA and self.margin[-1] < begun:
+            words = f"{text} > {THETA:g}, but the margin {self.margin[-1]:.3g} is below 10 log N = {begun:.3g}: too short a run to tell"
+            return Verdict(Outcome.undecided, words, THETA, float(missing[-1]))
         if missing[-1] > THETA and limit - 2 * error > THETA:
             detail = f"what is missing tends to {limit:.3g} +- {error:.1g}"
             return Verdict(Outcome.refuted, f"{text} > {THETA:g}", THETA, float(missing[-1]), detail)
@@ -113,7 +125,8 @@ class Comparison(eqx.Module):
         return Verdict(Outcome.confirmed, f"{text} <= {THETA:g}", THETA, float(missing[-1]), detail)
 
     def _limit(self, norm: str) -> tuple[float, float]:
-        """What is missing in the end, and its error: a fit of c0 + c1/margin over the last decade of the margin, leaving out every third of it."""
+        """What is missing in the end, and its error: a fit of c0 + c1/margin over the last decade of the margin, leaving out each third of it, the early one
+        among them, so that a share whose growth does not slow down like that has a large one."""
         kept = self.margin > self.margin[-1] / 10
         x, y = 1 / self.margin[kept], (1 - self.shares[norm])[kept]
         if kept.sum() < 6:

@@ -57,18 +57,14 @@ def limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
     for seed in range(len(drawn(lab))):
         path = turn(lab, seed, _EPS)
         of_max = along(lab, seed, path, "max")
-        missing = 1 - along(lab, seed, path, "frobenius")[-1]
-        allowed = (
-            np.log(len(features(lab, seed))) / path.margins[-1] + angle_constant(lab, seed, _EPS)[1] ** 2 / _FAR**2 / 2
-        )
-        ends.append(missing / allowed)
+        kappa, count = angle_constant(lab, seed, _EPS)[1], len(features(lab, seed))
+        allowed = np.log(count) / path.margins[-1] + (kappa / _FAR) ** 2 / 2
+        ends.append((1 - along(lab, seed, path, "frobenius")[-1]) / allowed)
         late = int(np.flatnonzero(path.margins[1:] <= -10 * np.log(_EPS))[-1])
         fallen.append(of_max.max() - of_max[late])
     yield at_most(float(np.max(ends)), 1.0, "largest missing Frobenius share over log(N)/margin + (kappa/50)^2/2")
-    if planted:
-        yield at_most(float(np.min(fallen)), 0.01, "smallest loss of max-norm share at 10 log(1/eps)")
-    else:
-        yield at_least(float(np.min(fallen)), 0.02, "smallest loss of max-norm share at 10 log(1/eps)")
+    check, bound = (at_most, 0.01) if planted else (at_least, 0.02)
+    yield check(float(np.min(fallen)), bound, "smallest loss of max-norm share at 10 log(1/eps)")
 
 
 @derived("which-margin/turn", slow=True)
@@ -81,14 +77,9 @@ def where(lab: Lab, planted: bool) -> Iterator[Verdict]:
         coarse, fine = (angle_constant(lab, seed, eps)[0] for eps in (_COARSE, _EPS))
         ratios.append(fine / coarse * (np.log(_EPS) / np.log(_COARSE) if planted else 1.0))
         peaks.append(peak(lab, seed, _EPS) / -np.log(_EPS))
-    yield at_most(
-        float(np.abs(np.log(peaks)).max()), float(np.log(2.5)), "|log(margin of the peak/log(1/eps))|, largest"
-    )
-    yield at_most(
-        float(np.abs(np.log(ratios)).mean()),
-        float(-1 / np.log(_EPS) - 1 / np.log(_COARSE)),
-        "mean |log of the ratio of angle constants|",
-    )
+    farthest, order = float(np.abs(np.log(peaks)).max()), float(-1 / np.log(_EPS) - 1 / np.log(_COARSE))
+    yield at_most(farthest, float(np.log(2.5)), "|log(margin of the peak/log(1/eps))|, largest")
+    yield at_most(float(np.abs(np.log(ratios)).mean()), order, "mean |log of the ratio of angle constants|")
 
 
 @derived("which-margin/angle", slow=True)

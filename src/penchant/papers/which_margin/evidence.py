@@ -72,9 +72,9 @@ def gammas(lab: Lab, norm: str) -> np.ndarray:
 def runs(
     lab: Lab, rule: str, loss: str = "cross-entropy", steps: int = 3000, size: float | tuple = 0.3, every: int = 0
 ) -> list[Trajectory]:
-    """A rule on all data sets; a tuple has a step size for each of them."""
+    """A rule on all data sets; a tuple has a step size for each of them. Whatever the sizes, one compiled program does it."""
     settings = [Setting(data, Direct(), LOSSES[loss]) for data in drawn(lab)]
-    sizes = np.asarray(size) if isinstance(size, tuple) else size
+    sizes = np.broadcast_to(np.asarray(size, float), len(settings))
     return train(settings, RULES[rule](sizes), steps=steps, recorder=Every(every) if every else LogSpaced(60))
 
 
@@ -89,6 +89,15 @@ def compared(
 def last(lab: Lab, rule: str, norm: str, **options: object) -> np.ndarray:
     """The share of the best margin in a norm that a rule reaches, for every data set."""
     return np.array([one.last[norm] for one in compared(lab, rule, **options)])  # pyright: ignore[reportArgumentType]
+
+
+def tends(lab: Lab, rule: str, norm: str, **options: object) -> np.ndarray:
+    """The share that a rule tends to, for every data set, if what is missing falls like 1/sqrt t: twice the last one, less that of a quarter of the steps.
+
+    An exponent that is off by 0.15 makes an error of a fifth of what is missing there: 0.02 of a tenth."""
+    found = compared(lab, rule, **options)  # pyright: ignore[reportArgumentType]
+    quarter = lambda one: np.interp(one.steps[-1] / 4, one.steps, one.shares[norm])
+    return np.array([2 * one.last[norm] - quarter(one) for one in found])
 
 
 def along(lab: Lab, seed: int, path: Path, norm: str) -> np.ndarray:

@@ -92,9 +92,10 @@ def follow(
 
     def velocity(time: float, weight: np.ndarray) -> np.ndarray:
         exponents = -rows @ weight
-        log_sum = logsumexp(exponents)
-        slope = (np.exp(exponents - log_sum) @ rows).reshape(shape)
-        return rule(slope, float(log_sum - np.log(samples))).ravel()
+        top = exponents.max()
+        parts = np.exp(exponents - top)  # by hand: `logsumexp` takes six times as long as all the rest
+        total = parts.sum()
+        return rule((parts @ rows / total).reshape(shape), float(top + np.log(total / samples))).ravel()
 
     begin = np.zeros(rows.shape[1]) if start is None else start.ravel()
     found = solve_ivp(velocity, (times[0], times[-1]), begin, "LSODA", times, rtol=tolerance, atol=tolerance)
@@ -117,7 +118,7 @@ def rest_point(features: np.ndarray, rule: Rule, near: np.ndarray) -> Rest:
     def unequal(logs: np.ndarray) -> np.ndarray:
         shares = np.exp(logs - logsumexp(logs))
         found = fitness(used, rule, shares)[0]
-        return np.append(found - shares @ found, float(logsumexp(logs)))
+        return np.append(found - shares @ found, np.log(np.exp(logs).sum()))
 
     logs = least_squares(unequal, np.log(near[support] / near[support].sum()), xtol=1e-15, ftol=1e-15, gtol=1e-15).x
     shares = np.where(support, 0.0, 0.0)
