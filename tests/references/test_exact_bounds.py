@@ -208,6 +208,7 @@ def test_references_need_64_bit_mode():
         lambda: pt.references.nuclear_margin(tokens),
         lambda: pt.references.offset_margin(data, np.zeros(6)),
         lambda: pt.references.minimum_norm(regression),
+        lambda: pt.bracket(regression, np.ones(regression.inputs.shape[1]), np.ones(len(regression.inputs))),
     ]
     jax.config.update("jax_enable_x64", False)
     try:
