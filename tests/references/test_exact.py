@@ -306,7 +306,7 @@ def test_predict_saves_what_check_proves(files, capsys):
     assert printed.endswith(f"about: linear.npz, sha256 {digest}\n")
     path.write_text(path.read_text().replace("3", "1", 1))
     assert main(["check", str(path)]) == 1
-    assert "refused" in capsys.readouterr().out
+    assert capsys.readouterr().out == "refused: seal\n"
 
 
 def test_train_proves_its_reference_before_it_runs(files, capsys):

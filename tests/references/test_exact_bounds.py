@@ -56,7 +56,7 @@ def test_samples_that_contradict_each_other_up_to_rounding_are_named_as_a_cause(
     inputs = rng.standard_normal((9, 4))
     labels = np.sign(inputs @ [1.0, -2.0, 3.0, 1.0])
     data = pt.Classification(np.vstack([inputs, -0.7 * inputs[:2]]), [*labels, *labels[:2]])
-    with pytest.raises(UndecidedMargin, match="contradict each other up to rounding"):
+    with pytest.raises(UndecidedMargin, match="nearly contradictory samples"):
         pt.references.max_margin(data)
 
 
