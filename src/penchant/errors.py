@@ -242,7 +242,7 @@ class UndecidedMargin(PenchantError):
         if witness > 0:
             found = f"These data are separable (a direction has margin {witness:.3g}), but their maximum margin is lost in float64: it is at most {norm:.1e}, {size}."
         fix = "rescale the columns to similar size (this changes the l2 norm, and so the question)."
-        super().__init__(_said(found, "columns of very different scale", fix=fix))
+        super().__init__(_said(found, "columns of very different scale", "nearly contradictory samples", fix=fix))
 
 
 class InterpolationError(InfeasibleError):

@@ -52,6 +52,14 @@ def test_margins_that_are_not_provably_positive_are_undecided():
     assert found.upper == np.inf  # the second margin is 2, which next to 1e16 is rounding
 
 
+def test_samples_that_contradict_each_other_up_to_rounding_are_named_as_a_cause(rng):
+    inputs = rng.standard_normal((9, 4))
+    labels = np.sign(inputs @ [1.0, -2.0, 3.0, 1.0])
+    data = pt.Classification(np.vstack([inputs, -0.7 * inputs[:2]]), [*labels, *labels[:2]])
+    with pytest.raises(UndecidedMargin, match="nearly contradictory samples"):
+        pt.references.max_margin(data)
+
+
 class _Product(MarginData):
     """Margins of data of another kind, through a method that does not say what its sums are made of."""
 
@@ -208,6 +216,7 @@ def test_references_need_64_bit_mode():
         lambda: pt.references.nuclear_margin(tokens),
         lambda: pt.references.offset_margin(data, np.zeros(6)),
         lambda: pt.references.minimum_norm(regression),
+        lambda: pt.bracket(regression, np.ones(regression.inputs.shape[1]), np.ones(len(regression.inputs))),
     ]
     jax.config.update("jax_enable_x64", False)
     try:

@@ -14,7 +14,7 @@ from ..norms import L2, Norm
 from ..rounding import FLUSHED, absolute_sums, down, gamma, measured, rounding_of, scaled, up
 from ..settings.base import Data
 from ..settings.check import real_array
-from .base import Bracket, feature_rows, require_margins
+from .base import Bracket, feature_rows, require_margins, require_regression
 from .interpolation_bracket import interpolation_bracket
 
 margins = eqx.filter_jit(lambda data, weight: data.margins(weight))  # compiled once per shape
@@ -58,7 +58,7 @@ def bracket(data: object, primal: object, dual: object, norm: object = None) -> 
     """
     norm = L2() if norm is None else norm
     if hasattr(data, "fitted"):
-        return interpolation_bracket(data, primal, dual, norm)  # pyright: ignore[reportArgumentType]
+        return interpolation_bracket(require_regression(data, "bracket"), primal, dual, norm)  # pyright: ignore[reportArgumentType]
     return _margin_bracket(require_margins(data, "bracket"), primal, dual, norm)  # pyright: ignore[reportArgumentType]
 
 
