@@ -9,10 +9,10 @@ from ...lab import Lab, Study, recipe
 from ...optimisers.base import Adam
 from ...optimisers.newton_schulz import spread
 from ...settings.base import Setting
+from ...settings.classification import Multiclass
 from ...settings.losses import CrossEntropy
-from ...settings.multiclass import Multiclass
 from ...settings.parametrisations import Direct
-from ...training.recorders import Every
+from ...training.events import Every
 from ...training.train import train
 from . import adam, epsilon, muon, next_token, steepest
 from .comparison import NAMES
