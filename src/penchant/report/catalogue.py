@@ -117,7 +117,7 @@ def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
         "implies": implies.get(claim.name, []),
         "implied by": backwards(implies),
         "contradicts": [*against.get(claim.name, []), *backwards(against)],
-        "what holds instead": [claim.repair] if claim.repair else [],
+        "what holds instead": [one.name for one in paper.claims if one.name == claim.repair],
         "holds instead of": [one.name for one in paper.claims if one.repair == claim.name],
     }
     told = {claim.name, *(name for names in found.values() for name in names)}
