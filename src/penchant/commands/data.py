@@ -34,15 +34,8 @@ from .progress import progress, sparse
 if TYPE_CHECKING:
     from ..case import Case
 
-_CIRCLING = (
-    "ngd",
-    "momentum",
-    "accelerated",
-    "sign",
-    "signum",
-    "muon",
-    "steepest",
-)  # they go round a minimum that is attained
+# They go round a minimum that is attained.
+_CIRCLING = ("ngd", "momentum", "accelerated", "sign", "signum", "muon", "steepest")
 _CLOSE = 1e-8  # 1 - corr that a run must reach: below, rounding and time are against it
 
 
