@@ -145,12 +145,9 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
     shares = prediction.reference.dual / prediction.reference.dual.sum()
     entropy = -float((shares * np.log(np.where(shares > 0, shares, 1.0))).sum())
     margin, steps = float(case.run.smallest_margin()[-1]), int(case.run.steps[-1])
-    target, verdict = max(20.0, 2 * entropy / MARGIN), case.verdict
-    if verdict.predicted and prediction.reference.norm not in (
-        "l2",
-        "frobenius",
-    ):  # an excess, which falls like 1/margin
-        target = max(target, 1.5 * margin * float(np.max(verdict.measured)) / float(np.max(verdict.predicted)))
+    target, bound, found = max(20.0, 2 * entropy / MARGIN), case.verdict.predicted, case.verdict.measured
+    if prediction.reference.norm not in ("l2", "frobenius") and isinstance(bound, float) and isinstance(found, float):
+        target = max(target, 1.5 * margin * found / bound)  # an excess, which falls like 1/margin
     state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
     flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
