@@ -7,10 +7,11 @@
 
 Standard library only. Further arguments go to the command that is run, for instance
 `python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too),
-`--torch` (with PyTorch, for the tests of its bridge, even if pip finds no CPU build) or `--browser` (with Playwright, for the tests of the pages in Chromium).
+`--torch` (with PyTorch, for the tests of its bridge, even if pip finds no CPU build) or `--browser` (with Playwright, and axe-core by npm, for the tests of the pages in Chromium).
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
@@ -27,6 +28,7 @@ DIGITS = (
     "tests/flow",
 )  # once more as users compile
 TORCH = "torch==2.13.0"
+AXE = "axe-core@4"  # rules of access, for the tests of the pages
 EXTRAS = {"verify": "", "test": "[dev]", "bench": "[bench]", "docs": "[docs]"}
 
 
@@ -68,6 +70,12 @@ def install(extras: str) -> None:
     )
 
 
+def install_axe() -> None:
+    """Into `node_modules`, by npm. Where that fails the tests that want it are skipped and say what to type."""
+    if not (ROOT / "node_modules" / "axe-core").exists() and (npm := shutil.which("npm")):
+        found(npm, "install", "--no-save", "--no-package-lock", "--silent", AXE)
+
+
 def environment() -> dict[str, str]:
     """One thread per process: the cores are shared by the test workers."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -106,6 +114,8 @@ def main() -> int:
     job, rest = arguments[0], arguments[1:]
     asked = [name for name in ("torch", "browser") if job == "test" and f"--{name}" in rest]
     install(f"[{','.join(['dev', *asked])}]" if asked else EXTRAS[job])
+    if "browser" in asked:
+        install_axe()
     for command in commands(job, rest):
         status = subprocess.run(command, cwd=ROOT, env=environment()).returncode
         if status:

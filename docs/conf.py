@@ -4,6 +4,8 @@ project = html_title = "penchant"
 project_copyright = "the penchant authors"
 extensions = ["myst_parser"]
 html_theme = "furo"
+html_theme_options = {"top_of_page_buttons": []}
+html_copy_source = False
 html_extra_path = ["_extra"]
 html_show_sphinx = False
 html_show_search_summary = False  # it would be fetched, which a page opened from a folder may not do

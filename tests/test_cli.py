@@ -578,6 +578,17 @@ def test_an_undecided_run_says_what_would_decide_it_and_that_decides(capsys, lin
         assert (again["verdict"], again["would_decide"]) == ("confirmed", "")
 
 
+def test_an_undecided_run_of_signs_is_not_sent_to_the_flow_which_has_another_limit(capsys, tmp_path):
+    path = tmp_path / "three.csv"
+    path.write_text("1,3,1\n1,-2,1\n2,1,1\n")
+    asked = ["train", path, "--optimiser", "sign", "--step-size", "0.1", "--step-decay", "0.3", "--json"]
+    first = json.loads(call(capsys, *asked, "--steps", "20")[1].out)
+    words = first["would_decide"].split()
+    assert (first["verdict"], words[-2]) == ("undecided", "--steps")
+    assert "flow" not in words
+    assert json.loads(call(capsys, *asked, *words[-2:])[1].out)["verdict"] == "confirmed"
+
+
 def test_adam_is_judged_by_the_linf_margin(capsys, tmp_path):
     path = tmp_path / "two.csv"
     path.write_text("2,1,1\n1,4,1\n3,0.5,1\n")

@@ -133,5 +133,5 @@ def test_the_page_is_for_everybody(visit, page_file, scheme, width):
         "document.querySelectorAll('.paper, .claim:nth-of-type(3), #tiny, #tiny details').forEach((one) => (one.open = true))"
     )
     page.locator(".chart svg").first.wait_for()
-    assert complaints(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert complaints(page) == []

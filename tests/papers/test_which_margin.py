@@ -6,7 +6,7 @@ import pytest
 import penchant as pt
 from penchant.errors import ArgumentError, InfeasibleError
 from penchant.norms import L1, Linf, Nuclear, Spectral, norm_named
-from penchant.optimisers.base import Adam, muon, normalised_descent, sign_descent, signum, steepest
+from penchant.optimisers.base import Accelerated, Adam, muon, normalised_descent, sign_descent, signum, steepest
 from penchant.papers.which_margin.comparison import NAMES, Comparison, best_margins, compare
 from penchant.papers.which_margin.flows import follow, newton_schulz, newton_schulz_with, rest_point, soft_sign
 from penchant.references.base import feature_rows, watching
@@ -119,6 +119,10 @@ def test_turns_are_leads_of_more_than_a_hundredth():
         (Adam(0.1, 0.0, decay=0.5), "adam-margin", "linf", set()),
         (Adam(0.1, 1e-8), "adam-epsilon", "l2", {"past_epsilon"}),
         (pt.GradientFlow(), "gradient-margin", "l2", set()),
+        (pt.gradient_descent(0.1), "gradient-margin", "l2", set()),
+        (pt.polyak(), "margin-conjecture", "l2", {"optimiser_covered"}),
+        (pt.momentum(0.1), "margin-conjecture", "l2", {"optimiser_covered"}),
+        (Accelerated(0.1), "margin-conjecture", "l2", {"optimiser_covered"}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

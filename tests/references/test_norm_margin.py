@@ -9,6 +9,7 @@ from penchant.errors import ArgumentError, NotSeparableError
 from penchant.norms import L1, L2, Entrywise, Hybrid, Linf, Nuclear, Schatten, Spectral, WeightedL2
 from penchant.references import constrained_gap, max_margin, norm_margin
 from penchant.references.linear_programs import polyhedral_margin
+from penchant.report.explore import presets, setting_of
 from penchant.settings import CrossEntropy, Multiclass, add_bias, clusters
 
 FIVE = (Linf(), L1(), L2(), Spectral(), Nuclear())
@@ -205,3 +206,13 @@ def test_a_hundred_classes_in_seconds():
     found = norm_margin(clusters(100, 100, 100, 0.5, 0), Spectral())
     assert found.margin == pytest.approx(8.08768405, rel=1e-9)
     assert found.bracket.gap < 1e-9
+
+
+def test_a_best_weight_whose_singular_values_are_equal_has_nowhere_to_go():
+    """The Muon preset of the explorer: no direction keeps the spectral norm, and the l2 solution is another one."""
+    data = setting_of(presets()["muon"]).data
+    found = norm_margin(data, Spectral())
+    sizes = np.linalg.svd(found.weight, compute_uv=False)
+    assert sizes[0] - sizes[1] < 1e-8
+    assert pt.theory.uniqueness(data, found).unique
+    assert Spectral().value(pt.references.max_margin(data).weight) > 1.1 * found.value

@@ -4,7 +4,7 @@ import pytest
 
 from penchant.cli import main
 from penchant.papers import PAPERS
-from penchant.report.catalogue import _EVIDENCE, _related, claim_page, matrix, page_of, public_names
+from penchant.report.catalogue import RELATIONS, _related, claim_page, matrix, page_of, public_names
 
 
 @pytest.fixture(scope="module")
@@ -25,19 +25,29 @@ def test_the_matrix_knows_theorems_and_what_nobody_has_looked_at(cells):
     assert {"theorem", "conjecture", "unknown"} <= states <= {"theorem", "conjecture", "refuted", "unknown"}
 
 
-def test_evidence_is_about_cells_and_claims_that_exist(cells):
+def test_what_a_person_wrote_is_about_cells_and_claims_that_exist(cells):
     known = {claim.name for paper in PAPERS for claim in paper.claims}
-    for (optimiser, setting), names in _EVIDENCE.items():
-        assert cells[optimiser][setting].state in ("conjecture", "refuted")
-        assert set(names) <= known
+    for optimiser, row in RELATIONS["measured"].items():
+        for setting, names in row.items():
+            assert cells[optimiser][setting].state in ("conjecture", "refuted")
+            assert set(names) <= known
+    for relation in ("implies", "contradicts"):
+        for name, others in RELATIONS[relation].items():
+            assert {name, *others} <= known
+            assert name not in others
 
 
-def test_relations_point_both_ways():
+def test_relations_fit_the_verdicts_and_point_both_ways():
+    """What holds implies nothing that fails, and contradicts nothing that holds."""
+    expected = {claim.name: claim.expected.value for paper in PAPERS for claim in paper.claims}
+    assert all(expected[one] == "confirmed" for names in RELATIONS["implies"].values() for one in names)
+    for name, others in RELATIONS["contradicts"].items():
+        assert {expected[name], *(expected[one] for one in others)} == {"confirmed", "refuted"}
+    back = {"implies": "implied by", "contradicts": "contradicts", "what holds instead": "holds instead of"}
     for paper in PAPERS:
         found = {claim.name: _related(claim, paper) for claim in paper.claims}
         for name, related in found.items():
-            assert all(name in found[other]["contradicts"] for other in related["contradicts"] if other in found)
-            assert all(name in found[other]["implied by"] for other in related["implies"])
+            assert all(name in found[other][back[one]] for one in back for other in related[one])
 
 
 def test_pages_have_names_of_their_own(cells):

@@ -27,7 +27,6 @@ from ..theory.judge import MARGIN
 from ..training.asked import Trainer, budget, longest_feature, optimiser_of, watched
 from ..training.events import MarginAbove, Stalled
 from ..training.status import Status
-from ..training.trajectory import Trajectory
 from ..verdict import Outcome
 from .options import resumed, setting_and_start
 from .own import Predicted, Trained, describe_steps, made
@@ -50,15 +49,8 @@ from ..references.exact import programs, proof_of
 from ..references.exact_margin import Certificate, about
 from .options import check_writable
 
-_CIRCLING = (
-    "ngd",
-    "momentum",
-    "accelerated",
-    "sign",
-    "signum",
-    "muon",
-    "steepest",
-)  # they go round a minimum that is attained
+# They go round a minimum that is attained.
+_CIRCLING = ("ngd", "momentum", "accelerated", "sign", "signum", "muon", "steepest")
 _CLOSE = 1e-8  # 1 - corr that a run must reach: below, rounding and time are against it
 
 
@@ -160,20 +152,24 @@ def would_decide(case: "Case", options: Namespace) -> str:
     if prediction.separation / 10 < _CLOSE:
         nearest = min(prediction.rivals, key=lambda rival: rival.separation)
         return f"hardly a run: the rival '{nearest.name}' is at 1 - corr {nearest.separation:.1g} only"
-    return _larger_margin(prediction, run, options)
+    return _larger_margin(case, prediction, options)
 
 
-def _larger_margin(prediction: Prediction, run: Trajectory, options: Namespace) -> str:
+def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> str:
     """The margin is short of its maximum by the share H(p) / margin, with p the dual weights: what is left at margin M is known beforehand."""
     shares = prediction.reference.dual / prediction.reference.dual.sum()
     entropy = -float((shares * np.log(np.where(shares > 0, shares, 1.0))).sum())
-    target, margin, steps = max(20.0, 2 * entropy / MARGIN), float(run.smallest_margin()[-1]), int(run.steps[-1])
+    margin, steps = float(case.run.smallest_margin()[-1]), int(case.run.steps[-1])
+    target, bound, found = max(20.0, 2 * entropy / MARGIN), case.verdict.predicted, case.verdict.measured
+    if prediction.reference.norm not in ("l2", "frobenius") and isinstance(bound, float) and isinstance(found, float):
+        target = max(target, 1.5 * margin * found / bound)  # an excess, which falls like 1/margin
     state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
     flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
         return f"a longer flow ({state}): --margin {max(target, 10 * margin):.0f}"
-    if options.optimiser in ("ngd", "momentum", "polyak", "accelerated", "adam"):  # their margins grow like the steps
-        more = steps * (max(2.0, target / margin) if margin > 0 else 10.0)
+    if options.optimiser in (*_CIRCLING, "polyak", "adam"):  # their margins grow like the sum of their steps
+        slower = 1 / max(0.2, 1 - (options.step_decay or 0))
+        more = steps * (max(2.0, target / margin) if margin > 0 else 10.0) ** slower
         return f"more steps ({state}; wanted: about {target:.0f}): --steps {float(f'{more:.1g}'):.0f}"
     pace = f"steps of a constant size gain margin like log t, and {target:.0f} takes about e^{target:.0f} of them"
     return f"{flow}, or --optimiser ngd{_steps(prediction, target)} ({state}; {pace})"

@@ -5,6 +5,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.resources import files
 from inspect import getdoc, signature
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,17 +38,8 @@ _SETTINGS = {
     "regression": "",
     "squares w+² - w-²": "squares",
 }
-# The claims that measured what no theorem says, by optimiser and setting.
-_EVIDENCE = {
-    ("gd", "attention, keys and queries"): ("key-query/descent",),
-    ("sign", "attention, keys and queries"): ("key-query/sign-descent",),
-    ("adam", "attention, keys and queries"): ("key-query/adam",),
-    ("momentum", "softmax attention, W"): ("self-attention/heavy-ball", "self-attention/sharp-constant"),
-    ("accelerated", "softmax attention, W"): ("self-attention/acceleration",),
-    ("momentum", "regression"): ("min-norm/projection",),
-}
-# Sentences that say others too.
-_IMPLIES = {"deep-linear/theorem-1": ("deep-linear/risk", "deep-linear/aligned")}
+# Data that a person has written: claims that measured what no theorem says, by optimiser and setting; and what a claim implies and contradicts.
+RELATIONS = json.loads(files("penchant.report").joinpath("site/relations.json").read_text(encoding="utf-8"))
 
 
 class Cell(NamedTuple):
@@ -90,9 +82,8 @@ def optimisers() -> dict[str, Any]:
 def matrix() -> dict[str, dict[str, Cell]]:
     """What training selects: a cell for every optimiser and setting."""
     known, problems = list(theorems()), examples().items()
-    row = lambda name, rule: {
-        of: _cell(choose(known, problem, rule), _EVIDENCE.get((name, of), ())) for of, problem in problems
-    }
+    measured = lambda name, of: tuple(RELATIONS["measured"].get(name, {}).get(of, ()))
+    row = lambda name, rule: {of: _cell(choose(known, problem, rule), measured(name, of)) for of, problem in problems}
     return {name: row(name, rule) for name, rule in optimisers().items()}
 
 
@@ -115,17 +106,21 @@ def public_names() -> Iterator[tuple[str, str, str]]:
 
 
 def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
-    """What a claim implies and is implied by; what it contradicts: what holds against what was printed; and claims about the same item of the paper."""
+    """What a claim implies, with what its paper proves before it, and is implied by; what it contradicts; what holds in its place; and claims
+    about the same item of the paper."""
     item = re.search(r"(?:Theorem|Lemma|Corollary|Proposition|Figure) [\w.]+", claim.citation)
-    same = [one for one in paper.claims if item and item.group() in re.findall(r"[A-Z]\w+ [\w.]+", one.citation)]
+    same = [one.name for one in paper.claims if item and item.group() in re.findall(r"[A-Z]\w+ [\w.]+", one.citation)]
+    implies, against = RELATIONS["implies"], RELATIONS["contradicts"]
+    backwards = lambda relation: [name for name, others in relation.items() if claim.name in others]
     found = {
-        "contradicts": [claim.repair or claim.name, *(one.name for one in paper.claims if one.repair == claim.name)],
-        "implies": list(_IMPLIES.get(claim.name, ())),
-        "implied by": [name for name, weaker in _IMPLIES.items() if claim.name in weaker],
+        "implies": implies.get(claim.name, []),
+        "implied by": backwards(implies),
+        "contradicts": [*against.get(claim.name, []), *backwards(against)],
+        "what holds instead": [one.name for one in paper.claims if one.name == claim.repair],
+        "holds instead of": [one.name for one in paper.claims if one.repair == claim.name],
     }
     told = {claim.name, *(name for names in found.values() for name in names)}
-    found |= {"about the same item": [one.name for one in same if one.name not in told]}
-    return {relation: [name for name in names if name != claim.name] for relation, names in found.items()}
+    return found | {"about the same item": [name for name in same if name not in told]}
 
 
 class _Writer:

@@ -69,7 +69,8 @@ def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1U
     if power not in (1, np.inf):
         return Uniqueness(True, float("inf"), float("inf"))
     found = (_of_matrices if isinstance(solution.measure, Schatten) else _of_entries)(data, solution, power)
-    return _decide(feature_rows(data, _carrying(data, solution)) @ found.moves.reshape(len(found.moves), -1).T, found)
+    moves = found.moves.reshape(len(found.moves), solution.weight.size)
+    return _decide(feature_rows(data, _carrying(data, solution)) @ moves.T, found)
 
 
 def _carrying(data: Data, solution: Solution) -> np.ndarray:

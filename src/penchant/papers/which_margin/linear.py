@@ -59,6 +59,10 @@ def _length(optimiser: Any) -> float:
 def vanishing_steps(data: Classification, reference: Solution, optimiser: eqx.Module) -> Hypothesis:
     """Proved for step sizes that tend to 0. The logarithm of the loss is smooth in the linf norm, with the square of the longest input in l1
     as its constant, so that signs of a constant length lose at most half of that times the length."""
+    decay = getattr(getattr(optimiser, "rule", optimiser), "decay", None)
+    falls = np.asarray(0.0 if decay is None else decay)
+    if np.all((falls > 0) & (falls <= 1)):
+        return Hypothesis("vanishing_steps", True, float(falls.min()), "", "a of steps H/t^a, 0 < a <= 1", "exact")
     lengths = np.abs(np.asarray(data.signed)).sum(axis=1)
     what = "proved for step sizes that tend to 0"
     if not is_adam(optimiser):

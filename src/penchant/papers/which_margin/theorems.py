@@ -8,9 +8,9 @@ import numpy as np
 
 from ...flow.flow import is_flow
 from ...norms import L2, Linf, Norm, Spectral
-from ...optimisers.base import Accelerated, Adam, Decayed, Descent, Minibatches
+from ...optimisers.base import Adam, Decayed, Descent, Minibatches
 from ...optimisers.newton_schulz import NewtonSchulz
-from ...optimisers.step_rules import Constant, Normalised, Polyak
+from ...optimisers.step_rules import Constant, Normalised
 from ...problem import read_once
 from ...references.base import Solution, feature_rows
 from ...references.euclidean_margin import max_margin
@@ -20,7 +20,7 @@ from ...settings.classification import Classification, Multiclass
 from ...settings.next_token import InsideOutside, NextToken
 from ...settings.parametrisations import Direct, Gram
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
-from ...theory.families.linear import first_gradient, loss_shape, separable, uncapped
+from ...theory.families.linear import descends, first_gradient, loss_shape, separable, uncapped
 from ...theory.judge import judge_direction
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
@@ -62,10 +62,8 @@ def _steepest(optimiser: Any, memory: bool) -> bool:
 
 
 def _is_gradient(optimiser: Any) -> bool:
-    """The flow, and descents whose steps combine gradients in the Frobenius norm."""
-    rules = isinstance(optimiser, Descent) and isinstance(optimiser.geometry, L2) and optimiser.before is None
-    rules = rules and isinstance(optimiser.rule, Constant | Normalised | Polyak) and not _steepest(optimiser, False)
-    return is_flow(optimiser) or isinstance(optimiser, Accelerated) or rules
+    """What is proved: the flow, and descent with one step size and no memory."""
+    return is_flow(optimiser) or descends(optimiser, Constant)
 
 
 def falling_steps(optimiser: Any) -> Hypothesis:

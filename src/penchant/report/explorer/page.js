@@ -4,9 +4,9 @@
 const PRESETS = JSON.parse(document.getElementById("presets").textContent);
 const byId = (id) => document.getElementById(id);
 const STATUS = {
-  reached_target: "reached the margin asked for", out_of_steps: "took all its steps", settled: "settled", zero_gradient: "no gradient at the start",
-  diverging_step: "the step is too long", resolution_exhausted: "margins beyond what doubles resolve", coordinate_underflow: "stopped: a coordinate of the gradient is below what doubles hold",
-  not_finite: "a step is not a number", step_failed: "no step succeeds",
+  reached_target: "reached the margin asked for", out_of_steps: "took all its steps", settled: "settled", zero_gradient: "found no gradient at the start",
+  diverging_step: "ended by steps that are too long", resolution_exhausted: "ended where doubles resolve no more", coordinate_underflow: "stopped: a coordinate of the gradient is below what doubles hold",
+  not_finite: "met a step that is not a number", step_failed: "found no step that succeeds",
 };
 const NAMES = { l2: "l2", l1: "l1", linf: "l∞", nuclear: "nuclear", spectral: "spectral", Q_alpha: "Qα" };
 const CHOICES = {
