@@ -173,7 +173,7 @@ class Schatten(_OfPowers):
         if pull.ndim != 2:
             return pull / xp.linalg.norm(xp.ravel(pull))
         left, sizes, right = xp.linalg.svd(pull, full_matrices=False)
-        return (left * _touching(sizes, self.p, xp)) @ right
+        return (left * _touching(sizes, self.p, xp)[..., None, :]) @ right
 
     def rounding(self, shape: tuple[int, ...]) -> float:
         return _of_singular_values(shape)
