@@ -104,7 +104,7 @@ class Spec(NamedTuple):
 
 def trainer(paper: str) -> Any:
     """The module that makes runs of rows and trains them: its KEYS, MEASURES and ARRAYS, `member`, `runs`, `outcome` and `arrays`."""
-    return import_module(f"..papers.{paper}.rows" if paper else ".members", __package__)
+    return import_module(f"..papers.{paper}.asked" if paper else ".members", __package__)
 
 
 def read_spec(source: Mapping | str | os.PathLike, **more: object) -> Spec:
