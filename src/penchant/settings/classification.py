@@ -4,7 +4,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError
 from ..logspace import Signed, signed_matmul
@@ -63,6 +63,10 @@ class Classification(MarginData):
 
     def gram(self) -> Float[Array, "n n"]:
         return self.signed @ self.signed.T
+
+    def rows(self, index: Int[Array, "k"]) -> "Classification":
+        """Some of the margins; with this data also say that their loss is a sum over the samples."""
+        return eqx.tree_at(lambda data: data.signed, self, self.signed[index])
 
     def constrained(self) -> np.ndarray:
         """Which margins the maximum-margin program constrains: all."""
