@@ -29,6 +29,7 @@ _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and
 _STATIONARY = 1e-6  # of the gradient over the sum of its terms: where no step succeeds, the flow stands at a minimum
 _DEAF, _BRINK = 4, 1e-2  # times in a row that a shorter step has the larger error, and is of this part of the norm
 _TIMED, _USUAL, _LONG = 10, 300, 60.0  # first steps, steps of a flow to margin 1e6, seconds of a long one
+_STILL = 1e-3  # of the excess, lost per relative length of the path: less looks like a minimum
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
 FLOW_STEPS = 20_000  # of the integrator, where the caller sets no budget; a flow to margin 1e6 takes some hundreds
@@ -237,16 +238,16 @@ class _Walk:
         """
         self.rejected += 1
         self.deaf, self.last = self.deaf + 1 if math.isfinite(error) and error > self.last else 0, error
-        wild = not (math.isfinite(error) and error > 1)
+        wild, size = not (math.isfinite(error) and error > 1), max(float(self.view.norm), self.floor)
+        still = math.exp(float(self.view.log_slope)) * size < _STILL
         self.h *= _SHRINK if wild else max(_SHRINK, _SAFETY * error ** (-1 / self.flow.order))
         left = float(_cancellation(self.setting, self.state.params))
         rounding = np.finfo(float).eps * len(self.view.margins)
-        # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere.
-        if left <= rounding or (
-            left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
-        ):
-            return Status.settled
-        size = max(float(self.view.norm), self.floor)
+        # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere;
+        # to a minimum only where the excess hardly falls: on badly scaled data the gradient nearly cancels on the way.
+        lost = left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
+        if left <= rounding or lost:
+            return Status.settled if left <= rounding or still else Status.resolution_exhausted
         if self.deaf >= _DEAF and self.view.margin > _TAIL and self.h * self.pace() < _BRINK * size:
             return Status.resolution_exhausted
         if self.h < _SMALLEST and self.h * self.pace() < _SMALLEST * size:

@@ -39,12 +39,7 @@ class Space(eqx.Module):
 
 def weights_near(setting: Setting, reading: Reading) -> Callable[[Array], Array]:
     """The weights as a function of the margins, in the scale of a reading."""
-
-    def weights(margins: Array) -> Array:
-        weighing = setting.weigh(margins)
-        return weighing.weights * jnp.exp(weighing.log_scale - reading.log_scale)
-
-    return weights
+    return lambda margins: (found := setting.weigh(margins)).weights * jnp.exp(found.log_scale - reading.log_scale)
 
 
 def _blocks(setting: Setting, reading: Reading) -> Float[Array, "n b b"]:
