@@ -18,7 +18,7 @@ from ..problem import read_once as read  # traced once, however often a step rea
 from ..settings.base import Setting
 from ..settings.deep_linear import imbalance_constant, imbalances, layered
 from .clocks import Clock, Origin, advance, pace
-from .spaces import Solve, Solver, Space, linearised, weights_near
+from .spaces import Solve, Solver, Space, linearised, weights_near, without
 
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
 _CLOCK = 1e-3  # error of log(L - L*) that is allowed, times the root of its size where that exceeds 1
@@ -61,11 +61,7 @@ def _all_margins(setting: Setting, params: PyTree, reading: Reading, speed: Arra
     unit = jax.tree.map(lambda leaf: leaf / size, reading.slope)
     heading = push(unit)
     gram = setting.parametrisation.gram(params, setting.data)
-    curvature = -jax.jacfwd(weights_near(setting, reading))(reading.margins)
-    # P pull(weights) = 0, so multiples of the weights may be removed from the columns; left in, they cancel only after
-    # the solve, at the price of every digit once margins pass 1e8.
-    along = reading.weights / jnp.sum(reading.weights**2)
-    curvature = curvature - jnp.outer(reading.weights, along @ curvature)
+    curvature = without(reading.weights, -jax.jacfwd(weights_near(setting, reading))(reading.margins))
     unit_weights = reading.weights / size
     gram, stiffness = gram - jnp.outer(heading, heading), speed / size
 

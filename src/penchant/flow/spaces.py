@@ -99,8 +99,9 @@ class Spaces:
         """Where a step of this length is least work: k^3 for k margins, or N D^2 for the weight."""
         if self.point is not params:
             self.point, self.loads = params, jax.tree.map(np.asarray, loads(self.setting, params))
-        rows = active(*self.loads, length)
-        lighter = self.entries < len(rows) and len(self.loads[0]) * self.entries**2 < 2 * len(rows) ** 3
+        bounds, weights = self.loads
+        rows = active(bounds, weights, length)
+        lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
         return Space(jnp.asarray(rows), self.features if lighter else None)
 
 
@@ -114,8 +115,8 @@ def _maps(space: Space, setting: Setting, params: PyTree) -> tuple[Callable, Cal
     return push, lambda cotangent: pull(cotangent)[0]
 
 
-def _without(weights: Array, columns: Array) -> Array:
-    """Multiples of the weights removed, as in the space of all margins."""
+def without(weights: Array, columns: Array) -> Array:
+    """P pull(weights) = 0, so multiples of the weights may be removed from the columns; left in, they cancel only after the solve, at the price of every digit once margins pass 1e8."""
     return columns - jnp.outer(weights, (weights / jnp.sum(weights**2)) @ columns)
 
 
@@ -125,9 +126,9 @@ def _curvature(space: Space, setting: Setting, reading: Reading) -> tuple[Array,
     if space.features is None:
         sample, place = space.rows // blocks.shape[1], space.rows % blocks.shape[1]
         chosen = blocks[sample[:, None], place[:, None], place[None, :]]
-        return _without(reading.weights[space.rows], jnp.where(sample[:, None] == sample[None], chosen, 0.0)), None
+        return without(reading.weights[space.rows], jnp.where(sample[:, None] == sample[None], chosen, 0.0)), None
     spread = jnp.einsum("nij,njd->nid", blocks, space.features.reshape(*blocks.shape[:2], -1))
-    spread = _without(reading.weights, spread.reshape(space.features.shape))
+    spread = without(reading.weights, spread.reshape(space.features.shape))
     return space.features.T @ spread, spread
 
 
