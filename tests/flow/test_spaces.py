@@ -68,18 +68,14 @@ def _flow(setting, start):
 
 
 @pytest.mark.parametrize("seeds", [range(2), pytest.param(range(2, 10), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("kind", ["more margins than weights", "tokens"])
-def test_flows_in_smaller_spaces_are_those_with_all_margins(kind, seeds, monkeypatch):
-    """Ten drawn settings each; differences of rounding."""
+def test_flows_in_smaller_spaces_are_those_with_all_margins(seeds, monkeypatch):
+    """Ten drawn settings; differences of rounding."""
     for seed in seeds:
-        if kind == "tokens":
-            setting = pt.Setting(random_tokens(35, 7, 8, seed, equal_scores=True), pt.KeyQuery(4), pt.Logistic())
-        else:
-            setting = pt.Setting(separable(220, 6, seed=seed), pt.Direct(), pt.Logistic())
+        setting = pt.Setting(separable(220, 6, seed=seed), pt.Direct(), pt.Logistic())
         start = setting.start(seed, 0.1)
         found = _flow(setting, start)
         with monkeypatch.context() as patch:
             patch.setattr(spaces, "FEW", 10**9)
             wanted = _flow(setting, start)
         worst = max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(found, wanted, strict=True))
-        assert worst <= 1e-10  # 1e-15 at the end
+        assert worst <= 1e-10  # 2e-14 on all ten
