@@ -1,7 +1,9 @@
 """Gradient flow: theta' = -grad L, followed to times like e^(10^6)."""
 
 import math
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeGuard
 
 import equinox as eqx
@@ -11,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, PyTree
 from scipy.optimize import brentq
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, warn
 from ..problem import read_once as read
 from ..problem import smallest_margin
 from ..settings.base import RESOLUTION, Setting
@@ -20,10 +22,14 @@ from ..training.events import Limits
 from ..training.status import Status
 from .clocks import Clock, Origin, RelativeArc, origin
 from .integrator import Accuracy, State, Tolerances, attempt
+from .spaces import Spaces, lengths
 
 _SHRINK, _GROW, _SAFETY = 0.2, 4.0, 0.9
 _TAIL = 10.0  # while all margins are smaller the multipliers hardly change, and no direction turns
 _STATIONARY = 1e-6  # of the gradient over the sum of its terms: where no step succeeds, the flow stands at a minimum
+_DEAF, _BRINK = 4, 1e-2  # times in a row that a shorter step has the larger error, and is of this part of the norm
+_TIMED, _USUAL, _LONG = 10, 300, 60.0  # first steps, steps of a flow to margin 1e6, seconds of a long one
+_STILL = 1e-3  # of the excess, lost per relative length of the path: less looks like a minimum
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
 FLOW_STEPS = 20_000  # of the integrator, where the caller sets no budget; a flow to margin 1e6 takes some hundreds
@@ -114,8 +120,7 @@ def _cancellation(setting: Setting, params: PyTree) -> Float[Array, ""]:
     At a minimum the terms cancel; small factors or layers, which make every term small, do not look like one.
     """
     reading = read(setting, params)
-    lengths = jnp.sqrt(jnp.maximum(jnp.diag(setting.parametrisation.gram(params, setting.data)), 0.0))
-    return jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths)
+    return jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths(setting, params))
 
 
 class _Record(NamedTuple):
@@ -199,6 +204,7 @@ class _Walk:
         self.state = State(jax.tree.map(jnp.asarray, params), jnp.zeros(()), dual)
         self.view = _view(setting, self.state)
         self.h, self.steps, self.rejected, self.clock = 1e-3, 0, 0, 0.0
+        self.spaces, self.deaf, self.last, self.fastest = Spaces(setting, len(dual)), 0, math.inf, math.inf
 
     def prepare(self) -> None:
         """The units of the start, and a first step that is not longer than these resolve."""
@@ -213,24 +219,38 @@ class _Walk:
         """How fast the weights move in the clock."""
         return float(_pace(self.setting, self.flow.clock, self.origin, self.state, np.asarray(self.clock)))
 
+    def attempt(self) -> tuple[State, Array, View]:
+        """The step that is tried next, in the smallest space that resolves it."""
+        if self.spaces.known:
+            space = self.spaces.at(self.state.params, self.h * self.pace())
+            self.tolerances = replace(self.tolerances, space=space)
+        return self.advance(self.h)
+
     def advance(self, length: float) -> tuple[State, Array, View]:
         """What a step of this length would lead to, and its error; nothing is moved."""
         clock, h = np.asarray(self.clock), np.asarray(length)
         return _try(self.setting, self.flow.clock, self.origin, self.tolerances, self.state, clock, h)
 
     def reject(self, error: float) -> Status:
-        """A shorter step after one that failed; where none can succeed, the flow has settled or fails."""
+        """A shorter step after one that failed; where none can succeed, the flow has settled or fails.
+
+        An error that grows as steps get shorter is rounding: where that keeps a flow from moving, it decides.
+        """
         self.rejected += 1
-        wild = not (math.isfinite(error) and error > 1)
+        self.deaf, self.last = self.deaf + 1 if math.isfinite(error) and error > self.last else 0, error
+        wild, size = not (math.isfinite(error) and error > 1), max(float(self.view.norm), self.floor)
+        still = math.exp(float(self.view.log_slope)) * size < _STILL
         self.h *= _SHRINK if wild else max(_SHRINK, _SAFETY * error ** (-1 / self.flow.order))
         left = float(_cancellation(self.setting, self.state.params))
         rounding = np.finfo(float).eps * len(self.view.margins)
-        # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere.
-        if left <= rounding or (
-            left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
-        ):
-            return Status.settled
-        if self.h < _SMALLEST and self.h * self.pace() < _SMALLEST * max(float(self.view.norm), self.floor):
+        # Short of a positive margin, a direction of motion that rounding knows less well than the tolerance asks leads nowhere;
+        # to a minimum only where the excess hardly falls: on badly scaled data the gradient nearly cancels on the way.
+        lost = left * self.flow.tolerance <= rounding and left < _STATIONARY and self.view.margin <= 0
+        if left <= rounding or lost:
+            return Status.settled if left <= rounding or still else Status.resolution_exhausted
+        if self.deaf >= _DEAF and self.view.margin > _TAIL and self.h * self.pace() < _BRINK * size:
+            return Status.resolution_exhausted
+        if self.h < _SMALLEST and self.h * self.pace() < _SMALLEST * size:
             return Status.settled if left < _STATIONARY else Status.step_failed
         return Status.running
 
@@ -246,7 +266,17 @@ class _Walk:
 
     def move(self, new: State, after: View, used: float, error: float) -> None:
         self.state, self.view, self.steps, self.clock = new, after, self.steps + 1, self.clock + used
+        self.deaf, self.last = 0, math.inf
         self.h *= min(_GROW, max(_SHRINK, _SAFETY * max(error, 1e-8) ** (-1 / self.flow.order)))
+
+    def foresee(self, seconds: float) -> None:
+        """Say what a long run will take before it does, by the fastest of the first steps: others compile."""
+        self.fastest = min(self.fastest, seconds)
+        if self.steps == _TIMED and self.fastest * _USUAL > _LONG:
+            warn(
+                f"A step of this flow takes {self.fastest:.2g} s, and a flow to margin 1e6 some {_USUAL} steps: about {self.fastest * _USUAL / 60:.2g} minutes. "
+                "`normalised_descent(0.1)` goes to the same limit in cheap steps; so does it with `Gram(data)` where margins are fewer than weights."
+            )
 
 
 def follow(
@@ -269,7 +299,8 @@ def follow(
     most = FLOW_STEPS if max_steps is None else max_steps
     inaccuracy, bound = Accuracy(setting, flow.clock, params, walk.first.log_excess), float(levels.inaccuracy)
     while status is Status.running:
-        new, error, after = walk.advance(walk.h)
+        since = time.monotonic()
+        new, error, after = walk.attempt()
         error = float(error)
         if not (error <= 1 and bool(after.finite)):
             status = walk.reject(error)
@@ -282,6 +313,7 @@ def follow(
         if bool(levels.turn > 0) and _turn(setting, walk.state.params, new.params, after) < float(levels.turn):
             reached = True
         walk.move(new, after, used, error)
+        walk.foresee(time.monotonic() - since)
         if progress is not None:
             progress(walk.steps, float(after.log_excess), float(after.margin))
         status = Status.reached_target if reached else _ending(after, levels, walk.steps, most)

@@ -7,8 +7,6 @@ Extrapolation over 1, 2, ..., q substeps gives order q with any approximate Jaco
 Own code because a general implicit solver has to factorise P x P systems and cannot weigh errors by what margins resolve.
 """
 
-from collections.abc import Callable
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,6 +18,7 @@ from ..problem import read_once as read  # traced once, however often a step rea
 from ..settings.base import Setting
 from ..settings.deep_linear import imbalance_constant, imbalances, layered
 from .clocks import Clock, Origin, advance, pace
+from .spaces import Solve, Solver, Space, linearised, weights_near, without
 
 _ROUNDING = 64  # extrapolation multiplies the rounding of a margin by about this
 _CLOCK = 1e-3  # error of log(L - L*) that is allowed, times the root of its size where that exceeds 1
@@ -41,64 +40,46 @@ class State(eqx.Module):
 class Tolerances(eqx.Module):
     """Local error allowed per step: `relative` to the norm, and `margin` in the differences of the margins that carry weight.
 
-    `order` is the number of extrapolated columns.
+    `order` is the number of extrapolated columns, `space` where the systems of the step are solved: for all margins unless given.
     """
 
     relative: Float[Array, ""]
     margin: Float[Array, ""]
     floor: Float[Array, ""]
     order: int = eqx.field(static=True, default=4)
+    space: Space | None = None
 
 
 def _axpy(a: float | Array, x: PyTree, y: PyTree) -> PyTree:
     return jax.tree.map(lambda p, q: a * p + q, x, y)
 
 
-class _Frozen(eqx.Module):
-    """The linearisation at the start of a step, in margin space."""
-
-    gram: Float[Array, "N N"]
-    curvature: Float[Array, "N N"]
-    heading: Float[Array, "N"]
-    unit: PyTree
-    unit_weights: Float[Array, "N"]
-    stiffness: Float[Array, ""]
-
-
-def _freeze(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> _Frozen:
+def _all_margins(setting: Setting, params: PyTree, reading: Reading, speed: Array) -> Solver:
+    """The solvers of a step, by the length of substeps, with the linearisation at its start."""
     _, push = jax.linearize(setting.margins, params)
     size = jnp.exp(reading.log_slope_norm)
     unit = jax.tree.map(lambda leaf: leaf / size, reading.slope)
     heading = push(unit)
     gram = setting.parametrisation.gram(params, setting.data)
-
-    def weights(margins: Array) -> Array:
-        weighing = setting.weigh(margins)
-        return weighing.weights * jnp.exp(weighing.log_scale - reading.log_scale)
-
-    curvature = -jax.jacfwd(weights)(reading.margins)
-    # P pull(weights) = 0, so multiples of the weights may be removed from the columns; left in, they cancel only after
-    # the solve, at the price of every digit once margins pass 1e8.
-    along = reading.weights / jnp.sum(reading.weights**2)
-    curvature = curvature - jnp.outer(reading.weights, along @ curvature)
+    curvature = without(reading.weights, -jax.jacfwd(weights_near(setting, reading))(reading.margins))
     unit_weights = reading.weights / size
-    return _Frozen(gram - jnp.outer(heading, heading), curvature, heading, unit, unit_weights, speed / size)
+    gram, stiffness = gram - jnp.outer(heading, heading), speed / size
 
+    def solver(h: Array) -> Solve:
+        """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
+        _, push = jax.linearize(setting.margins, params)
+        _, pull = setting.linearise(params)
+        factors = jax.scipy.linalg.lu_factor(jnp.eye(len(heading)) / (h * stiffness) + curvature @ gram)
 
-def _solver(setting: Setting, params: PyTree, frozen: _Frozen, h: Array) -> Callable[[PyTree], tuple[PyTree, Array]]:
-    """b -> (I + h c P J' H J)^-1 b, and the multipliers of the correction to b."""
-    _, push = jax.linearize(setting.margins, params)
-    _, pull = setting.linearise(params)
-    system = jnp.eye(len(frozen.heading)) / (h * frozen.stiffness) + frozen.curvature @ frozen.gram
-    factors = jax.scipy.linalg.lu_factor(system)
+        def solve(b: PyTree) -> tuple[PyTree, Array]:
+            z = jax.scipy.linalg.lu_solve(factors, curvature @ push(b))
+            along = jnp.vdot(heading, z)
+            correction = _axpy(-along, unit, pull(z))
+            return _axpy(-1.0, correction, b), -z - along * unit_weights
 
-    def solve(b: PyTree) -> tuple[PyTree, Array]:
-        z = jax.scipy.linalg.lu_solve(factors, frozen.curvature @ push(b))
-        along = jnp.vdot(frozen.heading, z)
-        correction = _axpy(-along, frozen.unit, pull(z))
-        return _axpy(-1.0, correction, b), -z - along * frozen.unit_weights
+        return solve
 
-    return solve
+    return solver
 
 
 def _progress(progress: Array, arc: Array, change: Array) -> Array:
@@ -110,13 +91,13 @@ def _progress(progress: Array, arc: Array, change: Array) -> Array:
 
 
 def _substeps(
-    setting: Setting, clock: Clock, start: Origin, state: State, frozen: _Frozen, now: Array, h: Array, count: Array
+    setting: Setting, clock: Clock, start: Origin, state: State, solver: Solver, now: Array, h: Array, count: Array
 ) -> State:
     """`count` substeps from `state`: parameters and multipliers as increments, the time as it stands at the end.
 
     Increments, because extrapolation multiplies rounding: that of an increment is small change, that of a state is not.
     """
-    solve = _solver(setting, state.params, frozen, h / count)
+    solve = solver(h / count)
 
     def body(index: Array, carry: tuple[State, Reading]) -> tuple[State, Reading]:
         gained, reading = carry
@@ -156,9 +137,13 @@ def attempt(
     """One extrapolated step of length h from the clock's time `now`, and its error relative to the tolerances (accept if <= 1)."""
     reading = read(setting, state.params)
     norm = setting.norm(state.params)
-    frozen = _freeze(setting, state.params, reading, clock.speed(reading, norm, state.progress, now, start))
+    speed = clock.speed(reading, norm, state.progress, now, start)
+    if tolerances.space is None:
+        solver = _all_margins(setting, state.params, reading, speed)
+    else:
+        solver = linearised(tolerances.space, setting, reading, speed * jnp.exp(-reading.log_slope_norm))
     counts = jnp.arange(1, tolerances.order + 1)
-    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, frozen, now, h, count), counts)
+    columns = jax.lax.map(lambda count: _substeps(setting, clock, start, state, solver, now, h, count), counts)
     gained, error = _extrapolate(columns, tolerances.order)
     new = State(_axpy(1.0, gained.params, state.params), gained.progress, state.dual + gained.dual)
     at = lambda point, time: pace(setting, clock, start, point.params, point.progress, time)

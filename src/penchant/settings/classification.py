@@ -67,6 +67,10 @@ class Classification(MarginData):
     def gram(self) -> Float[Array, "n n"]:
         return self.signed @ self.signed.T
 
+    def rows(self, index: Int[Array, "k"]) -> "Classification":
+        """Some of the margins; with this data also say that their loss is a sum over the samples."""
+        return eqx.tree_at(lambda data: data.signed, self, self.signed[index])
+
     def constrained(self) -> np.ndarray:
         """Which margins the maximum-margin program constrains: all."""
         return np.ones(self.signed.shape[0], bool)

@@ -139,6 +139,18 @@ class TokenSelection(MarginData):
         queries = jnp.repeat(self.queries, others, axis=0)
         return (pairs @ pairs.T) * (queries @ queries.T)
 
+    def rows(self, index: Int[Array, "k"]) -> "TokenSelection":
+        """Some of the margins, as a sample of two tokens each; with this data also say that their loss is a sum over the samples."""
+        count = self.others.shape[1]
+        sample, first, second = index // count, jnp.zeros(index.shape, int), jnp.ones((*index.shape, 1), int)
+        pair = jnp.stack([self.optimal[sample], self.others[sample, index % count]], axis=1)
+        tokens, scores = (array[sample[:, None], pair] for array in (self.tokens, self.scores))
+        no = jnp.zeros(second.shape, bool)
+        parts = (tokens, self.queries[sample], scores, first, second, no, no)
+        return eqx.tree_at(
+            lambda d: (d.tokens, d.queries, d.scores, d.optimal, d.others, d.tied, d.padded), self, parts
+        )
+
     def constrained(self) -> np.ndarray:
         """Tied tokens are as good as the optimal one, so nothing asks them to be rejected, nor padding, which has no attention."""
         return ~np.asarray(self.tied | self.padded).ravel()

@@ -44,7 +44,7 @@ _MESSAGES = {
         "Usual causes: (a) factors or layers that start at 0; (b) samples with the same tokens and opposite labels."
     ),
     Status.resolution_exhausted: (
-        "Margins have grown so large that float64 no longer resolves their differences; anything later would be rounding noise."
+        "Margins have grown so large that float64 no longer resolves their differences, or rounding keeps a flow from moving; anything later would be rounding noise."
     ),
     Status.coordinate_underflow: (
         "Some multipliers underflowed to 0, so coordinatewise rules (sign, Adam) no longer see the true gradient. "

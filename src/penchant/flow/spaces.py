@@ -1,0 +1,161 @@
+r"""Smaller systems for flows with many margins: those of the margins that count, or of the entries of the weight.
+
+The step is that of the integrator, $(1 + hc\,P J^\top H J)x = b$ with the linearisation of its beginning; only rounding changes. A margin is left out where it cannot be
+heard: leaving out a set changes $P J^\top H J$ by at most the sum of its `loads`, as long as the rest holds half of the square sum of the weights w, namely
+$2|J_i|\sum_j|H_{ij}||J_j|$ for the missing entries of H and $|w_i||J_i|\,2\sum_j|J_j|(|H||w|)_j/|w|^2$ because only with all margins $P J^\top w = 0$.
+Times hc that has to stay below the rounding of the identity. The slope always knows all margins, so that none has to come back before the next step.
+"""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree
+
+from ..problem import Reading
+from ..problem import read_once as read
+from ..settings.base import Setting
+from ..settings.deep_linear import DeepLinear
+from ..settings.factored import Hadamard, KeyQuery
+from ..settings.parametrisations import Direct
+
+FEW = 200  # margins, up to which a step solves for all
+_SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, all margins
+_KNOWN = Direct | KeyQuery | DeepLinear | Hadamard
+
+Solve = Callable[[PyTree], tuple[PyTree, Array]]
+Solver = Callable[[Array], Solve]
+
+
+class Space(eqx.Module):
+    """The margins that enter the systems of a step; with the features of the data these are solved for the weight."""
+
+    rows: Int[Array, "k"]
+    features: Float[Array, "N D"] | None
+
+
+def weights_near(setting: Setting, reading: Reading) -> Callable[[Array], Array]:
+    """The weights as a function of the margins, in the scale of a reading."""
+    return lambda margins: (found := setting.weigh(margins)).weights * jnp.exp(found.log_scale - reading.log_scale)
+
+
+def _blocks(setting: Setting, reading: Reading) -> Float[Array, "n b b"]:
+    """H by sample."""
+    weights = weights_near(setting, reading)
+    size = len(reading.margins) // setting.samples
+    tangents = jnp.tile(jnp.eye(size), (1, setting.samples))
+    columns = jax.vmap(lambda one: jax.jvp(weights, (reading.margins,), (one,))[1])(tangents)
+    return -jnp.moveaxis(columns.reshape(size, setting.samples, size), 0, 2)
+
+
+def _known(setting: Setting, count: int) -> bool:
+    """Whether a flow with so many margins has smaller spaces: data with `rows` have a loss that is a sum over the samples."""
+    return count > FEW and hasattr(setting.data, "rows") and isinstance(setting.parametrisation, _KNOWN)
+
+
+def lengths(setting: Setting, params: PyTree) -> Float[Array, "N"]:
+    """|J_i| of every margin."""
+    gram, data, rows = setting.parametrisation.gram, setting.data, jnp.arange(len(setting.margins(params)))
+    if not _known(setting, len(rows)):
+        return jnp.sqrt(jnp.maximum(jnp.diag(gram(params, data)), 0.0))
+    return jnp.sqrt(jax.vmap(lambda row: gram(params, data.rows(row[None]))[0, 0])(rows))
+
+
+@eqx.filter_jit
+def loads(setting: Setting, params: PyTree) -> tuple[Array, Array]:
+    """What leaving out a margin changes in P J' H J over the length of the slope, at most; and the weights."""
+    reading = read(setting, params)
+    curvature, shares = jnp.abs(_blocks(setting, reading)), jnp.abs(reading.weights)
+    by_sample = lambda vector: jnp.einsum("nij,nj->ni", curvature, vector.reshape(curvature.shape[:2])).ravel()
+    sizes = lengths(setting, params)
+    removed = 2 * jnp.vdot(sizes, by_sample(shares)) / jnp.sum(shares**2)
+    return sizes * (2 * by_sample(sizes) + removed * shares) * jnp.exp(-reading.log_slope_norm), shares
+
+
+def active(loads: np.ndarray, weights: np.ndarray, length: float) -> np.ndarray:
+    """The margins that are heard in a step over which the weights move by `length`, filled up to one of the sizes."""
+    order = np.argsort(loads)
+    needed = len(loads) - int(np.searchsorted(length * np.cumsum(loads[order]), np.finfo(float).eps))
+    size = min((size for size in _SIZES if needed <= size < len(loads)), default=len(loads))
+    rows = np.sort(order[len(loads) - size :])
+    return rows if np.sum(weights[rows] ** 2) >= np.sum(weights**2) / 2 else np.arange(len(loads))
+
+
+class Spaces:
+    """The smaller spaces of a flow, if it has any."""
+
+    def __init__(self, setting: Setting, count: int):
+        self.setting, self.point = setting, None
+        self.known, self.features = _known(setting, count), None
+        shape = setting.data.weight_shape if self.known else ()
+        self.entries = math.prod(shape)
+        if self.known and self.entries < count:
+            self.features = jax.vmap(lambda one: setting.data.margins(one.reshape(shape)))(jnp.eye(self.entries)).T
+
+    def at(self, params: PyTree, length: float) -> Space:
+        """Where a step of this length is least work: k^3 for k margins, or N D^2 for the weight."""
+        if self.point is not params:
+            self.point, self.loads = params, jax.tree.map(np.asarray, loads(self.setting, params))
+        bounds, weights = self.loads
+        rows = active(bounds, weights, length)
+        lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
+        return Space(jnp.asarray(rows), self.features if lighter else None)
+
+
+def _maps(space: Space, setting: Setting, params: PyTree) -> tuple[Callable, Callable]:
+    if space.features is None:
+        margins, push = jax.linearize(setting.margins, params)
+        _, pull = setting.linearise(params)
+        return lambda tangent: push(tangent)[space.rows], lambda c: pull(jnp.zeros_like(margins).at[space.rows].set(c))
+    _, push = jax.linearize(lambda point: jnp.ravel(setting.weight(point)), params)
+    pull = jax.linear_transpose(push, params)
+    return push, lambda cotangent: pull(cotangent)[0]
+
+
+def without(weights: Array, columns: Array) -> Array:
+    """P pull(weights) = 0, so multiples of the weights may be removed from the columns; left in, they cancel only after the solve, at the price of every digit once margins pass 1e8."""
+    return columns - jnp.outer(weights, (weights / jnp.sum(weights**2)) @ columns)
+
+
+def _curvature(space: Space, setting: Setting, reading: Reading) -> tuple[Array, Array | None]:
+    """H in the coordinates of the space, and what takes a weight to multipliers."""
+    blocks = _blocks(setting, reading)
+    if space.features is None:
+        sample, place = space.rows // blocks.shape[1], space.rows % blocks.shape[1]
+        chosen = blocks[sample[:, None], place[:, None], place[None, :]]
+        return without(reading.weights[space.rows], jnp.where(sample[:, None] == sample[None], chosen, 0.0)), None
+    spread = jnp.einsum("nij,njd->nid", blocks, space.features.reshape(*blocks.shape[:2], -1))
+    spread = without(reading.weights, spread.reshape(space.features.shape))
+    return space.features.T @ spread, spread
+
+
+def linearised(space: Space, setting: Setting, reading: Reading, rate: Array) -> Solver:
+    """The solvers of a step from a point, by the length of substeps."""
+    push, pull = _maps(space, setting, reading.params)
+    curvature, spread = _curvature(space, setting, reading)
+    if spread is None:
+        gram = setting.parametrisation.gram(reading.params, setting.data.rows(space.rows))
+    else:
+        gram = jax.vmap(lambda one: push(pull(one)))(jnp.eye(len(curvature)))
+    unit = jax.tree.map(lambda leaf: leaf * jnp.exp(-reading.log_slope_norm), reading.slope)
+    unit_weights = reading.weights * jnp.exp(-reading.log_slope_norm)
+    heading = push(unit)
+    stiffness = curvature @ (gram - jnp.outer(heading, heading))
+
+    def solver(h: Array) -> Solve:
+        length = h * rate
+        factors = jax.scipy.linalg.lu_factor(jnp.eye(len(heading)) + length * stiffness)
+
+        def solve(b: PyTree) -> tuple[PyTree, Array]:
+            y = jax.scipy.linalg.lu_solve(factors, length * (curvature @ push(b)))
+            along = jnp.vdot(heading, y)
+            x = jax.tree.map(lambda x, c, u: x - c + along * u, b, pull(y), unit)
+            rest = -along * unit_weights
+            return x, rest.at[space.rows].add(-y) if spread is None else rest - spread @ (length * push(x))
+
+        return solve
+
+    return solver
