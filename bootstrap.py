@@ -37,7 +37,7 @@ def run(*command: object) -> None:
 
 
 def found(*command: object) -> bool:
-    """Whether pip knows where the CPU build is: it has a version of its own, so that the large one with CUDA is never fetched."""
+    """Whether a package could be had, quietly: what wants it is left out where not."""
     return not subprocess.run([str(part) for part in command], cwd=ROOT, stderr=subprocess.DEVNULL).returncode
 
 
@@ -53,7 +53,7 @@ def install(extras: str) -> None:
         run(*pip, "uv")
     if "bench" in extras or "torch" in extras:
         run(*pip, TORCH)  # by pip, which also finds wheels of the CPU build where it is configured to look
-    elif extras == EXTRAS["test"] and found(*pip, "--no-deps", f"{TORCH}+cpu"):
+    elif extras == EXTRAS["test"] and found(*pip, "--no-deps", f"{TORCH}+cpu"):  # never the large build with CUDA
         extras = "[dev,torch]"
     run(
         uv,

@@ -301,7 +301,7 @@ MUTANTS = (
         "diagnostics/direction.py",
         "return -run.log_excess / sizes(run)",
         "return -(run.log_excess - np.log(run.margins.shape[1])) / sizes(run)",
-        "max-margin/loss-at-zero max-margin/deficit-constant max-margin/smooth-below",
+        "max-margin/deficit-bound max-margin/deficit-constant max-margin/smooth-below",
         "tests/diagnostics/test_diagnostics.py -k margins_per_norm",
     ),
     Mutant(
