@@ -8,11 +8,9 @@ import jax
 import numpy as np
 import pytest
 
+from penchant.cache import compile_quickly
+
 ONE_CORE = "--xla_cpu_multi_thread_eigen=false"
-# Tests compile much and run little: these settings halve the time of a first call.
-COMPILE_FAST = " --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-if jax.__version_info__ < (0, 11, 1):  # a later one ends the process, without a word, over a flag it no longer knows
-    COMPILE_FAST += " --xla_cpu_use_fusion_emitters=false"
 CACHE = Path(__file__).resolve().parents[1] / ".cache"
 
 os.environ.setdefault("PENCHANT_CACHE", str(CACHE / "penchant"))  # never the folder of whoever runs the tests
@@ -35,8 +33,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    flags = ONE_CORE if config.getoption("--optimised") else ONE_CORE + COMPILE_FAST
-    os.environ.setdefault("XLA_FLAGS", flags)  # read when the first array is made
+    os.environ.setdefault("XLA_FLAGS", ONE_CORE)  # read when the first array is made
+    if not config.getoption("--optimised"):
+        compile_quickly()  # tests compile much and run little
 
 
 @pytest.fixture

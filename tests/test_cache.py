@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from penchant.cache import _trim, folder
+from penchant.cache import _trim, compile_quickly, folder
 
 SHOW = """
 from penchant.cache import keep_compiled
@@ -55,3 +55,13 @@ def test_the_oldest_files_go_first(tmp_path):
 
 def test_tests_never_touch_the_folder_of_whoever_runs_them():
     assert ".cache" in str(folder()) or os.environ["PENCHANT_CACHE"]
+
+
+def test_code_that_compiles_sooner_is_asked_for_unless_the_user_has_chosen(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    compile_quickly()
+    asked = os.environ["XLA_FLAGS"]
+    assert asked.startswith("--xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
+    compile_quickly()
+    assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=3"

@@ -58,6 +58,20 @@ def keep_compiled() -> None:
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
 
 
+def compile_quickly() -> None:
+    """Ask XLA, before the first array is made, for code that is ready in half the time and as fast on small arrays; a user's choice stands."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_optimization_level" in flags:
+        return
+    quick = " --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
+    if tuple(map(int, version("jax").split(".")[:2])) < (
+        0,
+        11,
+    ):  # a later one ends the process over a flag it no longer knows
+        quick += " --xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] = f"{flags}{quick}".strip()
+
+
 def _crashes() -> bool:
     """Before 0.10 jaxlib may overflow its stack when it loads a large program on macOS."""
     return sys.platform == "darwin" and tuple(map(int, version("jaxlib").split(".")[:2])) < (0, 10)

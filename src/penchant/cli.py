@@ -19,6 +19,7 @@ from . import __version__
 from .commands.flags import FLAGS, add_flags, seed
 
 T = TypeVar("T")
+_SMALL = 2**14  # bytes of data on which code that compiles in half the time runs as fast
 _ASKS = {"kkt": "model", "experiment": "experiment", "probe": "run"}  # what tells the commands of networks apart
 
 
@@ -268,10 +269,12 @@ def _studies(options: argparse.Namespace) -> int:
     return 0
 
 
-def _prepare() -> None:
+def _prepare(data: str = "") -> None:
     """Before JAX is used: what was compiled before is found again, and programs do not carry where each of their lines comes from."""
-    from .cache import keep_compiled
+    from .cache import compile_quickly, keep_compiled
 
+    if data and os.path.isfile(data) and os.path.getsize(data) < _SMALL:
+        compile_quickly()
     keep_compiled()
     import jax
 
@@ -324,7 +327,7 @@ def _own(command: str, options: argparse.Namespace, doing: str, desk: str = "own
 
     with spinner(doing):
         gc.disable()
-        _prepare()
+        _prepare(getattr(options, "data", ""))
         module = import_module(f".commands.{desk}", __package__)
         gc.freeze()
         gc.enable()

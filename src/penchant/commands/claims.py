@@ -132,6 +132,7 @@ def _work(paper: str, name: str, exact: bool) -> dict:
 
 def _lab(paper: str) -> Lab:
     """The lab of this worker process, which holds the evidence of one paper."""
+    cache.compile_quickly()  # claims compile much and run little
     cache.keep_compiled()
     import jax
 
