@@ -14,7 +14,7 @@ from jaxtyping import Array, PyTree
 
 from ...errors import PenchantError, warn
 from ...flow.flow import is_flow as is_flow
-from ...norms import L1, L2, Linf
+from ...norms import L1, L2, Entrywise, Linf
 from ...optimisers.base import Descent
 from ...problem import read, read_once
 from ...references.base import Solution
@@ -88,17 +88,17 @@ def loss_shape(loss: AbstractLoss) -> Hypothesis:
 def linear_rivals(setting: Setting, reference: Solution) -> tuple[Rival, ...]:
     """The directions of other biases: maximum l1 and linf margin, the limit under a polynomial tail if the loss has one, and the first gradient."""
     data, power = setting.data, tail_power(setting.loss)
-    others = _polyhedral(data)
+    others = polyhedral(data, L1(), Linf())
     if power is not None:
         others["polynomial tail"] = polynomial_direction(np.asarray(data.signed), power, reference.weight)
     others["first gradient"] = np.asarray(data.signed).mean(axis=0)
     return rivals(reference, others)
 
 
-def _polyhedral(data: Classification) -> dict[str, np.ndarray]:
-    """Maximum l1 and linf margin where their programs are solved: a rival that is not known is no reason to predict nothing."""
+def polyhedral(data: Data, *norms: Entrywise) -> dict[str, np.ndarray]:
+    """Maximum margins in such norms where their programs are solved: a rival that is not known is no reason to predict nothing."""
     found, unsolved = {}, []
-    for norm in (L1(), Linf()):
+    for norm in norms:
         try:
             found[norm.name] = polyhedral_margin(data, norm).weight
         except PenchantError as error:
