@@ -71,7 +71,7 @@ def _drawn(seed):
 
 @pytest.mark.parametrize(
     ("data", "optimiser"),
-    [(_drawn(3), steepest(0.01, L1())), (pt.settings.equal_score_tokens(5, 3, 4, 3), muon(0.05, 0.5, 0.5))],
+    [(_drawn(6), steepest(0.01, L1())), (pt.settings.equal_score_tokens(5, 3, 4, 3), muon(0.05, 0.5, 0.5))],
 )
 def test_runs_end_at_the_margin_of_their_own_norm(data, optimiser):
     setting = pt.Setting(data, pt.Direct(), pt.Exponential())

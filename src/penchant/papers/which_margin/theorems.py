@@ -13,11 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import PenchantError
-from ...flow.flow import is_flow
 from ...norms import L1, L2, Linf, Norm, Schatten
 from ...optimisers.base import Adam, Decayed, Descent
 from ...optimisers.newton_schulz import NewtonSchulz
-from ...optimisers.step_rules import Constant, Normalised
+from ...optimisers.step_rules import Normalised
 from ...problem import Problem, read_once
 from ...references.base import Solution, feature_rows
 from ...references.euclidean_margin import max_margin
@@ -31,15 +30,7 @@ from ...settings.tokens import TokenSelection
 from ...theory import selections as conditions
 from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, norm_of, rivals
 from ...theory.families.layers import is_deep
-from ...theory.families.linear import (
-    descends,
-    divided,
-    first_gradient,
-    loss_shape,
-    polyhedral,
-    separable,
-    uncapped,
-)
+from ...theory.families.linear import divided, first_gradient, first_order, loss_shape, polyhedral, separable, uncapped
 from ...theory.judge import judge_direction, judge_norm
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
@@ -64,11 +55,6 @@ def _steepest(optimiser: Any, memory: bool) -> bool:
     plain = isinstance(optimiser, Descent) and isinstance(optimiser.rule, Normalised) and uncapped(optimiser)
     plain = plain and optimiser.after is None and not isinstance(optimiser.geometry, NewtonSchulz)
     return plain and (optimiser.before is not None) is memory
-
-
-def _is_gradient(optimiser: Any) -> bool:
-    """What is proved: the flow, and descent with one step size and no memory."""
-    return is_flow(optimiser) or descends(optimiser, Constant)
 
 
 def falling_steps(asked: Prediction[Solution]) -> Hypothesis:
@@ -228,7 +214,7 @@ GRADIENT = Theorem(
     "Gradient descent, and the flow, maximise the Frobenius margin for every loss of the exponential kind.",
     RAVI,
     MARGIN,
-    _is_gradient,
+    first_order,
     _conditions,
     "1/log t",
 )
@@ -266,7 +252,7 @@ NEXT_TOKEN = Theorem(
         lambda asked: (separable(asked.reference),),
         "Conjecture: this optimiser turns to the maximum margin orthogonal to the fitted frequencies.",
     ),
-    _is_gradient,
+    first_order,
     rate="inside 1/t, outside 1/log t",
 )
 

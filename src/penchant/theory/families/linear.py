@@ -16,6 +16,7 @@ from ...errors import PenchantError, warn
 from ...flow.flow import is_flow as is_flow
 from ...norms import L1, L2, Entrywise, Linf
 from ...optimisers.base import Descent
+from ...optimisers.step_rules import Constant
 from ...problem import read, read_once
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
@@ -43,6 +44,11 @@ def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, after: type
     """Steepest descent with this rule, in the l2 norm and without memory unless others are named."""
     parts = [type(getattr(optimiser, part, None)) for part in ("rule", "geometry", "after", "before")]
     return [type(optimiser), *parts] == [Descent, rule, geometry, after, NoneType]
+
+
+def first_order(optimiser: eqx.Module) -> bool:
+    """Gradient flow, and descent with one step size and no memory."""
+    return is_flow(optimiser) or descends(optimiser, Constant)
 
 
 def uncapped(optimiser: eqx.Module) -> bool:
