@@ -163,9 +163,9 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
     margin, steps = float(case.run.smallest_margin()[-1]), int(case.run.steps[-1])
     target, bound, found = max(20.0, 2 * entropy / MARGIN), case.verdict.predicted, case.verdict.measured
     if prediction.reference.norm not in ("l2", "frobenius") and isinstance(bound, float) and isinstance(found, float):
-        target = max(target, margin * 1.5 * (found / bound) ** (1 / (pace := _pace(case, prediction, found))))
-        if pace < _STOPPED:
+        if (pace := _pace(case, prediction, found)) < _STOPPED:
             return f"not a longer run: the norm has all but stopped falling, {found:.3g} above its minimum: another start (--seed, --scale) or --widths"
+        target = max(target, margin * 1.5 * (found / bound) ** (1 / pace))
     state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
     flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
@@ -185,7 +185,7 @@ def _pace(case: "Case", prediction: Prediction, found: float) -> float:
     if not len(early):
         return 1.0
     before = excess(prediction.setting.data, case.run.weight(int(early[-1])), prediction.reference)
-    return max(float(np.log(before / found) / np.log(margins[-1] / margins[early[-1]])), 1e-3)
+    return float(np.log(before / found) / np.log(margins[-1] / margins[early[-1]]))
 
 
 def _steps(prediction: Prediction, target: float) -> str:

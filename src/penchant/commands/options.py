@@ -4,12 +4,14 @@ import importlib.util
 import os
 from argparse import Namespace
 from pathlib import Path
+from typing import cast
 
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
 from ..flow.flow import GradientFlow
+from ..optimisers.base import Optimiser
 from ..settings.base import Setting
 from ..settings.files import LOSSES, guess, read_arrays
 from ..settings.losses import AbstractLoss
@@ -38,7 +40,7 @@ def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyT
     if "header" not in arrays:
         return None
     silent = isinstance(optimiser, GradientFlow) or hasattr(optimiser, "account")
-    found = None if silent else load_memory(options.start, setting, optimiser, start)
+    found = None if silent else load_memory(options.start, setting, cast(Optimiser, optimiser), start)
     lost = any(name.startswith("memory_") for name in arrays)
     if found is None and (lost or options.optimiser in _WITH_MEMORY):
         kept = (

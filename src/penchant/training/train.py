@@ -115,7 +115,7 @@ def _descend(
     else:
         if memory is not None:
             check_memory(memory, batch.settings[0], batch.optimiser, batch.start)
-        told = None if progress is None else _own_errors(progress)
+        told = None if progress is None else _told(progress)
         process = Descent(batch.settings[0], batch.optimiser, levels, batch.start, told, memory)
         try:
             each = [in_pieces(partial(drive_one, process), schedule)]
@@ -203,19 +203,21 @@ def _trajectory(setting: Setting, found: tuple, header: dict, before: Int[Array,
     return Trajectory(setting, **series, status=ending, header=header, memory=left)
 
 
-@lru_cache(maxsize=8)
-def _own_errors(progress: Progress) -> Any:
+class _Told:
     """The same callback, which keeps what it raises: out of compiled code it comes as an error of JAX's own making."""
 
-    def told(*now: object) -> None:
+    def __init__(self, progress: Progress):
+        self.progress, self.raised = progress, list[BaseException]()
+
+    def __call__(self, *now: Any) -> None:
         try:
-            progress(*now)
+            self.progress(*now)
         except BaseException as error:
-            told.raised[:] = [error]
+            self.raised[:] = [error]
             raise
 
-    told.raised = []
-    return told
+
+_told = lru_cache(maxsize=8)(_Told)  # one for a callback, and so one compiled form
 
 
 class Descent(eqx.Module):
