@@ -531,8 +531,11 @@ def test_a_resumed_run_is_the_uninterrupted_one_to_the_bit(capsys, linear, tmp_p
 def test_a_run_resumed_by_another_optimiser_says_that_memory_is_lost(capsys, linear, tmp_path):
     saved, options = tmp_path / "run.npz", ("train", linear, "--optimiser", "momentum", "--steps", "20")
     assert "memory" not in call(capsys, *options, "--save", saved)[1].err
-    assert "not the memory of this optimiser" in call(capsys, *options, "--start", saved, "--beta", "0.5")[1].err
-    assert "memory" not in call(capsys, "train", linear, "--optimiser", "gd", "--steps", "20", "--start", saved)[1].err
+    for others in (("--beta", "0.5"), ("--optimiser", "gd"), ("--optimiser", "flow")):
+        assert "carried, which is dropped" in call(capsys, *options, "--start", saved, *others)[1].err, others
+    plain = "train", linear, "--optimiser", "gd", "--steps", "20"
+    call(capsys, *plain, "--save", tmp_path / "plain.npz")
+    assert "dropped" not in call(capsys, *plain, "--start", tmp_path / "plain.npz", "--step-size", "0.01")[1].err
 
 
 def test_layers_that_do_not_fit_are_an_error_with_their_size(capsys, linear):

@@ -1,12 +1,17 @@
 """Keys and queries on the command line: notes, widths, bounds saved with the run, runs that stall."""
 
 import json
+from argparse import Namespace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import penchant as pt
 from penchant.cli import main
+from penchant.commands.data import would_decide
+from penchant.theory.judge import judge_value
+from penchant.training.status import Status
 
 
 def write(path, data):
@@ -151,3 +156,23 @@ def test_descent_on_diagonals_can_be_predicted_and_trained(capsys, matrix):
     assert (status, content["theorem"], content["reference"]["norm"]) == (0, "diagonal-conjecture", "l1")
     status, content = call(capsys, "train", matrix, *arguments, "--steps", 50, "--json")
     assert (status, content["steps"]) == (0, 50)
+
+
+@pytest.mark.parametrize(("still", "advice"), [(True, "not a longer run"), (False, "a longer flow")])
+def test_a_direction_that_stands_still_is_not_sent_further(still, advice):
+    data = pt.settings.equal_score_tokens(3, 4, 5, 0)
+    setting = pt.Setting(data, pt.KeyQuery(), pt.Exponential())
+    prediction, margins = pt.predict(setting, pt.GradientFlow()), np.geomspace(1.0, 1e6, 13)
+    best, other = prediction.reference.weight, prediction.rivals[0].weight
+    weights = [best + (1.0 if still else 1 / margin**0.15) * other for margin in margins]
+    run = SimpleNamespace(
+        setting=setting,
+        status=Status.reached_target,
+        steps=np.arange(13),
+        smallest_margin=lambda: margins,
+        weight=lambda record=-1: weights[record],
+    )
+    verdict = judge_value(prediction, weights[-1])
+    case = SimpleNamespace(prediction=prediction, run=run, verdict=verdict)
+    options = Namespace(optimiser="flow", step_decay=None)
+    assert would_decide(case, options).startswith(advice)

@@ -64,6 +64,15 @@ class ArgumentError(PenchantError):
         PenchantError.__init__(self, _said(text, fix=fix))
 
 
+class UnknownLimit(PenchantError):
+    """An optimiser whose limit on a kind of problem neither a theorem nor a conjecture names."""
+
+    def __init__(self, optimiser: str, norm: str, problem: str):
+        text = f"No theorem of the catalogue covers {optimiser}{f' in the {norm} norm' * (norm != 'l2')} on {problem}, and no candidate for its limit is known."
+        fix = "`train` runs it without a prediction; `GradientFlow()` and `gradient_descent(step)` have one."
+        super().__init__(_said(text, fix=fix))
+
+
 class MissingExtra(PenchantError):
     """Something that needs a package which penchant installs only on request."""
 

@@ -60,12 +60,12 @@ def test_gradient_descent_stops_where_no_rounding_is_left_and_adam_is_refuted(rn
     data = pt.Regression(rng.standard_normal((5, 12)), rng.standard_normal(5))
     setting = pt.Setting(data, pt.Direct(), pt.Squared(), "sum")
     step = 1 / np.linalg.norm(np.asarray(data.inputs), 2) ** 2
+    prediction = pt.predict(setting, pt.gradient_descent(step))
     for rule, outcome in (
         (pt.gradient_descent(step), pt.verdict.Outcome.confirmed),
         (pt.Adam(1e-2, eps=1e-8), pt.verdict.Outcome.refuted),
     ):
-        run = pt.train(setting, rule, steps=20_000)
-        assert pt.judge(pt.predict(setting, rule), run).outcome is outcome
+        assert pt.judge(prediction, pt.train(setting, rule, steps=20_000)).outcome is outcome
 
 
 def test_a_start_off_zero_is_judged_by_its_own_projection(rng):

@@ -76,7 +76,7 @@ def test_losses_are_sampled():
 def test_optimisers_outside_the_theorem_get_a_conjecture():
     names = {
         "deep-linear-conjecture": (pt.normalised_descent(0.01), "l2"),
-        "deep-linear-sign-conjecture": (pt.Adam(0.01, 0.0), "linf"),
+        "steepest-layers-conjecture": (pt.Adam(0.01, 0.0), "linf"),
     }
     for name, (rule, norm) in names.items():
         prediction = pt.predict(setting_of(strips(0)), rule)

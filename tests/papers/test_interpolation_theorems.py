@@ -26,8 +26,6 @@ def heavy_ball(step, beta=0.9):
         (pt.GradientFlow(), "minimum-norm"),
         (pt.gradient_descent(0.01), "minimum-norm"),
         (heavy_ball(0.01), "minimum-norm"),
-        (pt.Adam(1e-3, eps=1e-8), "interpolation-conjecture"),
-        (pt.sign_descent(1e-3), "interpolation-conjecture"),
         (pt.normalised_descent(1e-3), "interpolation-conjecture"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,

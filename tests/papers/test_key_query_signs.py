@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
+from penchant.errors import UnknownLimit
 from penchant.papers import new_lab
 from penchant.papers.key_query.flow import best_bound, factor_excess, signs, stepped
 from penchant.verdict import Outcome
@@ -36,9 +37,10 @@ def test_the_norm_that_is_offered(setting, optimiser, norm):
     assert conjectured is not isinstance(optimiser, pt.GradientFlow)
 
 
-def test_signs_that_are_too_many_to_try_leave_the_nuclear_conjecture():
+def test_signs_that_are_too_many_to_try_leave_no_candidate():
     setting = pt.Setting(pt.settings.equal_score_tokens(2, 3, 9, 0), pt.KeyQuery(), pt.Exponential())
-    assert pt.predict(setting, pt.sign_descent(0.01)).reference.norm == "nuclear"
+    with pytest.raises(UnknownLimit):
+        pt.predict(setting, pt.sign_descent(0.01))
 
 
 def test_a_run_of_sign_descent_is_judged_in_the_norm_of_sign_products():

@@ -194,3 +194,7 @@ def test_nonnegative_solutions_say_how_far_their_targets_may_be():
     assert pt.references.basis_pursuit(data, nonnegative=True).allowance == 1e-12
     squares = pt.Setting(data, pt.Squares(0.1), pt.Squared())
     assert "for targets within 1e-12 of these" in str(pt.predict(squares, pt.GradientFlow()))
+    exact = pt.Regression(
+        [[1.0, 0.3, 0.7], [0.2, 1.0, 0.5]], [1.3, 1.2]
+    )  # two positive weights reach all targets near these
+    assert pt.references.basis_pursuit(exact, nonnegative=True).allowance == 0

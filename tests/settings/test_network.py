@@ -47,7 +47,7 @@ def test_classes_have_one_margin_for_each_other_class():
 def test_a_flow_conserves_the_balance_of_every_unit_and_follows_the_slope():
     setting = network_setting(squares, START, INPUTS, SIGNS, pt.Exponential())
     run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e4))
-    assert run.margins[-1].min() >= 1e4
+    assert run.margins[-1].min() >= 1e4 * (1 - 1e-14)  # the margins of a record are computed again
     kept = np.sum(np.asarray(run.params["U"]) ** 2, axis=2) - 2 * np.asarray(run.params["v"]) ** 2
     assert np.abs(kept - kept[0]).max() <= 1e-6 * run.norm[-1] ** 2
     last = jax.tree.map(lambda leaf: leaf[-1], run.params)

@@ -367,6 +367,16 @@ def test_infeasible_data_can_still_be_trained():
     assert np.isfinite(run.log_excess).all()
 
 
+@pytest.mark.parametrize("optimiser", [pt.gradient_descent(0.1), pt.GradientFlow()])
+def test_what_progress_raises_is_raised(optimiser):
+    def told(*numbers):
+        raise LookupError("own")
+
+    for _ in range(2):  # the second run uses the compiled code of the first
+        with pytest.raises(LookupError, match="own"):
+            pt.train(PAIR, optimiser, steps=20, progress=told)
+
+
 @pytest.mark.parametrize(("optimiser", "budget"), [(pt.GradientFlow(), 40), (pt.normalised_descent(0.1), 40)])
 def test_progress_is_told_what_the_run_records(optimiser, budget):
     told = []

@@ -142,7 +142,9 @@ def interpolation(rng):
         return UNCHECKED, f"{kind} at {size:g}, depth {depth}"
     if not consistent:  # the optimum is that of targets which were projected in float64
         low, high = low * (1 - Fraction(1, 10**6)), high * (1 + Fraction(1, 10**6))
-    if kind == "nonnegative l1" and consistent:  # the bracket is about targets near these, and says so
+    if (
+        kind == "nonnegative l1" and consistent and found.allowance
+    ):  # the bracket is about targets near these, and says so
         low = oracles.least_allowed(rows, right, found.allowance)
     verdict, note = held(found.bracket, low, high, 2 if kind == "l2" else 1)
     rest, rounding = residual_of(found.weight, rows, right)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, InfeasibleError, NotSeparableError, PenchantError, UndecidedMargin
+from ..errors import ArgumentError, InfeasibleError, NotSeparableError, PenchantError, UndecidedMargin, UnknownLimit
 from ..papers import predict as predicted
 from ..references.base import Solution
 from ..settings.base import Setting
@@ -23,7 +23,7 @@ from ..settings.classification import Classification
 from ..settings.parametrisations import trains_weight
 from ..theory.base import Prediction
 from ..theory.describe import describe, lines, proof_lines
-from ..theory.judge import MARGIN
+from ..theory.judge import MARGIN, excess
 from ..training.asked import Trainer, budget, longest_feature, optimiser_of, watched
 from ..training.events import MarginAbove, Stalled
 from ..training.status import Status
@@ -51,6 +51,7 @@ from .options import check_writable
 
 # They go round a minimum that is attained.
 _CIRCLING = ("ngd", "momentum", "accelerated", "sign", "signum", "muon", "steepest")
+_STOPPED = 0.1  # power of 1/margin: a tenfold margin leaves 0.8 of the excess
 _CLOSE = 1e-8  # 1 - corr that a run must reach: below, rounding and time are against it
 
 
@@ -89,8 +90,8 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: Py
         with proving(options) as calls:
             prediction = _predict(setting, optimiser, start)
         return _Foreseen(prediction, proof=save_proof(prediction.reference, calls, options))
-    except (InfeasibleError, UndecidedMargin) as error:
-        found = _Foreseen(None, f"no prediction: {error}", isinstance(error, UndecidedMargin))
+    except (InfeasibleError, UndecidedMargin, UnknownLimit) as error:
+        found = _Foreseen(None, f"no prediction: {error}", not isinstance(error, InfeasibleError))
     if not found.separable and options.margin is not None:
         wanted, got = "one that a run can reach", f"{options.margin:g}, beyond any run ({found.why})"
         raise ArgumentError("--margin", "penchant train", wanted, got, "leave it out, or name a time: --log-time 20")
@@ -162,7 +163,9 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
     margin, steps = float(case.run.smallest_margin()[-1]), int(case.run.steps[-1])
     target, bound, found = max(20.0, 2 * entropy / MARGIN), case.verdict.predicted, case.verdict.measured
     if prediction.reference.norm not in ("l2", "frobenius") and isinstance(bound, float) and isinstance(found, float):
-        target = max(target, 1.5 * margin * found / bound)  # an excess, which falls like 1/margin
+        if (pace := _pace(case, prediction, found)) < _STOPPED:
+            return f"not a longer run: the norm has all but stopped falling, {found:.3g} above its minimum: another start (--seed, --scale) or --widths"
+        target = max(target, margin * 1.5 * (found / bound) ** (1 / pace))
     state = f"smallest margin {margin:.3g}" + (", the data are not separated yet" if margin <= 0 else "")
     flow = f"--optimiser flow --margin {max(target, 10 * margin):.0f}"
     if options.optimiser == "flow":
@@ -173,6 +176,16 @@ def _larger_margin(case: "Case", prediction: Prediction, options: Namespace) -> 
         return f"more steps ({state}; wanted: about {target:.0f}): --steps {float(f'{more:.1g}'):.0f}"
     pace = f"steps of a constant size gain margin like log t, and {target:.0f} takes about e^{target:.0f} of them"
     return f"{flow}, or --optimiser ngd{_steps(prediction, target)} ({state}; {pace})"
+
+
+def _pace(case: "Case", prediction: Prediction, found: float) -> float:
+    """The power of 1/margin that the excess of the norm has fallen like over the last tenfold of the margin; 1 where there is none yet."""
+    margins = case.run.smallest_margin()
+    early = np.flatnonzero((margins > 0) & (margins <= margins[-1] / 10))
+    if not len(early):
+        return 1.0
+    before = excess(prediction.setting.data, case.run.weight(int(early[-1])), prediction.reference)
+    return float(np.log(before / found) / np.log(margins[-1] / margins[early[-1]]))
 
 
 def _steps(prediction: Prediction, target: float) -> str:

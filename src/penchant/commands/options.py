@@ -4,12 +4,14 @@ import importlib.util
 import os
 from argparse import Namespace
 from pathlib import Path
+from typing import cast
 
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, warn
 from ..flow.flow import GradientFlow
+from ..optimisers.base import Optimiser
 from ..settings.base import Setting
 from ..settings.files import LOSSES, guess, read_arrays
 from ..settings.losses import AbstractLoss
@@ -33,13 +35,20 @@ def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
 
 
 def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyTree) -> Memory | None:
-    """What the optimiser of the run in the file of --start carried; a warning where this one would carry something, and what is there is not its own."""
-    saved = options.start.endswith(".npz") and "header" in read_arrays(options.start)
-    if not saved or isinstance(optimiser, GradientFlow):
+    """What the optimiser of the run in the file of --start carried; a warning where that is lost, or this one would carry something and starts with nothing."""
+    arrays = read_arrays(options.start) if options.start.endswith(".npz") else {}
+    if "header" not in arrays:
         return None
-    found = None if hasattr(optimiser, "account") else load_memory(options.start, setting, optimiser, start)
-    if found is None and options.optimiser in _WITH_MEMORY:
-        text = f"'{options.start}' holds the weights of a run, not the memory of this optimiser on these data: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
+    silent = isinstance(optimiser, GradientFlow) or hasattr(optimiser, "account")
+    found = None if silent else load_memory(options.start, setting, cast(Optimiser, optimiser), start)
+    lost = any(name.startswith("memory_") for name in arrays)
+    if found is None and (lost or options.optimiser in _WITH_MEMORY):
+        kept = (
+            "what another optimiser, or this one on other data, carried, which is dropped"
+            if lost
+            else "no memory of this optimiser on these data"
+        )
+        text = f"'{options.start}' holds the weights of a run and {kept}: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
         warn(text)
     return found
 

@@ -26,6 +26,7 @@ from ..errors import ArgumentError, PenchantError
 from ..exhibits import only
 from ..files import write_npz
 from ..optimisers.base import Optimiser
+from ..optimisers.table import OPTIMISERS
 from ..settings.files import read_arrays
 from ..theory.judge import optimiser_name
 from ..training.trajectory import settings_of
@@ -37,17 +38,7 @@ if TYPE_CHECKING:  # a prediction draws nothing
     from ..report.panel import Panel, Told
 
 PAGE = "own-data"  # the folder of a page, and so one to a directory
-_SIZED = (
-    "gd",
-    "ngd",
-    "momentum",
-    "accelerated",
-    "adam",
-    "sign",
-    "signum",
-    "muon",
-    "steepest",
-)  # their steps are chosen by the data
+_SIZED = tuple(name for name in OPTIMISERS if name != "polyak")  # their steps are chosen by the data
 _WORDS = {"momentum": "normalised momentum (heavy ball on gradients of length 1)"}
 
 

@@ -22,7 +22,7 @@ from ..norms import L2
 from ..settings.potentials import LARGEST, AbstractPotential
 from ..settings.regression import Regression, row_units
 from .base import INTERPOLATES, Interpolant, pinned, placed, require_regression, watched
-from .interpolation_bracket import ALLOWANCE, Equations, interpolation_bracket, repaired
+from .interpolation_bracket import Equations, allowance_of, interpolation_bracket, repaired
 from .linear_programs import REACHED, against_nonnegative, least_l1, nonnegative_residual, positive_part
 
 _SPACING = np.log(10)  # of the path, in the logarithm of alpha^2
@@ -135,7 +135,7 @@ def basis_pursuit(data: object, weights: object = None, *, nonnegative: bool = F
             f"only to lie in [{found.lower:.6g}, {found.upper:.6g}].\n"
             "  Usual cause: inputs so ill-conditioned that float64 does not tell dependent samples from independent ones."
         )
-    return Interpolant(norm.name, weight, dual, found, allowance=ALLOWANCE * nonnegative)
+    return Interpolant(norm.name, weight, dual, found, allowance=allowance_of(data, weight) if nonnegative else 0.0)
 
 
 def costs_of(data: Regression, weights: object, owner: str) -> np.ndarray:
@@ -215,7 +215,9 @@ def _nonnegative_path(data: Regression, potential: AbstractPotential) -> Callabl
         weight, dual = placed(weight, positive), _pushed(inputs, positive, mu, dual)
         bracket = interpolation_bracket(data, weight, dual, target)
         resolved, count = (True, 0) if found is None else (found.resolved, found.iterations)
-        return Interpolant(target.name, weight, dual, bracket, resolved and pinned(bracket), count, ALLOWANCE)
+        return Interpolant(
+            target.name, weight, dual, bracket, resolved and pinned(bracket), count, allowance_of(data, weight)
+        )
 
     return extended
 

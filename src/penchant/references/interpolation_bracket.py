@@ -132,6 +132,21 @@ class _Box(eqx.Module):
     misfit: np.ndarray
 
 
+def _reached(columns: np.ndarray) -> tuple[np.ndarray, bool]:
+    """An orthonormal basis of the range of the columns, and whether there are targets outside of it."""
+    left, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    there = sizes > _RANK * sizes[0]
+    outside = bool(there.sum() < len(columns))
+    return left[:, there].T if outside else np.eye(len(columns)), outside
+
+
+def allowance_of(data: Regression, weight: np.ndarray) -> float:
+    """0 where the positive coefficients of a weight reach all targets near these, so that its bracket is about these themselves."""
+    given, sized = _Constraints(np.asarray(data.inputs), np.asarray(data.fitted)), np.maximum(weight, 0.0)
+    live = (given.rows[:, sized > 0] != 0).any(axis=1) | (given.goal != 0)
+    return ALLOWANCE if live.any() and _reached(given.rows[live] * np.sqrt(sized))[1] else 0.0
+
+
 def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegative: bool) -> _Box | None:
     """From an approximate right inverse M that moves coefficients in proportion to `metric`; None where it proves nothing.
 
@@ -144,11 +159,8 @@ def _box(given: _Constraints, weight: np.ndarray, metric: np.ndarray, nonnegativ
     if not live.any():
         return _Box(weight, np.zeros_like(weight), np.zeros(len(live)))
     root, outside = np.sqrt(metric), False
-    if nonnegative or (given.dependent and not live.all()):  # the range of the columns that are there
-        left, sizes, _ = np.linalg.svd(rows * root, full_matrices=False)
-        there = sizes > _RANK * sizes[0]
-        outside = bool(there.sum() < len(rows))
-        onto = left[:, there].T if outside else np.eye(len(rows))
+    if nonnegative or (given.dependent and not live.all()):
+        onto, outside = _reached(rows * root)
     inverse = root[:, None] * np.linalg.pinv((onto @ rows) * root, rcond=1e-15)
     for _ in range(2):
         weight = weight + inverse @ (onto @ (goal - rows @ weight))

@@ -15,7 +15,10 @@ from jaxtyping import PyTree
 from typing_extensions import TypeVar
 
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, kind
+from ..errors import ArgumentError, UnknownLimit, kind
+from ..norms import L2, Linf, Norm, Spectral
+from ..optimisers.base import Adam, Decayed, Descent, Minibatches
+from ..optimisers.newton_schulz import NewtonSchulz
 from ..problem import Problem
 from ..references.base import Reference, Solution
 from ..settings.base import Parametrisation, Setting
@@ -70,6 +73,20 @@ def made_of(problem: Problem, data: type, *parametrisations: type) -> bool:
     if not (isinstance(problem, Setting) and isinstance(problem.data, data)):
         return False
     return not parametrisations or isinstance(problem.parametrisation, parametrisations)
+
+
+def norm_of(optimiser: Any) -> Norm:
+    """The norm in which the steps of an optimiser are steepest in the end; of five Newton-Schulz steps the one that they were made for."""
+    match optimiser:
+        case Decayed() | Minibatches():
+            return norm_of(optimiser.optimiser)
+        case Adam():
+            return Linf() if np.all(np.isneginf(np.asarray(optimiser.log_eps))) else L2()
+        case Descent(geometry=NewtonSchulz()):
+            return Spectral()
+        case Descent():
+            return optimiser.geometry  # pyright: ignore[reportReturnType]
+    return L2()
 
 
 class Rival(eqx.Module):
@@ -143,7 +160,7 @@ class Family:
     `reference(problem, start)` comes first. What follows takes the prediction as far as it is known, with its setting, optimiser and reference:
     `rivals`, the `conditions` that all theorems share, `notes`, `rate`, and `at_start(prediction, start)`, what is asked of a start.
     `judge(prediction, run)` is the verdict. `begin(problem, start)` is the start where the reference depends on it. `conjecture` is the sentence of its answer
-    where no theorem covers the optimiser; without one it is silent there.
+    where no theorem covers the optimiser but the family `offers` it an answer; without one it is silent there.
     """
 
     name: str
@@ -162,6 +179,7 @@ class Family:
     begin: Callable[..., PyTree] = lambda problem, start: None
     called: Callable[..., str] = lambda optimiser: type(optimiser).__name__
     of: "Callable[[eqx.Module], Family] | None" = None  # the family of an optimiser, where the reference depends on it
+    offers: Callable[..., bool] = lambda optimiser: norm_of(optimiser).name == "l2"  # whom the conjecture is about
 
     def answer(self, known: bool) -> "Theorem":
         """The bare answer; `known` where a theorem covers the optimiser, but not this problem."""
@@ -236,7 +254,11 @@ def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: eqx.Module)
             if theorem.about(problem) and theorem.covers(optimiser):
                 return theorem
             speaking.append(theorem)
-    family = next((theorem.family for theorem in speaking if theorem.family.conjecture), None)
-    if family is None:
+    families = [theorem.family for theorem in speaking if theorem.family.conjecture]
+    if not families:
         raise ArgumentError("setting", "predict", "one that a theorem of the catalogue speaks about", problem.kind)
-    return family.answer(any(one.family is family and one.covers(optimiser) for one in speaking))
+    family = next((one for one in families if one.offers(optimiser)), None)
+    if family is None:
+        raise UnknownLimit(type(optimiser).__name__, norm_of(optimiser).name, problem.kind)
+    known = any(one.family is family and one.covers(optimiser) for one in speaking)
+    return replace(family.of(optimiser) if family.of else family, name=family.name).answer(known)

@@ -131,7 +131,11 @@ def _reference_line(found: Content) -> str:
     what = f"{found['kind']} of least {found['least']}" if "least" in found else what
     if found["value"] is None:
         return f"{what}: not resolved, {found['reason']}"
-    near = f" for targets within {found['allowance']:g} of these" if found.get("allowance") else ""
+    near = (
+        f" for targets within {found['allowance']:g} of these, relative to the sizes of their terms"
+        if found.get("allowance")
+        else ""
+    )
     return f"{what}: {found['value']:.12g}, certified in [{found['lower']:.15g}, {found['upper']:.15g}]{near}"
 
 

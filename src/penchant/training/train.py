@@ -1,7 +1,7 @@
 """Training: one compiled scan per run, records at chosen steps, and an ending in prose."""
 
 from collections.abc import Iterable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -115,8 +115,14 @@ def _descend(
     else:
         if memory is not None:
             check_memory(memory, batch.settings[0], batch.optimiser, batch.start)
-        process = Descent(batch.settings[0], batch.optimiser, levels, batch.start, progress, memory)
-        each = [in_pieces(partial(drive_one, process), schedule)]
+        told = None if progress is None else _told(progress)
+        process = Descent(batch.settings[0], batch.optimiser, levels, batch.start, told, memory)
+        try:
+            each = [in_pieces(partial(drive_one, process), schedule)]
+        except Exception:
+            if told is not None and told.raised:
+                raise told.raised.pop() from None
+            raise
     headers = [{**describe(one, batch.optimiser), **asked} for one in batch.settings]
     runs = []
     for k, (one, (setting, optimiser, _)) in enumerate(zip(each, batch.members(), strict=True)):
@@ -195,6 +201,23 @@ def _trajectory(setting: Setting, found: tuple, header: dict, before: Int[Array,
     header = {**header, "first_capped": None if capped < 0 else capped}
     left = Memory(state.memory, jnp.asarray(state.count + before))
     return Trajectory(setting, **series, status=ending, header=header, memory=left)
+
+
+class _Told:
+    """The same callback, which keeps what it raises: out of compiled code it comes as an error of JAX's own making."""
+
+    def __init__(self, progress: Progress):
+        self.progress, self.raised = progress, list[BaseException]()
+
+    def __call__(self, *now: Any) -> None:
+        try:
+            self.progress(*now)
+        except BaseException as error:
+            self.raised[:] = [error]
+            raise
+
+
+_told = lru_cache(maxsize=8)(_Told)  # one for a callback, and so one compiled form
 
 
 class Descent(eqx.Module):

@@ -25,7 +25,7 @@ from ...settings.base import Setting
 from ...settings.factored import DiagonalTokens, Factors, Hadamard, KeyQuery, PlusMinus
 from ...settings.tokens import TokenSelection
 from ...theory import selections as conditions
-from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, rivals
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, covered, made_of, norm_of, rivals
 from ...theory.families.linear import first_gradient, is_flow
 from ...theory.judge import CLOSE, doubted, explained, judge_norm
 from ...theory.selections import token_limit
@@ -238,8 +238,8 @@ SIGN_DIAGONAL = Family(
 
 
 def _signs(optimiser: eqx.Module) -> bool:
-    """Whether every coordinate of a step depends on its own slope."""
-    return bool(getattr(optimiser, "coordinatewise", False))
+    """Whether steps have the same size in every entry, to the end."""
+    return norm_of(optimiser).name == "linf"
 
 
 THEOREMS = (

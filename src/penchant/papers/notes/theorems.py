@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
@@ -24,6 +23,7 @@ from ...theory.families.interpolation import own_potential
 from ...theory.families.linear import (
     MAX_MARGIN,
     descends,
+    first_order,
     is_exponential,
     is_flow,
     loss_shape,
@@ -145,11 +145,6 @@ def describe(one: Hypothesis) -> str:
 NOTES = "Ma et al., Lecture notes on machine learning theory, chapter 9: implicit regularization effect"
 SOUDRY = "Soudry, Hoffer, Nacson, Gunasekar, Srebro, The implicit bias of gradient descent on separable data, JMLR 2018"
 JI = "Ji, Telgarsky, Characterizing the implicit bias via a primal-dual analysis, ALT 2021"
-
-
-def first_order(optimiser: eqx.Module) -> bool:
-    """Gradient flow, and descent with one step size."""
-    return is_flow(optimiser) or descends(optimiser, Constant)
 
 
 def _margin_conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:

@@ -1,34 +1,44 @@
-"""Multiclass data: the norm whose margin an optimiser maximises is the norm its steps are steepest in, where a theorem says so."""
+"""The norm whose margin an optimiser maximises is the norm its steps are steepest in, where a theorem says so: on linear data of two or more classes.
 
+W of attention is trained as directly. The product of layers of lp norm at most s is any weight of lp norm at most a constant times s^L (Hoelder's
+inequality), of layers of Schatten norm at most s any one of l2 norm s^L: there the norm is a conjecture.
+"""
+
+import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from ...flow.flow import is_flow
-from ...norms import L2, Linf, Norm, Spectral
-from ...optimisers.base import Adam, Decayed, Descent, Minibatches
+from ...errors import PenchantError
+from ...norms import L1, L2, Linf, Norm, Schatten
+from ...optimisers.base import Adam, Decayed, Descent
 from ...optimisers.newton_schulz import NewtonSchulz
-from ...optimisers.step_rules import Constant, Normalised
-from ...problem import read_once
+from ...optimisers.step_rules import Normalised
+from ...problem import Problem, read_once
 from ...references.base import Solution, feature_rows
 from ...references.euclidean_margin import max_margin
+from ...references.linear_programs import polyhedral_margin
 from ...references.norm_margin import norm_margin
-from ...settings.base import Setting
+from ...settings.base import Data, Setting
 from ...settings.classification import Classification, Multiclass
 from ...settings.next_token import InsideOutside, NextToken
 from ...settings.parametrisations import Direct, Gram
-from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, rivals
-from ...theory.families.linear import descends, first_gradient, loss_shape, separable, uncapped
-from ...theory.judge import judge_direction
+from ...settings.tokens import TokenSelection
+from ...theory import selections as conditions
+from ...theory.base import Family, Hypothesis, Prediction, Rival, Theorem, at_least_zero, made_of, norm_of, rivals
+from ...theory.families.layers import is_deep
+from ...theory.families.linear import divided, first_gradient, first_order, loss_shape, polyhedral, separable, uncapped
+from ...theory.judge import judge_direction, judge_norm
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict
-from . import linear
 from .comparison import NAMES, best_margins, compare
 
 FAN = "Fan, Schmidt, Thrampoulidis, Implicit bias of spectral descent and Muon on multiclass separable data, 2025, arXiv 2502.04664"
-ZHANG = linear.ZHANG
+ZHANG = "Zhang, Zou, Cao, The implicit bias of Adam on separable data, NeurIPS 2024, arXiv 2406.10650"
+GUNASEKAR = "Gunasekar, Lee, Soudry, Srebro, Characterizing implicit bias in terms of optimization geometry, ICML 2018, Theorem 5"
 THRAMPOULIDIS = "Thrampoulidis, Implicit optimization bias of next-token prediction in linear models, NeurIPS 2024, arXiv 2402.18551"
 WANG = "Wang, Meng, Chen, Liu, The implicit bias for adaptive optimization algorithms on homogeneous neural networks, ICML 2021, arXiv 2012.06244"
 RAVI = "Ravi, Scott, Soudry, Wang, The implicit bias of gradient descent on separable multiclass data, NeurIPS 2024, arXiv 2411.01350"
@@ -40,20 +50,6 @@ def called(norm: Norm) -> str:
     return _CALLED.get(norm.name, norm.name)
 
 
-def norm_of(optimiser: Any) -> Norm:
-    """The norm in which the steps of an optimiser are steepest in the end; of five Newton-Schulz steps the one that they were made for."""
-    match optimiser:
-        case Decayed() | Minibatches():
-            return norm_of(optimiser.optimiser)
-        case Adam():
-            return Linf() if np.all(np.isneginf(np.asarray(optimiser.log_eps))) else L2()
-        case Descent(geometry=NewtonSchulz()):
-            return Spectral()
-        case Descent():
-            return optimiser.geometry  # pyright: ignore[reportReturnType]
-    return L2()
-
-
 def _steepest(optimiser: Any, memory: bool) -> bool:
     """Normalised steps in a norm, without a cap, with or without momentum before the geometry."""
     plain = isinstance(optimiser, Descent) and isinstance(optimiser.rule, Normalised) and uncapped(optimiser)
@@ -61,17 +57,18 @@ def _steepest(optimiser: Any, memory: bool) -> bool:
     return plain and (optimiser.before is not None) is memory
 
 
-def _is_gradient(optimiser: Any) -> bool:
-    """What is proved: the flow, and descent with one step size and no memory."""
-    return is_flow(optimiser) or descends(optimiser, Constant)
-
-
-def falling_steps(optimiser: Any) -> Hypothesis:
-    """Steps that fall like t^-a with 0 < a <= 1: they tend to 0, and their sum does not converge."""
+def falling_steps(asked: Prediction[Solution]) -> Hypothesis:
+    """Steps that fall like t^-a with 0 < a <= 1: they tend to 0, and their sum does not converge. The logarithm of the loss is smooth in the norm, with
+    the square of the longest input in its dual as its constant, so that steps of a constant length lose at most half of that times the length."""
+    optimiser, detail = asked.optimiser, "min(a, 1 - a) of steps H/t^a, 0 < a <= 1"
     decay = getattr(optimiser, "rule", optimiser).decay
     a = 0.0 if decay is None else float(np.max(np.asarray(decay)))
     slack = -1.0 if a == 0 else min(a, 1 - a)
-    return at_least_zero("falling_steps", slack, f"a = {a:g}", "min(a, 1 - a) of steps H/t^a, 0 < a <= 1", "exact")
+    if a == 0 and isinstance(asked.setting.data, Classification) and getattr(optimiser, "before", optimiser) is None:
+        longest = max(asked.reference.measure.dual(row) for row in np.asarray(asked.setting.data.signed))
+        lost = float(np.max(optimiser.rule.length)) * longest**2 / 2 / asked.reference.margin
+        detail += f"; steps of this constant size lose at most a share {lost:.3g} of the margin"
+    return at_least_zero("falling_steps", slack, f"a = {a:g}", detail, "exact")
 
 
 def fresh_momentum(reference: Solution, optimiser: Descent) -> Hypothesis:
@@ -126,7 +123,7 @@ def _conditions(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
 
 
 def _of_steps(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
-    return *_conditions(asked), falling_steps(asked.optimiser)
+    return *_conditions(asked), falling_steps(asked)
 
 
 def _of_adam(asked: Prediction[Solution]) -> tuple[Hypothesis, ...]:
@@ -150,13 +147,13 @@ def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
 
 
 def _notes(asked: Prediction[Solution]) -> tuple[str, ...]:
-    found = ()
-    if isinstance(asked.optimiser, Decayed):
-        radius = 1 / float(np.max(asked.optimiser.weight_decay))
-        found += (
-            f"decay keeps the weight at norm {radius:.6g}: the loss is minimised there, and the margin only nearly",
-        )
-    if isinstance(getattr(asked.optimiser, "geometry", None), NewtonSchulz):
+    """What weight decay and Newton-Schulz steps change."""
+    found, optimiser = divided(asked.setting.data, asked.reference), asked.optimiser
+    if isinstance(optimiser, Decayed):
+        radius = 1 / float(np.max(optimiser.weight_decay))
+        where = "the loss is minimised there, and the margin only nearly"
+        found += (f"decay keeps the weight at norm {radius:.6g}: {where}",)
+    if isinstance(getattr(optimiser, "geometry", None), NewtonSchulz):
         where = "their share of this margin stays below 1, at the rest point of a replicator flow"
         found += (f"Newton-Schulz steps are steepest in no norm: {where}",)
     return found
@@ -173,7 +170,9 @@ def _family(norm: Norm) -> Family:
     return Family(name, "which_margin", speaks, reference, _rivals, _judge, _conditions, statement, notes=_notes)
 
 
-MARGIN = replace(_family(L2()), name="margin", of=lambda optimiser: _family(norm_of(optimiser)))
+MARGIN = replace(
+    _family(L2()), name="margin", of=lambda optimiser: _family(norm_of(optimiser)), offers=lambda optimiser: True
+)
 STEEPEST = Theorem(
     "steepest-margin",
     "Normalised steepest descent in a norm, with steps H/t^a that fall, maximises the margin in that norm.",
@@ -197,7 +196,7 @@ ADAM = Theorem(
     "Adam with eps = 0 maximises the max-norm margin.",
     f"{ZHANG}; {FAN}",
     MARGIN,
-    lambda optimiser: linear.is_adam(optimiser) and linear.is_sign_descent(optimiser),
+    lambda optimiser: isinstance(optimiser, Adam) and norm_of(optimiser).name == "linf",
     _of_adam,
     "a power of 1/t that depends on how the steps fall",
 )
@@ -206,7 +205,7 @@ EPSILON = Theorem(
     "Adam with eps > 0 turns into gradient descent and ends at the Frobenius margin.",
     WANG,
     MARGIN,
-    lambda optimiser: linear.is_adam(optimiser) and not linear.is_sign_descent(optimiser),
+    lambda optimiser: isinstance(optimiser, Adam) and norm_of(optimiser).name == "l2",
     lambda asked: (*_conditions(asked), past_epsilon(asked.optimiser)),
     "the sine of the angle falls like M_c/margin, and the margin like log(1/eps) + log t",
 )
@@ -215,7 +214,7 @@ GRADIENT = Theorem(
     "Gradient descent, and the flow, maximise the Frobenius margin for every loss of the exponential kind.",
     RAVI,
     MARGIN,
-    _is_gradient,
+    first_order,
     _conditions,
     "1/log t",
 )
@@ -253,7 +252,67 @@ NEXT_TOKEN = Theorem(
         lambda asked: (separable(asked.reference),),
         "Conjecture: this optimiser turns to the maximum margin orthogonal to the fitted frequencies.",
     ),
-    _is_gradient,
+    first_order,
     rate="inside 1/t, outside 1/log t",
 )
-THEOREMS = (NEXT_TOKEN, STEEPEST, MOMENTUM, ADAM, EPSILON, GRADIENT, *linear.THEOREMS)
+
+_LARGEST = 1000  # entries of a weight, beyond which a linear program is too large
+
+
+def _best(data: Data, norm: Norm) -> Solution:
+    """The maximum margin in a norm, by a linear program where it is one."""
+    exact = isinstance(norm, L1 | Linf) and math.prod(data.weight_shape) <= _LARGEST
+    try:
+        return max_margin(data) if norm.name == "l2" else (polyhedral_margin if exact else norm_margin)(data, norm)
+    except PenchantError:
+        max_margin(data)  # it has the proof where no weight separates
+        raise
+
+
+def _few_rivals(asked: Prediction[Solution]) -> tuple[Rival, ...]:
+    """Where descent in the l2, l1 and linf norms would go, and the first gradient of the weight."""
+    data, own = asked.setting.data, asked.reference.norm
+    few = (L1(), Linf()) if math.prod(data.weight_shape) <= _LARGEST else ()
+    others = {} if own in ("l2", "frobenius") else {(found := max_margin(data)).norm: found.weight}
+    others |= polyhedral(data, *(norm for norm in few if norm.name != own))
+    return rivals(asked.reference, {**others, "first gradient": first_gradient(asked.setting)})
+
+
+def _elsewhere(name: str, paper: str, speaks_of: Callable[..., bool], conditions: Callable[..., tuple]) -> Family:
+    """The margin in the norm of the steps on other data, judged by the norm; the singular value of a vector is its length."""
+    shared = {"name": name, "paper": paper, "speaks_of": speaks_of, "conditions": conditions}
+
+    def of(norm: Norm) -> Family:
+        norm = L2() if isinstance(norm, Schatten) and speaks_of is not _of_tokens else norm
+        own = f"Conjecture: this optimiser maximises the margin in the {norm.name} norm."
+        reference = lambda setting, start: _best(setting.data, norm)
+        return Family(**shared, reference=reference, rivals=_few_rivals, judge=judge_norm, conjecture=own, notes=_notes)
+
+    return replace(of(L2()), of=lambda one: of(norm_of(one)), offers=lambda optimiser: norm_of(optimiser).name != "l2")
+
+
+def _of_tokens(problem: Problem) -> bool:
+    return made_of(problem, TokenSelection, Direct)
+
+
+def _on_linear(theorem: Theorem) -> Theorem:
+    """The same of linear data; plain normalised descent has a theorem of its own there."""
+    covers = lambda optimiser: theorem.covers(optimiser) and not isinstance(getattr(optimiser, "geometry", 0), L2)
+    cited = f"{theorem.citation}; {GUNASEKAR}"
+    return replace(theorem, name=f"linear-{theorem.name}", citation=cited, family=_LINEAR, covers=covers)
+
+
+def _offered(family: Family) -> Theorem:
+    """A conjecture about steps that are steepest in another norm than l2."""
+    return replace(family.answer(False), statement=_STEEPEST, covers=family.offers)
+
+
+_STEEPEST = "Conjecture: steps that are steepest in a norm end at the maximum margin in that norm."
+_LINEAR = _elsewhere("steepest-linear", "linear_models", lambda one: made_of(one, Classification, Direct), _conditions)
+_TOKENS = lambda asked: (conditions.feasible(asked.reference), conditions.unique_optimal(asked.setting.data))
+_OFFERED = (
+    _elsewhere("steepest-layers", "deep_linear", is_deep, lambda asked: (separable(asked.reference),)),
+    _elsewhere("steepest-tokens", "self_attention_rates", _of_tokens, _TOKENS),
+)
+_LINEARS = tuple(map(_on_linear, (STEEPEST, MOMENTUM, ADAM, EPSILON)))
+THEOREMS = (NEXT_TOKEN, STEEPEST, MOMENTUM, ADAM, EPSILON, GRADIENT, *_LINEARS, *map(_offered, _OFFERED))

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ from jaxtyping import PyTree
 
 from ...errors import ArgumentError, PenchantError, warn
 from ...flow.mirror import loss_scale
+from ...optimisers.base import Adam, Decayed
 from ...references.base import INTERPOLATES, Interpolant
 from ...references.interpolation import basis_pursuit, minimum_norm, minimum_potential
 from ...references.linear_programs import positive_part
@@ -19,7 +21,7 @@ from ...settings.regression import Regression
 from ...training.status import Status
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict
-from ..base import Family, Hypothesis, Prediction, Rival, at_least_zero, made_of
+from ..base import Family, Hypothesis, Prediction, Rival, at_least_zero, made_of, norm_of
 from .linear import is_flow
 
 _ALGEBRAIC = "residual ~ 1/t: coefficients that vanish in every nonnegative interpolant need an infinite push"
@@ -312,6 +314,12 @@ def _others(asked: Prediction[Interpolant]) -> tuple[tuple[Rival, ...], tuple[st
     return tuple(Rival(name, weight, distance(weight, reference.weight)) for name, weight in far.items()), missing
 
 
+def _stays_in_span(optimiser: eqx.Module) -> bool:
+    """Whether steps are combinations of gradients: others leave the span of the inputs, and their limit depends on every step."""
+    parts = optimiser, getattr(optimiser, "optimiser", optimiser)
+    return norm_of(optimiser).name == "l2" and not any(isinstance(one, Adam | Decayed) for one in parts)
+
+
 PLAIN = Family(
     "interpolation",
     "linear_models",
@@ -324,5 +332,6 @@ PLAIN = Family(
     rate=lambda asked: _ALGEBRAIC if _vanishing(asked)[0] else asked.theorem.rate,
     notes=_notes,
     begin=checked_start,
+    offers=_stays_in_span,
 )
 SQUARES = replace(PLAIN, speaks_of=lambda problem: made_of(problem, Regression) and is_square(problem))

@@ -14,8 +14,9 @@ from jaxtyping import Array, PyTree
 
 from ...errors import PenchantError, warn
 from ...flow.flow import is_flow as is_flow
-from ...norms import L1, L2, Linf
+from ...norms import L1, L2, Entrywise, Linf
 from ...optimisers.base import Descent
+from ...optimisers.step_rules import Constant
 from ...problem import read, read_once
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
@@ -43,6 +44,11 @@ def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, after: type
     """Steepest descent with this rule, in the l2 norm and without memory unless others are named."""
     parts = [type(getattr(optimiser, part, None)) for part in ("rule", "geometry", "after", "before")]
     return [type(optimiser), *parts] == [Descent, rule, geometry, after, NoneType]
+
+
+def first_order(optimiser: eqx.Module) -> bool:
+    """Gradient flow, and descent with one step size and no memory."""
+    return is_flow(optimiser) or descends(optimiser, Constant)
 
 
 def uncapped(optimiser: eqx.Module) -> bool:
@@ -88,17 +94,17 @@ def loss_shape(loss: AbstractLoss) -> Hypothesis:
 def linear_rivals(setting: Setting, reference: Solution) -> tuple[Rival, ...]:
     """The directions of other biases: maximum l1 and linf margin, the limit under a polynomial tail if the loss has one, and the first gradient."""
     data, power = setting.data, tail_power(setting.loss)
-    others = _polyhedral(data)
+    others = polyhedral(data, L1(), Linf())
     if power is not None:
         others["polynomial tail"] = polynomial_direction(np.asarray(data.signed), power, reference.weight)
     others["first gradient"] = np.asarray(data.signed).mean(axis=0)
     return rivals(reference, others)
 
 
-def _polyhedral(data: Classification) -> dict[str, np.ndarray]:
-    """Maximum l1 and linf margin where their programs are solved: a rival that is not known is no reason to predict nothing."""
+def polyhedral(data: Data, *norms: Entrywise) -> dict[str, np.ndarray]:
+    """Maximum margins in such norms where their programs are solved: a rival that is not known is no reason to predict nothing."""
     found, unsolved = {}, []
-    for norm in (L1(), Linf()):
+    for norm in norms:
         try:
             found[norm.name] = polyhedral_margin(data, norm).weight
         except PenchantError as error:
