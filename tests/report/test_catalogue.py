@@ -15,11 +15,12 @@ def cells():
 def test_the_matrix_knows_theorems_and_what_nobody_has_looked_at(cells):
     assert {cell.state for cell in cells["flow"].values()} == {"theorem"}
     assert cells["polyak"]["softmax attention, W"].state == "theorem"
-    assert cells["sign"]["linear classification"].theorem.name == "max-margin-linf"
+    assert cells["sign"]["linear classification"].theorem.name == "linear-steepest-margin"
     assert cells["gd"]["attention, keys and queries"].state == "conjecture"
     assert (
         cells["ngd"]["regression"].state == "unknown"
     )  # claims on the margins of normalised descent say nothing of a fit
+    assert cells["sign"]["regression"].state == "unknown"
     assert cells["muon"]["several classes"].theorem.name == "momentum-margin"
     states = {cell.state for row in cells.values() for cell in row.values()}
     assert {"theorem", "conjecture", "unknown"} <= states <= {"theorem", "conjecture", "refuted", "unknown"}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .. import __version__
-from ..errors import ArgumentError, MissingExtra, PenchantError
+from ..errors import ArgumentError, MissingExtra, PenchantError, UnknownLimit
 from ..files import write_bytes
 from ..flow.flow import GradientFlow
 from ..lab import KINDS, Claim, Paper
@@ -52,7 +52,7 @@ class Cell(NamedTuple):
 
 def owner(theorem: Theorem) -> Paper:
     """The paper whose family it belongs to."""
-    return next(paper for paper in PAPERS if any(one.family is theorem.family for one in paper.theorems))
+    return next(paper for paper in PAPERS if any(one.family.name == theorem.family.name for one in paper.theorems))
 
 
 def page_of(theorem: Theorem) -> str:
@@ -83,12 +83,16 @@ def matrix() -> dict[str, dict[str, Cell]]:
     """What training selects: a cell for every optimiser and setting."""
     known, problems = list(theorems()), examples().items()
     measured = lambda name, of: tuple(RELATIONS["measured"].get(name, {}).get(of, ()))
-    row = lambda name, rule: {of: _cell(choose(known, problem, rule), measured(name, of)) for of, problem in problems}
+    row = lambda name, rule: {of: _cell(known, problem, rule, measured(name, of)) for of, problem in problems}
     return {name: row(name, rule) for name, rule in optimisers().items()}
 
 
-def _cell(theorem: Theorem, measured: tuple[str, ...]) -> Cell:
-    """A theorem proves; the conjecture of a family is worth what claims have measured."""
+def _cell(known: list[Theorem], problem: Setting, rule: Any, measured: tuple[str, ...]) -> Cell:
+    """A theorem proves; the conjecture of a family is worth what claims have measured; without either, the page is that of the flow."""
+    try:
+        theorem = choose(known, problem, rule)
+    except UnknownLimit:
+        return Cell("unknown", choose(known, problem, GradientFlow()))
     if not theorem.name.endswith("conjecture"):
         return Cell("theorem", theorem)
     refuted = any(claim.expected is Outcome.refuted for claim in owner(theorem).claims if claim.name in measured)
