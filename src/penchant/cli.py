@@ -349,8 +349,9 @@ def _sweep(options: argparse.Namespace) -> int:
     _prepare()
     from .commands.sweep import print_sweep, run_sweep
 
-    _show(options, run_sweep(options), print_sweep)
-    return 0
+    content = run_sweep(options)
+    _show(options, content, print_sweep)
+    return int(sum(content["failures"].values()) == content["runs"])
 
 
 def _runs(options: argparse.Namespace) -> int:

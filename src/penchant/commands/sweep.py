@@ -10,7 +10,7 @@ from ..errors import ArgumentError
 from ..exhibits import Figure, Line, Result, Table, table
 from ..lab import Study
 from ..report.page import render, save
-from ..sweeps.boundary import Boundary, summary
+from ..sweeps.boundary import Boundary, of_cells, summary
 from ..sweeps.spec import read_spec
 from ..sweeps.sweep import sweep
 from .options import check_writable
@@ -28,13 +28,13 @@ def _pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
 
 def run_sweep(options: Namespace) -> dict:
     """Run what is missing of a spec, and say what there is; with `--out` a page of its map or boundary."""
-    more: dict[str, Any] = {**_pairs(options.set, "--set"), "grid": _pairs(options.grid, "--grid")}
+    more: dict[str, Any] = {"grid": _pairs(options.grid, "--grid"), **_pairs(options.set, "--set")}
     given = read_spec(options.spec or {}, **more, **({"seeds": options.seeds} if options.seeds else {}))
     if options.out:
         check_writable(f"{options.out}/index.html")
         if not given.boundary and not (options.measure and given.grid):
             raise ArgumentError("--measure", "penchant sweep", "given with --out, for a sweep over a grid", "nothing")
-    with progress(len(given.rows())) as show:
+    with progress(given.boundary.get("runs") or len(given.rows())) as show:
         how = {name: getattr(options, name) for name in ("engine", "jobs", "retry", "store")}
         found = sweep(given, scheduler=options.scheduler or "", progress=show, **how)
     cells = summary(found.rows, tuple(given.grid), options.measure) if options.measure and given.grid else []
@@ -74,7 +74,10 @@ def _picture(cells: list[dict], grid: Mapping[str, tuple], measure: str) -> Figu
     if len(axes) == len(grid) == 2:
         places = [column(name, cells) for name in axes]
         lines = (Line(measure, places[0], places[1], "map", values=column(value, cells)),)
-        about = "One cell for every pair of the grid."
+        if value == "share":
+            ends = [{"key": key, "low": min(grid[key]), "high": max(grid[key]), "spacing": spread(key)} for key in axes]
+            lines += of_cells(cells, (ends[0], ends[1]), measure).lines()
+        about = f"One cell for every pair of the grid.{' The share crosses 1/2 inside the band.' if value == 'share' else ''}"
         return Figure("map", measure, axes[0], axes[1], lines, about, spread(axes[0]), spread(axes[1]))
     others: dict[str, list] = {}
     for cell in cells:

@@ -351,10 +351,10 @@ def run_study(options: Namespace) -> dict:
         lab = new_lab(options.seed, options.full, lambda text: show(f"{study.name}: {text}"))
         folder = run_one(paper, study, lab, options.out)
     content = json.loads((folder / "study.json").read_text(encoding="utf-8"))
-    asked = f"{study.name} {options.seed} {options.full}"
-    found = [(one["statement"], one["verdict"]) for one in content["findings"]]
-    told = [{"name": name, "status": one["headline"], "inequality": one["inequality"]} for name, one in found]
-    keep(options.store, "study", [{**row, "asked": asked} for row in told], fingerprint(paper.name))
+    given = {"name": study.name, "seed": options.seed, "full": options.full}
+    found = [(f"{one['statement']} {options.seed} {options.full}", one["verdict"]) for one in content["findings"]]
+    told = [{"asked": asked, "status": one["headline"], "inequality": one["inequality"]} for asked, one in found]
+    keep(options.store, "study", [given | row for row in told], fingerprint(paper.name))
     return {"study": study.name, **content, "folder": str(folder), "page": str(render(options.out))}
 
 

@@ -297,7 +297,11 @@ def follow_regression(
     params = np.stack(
         [setting.parametrisation.moved(start, dual @ np.asarray(setting.data.inputs)) for dual in path.dual]
     )
-    readings, norm = jax.tree.map(np.asarray, _read_all(setting, params))
+    size = (
+        1 << (len(params) - 1).bit_length()
+    )  # a power of two, so that flows of other lengths need no program of their own
+    padded = params[np.minimum(np.arange(size), len(params) - 1)]
+    readings, norm = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(params)], _read_all(setting, padded))
     with np.errstate(invalid="ignore"):  # a start that fits exactly has no slope
         log_slope = readings.log_scale + readings.log_slope_norm - readings.log_excess
     series = {

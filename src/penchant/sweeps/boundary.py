@@ -7,15 +7,17 @@ with the triangles next to them, into which a curved boundary may bulge, is its 
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
 from scipy.interpolate import LinearNDInterpolator
+from scipy.special import betaincinv
 
-from ..errors import MissingExtra
+from ..errors import ArgumentError, MissingExtra
 from ..exhibits import Figure, Line
-from .spec import Spec
+from .spec import SPEC, Spec
 from .store import EVENT
 from .sweep import Runs
 
@@ -38,6 +40,14 @@ def holds(event: str, row: Mapping[str, Any]) -> bool | None:
     return bool(_COMPARE[comparison](value, wanted if isinstance(value, str) else float(wanted)))
 
 
+def check_column(rows: Sequence[Mapping[str, Any]], measure: str) -> None:
+    """Raise where none of the runs has what an event or a mean is about."""
+    event, done = EVENT.fullmatch(measure), [row for row in rows if row.get("status") != "failed"]
+    name, columns = event[1] if event else measure, sorted({name for row in done for name in row})
+    if done and name not in columns:
+        raise ArgumentError("measure" if not event else "event", SPEC, f"about one of {', '.join(columns)}", repr(name))
+
+
 def share(outcomes: Sequence[bool | None], level: float = 0.95) -> tuple[float, float, float]:
     """How often an event was seen, with the exact binomial interval (Clopper, Pearson).
 
@@ -47,8 +57,10 @@ def share(outcomes: Sequence[bool | None], level: float = 0.95) -> tuple[float, 
     seen = [outcome for outcome in outcomes if outcome is not None]
     if not seen:
         return np.nan, 0.0, 1.0
-    found = stats.binomtest(sum(seen), len(seen)).proportion_ci(level)
-    return sum(seen) / len(seen), float(found.low), float(found.high)
+    held, others, tail = sum(seen), len(seen) - sum(seen), (1 - level) / 2
+    low = betaincinv(held, others + 1, tail) if held else 0.0
+    high = betaincinv(held + 1, others, 1 - tail) if others else 1.0
+    return held / len(seen), float(low), float(high)
 
 
 def mean(values: Sequence[float | None], level: float = 0.95) -> tuple[float, float, float]:
@@ -62,6 +74,7 @@ def mean(values: Sequence[float | None], level: float = 0.95) -> tuple[float, fl
 
 def summary(rows: Sequence[Mapping[str, Any]], by: Sequence[str], measure: str) -> list[dict[str, Any]]:
     """Of every cell of a grid how many runs it has and its share of an event, or the mean of a column, with the 95 % interval."""
+    check_column(rows, measure)
     cells: dict[tuple, list] = {}
     for row in rows:
         cells.setdefault(tuple(row.get(name) for name in by), []).append(row)
@@ -76,10 +89,13 @@ def summary(rows: Sequence[Mapping[str, Any]], by: Sequence[str], measure: str) 
     ]
 
 
+Axes = tuple[dict, dict]
+
+
 class Boundary(NamedTuple):
     """Points of the unit square with the share of the event and its interval there; `axes` say what the square stands for."""
 
-    axes: tuple[dict, dict]
+    axes: Axes
     event: str
     level: float
     points: np.ndarray
@@ -113,30 +129,35 @@ class Boundary(NamedTuple):
                 found[k] = rows[crossing].mean() + 0.5 / _ROWS, held.min() - 0.5 / _ROWS, held.max() + 0.5 / _ROWS
         return found
 
+    def lines(self) -> tuple[Line, ...]:
+        """The boundary and the ends of its band."""
+        columns, (x, y) = (np.arange(_COLUMNS) + 0.5) / _COLUMNS, self.axes
+        ends = self.band(columns)
+        kept = np.isfinite(ends[:, 0])
+        styles = {"boundary": "line", "band": "prediction", "band, upper end": "prediction"}
+        return tuple(
+            Line(text, scaled(x, columns[kept]), scaled(y, ends[kept, k]), style)
+            for k, (text, style) in enumerate(styles.items())
+        )
+
     def figure(self, name: str) -> Figure:
         """Points by their side, the boundary and its band."""
-        columns = (np.arange(_COLUMNS) + 0.5) / _COLUMNS
-        where, (x, y), ends = self.place(self.points), self.axes, self.band(columns)
-        told = {1: f"{self.event}", -1: "not", 0: "open"}
-        lines = [
+        where, (x, y), told = self.place(self.points), self.axes, {1: f"{self.event}", -1: "not", 0: "open"}
+        points = tuple(
             Line(text, where[self.side == side, 0], where[self.side == side, 1], "points")
             for side, text in told.items()
             if (self.side == side).any()
-        ]
-        for text, column in {"boundary": 0, "band": 1, "band, upper end": 2}.items():
-            kept = np.isfinite(ends[:, column])
-            lines.append(
-                Line(
-                    text,
-                    scaled(x, columns[kept]),
-                    scaled(y, ends[kept, column]),
-                    "line" if column == 0 else "prediction",
-                )
-            )
-        caption = f"{len(self.points)} points of {self.seeds} runs; the share of `{self.event}` crosses {self.level:g} inside the band."
-        return Figure(
-            name, f"Where {self.event}", x["key"], y["key"], tuple(lines), caption, x["spacing"], y["spacing"]
         )
+        caption = f"{len(self.points)} points of {self.seeds} runs; the share of `{self.event}` crosses {self.level:g} inside the band."
+        scales = x["spacing"], y["spacing"]
+        return Figure(name, f"Where {self.event}", x["key"], y["key"], points + self.lines(), caption, *scales)
+
+
+def of_cells(cells: Sequence[Mapping[str, Any]], axes: Axes, event: str, level: float = 0.5) -> Boundary:
+    """The boundary that the shares of an event in these cells decide."""
+    points = np.array([[unscaled(axis, cell[axis["key"]]) for axis in axes] for cell in cells]).reshape(-1, 2)
+    known = np.array([[cell[name] for name in ("share", "low", "high")] for cell in cells]).reshape(-1, 3).T
+    return Boundary(axes, event, level, points, *known, seeds=min((cell["runs"] for cell in cells), default=1))
 
 
 def scaled(axis: Mapping[str, Any], shares: np.ndarray) -> np.ndarray:
@@ -144,6 +165,13 @@ def scaled(axis: Mapping[str, Any], shares: np.ndarray) -> np.ndarray:
     if axis["spacing"] == "log":
         return axis["low"] * (axis["high"] / axis["low"]) ** shares
     return axis["low"] + (axis["high"] - axis["low"]) * shares
+
+
+def unscaled(axis: Mapping[str, Any], value: float) -> float:
+    """From a value of an axis to its share."""
+    ends = np.array([axis["low"], axis["high"], value], float)
+    low, high, place = np.log(ends) if axis["spacing"] == "log" else ends
+    return round(float((place - low) / (high - low)), 12)  # corners are corners
 
 
 def _side(share: np.ndarray, low: np.ndarray, high: np.ndarray, level: float, seeds: int) -> np.ndarray:
@@ -178,26 +206,23 @@ def _next(points: list, sides: np.ndarray, count: int) -> list:
 
 def refine(spec: Spec, complete: Callable[[Sequence[dict]], Runs]) -> Runs:
     """Batches of points where triangles are not decided, until the runs of the boundary are spent; all rows, and the `Boundary` they decide."""
-    asked, seeds, rows = spec.boundary, len(spec.seeds), []
-    axes, most, known = (asked["x"], asked["y"]), asked["runs"] // seeds, np.empty((0, 3))
-    boundary, found = (
-        Boundary(axes, asked["event"], asked["level"], np.empty((0, 2)), known[:, 0], known[:, 1], known[:, 2], seeds),
-        Runs([]),
-    )
-    while len(boundary.points) < most:
-        batch = _next(
-            list(map(tuple, boundary.points)), boundary.side, min(asked["batch"], most - len(boundary.points))
-        )
-        found = complete([spec.row(_values(spec, axes, point), seed) for point in batch for seed in spec.seeds])
-        parts = [found.rows[k * seeds : (k + 1) * seeds] for k in range(len(batch))]
-        known = np.concatenate([known, [share([holds(asked["event"], row) for row in part]) for part in parts]])
-        points = np.concatenate([boundary.points, batch])
-        boundary = boundary._replace(points=points, share=known[:, 0], low=known[:, 1], high=known[:, 2])
-        rows += found.rows
-    return found._replace(rows=rows, refined=boundary)
+    asked, seeds, found, spent = spec.boundary, len(spec.seeds), Runs([]), 0
+    most, rows = asked["runs"] // seeds, {}
+    boundary = of_cells([], (asked["x"], asked["y"]), asked["event"], asked["level"])
+    while spent < most:
+        count = min(max(1, asked["batch"] // seeds), most - spent)
+        batch = _next(list(map(tuple, boundary.points)), boundary.side, count)
+        wanted = [spec.row(values, seed) for values in map(partial(_values, spec), batch) for seed in spec.seeds]
+        found = complete(wanted)
+        rows |= zip(map(str, wanted), found.rows, strict=True)  # of whole numbers a point may come again
+        cells = summary(list(rows.values()), [axis["key"] for axis in boundary.axes], asked["event"])
+        boundary = of_cells(cells, boundary.axes, asked["event"], asked["level"])
+        spent += count
+    return found._replace(rows=list(rows.values()), refined=boundary)
 
 
-def _values(spec: Spec, axes: Sequence[Mapping], point: Iterable[float]) -> dict[str, Any]:
+def _values(spec: Spec, point: Iterable[float]) -> dict[str, Any]:
     """The keys of a point of the square; whole numbers where a key wants them."""
+    axes = (spec.boundary["x"], spec.boundary["y"])
     values = {axis["key"]: float(scaled(axis, np.array([u]))[0]) for axis, u in zip(axes, point, strict=True)}
     return {key: round(value) if spec.kinds[key] is int else value for key, value in values.items()}

@@ -156,24 +156,16 @@ def _misalignment(run: Trajectory, one: Any) -> float:
     return misalignment(run.weight(), solve(run.setting.data).weight)
 
 
-def _planted(one: Any) -> np.ndarray:
-    if one.truth is None:
-        raise ArgumentError(
-            "measures", "a sweep", "left out without a planted weight (generator sparse_regression)", "recovery"
-        )
-    return one.truth
-
-
 def _recovery(run: Trajectory, one: Any) -> float:
     """Squared distance to the planted weight over its squared norm."""
-    planted = _planted(one)
-    return float(((run.weight() - planted) ** 2).sum() / (planted**2).sum())
+    return float(((run.weight() - one.truth) ** 2).sum() / (one.truth**2).sum())
 
 
 def _l1_ratio(run: Trajectory, one: Any) -> float:
-    return float(np.abs(run.weight()).sum() / np.abs(_planted(one)).sum())
+    return float(np.abs(run.weight()).sum() / np.abs(one.truth).sum())
 
 
+PLANTED = {"recovery": "the generator sparse_regression", "l1_ratio": "the generator sparse_regression"}
 MEASURES: dict[str, Measure] = {
     "misalignment": _misalignment,
     "limit": lambda run, one: detect_limit(run).kind,

@@ -22,23 +22,12 @@ from .store import EVENT
 
 SPEC = "a sweep"
 _GENERATORS = {
-    "settings.generators": (
-        *(
-            "separable",
-            "strips",
-            "teacher",
-            "blobs",
-            "clusters",
-            "signal_tokens",
-            "random_tokens",
-            "equal_score_tokens",
-        ),
-        *("local_pair", "local_single", "aligned_tokens", "sparse_regression"),
-    ),
-    "settings.joint": ("marked_tokens", "leaning_tokens"),
-    "papers.attention_regression.setting.sample": ("attention_experiment",),
+    "settings.generators": "separable strips teacher blobs clusters signal_tokens random_tokens equal_score_tokens "
+    "local_pair local_single aligned_tokens sparse_regression",
+    "settings.joint": "marked_tokens leaning_tokens",
+    "papers.attention_regression.setting.sample": "attention_experiment",
 }
-GENERATORS = {name: file for file, names in _GENERATORS.items() for name in names}
+GENERATORS = {name: file for file, names in _GENERATORS.items() for name in names.split()}
 Kind = type | tuple[str, ...]
 _RULES = dict.fromkeys(("flow", *OPTIMISERS, *LAYER_RULES, *JOINT))
 COMMON: dict[str, Kind] = {  # what any run may be told
@@ -68,7 +57,13 @@ BUDGETS = ("steps", "time", "log_time", "margin", "risk_level")
 SEEDS = ("seed", "data_seed", "start_seed")
 _AXIS: dict[str, Kind] = {"key": str, "low": float, "high": float, "spacing": ("linear", "log")}
 _BOUNDARY: dict[str, Kind] = {"x": dict, "y": dict, "event": str, "level": float, "runs": int, "batch": int}
-_WORDS = {int: "a whole number", float: "a finite number", bool: "true or false", str: "a text", dict: "a table"}
+_WORDS = {
+    int: "a whole number, not negative",
+    float: "a finite number",
+    bool: "true or false",
+    str: "a text",
+    dict: "a table",
+}
 _TOP = ("name", "grid", "seeds", "measures", "arrays", "boundary")
 _PAPERS = {"attention-regression": "attention_regression"}  # settings that a paper trains by its own means
 
@@ -163,6 +158,11 @@ def _whole(spec: Spec) -> Spec:
         raise ArgumentError(
             budgets[1], SPEC, f"left out, or the only one of {', '.join(BUDGETS)}", f"also {budgets[0]}"
         )
+    if spec.boundary and (spec.boundary["runs"] < 4 * len(spec.seeds) or not spec.boundary["batch"]):
+        wanted = "enough for four points with every seed, in batches that are not empty"
+        raise ArgumentError(
+            "runs", "the boundary of a sweep", wanted, f"{spec.boundary['runs']}, {spec.boundary['batch']}"
+        )
     if "data" not in spec.fixed:
         return spec
     file = Path(spec.fixed["data"])
@@ -206,7 +206,7 @@ def _value(key: str, value: Any, kind: Any) -> Any:
     if kind is bool and str(value).lower() in ("true", "false"):
         return str(value).lower() == "true"
     number = None if isinstance(value, bool) else _number(value)
-    if number is not None and (kind is float or (kind is int and number == int(number))):
+    if number is not None and (kind is float or (kind is int and number == int(number) >= 0)):
         return kind(number)
     if kind in (int, float) or not isinstance(value, kind):
         raise ArgumentError(key, SPEC, _WORDS.get(kind, str(kind)), repr(value))

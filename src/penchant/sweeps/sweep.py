@@ -10,7 +10,7 @@ import numpy as np
 from .. import cache
 from ..errors import ArgumentError, PenchantError
 from .executors import ENGINES, Run
-from .spec import SEEDS, Spec, read_spec, trainer
+from .spec import SEEDS, SPEC, Spec, read_spec, trainer
 from .store import Store, digest
 from .work import failed, work
 
@@ -58,6 +58,8 @@ def sweep(
     [False, True]
     """
     asked = spec if isinstance(spec, Spec) else read_spec(spec)
+    if jobs is not None and jobs < 1:
+        raise ArgumentError("jobs", "sweep", "at least 1", jobs)
     if engine not in ENGINES:
         raise ArgumentError("engine", "sweep", f"one of {', '.join(ENGINES)}", repr(engine))
     with ENGINES[engine](jobs or os.cpu_count() or 1, scheduler) as run:
@@ -97,11 +99,14 @@ class _Job:
             self._check(missing.values())
         self.begun = True
         tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
+        total = max(
+            len(missing), self.spec.boundary.get("runs", 0) - len(self.done)
+        )  # later batches of a boundary count
         begun, count = time.monotonic(), 0
         for number, found in self.run(work, tasks):
             self._keep(groups[number], tasks[number]["rows"], found)
             count += len(groups[number])
-            self.progress(_pace(count, len(missing), time.monotonic() - begun), len(groups[number]))
+            self.progress(_pace(count, total, time.monotonic() - begun), len(groups[number]))
 
     def _check(self, rows: Iterable[dict]) -> None:
         """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed."""
@@ -114,10 +119,16 @@ class _Job:
             raise error
 
     def _error(self, row: dict) -> PenchantError | None:
+        means = trainer(self.spec.paper)
         try:
-            trainer(self.spec.paper).member(row)
+            truth = means.member(row).truth
         except PenchantError as error:
             return error
+        for name in means.PLANTED if truth is None else ():
+            if name in self.spec.measures:
+                return ArgumentError(
+                    "measures", SPEC, f"used with what is known to be true: {means.PLANTED[name]}", name
+                )
 
     def _keep(self, keys: list[str], rows: Sequence[dict], result: Any) -> None:
         if isinstance(result, PenchantError):  # not of a run, but of the worker
