@@ -93,7 +93,8 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
         return f"--steps {least} at least: the loss of Adam falls by at most {np.sqrt(optimiser.b2):.6g} per step, and the margin {wanted:.3g} is asked for"
     if isinstance(getattr(optimiser, "rule", None), Constant) and margin < wanted:
         return f"--optimiser ngd: a constant step needs some e^m steps for the margin m, and {wanted:.3g} is asked for"
-    longer = max((wanted / margin) ** 2, ((verdict.measured or 0.0) / THETA) ** 2) if verdict and margin > 0 else 10.0
+    missing = 1 - max(found.last.values())
+    longer = max(wanted / margin, missing / THETA) ** 2 if margin > 0 else 10.0
     return f"--steps {int(taken * max(longer, 2.0))}" if taken else None
 
 
