@@ -71,3 +71,22 @@ def test_next_token_counts_are_predicted_and_trained(tmp_path, capsys):
     np.savez(tmp_path / "tokens.npz", inputs=np.random.default_rng(5).standard_normal((3, 5)), counts=counts)
     assert main(["train", str(tmp_path / "tokens.npz"), "--margin", "20"]) == 0
     assert "reached_target" in capsys.readouterr().out
+
+
+def test_an_open_verdict_names_the_line_that_would_decide(data, capsys):
+    assert main(["which-margin", data, "--optimiser", "gd,adam,sign", "--steps", "50", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["gd"]["to_decide"].startswith("--optimiser ngd")
+    assert "falls by at most 0.9995 per step" in found["adam"]["to_decide"]
+    assert int(found["sign"]["to_decide"].removeprefix("--steps ")) >= 100
+
+
+def test_a_norm_of_matrices_is_refused_for_vectors_and_one_class_by_name(tmp_path, capsys):
+    inputs = np.random.default_rng(0).standard_normal((5, 8))
+    np.savez(tmp_path / "two.npz", inputs=inputs, labels=[1, -1, 1, -1, 1])
+    np.savez(tmp_path / "one.npz", inputs=inputs, labels=[2] * 5)
+    words = ["--optimiser", "steepest", "--norm", "spectral"]
+    assert main(["which-margin", str(tmp_path / "two.npz"), *words]) == 2
+    assert "weights of shape (8,)" in capsys.readouterr().err
+    assert main(["which-margin", str(tmp_path / "one.npz"), "--optimiser", "sign"]) == 2
+    assert "at least two classes" in capsys.readouterr().err

@@ -12,14 +12,16 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError, DataFileError, MissingExtra
 from ..exhibits import Result
 from ..optimisers import table
+from ..optimisers.base import Adam
+from ..optimisers.step_rules import Constant
 from ..papers import predict
-from ..papers.which_margin.comparison import Comparison, best_margins, compare
+from ..papers.which_margin.comparison import THETA, Comparison, best_margins, compare
 from ..settings.base import Setting
 from ..theory.base import Prediction
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.train import train
 from ..training.trajectory import Trajectory
-from ..verdict import Outcome
+from ..verdict import Outcome, Verdict
 from .flags import refuse
 from .options import attribute, check_writable, setting_and_start
 from .own import page_of
@@ -64,8 +66,9 @@ def _one(options: Namespace, setting: Setting, start: PyTree) -> tuple[dict, lis
     own = _own_name(options)
     if own is None:
         _default_steps(options, setting)
+    optimiser = _optimiser(options, setting, start, own)  # before the references, which take their time
     references = best_margins(setting.data)
-    run, prediction = _run(options, setting, start, own)
+    run, prediction = _run(options, setting, optimiser, start)
     found = compare(run, references)
     covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None
     verdict = found.verdict(found.leader) if found.leader else None
@@ -76,12 +79,30 @@ def _one(options: Namespace, setting: Setting, start: PyTree) -> tuple[dict, lis
     if options.out:
         result = lambda: Result((), (found.figure(),), (), {"run": run})
         content |= page_of(options, "which_margin", result)
-    return content, [*_lines(found, prediction if covered else None, run), *_written(content, verdict)]
+    decide = content["to_decide"] = _to_decide(found, verdict, run, optimiser)
+    return content, [*_lines(found, prediction if covered else None, run), *_written(content, verdict, decide)]
 
 
-def _written(content: dict, verdict: object) -> Iterator[str]:
+def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, optimiser: object) -> str | None:
+    """The line to type where a verdict is open. What is missing falls like 1/sqrt t under steps that do; a constant step, and Adam, have laws of their own."""
+    if verdict is not None and verdict.outcome is not Outcome.undecided:
+        return None
+    wanted, margin, taken = found.begun, float(found.margin[-1]), int(run.steps[-1])
+    if isinstance(optimiser, Adam) and margin < wanted < -float(optimiser.log_eps):
+        least = int((wanted - margin) / (-np.log(optimiser.b2) / 2)) + taken
+        return f"--steps {least} at least: the loss of Adam falls by at most {np.sqrt(optimiser.b2):.6g} per step, and the margin {wanted:.3g} is asked for"
+    if isinstance(getattr(optimiser, "rule", None), Constant) and margin < wanted:
+        return f"--optimiser ngd: a constant step needs some e^m steps for the margin m, and {wanted:.3g} is asked for"
+    missing = 1 - max(found.last.values())
+    longer = max(wanted / margin, missing / THETA) ** 2 if margin > 0 else 10.0
+    return f"--steps {int(taken * max(longer, 2.0))}" if taken else None
+
+
+def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str]:
     if verdict is not None:
         yield f"verdict    {verdict}"
+    if decide is not None:
+        yield f"to decide  {decide}"
     yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name))
 
 
@@ -94,19 +115,29 @@ def _default_steps(options: Namespace, setting: Setting) -> None:
     entries = np.asarray(getattr(setting.data, "inputs", np.zeros((1, 1))))
     signs = options.optimiser in ("adam", "sign", "signum") or options.norm in ("max", "linf")
     options.step_decay = 0.5
-    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else 2 / longest
+    length = (
+        8.0 if options.optimiser == "ngd" else 2.0
+    )  # directions that depend smoothly on gradients bear longer steps
+    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else length / longest
 
 
-def _run(options: Namespace, setting: Setting, start: PyTree, own: str | None) -> tuple[Trajectory, Prediction | None]:
-    if own is not None and (options.step_size is not None or options.beta is not None):
+def _optimiser(options: Namespace, setting: Setting, start: PyTree, own: str | None) -> object:
+    if own is None:
+        return optimiser_of(options, setting, start)
+    if options.step_size is not None or options.beta is not None:
         raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", own)
-    optimiser = optimiser_of(options, setting, start) if own is None else own_optimiser(own)
+    return own_optimiser(own)
+
+
+def _run(
+    options: Namespace, setting: Setting, optimiser: object, start: PyTree
+) -> tuple[Trajectory, Prediction | None]:
     if not isinstance(optimiser, eqx.Module):
         from ..bridge.torch_settings import follow_torch
 
         return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
-    prediction = None if own is not None else predict(setting, optimiser, start)
+    prediction = None if _own_name(options) else predict(setting, optimiser, start)
     with progress(1) as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]

@@ -84,6 +84,7 @@ def sign_labels(value: object, owner: str, count: int) -> np.ndarray:
         raise ArgumentError("labels", owner, f"one per sample ({count})", f"{len(labels)}")
     bad = np.flatnonzero(np.abs(labels) != 1)
     if len(bad):
-        fix = "use `2 * labels - 1`" if set(np.unique(labels)) <= {0.0, 1.0} else ""
+        several = "number classes from 0: `np.unique(labels, return_inverse=True)[1]`"
+        fix = "use `2 * labels - 1`" if set(np.unique(labels)) <= {0.0, 1.0} else several
         raise ArgumentError("labels", owner, "-1 or +1", f"{labels[bad[0]]:g} at index {bad[0]}", fix)
     return labels

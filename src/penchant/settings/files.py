@@ -261,9 +261,9 @@ def guess(arrays: Arrays) -> str:
 
 
 def _several(labels: np.ndarray) -> bool:
-    """Whether labels number more than two classes."""
+    """Whether labels number other classes than two, which may be a single one."""
     whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool(np.all(labels == np.floor(labels))))
-    return bool(whole and labels.size > 0 and labels.min() >= 0 and len(np.unique(labels)) > 2)
+    return bool(whole and labels.size > 0 and labels.min() >= 0 and labels.max() > 1 and len(np.unique(labels)) != 2)
 
 
 def load(path: str | os.PathLike) -> Classification | Multiclass | NextToken | Regression | TokenSelection:

@@ -10,6 +10,7 @@ from jaxtyping import PyTree
 from ..errors import ArgumentError
 from ..flow.clocks import RelativeArc, RelativeDrop
 from ..flow.flow import FLOW_STEPS, GradientFlow
+from ..norms import Schatten, norm_named
 from ..optimisers.base import Minibatches, Optimiser
 from ..optimisers.layerwise import ConstantStep, LayerDescent, risk_bounds, safe_step
 from ..optimisers.table import LAYER_RULES, OPTIMISERS, Given, Scale, layer_rule
@@ -43,6 +44,11 @@ def optimiser_of(options: Options, setting: Setting, start: PyTree) -> Trainer:
     chosen = row.step(scale(), options.beta) if size is None else size
     names = ("nesterov", "norm", "eps", "log_eps", "orthogonaliser", "weight_decay")
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
+    if isinstance(norm_named(given.get("norm", "l2")), Schatten) and len(shape := setting.data.weight_shape) != 2:
+        fix = "--norm frobenius, l1 or max"
+        raise ArgumentError(
+            "--norm", "penchant", f"one of weights of shape {shape}", f"{given['norm']}, of matrices", fix
+        )
     decay, batch = getattr(options, "step_decay", None), getattr(options, "batch", None)
     found = row.make(Given(chosen, options.beta, np.inf if cap is None else cap, decay=decay, **given))
     return found if batch is None else Minibatches(found, batch, options.seed)  # pyright: ignore[reportArgumentType]

@@ -85,6 +85,11 @@ class Comparison(eqx.Module):
         first, second = sorted(self.last.values(), reverse=True)[:2]
         return first - second
 
+    @property
+    def begun(self) -> float:
+        """The margin from which on a share that is not reached says something: 10 log N, N the number of margins."""
+        return _BEGUN * float(np.log(len(next(iter(self.references.values())).dual)))
+
     def turns(self) -> Iterator[Turn]:
         """Where the run changes its mind, once it separates: another norm is ahead by more than 0.01."""
         table, names, now = np.stack([*self.shares.values()]), [*self.shares], -1
@@ -107,7 +112,7 @@ class Comparison(eqx.Module):
         if not self.margin[-1] > 0:
             return Verdict(Outcome.undecided, "the smallest margin is not positive: not separating")
         limit, error = self._limit(norm)
-        begun = _BEGUN * float(np.log(len(self.references[norm].dual)))
+        begun = self.begun
         if missing[-1] > THETA and self.margin[-1] < begun:
             words = f"{text} > {THETA:g}, but the margin {self.margin[-1]:.3g} is below 10 log N = {begun:.3g}: too short a run to tell"
             return Verdict(Outcome.undecided, words, THETA, float(missing[-1]))
