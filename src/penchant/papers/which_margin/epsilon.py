@@ -10,7 +10,7 @@ from .evidence import along, best, drawn, features
 from .flows import Path, follow, frobenius, soft_sign
 from .theorems import WANG
 
-_EPS, _COARSE, _TOLERANCE = 1e-4, 1e-2, 1e-6
+_EPS, _FINE, _TOLERANCE = 1e-4, 1e-6, 1e-6
 _FAR = 50.0  # times log(1/eps): the margin at which the end of the turn is read
 
 
@@ -71,14 +71,14 @@ def limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @derived("which-margin/turn", slow=True)
 def where(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Adam leaves the max-norm margin at log(1/eps): there its share peaks, and the sine of the angle to gradient descent is kappa log(1/eps)/margin afterwards.
-    The peak within a factor of 2.5 of it, and sine x margin/log(1/eps) the same for eps = 1e-2 and 1e-4, twenty data sets;
+    The peak within a factor of 2.5 of it, and sine x margin/log(1/eps) the same for eps = 1e-4 and 1e-6, twenty data sets;
     the law is of leading order in 1/log(1/eps), and both constants may be off by that. Planted: sine x margin itself is the same."""
     peaks, ratios = [], []
     for seed in range(len(drawn(lab))):
-        coarse, fine = (angle_constant(lab, seed, eps)[0] for eps in (_COARSE, _EPS))
-        ratios.append(fine / coarse * (np.log(_EPS) / np.log(_COARSE) if planted else 1.0))
+        coarse, fine = (angle_constant(lab, seed, eps)[0] for eps in (_EPS, _FINE))
+        ratios.append(fine / coarse * (np.log(_FINE) / np.log(_EPS) if planted else 1.0))
         peaks.append(peak(lab, seed, _EPS) / -np.log(_EPS))
-    farthest, order = float(np.abs(np.log(peaks)).max()), float(-1 / np.log(_EPS) - 1 / np.log(_COARSE))
+    farthest, order = float(np.abs(np.log(peaks)).max()), float(-1 / np.log(_EPS) - 1 / np.log(_FINE))
     yield at_most(farthest, float(np.log(2.5)), "|log(margin of the peak/log(1/eps))|, largest")
     yield at_most(float(np.abs(np.log(ratios)).mean()), order, "mean |log of the ratio of angle constants|")
 
