@@ -15,7 +15,7 @@ from penchant.cli import main
 from penchant.commands import claims, verify
 from penchant.errors import ArgumentError, DataFileError, MissingExtra
 from penchant.exhibits import Result
-from penchant.lab import Lab, Study
+from penchant.lab import Lab, Study, claim
 from penchant.papers import find_papers
 from penchant.verdict import at_most
 
@@ -114,17 +114,37 @@ def test_a_page_leaves_out_a_study_only_for_a_missing_extra(monkeypatch, tmp_pat
             claims._draw("deep_linear", "some", 0, False, str(tmp_path))
 
 
+def test_a_study_shows_the_findings_that_verify_checks_and_is_drawn_again_where_more_are_asked_for(
+    monkeypatch, tmp_path
+):
+    check = lambda lab, planted: at_most(0.0, 1.0, "nothing")
+    said = tuple(claim(kind, "arithmetic", kind, statement=kind)(check) for kind in ("proved", "ours"))
+    study = Study("some", "Some", claims=said)
+    monkeypatch.setattr(type(PAPER), "studies", property(lambda self: (study,)))
+    monkeypatch.setattr(claims, "find_study", lambda name: (PAPER, study))
+    asked = lambda all: verify._studies(
+        (PAPER,), Namespace(seed=0, full=False, fresh=False, out=str(tmp_path), all=all)
+    )
+    for all, shown in ((False, ["proved"]), (True, ["proved", "ours"])):
+        ((_, *how),) = asked(all)
+        claims._draw("deep_linear", *how)
+        found = json.loads((tmp_path / "some" / "study.json").read_text())["findings"]
+        assert [one["statement"] for one in found] == shown
+        assert not asked(all)
+
+
 def test_a_study_is_drawn_again_only_for_other_code_seed_or_size(monkeypatch, tmp_path):
     study = Study("some", "Some", lambda lab: Result((), ()))
     monkeypatch.setattr(type(PAPER), "studies", property(lambda self: (study,)))
     monkeypatch.setattr(claims, "find_study", lambda name: (PAPER, study))
     asked = lambda **how: verify._studies(
-        (PAPER,), Namespace(**{"seed": 0, "full": False, "fresh": False, "out": str(tmp_path), **how})
+        (PAPER,), Namespace(**{"seed": 0, "full": False, "fresh": False, "all": False, "out": str(tmp_path), **how})
     )
     assert asked()
     claims._draw("deep_linear", "some", 0, False, str(tmp_path))
     assert not asked()
     assert all((asked(seed=1), asked(full=True), asked(fresh=True)))
+    assert not asked(all=True)
     monkeypatch.setattr(claims.cache, "fingerprint", lambda paper: "another")
     assert asked()
 

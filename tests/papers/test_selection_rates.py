@@ -30,7 +30,7 @@ def test_the_plain_gradient_is_wrong_in_its_second_digit_at_margin_36_and_noise_
     [
         ("self-attention-antipodal", "self-attention"),
         ("momentum-and-acceleration", "self-attention"),
-        ("polyak-stability", "self-attention"),
+        ("polyak-stability", "self-attention-hard"),
         ("local-global-phase", "local-directions"),
     ],
 )

@@ -6,7 +6,7 @@ helps the paper that has most left, from the other end of its list.
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -17,7 +17,7 @@ from pathlib import Path
 from .. import cache
 from ..errors import ArgumentError, MissingExtra
 from ..files import write_bytes
-from ..lab import Claim, Lab, Paper, Study
+from ..lab import KINDS, Claim, Lab, Paper, Study
 from ..papers import PAPERS, find_papers, new_lab
 from ..references.base import watching
 from ..report.page import save
@@ -97,11 +97,13 @@ def run_one(paper: Paper, study: Study, lab: Lab, out: str) -> Path:
     return save(study, result, out, paper=paper.name, seed=lab.seed, full=lab.full, seconds=seconds)
 
 
-def drawn(paper: Paper, study: Study, seed: int, full: bool, out: str) -> bool:
-    """Whether the page there was drawn before by the same code and libraries."""
+def drawn(paper: Paper, study: Study, seed: int, full: bool, out: str, kinds: Collection[str] = KINDS) -> bool:
+    """Whether the page there was drawn before by the same code and libraries, with the findings of these kinds."""
     wanted = {"code": cache.fingerprint(paper.name), "seed": seed if study.seeded else None, "full": full}
     with suppress(OSError, ValueError, AttributeError):
-        return json.loads((Path(out) / study.name / "study.json").read_text(encoding="utf-8")).items() >= wanted.items()
+        found = json.loads((Path(out) / study.name / "study.json").read_text(encoding="utf-8"))
+        said = {one["statement"] for one in found.get("findings", ())}
+        return found.items() >= wanted.items() and said >= {one.statement for one in study.claims if one.kind in kinds}
     return False
 
 
@@ -144,11 +146,13 @@ def _lab(paper: str) -> Lab:
     return _LABS[paper]
 
 
-def _draw(paper: str, name: str, seed: int, full: bool, out: str) -> dict:
-    """In a worker: run a study with the evidence that its paper's claims left, and save it."""
+def _draw(paper: str, name: str, seed: int, full: bool, out: str, kinds: Collection[str] = KINDS) -> dict:
+    """In a worker: run a study with the evidence that its paper's claims left, and save it. Its findings are those of the kinds that are checked."""
     lab = _lab(paper)
     try:
-        run_one(*find_study(name), lab if (seed, full) == (lab.seed, lab.full) else new_lab(seed, full), out)
+        found, study = find_study(name)
+        study = replace(study, claims=tuple(one for one in study.claims if one.kind in kinds))
+        run_one(found, study, lab if (seed, full) == (lab.seed, lab.full) else new_lab(seed, full), out)
         return {"claim": f"study {name}", "verdict": "drawn"}
     except MissingExtra as error:  # leaves out one study, not the page
         return {"claim": f"study {name}", "verdict": f"left out. {error}"}
@@ -172,7 +176,7 @@ def check_all(
     jobs: int,
     tell: Callable[[dict, float], None],
     exact: bool = False,
-    studies: Sequence[tuple[Paper, str, int, bool, str]] = (),
+    studies: Sequence[tuple] = (),
 ) -> Iterator[dict]:
     """Rows of all claims as they are found; `tell` hears each, and each study that was drawn, with the seconds that are left, about."""
     cost = expected_seconds(claims)

@@ -264,7 +264,7 @@ def _rows(
     jobs: int,
     fresh: bool,
     exact: bool,
-    studies: list[tuple[Paper, str, int, bool, str]],
+    studies: list[tuple],
 ) -> list[dict]:
     """The ledger in the order of the papers: kept rows where there are any, the others computed, studies drawn with their evidence."""
     found = {} if fresh or exact else {claim.name: row for paper, claim in claims if (row := kept(paper, claim))}
@@ -289,7 +289,7 @@ def _duration(seconds: float) -> str:
 
 def _studies(papers: Sequence[Paper], options: Namespace) -> list:
     """The first study of each paper, which shows its main figure, or all where the page is to be full; without those drawn before."""
-    how = options.seed, options.full, options.out
+    how = options.seed, options.full, options.out, tuple(KINDS) if options.all else _SENTENCES
     wanted = [(paper, study) for paper in papers for study in (paper.studies if options.full else paper.studies[:1])]
     return [(paper, study.name, *how) for paper, study in wanted if options.fresh or not drawn(paper, study, *how)]
 

@@ -116,6 +116,14 @@ def flows(lab: Lab, depth: int) -> Flows:
     return Flows([np.asarray(layer) for layer in layers], *map(np.asarray, series))
 
 
+def drawn_paths(lab: Lab, each: int = 200) -> list[list[Layers]]:
+    """All drawn flows, the layers of every so many records."""
+    found = [flows(lab, depth).layers for depth in _LOSSES]
+    return [
+        [tuple(layer[k, r] for layer in one) for r in range(0, _RECORDS, each)] for one in found for k in range(_COUNT)
+    ]
+
+
 def _outer(layers: list[np.ndarray]) -> np.ndarray:
     """W_L ... W_2 as vectors."""
     rows = layers[-1]

@@ -5,18 +5,21 @@ Training K and Q in steps: gradient descent keeps the nuclear norm, steps of equ
 
 from collections.abc import Iterator
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from ...lab import Lab, claim, conjectured, derived, recipe
 from ...norms import Norm, SignProduct
 from ...optimisers.base import Adam, Descent, gradient_descent, normalised_descent, sign_descent
+from ...problem import read_once
 from ...references.base import Solution
 from ...references.bracket import adjoint, margins
 from ...references.euclidean_margin import max_margin
 from ...references.linear_programs import sign_product_margin
 from ...references.norm_margin import nuclear_margin
 from ...settings.base import Setting
+from ...settings.factored import DiagonalTokens, Hadamard, Pair, PlusMinus
 from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
@@ -45,14 +48,31 @@ def assumption3(lab: Lab, planted: bool) -> Iterator[Verdict]:
         yield close(found.slack, float(allowed), 1e-9, f"slack at W = 0, n = {n}")
 
 
+def _velocities(setting: Setting, point: Pair) -> np.ndarray:
+    """Of the weight and of the sum of the squares of both factors along the flow, in units of the loss."""
+    slope, squares = read_once(setting, point).slope, lambda pair: pair.first**2 + pair.second**2
+    both = lambda pair: jnp.stack([setting.parametrisation.weight(pair, setting.data), squares(pair)])
+    return -np.asarray(jax.jvp(both, (point,), (slope,))[1])
+
+
 @claim("key-query/lemma-4.1", f"{SHEEN}, Lemma 4.1", "proved", slow=True)
 def lemma41(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2.
-    The flows of (a, b) and of (w+, w-) move the same weight, compared at equal margin."""
-    run = evidence.precise_diagonal_run(lab)
-    twin = evidence.diagonal_run(lab, scale=2.0)[0] if planted else evidence.precise_diagonal_run(lab, rotated=True)
-    worst = [float(np.abs(run.weight(k) / twin.weight(k) - 1).max()) for k in (1, 3, -1)]
-    yield from _ladder(worst, (1e-12, 1e-11, 5e-11), "largest relative difference of a weight")
+    """The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2 from any start (4).
+    Where (4) holds both flows move the weight and the sums of squares alike, at 20 drawn points of drawn data: so it goes on holding. And the weights of two long flows
+    agree at equal margin. Planted: sums of squares one per cent apart."""
+    errors = []
+    for seed in range(20):
+        rng, data = np.random.default_rng(seed), DiagonalTokens(equal_score_tokens(4, 4, 12, seed))
+        (a, b), signs = rng.standard_normal((2, 12)), rng.choice([-1.0, 1.0], (2, 12))
+        half = (a**2 + b**2) / 2 * (1.01 if planted else 1.0)
+        pairs = (Hadamard(), Pair(a, b)), (PlusMinus(), Pair(*(signs * np.sqrt([half + a * b, half - a * b]))))
+        one, other = (_velocities(Setting(data, kind, Exponential()), pair) for kind, pair in pairs)
+        errors.append(float(np.abs(other - one).max() / np.abs(one).max()))
+    yield at_most(max(errors), 1e-12, "largest difference of velocities over the largest", f"{len(errors)} draws")
+    if not planted:
+        run, twin = evidence.precise_diagonal_run(lab), evidence.precise_diagonal_run(lab, rotated=True)
+        worst = [float(np.abs(run.weight(k) / twin.weight(k) - 1).max()) for k in (1, 3, -1)]
+        yield from _ladder(worst, (1e-12, 1e-11, 5e-11), "largest relative difference of a weight")
 
 
 @claim("key-query/lemma-a.1", f"{SHEEN}, Lemma A.1", "proved", slow=True)

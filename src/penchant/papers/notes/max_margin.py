@@ -23,11 +23,12 @@ from .theorems import NOTES, SOUDRY
 
 _SHARP = f"{NOTES}, Theorem 9.25; constant {DERIVED}"
 LOSSES = {"exponential": False, "logistic": True}
+_SAMPLES = 30  # of the data set of the figures and of those that are drawn: one compiled program serves both
 
 
 @recipe
 def problem(lab: Lab, logistic: bool = False) -> tuple[Setting, Solution]:
-    data = separable(*((200, 20) if lab.full else (30, 4)), seed=5 + lab.seed)
+    data = separable(*((200, 20) if lab.full else (_SAMPLES, 4)), seed=5 + lab.seed)
     return Setting(data, Direct(), Logistic() if logistic else Exponential(), "sum"), max_margin(data)
 
 
@@ -51,23 +52,23 @@ def deficits(margins: np.ndarray, run: Trajectory, reference: Solution) -> np.nd
 @recipe
 def _drawn_runs(lab: Lab, logistic: bool, flow: bool) -> list[tuple[Trajectory, Solution]]:
     """Twenty drawn separable data sets, trained from 0: by the flow until the loss is e^-1000, or by 20 000 steps of descent, at most 1 / (L(0) max|z|^2) long."""
-    data = [separable(12, 3, 1000 * lab.seed + seed) for seed in range(20)]
+    data = [separable(_SAMPLES, 4, 1000 * lab.seed + seed) for seed in range(20)]
     settings = [Setting(one, Direct(), Logistic() if logistic else Exponential(), "sum") for one in data]
     if flow:
         coarse, until = GradientFlow(tolerance=1e-5, margin_tolerance=1e-2), LogExcessBelow(-1e3)
         runs = [train(one, coarse, until=until) for one in settings]
     else:
         longest = max(float((np.asarray(one.signed) ** 2).sum(axis=1).max()) for one in data)
-        runs = train(settings, gradient_descent(1 / (12 * longest)), steps=20_000, recorder=LogSpaced(40))
+        runs = train(settings, gradient_descent(1 / (_SAMPLES * longest)), steps=20_000, recorder=LogSpaced(40))
     return [(run, max_margin(one)) for run, one in zip(runs, data, strict=True)]
 
 
 def _allowed(logistic: bool, flow: bool) -> float:
-    """What bounds (best margin - smooth margin) |w| from w = 0 for 12 samples.
+    """What bounds (best margin - smooth margin) |w| from w = 0.
 
     log L(0) for the exponential flow, (9.174). The logistic |l'| = 1 - e^-l >= k l, k = (1 - e^-L(0))/L(0), and >= l - l^2/2, which costs L(0)/(2k); steps
     1 / (L(0) max|z|^2) cost a factor 1 - step max|z|^2 L/2 of the path, and with it twice that and 1/k more."""
-    first = 12 * (np.log(2.0) if logistic else 1.0)
+    first = _SAMPLES * (np.log(2.0) if logistic else 1.0)
     share = -np.expm1(-first) / first if logistic else 1.0
     curved = first / (2 * share) if logistic else 0.0
     return float(np.log(first) + curved * (1 if flow else 2) + (0 if flow else 1 / share))

@@ -149,7 +149,8 @@ def _constant(lab: Lab, run: Trajectory, planted: bool, name: str) -> Verdict:
 def constants_agree(lab: Lab, planted: bool) -> Verdict:
     """|W|^2 (1 - corr) tends to one constant for descent, momentum, Polyak and the flow."""
     names = {"NGD": "normalised descent", "NGD, momentum 0.9": "momentum", "Polyak": "Polyak"}
-    found = [(evidence.run_of(lab, rule), name) for rule, name in names.items()] + [(evidence.flow_run(lab), "flow")]
+    found = [(evidence.fleet(lab, rule)[0][0], name) for rule, name in names.items()]
+    found.append((evidence.flow_run(lab), "flow"))
     return all_of(*(_constant(lab, run, planted, name) for run, name in found))
 
 

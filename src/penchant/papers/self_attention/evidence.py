@@ -26,9 +26,10 @@ from ...training.trajectory import Trajectory
 
 SEEDS = range(10)
 LENGTH = {"E": 0.05, "H": 0.1, "antipodal": 0.05}  # of normalised steps, by preset
+hard_tokens = partial(signal_tokens, 20, 5, 50, 1.0, 0.1)
 _DATA = {
     "E": signal_tokens,
-    "H": partial(signal_tokens, 20, 5, 50, 1.0, 0.1),
+    "H": hard_tokens,
     "antipodal": partial(signal_tokens, antipodal=True),
 }
 
@@ -55,20 +56,11 @@ def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 @recipe
-def every_step(lab: Lab, name: str) -> Trajectory:
-    """Normalised descent, recorded at every step: 10 000 of them on E, 4000 on H."""
+def every_step(lab: Lab, name: str, rule: str = "NGD") -> Trajectory:
+    """A rule on the first data set of a preset, recorded at every step: 10 000 of them, 4000 on H."""
     setting, _ = preset(lab, name)
-    return train(setting, normalised_descent(LENGTH[name]), steps=10_000 if name == "E" else 4000, recorder=Every())
-
-
-@recipe
-def run_of(lab: Lab, rule: str, name: str = "E") -> Trajectory:
-    """10 000 steps on the first data set of a preset; normalised descent on E and Polyak are recorded at every step."""
-    if (rule, name) == ("NGD", "E"):
-        return every_step(lab, name)
-    setting, _ = preset(lab, name)
-    recorder = Every() if rule == "Polyak" else LogSpaced(120)
-    return train(setting, rules(LENGTH[name], [setting])[rule], steps=10_000, recorder=recorder)
+    steps = 4000 if name == "H" else 10_000
+    return train(setting, rules(LENGTH[name], [setting])[rule], steps=steps, recorder=Every())
 
 
 @recipe

@@ -16,7 +16,9 @@ from .theorems import longest_token, near_orthogonal
 SEEDS = range(10)
 RULES = {
     "GD": optimisers.gradient_descent(0.1),
-    "NGD": optimisers.block_normalised(0.05),
+    "NGD": optimisers.block_normalised(
+        0.05, 0.0, 0.0
+    ),  # as one program with Eq. (13), of exponents that are numbers, too
     "Eq. (13)": optimisers.scheduled_descent(0.05),
     "joint NGD": optimisers.normalised_descent(0.05),
     "Polyak": optimisers.polyak(),
@@ -128,7 +130,7 @@ _LATE = At(tuple(np.geomspace(1e4, 6e4, 20).round().astype(int).tolist()))
 
 @recipe
 def crowded_runs(lab: Lab, name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, Trajectory]:
-    rule = optimisers.block_normalised(LENGTH) if name == "NGD" else optimisers.scheduled_descent(LONG)
+    rule = optimisers.block_normalised(LENGTH, 0.0, 0.0) if name == "NGD" else optimisers.scheduled_descent(LONG)
     runs = train(joint_setting([crowded(lab, seed) for seed in seeds]), rule, steps=60_000, recorder=_LATE)
     return dict(zip(seeds, runs, strict=True))
 
