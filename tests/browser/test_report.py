@@ -117,6 +117,19 @@ def test_the_index_is_small_and_formulas_need_no_script(page_file):
     assert "http" not in text.replace("http://www.w3.org/2000/svg", "")
 
 
+def test_print_shows_every_claim_and_the_figures_that_are_open(visit, page_file):
+    page = visit(page_file, color_scheme="dark")
+    page.wait_for_function("received.has('tiny')")  # loaded without being looked at
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".claim > summary").last.is_visible()
+    assert page.locator("#tiny--rate--first .chart svg").is_visible()
+    assert not page.locator("#studies").is_visible()  # none of them is open: no heading without a text
+    assert page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--paper')") == "#ffffff"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".paper[open]").count() == 0
+
+
 def test_the_keyboard_opens_a_claim(visit, page_file):
     page = visit(page_file)
     page.locator(".paper > summary").first.focus()
@@ -132,6 +145,7 @@ def test_the_page_is_for_everybody(visit, page_file, scheme, width):
     page.evaluate(
         "document.querySelectorAll('.paper, .claim:nth-of-type(3), #tiny, #tiny details').forEach((one) => (one.open = true))"
     )
+    page.locator(".plot").first.scroll_into_view_if_needed()
     page.locator(".chart svg").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints(page) == []

@@ -145,7 +145,7 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
     """All pages as Markdown, from the catalogue, the guide in `docs`, and the verdicts and figures of `report` where there are any."""
     write, cells = _Writer(folder), matrix()
     shutil.copytree(docs, folder, dirs_exist_ok=True)
-    answers = _write_theorems(write, cells)
+    answers, selected = _write_theorems(write, cells)
     ledger = read_saved(report / "ledger.json", "ledger")["claims"] if (report / "ledger.json").exists() else []
     rows = {row["claim"]: row for row in ledger}
     kept = docs / "verdicts.json"
@@ -165,23 +165,31 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
             write(f"claims/{claim_page(claim.name)}", "claim", figure=figure, drawn=drawn, **given)
     tutorials = sorted(path.stem for path in docs.glob("tutorials/*.md"))
     pages = sorted(path.stem for path in docs.glob("*.md"))
-    write("index", "index", matrix=cells, settings=_SETTINGS, tutorials=tutorials, pages=pages)
+    write("index", "index", matrix=cells, selected=selected, settings=_SETTINGS, tutorials=tutorials, pages=pages)
     write("api", "api", names=list(public_names()))
 
 
-def _write_theorems(write: _Writer, cells: dict[str, dict[str, Cell]]) -> list[Theorem]:
-    """A page for each theorem and conjecture of the matrix, with its hypotheses on the first example it speaks of."""
+def _write_theorems(
+    write: _Writer, cells: dict[str, dict[str, Cell]]
+) -> tuple[list[Theorem], dict[str, dict[str, str]]]:
+    """A page for each theorem and conjecture of the matrix, with its hypotheses on the first example it speaks of; and the norm that each cell
+    selects, where anything is known."""
     found: dict[str, Theorem] = {}
+    selected: dict[str, dict[str, str]] = {name: {} for name in cells}
+    rules = optimisers()
     for setting, problem in examples().items():
         for optimiser, row in cells.items():
-            theorem = row[setting].theorem
+            theorem, known = row[setting].theorem, row[setting].state != "unknown"
+            if not known and theorem.name in found:
+                continue
+            asked: Any = theorem.predict(problem, rules[optimiser], problem.start(0, 0.1))
+            selected[optimiser] |= {setting: asked.reference.norm} if known else {}
             if theorem.name not in found:
                 found[theorem.name] = theorem
-                asked: Any = theorem.predict(problem, optimisers()[optimiser], problem.start(0, 0.1))
                 given = {"theorem": theorem, "found": asked, "setting": setting, "preset": _SETTINGS[setting]}
                 given["measured"] = _measured(theorem, cells)
                 write(f"theorems/{page_of(theorem)}", "theorem", **given)
-    return list(found.values())
+    return list(found.values()), selected
 
 
 def _measured(theorem: Theorem, cells: dict[str, dict[str, Cell]]) -> dict[str, tuple[str, ...]]:

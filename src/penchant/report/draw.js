@@ -21,6 +21,9 @@ function html(name, attributes = {}, ...children) {
 
 const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
 
+/** A label as it is printed: a minus is longer than a hyphen. */
+const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/(?<=\w)\*(?!\w)/g, "⋆");
+
 /** Words of which what follows a ^ stands higher, as SVG. */
 function raised(text) {
   const [base, power] = text.split("^");
@@ -81,6 +84,12 @@ function cells(line, x, y, across, down) {
   return [tag("image", { ...box, href: canvas.toDataURL(), preserveAspectRatio: "none", style: "image-rendering:pixelated" }), `${line.label}: ${told(low)} (dark) to ${told(high)} (bright)`];
 }
 
+/** The corners of the errors around a curve: above it from left to right, below it back. */
+function band(points, error, across, down) {
+  const edge = (sign) => points.map(([x, y, k]) => `${across(x).toFixed(2)},${down(y + sign * error[k]).toFixed(2)}`);
+  return [...edge(1), ...edge(-1).reverse()];
+}
+
 /** Draw a figure into an element, which is emptied first. `figure` has title, labels, scales, lines (label, x, y, style) and perhaps ticks of its own. */
 function chart(where, figure) {
   const W = Math.min(900, Math.max(280, where.clientWidth || 640)), H = Math.round(Math.min(460, Math.max(230, 0.64 * W)));
@@ -108,8 +117,8 @@ function chart(where, figure) {
     svg.append(tag("line", { x1: LEFT, x2: W - RIGHT, y1: y, y2: y, class: "grid" }), tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, ...raised(text)));
   }
   svg.append(tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM, class: "frame" }), plot);
-  svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, figure.x_label));
-  svg.append(tag("text", { transform: `translate(15 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "name" }, figure.y_label));
+  svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, printed(figure.x_label)));
+  svg.append(tag("text", { transform: `translate(15 ${(TOP + H - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "name" }, printed(figure.y_label)));
 
   const legend = html("ul", { class: "legend" }), groups = [];
   drawn.forEach((line, index) => {
@@ -122,7 +131,8 @@ function chart(where, figure) {
     } else {
       const path = points[index].map(([x, y]) => `${across(x).toFixed(2)},${down(y).toFixed(2)}`);
       const dash = line.style === "prediction" ? "7 5" : line.colour !== undefined ? "" : DASHES[Math.floor(index / COLOURS.length) % DASHES.length];
-      if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - line.error[k]), y2: down(y + line.error[k]), class: "curve" })));
+      if (line.error && line.style === "line") group.append(tag("path", { d: `M${band(points[index], line.error, across, down).join("L")}Z`, class: "band" }));
+      else if (line.error) points[index].forEach(([x, y, k]) => group.append(tag("line", { x1: across(x), x2: across(x), y1: down(y - line.error[k]), y2: down(y + line.error[k]), class: "curve" })));
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
       const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
@@ -133,7 +143,7 @@ function chart(where, figure) {
         group.style.display = on ? "" : "none";
       };
       for (const [event, on] of [["pointerenter", true], ["pointerleave", false], ["focus", true], ["blur", false]]) button.addEventListener(event, () => group.classList.toggle("lit", on));
-      if (!line.quiet) legend.append(html("li", {}, button));
+      if (!line.quiet && (drawn.length > 1 || ![figure.y_label, "run"].includes(line.label))) legend.append(html("li", {}, button)); // a curve alone has its name on the axis
     }
     groups.push(group);
     plot.append(group);

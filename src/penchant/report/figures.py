@@ -85,8 +85,10 @@ def draw(figure: dict, path: Path) -> str:
             continue
         dashed, points = line["style"] == "prediction", line["style"] == "points"
         colour = "#111111" if dashed and alone else _COLOURS[index % len(_COLOURS)]
-        if error is not None:
+        if error is not None and points:
             axes.errorbar(x, y, error, fmt="none", ecolor=colour, capsize=2.0)
+        elif error is not None:
+            axes.fill_between(x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
         axes.plot(
             x,
             y,
@@ -183,26 +185,29 @@ _MOST = 12.0  # digits of a certificate that a page counts: a summary prints no 
 
 
 class Gauge(NamedTuple):
-    """One inequality of a claim: its text, both numbers, and where the measured one lies if the limit is in the middle (0 to 100)."""
+    """One inequality of a claim: its text, both numbers, where the measured one lies if the limit is in the middle (0 to 100), and the side on
+    which it must lie."""
 
     text: str
     predicted: float | None
     measured: float | None
     place: float | None
+    side: str = ""
 
 
 def gauges(claim: dict) -> list[Gauge]:
     """The inequalities of a claim, one by one.
 
     >>> gauges({"inequality": "gap = 0.5 <= 1", "predicted": 1.0, "measured": 0.5})
-    [Gauge(text='gap = 0.5 <= 1', predicted=1.0, measured=0.5, place=25.0)]
+    [Gauge(text='gap = 0.5 <= 1', predicted=1.0, measured=0.5, place=25.0, side='left')]
     """
     listed = lambda value: value if isinstance(value, list) else [value]
     predicted, measured = listed(claim.get("predicted")), listed(claim.get("measured"))
     texts = claim["inequality"].split("; ")
     if not len(texts) == len(predicted) == len(measured):
         return [Gauge(claim["inequality"], None, None, None)]
-    return [Gauge(text, p, m, _place(p, m)) for text, p, m in zip(texts, predicted, measured, strict=True)]
+    side = lambda text: "right" if re.search(r"(?:>=|<) \S+$", text) else "left"  # what fails is told as < or >
+    return [Gauge(text, p, m, _place(p, m), side(text)) for text, p, m in zip(texts, predicted, measured, strict=True)]
 
 
 def _place(predicted: float | None, measured: float | None) -> float | None:

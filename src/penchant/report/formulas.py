@@ -16,16 +16,24 @@ if TYPE_CHECKING:
 
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Sigma": "Σ", "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "inf": "∞", "grad": "∇", "sum": "∑"}  # fmt: skip
-_FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt"}  # fmt: skip
+_FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt", "dL", "dR", "dW", "corr", "tan", "sin", "cos", "arg", "dist"}  # fmt: skip
 _SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
-_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?|[A-Za-z]+|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩]")
+_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|[A-Za-z]+|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
+_HOW = {"|": ' lspace="0" rspace="0" stretchy="false"', "/": ' lspace="0" rspace="0"'}  # how an operator stands
+_HOW |= dict.fromkeys("()[]⟨⟩", ' stretchy="false"')
+_OPEN, _CLOSE = (f'<mo stretchy="false">{one}</mo>' for one in "()")
 _THIN = '<mspace width="0.2em"></mspace>'  # between factors that stand side by side
 _LONG = 12  # tokens of a formula that fits on every line
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PAIR = re.compile(r"<(\S[^<>=]*,[^<>=]*\S)>")  # <x, y>, a scalar product
+_STARRED = re.compile(r"(?<=[A-Za-z])\*(?![\w(])")  # L*, the best value of L
 _SIGNED = re.compile(r"\b([a-z])([+-])(?=\^)")  # w+^2, the square of w with the index +
 _LETTER = re.compile(rf"\b(?:{'|'.join(name for name in _GREEK if name not in ('inf', 'grad', 'sum', 'eps'))})\b")
-_RELATED = re.compile(r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|->)")
+_RELATED = re.compile(
+    r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->)"
+)
+# Letters that stand for something, as v, w or (K, Q), where they are no part of a word, a number or a name.
+_VARIABLES = re.compile(r"(?<![\w.'’-])\(?[b-zB-HJ-Z](?:, [A-Za-z])*\)?(?![\w'’]|[.-][A-Z]|\.\w)")
 
 
 def _is_mathematics(token: str) -> bool:
@@ -38,7 +46,8 @@ def _runs(text: str) -> list[tuple[bool, str]]:
     spans = [(match.start(), match.end(), match.group()) for match in _TOKEN.finditer(text)]
     for begin, stop, token in [*spans, (len(text), len(text), "word")]:
         apart = start is not None and text[end:begin].strip() != ""
-        fits = _is_mathematics(token) or (start is not None and begin > 0 and text[begin - 1] == "_")  # u_mm
+        fits = _is_mathematics(token) or text[stop : stop + 1] == "^"  # margin^2
+        fits |= start is not None and begin > 0 and text[begin - 1] == "_"  # u_mm
         if start is not None and (apart or not fits):
             pieces.append((start, end))
             start = None
@@ -47,7 +56,9 @@ def _runs(text: str) -> list[tuple[bool, str]]:
             end = stop
     found, last = [], 0
     for begin, stop in (_trimmed(text, *piece) for piece in pieces):
-        if stop > begin + 1 and _RELATED.search(text[begin:stop]) and _balanced(text[begin:stop]):
+        named = _VARIABLES.match(text, begin)
+        related = stop > begin + 1 and _RELATED.search(text[begin:stop]) and _balanced(text[begin:stop])
+        if related or (named and named.end() == stop):
             found += [(False, text[last:begin]), (True, text[begin:stop])]
             last = stop
     return [*found, (False, text[last:])]
@@ -56,7 +67,7 @@ def _runs(text: str) -> list[tuple[bool, str]]:
 def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
     """Without commas, articles and half of a pair of brackets at the ends."""
     uneven = lambda: not _balanced(text[begin:end])
-    while end > begin and (text[end - 1] in ", /+-*=^_<(" or (text[end - 1] in ")]" and uneven())):
+    while end > begin and (text[end - 1] in ", /+-*=^_<>(" or (text[end - 1] in ")]" and uneven())):
         end -= 1
     while begin < end and (text[begin] in ", )/+*=" or (text[begin] in "([" and uneven())):
         begin += 1
@@ -81,16 +92,20 @@ def _atom(tokens: list[str]) -> str:
         end = depth.index(0)
         body = _row(tokens[: end - 1])
         del tokens[:end]
-        return f"<mrow>{body}</mrow>" if token == "{" else f"<mrow><mo>(</mo>{body}<mo>)</mo></mrow>"
+        return f"<mrow>{body}</mrow>" if token == "{" else f"<mrow>{_OPEN}{body}{_CLOSE}</mrow>"
     if token == "sqrt" and tokens and tokens[0] == "(":
         return f"<msqrt>{_bare(tokens)}</msqrt>"
     if token[0].isdigit():
-        return f"<mn>{token}</mn>"
+        digits, _, power = token.partition("e")
+        return f"<mn>{digits}</mn>" + (f"<mo>·</mo><msup><mn>10</mn><mn>{_minus(power)}</mn></msup>" if power else "")
     if token[0].isalpha():
         upright = ' mathvariant="normal"' if token in _FUNCTIONS else ""
         return f"<mi{upright}>{_GREEK.get(token, token)}</mi>"
-    tight = ' lspace="0" rspace="0" stretchy="false"' if token == "|" else ""
-    return f"<mo{tight}>{escape(_SIGNS.get(token, token))}</mo>"
+    return f"<mo{_HOW.get(token, '')}>{escape(_SIGNS.get(token, token))}</mo>"
+
+
+def _minus(power: str) -> str:
+    return str(int(power)).replace("-", "−")
 
 
 def _bare(tokens: list[str]) -> str:
@@ -101,20 +116,21 @@ def _bare(tokens: list[str]) -> str:
         return "<mrow></mrow>"
     found = _atom(tokens)
     return (
-        found.replace("<mo>(</mo>", "", 1)[: -len("<mo>)</mo></mrow>")] + "</mrow>"
-        if found.startswith("<mrow><mo>(")
+        found.replace(_OPEN, "", 1).removesuffix(f"{_CLOSE}</mrow>") + "</mrow>"
+        if found.startswith(f"<mrow>{_OPEN}")
         else found
     )
 
 
-def _row(tokens: list[str]) -> str:
-    """Tokens in a row, with their indices and powers."""
+def _row(tokens: list[str], begins: bool = True) -> str:
+    """Tokens in a row, with their indices and powers; a minus that begins a formula is a sign, elsewhere a difference."""
     found = []
     tokens = list(tokens)
     while tokens:
         base = _atom(tokens)
-        if not found:  # a minus is a sign there, no difference; a relation has its space in any case
-            base = re.sub("^<mo>(?=[=∼≤≥→])", '<mo form="infix">', re.sub("^<mo>(?=−)", '<mo form="prefix">', base))
+        if not found:  # a relation has its space in any case
+            form = "prefix" if begins and base == "<mo>−</mo>" else "infix"
+            base = re.sub("^<mo>(?=[=∼≤≥→+−/])", f'<mo form="{form}">', base)
         marks = {}
         while tokens and tokens[0] in ("^", "_") and tokens[0] not in marks:
             mark = tokens.pop(0)
@@ -131,6 +147,7 @@ def _row(tokens: list[str]) -> str:
 
 def _lines(piece: str) -> list[list[str]]:
     """The tokens of a formula, cut where a long one may be broken: before relations and after commas that no bracket holds, and before a sum."""
+    piece = re.sub(r"\b([a-z])(\d)\b", r"\1_\2", piece)  # b2, the second b
     tokens, found, depth, braces = _TOKEN.findall(piece), [[]], 0, 0
     for token in tokens:
         related = depth == 0 and len(tokens) > _LONG and token in ("=", "<=", ">=", "->")
@@ -146,16 +163,24 @@ def _lines(piece: str) -> list[list[str]]:
     return [line for line in found if line]
 
 
+def _formula(piece: str) -> str:
+    """A formula that may be broken between its lines, where an operator or a comma has its own space."""
+    found, goes_on = "", False
+    for line in _lines(piece):
+        found += ("<wbr>" if found else "") + f"<math>{_row(line, not goes_on)}</math>"
+        goes_on = line[-1] != ","
+    return found
+
+
 def typeset(text: str) -> "Markup":
     """A sentence as markup that is safe to show."""
     from markupsafe import Markup
 
-    made = lambda piece: " ".join(f"<math>{_row(line)}</math>" for line in _lines(piece))
-    text = _SIGNED.sub(r"\1_{\2}", _PAIR.sub(r"⟨\1⟩", text))
+    text = _SIGNED.sub(r"\1_{\2}", _PAIR.sub(r"⟨\1⟩", _STARRED.sub("^⋆", text)))
     words = lambda piece: (
         _LETTER.sub(lambda letter: _GREEK[letter.group()], piece).replace("<=", "≤").replace(">=", "≥")
     )
-    parts = (made(piece) if formula else escape(words(piece), quote=False) for formula, piece in _runs(text))
+    parts = (_formula(piece) if formula else escape(words(piece), quote=False) for formula, piece in _runs(text))
     return Markup("".join(parts))
 
 
@@ -167,6 +192,23 @@ _AUTHOR = re.compile(r"[A-ZÀ-Ž][\w'’.-]*(?: (?:et al\.|de|van|von|[A-Z][\w.-
 def works(texts: list[str]) -> list[str]:
     """The works that citations name, without the theorem numbers, sorted, each once."""
     return sorted({work for text in texts for work in _WORK.findall(text)})
+
+
+def spoken(work: str) -> str:
+    """How a work is spoken of.
+
+    >>> spoken("Ji, Telgarsky, Gradient descent aligns the layers, ICLR 2019")
+    'Ji and Telgarsky 2019'
+    """
+    parts, year = work.split(", "), re.search(r"\b(?:19|20)\d\d\b", work)
+    names = parts[: _authors(parts)]
+    told = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    return f"{told} {year.group()}" if year else told
+
+
+def _authors(parts: list[str]) -> int:
+    """How many parts of a work are names."""
+    return next((k for k, part in enumerate(parts) if not _AUTHOR.fullmatch(part)), len(parts) - 1) or 1
 
 
 def bibtex(work: str) -> str:
@@ -181,7 +223,7 @@ def bibtex(work: str) -> str:
     }
     """
     parts = work.split(", ")
-    count = next((k for k, part in enumerate(parts) if not _AUTHOR.fullmatch(part)), len(parts) - 1) or 1
+    count = _authors(parts)
     year, eprint = re.search(r"\b(?:19|20)\d\d\b", work), re.search(r"arXiv ([\d.]+\d)", work)
     key = re.sub(r"\W", "", parts[0].split()[0]).lower() + (year.group() if year else "")
     authors = " and ".join(part.replace(" et al.", " and others") for part in parts[:count])

@@ -21,7 +21,7 @@ function load(study) {
 async function draw(where) {
   const { study, figure } = where.dataset;
   try {
-    chart(where, (await load(study))[figure]);
+    chart(where, (received.get(study) ?? (await load(study)))[figure]); // printing does not wait: what is there is drawn at once
     where.dataset.drawn = "";
   } catch {
     where.append(html("p", { class: "soft" }, "The data of this figure are not next to the page; the link leads to its drawing."));
@@ -32,7 +32,18 @@ const watcher = new IntersectionObserver((seen) => {
   for (const { isIntersecting, target } of seen) if (isIntersecting) { watcher.unobserve(target); draw(target); }
 }, { rootMargin: "300px" });
 for (const where of document.querySelectorAll(".plot")) watcher.observe(where);
-addEventListener("beforeprint", () => { for (const where of document.querySelectorAll("details[open] .plot:not([data-drawn])")) draw(where); });
+
+// Print: the rows of all claims unless some are open, all citations, and every figure that is not in a closed part.
+const visible = () => [...document.querySelectorAll(".plot:not([data-drawn])")].filter((where) => !where.closest("details:not([open])"));
+addEventListener("load", () => setTimeout(() => { for (const where of visible()) load(where.dataset.study); }, 500));
+let opened = [];
+addEventListener("beforeprint", () => {
+  opened = document.querySelector(".claim[open]") ? [] : [...document.querySelectorAll("#ledger > .paper:not([open])")];
+  opened.push(...document.querySelectorAll("#citations > details:not([open])"));
+  for (const one of opened) one.open = true;
+  for (const where of visible()) draw(where);
+});
+addEventListener("afterprint", () => { for (const one of opened) one.open = false; });
 
 // ---------------------------------------------------------------- filter and search
 

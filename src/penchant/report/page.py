@@ -20,7 +20,7 @@ from ..files import check_mark, load_npz, mark, write_bytes
 from ..lab import KINDS, Study
 from ..verdict import Verdict
 from .figures import certificate, gauges, is_empty, slack_share, write_figures
-from .formulas import bibtex, typeset, works
+from .formulas import bibtex, spoken, typeset, works
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -97,12 +97,14 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
     claims, coverage = ledger["claims"], ledger.get("coverage", [])
     texts = [claim["citation"] for claim in claims]
     texts += [finding.get("citation", "") for study in studies for finding in study["findings"]]
-    found = works(texts)
+    found, groups = works(texts), _groups(claims)
     sources = files("penchant.report")
     return {
         "studies": studies,
         "claims": claims,
-        "groups": _groups(claims),
+        "groups": groups,
+        "sources": {paper: _source(claims, paper) for paper in groups},
+        "outcomes": ("confirmed", "refuted", "undecided"),
         "kinds": KINDS,
         "coverage": coverage,
         "unfinished": ledger.get("unfinished", 0),
@@ -118,6 +120,13 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
         "version": __version__,
         "made": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def _source(claims: list[dict], paper: str) -> dict[str, str]:
+    """The work that most claims of a paper cite, and how it is spoken of."""
+    cited = Counter(work for one in claims if one.get("paper", "") == paper for work in works([one["citation"]]))
+    work = cited.most_common(1)[0][0] if cited else ""
+    return {"work": work, "short": spoken(work)}
 
 
 def evidence(studies: list[dict]) -> dict[str, list[tuple[dict, dict]]]:

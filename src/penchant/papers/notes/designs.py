@@ -122,22 +122,22 @@ def _coordinates(inputs: np.ndarray, sparsity: int, delta_of: int, factor: float
     repair="sparse/coordinates",
 )
 def coordinates_printed(lab: Lab, planted: bool) -> Verdict:
-    """(r, delta)-RIP gives |Av - v|_inf <= 4 delta |v|_2 for r-sparse v, also for r = 1, where it is used.
-    Two equal columns of mean square 1, v = e_1: |Av - v|_inf = 1 and delta_1 = 0. Planted: 2 delta."""
+    """(r, delta)-RIP gives |A v - v|_inf <= 4 delta |v|_2 for r-sparse v, also for r = 1, where it is used.
+    Two equal columns of mean square 1, v = e_1: |A v - v|_inf = 1 and delta_1 = 0. Planted: 2 delta."""
     ratio = _coordinates(equal_columns(), 1, 1, 2.0 if planted else 4.0)
-    return at_most(ratio, 1.0, "largest |Av - v|_inf over 4 delta_1 |v|_2")
+    return at_most(ratio, 1.0, "largest |A v - v|_inf over 4 delta_1 |v|_2")
 
 
 @claim("sparse/coordinates", f"repair of {NOTES}, Corollary 9.12", "repaired")
 def coordinates(lab: Lab, planted: bool) -> Verdict:
-    """|Av - v|_inf <= delta_(r+1) |v|_2 for r-sparse v, and for r >= 2 also 4 delta_r |v|_2.
+    """|A v - v|_inf <= delta_(r+1) |v|_2 for r-sparse v, and for r >= 2 also 4 delta_r |v|_2.
     All supports of thirty designs, and two equal columns, where the first is attained. Planted: 0.9 delta_(r+1)."""
     checks = []
     for r, delta_of, factor in ((1, 2, 1.0), (2, 3, 1.0), (3, 4, 1.0), (2, 2, 4.0), (3, 3, 4.0)):
         used = factor * (0.9 if planted else 1.0)
         cases = designs(lab) if delta_of == 4 else (*designs(lab), equal_columns())
         worst = max(_coordinates(one, r, delta_of, used) for one in cases)
-        text = f"r = {r}: largest |Av - v|_inf over {used:g} delta_{delta_of} |v|_2, {len(cases)} designs"
+        text = f"r = {r}: largest |A v - v|_inf over {used:g} delta_{delta_of} |v|_2, {len(cases)} designs"
         checks.append(at_most(worst, 1 + ROUNDING, text))
     attained = _coordinates(equal_columns(), 1, 2, 1.0)
     return all_of(*checks, at_least(attained, 1 - ROUNDING, "the first one on two equal columns"))
@@ -175,7 +175,7 @@ def noise_printed(lab: Lab, planted: bool) -> Verdict:
     runs = [parts for parts, _ in _single(lab)][1::2]
     bound = (1.5 if planted else 2.0) * _ALPHA
     largest = np.array([np.abs(parts.noise).max() for parts in runs]) / bound
-    text = f"largest noise over {bound:g} until step 400, {len(runs)} designs with delta_1 = 0"
+    text = f"largest noise over {bound:g} until step 400 where delta_1 = 0, {len(runs)} designs"
     return at_most(float(largest.max()), 1.0, text, f"{int((largest > 1).sum())} of {len(runs)} above")
 
 
@@ -232,7 +232,7 @@ def _phases(lab: Lab) -> list[tuple[np.ndarray, float, float]]:
 
 @claim("sparse/two-phases", f"{NOTES}, (9.81)-(9.86); constants {DERIVED}", "sharpened")
 def two_phases(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Up to the horizon the signal grows by at least 1 + step/2 a step while it is at most 1/2; then 1 - r shrinks by 1 - step/2, above 1 r - 1 by 1 - step, up to step rho r, and ends within 2 rho of 1. At every step it grows by 1 + step A_11 (1 - r^2), up to what noise below 2 alpha can add, step rho 4 alpha^2 (d - 1).
+    """Up to the horizon the signal grows by the factor 1 + step/2 at least while it is at most 1/2; then 1 - r shrinks by 1 - step/2 and, where it is above 1, r - 1 by 1 - step, up to step rho r, and ends within 2 rho of 1. At every step it grows by 1 + step A_11 (1 - r^2), up to what noise below 2 alpha can add, step rho 4 alpha^2 (d - 1).
     Designs of 2000 samples in 8 dimensions with rho <= 1/4. The last sentence is sharp and contains the others, whose bounds are loose by what the details say. Planted: A_11 two parts in a thousand larger."""
     found = [one for one in _phases(lab) if one[1] <= 0.25 and one[0].max() > 0.5]
     yield at_least(

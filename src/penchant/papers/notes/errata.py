@@ -158,8 +158,8 @@ def isometry_larger(lab: Lab, planted: bool) -> Verdict:
 
 @claim("sparse/isometry", f"repair of {NOTES}, Lemma 9.11", "repaired")
 def isometry_repaired(lab: Lab, planted: bool) -> Verdict:
-    """|v'(A - I)w| <= delta_2r for r-sparse unit v, w.
-    With delta_2r, on two equal columns (where it is attained) and on thirty designs; planted: half of it."""
+    """|v'(A - I)w| <= delta_(2r) for r-sparse unit v, w.
+    With delta_(2r), on two equal columns (where it is attained) and on thirty designs; planted: half of it."""
     factor = 0.5 if planted else 1.0
     checks = [_products(equal_columns(), 1, 2, factor)]
     for r in (1, 2, 3):
@@ -170,7 +170,7 @@ def isometry_repaired(lab: Lab, planted: bool) -> Verdict:
 
 @claim("sparse/dense-product", f"repair of {NOTES}, Corollary 9.12 in (9.55)", "repaired")
 def dense_product(lab: Lab, planted: bool) -> Verdict:
-    """|Av - v|_inf <= max|A - I| |v|_1 for every v; 4 delta |v|_2 does not bound it for the dense zeta * zeta, where it is used.
+    """|A v - v|_inf <= max|A - I| |v|_1 for every v; 4 delta |v|_2 does not bound it for the dense zeta * zeta, where it is used.
     A dense v on columns that all have the inner product 0.1; planted: against 4 delta |v|_2, as printed."""
     d, coherence = 50, 0.1
     gram = (1 - coherence) * np.eye(d) + coherence
