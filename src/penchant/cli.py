@@ -234,8 +234,9 @@ def _add_pages(commands: "argparse._SubParsersAction") -> None:
     docs.add_argument("--docs", default="docs", metavar="DIR", help="the folder of the guide (default: docs)")
     docs.add_argument("--report", default="report", metavar="DIR", help="verdicts and figures (default: report)")
     docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
-    report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
-    report.add_argument("directory", metavar="DIR")
+    report = _add(commands, "report", "make the page of a saved run, or of a directory that penchant wrote", _report)
+    report.add_argument("saved", metavar="RUN.npz|DIR", help="what `train --save` or a probe saved, or `--out` wrote")
+    report.add_argument("--out", default="out", metavar="DIR", help="of a saved run: where to write (default: out)")
 
 
 def _add(commands: "argparse._SubParsersAction", name: str, text: str, command: Callable) -> argparse.ArgumentParser:
@@ -389,9 +390,13 @@ def _docs(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .report.networks import write_page
     from .report.page import render
 
-    return _written(options, render(options.directory))
+    page = write_page(options.saved, options.out) if Path(options.saved).is_file() else render(options.saved)
+    return _written(options, page)
 
 
 def _written(options: argparse.Namespace, page: object) -> int:
