@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import NoReturn, TypeVar
 
 from . import __version__
-from .commands.flags import FLAGS, add_flags, seed
+from .commands.flags import FLAGS, add_experiment, add_flags, seed
 
 T = TypeVar("T")
 _ASKS = {"kkt": "model", "experiment": "experiment", "probe": "run"}  # what tells the commands of networks apart
@@ -219,11 +219,7 @@ def _add_networks(commands: "argparse._SubParsersAction") -> None:
         metavar="NAME",
         help="vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run",
     )
-    run.add_argument("--full", action="store_true", help="the paper's size, a grid of rates and three seeds")
-    run.add_argument("--device", default="cpu", help="of PyTorch: cpu or cuda (default cpu)")
-    run.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
-    run.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
-    run.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
+    add_experiment(run)
 
 
 def _add_pages(commands: "argparse._SubParsersAction") -> None:

@@ -131,7 +131,7 @@ def tiny(tmp_path, monkeypatch):
         images = rng.integers(0, 256, (80, *shape), np.uint8)
         parts = {f"{p}_{k}": v for p in ("train", "test") for k, v in (("images", images), ("labels", labels))}
         np.savez(tmp_path / f"{name}.npz", **parts)
-    quick = {"seeds": 2, "factors": (0.1, 1.0), "samples": 40, "epochs": 2}
+    quick = {"seeds": (0, 1), "factors": (0.1, 1.0), "samples": 40, "epochs": 2}
     table = torch_experiments.EXPERIMENTS
     small = {
         "vit-mnist": torch_experiments._vision(28, 1, 8, 1, 2, 14),
@@ -195,6 +195,33 @@ def test_the_command_line_runs_writes_and_draws_an_experiment(tiny, tmp_path, ca
     kept.write_text(json.dumps(cut))
     assert main(["experiment", str(kept), "--out", str(tmp_path / "cut")]) == 0
     assert "undecided: Adam ends lowest" in capsys.readouterr().out
+
+
+def test_what_is_asked_for_takes_the_place_of_the_table(tiny, tmp_path, capsys):
+    asked = ["--epochs", "1", "--factors", "0.5,2", "--seeds", "1:3", "--first", "60", "20"]
+    asked += ["--variants", "SGD=0.03", "SNGD=0.1,0.5", "--data", str(tiny), "--out", str(tmp_path / "out"), "--json"]
+    assert main(["experiment", "vit-mnist", *asked]) == 0
+    told = json.loads(capsys.readouterr().out)
+    settings = {name: told["settings"][name] for name in ("epochs", "factors", "seeds", "samples", "test samples")}
+    assert settings == {"epochs": 1, "factors": [0.5, 2.0], "seeds": [1, 2], "samples": 60, "test samples": 20}
+    assert told["settings"]["variants"] == {"SGD": ["SGD", 0.03, 0.0], "SNGD": ["SNGD", 0.1, 0.5]}
+    grid = [(one["variant"], one["rate"], one["cap"]) for one in told["grid"]]
+    assert grid == [("SGD", 0.015, 0.0), ("SGD", 0.06, 0.0), ("SNGD", 0.05, 0.25), ("SNGD", 0.2, 1.0)]
+    assert [(one["variant"], one["seed"]) for one in told["runs"]] == [("SGD", 1), ("SNGD", 1), ("SGD", 2), ("SNGD", 2)]
+    for words, wrong in {
+        "one of SGD": ["--variants", "SDG"],
+        "with 3 numbers": ["--variants", "SGD=1,2,3"],
+        "1 to 80 and 1 to 80 samples": ["--first", "100", "10"],
+        "argument --seeds": ["--seeds", "0:x"],
+        "one seed or more": ["--seeds", "3:3"],
+        "'epochs' argument": ["--epochs", "0"],
+        "'factors' argument": ["--factors", "1,-1"],
+        "argument --factors": ["--factors", "1;2"],
+    }.items():
+        assert main(["experiment", "vit-mnist", "--data", str(tiny), "--out", str(tmp_path / "no"), *wrong]) == 2
+        assert words in capsys.readouterr().err
+    with pytest.raises(ArgumentError, match="one of epochs"):
+        next(torch_experiments.experiment("vit-mnist", epoch=3))
 
 
 def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):

@@ -79,18 +79,12 @@ def strict(found: dict) -> dict:
 
 def _measured(options: Namespace) -> Iterator[dict]:
     try:
+        from ..bridge.torch_experiments import ASKED
         from ..bridge.torch_experiments import experiment as measure
     except ImportError:
         raise MissingExtra("torch", "`penchant experiment`") from None
-    told = lambda text: print(text, file=sys.stderr)
-    return measure(
-        options.experiment,
-        device=options.device,
-        folder=options.data,
-        full=options.full,
-        minutes=options.minutes,
-        progress=told,
-    )
+    asked = {key: value for key, value in vars(options).items() if key in (*ASKED, "full", "device", "minutes")}
+    return measure(options.experiment, folder=options.data, progress=lambda text: print(text, file=sys.stderr), **asked)
 
 
 def _aligned(table: Table) -> Iterator[str]:
