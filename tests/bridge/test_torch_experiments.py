@@ -1,11 +1,15 @@
 """The papers' experiments: the networks are those they say, rules on the device are the rules, and a tiny run writes what a full one does."""
 
 import json
+import math
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from penchant.cli import main
+from penchant.cli import _parser, main
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
@@ -15,6 +19,8 @@ from penchant.bridge import torch_experiments  # noqa: E402
 from penchant.bridge.torch_networks import Encoder, VisionTransformer  # noqa: E402
 from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
 from penchant.bridge.wordpiece import WordPiece  # noqa: E402
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def steps(make, count=5):
@@ -233,3 +239,39 @@ def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
     for words, asked in wanted.items():
         assert main(["experiment", *asked, "--out", str(tmp_path / "out")]) == 2
         assert words in capsys.readouterr().err
+
+
+COMMANDS = re.findall(r"^penchant experiment (.*?) +# (\S+)$", (DOCS / "networks.md").read_text(), re.MULTILINE)
+
+
+def test_every_committed_file_has_a_command():
+    assert sorted(file for _, file in COMMANDS) == sorted(one.name for one in (DOCS / "experiments").glob("*.json"))
+
+
+@pytest.mark.parametrize(("command", "file"), COMMANDS, ids=[file for _, file in COMMANDS])
+def test_the_command_of_a_committed_file_asks_for_its_runs(command, file, monkeypatch):
+    """Grid and runs, one by one: what a training would have found is what the file says of the same variant, rate, cap, seed and epochs."""
+    kept = json.loads((DOCS / "experiments" / file).read_text())
+    asked = vars(_parser().parse_args(["experiment", *shlex.split(command)]))
+    count = kept["settings"]["samples"], kept["settings"].get("test samples", 10)
+    sets = [(torch.zeros(n, 1), torch.zeros(n)) for n in count]
+    monkeypatch.setattr(torch_experiments, "_sets", lambda *_: ({}, kept["data"], sets))
+
+    def run(self, variant, factor, seed, epochs):
+        _, rate, cap = self.kind.variants[variant]
+        wanted = (variant, rate * factor, cap * factor, seed)
+        ended = lambda one: len(one["train_loss"]) == epochs + 1 or one["train_loss"][-1] is None
+        same = [one for one in kept["grid"] + kept["runs"] if ended(one) and told(one) == pytest.approx(wanted)]
+        assert same, (wanted, epochs)
+        loss = [math.nan if one is None else one for one in same[0]["train_loss"]]
+        return {**same[0], "train_loss": loss}
+
+    told = lambda one: (one["variant"], one["rate"], one["cap"], one["seed"])
+    monkeypatch.setattr(torch_experiments._Bench, "run", run)
+    options = {key: asked[key] for key in (*torch_experiments.ASKED, "full")}
+    *_, found = torch_experiments.experiment(asked["experiment"], **options)
+    for part in ("grid", "runs"):
+        assert [told(one) for one in found[part]] == [told(one) for one in kept[part]]
+    for name in ("epochs", "epochs of the grid", "seeds", "samples"):
+        assert found["settings"][name] == kept["settings"][name]
+    assert list(found["settings"]["factors"]) == kept["settings"]["factors"]

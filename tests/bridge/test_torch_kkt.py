@@ -229,9 +229,10 @@ def test_the_flow_of_smoothed_units_ends_where_free_kinks_say_and_autograd_does_
     assert found.curve[-1].control > 3 * found.curve[-1].distance
 
 
-def first_past(run, level):
-    """The first record past a margin; a flow that ends at it may stop a rounding short."""
-    return int(np.argmax(run.margins.min(axis=1) >= level * (1 - 1e-12)))
+def past(run, level):
+    """The parameters at the first record past a margin; a flow that ends at it may stop a rounding short."""
+    first = int(np.argmax(run.margins.min(axis=1) >= level * (1 - 1e-12)))
+    return jax.tree.map(lambda leaf: leaf[first], run.params)
 
 
 @pytest.mark.slow
@@ -249,7 +250,7 @@ def test_fresh_digits_explain_the_weights_too():
     setting = network_setting(squares, start, X, y, pt.Exponential())
     run, told = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e8)), {}
     for level in (1e5, 1e8):
-        params = jax.tree.map(lambda leaf, k=first_past(run, level): leaf[k], run.params)
+        params = past(run, level)
         for samples, labels in ((X, y), (fresh, other), (shuffled, y)):
             network = JaxGradients(squares, params, samples, labels)
             unit = network.start / np.linalg.norm(network.start)
@@ -273,7 +274,7 @@ def test_a_convolutional_network_on_digits_to_margin_1e8():
     run = pt.train(setting, pt.GradientFlow(), until=pt.MarginAbove(1e8))
     table = ((1e1, 0.168645, 0.412), (1e2, 0.302172, 0.154), (1e4, 0.408887, 0.0183), (1e6, 0.424470, 2.70e-3))
     for level, margin, gap in (*table, (1e8, 0.427003, 5.23e-4)):
-        params = jax.tree.map(lambda leaf, k=first_past(run, level): leaf[k], run.params)
+        params = past(run, level)
         found = function_kkt(network, params, patches, 1 - 2 * digits)
         assert round(found.homogeneity.degree) == 3
         assert found.normalised_margin == pytest.approx(margin, rel=0.02)
