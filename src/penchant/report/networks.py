@@ -156,7 +156,7 @@ def run_page(header: dict, arrays: Series) -> Result:
     return Result((), tuple(drawn), tables, {}, DEFINITIONS)
 
 
-def write_page(path: str | os.PathLike, directory: str | os.PathLike) -> Path:
+def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
     """The page of a saved run, in a folder of its name: several runs may share a directory, and its index."""
     header, arrays = read_npz(path)
     check_mark(header.get("format"), _RUNS, path)
