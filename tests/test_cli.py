@@ -21,7 +21,7 @@ from penchant.commands import data, verify
 from penchant.commands.own import Trained
 from penchant.diagnostics.rates import rate
 from penchant.exhibits import Figure, Finding, Line, Result, Shown, Table
-from penchant.files import read_npz
+from penchant.files import read_npz, write_npz
 from penchant.lab import Study
 from penchant.papers import PAPERS
 from penchant.report.panel import happens
@@ -236,7 +236,22 @@ def test_report_says_what_is_wrong_with_a_directory(capsys, tmp_path):
     (tmp_path / "study" / "study.json").write_text('{"format": "something else"}')
     assert "was not written by penchant" in call(capsys, "report", tmp_path)[1].err
     (tmp_path / "data.npz").write_bytes(b"")
-    assert "is a file: `report` takes the directory" in call(capsys, "report", tmp_path / "data.npz")[1].err
+    assert "is not a readable .npz file" in call(capsys, "report", tmp_path / "data.npz")[1].err
+
+
+def test_report_draws_saved_runs_and_refuses_other_files(capsys, linear, tmp_path):
+    call(capsys, "train", linear, "--margin", "100", "--save", tmp_path / "my run.npz")
+    page = tmp_path / "page"
+    assert call(capsys, "report", tmp_path / "my run.npz", "--out", page)[0] == 0
+    shown = json.loads((page / "my-run" / "study.json").read_text())
+    saved = np.load(tmp_path / "my run.npz")
+    drawn = {one["name"]: one["lines"][0]["y"] for one in shown["figures"]}
+    assert drawn["log-excess"] == saved["log_excess"].tolist()
+    assert drawn["margins"] == saved["margins"].min(axis=1).tolist()
+    assert "Run: my run" in (page / "index.html").read_text()
+    assert "`Probe.save` wrote" in call(capsys, "report", linear)[1].err
+    write_npz(tmp_path / "none.npz", {"format": "penchant trajectory 1"}, {"steps": []})
+    assert "has no records" in call(capsys, "report", tmp_path / "none.npz")[1].err
 
 
 def test_report_says_which_part_of_a_study_is_broken(capsys, linear, tmp_path):

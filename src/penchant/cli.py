@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import NoReturn, TypeVar
 
 from . import __version__
-from .commands.flags import FLAGS, add_flags, seed
+from .commands.flags import FLAGS, add_experiment, add_flags, seed
 
 T = TypeVar("T")
 _SMALL = 2**14  # bytes of data on which code that compiles in half the time runs as fast
@@ -220,11 +220,7 @@ def _add_networks(commands: "argparse._SubParsersAction") -> None:
         metavar="NAME",
         help="vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run",
     )
-    run.add_argument("--full", action="store_true", help="the paper's size, a grid of rates and three seeds")
-    run.add_argument("--device", default="cpu", help="of PyTorch: cpu or cuda (default cpu)")
-    run.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
-    run.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
-    run.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
+    add_experiment(run)
 
 
 def _add_pages(commands: "argparse._SubParsersAction") -> None:
@@ -235,8 +231,9 @@ def _add_pages(commands: "argparse._SubParsersAction") -> None:
     docs.add_argument("--docs", default="docs", metavar="DIR", help="the folder of the guide (default: docs)")
     docs.add_argument("--report", default="report", metavar="DIR", help="verdicts and figures (default: report)")
     docs.add_argument("--out", default="site", metavar="DIR", help="where to write (default: site)")
-    report = _add(commands, "report", "make the page of a directory that penchant wrote", _report)
-    report.add_argument("directory", metavar="DIR")
+    report = _add(commands, "report", "make the page of a saved run, or of a directory that penchant wrote", _report)
+    report.add_argument("saved", metavar="RUN.npz|DIR", help="what `train --save` or a probe saved, or `--out` wrote")
+    report.add_argument("--out", default="out", metavar="DIR", help="of a saved run: where to write (default: out)")
 
 
 def _add(commands: "argparse._SubParsersAction", name: str, text: str, command: Callable) -> argparse.ArgumentParser:
@@ -393,9 +390,13 @@ def _docs(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from .report.networks import write_page
     from .report.page import render
 
-    return _written(options, render(options.directory))
+    page = write_page(options.saved, options.out) if Path(options.saved).is_file() else render(options.saved)
+    return _written(options, page)
 
 
 def _written(options: argparse.Namespace, page: object) -> int:

@@ -144,5 +144,8 @@ def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
     try:
         header = json.loads(arrays.pop("header").tobytes())
     except (KeyError, ValueError):
-        raise DataFileError(f"'{path}' has no penchant header: it was not written by penchant.") from None
+        fix = "a file that `penchant train DATA --save FILE` or `Probe.save` wrote"
+        raise DataFileError(
+            f"'{path}' has no penchant header: it was not written by penchant.\n  Fix: {fix}."
+        ) from None
     return header, arrays

@@ -1,11 +1,15 @@
 """The papers' experiments: the networks are those they say, rules on the device are the rules, and a tiny run writes what a full one does."""
 
 import json
+import math
+import re
+import shlex
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from penchant.cli import main
+from penchant.cli import _parser, main
 from penchant.errors import ArgumentError
 
 torch = pytest.importorskip("torch")
@@ -15,6 +19,8 @@ from penchant.bridge import torch_experiments  # noqa: E402
 from penchant.bridge.torch_networks import Encoder, VisionTransformer  # noqa: E402
 from penchant.bridge.torch_optimisers import SNGD, SPSmax  # noqa: E402
 from penchant.bridge.wordpiece import WordPiece  # noqa: E402
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def steps(make, count=5):
@@ -131,7 +137,7 @@ def tiny(tmp_path, monkeypatch):
         images = rng.integers(0, 256, (80, *shape), np.uint8)
         parts = {f"{p}_{k}": v for p in ("train", "test") for k, v in (("images", images), ("labels", labels))}
         np.savez(tmp_path / f"{name}.npz", **parts)
-    quick = {"seeds": 2, "factors": (0.1, 1.0), "samples": 40, "epochs": 2}
+    quick = {"seeds": (0, 1), "factors": (0.1, 1.0), "samples": 40, "epochs": 2}
     table = torch_experiments.EXPERIMENTS
     small = {
         "vit-mnist": torch_experiments._vision(28, 1, 8, 1, 2, 14),
@@ -197,6 +203,33 @@ def test_the_command_line_runs_writes_and_draws_an_experiment(tiny, tmp_path, ca
     assert "undecided: Adam ends lowest" in capsys.readouterr().out
 
 
+def test_what_is_asked_for_takes_the_place_of_the_table(tiny, tmp_path, capsys):
+    asked = ["--epochs", "1", "--factors", "0.5,2", "--seeds", "1:3", "--first", "60", "20"]
+    asked += ["--variants", "SGD=0.03", "SNGD=0.1,0.5", "--data", str(tiny), "--out", str(tmp_path / "out"), "--json"]
+    assert main(["experiment", "vit-mnist", *asked]) == 0
+    told = json.loads(capsys.readouterr().out)
+    settings = {name: told["settings"][name] for name in ("epochs", "factors", "seeds", "samples", "test samples")}
+    assert settings == {"epochs": 1, "factors": [0.5, 2.0], "seeds": [1, 2], "samples": 60, "test samples": 20}
+    assert told["settings"]["variants"] == {"SGD": ["SGD", 0.03, 0.0], "SNGD": ["SNGD", 0.1, 0.5]}
+    grid = [(one["variant"], one["rate"], one["cap"]) for one in told["grid"]]
+    assert grid == [("SGD", 0.015, 0.0), ("SGD", 0.06, 0.0), ("SNGD", 0.05, 0.25), ("SNGD", 0.2, 1.0)]
+    assert [(one["variant"], one["seed"]) for one in told["runs"]] == [("SGD", 1), ("SNGD", 1), ("SGD", 2), ("SNGD", 2)]
+    for words, wrong in {
+        "one of SGD": ["--variants", "SDG"],
+        "with 3 numbers": ["--variants", "SGD=1,2,3"],
+        "1 to 80 and 1 to 80 samples": ["--first", "100", "10"],
+        "argument --seeds": ["--seeds", "0:x"],
+        "one seed or more": ["--seeds", "3:3"],
+        "'epochs' argument": ["--epochs", "0"],
+        "'factors' argument": ["--factors", "1,-1"],
+        "argument --factors": ["--factors", "1;2"],
+    }.items():
+        assert main(["experiment", "vit-mnist", "--data", str(tiny), "--out", str(tmp_path / "no"), *wrong]) == 2
+        assert words in capsys.readouterr().err
+    with pytest.raises(ArgumentError, match="one of epochs"):
+        next(torch_experiments.experiment("vit-mnist", epoch=3))
+
+
 def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
     (tmp_path / "other.json").write_text('{"runs": []}')
     (tmp_path / "text.json").write_text("no")
@@ -206,3 +239,39 @@ def test_what_is_no_experiment_is_named(tiny, tmp_path, capsys):
     for words, asked in wanted.items():
         assert main(["experiment", *asked, "--out", str(tmp_path / "out")]) == 2
         assert words in capsys.readouterr().err
+
+
+COMMANDS = re.findall(r"^penchant experiment (.*?) +# (\S+)$", (DOCS / "networks.md").read_text(), re.MULTILINE)
+
+
+def test_every_committed_file_has_a_command():
+    assert sorted(file for _, file in COMMANDS) == sorted(one.name for one in (DOCS / "experiments").glob("*.json"))
+
+
+@pytest.mark.parametrize(("command", "file"), COMMANDS, ids=[file for _, file in COMMANDS])
+def test_the_command_of_a_committed_file_asks_for_its_runs(command, file, monkeypatch):
+    """Grid and runs, one by one: what a training would have found is what the file says of the same variant, rate, cap, seed and epochs."""
+    kept = json.loads((DOCS / "experiments" / file).read_text())
+    asked = vars(_parser().parse_args(["experiment", *shlex.split(command)]))
+    count = kept["settings"]["samples"], kept["settings"].get("test samples", 10)
+    sets = [(torch.zeros(n, 1), torch.zeros(n)) for n in count]
+    monkeypatch.setattr(torch_experiments, "_sets", lambda *_: ({}, kept["data"], sets))
+
+    def run(self, variant, factor, seed, epochs):
+        _, rate, cap = self.kind.variants[variant]
+        wanted = (variant, rate * factor, cap * factor, seed)
+        ended = lambda one: len(one["train_loss"]) == epochs + 1 or one["train_loss"][-1] is None
+        same = [one for one in kept["grid"] + kept["runs"] if ended(one) and told(one) == pytest.approx(wanted)]
+        assert same, (wanted, epochs)
+        loss = [math.nan if one is None else one for one in same[0]["train_loss"]]
+        return {**same[0], "train_loss": loss}
+
+    told = lambda one: (one["variant"], one["rate"], one["cap"], one["seed"])
+    monkeypatch.setattr(torch_experiments._Bench, "run", run)
+    options = {key: asked[key] for key in (*torch_experiments.ASKED, "full")}
+    *_, found = torch_experiments.experiment(asked["experiment"], **options)
+    for part in ("grid", "runs"):
+        assert [told(one) for one in found[part]] == [told(one) for one in kept[part]]
+    for name in ("epochs", "epochs of the grid", "seeds", "samples"):
+        assert found["settings"][name] == kept["settings"][name]
+    assert list(found["settings"]["factors"]) == kept["settings"]["factors"]

@@ -29,6 +29,8 @@ def test_margins_gradients_and_gram_matrix_are_those_of_the_function():
         np.testing.assert_allclose(leaf, np.tensordot(weights, rows[name], 1), rtol=1e-12)
     flat = np.concatenate([np.asarray(rows[name]).reshape(6, -1) for name in ("U", "v")], axis=1)
     np.testing.assert_allclose(network.gram(START, data), flat @ flat.T, rtol=1e-12)
+    some = flat[[4, 1]]
+    np.testing.assert_allclose(network.gram(START, data.rows(jnp.array([4, 1]))), some @ some.T, rtol=1e-12)
 
 
 def test_classes_have_one_margin_for_each_other_class():
@@ -72,6 +74,7 @@ def test_smoothed_units_are_homogeneous_and_close_to_relu(softness):
         (lambda w, x: jnp.stack([x @ w, x @ w], 1), np.array([0, 1, 2, 0, 1, 0]), "2 on sample 2"),
         (lambda w, x: (x @ w)[:5], SIGNS, "'function'"),
         (lambda w, x: jnp.zeros((6, 2, 2)), SIGNS, "'function'"),
+        (lambda w, x: x @ w - jnp.mean(x @ w), SIGNS, "all samples together"),
     ],
 )
 def test_labels_and_outputs_that_do_not_match_are_named(function, labels, words):

@@ -20,6 +20,7 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from .. import data
+from ..commands.flags import add_experiment
 from ..errors import ArgumentError
 from ..files import write_bytes
 from .torch import dense, equalise, small_alexnet
@@ -34,6 +35,7 @@ _LOOK, _SHARE, _KEPT = (
     5,
     0.9,
 )  # samples looked at; epochs over those of the grid; share of the time that is planned with
+ASKED = ("epochs", "factors", "seeds", "first", "variants")  # what an experiment may be given in the place of its own
 _VECTORS, _ITERATIONS = 32, 20  # of the subspace in which the largest singular value is looked for
 
 
@@ -94,7 +96,7 @@ def _rates(sgd: float, sngd: tuple[float, float], sps: float, adam: float) -> di
 _TEXT = _rates(1e-3, (1e-2, 1e-2), 1e-2, 2e-5)
 _STARTS: dict[str, tuple[str, float, float]] = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
 _FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
-_LITTLE = {"seeds": 1, "factors": (1.0,)}
+_LITTLE = {"seeds": (0,), "factors": (1.0,)}
 _FEW = {**_LITTLE, "samples": 1280, "epochs": 1}
 _SMALL = {**_LITTLE, "samples": 2000, "epochs": 20, "network": _alexnet(0.25, 256)}
 _DIGITS = _rates(0.1, (0.1, math.inf), 0.5, 1e-3)
@@ -159,17 +161,42 @@ def _inputs(found: data.Dataset, part: str, arrays: dict, length: int) -> np.nda
     return WordPiece(vocabulary).tokens(found.texts(part), length)
 
 
+def _chosen(variants: dict[str, tuple[str, float, float]], wanted: Iterable[tuple[str, tuple[float, ...]]]) -> dict:
+    """The variants that are wanted, with their own rates and caps where they have some."""
+    found = {}
+    for name, given in wanted:
+        if name not in variants or len(given) > 2:
+            required = f"one of {', '.join(variants)}, with at most a rate and a cap"
+            raise ArgumentError("variants", "experiment", required, f"'{name}' with {len(given)} numbers")
+        rule, *own = variants[name]
+        found[name] = (rule, *given, *own[len(given) :])
+    return found
+
+
 class _Bench:
     """What every run of an experiment shares."""
 
-    def __init__(self, name: str, *, device: str, folder: str | None, full: bool, eager: bool):
-        kind = EXPERIMENTS[name]
-        quick = {} if full else kind.quick
+    def __init__(
+        self, name: str, *, device: str, folder: str | None, full: bool, eager: bool, asked: Mapping[str, Any]
+    ):
+        kind, given = EXPERIMENTS[name], {key: value for key, value in asked.items() if value is not None}
+        given |= {"variants": _chosen(kind.variants, given["variants"])} if "variants" in given else {}
+        quick = {**({} if full else kind.quick), **given}
         self.name, self.device, self.graph = name, torch.device(device), device.startswith("cuda") and not eager
-        self.kind = kind._replace(**{key: quick[key] for key in ("epochs", "factors", "network") if key in quick})
-        self.seeds = range(quick.get("seeds", 3))
-        self.arrays, self.records, splits = _sets(kind, folder, quick.get("samples"))
-        self.train, self.test = ((inputs.to(device), labels.to(device)) for inputs, labels in splits)
+        self.kind = kind._replace(
+            **{key: quick[key] for key in ("epochs", "factors", "network", "variants") if key in quick}
+        )
+        self.seeds = quick.get("seeds", (0, 1, 2))
+        for word, least in {"epochs": self.kind.epochs, "factors": min(self.kind.factors)}.items():
+            if not least > 0:
+                raise ArgumentError(word, "experiment", "above 0", least)
+        first = quick.get("first")
+        self.arrays, self.records, splits = _sets(kind, folder, None if first else quick.get("samples"))
+        counts = first or [len(labels) for _, labels in splits]
+        if not all(0 < n <= len(split[1]) for n, split in zip(counts, splits, strict=True)):
+            required = " and ".join(f"1 to {len(labels)}" for _, labels in splits)
+            raise ArgumentError("first", "experiment", f"{required} samples to train and to test with", list(counts))
+        self.train, self.test = ((x[:n].to(device), y[:n].to(device)) for n, (x, y) in zip(counts, splits, strict=True))
         self.measure = dense_ratios if kind.data == "cifar10" and "equal norms" in kind.variants else group_norms
 
     def run(self, variant: str, factor: float, seed: int, epochs: int) -> dict:
@@ -213,10 +240,16 @@ def experiment(
     minutes: float = math.inf,
     eager: bool = False,
     progress: Callable[[str], None] = lambda text: None,
+    **asked: Any,
 ) -> Iterator[dict]:
-    """All that is known of an experiment, again after each run. With `minutes` there are as many epochs as fit, at most the paper's."""
-    if name not in EXPERIMENTS:
-        raise ArgumentError("name", "experiment", f"one of {', '.join(EXPERIMENTS)}", f"'{name}'")
+    """All that is known of an experiment, again after each run. With `minutes` there are as many epochs as fit, at most the paper's.
+
+    `asked` may have `epochs`, `factors` (of the grid), `seeds`, `first` (samples to train and to test with) and `variants` (pairs of a name and of
+    a rate and a cap of its own, which may be missing).
+    """
+    for word, known, found in (("name", EXPERIMENTS, [name]), ("asked", ASKED, asked)):
+        if wrong := next((one for one in found if one not in known), ""):
+            raise ArgumentError(word, "experiment", f"one of {', '.join(known)}", f"'{wrong}'")
     try:
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -224,7 +257,7 @@ def experiment(
         raise ArgumentError("device", "experiment", "one that this PyTorch has", said, "--device cpu") from error
     began = time.perf_counter()
     torch.set_float32_matmul_precision("high")
-    bench = _Bench(name, device=device, folder=folder, full=full, eager=eager)
+    bench = _Bench(name, device=device, folder=folder, full=full, eager=eager, asked=asked)
     kind, plan = bench.kind, {"grid": [], "runs": []}
     epochs = kind.epochs if math.isinf(minutes) else _fitting(bench, 60 * minutes - time.perf_counter() + began)
     trial = max(1, round(epochs / _SHARE))
@@ -236,6 +269,7 @@ def experiment(
         "epochs of the paper": EXPERIMENTS[name].epochs,
     }
     settings |= {"factors": kind.factors, "seeds": list(bench.seeds), "samples": len(bench.train[1]), "full": full}
+    settings |= {"test samples": len(bench.test[1]), "variants": kind.variants}
     found = {"experiment": name, "after": kind.after, "data": bench.records, "settings": settings, **plan}
     found |= {"device": place, "software": {"torch": torch.__version__, "numpy": np.__version__}}
     jobs = [("grid", v, f, 0, trial) for v, f in product(kind.variants, kind.factors)] if len(kind.factors) > 1 else []
@@ -278,11 +312,8 @@ def main() -> None:
     """For machines with PyTorch and NumPy alone; `penchant experiment` does the same and draws it."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("names", nargs="+", choices=tuple(EXPERIMENTS))
-    parser.add_argument("--full", action="store_true")
     parser.add_argument("--eager", action="store_true", help="on CUDA: no recorded graphs")
-    parser.add_argument("--minutes", type=float, default=math.inf)
-    for name, default in {"device": "cpu", "data": None, "out": "out"}.items():
-        parser.add_argument(f"--{name}", default=default)
+    add_experiment(parser)
     asked = vars(parser.parse_args())
     names, out, asked["folder"] = asked.pop("names"), Path(asked.pop("out")), asked.pop("data")
     for name in names:

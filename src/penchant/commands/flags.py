@@ -34,6 +34,25 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(one) for one in text.split(","))
+
+
+def seeds(text: str) -> tuple[int, ...]:
+    """`0,2,5`, or `0:8` for the first eight."""
+    first, _, end = text.partition(":")
+    found = tuple(range(seed(first), seed(end))) if end else tuple(seed(one) for one in text.split(","))
+    if len({*found}) < max(len(found), 1):
+        raise argparse.ArgumentTypeError(f"one seed or more, each once, is required, not {text}")
+    return found
+
+
+def variant(text: str) -> tuple[str, tuple[float, ...]]:
+    """A rule or a start by its name, with a rate of its own and a cap: `SNGD=0.1,0.5`."""
+    name, _, given = text.partition("=")
+    return name, numbers(given) if given else ()
+
+
 def _step_size(text: str) -> float | str:
     """A number, or the word that asks for one chosen at every step."""
     if text == "adaptive":
@@ -134,6 +153,26 @@ FLAGS = (
     Flag("overwrite", None, "with --save and --out: replace the file, or the page in DIR, of an earlier run", group="train"),
 )
 # fmt: on
+
+
+def add_experiment(parser: argparse.ArgumentParser) -> None:
+    """What an experiment is asked for, by `penchant experiment` and on machines with PyTorch and NumPy alone."""
+    parser.add_argument("--full", action="store_true", help="the paper's size, a grid of rates and three seeds")
+    parser.add_argument("--device", default="cpu", help="of PyTorch: cpu or cuda (default cpu)")
+    parser.add_argument("--data", metavar="FOLDER", help="your own copy of the data (default: by the package client)")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="as many epochs as fit")
+    parser.add_argument("--epochs", type=whole, metavar="N", help="so many epochs (default: the paper's)")
+    parser.add_argument(
+        "--factors", type=numbers, metavar="A,B", help="the grid of factors on every rate; one: no grid"
+    )
+    parser.add_argument("--seeds", type=seeds, metavar="0:8", help="or 0,2,5 (default 0:3)")
+    parser.add_argument(
+        "--first", type=whole, nargs=2, metavar=("TRAIN", "TEST"), help="only the first samples of each set"
+    )
+    parser.add_argument(
+        "--variants", type=variant, nargs="+", metavar="NAME[=RATE[,CAP]]", help="only these rules or starts"
+    )
+    parser.add_argument("--out", default="out", metavar="DIR", help="where to write (default: out)")
 
 
 def add_flags(parser: argparse.ArgumentParser, training: bool, own: bool = False) -> None:

@@ -12,7 +12,7 @@ from ..errors import ArgumentError, DataFileError, MissingExtra, PenchantError
 from ..exhibits import Table, plain
 from ..files import load_npz, write_bytes
 from ..lab import Study
-from ..report.networks import network_page, read_network, summary
+from ..report.networks import read_network, summary, write_page
 from ..report.page import render, save
 
 
@@ -30,9 +30,7 @@ def probe(options: Namespace) -> tuple[dict, list[str]]:
         *_aligned(summary(header, series)),
     ]
     if options.out:
-        study = Study("probe", f"Network: {header['model']}")
-        save(study, network_page(header, series), options.out, paper="", seed=0, full=False, seconds=0.0)
-        content["page"] = str(render(options.out))
+        content["page"] = str(write_page(options.run, options.out))
         text.append(f"page: {content['page']}")
     return content, text
 
@@ -81,18 +79,12 @@ def strict(found: dict) -> dict:
 
 def _measured(options: Namespace) -> Iterator[dict]:
     try:
+        from ..bridge.torch_experiments import ASKED
         from ..bridge.torch_experiments import experiment as measure
     except ImportError:
         raise MissingExtra("torch", "`penchant experiment`") from None
-    told = lambda text: print(text, file=sys.stderr)
-    return measure(
-        options.experiment,
-        device=options.device,
-        folder=options.data,
-        full=options.full,
-        minutes=options.minutes,
-        progress=told,
-    )
+    asked = {key: value for key, value in vars(options).items() if key in (*ASKED, "full", "device", "minutes")}
+    return measure(options.experiment, folder=options.data, progress=lambda text: print(text, file=sys.stderr), **asked)
 
 
 def _aligned(table: Table) -> Iterator[str]:

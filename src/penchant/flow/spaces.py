@@ -20,11 +20,12 @@ from ..problem import read_once as read
 from ..settings.base import Setting
 from ..settings.deep_linear import DeepLinear
 from ..settings.factored import Hadamard, KeyQuery
+from ..settings.network import Network
 from ..settings.parametrisations import Direct
 
 FEW = 200  # margins, up to which a step solves for all
 _SIZES = (64, 256, 1024)  # of systems, each a program of its own; beyond, all margins
-_KNOWN = Direct | KeyQuery | DeepLinear | Hadamard
+_KNOWN = Direct | KeyQuery | DeepLinear | Hadamard | Network
 
 Solve = Callable[[PyTree], tuple[PyTree, Array]]
 Solver = Callable[[Array], Solve]

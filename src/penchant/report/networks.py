@@ -1,14 +1,19 @@
-"""The record of a PyTorch network as a page and as text: reads the file that `Probe.save` wrote, and needs no PyTorch."""
+"""Saved runs as pages, from the file alone: the record of a PyTorch network (`Probe.save`), also as text, and a run of `train`. Needs neither PyTorch nor the data."""
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 
 from ..errors import DataFileError
-from ..exhibits import Figure, Line, Result, Table, table
-from ..files import check_mark, read_npz
+from ..exhibits import DEFINITIONS, Figure, Line, Result, Table, table
+from ..files import VERSIONS, check_mark, mark, read_npz
+from ..lab import Study
+from .page import render, save
 
 Series = Mapping[str, np.ndarray]
 WORDS = {
@@ -24,6 +29,8 @@ WORDS = {
     "saturation": "log(1 - largest attention probability), median over rows",
     "spectrum": "singular values of W_Q' W_K of a head",
 }
+
+_RUNS = tuple(kind for kind in VERSIONS if kind not in ("study", "ledger", "runs"))
 
 
 def read_network(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
@@ -122,3 +129,44 @@ def _attention(blocks: Sequence[str], series: Series, draw: Callable[..., Figure
 def network_page(header: dict, series: Series) -> Result:
     """What the report shows of a network."""
     return Result((), tuple(figures(header, series)), (summary(header, series),), {}, WORDS)
+
+
+def run_page(header: dict, arrays: Series) -> Result:
+    """What the report shows of a run of `train`: every number that it kept at each record, and how it was made."""
+    steps, lines = np.maximum(arrays["steps"], 1), {}
+    for name, values in arrays.items():
+        if name != "steps" and values.shape == steps.shape:
+            label = name.removeprefix("account_").replace("_", " ")
+            lines[label] = [Line(label, steps, values)]
+    if "margins" in arrays:
+        named = {"smallest": arrays["margins"].min(1), "median": np.median(arrays["margins"], axis=1)}
+        lines["margins"] = [Line(label, steps, values) for label, values in named.items()]
+    drawn = [
+        Figure(name.replace(" ", "-"), name.capitalize(), "step", name, tuple(curves), "", "log")
+        for name, curves in lines.items()
+    ]
+    ends = [(line.label, line.y[0], line.y[-1]) for curves in lines.values() for line in curves]
+    columns, caption = {"series": "", "first": ".6g", "last": ".6g"}, f"{len(steps)} records."
+    told = [(name, json.dumps(value).strip('"')) for name, value in header.items()]
+    about = "A run file has no data in it, and so no verdict: `penchant train DATA --out DIR` has."
+    tables = (
+        table("ends", "Start and end", columns, ends, caption),
+        Table("made", "How it was made", ("what", "value"), tuple(told), about),
+    )
+    return Result((), tuple(drawn), tables, {}, DEFINITIONS)
+
+
+def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
+    """The page of a saved run, in a folder of its name: several runs may share a directory, and its index."""
+    header, arrays = read_npz(path)
+    check_mark(header.get("format"), _RUNS, path)
+    if not len(arrays.get("steps", ())):
+        raise DataFileError(f"'{path}' has no records: its series 'steps' is missing or empty.")
+    network = header["format"] == mark("network run")
+    name = Path(path).stem
+    study = Study(
+        re.sub(r"[^\w-]", "-", name, flags=re.ASCII), f"Network: {header['model']}" if network else f"Run: {name}"
+    )
+    result = network_page(*read_network(path)) if network else run_page(header, arrays)
+    save(study, result, directory, paper="", seed=0, full=False, seconds=0.0)
+    return render(directory)

@@ -58,10 +58,6 @@ _SHAPES = {  # what a page shows of a saved file
 def render(directory: str | os.PathLike) -> Path:
     """Make `index.html` from the ledger and the studies saved under a directory, with each figure and its data next to it."""
     root = Path(directory)
-    if root.is_file():
-        raise DataFileError(
-            f"'{root}' is a file: `report` takes the directory that `--out` wrote. `penchant train {root} --out DIR` makes one from data, `penchant probe {root} --out DIR` from the record of a network."
-        )
     if not root.is_dir():
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."

@@ -19,6 +19,8 @@ from .parametrisations import PlainMetric
 class Network(PlainMetric):
     """`function(params, inputs)` with outputs (n,) for labels -1 and 1, or (n, classes): one margin y f, or one f_y - f_c for each other class.
 
+    Outputs of a sample depend on that sample alone, and gradients are taken sample by sample: those of the batch, one after the other, would cost n times as much.
+
     Smooth networks only: at a kink the flow would have to slide along it. `smooth_relu` is a unit that may take the place of ReLU.
     """
 
@@ -27,6 +29,7 @@ class Network(PlainMetric):
     signs: Array
     own: Array
     other: Array
+    sample: Array
     start: PyTree
     form = "a network"
 
@@ -45,6 +48,11 @@ class Network(PlainMetric):
         place = lambda k, y: k * classes + y if outputs[1:] else k
         self.signs = jnp.asarray([1.0 if outputs[1:] else float(y) for _, y, _ in pairs])
         self.own, self.other = (jnp.asarray([place(k, one[at]) for k, *one in pairs]) for at in (0, 1))
+        self.sample = jnp.asarray([k for k, *_ in pairs])
+        alone, together = (function(self.start, self.inputs[:n])[:1] for n in (1, len(labels)))
+        if not np.allclose(alone, together, rtol=1e-9, atol=1e-9 * np.max(np.abs(together), initial=0.0)):
+            found = "another one where it sees all samples together"
+            raise ArgumentError("function", "Network", "the same output for a sample by itself", found)
 
     def weight(self, params: PyTree, data: Data) -> Float[Array, "N"]:
         """The margins."""
@@ -66,9 +74,16 @@ class Network(PlainMetric):
         margins, pull = jax.vjp(lambda theta: self.weight(theta, data), params)
         return margins, lambda cotangent: pull(cotangent)[0]
 
-    def gram(self, params: PyTree, data: Data) -> Float[Array, "N N"]:
+    def gram(self, params: PyTree, data: Classification) -> Float[Array, "N N"]:
+        """Of the gradients of the margins that the data, rows of an identity, name."""
         theta, back = ravel_pytree(params)
-        rows = jax.jacrev(lambda flat: self.weight(back(flat), data))(theta)
+
+        def margin(flat: Array, k: Array) -> Array:
+            outputs = self.function(back(flat), self.inputs[self.sample[k]][None])[0]
+            pair = (outputs[self.own[k] % outputs.size], outputs[self.other[k] % outputs.size]) if outputs.ndim else ()
+            return self.signs[k] * (pair[0] - pair[1] if pair else outputs)
+
+        rows = jax.vmap(jax.grad(margin), (None, 0))(theta, jnp.argmax(data.signed, axis=1))
         return rows @ rows.T
 
 
