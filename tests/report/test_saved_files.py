@@ -152,7 +152,7 @@ def test_the_ledger_is_sorted_and_counted_by_paper_and_kind(tmp_path):
     assert places == sorted(places)
     assert "proved: 2" in page
     row = page.partition('<a href="#ledger-notes">notes</a>')[2]
-    assert row.partition("</td>")[2].startswith("<td>2</td><td>1</td><td>3<span")
+    assert row.partition("</td>")[2].startswith('<td class="kind">2</td><td class="kind">1</td><td>3 <span')
 
 
 @pytest.mark.parametrize("kind", ["study", "ledger"])
