@@ -1,7 +1,7 @@
 """From options by name, of the command line or of a sweep, to a sample, a rule, a start and gradients; and the rows of a sweep of attention regression."""
 
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from .training.sources import AbstractSource, FullSample, Minibatch
 _SMALL = 1e-3  # standard deviation of the start 'small'
 
 
-def left_out(options: Any, names: tuple[str, ...], required: str, owner: str = "penchant", fix: str = "") -> None:
+def left_out(options: Namespace, names: tuple[str, ...], required: str, owner: str = "penchant", fix: str = "") -> None:
     """Refuse options that mean nothing here."""
     for name in names:
         if getattr(options, name) is not None:
@@ -56,12 +56,12 @@ def sample_of(arrays: Arrays, ridge: float | None) -> tuple[AttentionSample, Att
     return sample, truth
 
 
-def default_step(options: Any) -> str:
+def default_step(options: Namespace) -> str:
     """Near the minima a constant step is faster; far from them, and on minibatches, which curve more, only adaptive ones are safe."""
     return "default" if options.start == "zeros" and options.batch is None else "adaptive"
 
 
-def rule(options: Any, limit: float | None) -> Rule:
+def rule(options: Namespace, limit: float | None) -> Rule:
     """Structure-aware descent, or plain descent (gd) or Adam, which need a step size."""
     name, size = options.optimiser, options.step_size
     if size not in (None, "adaptive"):
@@ -75,7 +75,7 @@ def rule(options: Any, limit: float | None) -> Rule:
     return PlainDescent(size) if name == "gd" else LayerAdam(size, epsilon=0.0)
 
 
-def key_norm(options: Any, problem: AttentionRegression) -> float | None:
+def key_norm(options: Namespace, problem: AttentionRegression) -> float | None:
     """The largest |V|, whitened, that the scale asked for allows; None at the balanced one."""
     limit, factor = options.logit_limit, options.layer_scale
     if factor is None:
@@ -84,7 +84,7 @@ def key_norm(options: Any, problem: AttentionRegression) -> float | None:
     return norm if limit is None else min(norm, limit)
 
 
-def start(options: Any, sample: AttentionSample) -> AttentionLayer:
+def start(options: Namespace, sample: AttentionSample) -> AttentionLayer:
     """The spectral start, a random one ('small'), or U and V of a file; with --layer-scale c as (c U, V/c)."""
     if options.start != "small":
         fix = "it is the standard deviation of --start small; `--layer-scale` and `--logit-limit` set the scale c of (c U, V/c)"
@@ -98,7 +98,7 @@ def start(options: Any, sample: AttentionSample) -> AttentionLayer:
     return layer if factor is None else AttentionLayer(factor * layer.value, layer.key_query / factor)
 
 
-def _other_start(options: Any, m: int, d: int) -> AttentionLayer:
+def _other_start(options: Namespace, m: int, d: int) -> AttentionLayer:
     if options.start == "small":
         rng = np.random.default_rng(options.seed)
         scale = _SMALL if options.scale is None else _positive("--scale", options.scale)
@@ -109,7 +109,7 @@ def _other_start(options: Any, m: int, d: int) -> AttentionLayer:
     return AttentionLayer(arrays["U"], arrays["V"])
 
 
-def source(options: Any, sample: AttentionSample) -> AbstractSource:
+def source(options: Namespace, sample: AttentionSample) -> AbstractSource:
     if options.batch is None:
         left_out(options, ("keys",), "used with --batch")
         return FullSample(sample)
@@ -141,7 +141,7 @@ class Member(NamedTuple):
 
 def member(row: Mapping[str, Any]) -> Member:
     """What a row asks for; 200 steps where nothing is said."""
-    options = SimpleNamespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
+    options = Namespace(**{**_OPTIONS, **row, "seed": row.get("start_seed", row["seed"])})
     made = None if "data" in row else generated(row)
     if made is not None and not isinstance(made, AttentionExperiment):
         raise ArgumentError("generator", SPEC, "attention_experiment for attention-regression", row["generator"])
