@@ -119,6 +119,9 @@ def print_coverage(rows: list[dict]) -> None:
         told = ", ".join(f"{count(status)} {status}" for status in ("checked", "explained", "missing"))
         missing = ", ".join(row["item"] for row in found if row["status"] == "missing")
         console.print(f"{paper}: {len(found)} items, {told}" + (f": {missing}" if missing else "") + "\n")
+    waiting = {name for row in rows for name, verdict in row["claims"].items() if verdict == "not checked yet"}
+    if waiting:
+        console.print(f"{len(waiting)} of these claims have no verdict of this code yet: penchant verify checks them")
 
 
 _FEW = 12  # claims of which every one is told, with the line that checks it
