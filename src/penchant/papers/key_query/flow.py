@@ -71,7 +71,7 @@ def _shared(setting: Setting, point: Pair) -> np.ndarray:
     return _speed(setting, point, both)
 
 
-@claim("key-query/lemma-4.1", f"{SHEEN}, Lemma 4.1", "proved", slow=True)
+@claim("key-query/lemma-4.1", f"{SHEEN}, Lemma 4.1", "proved")
 def lemma41(lab: Lab, planted: bool) -> Verdict:
     """The flow of diagonal K and Q equals that of (w+^2 - w-^2)/2 from any start (4).
     Where (4) holds both flows move the weight and the sums of squares alike, at 20 drawn points of drawn data: so it goes on holding. Planted: sums of squares one
