@@ -119,6 +119,9 @@ def print_coverage(rows: list[dict]) -> None:
         told = ", ".join(f"{count(status)} {status}" for status in ("checked", "explained", "missing"))
         missing = ", ".join(row["item"] for row in found if row["status"] == "missing")
         console.print(f"{paper}: {len(found)} items, {told}" + (f": {missing}" if missing else "") + "\n")
+    waiting = {name for row in rows for name, verdict in row["claims"].items() if verdict == "not checked yet"}
+    if waiting:
+        console.print(f"{len(waiting)} of these claims have no verdict of this code yet: penchant verify checks them")
 
 
 _FEW = 12  # claims of which every one is told, with the line that checks it
@@ -148,6 +151,9 @@ BECAME = {
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
     "key-query/finite-limit": "key-query/diagonal-separability",
     "deep-linear/time": "deep-linear/clock",
+    "deep-linear/theorem-1": "deep-linear/risk deep-linear/aligned",
+    "deep-linear/theorem-3": "deep-linear/descent-risk deep-linear/descent-aligns",
+    "deep-linear/theorem-4": "deep-linear/descent-max-margin",
     "deep-linear/pull-back": "deep-linear/pull-back-gap",
     "deep-linear/no-span": "deep-linear/span-rare",
     "deep-linear/polynomial-tail": "deep-linear/tails",

@@ -10,7 +10,7 @@ from ...errors import quietly
 from ...flow.clocks import RelativeDrop
 from ...flow.flow import GradientFlow
 from ...lab import Lab, recipe
-from ...optimisers.layerwise import BallStep, LayerDescent, LineSearch
+from ...optimisers.layerwise import LayerDescent, LineSearch
 from ...references.euclidean_margin import max_margin
 from ...references.support_geometry import SupportGeometry, support_geometry
 from ...settings.base import Setting
@@ -19,7 +19,7 @@ from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2
 from ...settings.generators import blobs, strips
 from ...settings.losses import AbstractLoss, Exponential, Logistic, PolynomialTail
 from ...theory.families.layers import start_below_zero
-from ...training.events import Every, Inaccurate, LogExcessBelow, LogSpaced, LogTimeAbove
+from ...training.events import Every, Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 
@@ -30,7 +30,6 @@ FAR = GradientFlow(RelativeDrop(), tolerance=1e-8, margin_tolerance=1e-6, order=
 TIGHT = GradientFlow(RelativeDrop(), tolerance=1e-13, margin_tolerance=1e-6, order=6)
 # For identities: what is left is rounding, which a shorter step or a higher order would multiply. Its clock does not stop at a saddle.
 FINEST = GradientFlow(tolerance=1e-13, margin_tolerance=1e-9, order=5)
-PROVED = 200_000  # steps of Assumption 5, which are short
 _STEPS = 20_000  # no flow here needs a fifth of this
 
 
@@ -88,13 +87,6 @@ def descent(
     """Logistic risk by line search, every step recorded."""
     setting, start = problem(lab, depth, logistic=True, seed=seed, scale=scale)
     return train(setting, LayerDescent(LineSearch(setting, capped)), start, steps=steps, recorder=Every())
-
-
-@recipe
-def proved_descent(lab: Lab, depth: int) -> Trajectory:
-    """Descent with the steps of Assumption 5 on the logistic risk; at depth 3 from a small start, whose layers need less growth to align."""
-    setting, start = problem(lab, depth, logistic=True, scale=0.4 if depth == 2 else 0.15)
-    return train(setting, LayerDescent(BallStep(tight=depth > 2)), start, steps=PROVED, recorder=LogSpaced(200))
 
 
 @recipe

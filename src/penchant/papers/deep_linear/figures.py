@@ -18,7 +18,8 @@ from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least
 from . import laws, lemmas
-from .alignment import descent_margin, layers_align, other_starts
+from .alignment import other_starts
+from .drawn import theorem1, theorem4
 from .evidence import FINEST, descent, escaped, few_supports, flow, geometry, levels, mirrored, problem
 from .lemmas import descent_bounds
 from .theorems import JI
@@ -288,7 +289,7 @@ STUDIES = (
     Study(
         "deep-linear",
         "Deep linear networks: aligned layers, maximum margin (Figure 1)",
-        claims=(descent_margin, layers_align, descent_bounds, lemmas.steady_descent),
+        claims=(theorem1, theorem4, descent_bounds, lemmas.steady_descent),
         exhibits=(separators, risks, aligned, angles),
         definitions=words("-log R", "ratio", "alignment", "excess", "D", "R_0", "traces", "violation"),
         aliases=("step-rules",),

@@ -10,7 +10,7 @@ from ...references.euclidean_margin import max_margin
 from ...references.linear_programs import diagonal_margin
 from ...references.norm_margin import nuclear_margin
 from ...settings.base import Setting
-from ...settings.factored import DiagonalTokens, Factors, Hadamard, KeyQuery, Pair, PlusMinus
+from ...settings.factored import DiagonalTokens, Factors, Hadamard, KeyQuery, Pair
 from ...settings.generators import Aligned, aligned_tokens, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.parametrisations import Direct
@@ -90,23 +90,22 @@ def unseparated(lab: Lab) -> list[Trajectory]:
     return found
 
 
-def diagonal(seed: int, scale: float | np.ndarray, rotated: bool = False) -> tuple[Setting, Pair]:
-    """Diagonal K and Q (or their rotation) on 4 samples of 4 tokens in 12 dimensions, with a one-sided start."""
-    setting, start = on_diagonals(equal_score_tokens(4, 4, 12, seed), scale)
-    return (Setting(setting.data, PlusMinus(), Exponential()), Hadamard().twin(start)) if rotated else (setting, start)
+def diagonal(seed: int, scale: float | np.ndarray) -> tuple[Setting, Pair]:
+    """Diagonal K and Q on 4 samples of 4 tokens in 12 dimensions, with a one-sided start."""
+    return on_diagonals(equal_score_tokens(4, 4, 12, seed), scale)
 
 
 @recipe
-def diagonal_run(lab: Lab, seed: int = 5, scale: float = 1.0, rotated: bool = False) -> tuple[Trajectory, Solution]:
+def diagonal_run(lab: Lab, seed: int = 5, scale: float = 1.0) -> tuple[Trajectory, Solution]:
     """Gradient flow on the data of `diagonal` to margin 1e6, and the l1 reference."""
-    setting, start = diagonal(seed, scale, rotated)
+    setting, start = diagonal(seed, scale)
     return flow_to(setting, start), diagonal_margin(setting.data)
 
 
 @recipe
-def precise_diagonal_run(lab: Lab, rotated: bool = False) -> Trajectory:
+def precise_diagonal_run(lab: Lab) -> Trajectory:
     """`diagonal_run` to the tolerance of an identity."""
-    return flow_to(*diagonal(5, 1.0, rotated), flow=PRECISE)
+    return flow_to(*diagonal(5, 1.0), flow=PRECISE)
 
 
 @recipe
