@@ -134,7 +134,6 @@ def _work(paper: str, name: str, exact: bool) -> dict:
 
 def _lab(paper: str) -> Lab:
     """The lab of this worker process, which holds the evidence of one paper."""
-    cache.compile_quickly()  # claims compile much and run little
     cache.keep_compiled()
     import jax
 
@@ -202,6 +201,7 @@ def check_all(
         running[worker.pool.submit(*call)] = (worker, name, seconds)
 
     with one_thread():
+        cache.compile_quickly()  # claims compile much and run little
         try:
             for worker in workers:
                 give(worker)
