@@ -86,8 +86,8 @@ class Verdict(eqx.Module):
         return f"<Verdict {self}>"
 
     def _repr_html_(self) -> str:
-        headline, *rest = (escape(part) for part in (self.headline, self.inequality, self.detail) if part)
-        return f"<b>{headline}</b>: {'<br>'.join(rest)}"
+        """The lines of the text, with the headline in bold."""
+        return "<br>".join(map(escape, self.lines())).replace(self.headline, f"<b>{self.headline}</b>", 1)
 
 
 def at_most(measured: float, bound: float, what: str, detail: str = "") -> Verdict:

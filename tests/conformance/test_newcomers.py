@@ -164,7 +164,9 @@ def test_a_diagnostic_and_the_look_of_verdicts_take_two_files_each(tmp_path, pac
     replaced(
         package / "verdict.py", 'f"{self.headline}: {self.inequality}"', 'f"VERDICT {self.headline}: {self.inequality}"'
     )
-    replaced(package / "report" / "page.html", "{{ headline }}</span>", "VERDICT {{ headline }}</span>")
+    replaced(
+        package / "report" / "page.html", "{{ words or headline }}</span>", "VERDICT {{ words or headline }}</span>"
+    )
     told = run(tmp_path, USE_PANEL)
     assert "\nentry      0." in told
     assert "\nverdict    VERDICT confirmed" in told

@@ -13,6 +13,7 @@ import sys
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from itertools import count, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -220,16 +221,13 @@ def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Pap
     for name in names:
         now = dashed(became.get(dashed(name), name))
         if now not in known:
-            wanted = (
-                f"one of {', '.join(claim.name for _, claim in known.values())}" if now else "one that is still a claim"
+            near = get_close_matches(name, [claim.name for _, claim in known.values()], 1) if now else []
+            fix = (
+                "".join(f"did you mean {one}? " for one in near) + "`penchant coverage` lists them by paper and number"
             )
-            raise ArgumentError(
-                "--claim",
-                "penchant verify",
-                wanted,
-                repr(name),
-                "" if now else "it is a test now, or a row of a table, or was left out",
-            )
+            fix = fix if now else "it is a test now, or a row of a table, or was left out"
+            wanted = "the id of a claim" if now else "one that is still a claim"
+            raise ArgumentError("--claim", "penchant verify", wanted, repr(name), fix)
         found.append(known[now])
         if found[-1][1].name != name:
             print(f"{name} is now {found[-1][1].name}", file=sys.stderr)

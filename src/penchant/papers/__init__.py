@@ -49,7 +49,7 @@ def find_papers(names: tuple[str, ...] = ()) -> Sequence[Paper]:
     known = {name: paper for paper in PAPERS for name in (paper.name, *paper.aliases)}
     for name in names:
         if name not in known:
-            raise ArgumentError("PAPER", "penchant verify", f"one of {', '.join(p.name for p in PAPERS)}", repr(name))
+            raise ArgumentError("PAPER", "penchant", f"one of {', '.join(p.name for p in PAPERS)}", repr(name))
     return tuple(dict.fromkeys(known[name] for name in names)) or PAPERS
 
 
