@@ -291,9 +291,10 @@ def test_powers_are_trained_from_a_shell(capsys, tmp_path):
     found = json.loads(call(capsys, "train", path, *options, "4", "--json")[1].out)
     assert found["verdict"] == "confirmed"
     assert call(capsys, "train", path, *options, "2")[0] == 2
-    status, printed = call(capsys, "train", path, "--setting", "squares", "--depth", "3")
-    assert status == 2
-    assert "used with signed-powers" in printed.err
+    for depth in ("3", "0"):
+        status, printed = call(capsys, "train", path, "--setting", "squares", "--depth", depth)
+        assert status == 2
+        assert "used with signed-powers" in printed.err
 
 
 def test_a_terminated_command_cleans_up():
@@ -551,6 +552,9 @@ def test_a_run_resumed_by_another_optimiser_says_that_memory_is_lost(capsys, lin
     plain = "train", linear, "--optimiser", "gd", "--steps", "20"
     call(capsys, *plain, "--save", tmp_path / "plain.npz")
     assert "dropped" not in call(capsys, *plain, "--start", tmp_path / "plain.npz", "--step-size", "0.01")[1].err
+    steepest = "train", linear, "--optimiser", "steepest", "--norm", "linf", "--steps", "20", "--start"
+    assert "memory" not in call(capsys, *steepest, tmp_path / "plain.npz")[1].err
+    assert "no memory of this optimiser" in call(capsys, *steepest, tmp_path / "plain.npz", "--beta", "0.5")[1].err
 
 
 def test_layers_that_do_not_fit_are_an_error_with_their_size(capsys, linear):
@@ -558,6 +562,11 @@ def test_layers_that_do_not_fit_are_an_error_with_their_size(capsys, linear):
     assert status == 2
     assert "7.28 TiB" in printed.err
     assert "--widths" in printed.err
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    width = there // 64  # with the inputs of `linear` their parameters fit, and a step with them does not
+    status, printed = call(capsys, "predict", linear, "--setting", "deep-linear", "--widths", width)
+    assert status == 2
+    assert "GB of parameters in four copies" in printed.err
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])

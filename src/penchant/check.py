@@ -57,4 +57,4 @@ def check(text):
 
 
 if __name__ == "__main__":
-    print(check(open(fractions.sys.argv[1]).read()))  # noqa: SIM115  # pyright: ignore[reportAttributeAccessIssue]
+    print(check(open(fractions.sys.argv[1], errors="replace").read()))  # noqa: SIM115  # pyright: ignore[reportAttributeAccessIssue]

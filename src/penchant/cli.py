@@ -362,7 +362,7 @@ def _runs(options: argparse.Namespace) -> int:
 def _check(options: argparse.Namespace) -> int:
     from .check import check
 
-    with open(options.certificate, encoding="utf-8") as file:
+    with open(options.certificate, encoding="utf-8", errors="replace") as file:
         text = file.read()
     try:
         found = {"proved": check(text), "about": json.loads(text).get("about", "data that are not named")}

@@ -95,6 +95,7 @@ NUMBER = Promise("a real number", _number)
 FINITE = Promise("a finite number", lambda value: _number(value) and math.isfinite(value))
 INTEGER = Promise("an integer below 2^62", _integer)
 COUNT = Promise("an integer between 1 and 2^31", lambda value: _integer(value, 1, 2**31))
+SHARE = Promise("a number between 0 and 1", lambda value: _number(value) and 0 < value < 1)
 SEED = Promise("an integer in [0, 2^62)", lambda value: _integer(value, 0))
 TEXT = Promise("a text", _of(str))
 DATA = _has("data, such as a Classification", "gram", "weight_shape")
@@ -112,20 +113,14 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     (SEED, "seed"),
     (COUNT, "n d m count batches chains"),
     (Promise("an integer in [0, 2^31)", lambda value: _integer(value, 0, 2**31)), "advise.trial_steps"),
-    (
-        REAL,
-        "primal dual weight weights offsets hessian noise inputs targets whitened scales",
-    ),
-    (
-        REAL,
-        "origin shares sample_noise.start minimum_norm.start misalignment.reference Levels.values",
-    ),
+    (REAL, "primal dual weight weights offsets hessian noise inputs targets whitened scales"),
+    (REAL, "origin shares sample_noise.start minimum_norm.start misalignment.reference Levels.values"),
     (REAL, "label_noise.start moment_descent.start regularised_descent.start"),
     (REAL, "polyak.gap Adam.step Adam.eps"),
     (NUMBER, "LayerAdam.step PlainDescent.step"),
     (NUMBER, "deviation Oracle.count"),
     (FINITE, "sample_covariance.step"),
-    (Promise("positive and finite", lambda value: _number(value) and 0 < value < math.inf), "nuclear_margin.gap"),
+    (SHARE, "nuclear_margin.gap norm_margin.gap"),
     (VECTOR, "log_factors lengths query_lengths traces"),
     (PAIR, "contrary_pair.gaps contrary_pair.others context_sums.blocks"),
     (MATRIX, "context_sums.inputs context_sums.targets context_sums.value context_sums.key_query"),

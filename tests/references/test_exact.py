@@ -303,9 +303,14 @@ def test_predict_saves_what_check_proves(files, capsys):
     assert printed.startswith(f"proved: {found['lower']!r} <= min l2(W)")
     digest = hashlib.sha256((files / "linear.npz").read_bytes()).hexdigest()
     assert printed.endswith(f"about: linear.npz, sha256 {digest}\n")
-    path.write_text(path.read_text().replace("3", "1", 1))
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"3", b"1", 1))
     assert main(["check", str(path)]) == 1
     assert capsys.readouterr().out == "refused: seal\n"
+    for place in range(0, len(whole), 7):  # what is no longer text, too
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 128]) + whole[place + 1 :])
+        assert main(["check", str(path)]) == 1
+        assert capsys.readouterr().out.startswith("refused: ")
 
 
 def test_train_proves_its_reference_before_it_runs(files, capsys):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import InfeasibleDiagonal, InfeasibleSVM, PenchantWarning
-from penchant.norms import Nuclear
+from penchant.errors import ArgumentError, InfeasibleDiagonal, InfeasibleSVM, PenchantWarning
+from penchant.norms import L1, Nuclear
 from penchant.settings.generators import random_tokens
 from penchant.theory.uniqueness import certified_rank
 from problems import features
@@ -118,6 +118,14 @@ def test_rank_is_certified_by_the_dual(seed, rank):
     assert certified_rank(data, found) == rank
     sizes = np.linalg.svd(found.weight, compute_uv=False)
     assert sizes[rank:].sum() <= 1e-3 * sizes.sum()  # what the certificate says of every optimal matrix
+
+
+@pytest.mark.parametrize("gap", [1e300, 1.0, 0.0, -1e-9, float("nan")])
+def test_a_gap_that_certifies_nothing_is_refused(gap):
+    data = pt.settings.equal_score_tokens(2, 3, 4, 0)
+    for call in (pt.references.nuclear_margin, lambda data, gap: pt.references.norm_margin(data, L1(), gap)):
+        with pytest.raises(ArgumentError, match="a number between 0 and 1"):
+            call(data, gap)
 
 
 def test_contradictory_samples_have_a_proof():

@@ -94,7 +94,8 @@ class Flag(NamedTuple):
         parser.add_argument(*names, dest=self.key, help=self.help, **words)
 
     def given(self, options: argparse.Namespace) -> bool:
-        return getattr(options, self.key, None) not in (None, False, self.default)
+        value = getattr(options, self.key, None)  # a zero was given
+        return not (value is None or value is False or value == self.default)
 
 
 _NOT_LAYERS, _OF_LAYERS, _INPUTS = (*_OWN, _JOINT), (LAYERS,), ("linear", "deep-linear", *_CLASSES)

@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import cast
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import PyTree
 
@@ -17,12 +18,11 @@ from ..settings.files import LOSSES, guess, read_arrays
 from ..settings.losses import AbstractLoss
 from ..training import asked
 from ..training.asked import Trainer
-from ..training.trajectory import Memory, load_memory
+from ..training.trajectory import Memory, carried, load_memory
 from .flags import refuse_elsewhere
 
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
 DEFAULT_LOSS = {"multiclass": "cross-entropy", "next-token": "cross-entropy"}
-_WITH_MEMORY = ("momentum", "accelerated", "adam", "signum", "muon")
 
 
 def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
@@ -40,9 +40,10 @@ def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyT
     if "header" not in arrays:
         return None
     silent = isinstance(optimiser, GradientFlow) or hasattr(optimiser, "account")
-    found = None if silent else load_memory(options.start, setting, cast(Optimiser, optimiser), start)
+    asking = setting, cast(Optimiser, optimiser), start
+    found = None if silent else load_memory(options.start, *asking)
     lost = any(name.startswith("memory_") for name in arrays)
-    if found is None and (lost or options.optimiser in _WITH_MEMORY):
+    if found is None and (lost or (not silent and jax.tree.leaves(carried(*asking)))):
         kept = (
             "what another optimiser, or this one on other data, carried, which is dropped"
             if lost

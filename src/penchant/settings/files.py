@@ -136,10 +136,10 @@ def _deep_linear(data: Classification, request: Request) -> tuple[Setting, PyTre
 
 
 def _check_fits(numbers: int) -> None:
-    """Widths whose parameters alone exceed the memory of the machine would end the process without a word."""
+    """Widths whose parameters, drawn, with a gradient and a step, exceed the memory of the machine would end the process without a word."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else math.inf
-    if 8 * numbers > there:
-        found = f"{8 * numbers / 1e9:.3g} GB of parameters, and the machine has {there / 1e9:.3g} GB"
+    if 4 * 8 * numbers > there:
+        found = f"{8 * numbers / 1e9:.3g} GB of parameters in four copies, and the machine has {there / 1e9:.3g} GB"
         raise ArgumentError("--widths", "penchant", "small enough for the memory", found)
 
 

@@ -197,8 +197,8 @@ def settings_of(module: object) -> Any:
 _SAME = ("data", "loss", "reduction", "optimiser")  # entries of a header in which a run and its continuation agree
 
 
-def _wanted(setting: Setting, optimiser: Optimiser, start: PyTree) -> PyTree:
-    """The shapes of what the optimiser carries."""
+def carried(setting: Setting, optimiser: Optimiser, start: PyTree) -> PyTree:
+    """The shapes of what the optimiser carries from step to step."""
 
     def first() -> PyTree:
         reading = read(setting, start)
@@ -213,7 +213,7 @@ def _shapes(tree: PyTree) -> list[tuple[int, ...]]:
 
 def check_memory(memory: Memory, setting: Setting, optimiser: Optimiser, start: PyTree) -> None:
     """Refuse what another optimiser carried, or this one on other data."""
-    wanted = _wanted(setting, optimiser, start)
+    wanted = carried(setting, optimiser, start)
     if jax.tree.structure(wanted) != jax.tree.structure(memory.kept) or _shapes(wanted) != _shapes(memory.kept):
         required = f"that of a run of this setting by this optimiser: arrays of shape {_shapes(wanted)}"
         raise ArgumentError("memory", "train", required, f"arrays of shape {_shapes(memory.kept)}")
@@ -228,7 +228,7 @@ def load_memory(path: str | os.PathLike, setting: Setting, optimiser: Optimiser,
     known = describe(setting, optimiser)
     if "taken" not in header or any(header.get(name) != known[name] for name in _SAME):
         return None
-    wanted = _wanted(setting, optimiser, start)
+    wanted = carried(setting, optimiser, start)
     found = [arrays[name] for k in range(len(_shapes(wanted))) if (name := f"memory_{k}") in arrays]
     if _shapes(found) != _shapes(wanted):
         return None
