@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.stats import beta
 
-from penchant.sweeps.boundary import holds, mean, refine, scaled, share, summary
+from penchant.errors import PenchantError
+from penchant.sweeps.boundary import holds, mean, of_cells, refine, scaled, share, summary
 from penchant.sweeps.spec import read_spec
 from penchant.sweeps.sweep import Runs
 
@@ -83,6 +85,45 @@ def test_a_boundary_of_shares_is_open_where_intervals_straddle():
     far = np.abs(found.points[:, 1] - curve(found.points[:, 0])) > 0.35
     assert (np.sign(found.points[far, 1] - curve(found.points[far, 0])) == found.side[far]).all()
     assert (found.side == 0).any()
+
+
+def test_an_event_about_no_column_is_said():
+    rows = [{"d": 4, "status": "done", "value": 1.0}, {"d": 4, "status": "failed"}]
+    with pytest.raises(PenchantError, match=r"'event'.*d, status, value.*'margin'"):
+        summary(rows, ("d",), "margin > 0")
+    with pytest.raises(PenchantError, match=r"'measure'.*'speed'"):
+        summary(rows, ("d",), "speed")
+    with pytest.raises(PenchantError, match="'event'"):
+        refine(spec_of("margin > 0"), known)
+    assert summary(rows[1:], ("d",), "margin > 0")[0]["runs"] == 1  # where all failed, nobody knows the columns
+
+
+@pytest.mark.parametrize("width", [0.02, 0.1])
+def test_the_band_of_shares_is_narrow_and_holds_the_boundary(width):
+    """Thresholds that differ from seed to seed, around a known median: steep ones, within a triangle, and those that many points see."""
+    pytest.importorskip("adaptive")
+    asked = {**AXES, "event": "value > 0", "runs": 3000, "batch": 300}
+    spec, rng = read_spec({"generator": "local_pair", "seeds": "0:30", "boundary": asked}), np.random.default_rng(5)
+    shift = width * stats.norm.ppf((rng.permutation(30) + 0.5) / 30)  # of median 0
+    own = lambda rows: [{**row, "value": row["value"] + shift[row["seed"]]} for row in known(rows).rows]
+    found = refine(spec, lambda rows: Runs(own(rows))).refined
+    columns = np.linspace(0.02, 0.98, 40)
+    middle, low, high = found.band(columns).T
+    assert ((low <= curve(columns)) & (curve(columns) <= high)).all()
+    assert np.mean(high - low) < 0.12
+    assert np.abs(middle - curve(columns)).max() < 0.05
+
+
+def test_two_points_that_disagree_leave_all_between_them_open():
+    """A share of 0 beside one of 1: where it crosses between them nobody has seen, and no interpolation says."""
+    ends = {"key": "first", "low": 0.0, "high": 1.0, "spacing": "linear"}
+    cells = [
+        {"first": x, "second": y, "runs": 20, "share": s, "low": low, "high": high}
+        for x in (0.0, 1.0)
+        for y, (s, low, high) in {0.0: share([False] * 20), 1.0: share([True] * 20)}.items()
+    ]
+    _, low, high = of_cells(cells, (ends, {**ends, "key": "second"}), "value > 0").band(np.array([0.3, 0.6])).T
+    assert (high - low > 0.99).all()
 
 
 def test_axes_are_linear_or_logarithmic():

@@ -20,6 +20,23 @@ BAD = {
     "no spacing": (PAIR | {"grid": {"second": "geom(0, 1, 3)"}}, "second", "positive"),
     "fixed and in the grid": (PAIR | {"grid": {"steps": [1, 2]}}, "steps", "either fixed or in the grid"),
     "a number that is none": (PAIR | {"steps": "many"}, "steps", "whole number"),
+    "a negative count": (PAIR | {"steps": -3}, "steps", "not negative"),
+    "a negative count of the grid": (
+        {"generator": "sparse_regression", "grid": {"n": ["-4"]}, "optimiser": "flow"},
+        "'n'",
+        "not negative",
+    ),
+    "a grid that is a text": (PAIR | {"grid": ""}, "grid", "a table"),
+    "a boundary with too few runs": (
+        PAIR | {"seeds": "0:9", "boundary": {**AXES, "event": "norm > 1", "runs": 20}},
+        "runs",
+        "four points with every seed",
+    ),
+    "a boundary of empty batches": (
+        PAIR | {"boundary": {**AXES, "event": "norm > 1", "batch": 0}},
+        "runs",
+        "batches that are not empty",
+    ),
     "a step that is no integer": (PAIR | {"steps": 2.5}, "steps", "whole number"),
     "two budgets": (PAIR | {"margin": 3.0}, "margin", "log_time"),
     "no generator": ({"optimiser": "ngd"}, "generator", "random_tokens"),
@@ -54,6 +71,14 @@ def test_a_bad_spec_is_refused_with_its_key_and_what_is_allowed(spec, key, allow
         ({"setting": "regression"}, "setting"),
         ({"step_size": -1.0}, "length"),
         ({"optimiser": "sharp"}, "optimiser"),
+        ({"measures": ["recovery"]}, "'measures'.* sparse_regression"),
+        ({"measures": ["l1_ratio"]}, "'measures'.* sparse_regression"),
+        ({"widths": "8,8"}, "'widths'.*take.* reduction, step_size, cap"),
+        ({"alpha": 0.1}, "'alpha'.*take"),
+        ({"tolerance": 1e-3}, "'tolerance'.*take"),
+        ({"beta": 0.5}, "'beta'.*take"),
+        ({"scale": 0.5}, "'scale'.*take"),
+        ({"grid": {"eps": [0.1, 0.2]}}, "'eps'.*take"),
     ],
 )
 def test_impossible_runs_are_refused_before_anything_is_written(tmp_path, change, key):
@@ -62,6 +87,30 @@ def test_impossible_runs_are_refused_before_anything_is_written(tmp_path, change
     with pytest.raises(PenchantError, match=key):
         sweep(TOKENS | change, engine="here", store=tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_key_that_some_of_the_runs_take_is_allowed():
+    """A grid of optimisers may say what only some of them listen to."""
+    grid = {"optimiser": ["ngd", "momentum"], "start": ["zeros", "small"]}
+    spec = {key: value for key, value in PAIR.items() if key != "optimiser"} | {"beta": 0.5, "scale": 0.1}
+    assert len(sweep(spec | {"grid": grid}, engine="here").rows) == 4
+    with pytest.raises(PenchantError, match="'scale'"):
+        sweep(spec | {"grid": {"optimiser": grid["optimiser"]}}, engine="here")
+
+
+@pytest.mark.parametrize(
+    ("spec", "deaf"),
+    [
+        ({"generator": "separable", "optimiser": "ngd"}, {"bias": True}),
+        ({"generator": "sparse_regression", "optimiser": "gd"}, {"loss": "logistic"}),
+        ({"generator": "marked_tokens", "optimiser": "scheduled"}, {"reduction": "sum"}),
+        ({"generator": "clusters", "classes": 3, "d": 4, "n": 9, "optimiser": "ngd"}, {"depth": 2}),
+    ],
+)
+def test_every_kind_of_data_is_swept_and_says_what_it_takes(spec, deaf):
+    assert sweep(spec | {"steps": 3}, engine="here").rows[0]["status"] == "out_of_steps"
+    with pytest.raises(PenchantError, match=f"'{next(iter(deaf))}'.*left out"):
+        sweep(spec | {"steps": 3} | deaf, engine="here")
 
 
 def test_grids_of_texts_and_files_are_the_same_rows(tmp_path):

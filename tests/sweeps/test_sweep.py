@@ -17,9 +17,12 @@ from penchant.errors import PenchantError
 from penchant.sweeps import sweep as module
 from penchant.sweeps.executors import pool
 from penchant.sweeps.store import Store
+from penchant.sweeps.work import failed
 
 pytest.importorskip("pyarrow")
-pytest.importorskip("duckdb")
+pytest.importorskip(
+    "duckdb"
+)  # `gc.freeze()` of the commands keeps it alive to the end: nanobind then tells of leaks, which are none
 
 PAIR = {
     "generator": "local_pair",
@@ -174,8 +177,40 @@ def test_commands(tmp_path, monkeypatch, capsys):
         ["runs", "--export", "all.xls"],
         ["sweep", "--set", "steps"],
         ["sweep", "no.toml"],
+        [*start, "--jobs", "0"],
+        [*start, "--set", "grid="],
+        [*start, "--measure", "speed > 0"],
+        [*start, "--set", "widths=8,8"],
     ):
         assert main(bad) == 2
+    assert main(start) == 0
+    bad = [*start, "--set", "data_seed=0", "--retry", "--store", "bad"]
+    monkeypatch.setattr(
+        module,
+        "work",
+        lambda group: {"found": [failed(ValueError("no"))] * len(group["rows"]), "arrays": {}, "made": {}},
+    )
+    assert main(bad) == 1  # all four failed
+
+
+def test_the_map_of_an_event_carries_its_boundary(tmp_path, monkeypatch, capsys):
+    """Over a grid of two numbers with seeds that differ: the boundary is inside its band, and the band inside the grid."""
+    monkeypatch.chdir(tmp_path)
+    grid = ["--grid", "first=geom(0.5,2,4)", "--grid", "second=geom(0.05,1,6)", "--seeds", "0:6", "--set", "steps=60"]
+    start = ["sweep", "--set", "generator=local_pair", "--set", "optimiser=ngd", "--set", "start=small", *grid]
+    assert main([*start, "--engine", "here", "--measure", "smallest_margin > 0", "--out", "page"]) == 0
+    (study,) = tmp_path.glob("page/**/study.json")
+    drawn = json.loads(study.read_text())["figures"][0]
+    assert "1/2 inside the band" in drawn["caption"]
+    lines = {line["label"]: np.array(line["y"], float) for line in drawn["lines"]}
+    assert set(lines) == {"smallest_margin > 0", "boundary", "band", "band, upper end"}
+    assert len(lines["boundary"]) > 30
+    assert (lines["band"] <= lines["boundary"]).all()
+    assert (lines["boundary"] <= lines["band, upper end"]).all()
+    assert lines["band, upper end"].max() <= 1.0
+    assert main([*start, "--engine", "here", "--measure", "norm", "--out", "mean"]) == 0  # a mean has none
+    (study,) = tmp_path.glob("mean/**/study.json")
+    assert len(json.loads(study.read_text())["figures"][0]["lines"]) == 1
 
 
 def test_train_study_and_verify_write_to_the_same_store(tmp_path, monkeypatch):

@@ -93,6 +93,11 @@ class Flag(NamedTuple):
         names = [f"--{name}" for name in (self.name, self.alias) if name]
         parser.add_argument(*names, dest=self.key, help=self.help, **words)
 
+    def taken(self, setting: str, optimiser: str) -> bool:
+        """Whether it means anything to runs of a setting and an optimiser."""
+        takers = self.optimisers.get(_JOINT if setting == _JOINT else _LINEAR)
+        return setting in self.takes and (takers is None or optimiser in takers)
+
     def given(self, options: argparse.Namespace) -> bool:
         value = getattr(options, self.key, None)  # a zero was given
         return not (value is None or value is False or value == self.default)
@@ -126,7 +131,7 @@ FLAGS = (
     Flag("ties", ("raise", "keep"), "attention: refuse several best tokens in a sample, or leave them out of the margins (default raise)", default="raise", takes=_TOKENS),
     Flag("exact", None, "prove the reference in rational arithmetic and write certificate.json", takes=_OWN),
     Flag("optimiser", _EVERY, "default: flow; with --joint: scheduled; line-search[-capped], assumption5[-tight], sharp and risk-scaled are for deep-linear"),
-    Flag("loss", str, "default: exponential; multiclass: cross-entropy; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,cross-entropy,correlation,FILE.py:NAME}", takes=_NOT_LAYERS),
+    Flag("loss", str, "default: exponential; multiclass: cross-entropy; attention: or correlation, -z; linear, deep-linear: or a loss that your Python file, which is executed, defines", "{exponential,logistic,cross-entropy,correlation,FILE.py:NAME}", takes=(*_INPUTS, *_TOKENS, _JOINT)),
     Flag("reduction", ("mean", "sum"), "of the losses of the samples (default mean)", default="mean", takes=_OWN),
     Flag("step-size", _step_size, f"multiplier of the gradient (gd), step length (ngd, momentum), divisor c (polyak); default: from the data; {LAYERS}: or 'adaptive'", optimisers={_LINEAR: tuple(table.OPTIMISERS)}),
     Flag("cap", float, "largest multiplier of the gradient (ngd, momentum, polyak; --joint: joint-ngd)", takes=_NOT_LAYERS, optimisers=_taking(table.CAP)),

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, DataFileError, warn
 from ..flow.flow import GradientFlow
 from ..optimisers.base import Optimiser
 from ..settings.base import Setting
-from ..settings.files import LOSSES, guess, read_arrays
+from ..settings.files import LOSSES, default_loss, guess, read_arrays
 from ..settings.losses import AbstractLoss
 from ..training import asked
 from ..training.asked import Trainer
@@ -22,16 +22,13 @@ from ..training.trajectory import Memory, carried, load_memory
 from .flags import refuse_elsewhere
 
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
-DEFAULT_LOSS = {"multiclass": "cross-entropy", "next-token": "cross-entropy"}
 
 
 def setting_and_start(options: Namespace) -> tuple[Setting, PyTree]:
     arrays = read_arrays(options.data)
     kind = options.setting or guess(arrays)
     refuse_elsewhere(options, kind)
-    return asked.setting_and_start(
-        options, kind, arrays, loss_of(options.loss or DEFAULT_LOSS.get(kind, "exponential"), kind)
-    )
+    return asked.setting_and_start(options, kind, arrays, loss_of(options.loss or default_loss(kind), kind))
 
 
 def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyTree) -> Memory | None:

@@ -35,6 +35,10 @@ LOSSES = {
 }
 
 
+def default_loss(kind: str) -> str:
+    return "cross-entropy" if kind in ("multiclass", "next-token") else "exponential"
+
+
 class Request(eqx.Module):
     """What a command asks of a setting besides the data.
 
@@ -90,6 +94,8 @@ def _inputs(arrays: Arrays, labels: str, request: Request, kind: str) -> tuple[n
 
 
 def _multiclass(arrays: Arrays, request: Request) -> Multiclass:
+    if isinstance(arrays.get("made"), Multiclass):
+        return arrays["made"]
     inputs, labels, single, _ = _inputs(arrays, "labels", request, "multiclass")
     return Multiclass(inputs.astype(np.float32) if single else inputs, labels)
 

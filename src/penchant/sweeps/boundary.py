@@ -1,8 +1,9 @@
 """Where a property of training begins: shares with their intervals, maps of them, and a boundary that is refined where it is not decided.
 
 A point of the plane is decided where the interval of its share lies on one side of the level; with a single seed, a deterministic run, the outcome
-itself decides. A triangle of points that are not all decided for the same side holds a piece of the boundary: those are refined, and their union,
-with the triangles next to them, into which a curved boundary may bulge, is its band.
+itself decides. A triangle of points that are not all decided for the same side holds a piece of the boundary: those are refined. The band of single
+runs is their union with the triangles next to them, into which a curved boundary may bulge. The band of shares is where the interval, interpolated
+between the points, holds the level, and all of a triangle with corners decided for both sides, within which nothing is known.
 """
 
 import operator
@@ -115,19 +116,27 @@ class Boundary(NamedTuple):
     def band(self, columns: np.ndarray | None = None) -> np.ndarray:
         """For columns of the square: where the boundary is by interpolation, and the ends of the band, as shares of the height; nan where there is none."""
         columns = (np.arange(_COLUMNS) + 0.5) / _COLUMNS if columns is None else columns
-        inter = LinearNDInterpolator(self.points, np.nan_to_num(self.share, nan=self.level) - self.level)
+        shares = np.stack([np.nan_to_num(self.share, nan=self.level), self.low, self.high], -1)
+        inter = LinearNDInterpolator(self.points, shares - self.level)
         triangles, rows = inter.tri, (np.arange(_ROWS) + 0.5) / _ROWS  # pyright: ignore[reportAttributeAccessIssue]
-        holding = ~_agreed(self.side[triangles.simplices])
-        holding |= (holding[triangles.neighbors] & (triangles.neighbors >= 0)).any(axis=1)
+        holding = self._holding(triangles)
         found = np.full((len(columns), 3), np.nan)
         for k, column in enumerate(columns):
             line = np.stack([np.full(_ROWS, column), rows], -1)
-            inside, values = triangles.find_simplex(line), inter(line)
-            held = rows[(inside >= 0) & holding[inside]]
+            inside, (values, low, high) = triangles.find_simplex(line), inter(line).T
+            straddles = (low <= 0) & (high >= 0) & (self.seeds > 1)
+            held = rows[(inside >= 0) & (holding[inside] | straddles)]
             crossing = np.flatnonzero(np.diff(np.sign(values)) != 0)
             if len(held) and len(crossing):
                 found[k] = rows[crossing].mean() + 0.5 / _ROWS, held.min() - 0.5 / _ROWS, held.max() + 0.5 / _ROWS
         return found
+
+    def _holding(self, triangles: Any) -> np.ndarray:
+        """The triangles that belong to the band as a whole: two corners decided otherwise; of single runs all that are not decided, and those next to them."""
+        sides, beside = self.side[triangles.simplices], triangles.neighbors
+        if self.seeds > 1:
+            return (sides.min(axis=1) < 0) & (sides.max(axis=1) > 0)
+        return ~_agreed(sides) | (~_agreed(sides)[beside] & (beside >= 0)).any(axis=1)
 
     def lines(self) -> tuple[Line, ...]:
         """The boundary and the ends of its band."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
+from ..commands.flags import FLAGS
 from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, DataFileError
 from ..flow.flow import is_flow
@@ -20,7 +21,7 @@ from ..optimisers.table import JOINT, Given, Scale
 from ..references.euclidean_margin import max_margin
 from ..settings.base import Setting
 from ..settings.classification import Classification, Multiclass
-from ..settings.files import KINDS, LOSSES, guess, read_arrays
+from ..settings.files import KINDS, LOSSES, default_loss, guess, read_arrays
 from ..settings.generators import Aligned
 from ..settings.joint import JointTokens, joint_setting, normal_start
 from ..settings.regression import Regression
@@ -39,17 +40,11 @@ _SETTINGS = {
     TokenSelection: "attention",
     Regression: "regression",
 }
-_OPTIONS = dict.fromkeys(RUN) | {
-    "optimiser": "flow",
-    "loss": "exponential",
-    "reduction": "mean",
-    "start": "zeros",
-}
-_OPTIONS |= {"bias": False, "normalise": False, "ties": "raise"}
+_OPTIONS = dict.fromkeys(RUN) | {"optimiser": "flow", "reduction": "mean", "start": "zeros", "ties": "raise"}
 
 
 class Member(NamedTuple):
-    """One run before it starts; `truth` is the weight that made the targets, where there is one."""
+    """One run before it starts; `truth` is the weight that made the targets, where there is one; `takes` are the options that change it."""
 
     setting: Setting
     optimiser: Any
@@ -57,6 +52,7 @@ class Member(NamedTuple):
     steps: int | None
     until: tuple
     truth: np.ndarray | None
+    takes: tuple[str, ...]
 
 
 def member(row: Mapping[str, Any]) -> Member:
@@ -70,14 +66,22 @@ def member(row: Mapping[str, Any]) -> Member:
     if kind not in KINDS:
         raise ArgumentError("setting", SPEC, f"one of {', '.join(KINDS)} on these data", repr(kind))
     try:
-        setting, start = asked.setting_and_start(options, kind, arrays, LOSSES[options.loss]())
+        setting, start = asked.setting_and_start(options, kind, arrays, LOSSES[options.loss or default_loss(kind)]())
     except DataFileError:
         found = f"{kind!r} on the generator {row.get('generator')}"
         raise ArgumentError("setting", SPEC, "one that fits the data of the generator", found) from None
     optimiser = asked.optimiser_of(options, setting, start)
     steps, until = asked.budget(options, optimiser, setting)
     optimiser, until = asked.watched(options, setting, optimiser, until, True)
-    return Member(setting, optimiser, start, steps, asked.events(until), truth)
+    return Member(setting, optimiser, start, steps, asked.events(until), truth, _takes(row, kind))
+
+
+def _takes(row: Mapping[str, Any], kind: str) -> tuple[str, ...]:
+    """The keys, besides those of its data, that a run of a setting listens to: as `train`, and what only data from a file or a drawn start need."""
+    optimiser, drawn = row.get("optimiser", "flow"), kind in ("deep-linear", "attention-kq", "attention-diagonal")
+    deaf = {"scale"} if row.get("start", "zeros") == "zeros" and not drawn else set()
+    deaf |= {"bias", "normalise"} if "data" not in row else set()
+    return tuple(flag.key for flag in FLAGS if flag.taken(kind, optimiser) and flag.key in RUN and flag.key not in deaf)
 
 
 def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | None]:
@@ -100,8 +104,9 @@ def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
     row, longest = JOINT[options.optimiser], float(np.linalg.norm(np.asarray(data.tokens), axis=-1).max())
     size = row.step(Scale(longest), options.beta) if options.step_size is None else options.step_size
     rule = row.make(Given(size, options.beta, np.inf if options.cap is None else options.cap))
-    setting = joint_setting(data, begin, LOSSES[options.loss]())
-    return Member(setting, rule, setting.start(), 10_000 if options.steps is None else options.steps, (), None)
+    setting = joint_setting(data, begin, LOSSES[options.loss or "exponential"]())
+    steps = 10_000 if options.steps is None else options.steps
+    return Member(setting, rule, setting.start(), steps, (), None, _takes(vars(options), "joint"))
 
 
 def runs(made: Mapping[int, Member], records: int) -> Iterator[tuple[int, Trajectory | Exception]]:

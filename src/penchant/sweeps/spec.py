@@ -88,6 +88,10 @@ class Spec(NamedTuple):
         return {**self.fixed, **values, "seed": seed}
 
     @property
+    def axes(self) -> list[str]:
+        return [self.boundary[axis]["key"] for axis in ("x", "y") if self.boundary]
+
+    @property
     def paper(self) -> str:
         """The paper that trains these runs; none for those of `train`."""
         return _PAPERS.get(self.fixed.get("setting", ""), "")
@@ -139,8 +143,7 @@ def _toml(path: Path) -> dict:
 
 def _whole(spec: Spec) -> Spec:
     """A spec that has all it needs and nothing twice; a data file is part of what decides, by its content."""
-    axes = [spec.boundary[axis]["key"] for axis in ("x", "y") if spec.boundary]
-    given = [*spec.fixed, *spec.grid, *axes]
+    given = [*spec.fixed, *spec.grid, *spec.axes]
     made, budgets = (
         [key for key in ("generator", "data") if key in spec.fixed],
         [key for key in BUDGETS if key in given],

@@ -10,7 +10,7 @@ import numpy as np
 from .. import cache
 from ..errors import ArgumentError, PenchantError
 from .executors import ENGINES, Run
-from .spec import SEEDS, SPEC, Spec, read_spec, trainer
+from .spec import COMMON, RUN, SEEDS, SPEC, Spec, read_spec, trainer
 from .store import Store, digest
 from .work import failed, work
 
@@ -109,22 +109,26 @@ class _Job:
             self.progress(_pace(count, total, time.monotonic() - begun), len(groups[number]))
 
     def _check(self, rows: Iterable[dict]) -> None:
-        """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed."""
+        """What cannot be made is said before anything runs; where some runs of a shape can be made, the others are recorded as failed. A key that no run takes is refused as well."""
         errors: dict[str, PenchantError | None] = {}
+        takes: dict[str, None] = {}
         for row in rows:
             shape = _shape(row)
             if shape not in errors or errors[shape]:
-                errors[shape] = self._error(row)
+                errors[shape] = self._error(row, takes)
         for error in filter(None, errors.values()):
             raise error
+        for key in ({*RUN} - {*COMMON, *takes}) & {*self.spec.fixed, *self.spec.grid, *self.spec.axes}:
+            raise ArgumentError(key, SPEC, f"left out: these runs take {', '.join(takes)}", "a value that changes none")
 
-    def _error(self, row: dict) -> PenchantError | None:
+    def _error(self, row: dict, takes: dict[str, None]) -> PenchantError | None:
         means = trainer(self.spec.paper)
         try:
-            truth = means.member(row).truth
+            made = means.member(row)
         except PenchantError as error:
             return error
-        for name in means.PLANTED if truth is None else ():
+        takes |= dict.fromkeys(made.takes)
+        for name in means.PLANTED if made.truth is None else ():
             if name in self.spec.measures:
                 return ArgumentError(
                     "measures", SPEC, f"used with what is known to be true: {means.PLANTED[name]}", name

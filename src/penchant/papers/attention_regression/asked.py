@@ -137,6 +137,7 @@ class Member(NamedTuple):
     start: AttentionLayer
     steps: int
     truth: AttentionRegression | None
+    takes = tuple(KEYS)  # what means nothing to a run is refused where it is made
 
 
 def member(row: Mapping[str, Any]) -> Member:
