@@ -194,6 +194,17 @@ def test_half_precision_norms_do_not_overflow():
     assert rule.param_groups[0]["last_grad_norm"] == 500.0
 
 
+@pytest.mark.parametrize(("scale", "dtype"), [(1e-23, torch.float32), (1e25, torch.float32), (1e-200, torch.float64)])
+def test_gradients_whose_squares_leave_the_range_of_the_numbers_still_give_a_step(scale, dtype):
+    """At margin 53 the gradient of the loss is 1e-23, which float32 holds and whose square it does not."""
+    found = parameters([0.0, 0.0], dtype=dtype)
+    found[0].grad = scale * torch.tensor([3.0, 4.0], dtype=dtype)
+    rule = SNGD(found, 1.0)
+    rule.step()
+    torch.testing.assert_close(found[0].detach(), torch.tensor([-0.6, -0.8], dtype=dtype))
+    assert rule.param_groups[0]["last_grad_norm"] == pytest.approx(5 * scale, rel=1e-6)
+
+
 def test_missing_zero_sparse_and_infinite_gradients():
     found = parameters([3.0, 4.0], [1.0])
     rule = SNGD(found, 0.5)

@@ -36,9 +36,16 @@ def _norms(tensors: Sequence[torch.Tensor]) -> list[float]:
     for (_, dtype), indices in places.items():
         wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
         values = torch.stack(torch._foreach_norm([tensors[k] for k in indices], 2, wide)).tolist()
+        least = 1e-140 if dtype == torch.float64 else 1e-12
         for k, value in zip(indices, values, strict=True):
-            found[k] = value
+            found[k] = value if least < value < math.inf else _scaled_norm(tensors[k])
     return found
+
+
+def _scaled_norm(tensor: torch.Tensor) -> float:
+    """The norm by way of the largest entry: squares of 1e-23 are 0 in float32, and so would be the step."""
+    peak = float(tensor.abs().max()) if tensor.numel() else 0.0
+    return peak * float((tensor.double() / peak).norm()) if 0 < peak < math.inf else peak
 
 
 def _joint(norms: Sequence[float]) -> float:
