@@ -61,7 +61,8 @@ def test_code_that_compiles_sooner_is_asked_for_unless_the_user_has_chosen(monke
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
     compile_quickly()
     asked = os.environ["XLA_FLAGS"]
-    assert asked.startswith("--xla_backend_optimization_level=0") and asked.endswith("multi_thread_eigen=false")
+    assert asked.startswith("--xla_backend_optimization_level=0")
+    assert asked.endswith("multi_thread_eigen=false")
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
     compile_quickly()
     assert os.environ["XLA_FLAGS"] == "--xla_backend_optimization_level=3"

@@ -90,3 +90,24 @@ def test_a_norm_of_matrices_is_refused_for_vectors_and_one_class_by_name(tmp_pat
     assert "weights of shape (8,)" in capsys.readouterr().err
     assert main(["which-margin", str(tmp_path / "one.npz"), "--optimiser", "sign"]) == 2
     assert "at least two classes" in capsys.readouterr().err
+
+
+def test_full_supports_have_a_finite_limit_and_rows_that_do_not_sum_are_named(tmp_path, capsys):
+    inputs, path = np.eye(2), str(tmp_path / "full.npz")
+    np.savez(path, inputs=inputs, counts=[[3, 2], [1, 2]])
+    assert main(["predict", path]) != 0
+    assert "no margin grows" in capsys.readouterr().err
+    assert main(["train", path, "--optimiser", "gd", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["status"] == "settled"
+    np.savez(path, inputs=inputs, targets=[[0.6, 0.4], [0.2, 0.75]])
+    assert main(["predict", path, "--setting", "next-token"]) != 0
+    assert "0.95 in context 1" in capsys.readouterr().err
+
+
+def test_references_of_several_optimisers_are_solved_once(data, monkeypatch, capsys):
+    from penchant.papers.which_margin import comparison
+
+    asked, solve = [], comparison.norm_margin
+    monkeypatch.setattr(comparison, "norm_margin", lambda *given: asked.append(given[1].name) or solve(*given))
+    assert main(["which-margin", str(data), "--optimiser", "gd,sign", "--steps", "10"]) == 0
+    assert len(asked) == len(comparison.NAMES)

@@ -73,6 +73,15 @@ class UnknownLimit(PenchantError):
         super().__init__(_said(text, fix=fix))
 
 
+class FiniteLimit(PenchantError):
+    """Data on which no margin grows: training ends at a finite weight, and selects no direction."""
+
+    def __init__(self, size: float):
+        text = f"All supports are full: no margin grows, and gradient methods end at a finite weight (from 0 at that of Frobenius norm {size:.10g})."
+        fix = "`data.data_weight` is that weight; `train` runs without a prediction. A token that never follows has the count 0."
+        super().__init__(_said(text, fix=fix))
+
+
 class MissingExtra(PenchantError):
     """Something that needs a package which penchant installs only on request."""
 

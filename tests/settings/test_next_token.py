@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import ArgumentError, NotSeparableError
+from penchant.errors import ArgumentError, FiniteLimit, NotSeparableError
 from penchant.references.euclidean_margin import max_margin
 from penchant.settings import CrossEntropy, InsideOutside, NextToken
 from penchant.testing import check_problem
@@ -68,7 +68,7 @@ def test_full_supports_have_a_finite_limit_and_no_margin():
     data = NextToken(CONTEXTS, WEIGHTS, np.full((3, 4), 0.25))
     assert data.attained
     assert np.abs(data.data_weight).max() == 0
-    with pytest.raises(ArgumentError, match="full supports everywhere"):
+    with pytest.raises(FiniteLimit, match="no margin grows"):
         data.outside()
 
 

@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from jaxtyping import PyTree
 
-from ..errors import ArgumentError, InfeasibleError, NotSeparableError, PenchantError, UndecidedMargin, UnknownLimit
+from ..errors import (
+    ArgumentError,
+    FiniteLimit,
+    InfeasibleError,
+    NotSeparableError,
+    PenchantError,
+    UndecidedMargin,
+    UnknownLimit,
+)
 from ..papers import predict as predicted
 from ..references.base import Solution
 from ..settings.base import Setting
@@ -90,7 +98,7 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: Py
         with proving(options) as calls:
             prediction = _predict(setting, optimiser, start)
         return _Foreseen(prediction, proof=save_proof(prediction.reference, calls, options))
-    except (InfeasibleError, UndecidedMargin, UnknownLimit) as error:
+    except (FiniteLimit, InfeasibleError, UndecidedMargin, UnknownLimit) as error:
         found = _Foreseen(None, f"no prediction: {error}", not isinstance(error, InfeasibleError))
     if not found.separable and options.margin is not None:
         wanted, got = "one that a run can reach", f"{options.margin:g}, beyond any run ({found.why})"

@@ -3,7 +3,9 @@
 import inspect
 from argparse import Namespace
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -14,10 +16,11 @@ from ..exhibits import Result
 from ..optimisers import table
 from ..optimisers.base import Adam
 from ..optimisers.step_rules import Constant
-from ..papers import predict
+from ..papers import theorems
 from ..papers.which_margin.comparison import THETA, Comparison, best_margins, compare
-from ..settings.base import Setting
-from ..theory.base import Prediction
+from ..references.base import Solution
+from ..settings.base import Data, Setting
+from ..theory.base import Prediction, choose, norm_of
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.train import train
 from ..training.trajectory import Trajectory
@@ -44,7 +47,7 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
         asked = Namespace(**{**vars(options), "optimiser": name})
         setting, start = _setting(asked)
         data = setting.data if data is None else data  # the same object, whose best margins are kept
-        found[name] = _one(asked, eqx.tree_at(lambda one: one.data, setting, data), start)
+        found[name] = _one(asked, setting, start, data)
     if len(names) == 1:
         return found[names[0]]
     lines = [line for name, (_, text) in found.items() for line in (f"optimiser  {name}", *text)]
@@ -62,13 +65,13 @@ def _setting(options: Namespace) -> tuple[Setting, PyTree]:
     return setting_and_start(named)
 
 
-def _one(options: Namespace, setting: Setting, start: PyTree) -> tuple[dict, list[str]]:
+def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tuple[dict, list[str]]:
     own = _own_name(options)
     if own is None:
         _default_steps(options, setting)
     optimiser = _optimiser(options, setting, start, own)  # before the references, which take their time
-    references = best_margins(setting.data)
-    run, prediction = _run(options, setting, optimiser, start)
+    references = best_margins(data)
+    run, prediction = _run(options, setting, optimiser, start, references)
     found = compare(run, references)
     covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None
     verdict = found.verdict(found.leader) if found.leader else None
@@ -129,15 +132,26 @@ def _optimiser(options: Namespace, setting: Setting, start: PyTree, own: str | N
     return own_optimiser(own)
 
 
+def _foreseen(setting: Setting, optimiser: Any, start: PyTree, references: dict[str, Solution]) -> Prediction:
+    """What theory says, with the reference that is known already in place of another solution of the same program."""
+    theorem = choose(theorems(), setting, optimiser)
+    known = next((one for one in references.values() if one.measure.name == norm_of(optimiser).name), None)
+    if known is None:
+        return theorem.predict(setting, optimiser, start)
+    family = theorem.family if theorem.family.of is None else theorem.family.of(optimiser)
+    family = replace(family, of=None, reference=lambda *given: known, rivals=lambda asked: ())
+    return replace(theorem, family=family).predict(setting, optimiser, start)
+
+
 def _run(
-    options: Namespace, setting: Setting, optimiser: object, start: PyTree
+    options: Namespace, setting: Setting, optimiser: object, start: PyTree, references: dict[str, Solution]
 ) -> tuple[Trajectory, Prediction | None]:
     if not isinstance(optimiser, eqx.Module):
         from ..bridge.torch_settings import follow_torch
 
         return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
-    prediction = None if _own_name(options) else predict(setting, optimiser, start)
+    prediction = None if _own_name(options) else _foreseen(setting, optimiser, start, references)
     with progress(1) as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]

@@ -316,7 +316,7 @@ def follow(
         walk.foresee(time.monotonic() - since)
         if progress is not None:
             progress(walk.steps, float(after.log_excess), float(after.margin))
-        status = Status.reached_target if reached else _ending(after, levels, walk.steps, most)
+        status = Status.reached_target if reached else _ending(setting, after, levels, walk.steps, most)
         if bound < np.inf and inaccuracy(new.params, after.log_excess, walk.clock) > bound:
             status = Status.inaccurate
         if recorder is None:
@@ -352,7 +352,9 @@ def _turn(setting: Setting, before: PyTree, after: PyTree, view: View) -> float:
     return math.log(2) * math.sqrt(max(float(setting.inner(chord, chord)), 0.0)) / math.log(last / first)
 
 
-def _ending(view: View, levels: Limits, steps: int, max_steps: int) -> Status:
+def _ending(setting: Setting, view: View, levels: Limits, steps: int, max_steps: int) -> Status:
+    if bool(setting.data.at_rounding(view.margins)):
+        return Status.settled
     if np.finfo(float).eps * float(np.abs(view.margins).max()) > RESOLUTION:
         return Status.resolution_exhausted
     if float(view.margin) <= -float(levels.stall):

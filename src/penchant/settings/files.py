@@ -101,15 +101,17 @@ def _multiclass(arrays: Arrays, request: Request) -> Multiclass:
 
 
 def _next_token(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
-    """Rows of counts (or of frequencies) of what follows an input; a sample weighs as much as its counts, or as `weights` says."""
-    inputs, counts, *_ = _inputs(arrays, "counts", request, "next-token")
-    counts = real_array(counts, "counts", "next-token", "(n, k)", 2)
+    """Rows of `counts` of what follows an input, or of `targets`, their frequencies; a sample weighs as much as its counts, or as `weights` says."""
+    given = "targets" if "targets" in arrays and "counts" not in arrays else "counts"
+    inputs, counts, *_ = _inputs(arrays, given, request, "next-token")
+    counts = real_array(counts, given, "next-token", "(n, k)", 2)
     totals = counts.sum(axis=1)
     if counts.min() < 0 or not totals.all():
         worst = int(totals.argmin() if counts.min() >= 0 else counts.min(axis=1).argmin())
-        raise ArgumentError("counts", "next-token", "nonnegative, with a positive sum in every row", f"row {worst}")
+        raise ArgumentError(given, "next-token", "nonnegative, with a positive sum in every row", f"row {worst}")
     weights = np.asarray(arrays.get("weights", totals / totals.sum()), float)
-    setting = Setting(NextToken(inputs, weights, counts / totals[:, None]), InsideOutside(), request.loss)
+    targets = counts / totals[:, None] if given == "counts" else counts  # frequencies must sum to 1 as they are
+    setting = Setting(NextToken(inputs, weights, targets), InsideOutside(), request.loss)
     if request.start is None:
         return setting, setting.start()
     start = _named(request.start, "W", setting.data.weight_shape)
@@ -258,7 +260,8 @@ def guess(arrays: Arrays) -> str:
         if np.ndim(arrays["targets"]) == 2:
             raise DataFileError(
                 f"The targets form a matrix of shape {np.shape(arrays['targets'])}: several outputs per sample. "
-                "Pass --setting attention-regression (in Python: `AttentionSample(inputs, targets)`), or one column of them for a regression."
+                "Pass --setting attention-regression (in Python: `AttentionSample(inputs, targets)`), --setting next-token if its rows are "
+                "frequencies of tokens, or one column of them for a regression."
             )
         return "regression"
     raise DataFileError(

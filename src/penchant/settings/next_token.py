@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, FiniteLimit
 from ..logspace import log_softplus, log_sum, softplus
 from .base import Infimum, MarginData, Weighing
 from .check import real_array
@@ -24,6 +24,7 @@ from .parametrisations import PlainMetric
 _SUMS = 1e-12  # how far the frequencies of a context may be from summing to 1
 _COMPATIBLE = 1e-10  # largest residual of logits that fit all targets
 _RANK = 1e-12  # relative, below which a direction is rounding
+_NOTHING = -1e300  # the logarithm of what no token outside a support takes
 _SMALL = 1e-4  # errors of logits below which expm1(x) - x is its series
 
 
@@ -103,7 +104,16 @@ class NextToken(MarginData):
         return ~np.asarray(self.inside).ravel()
 
     def smallest(self, margins: Float[Array, "N"]) -> Float[Array, ""]:
-        return jnp.min(jnp.where(self.inside.ravel(), jnp.inf, margins))
+        """Not a number where all supports are full: no margin grows, and none is ever reached."""
+        return jnp.array(jnp.nan) if self.attained else jnp.min(jnp.where(self.inside.ravel(), jnp.inf, margins))
+
+    def reached(self, margins: np.ndarray) -> str:
+        return f"log-odds missed by {np.abs(margins).max():.3g}" if self.attained else super().reached(margins)
+
+    def at_rounding(self, margins: Float[Array, "N"]) -> Array | bool:
+        """Whether errors of log-odds are below those that rounding makes in the log-odds themselves, where all supports are full."""
+        size = jnp.finfo(float).eps * jnp.maximum(1.0, jnp.max(jnp.abs(self.log_targets)))
+        return self.attained & (jnp.max(jnp.abs(margins)) <= size)
 
     def onto(self, weight: Array) -> tuple[Array, Array]:
         """The parts of a weight in the span of in-support features and orthogonal to it."""
@@ -114,8 +124,7 @@ class NextToken(MarginData):
         """The out-of-support features orthogonal to all in-support ones, as inputs (k d wide) of label 1: the maximum margin of these
         is what gradient descent selects there (NTP-SVM)."""
         if self.attained:
-            fix = "the limit is finite: `data.data_weight`, with all in-support differences fitted"
-            raise ArgumentError("targets", "NextToken.outside", "0 for some token", "full supports everywhere", fix)
+            raise FiniteLimit(float(jnp.linalg.norm(self.data_weight)))
         features = jax.vmap(self.adjoint)(jnp.eye(self.targets.size)[self.constrained()])
         rows = np.asarray(jax.vmap(lambda one: self.onto(one)[1])(features)).reshape(len(features), -1)
         rounding = np.linalg.norm(rows, axis=1) <= _RANK * np.linalg.norm(features, axis=(1, 2))
@@ -127,7 +136,8 @@ class NextToken(MarginData):
         kappa = jnp.log1p(jnp.sum(self.targets * _expm1_rest(errors), axis=1))
         entropy = -jnp.sum(self.targets * self.log_targets, axis=1)
         escape = -outside - (entropy + kappa)[:, None]
-        spill = log_sum(escape)
+        full = jnp.all(self.inside, axis=1)  # nothing can spill, and -inf has no derivative
+        spill = jnp.where(full, _NOTHING, log_sum(jnp.where(full[:, None], 0.0, escape)))
         log_shares = jnp.log(self.shares * len(self.shares))
         log_excess = log_sum(log_shares + jnp.logaddexp(_log(kappa), log_softplus(spill)))
         log_factors = (log_shares - softplus(spill) - log_excess)[:, None]

@@ -18,6 +18,7 @@ from ..logspace import check_float64
 from ..optimisers.base import Move, Optimiser
 from ..problem import Reading, read, smallest_margin
 from ..settings.base import RESOLUTION, Setting
+from ..settings.regression import Regression
 from .batch import Batch, check_networks, raise_if_diverged
 from .events import Event, Limits, LogSpaced, Recorder, events, flow_only, limits
 from .loop import REFRESH, check_steps, collect, drive_many, drive_one, first_of, in_pieces, running, stepped
@@ -185,7 +186,7 @@ def _flow(
     for name, far in {f"At risk e^-{depth:.0e}": depth, f"At margin {size:.0e}": size}.items():
         if _FAR < far < np.inf:
             warn(f"{name} float64 knows margins only to {np.finfo(float).eps * far:.0e}.")
-    if attained:
+    if isinstance(setting.data, Regression):
         found = follow_regression(setting, optimiser, start, levels, steps, recorder)
     else:
         found = follow(setting, optimiser, start, levels, steps, recorder, progress)

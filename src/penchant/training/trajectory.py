@@ -107,7 +107,8 @@ class Trajectory(eqx.Module):
 
     def smallest_margin(self) -> np.ndarray:
         """The smallest margin at every record, over the margins the reference program constrains."""
-        return self.margins[:, self.setting.data.constrained()].min(axis=1)
+        grow = self.setting.data.constrained()
+        return self.margins[:, grow].min(axis=1) if grow.any() else np.full(len(self.margins), np.nan)
 
     def lines(self) -> tuple[str, str]:
         """How a run ended and where, as `penchant train` prints it."""

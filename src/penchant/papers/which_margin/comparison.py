@@ -44,8 +44,8 @@ def names_for(data: Data) -> tuple[str, ...]:
 def best_margins(data: Data, names: Iterable[str] | None = None) -> dict[str, Solution]:
     """The best margin in every norm, bracketed; those of the last data are kept, for the next optimiser that is asked about them."""
     if getattr(data, "inside", None) is not None:
-        fix = "`max_margin(data.outside())` is what training selects there"
-        raise ArgumentError("data", "best_margins", "data whose margins all grow", type(data).__name__, fix)
+        fix = "`penchant predict DATA` and `penchant train DATA` (in Python: `max_margin(data.outside())`) say what training selects there"
+        raise ArgumentError("data", "which-margin", "data whose margins all grow", type(data).__name__, fix)
     gap = _GAP if len(data.constrained()) <= _MANY else _COARSE
     if not _LAST or _LAST[0] is not data:
         _LAST[:] = data, {}

@@ -245,7 +245,7 @@ NEXT_TOKEN = Theorem(
     Family(
         "next-token",
         "which_margin",
-        lambda problem: made_of(problem, NextToken, InsideOutside) and not problem.data.attained,
+        lambda problem: made_of(problem, NextToken, InsideOutside),
         _outside,
         _unprojected,
         _judge_outside,

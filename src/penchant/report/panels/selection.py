@@ -224,7 +224,8 @@ DIRECTIONS = Panel(
     lambda case: not case.joint, lambda case: {"directions": case.directions}, _direction_lines, draw=_directions
 )
 MARGIN = Panel(_classified, draw=_margin)
-BRACKET = Panel(lambda case: not case.joint, _bracket, _bracket_lines, _bracket_rows)
+_BOUNDED = lambda case: case.regression or not (case.joint or case.run.data.attained)  # something is least
+BRACKET = Panel(_BOUNDED, _bracket, _bracket_lines, _bracket_rows)
 BOUNDS = Panel(_classified, draw=_bounds, words=_bound_words)
 SINGULAR_VALUES = Panel(
     lambda case: _classified(case) and case.foreseen.reference.norm == "nuclear", draw=_singular_values
