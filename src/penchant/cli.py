@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import NoReturn, TypeVar
 
 from . import __version__
-from .commands.flags import FLAGS, add_experiment, add_flags, seed
+from .training.flags import FLAGS, add_experiment, add_flags, seed
 
 T = TypeVar("T")
 _SMALL = 2**14  # bytes of data on which code that compiles in half the time runs as fast

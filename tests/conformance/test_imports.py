@@ -29,7 +29,7 @@ ALLOWED = {
     "optimisers": {"logspace", "settings", "problem", "norms"},
     "diagnostics": {"logspace", "settings", "problem", "training"},
     "flow": {"logspace", "settings", "problem", "training"},
-    "training": {"logspace", "settings", "problem", "optimisers", "flow", "cache"},
+    "training": {"logspace", "settings", "problem", "norms", "optimisers", "flow", "cache"},
 }
 ENGINE = set(ALLOWED) - {"data"}
 ALLOWED["theory"] = ENGINE

@@ -39,7 +39,7 @@ from penchant.optimisers.base import row_descent
 from penchant.testing import check_optimiser
 tokens = pt.TokenSelection([[[2.0, 0.3], [0.5, 1.0], [0.1, -1.0]]], scores=[[1.0, 0.2, 0.4]])
 check_optimiser(row_descent(0.01), pt.Setting(tokens, pt.Direct(), pt.Exponential()))
-from penchant.commands import flags
+from penchant.training import flags
 from penchant.optimisers.table import OPTIMISERS, Given
 assert OPTIMISERS["rows"].make(Given(0.01)) == row_descent(0.01)
 assert "rows" in flags.OPTIMISERS["own"]

@@ -20,9 +20,9 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch import nn  # pyright: ignore[reportMissingImports]
 
 from .. import data
-from ..commands.flags import add_experiment
 from ..errors import ArgumentError
 from ..files import write_bytes
+from ..training.flags import add_experiment
 from .torch import dense, equalise, small_alexnet
 from .torch_networks import Encoder, Split, VisionTransformer, digits
 from .torch_optimisers import SNGD, SPSmax

@@ -18,8 +18,8 @@ from ..settings.files import LOSSES, default_loss, guess, read_arrays
 from ..settings.losses import AbstractLoss
 from ..training import asked
 from ..training.asked import Trainer
+from ..training.flags import refuse_elsewhere
 from ..training.trajectory import Memory, carried, load_memory
-from .flags import refuse_elsewhere
 
 _OWN_LOSS = ("linear", "deep-linear")  # elsewhere the infimum is not 0, and its excess needs a closed form
 

@@ -29,8 +29,8 @@ from ..optimisers.base import Optimiser
 from ..optimisers.table import OPTIMISERS
 from ..settings.files import read_arrays
 from ..theory.judge import optimiser_name
+from ..training.flags import kind_of, refuse
 from ..training.trajectory import settings_of
-from .flags import kind_of, refuse
 from .options import check_writable, npz_name
 
 if TYPE_CHECKING:  # a prediction draws nothing

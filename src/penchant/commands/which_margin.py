@@ -22,10 +22,10 @@ from ..references.base import Solution
 from ..settings.base import Data, Setting
 from ..theory.base import Prediction, choose, norm_of
 from ..training.asked import budget, longest_feature, optimiser_of
+from ..training.flags import refuse
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
-from .flags import refuse
 from .options import attribute, check_writable, setting_and_start
 from .own import page_of
 from .progress import progress, sparse

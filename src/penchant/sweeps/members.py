@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
-from ..commands.flags import FLAGS
 from ..diagnostics.direction import misalignment
 from ..errors import ArgumentError, DataFileError
 from ..flow.flow import is_flow
@@ -28,6 +27,7 @@ from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 from ..theory.selections import PROGRAMS, detect_limit
 from ..training import asked
+from ..training.flags import FLAGS
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from .lanes import drive_lanes

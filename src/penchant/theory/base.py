@@ -261,4 +261,4 @@ def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: eqx.Module)
     if family is None:
         raise UnknownLimit(type(optimiser).__name__, norm_of(optimiser).name, problem.kind)
     known = any(one.family is family and one.covers(optimiser) for one in speaking)
-    return replace(family.of(optimiser) if family.of else family, name=family.name).answer(known)
+    return (replace(family.of(optimiser), name=family.name) if family.of else family).answer(known)
