@@ -4,6 +4,7 @@ import equinox as eqx
 import pytest
 
 import penchant as pt
+from penchant.errors import UnknownLimit
 from penchant.optimisers.base import Adam
 from penchant.papers import PAPERS, theorems
 from penchant.settings.factored import DiagonalTokens
@@ -52,6 +53,14 @@ def test_theorems_conform(name):
     check_theorem(theorem, setting, flow)
 
 
+def answer(order, setting, optimiser):
+    """The theorem or conjecture, or nothing where no candidate for the limit is known."""
+    try:
+        return choose(order, setting, optimiser)
+    except UnknownLimit:
+        return None
+
+
 @pytest.mark.filterwarnings("ignore::penchant.errors.PenchantWarning")  # of data on which little is proved
 @pytest.mark.parametrize("name", SETTINGS)
 def test_the_order_of_papers_decides_nothing(name):
@@ -59,7 +68,10 @@ def test_the_order_of_papers_decides_nothing(name):
     setting, listed = SETTINGS[name], tuple(theorems())
     for optimiser in (pt.GradientFlow(), *OPTIMISERS.values()):
         assert sum(theorem.applies(setting, optimiser) for theorem in listed) <= 1
-        first, second = (choose(order, setting, optimiser) for order in (listed, listed[::-1]))
+        first, second = (answer(order, setting, optimiser) for order in (listed, listed[::-1]))
+        if first is None:
+            assert second is None
+            continue
         assert (first.name, first.family) == (second.name, second.family)
         if not first.applies(setting, optimiser) or first not in listed:
             assert first.name.endswith("conjecture")
