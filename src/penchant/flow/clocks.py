@@ -179,9 +179,9 @@ def _stacked(stages: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarra
 _PLANS = ((3, 0), (2, 0), (4, 2), (3, 2), (3, 1))  # stages, and how many numbers of the earlier pace are known
 
 
-def _curve(first: Point, last: Point, earlier: Point, at: Array, known: Array) -> tuple[Callable, Callable]:
+def _curve(points: list[Point], at: Array, known: Array) -> tuple[Callable, Callable]:
     """Value and derivative of the polynomial through two points at 0 and 1, with derivatives, and as many numbers as are `known` of an earlier one."""
-    (a, da), (b, db) = first, last
+    (a, da), (b, db), earlier = points
     value = lambda u: (1 + 2 * u) * (1 - u) ** 2 * a + u**2 * (3 - 2 * u) * b + u * (1 - u) * ((1 - u) * da - u * db)
     slope = lambda u: 6 * u * (1 - u) * (b - a) + (1 - u) * (1 - 3 * u) * da + u * (3 * u - 2) * db
     bump, bend = lambda u: (u * (1 - u)) ** 2, lambda u: 2 * u * (1 - u) * (1 - 2 * u)
@@ -201,7 +201,7 @@ def advance(
     seen = (gap > _NEAR * h) & (_NEAR * gap < h)
     at, known = -jnp.where(seen, gap / h, 1.0), jnp.array([[count] for _, count in _PLANS])
     u, matrix, last = (jnp.asarray(part) for part in _stacked(tuple(stages for stages, _ in _PLANS)))
-    rate, speed = _curve(*logs, at, known)[1](u) / h, _curve(*speeds, at, known)[0](u)
+    rate, speed = _curve(logs, at, known)[1](u) / h, _curve(speeds, at, known)[0](u)
     system, right = jnp.eye(u.shape[1])[None] - h * rate[..., None] * matrix, rate * progress + speed
     slopes = jnp.linalg.solve(system, right[..., None])[..., 0]
     plain, rough, fine, middle, coarse = progress + h * jnp.sum(last * slopes, axis=1)

@@ -168,13 +168,14 @@ def follow(
         accuracy = accuracy or Accuracy(setting, flow.clock, params, found.log_excess[0])
         if bound < np.inf and (kept := accuracy.within(found, bound)) < len(found.steps):
             found, status = _some(found, slice(kept + 1)), Status.inaccurate
-        for step in range(len(found.steps)) if progress is not None else ():
-            if found.steps[step]:
+        if progress is not None:
+            for step in np.flatnonzero(found.steps):
                 progress(int(found.steps[step]), float(found.log_excess[step]), float(found.margin[step]))
         first, last = found.steps == 0, _some(found, [-1])
         path.add(found if recorder is None else _some(found, first | (walk.landed & (found.steps == last.steps))))
         if walk.landed:
             ahead.met(watch)
+    assert last is not None  # the first call reads the start
     series, params = path.series(last)
     thinned = {} if path.stride == 1 else {"recorded_every": path.stride}
     counts = {"steps": int(last.steps[0]), "rejected": int(walk.rejected), "clock": float(last.clock[0])}

@@ -159,11 +159,9 @@ def attempt(task: Task, here: Place, space: Space | None, h: Array, order: Int[A
     better = ~(agree & (jnp.abs(error.progress) < jnp.abs(miss)))
     progress = jnp.where(order > 0, jnp.where(better, progress, gained.progress), state.progress)
     new = State(params, progress, state.dual + gained.dual)
-    misses = (jnp.where(better, miss, one.progress) for one in (error, rough))
-    sizes = [
-        _size(task, here.floor, new, there, *one) for one in zip((error.params, rough.params), misses, strict=True)
-    ]
-    return Step(new, there, begin, *sizes, lengths)
+    missed = lambda one: jnp.where(better, miss, one.progress)
+    fine, coarse = (_size(task, here.floor, new, there, one.params, missed(one)) for one in (error, rough))
+    return Step(new, there, begin, fine, coarse, lengths)
 
 
 def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, miss: Array) -> Array:
