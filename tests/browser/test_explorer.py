@@ -174,6 +174,9 @@ def test_own_data_and_hostile_names_and_addresses_are_text(visit, tmp_path, caps
     page = opened(visit, tmp_path / "own.html", **hostile)
     assert page.text_content("#title") == data.name
     assert page.evaluate("explorer.state.optimiser") == "flow"
+    assert page.evaluate("explorer.state.data") == own_spec(data)["data"]
+    assert page.get_attribute("[data-path='inputs,2']", "aria-label").startswith("point 3, class − at (-1, -2)")
+    assert page.locator("#plane rect").count() == 1  # its class has another shape
     assert "confirmed" not in capsys.readouterr().out
 
 

@@ -19,7 +19,7 @@ from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear, named_start
 from ..settings.factored import DiagonalTokens, Hadamard, KeyQuery
-from ..settings.files import load
+from ..settings.files import load, read_arrays
 from ..settings.generators import equal_score_tokens, separable, signal_tokens, strips
 from ..settings.losses import Exponential, Logistic, Squared
 from ..settings.parametrisations import Direct, SignedSquares
@@ -43,8 +43,10 @@ def _tokens(data: TokenSelection) -> dict[str, list]:
     return _numbers(tokens=data.tokens, scores=data.scores, queries=data.queries)
 
 
-def _signed(data: Classification) -> dict[str, list]:
-    return _numbers(inputs=data.signed, labels=np.ones(len(data.signed)))
+def _signed(data: Classification, labels: object = 1) -> dict[str, list]:
+    """With the labels of a file also its points, of which the data hold the products of both."""
+    labels = np.broadcast_to(np.asarray(labels, float), len(data.signed))
+    return _numbers(inputs=labels[:, None] * data.signed, labels=labels)
 
 
 def presets() -> dict[str, Spec]:
@@ -120,7 +122,7 @@ def own_spec(path: str | Path) -> Spec:
         spec |= {"setting": "attention", "data": _tokens(data), "margin": 1e6}
         flaw = "padded tokens" if jnp.any(data.padded) else ""
     elif isinstance(data, Classification):
-        spec |= {"setting": "linear", "data": _signed(data), "margin": 1e6}
+        spec |= {"setting": "linear", "data": _signed(data, read_arrays(path)["labels"]), "margin": 1e6}
     elif isinstance(data, Regression):
         spec |= {"setting": "signed-squares", "data": _numbers(inputs=data.inputs, targets=data.fitted), "alpha": 0.1}
         flaw = f"{data.rank} independent of {len(data.targets)} samples" if data.rank < len(data.targets) else ""

@@ -200,6 +200,13 @@ def gauges(claim: dict) -> list[Gauge]:
 
     >>> gauges({"inequality": "gap = 0.5 <= 1", "predicted": 1.0, "measured": 0.5})
     [Gauge(text='gap = 0.5 <= 1', predicted=1.0, measured=0.5, place=25.0, side='left')]
+
+    A limit below 0 keeps its sides, what is close lies by its error, and an interval has two ends and no bar:
+
+    >>> parts = ("rate = -2 <= -1", "time: |1.1 / 1 - 1| = 0.1 <= 0.2", "slope: 1 in [0.9, 1.2]")
+    >>> claim = {"inequality": "; ".join(parts), "predicted": [-1.0, 1.0, 1.0], "measured": [-2.0, 1.1, 1.05]}
+    >>> [(one.place, one.side) for one in gauges(claim)]
+    [(0.0, 'left'), (25.0, 'left'), (None, 'left')]
     """
     listed = lambda value: value if isinstance(value, list) else [value]
     predicted, measured = listed(claim.get("predicted")), listed(claim.get("measured"))
@@ -207,13 +214,19 @@ def gauges(claim: dict) -> list[Gauge]:
     if not len(texts) == len(predicted) == len(measured):
         return [Gauge(claim["inequality"], None, None, None)]
     side = lambda text: "right" if re.search(r"(?:>=|<) \S+$", text) else "left"  # what fails is told as < or >
-    return [Gauge(text, p, m, _place(p, m), side(text)) for text, p, m in zip(texts, predicted, measured, strict=True)]
+    return [
+        Gauge(text, p, m, _place(text, p, m), side(text)) for text, p, m in zip(texts, predicted, measured, strict=True)
+    ]
 
 
-def _place(predicted: float | None, measured: float | None) -> float | None:
+def _place(text: str, predicted: float | None, measured: float | None) -> float | None:
+    if not re.search(r"(?:[<>]=?) \S+$", text):  # an interval, or nothing that was decided
+        return None
+    if found := re.search(r" - 1\| = (\S+) (?:<=|>) (\S+)$", text):  # an error decides, by its tolerance
+        measured, predicted = (float(part) for part in found.groups())
     if predicted is None or measured is None or not predicted or not math.isfinite(measured / predicted):
         return None
-    return min(100.0, max(0.0, 50 * measured / predicted))
+    return min(100.0, max(0.0, 50 + math.copysign(50.0, predicted) * (measured / predicted - 1)))
 
 
 def slack_share(text: str) -> float | None:

@@ -88,7 +88,7 @@ def _excess(run: Trajectory, bound: float, gamma: float, size: float, planted: b
 
 @claim("which-margin/own-norm", f"{FAN}, abstract (NSD)", "proved", slow=True)
 def own_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Steepest descent in a norm maximises the margin in that norm: what is missing falls like the square root of t for steps like 1/sqrt t.
+    """Steepest descent in a norm maximises the margin in that norm: what is missing falls like 1/sqrt(t) for steps like 1/sqrt(t).
     Mean exponents from step 300 to 3000 on twenty data sets, in five norms. Planted: the rate 1/t."""
     for name in NAMES:
         found = compared(lab, name, size=_sizes(lab, name, 2.0))
