@@ -21,9 +21,8 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 WORKERS = str(min(os.cpu_count() or 1, 4))  # each holds some 2 GB of compiled code
-SHAPES = (
-    "--jaxtyping-packages=penchant,beartype.beartype"  # every annotated shape and type is checked; a fifth of the time
-)
+# Every annotated shape and type is checked, which takes a fifth of the time.
+SHAPES = "--jaxtyping-packages=penchant,beartype.beartype"
 DIGITS = (
     "tests/test_logspace.py",
     "tests/test_reading.py",
@@ -118,9 +117,9 @@ def main() -> int:
     install(f"[{','.join(['dev', *asked])}]" if asked else EXTRAS[job])
     if "browser" in asked:
         install_axe()
-    types = (
-        subprocess.Popen(BIN / "basedpyright", cwd=ROOT, env=environment()) if job == "test" else None
-    )  # beside the tests
+    status = 0
+    # Beside the tests: it uses one core, and they leave one idle at their end.
+    types = subprocess.Popen(BIN / "basedpyright", cwd=ROOT, env=environment()) if job == "test" else None
     for command in commands(job, rest):
         status = subprocess.run(command, cwd=ROOT, env=environment()).returncode
         if status:

@@ -64,10 +64,8 @@ def compile_quickly() -> None:
     if "xla_backend_optimization_level" in flags:
         return
     quick = "--xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1"
-    if tuple(map(int, version("jax").split(".")[:2])) < (
-        0,
-        11,
-    ):  # a later one ends the process over a flag it no longer knows
+    release = tuple(map(int, version("jax").split(".")[:2]))
+    if release < (0, 11):  # a later one ends the process over a flag it no longer knows
         quick += " --xla_cpu_use_fusion_emitters=false"
     os.environ["XLA_FLAGS"] = f"{quick} {flags}".strip()  # in front: XLA reads nothing behind a word without dashes
 

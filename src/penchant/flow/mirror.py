@@ -297,9 +297,7 @@ def follow_regression(
     params = np.stack(
         [setting.parametrisation.moved(start, dual @ np.asarray(setting.data.inputs)) for dual in path.dual]
     )
-    size = (
-        1 << (len(params) - 1).bit_length()
-    )  # a power of two, so that flows of other lengths need no program of their own
+    size = 1 << (len(params) - 1).bit_length()  # a power of two: flows of other lengths need no program of their own
     padded = params[np.minimum(np.arange(size), len(params) - 1)]
     readings, norm = jax.tree.map(lambda leaf: np.asarray(leaf)[: len(params)], _read_all(setting, padded))
     with np.errstate(invalid="ignore"):  # a start that fits exactly has no slope

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 from scipy.interpolate import LinearNDInterpolator
-from scipy.special import betaincinv
 
 from ..errors import ArgumentError, MissingExtra
 from ..exhibits import Figure, Line
@@ -58,10 +57,8 @@ def share(outcomes: Sequence[bool | None], level: float = 0.95) -> tuple[float, 
     seen = [outcome for outcome in outcomes if outcome is not None]
     if not seen:
         return np.nan, 0.0, 1.0
-    held, others, tail = sum(seen), len(seen) - sum(seen), (1 - level) / 2
-    low = betaincinv(held, others + 1, tail) if held else 0.0
-    high = betaincinv(held + 1, others, 1 - tail) if others else 1.0
-    return held / len(seen), float(low), float(high)
+    found = stats.binomtest(sum(seen), len(seen)).proportion_ci(level)
+    return sum(seen) / len(seen), float(found.low), float(found.high)
 
 
 def mean(values: Sequence[float | None], level: float = 0.95) -> tuple[float, float, float]:
