@@ -230,8 +230,8 @@ def test_the_flow_of_smoothed_units_ends_where_free_kinks_say_and_autograd_does_
 
 
 def past(run, level):
-    """The parameters at the first record past a margin. The root of the last step's length is found to 1e-12 from either side, and its implicit solution
-    knows margins to a few 1e-12 more (the flow on a hundred digits ends 2.5e-12 past 1e8): 1e-9 covers that and moves no share, which goes with the log."""
+    """The parameters at the first record past a margin. The root of the last step's length is found to 1e-12 from either side (the flow on
+    a hundred digits ends 2.5e-12 past 1e8): 1e-9 covers that and moves no share, which goes with the log."""
     reached = run.margins.min(axis=1) >= level * (1 - 1e-9)
     assert reached.any(), (run.status, run.margins[-1].min())
     first = int(np.argmax(reached))
