@@ -12,3 +12,5 @@ html_show_search_summary = False  # it would be fetched, which a page opened fro
 myst_heading_anchors = 3
 suppress_warnings = ["myst.header"]
 exclude_patterns = ["_extra"]
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
