@@ -1,4 +1,11 @@
-"""Sphinx: pages from Markdown, everything on this machine, search that works from a folder."""
+"""Sphinx: pages from Markdown, everything on this machine, search that works from a folder.
+
+Terms lead to the glossary at their first use on a page, with their meaning under the pointer.
+"""
+
+import re
+from html import escape
+from pathlib import Path
 
 project = html_title = "penchant"
 project_copyright = "the penchant authors"
@@ -14,3 +21,53 @@ suppress_warnings = ["myst.header"]
 exclude_patterns = ["_extra"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+
+# Where no term is looked for: code, headings, quotes, tables, formulas, links.
+KEPT = r"^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
+COMMON = {
+    "case",
+    "pair",
+    "floor",
+    "resolved",
+    "boundary",
+    "inside",
+    "group",
+    "key",
+    "signal",
+}  # words that mostly are no terms
+ROWS = re.findall(
+    r"^\| ([^|(]+?) (?:\([^|]*\) )?\| (.*) \|$", Path(__file__).with_name("glossary.md").read_text("utf-8"), re.M
+)
+MEANINGS = {name: re.sub(r"[*`\\]", "", meaning) for names, meaning in ROWS[1:] for name in names.split(", ")}
+NAMES = sorted((name.removesuffix("s") for name in MEANINGS.keys() - COMMON), key=len, reverse=True)
+TERM = re.compile(rf"{KEPT}|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S)
+
+
+def place(name: str) -> str:
+    return re.sub(r"\W+", "-", name)
+
+
+def terms(app: object, page: str, source: list[str]) -> None:
+    """Links, and no empty lines at the end of what an example prints."""
+    seen = set()
+
+    def link(found: re.Match) -> str:
+        name = found["term"] if found["term"] in MEANINGS else f"{found['term']}s"
+        if found["term"] is None or name in seen:
+            return found.group()
+        seen.add(name)
+        return f'<a href="{"../" * page.count("/")}glossary.html#{place(name)}" title="{escape(MEANINGS[name])}">{found.group()}</a>'
+
+    if page == "glossary":
+        source[0] = re.sub(
+            r"^\| (?=([^|(,`]+?)(?:,| \(| \|))",
+            lambda found: f'| <span id="{place(found[1])}"></span>',
+            source[0],
+            flags=re.M,
+        )
+    elif page not in ("index", "api"):
+        source[0] = TERM.sub(link, source[0]).replace("\n\n```\n", "\n```\n")
+
+
+def setup(app) -> None:
+    app.connect("source-read", terms)

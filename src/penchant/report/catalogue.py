@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from html import escape
 from importlib import import_module
 from importlib.resources import files
 from inspect import getdoc, signature
@@ -40,19 +39,6 @@ _SETTINGS = {
     "squares w+² - w-²": "squares",
 }
 _SPOKEN = {"linf": "l∞", "frobenius": "Frobenius", "Q_alpha": "Qα"}
-# What a term of the glossary must not be looked for in: code, headings, tables, formulas, links; and the term.
-_TERM = r"^```.*?^```$|^[#>|<][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>|\b(?P<term>%s)s?\b"
-_COMMON = {
-    "case",
-    "pair",
-    "floor",
-    "resolved",
-    "boundary",
-    "inside",
-    "group",
-    "key",
-    "signal",
-}  # words that are mostly no terms
 # Data that a person has written: claims that measured what no theorem says, by optimiser and setting; and what a claim implies and contradicts.
 RELATIONS = json.loads(files("penchant.report").joinpath("site/relations.json").read_text(encoding="utf-8"))
 
@@ -142,44 +128,10 @@ def _related(claim: Claim, paper: Paper) -> dict[str, list[str]]:
     return found | {"about the same item": [name for name in same if name not in told]}
 
 
-class _Glossary:
-    """Terms on a page lead to the glossary at their first use, and say their meaning under the pointer."""
-
-    def __init__(self, text: str):
-        rows = re.findall(r"^\| ([^|(]+?) (?:\([^|]*\) )?\| (.*) \|$", text, re.MULTILINE)[1:]
-        self.means = {name: meaning for names, meaning in rows for name in names.replace("`", "").split(", ")}
-        names = sorted((name.removesuffix("s") for name in self.means.keys() - _COMMON), key=len, reverse=True)
-        self.term = re.compile(_TERM % "|".join(map(re.escape, names)), re.MULTILINE | re.DOTALL)
-
-    def linked(self, text: str, up: str) -> str:
-        """A page in Markdown with its terms linked, and without the empty lines that end what an example prints."""
-        seen: set[str] = set()
-
-        def link(found: re.Match) -> str:
-            name = found["term"] if found["term"] in self.means else f"{found['term']}s"
-            if found["term"] is None or name in seen:
-                return found.group()
-            seen.add(name)
-            meaning = re.sub(r"[*`\\]", "", self.means[name])
-            return f'<a href="{up}glossary.html#{self.place(name)}" title="{escape(meaning)}">{found.group()}</a>'
-
-        return self.term.sub(link, text).replace("\n\n```\n", "\n```\n")
-
-    def placed(self, text: str) -> str:
-        """The glossary itself, with a place to lead to before every term."""
-        name = re.compile(r"^\| (?=([^|(,`]+?)(?:,| \(| \|))", re.MULTILINE)
-        return name.sub(lambda found: f'| <span id="{self.place(found[1])}"></span>', text)
-
-    @staticmethod
-    def place(name: str) -> str:
-        return re.sub(r"\W+", "-", name)
-
-
 class _Writer:
     """Writes pages from templates that all know the same words."""
 
-    def __init__(self, folder: Path, terms: _Glossary):
-        self.terms = terms
+    def __init__(self, folder: Path):
         self.folder, self.templates = folder, environment("report/site", autoescape=False)
         self.templates.globals |= {"typeset": typeset, "bibtex": bibtex, "works": works, "version": __version__}
         self.templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
@@ -188,19 +140,13 @@ class _Writer:
 
     def __call__(self, page: str, template: str, **given: object) -> None:
         text = self.templates.get_template(f"{template}.md").render(**given)
-        text = self.terms.linked(text, "../") if "/" in page else text
         write_bytes(self.folder / f"{page}.md", text.encode())
 
 
 def write_source(docs: Path, report: Path, folder: Path) -> None:
     """All pages as Markdown, from the catalogue, the guide in `docs`, and the verdicts and figures of `report` where there are any."""
-    terms = _Glossary((docs / "glossary.md").read_text(encoding="utf-8"))
-    write, cells = _Writer(folder, terms), matrix()
+    write, cells = _Writer(folder), matrix()
     shutil.copytree(docs, folder, dirs_exist_ok=True)
-    for path in docs.rglob("*.md"):
-        page, text = path.relative_to(docs), path.read_text(encoding="utf-8")
-        text = terms.placed(text) if path.stem == "glossary" else terms.linked(text, "../" * len(page.parents[1:]))
-        write_bytes(folder / page, text.encode())
     answers, selected = _write_theorems(write, cells)
     ledger = read_saved(report / "ledger.json", "ledger")["claims"] if (report / "ledger.json").exists() else []
     rows = {row["claim"]: row for row in ledger}

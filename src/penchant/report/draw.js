@@ -22,7 +22,7 @@ function html(name, attributes = {}, ...children) {
 const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
 
 /** A label as it is printed: a minus is longer than a hyphen. */
-const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/(?<=\w)\*(?!\w)/g, "⋆");
+const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/\blinf\b/g, "l∞").replace(/(?<=\w)\*(?!\w)/g, "⋆");
 
 /** Words of which what follows a ^ stands higher, as SVG. */
 function raised(text) {
@@ -141,7 +141,7 @@ function chart(where, figure) {
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
       const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
-      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, line.label);
+      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, printed(line.label));
       button.onclick = () => {
         const on = button.getAttribute("aria-pressed") !== "true";
         button.setAttribute("aria-pressed", String(on));
@@ -168,7 +168,7 @@ function chart(where, figure) {
     spot.setAttribute("cx", left);
     spot.setAttribute("cy", top);
     const read = figure.tell ? figure.tell(drawn[index], x, y) : `${figure.x_label} ${told(x)}, ${figure.y_label} ${told(y)}`;
-    tip.textContent = `${drawn[index].label}: ${read}`;
+    tip.textContent = printed(`${drawn[index].label}: ${read}`);
     tip.style.cssText = `left:${(100 * left) / W}%;top:${(100 * top) / H}%;transform:translate(${left > W / 2 ? "calc(-100% - 10px)" : "10px"},-120%)`;
   }
   svg.addEventListener("pointermove", (event) => {

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Sigma": "Σ", "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "inf": "∞", "grad": "∇", "sum": "∑"}  # fmt: skip
 _FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt", "dL", "dR", "dW", "corr", "tan", "sin", "cos", "arg", "dist"}  # fmt: skip
-_QUANTITIES = {"margin", "norm", "loss", "gap", "curvature", "terms"}  # words that stand in a formula after an operator
+_QUANTITIES = {
+    "margin",
+    "norm",
+    "loss",
+    "gap",
+    "curvature",
+    "terms",
+    "steps",
+}  # words that stand in a formula after an operator
 _SIGNS = {"+-": "±", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
 _TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|[A-Za-z]+|\+-|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
 _HOW = {"|": ' lspace="0" rspace="0" stretchy="false"', "/": ' lspace="0" rspace="0"'}  # how an operator stands

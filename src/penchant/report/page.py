@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import singledispatch
 from importlib.resources import files
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..cache import fingerprint
@@ -193,35 +192,24 @@ def read_saved(path: Path, kind: str) -> dict:
     return content
 
 
-def _require(kind: type | UnionType, value: object, where: str) -> None:
-    if not isinstance(value, kind):
+def _check_shape(shape: Any, value: Any, where: str) -> None:
+    """Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing."""
+    if not isinstance(value, shape if isinstance(shape, type | UnionType) else type(shape)):
         raise DataFileError(f"{where} is {value!r:.80}.")
-
-
-# Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing.
-_check_shape = singledispatch(_require)
-
-
-@_check_shape.register
-def _(shape: list, value: object, where: str) -> None:
-    _require(list, value, where)
-    for number, item in enumerate(cast(list, value)):
-        _check_shape(shape[0], item, f"{where}[{number}]")
-
-
-@_check_shape.register
-def _(shape: dict, value: object, where: str) -> None:
-    _require(dict, value, where)
-    value = cast(dict, value)
-    for key, part in shape.items():
-        name = key.removesuffix("?")
-        if key == "*":
-            for own, item in value.items():
-                _check_shape(part, item, f"{where}[{own!r}]")
-        elif name in value:
-            _check_shape(part, value[name], f"{where}['{name}']")
-        elif key == name:
-            raise DataFileError(f"{where} has no '{name}'.")
+    match shape:
+        case [part]:
+            parts = [(part, item, f"{where}[{number}]") for number, item in enumerate(value)]
+        case {"*": part}:
+            parts = [(part, item, f"{where}[{own!r}]") for own, item in value.items()]
+        case {**keys}:
+            if missing := [key for key in keys if not key.endswith("?") and key not in value]:
+                raise DataFileError(f"{where} has no '{missing[0]}'.")
+            names = {key.removesuffix("?"): part for key, part in keys.items()}
+            parts = [(part, value[key], f"{where}['{key}']") for key, part in names.items() if key in value]
+        case _:
+            parts = []
+    for one in parts:
+        _check_shape(*one)
 
 
 def _groups(claims: list[dict]) -> dict[str, dict[str, list[dict]]]:
