@@ -6,8 +6,10 @@ Numbers as lengths on a page: what was measured next to what decides, slack of h
 import csv
 import io
 import json
+import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,9 +19,6 @@ from ..files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
-import math
-import re
-from typing import NamedTuple
 
 _CROWD = 300  # points that would hide what is drawn between them
 _STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still

@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Sigma": "Σ", "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "inf": "∞", "grad": "∇", "sum": "∑"}  # fmt: skip
 _FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt", "dL", "dR", "dW", "corr", "tan", "sin", "cos", "arg", "dist"}  # fmt: skip
-_QUANTITIES = {
-    "margin",
-    "norm",
-    "loss",
-    "gap",
-    "curvature",
-    "terms",
-    "steps",
-}  # words that stand in a formula after an operator
+_QUANTITIES = {"margin", "norm", "loss", "gap", "curvature", "terms", "steps"}  # in a formula after an operator
 _SIGNS = {"+-": "±", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
 _TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|[A-Za-z]+|\+-|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
 _HOW = {"|": ' lspace="0" rspace="0" stretchy="false"', "/": ' lspace="0" rspace="0"'}  # how an operator stands
@@ -36,11 +28,12 @@ _LONG = 12  # tokens of a formula that fits on every line
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PAIR = re.compile(r"<(\S[^<>=]*,[^<>=]*\S)>")  # <x, y>, a scalar product
 _STARRED = re.compile(r"(?<=[A-Za-z])\*(?![\w(])")  # L*, the best value of L
-_SIGNED = re.compile(
-    r"(?<![A-Za-z])([a-z])([+-])(?=\^|\1)|(?<=\+)([a-z])(-)(?!\S)"
-)  # w+^2, w with the index +, squared; and w+w-
+# w+^2, the square of w with the index +; and w+w-
+_SIGNED = re.compile(r"(?<![A-Za-z])([a-z])([+-])(?=\^|\1)|(?<=\+)([a-z])(-)(?!\S)")
 _POWER = re.compile(r"\^\(([^()]*)\)")
-_LETTER = re.compile(rf"\b(?:{'|'.join(name for name in _GREEK if name not in ('inf', 'grad', 'sum', 'eps'))})\b")
+# What stands for a sign also between words.
+_SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")} | {"linf": "l∞"}
+_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-")
 _RELATED = re.compile(
     r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->)"
 )
@@ -130,12 +123,8 @@ def _bare(tokens: list[str]) -> str:
         return f"<mrow>{_atom(tokens)}{_bare(tokens)}</mrow>"
     if not tokens:
         return "<mrow></mrow>"
-    found = _atom(tokens)
-    return (
-        found.replace(_OPEN, "", 1).removesuffix(f"{_CLOSE}</mrow>") + "</mrow>"
-        if found.startswith(f"<mrow>{_OPEN}")
-        else found
-    )
+    found, bracket = _atom(tokens), f"<mrow>{_OPEN}"
+    return f"<mrow>{found[len(bracket) : -len(_CLOSE) - 7]}</mrow>" if found.startswith(bracket) else found
 
 
 def _row(tokens: list[str], begins: bool = True) -> str:
@@ -192,20 +181,15 @@ def typeset(text: str) -> "Markup":
     """A sentence as markup that is safe to show."""
     from markupsafe import Markup
 
-    text = _SIGNED.sub(
-        lambda found: "{}_{{{}}}".format(*filter(None, found.groups())), _PAIR.sub(r"⟨\1⟩", _STARRED.sub("^⋆", text))
+    signed = lambda found: "{}_{{{}}}".format(*filter(None, found.groups()))
+    text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub("^⋆", text)))
+    spelt = lambda piece: _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], piece)
+    told = lambda formula, piece: _formula(piece) if formula else escape(spelt(piece), quote=False)
+    parts = (
+        "".join(told(*run) for run in _runs(piece)) if k % 2 == 0 else f"<code>{escape(piece)}</code>"
+        for k, piece in enumerate(text.split("`"))
     )
-    words = lambda piece: (
-        _LETTER.sub(lambda letter: _GREEK[letter.group()], piece)
-        .replace("<=", "≤")
-        .replace(">=", "≥")
-        .replace("+-", "±")
-    )
-    told = lambda piece: "".join(
-        _formula(part) if formula else escape(words(part), quote=False) for formula, part in _runs(piece)
-    )
-    pieces = text.split("`")
-    return Markup("".join(f"<code>{escape(piece)}</code>" if k % 2 else told(piece) for k, piece in enumerate(pieces)))
+    return Markup("".join(parts))
 
 
 # A work from its first author to its year (and arXiv number) or, for lecture notes, to its chapter; remarks after a semicolon are none.
