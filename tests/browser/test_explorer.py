@@ -170,7 +170,7 @@ def test_a_lecture_can_drag(visit, file):
         PRESETS["self-attention"],
     )
     print(f"20 000 steps: {min(times):.0f} ms")
-    assert min(times) < 1500
+    assert min(times) < 600
 
 
 def test_the_keyboard_reaches_everything(visit, file):

@@ -336,7 +336,7 @@ function drawAll() {
   drawPlain();
   const reached = state.setting === "signed-squares" ? "" : `, smallest margin ${told(Math.min(...last.margins))}`;
   const goal = state.setting === "signed-squares" ? `the least ${NAMES[norm]} among all weights that fit` : `the ${NAMES[norm]} margin`;
-  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1 − corr to it ${told(near)}`}.`;
+  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1\u00a0−\u00a0corr to it ${told(near)}`}.`;
   byId("caption").textContent = state.setting === "signed-squares" ? "Line: all weights that fit. Green: the path of the weight, and where Qα is least; circles: where l1 and l2 are. The blue point is the input."
     : result.shape.length === 2 ? `A colour per sample; filled: its best token. Lines: the direction its query asks for, with its path${references[norm] ? "; dashed: the reference" : ""}.`
       : "Green: the run and the path of its direction. Dashed: the reference. Dotted: rivals. Grey line: the decision boundary.";
