@@ -148,13 +148,14 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
     write, cells = _Writer(folder), matrix()
     shutil.copytree(docs, folder, dirs_exist_ok=True)
     answers, selected = _write_theorems(write, cells)
-    ledger = read_saved(report / "ledger.json", "ledger")["claims"] if (report / "ledger.json").exists() else []
-    rows = {row["claim"]: row for row in ledger}
+    saved = report / "ledger.json"
+    ledger = read_saved(saved, "ledger") if saved.exists() else {"claims": []}
+    rows = {row["claim"]: row for row in ledger["claims"]}
     kept = docs / "verdicts.json"
     history = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     history |= {__version__: {name: row["verdict"] for name, row in rows.items()}} if rows else {}
     write_bytes(folder / "_extra" / "verdicts.json", json.dumps(history, indent=0).encode())
-    shown = evidence([load_study(path) for path in sorted(report.glob("*/study.json"))])
+    shown = evidence([load_study(path) for path in sorted(report.glob("*/study.json"))], ledger)
     for paper in PAPERS:
         own = [theorem for theorem in answers if owner(theorem) is paper]
         write(f"papers/{paper.name}", "paper", paper=paper, rows=rows, theorems=own)

@@ -105,7 +105,7 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
         "unfinished": ledger.get("unfinished", 0),
         "counts": Counter(claim["verdict"] for claim in claims),
         "caught": sum(claim["twin"] == "refuted" for claim in claims),
-        "evidence": evidence(studies),
+        "evidence": evidence(studies, ledger),
         "best": _best(studies),
         "bibliography": {work: bibtex(work) for work in found},
         "works": works,
@@ -124,15 +124,24 @@ def _source(claims: list[dict], paper: str) -> dict[str, str]:
     return {"work": work, "short": spoken(work)}
 
 
-def evidence(studies: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
-    """The studies that show a sentence, each with the figure that has most words in common with it, by the sentence."""
+def evidence(studies: list[dict], ledger: dict) -> dict[str, list[tuple[dict, dict]]]:
+    """The studies that show a sentence, each with the figure that has most words in common with it, by the sentence: those that found it,
+    else those about the same item of its paper."""
+    drawn = {study["name"]: [one for one in study["figures"] if not is_empty(one)] for study in studies}
+    by_name = {study["name"]: study for study in studies if drawn[study["name"]]}
+    rows = {row["claim"]: (row["statement"], row["inequality"]) for row in ledger["claims"]}
+    told = {
+        (one["statement"], name): one["verdict"]["inequality"] for name in by_name for one in by_name[name]["findings"]
+    }
+    shown = {statement for statement, _ in told}
+    for item in ledger.get("coverage", []):
+        same = [rows[name] for name in item["claims"] if name in rows and rows[name][0] not in shown]
+        told |= {(statement, name): how for statement, how in same for name in item["studies"] if name in by_name}
     found: dict[str, list[tuple[dict, dict]]] = {}
-    for study in studies:
-        figures = [figure for figure in study["figures"] if not is_empty(figure)]
-        for finding in study["findings"] if figures else ():
-            said = _words(finding["statement"], finding["verdict"]["inequality"])
-            nearest = max(figures, key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
-            found.setdefault(finding["statement"], []).append((study, nearest))
+    for (statement, name), how in told.items():
+        said = _words(statement, how)
+        nearest = max(drawn[name], key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
+        found.setdefault(statement, []).append((by_name[name], nearest))
     return found
 
 
