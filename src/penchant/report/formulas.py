@@ -19,7 +19,7 @@ _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε"
 _FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt", "dL", "dR", "dW", "corr", "tan", "sin", "cos", "arg", "dist"}  # fmt: skip
 _QUANTITIES = {"margin", "norm", "loss", "gap", "curvature", "terms", "steps"}  # in a formula after an operator
 _SIGNS = {"+-": "±", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
-_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|[A-Za-z]+|\+-|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
+_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|Õ|[A-Za-z]+|\+-|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
 _HOW = {"|": ' lspace="0" rspace="0" stretchy="false"', "/": ' lspace="0" rspace="0"'}  # how an operator stands
 _HOW |= dict.fromkeys("()[]⟨⟩", ' stretchy="false"')
 _OPEN, _CLOSE = (f'<mo stretchy="false">{one}</mo>' for one in "()")
@@ -27,10 +27,10 @@ _THIN = '<mspace width="0.2em"></mspace>'  # between factors that stand side by 
 _LONG = 12  # tokens of a formula that fits on every line
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PAIR = re.compile(r"<(\S[^<>=]*,[^<>=]*\S)>")  # <x, y>, a scalar product
-_STARRED = re.compile(r"(?<=[A-Za-z])\*(?![\w(])")  # L*, the best value of L
+_STARRED = re.compile(r"(?<=[A-Za-z])\*(?:\^(\d)|(?![\w(]))")  # L*, the best value of L, and its square
 # w+^2, the square of w with the index +; and w+w-
-_SIGNED = re.compile(r"(?<![A-Za-z])([a-z])([+-])(?=\^|\1)|(?<=\+)([a-z])(-)(?!\S)")
-_POWER = re.compile(r"\^\(([^()]*)\)")
+_SIGNED = re.compile(r"(?<![A-Za-z])([a-z])([+-])(?=\^| ?\1)|(?:(?<=\+)|(?<=\+ ))([a-z])(-)(?!\S)")
+_POWER = re.compile(r"\^(?:\(([^()]*)\)|(-\d+/\d+))")
 # What stands for a sign also between words.
 _SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")} | {"linf": "l∞"}
 _SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-")
@@ -63,9 +63,9 @@ def _runs(text: str) -> list[tuple[bool, str]]:
             end = stop
     found, last = [], 0
     for begin, stop in (_trimmed(text, *piece) for piece in pieces):
-        named = _VARIABLES.match(text, begin) or _TUPLE.match(text, begin)
+        named = (one.match(text, begin) for one in (_VARIABLES, _TUPLE))
         related = stop > begin + 1 and _RELATED.search(text[begin:stop]) and _balanced(text[begin:stop])
-        if related or (named and named.end() == stop):
+        if related or any(one and one.end() == stop for one in named):
             found += [(False, text[last:begin]), (True, text[begin:stop])]
             last = stop
     return [*found, (False, text[last:])]
@@ -152,7 +152,7 @@ def _row(tokens: list[str], begins: bool = True) -> str:
 
 def _lines(piece: str) -> list[list[str]]:
     """The tokens of a formula, cut where a long one may be broken: before relations and after commas that no bracket holds, and before a sum."""
-    piece = _POWER.sub(r"^{\1}", re.sub(r"\b([a-z])(\d)\b", r"\1_\2", piece))  # b2, the second b
+    piece = _POWER.sub(r"^{\1\2}", re.sub(r"\b([a-z])(\d)\b", r"\1_\2", piece))  # b2, the second b
     tokens, found, depth, braces = _TOKEN.findall(piece), [[]], 0, 0
     for token in tokens:
         related = depth == 0 and len(tokens) > _LONG and token in ("=", "<=", ">=", "->")
@@ -182,7 +182,7 @@ def typeset(text: str) -> "Markup":
     from markupsafe import Markup
 
     signed = lambda found: "{}_{{{}}}".format(*filter(None, found.groups()))
-    text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub("^⋆", text)))
+    text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub(r"^{⋆\1}", text.replace("O~(", "Õ("))))
     spelt = lambda piece: _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], piece)
     told = lambda formula, piece: _formula(piece) if formula else escape(spelt(piece), quote=False)
     parts = (
