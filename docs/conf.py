@@ -22,24 +22,17 @@ exclude_patterns = ["_extra"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-# Where no term is looked for: code, headings, quotes, tables, formulas, links.
+# Where no term is looked for: code, headings, quotes, tables, formulas, links. Then words that mostly are no terms.
 KEPT = r"^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
-COMMON = {
-    "case",
-    "pair",
-    "floor",
-    "resolved",
-    "boundary",
-    "inside",
-    "group",
-    "key",
-    "signal",
-}  # words that mostly are no terms
+COMMON = {"case", "pair", "floor", "resolved", "boundary", "inside", "band", "idle", "width", "window", "thresholds", "noise", "queries", "keys", "account", "turn", "size", "order", "share", "layers", "layer", "flat", "drift", "decay", "unique", "instant", "offset", "escape", "aligned", "stalled", "reading", "settling", "study", "finding", "panel", "divisor", "clock", "dwell", "basin", "explorer", "concentration", "accumulated", "time", "sandwich", "weights"}  # fmt: skip
+# Rows of one meaning; what the glossary says of a word "(of something)" is not said of the word elsewhere.
 ROWS = re.findall(
-    r"^\| ([^|(]+?) (?:\([^|]*\) )?\| (.*) \|$", Path(__file__).with_name("glossary.md").read_text("utf-8"), re.M
+    r"^\| ([^|(`]+) \| (.*) \|$", Path(__file__).with_name("glossary.md").read_text("utf-8"), re.MULTILINE
 )
-MEANINGS = {name: re.sub(r"[*`\\]", "", meaning) for names, meaning in ROWS[1:] for name in names.split(", ")}
-NAMES = sorted((name.removesuffix("s") for name in MEANINGS.keys() - COMMON), key=len, reverse=True)
+MEANINGS = {
+    name: (row.split(", ")[0], re.sub(r"[*`\\]", "", said)) for row, said in ROWS[1:] for name in row.split(", ")
+}
+NAMES = sorted((name.removesuffix("s") for name in MEANINGS if len(name) > 3 and name not in COMMON), key=len)[::-1]
 TERM = re.compile(rf"{KEPT}|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S)
 
 
@@ -56,7 +49,9 @@ def terms(app: object, page: str, source: list[str]) -> None:
         if found["term"] is None or name in seen:
             return found.group()
         seen.add(name)
-        return f'<a href="{"../" * page.count("/")}glossary.html#{place(name)}" title="{escape(MEANINGS[name])}">{found.group()}</a>'
+        first, said = MEANINGS[name]
+        there = f"{'../' * page.count('/')}glossary.html#{place(first)}"
+        return f'<a href="{there}" title="{escape(said)}">{found.group()}</a>'
 
     if page == "glossary":
         source[0] = re.sub(
