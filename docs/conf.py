@@ -24,7 +24,7 @@ html_css_files = ["site.css"]
 
 # Where no term is looked for: code, headings, quotes, tables, formulas, links. Then words that mostly are no terms.
 KEPT = r"^```.*?^```$|^[#>|<:][^\n]*$|<math>.*?</math>|`[^`\n]*`|!?\[[^\]]*\]\([^)]*\)|<[^>]*>"
-COMMON = {"case", "pair", "floor", "resolved", "boundary", "inside", "band", "idle", "width", "window", "thresholds", "noise", "queries", "keys", "account", "turn", "size", "order", "share", "layers", "layer", "flat", "drift", "decay", "unique", "instant", "offset", "escape", "aligned", "stalled", "reading", "settling", "study", "finding", "panel", "divisor", "clock", "dwell", "basin", "explorer", "concentration", "accumulated", "time", "sandwich", "weights"}  # fmt: skip
+COMMON = {"case", "pair", "floor", "resolved", "boundary", "inside", "band", "idle", "width", "window", "threshold", "noise", "querie", "key", "account", "turn", "size", "order", "share", "layer", "flat", "drift", "decay", "unique", "instant", "offset", "escape", "aligned", "stalled", "reading", "settling", "study", "finding", "panel", "divisor", "clock", "dwell", "basin", "explorer", "concentration", "accumulated", "time", "sandwich", "weights"}  # fmt: skip
 # Rows of one meaning; what the glossary says of a word "(of something)" is not said of the word elsewhere.
 ROWS = re.findall(
     r"^\| ([^|(`]+) \| (.*) \|$", Path(__file__).with_name("glossary.md").read_text("utf-8"), re.MULTILINE
@@ -32,7 +32,14 @@ ROWS = re.findall(
 MEANINGS = {
     name: (row.split(", ")[0], re.sub(r"[*`\\]", "", said)) for row, said in ROWS[1:] for name in row.split(", ")
 }
-NAMES = sorted((name.removesuffix("s") for name in MEANINGS if len(name) > 3 and name not in COMMON), key=len)[::-1]
+NAMES = sorted(
+    (
+        name.removesuffix("s")
+        for name in MEANINGS
+        if len(name) > 3 and COMMON.isdisjoint({name, name.removesuffix("s")})
+    ),
+    key=len,
+)[::-1]
 TERM = re.compile(rf"{KEPT}|\b(?P<term>{'|'.join(map(re.escape, NAMES))})s?\b", re.M | re.S)
 
 
