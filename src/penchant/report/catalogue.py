@@ -222,6 +222,6 @@ def build(docs: Path, report: Path, out: Path) -> Path:
     shutil.rmtree(source, ignore_errors=True)
     write_source(docs, report, source)
     write_explorer(source / "_extra" / "explorer.html")
-    if sphinx.build_main(["-W", "-q", "-b", "html", str(source), str(out)]):
+    if sphinx.build_main(["-W", "-q", "-E", "-b", "html", str(source), str(out)]):
         raise PenchantError("The site was not built: Sphinx names the pages above.")
     return out / "index.html"
