@@ -22,7 +22,7 @@ from .figures import certificate, gauges, is_empty, slack_share, write_figures
 from .formulas import bibtex, spoken, typeset, works
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Environment
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
@@ -61,7 +61,9 @@ def render(directory: str | os.PathLike) -> Path:
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
         )
-    studies = [load_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
+    # A folder that is a link to another place is nothing to write to.
+    inside = [path for path in sorted(root.glob("*/study.json")) if path.parent.resolve().parent == root.resolve()]
+    studies = [load_study(path) for path in inside]
     ledger = read_saved(root / "ledger.json", "ledger") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
         raise DataFileError(
@@ -69,7 +71,9 @@ def render(directory: str | os.PathLike) -> Path:
         )
     for study in studies:
         write_figures(study, root / study["name"])
-    page = _template().render(**_shown(studies, ledger or {"claims": []}))
+    templates = environment("report")
+    templates.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
+    page = templates.get_template("page.html").render(**_shown(studies, ledger or {"claims": []}))
     return write_bytes(root / "index.html", page.encode())
 
 
@@ -79,12 +83,6 @@ def environment(folder: str, autoescape: bool = True) -> "Environment":
 
     loader = PackageLoader("penchant", folder)
     return Environment(loader=loader, autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
-
-
-def _template() -> "Template":
-    found = environment("report")
-    found.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
-    return found.get_template("page.html")
 
 
 def _shown(studies: list[dict], ledger: dict) -> dict:
@@ -164,11 +162,6 @@ def _part(part: str) -> Callable[[list[dict]], list[dict]]:
         "why" if "certif" in name else "speed" if re.search("excess|loss|rate|norm$|growth|time", name) else "where"
     )
     return lambda figures: [one for one in figures if kind(one["name"]) == part and not one["empty"]]
-
-
-def _inside(folder: Path, root: Path) -> bool:
-    """Whether a folder lies in the directory itself: a link to another place is nothing to write to."""
-    return folder.resolve().parent == root.resolve()
 
 
 def _check_names(owner: str, *names: str) -> None:
