@@ -200,6 +200,16 @@ def test_the_page_is_for_everybody(visit, file, scheme, width):
     assert complaints(page) == []
 
 
+def test_in_a_frame_it_fits_and_leads_to_all_of_it(visit, file, tmp_path):
+    (tmp_path / "frame.html").write_text(f'<iframe src="{file.as_uri()}" width="700" height="800"></iframe>')
+    frame = visit(tmp_path / "frame.html").frames[-1]
+    frame.wait_for_function(WAIT)
+    assert frame.is_hidden("header")
+    assert frame.is_visible("#plane")
+    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert frame.get_attribute("#whole", "href").startswith(file.as_uri())
+
+
 def test_own_data_and_hostile_names_and_addresses_are_text(visit, tmp_path, capsys):
     data = tmp_path / "<img src=x onerror=alert(1)>.npz"
     np.savez(data, inputs=[[2.0, 0.5], [0.1, 1.0], [-1.0, -2.0]], labels=[1, 1, -1])
