@@ -3,14 +3,21 @@
 import json
 from urllib.parse import quote
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.flatten_util import ravel_pytree
 from scipy.optimize import nnls
 
 from penchant.cli import main
+from penchant.flow.flow import GradientFlow
+from penchant.optimisers.table import OPTIMISERS, Given
 from penchant.references.euclidean_margin import max_margin
+from penchant.references.interpolation import minimum_potential
 from penchant.report.catalogue import _SETTINGS, matrix
-from penchant.report.explore import expected, own_spec, presets, setting_of, write_explorer
+from penchant.report.explore import own_spec, presets, setting_of, write_explorer
+from penchant.training.events import LogSpaced, MarginAbove
+from penchant.training.train import train
 
 from .checks import complaints
 
@@ -35,6 +42,24 @@ def far(found, wanted):
     """The largest difference, relative to the largest number."""
     found, wanted = np.asarray(found, float), np.asarray(wanted, float)
     return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+
+
+def expected(spec):
+    """What penchant computes for a description: the records, and where a flow on a regression ends."""
+    setting = setting_of(spec)
+    _, unravel = ravel_pytree(setting.start() if "seed" not in spec else setting.start(0, 1.0))
+    start = unravel(jnp.asarray(spec["start"], float))
+    if spec["setting"] == "signed-squares" and spec["optimiser"] == "flow":
+        found = minimum_potential(setting.data, setting.parametrisation.potential(start))
+        return {"weight": np.ravel(found.weight).tolist()}
+    until = MarginAbove(float(spec["margin"])) if "margin" in spec else None
+    flowing, steps = spec["optimiser"] == "flow", spec.get("steps")
+    rule = GradientFlow() if flowing else OPTIMISERS[spec["optimiser"]].make(Given(spec["size"]))
+    run = train(setting, rule, start, steps=steps, until=until, recorder=None if flowing else LogSpaced(100))
+    names = ("steps", "log_time", "log_excess", "norm", "margins", "dual")
+    found = {name: np.asarray(getattr(run, name)).tolist() for name in names}
+    weights = [np.ravel(run.weight(k)).tolist() for k in range(len(run.steps))]
+    return {"status": run.status.name, **found, "weights": weights}
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -69,18 +94,26 @@ def test_references_are_those_of_penchant(visit, file, name):
 
 
 def test_margins_are_the_largest_on_data_of_every_kind(visit, file):
+    """In the l2 norm against least squares; in the others the multipliers prove it, whose dual norm bounds every margin."""
     page, rng = opened(visit, file), np.random.default_rng(0)
-    for _ in range(40):
-        rows = rng.normal(size=(rng.integers(2, 40), rng.integers(1, 5))).round(1)  # rounded: many depend on each other
+    lists = "rows => { const found = rows.map((x) => Float64Array.from(x)); return [maxMargin(found)?.value, ...['l1', 'linf'].map((norm) => polyhedralMargin(found, norm)).map((one) => one && [[...one.weight], [...one.dual]])]; }"
+    for _ in range(60):
+        rows = rng.normal(size=(rng.integers(2, 40), rng.integers(1, 13))).round(
+            1
+        )  # rounded: many depend on each other
         rows *= np.where(rows @ rng.normal(size=rows.shape[1]) < 0, -1.0, 1.0)[:, None]
-        lists = "rows => maxMargin(rows.map((x) => Float64Array.from(x)))?.value"
         answer = nnls(np.vstack([rows.T, np.ones(len(rows))]), [0.0] * rows.shape[1] + [1.0])[0]
         weight = rows.T @ answer
-        least, found = (rows @ weight).min(), page.evaluate(lists, rows.tolist())
-        if least > 1e-6:
-            assert abs(found * least / np.linalg.norm(weight) - 1) < 1e-9
-        else:
-            assert found is None or found > 1e5
+        (l2, *others), least = page.evaluate(lists, rows.tolist()), (rows @ weight).min()
+        if least <= 1e-6:
+            assert l2 is None or l2 > 1e5
+            continue
+        assert abs(l2 * least / np.linalg.norm(weight) - 1) < 1e-9
+        for order, dual, (found, multipliers) in zip((1, np.inf), (np.inf, 1), others, strict=True):
+            upper = np.linalg.norm(found, order) / (rows @ found).min()
+            lower = np.sum(multipliers) / np.linalg.norm(rows.T @ multipliers, dual)
+            assert 0 < lower <= upper * (1 + 1e-9)
+            assert upper / lower - 1 < 1e-9
 
 
 def test_the_explorer_calls_proved_what_the_catalogue_calls_so(visit, file):
@@ -123,14 +156,21 @@ def test_ordinary_floats_die_where_the_guide_says(visit, file, arithmetic, low, 
     assert page.evaluate("Math.min(...explorer.result.records.at(-1).margins)") > 9e5  # in logarithms it goes on
 
 
+@pytest.mark.parametrize(("name", "gap"), [("deep-linear", 0.03), ("key-query", 0.01), ("diagonal", 0.006)])
+def test_runs_of_layers_certify_themselves(visit, file, name, gap):
+    """What small parameters gather early counts little: counted alike, the gaps were 0.55, 0.06 and 0.06."""
+    last = opened(visit, file, preset=name).evaluate("explorer.result.brackets.at(-1)")
+    assert last["lower"] <= last["upper"] <= (1 + gap) * last["lower"]
+
+
 def test_a_lecture_can_drag(visit, file):
-    """20 000 normalised steps on n=6, T=8, d=10, where the browser has a core for itself; a shared one may take longer."""
+    """20 000 normalised steps on n=6, T=8, d=10."""
     times = opened(visit, file).evaluate(
         "spec => [1, 2, 3, 4, 5].map(() => { const start = performance.now(); run(spec); return performance.now() - start; })",
         PRESETS["self-attention"],
     )
     print(f"20 000 steps: {min(times):.0f} ms")
-    assert min(times) < 1500
+    assert min(times) < 300
 
 
 def test_the_keyboard_reaches_everything(visit, file):
@@ -158,6 +198,16 @@ def test_the_page_is_for_everybody(visit, file, scheme, width):
     page.wait_for_function(WAIT)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     assert complaints(page) == []
+
+
+def test_in_a_frame_it_fits_and_leads_to_all_of_it(visit, file, tmp_path):
+    (tmp_path / "frame.html").write_text(f'<iframe src="{file.as_uri()}" width="700" height="800"></iframe>')
+    frame = visit(tmp_path / "frame.html").frames[-1]
+    frame.wait_for_function(WAIT)
+    assert frame.is_hidden("header")
+    assert frame.is_visible("#plane")
+    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert frame.get_attribute("#whole", "href").startswith(file.as_uri())
 
 
 def test_own_data_and_hostile_names_and_addresses_are_text(visit, tmp_path, capsys):

@@ -1,5 +1,7 @@
 """The site: what training selects by optimiser and setting, every public name explained, and a strict build."""
 
+import re
+
 import pytest
 
 from penchant.cli import main
@@ -75,4 +77,10 @@ def test_the_site_is_built_without_a_warning(tmp_path, capsys):
     pages = list((tmp_path / "site" / "claims").glob("*.html"))
     assert len(pages) == sum(len(paper.claims) for paper in PAPERS)
     assert not any("https://fonts" in page.read_text(encoding="utf-8") for page in pages)
+    known = set(re.findall(r'<span id="([^"]+)"></span>', (tmp_path / "site" / "glossary.html").read_text("utf-8")))
+    linked = re.findall(
+        r'glossary.html#([^"]+)" title',
+        (tmp_path / "site" / "tutorials" / "1-first-five-minutes.html").read_text("utf-8"),
+    )
+    assert {"setting", "margins", "reference"} <= set(linked) <= known
     capsys.readouterr()

@@ -62,6 +62,14 @@ def test_a_whole_study_has_its_page(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(("claim", "studies", "shown"), [("a", ["tiny"], 1), ("a", ["other"], 0), ("b", ["tiny"], 0)])
+def test_a_claim_shows_a_figure_of_the_study_of_its_item(tmp_path, claim, studies, shown):
+    item = {**dict.fromkeys(("paper", "item", "words", "note", "status"), "text"), "claims": {claim: "confirmed"}}
+    ledger = {**LEDGER, "claims": [ROW | {"claim": "a"}], "coverage": [item | {"studies": studies}]}
+    (saved(tmp_path, STUDY) / "ledger.json").write_text(json.dumps(ledger))
+    assert render(tmp_path).read_text().count('class="evidence"') == shown
+
+
 @pytest.mark.parametrize("name", ["../../x", "/{}/x", "..", ".hidden", "a/b", "a b", "x\n", "", "C:\\x"])
 @pytest.mark.parametrize("part", ["figure", "run"])
 def test_nothing_is_written_or_read_outside(tmp_path, name, part):

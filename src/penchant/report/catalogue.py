@@ -38,6 +38,7 @@ _SETTINGS = {
     "regression": "",
     "squares w+² - w-²": "squares",
 }
+_SPOKEN = {"linf": "l∞", "frobenius": "Frobenius", "Q_alpha": "Qα"}
 # Data that a person has written: claims that measured what no theorem says, by optimiser and setting; and what a claim implies and contradicts.
 RELATIONS = json.loads(files("penchant.report").joinpath("site/relations.json").read_text(encoding="utf-8"))
 
@@ -134,6 +135,7 @@ class _Writer:
         self.folder, self.templates = folder, environment("report/site", autoescape=False)
         self.templates.globals |= {"typeset": typeset, "bibtex": bibtex, "works": works, "version": __version__}
         self.templates.globals |= {"kinds": KINDS, "papers": PAPERS, "json": json, "owner": owner}
+        self.templates.filters["spoken"] = lambda name: _SPOKEN.get(name, name)
         self.templates.globals |= {"claim_page": claim_page, "page_of": page_of}
 
     def __call__(self, page: str, template: str, **given: object) -> None:
@@ -146,13 +148,14 @@ def write_source(docs: Path, report: Path, folder: Path) -> None:
     write, cells = _Writer(folder), matrix()
     shutil.copytree(docs, folder, dirs_exist_ok=True)
     answers, selected = _write_theorems(write, cells)
-    ledger = read_saved(report / "ledger.json", "ledger")["claims"] if (report / "ledger.json").exists() else []
-    rows = {row["claim"]: row for row in ledger}
+    saved = report / "ledger.json"
+    ledger = read_saved(saved, "ledger") if saved.exists() else {"claims": []}
+    rows = {row["claim"]: row for row in ledger["claims"]}
     kept = docs / "verdicts.json"
     history = json.loads(kept.read_text(encoding="utf-8")) if kept.exists() else {}
     history |= {__version__: {name: row["verdict"] for name, row in rows.items()}} if rows else {}
     write_bytes(folder / "_extra" / "verdicts.json", json.dumps(history, indent=0).encode())
-    shown = evidence([load_study(path) for path in sorted(report.glob("*/study.json"))])
+    shown = evidence([load_study(path) for path in sorted(report.glob("*/study.json"))], ledger)
     for paper in PAPERS:
         own = [theorem for theorem in answers if owner(theorem) is paper]
         write(f"papers/{paper.name}", "paper", paper=paper, rows=rows, theorems=own)
@@ -219,6 +222,6 @@ def build(docs: Path, report: Path, out: Path) -> Path:
     shutil.rmtree(source, ignore_errors=True)
     write_source(docs, report, source)
     write_explorer(source / "_extra" / "explorer.html")
-    if sphinx.build_main(["-W", "-q", "-b", "html", str(source), str(out)]):
+    if sphinx.build_main(["-W", "-q", "-E", "-b", "html", str(source), str(out)]):
         raise PenchantError("The site was not built: Sphinx names the pages above.")
     return out / "index.html"

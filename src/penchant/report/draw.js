@@ -3,7 +3,7 @@
 
 const COLOURS = ["var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)", "var(--c6)", "var(--c7)"];
 const DASHES = ["", "2 2", "8 3 2 3"]; // tell curves of one colour apart, where there are more curves than colours
-const LEFT = 70, RIGHT = 14, TOP = 12, BOTTOM = 48;
+const RIGHT = 14, TOP = 12, BOTTOM = 48;
 
 function tag(name, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -22,7 +22,7 @@ function html(name, attributes = {}, ...children) {
 const superscript = (n) => String(n).replace(/./g, (c) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[c] || { "-": "⁻", "+": "", ".": "·" }[c] || c);
 
 /** A label as it is printed: a minus is longer than a hyphen. */
-const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/(?<=\w)\*(?!\w)/g, "⋆");
+const printed = (text) => text.replace(/(^|[ (])-(?=[ \w(])/g, "$1−").replaceAll("<=", "≤").replaceAll(">=", "≥").replace(/\blinf\b/g, "l∞").replace(/(?<=\w)\*(?!\w)/g, "⋆");
 
 /** Words of which what follows a ^ stands higher, as SVG. */
 function raised(text) {
@@ -98,11 +98,13 @@ function chart(where, figure) {
   const points = drawn.map((line) => line.x.map((x, k) => [x, line.y[k], k]).filter(([x, y]) => usable(x, y)));
   const all = points.flat(), inside = figure.window ? all.filter(([x]) => x >= figure.window[0] && x <= figure.window[1]) : all;
   const horizontal = axis(all.map(([x]) => x), figure.x_scale, figure.window, W < 420 ? 4 : 7), vertical = axis(inside.map(([, y]) => y), figure.y_scale, figure.range);
+  const ends = (figure.y_ticks ? figure.y_ticks.map(([at, word]) => [vertical.at(at), word]) : vertical.ticks).filter(([share]) => share > -1e-9 && share < 1 + 1e-9);
+  const LEFT = 34 + 7.5 * Math.max(3, ...ends.map(([, text]) => text.replace("^", "").length)); // the widest tick has room beside the name
   const across = (x) => LEFT + horizontal.at(x) * (W - LEFT - RIGHT), rise = (share) => (figure.down ? TOP + share * (H - TOP - BOTTOM) : H - BOTTOM - share * (H - TOP - BOTTOM)), down = (y) => rise(vertical.at(y));
   const svg = tag("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", tabindex: "0", "aria-label": `${figure.title}. ${figure.y_label} against ${figure.x_label}. Arrow keys read the values.` });
   const id = `clip${Math.random().toString(36).slice(2)}`, plot = tag("g", { "clip-path": `url(#${id})` });
   svg.append(tag("defs", {}, tag("clipPath", { id }, tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM }))));
-  let right = -Infinity; // labels that would overlap are left out
+  let right = -Infinity; // labels that would overlap are left out, here and below
   for (const [share, text] of figure.x_ticks ? figure.x_ticks.map(([at, word]) => [horizontal.at(at), word]) : horizontal.ticks) {
     if (share < -1e-9 || share > 1 + 1e-9) continue;
     const x = LEFT + share * (W - LEFT - RIGHT);
@@ -111,10 +113,13 @@ function chart(where, figure) {
     right = x + 4.5 * text.length;
     svg.append(tag("text", { x, y: H - BOTTOM + 18, "text-anchor": "middle" }, ...raised(text)));
   }
-  for (const [share, text] of figure.y_ticks ? figure.y_ticks.map(([at, word]) => [vertical.at(at), word]) : vertical.ticks) {
-    if (share < -1e-9 || share > 1 + 1e-9) continue;
+  let last = Infinity;
+  for (const [share, text] of ends) {
     const y = rise(share);
-    svg.append(tag("line", { x1: LEFT, x2: W - RIGHT, y1: y, y2: y, class: "grid" }), tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, ...raised(text)));
+    svg.append(tag("line", { x1: LEFT, x2: W - RIGHT, y1: y, y2: y, class: "grid" }));
+    if (Math.abs(y - last) < 14) continue;
+    last = y;
+    svg.append(tag("text", { x: LEFT - 7, y: y + 4, "text-anchor": "end" }, ...raised(text)));
   }
   svg.append(tag("rect", { x: LEFT, y: TOP, width: W - LEFT - RIGHT, height: H - TOP - BOTTOM, class: "frame" }), plot);
   svg.append(tag("text", { x: (LEFT + W - RIGHT) / 2, y: H - 10, "text-anchor": "middle", class: "name" }, printed(figure.x_label)));
@@ -136,7 +141,7 @@ function chart(where, figure) {
       if (line.style === "points" || path.length === 1) path.forEach((at) => group.append(tag("circle", { cx: at.split(",")[0], cy: at.split(",")[1], r: 3.4, class: "dot" })));
       else if (path.length) group.append(tag("path", { d: `M${path.join("L")}`, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
       const key = tag("svg", { viewBox: "0 0 28 10", class: "key", "aria-hidden": "true" }, line.style === "points" ? tag("circle", { cx: 14, cy: 5, r: 3.4, class: "dot" }) : tag("line", { x1: 1, x2: 27, y1: 5, y2: 5, class: "curve", ...(dash && { "stroke-dasharray": dash }) }));
-      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, line.label);
+      const button = html("button", { type: "button", "aria-pressed": "true", style: `--own:${colour}` }, key, printed(line.label));
       button.onclick = () => {
         const on = button.getAttribute("aria-pressed") !== "true";
         button.setAttribute("aria-pressed", String(on));
@@ -163,7 +168,7 @@ function chart(where, figure) {
     spot.setAttribute("cx", left);
     spot.setAttribute("cy", top);
     const read = figure.tell ? figure.tell(drawn[index], x, y) : `${figure.x_label} ${told(x)}, ${figure.y_label} ${told(y)}`;
-    tip.textContent = `${drawn[index].label}: ${read}`;
+    tip.textContent = printed(`${drawn[index].label}: ${read}`);
     tip.style.cssText = `left:${(100 * left) / W}%;top:${(100 * top) / H}%;transform:translate(${left > W / 2 ? "calc(-100% - 10px)" : "10px"},-120%)`;
   }
   svg.addEventListener("pointermove", (event) => {

@@ -1,4 +1,4 @@
-"""The explorer: one HTML file that trains in the browser, its presets, and what penchant computes for each of them, against which it is tested."""
+"""The explorer: one HTML file that trains in the browser, and its presets."""
 
 import json
 from importlib.resources import files
@@ -12,9 +12,6 @@ from jax.flatten_util import ravel_pytree
 
 from ..errors import DataFileError
 from ..files import write_bytes
-from ..flow.flow import GradientFlow
-from ..optimisers.table import OPTIMISERS, Given
-from ..references.interpolation import minimum_potential
 from ..settings.base import Setting
 from ..settings.classification import Classification
 from ..settings.deep_linear import DeepLinear, named_start
@@ -25,13 +22,10 @@ from ..settings.losses import Exponential, Logistic, Squared
 from ..settings.parametrisations import Direct, SignedSquares
 from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
-from ..training.events import LogSpaced, MarginAbove
-from ..training.train import train
 from .page import environment
 
 Spec = dict[str, Any]
 LOSSES = {"exponential": Exponential, "logistic": Logistic}
-_POINTS = 100  # records of a descent
 _LARGEST = 20_000  # numbers in a file that a page redraws while a point is dragged
 
 
@@ -90,24 +84,6 @@ def flat_start(spec: Spec) -> np.ndarray:
     else:
         start = setting.start(*((spec["seed"], spec["scale"]) if "seed" in spec else ()))
     return np.asarray(ravel_pytree(start)[0])
-
-
-def expected(spec: Spec) -> dict[str, Any]:
-    """What penchant computes for a description: the records, and where a flow on a regression ends."""
-    setting = setting_of(spec)
-    _, unravel = ravel_pytree(setting.start() if "seed" not in spec else setting.start(0, 1.0))
-    start = unravel(jnp.asarray(spec["start"], float))
-    if spec["setting"] == "signed-squares" and spec["optimiser"] == "flow":
-        found = minimum_potential(setting.data, setting.parametrisation.potential(start))
-        return {"weight": np.ravel(found.weight).tolist()}
-    until = MarginAbove(float(spec["margin"])) if "margin" in spec else None
-    flowing, steps = spec["optimiser"] == "flow", spec.get("steps")
-    rule = GradientFlow() if flowing else OPTIMISERS[spec["optimiser"]].make(Given(spec["size"]))
-    run = train(setting, rule, start, steps=steps, until=until, recorder=None if flowing else LogSpaced(_POINTS))
-    names = ("steps", "log_time", "log_excess", "norm", "margins", "dual")
-    found = {name: np.asarray(getattr(run, name)).tolist() for name in names}
-    weights = [np.ravel(run.weight(k)).tolist() for k in range(len(run.steps))]
-    return {"status": run.status.name, **found, "weights": weights}
 
 
 def own_spec(path: str | Path) -> Spec:

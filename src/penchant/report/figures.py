@@ -6,8 +6,10 @@ Numbers as lengths on a page: what was measured next to what decides, slack of h
 import csv
 import io
 import json
+import math
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,9 +19,6 @@ from ..files import write_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.collections import QuadMesh
-import math
-import re
-from typing import NamedTuple
 
 _CROWD = 300  # points that would hide what is drawn between them
 _STILL = 1e-3  # of its whole rise between two points: a curve that moves less stands still
@@ -35,14 +34,10 @@ def write_figures(study: dict, folder: Path) -> None:
         try:
             figure["empty"] = is_empty(figure)
             figure["window"] = _window(figure, [_visible(line, figure) for line in figure["lines"]])
-            draw(figure, folder / f"{figure['name']}.svg")
+            if not figure["empty"]:
+                draw(figure, folder / f"{figure['name']}.svg")
             write_csv(figure, folder / f"{figure['name']}.csv")
-        except (
-            KeyError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:  # whatever is missing from it, it is not ours
+        except (KeyError, TypeError, ValueError, AttributeError) as error:  # whatever is missing, it is not ours
             raise DataFileError(
                 f"Figure '{figure['name']}' in '{folder / 'study.json'}' cannot be drawn ({type(error).__name__}: {error}).\n"
                 "  Usual cause: the file was edited by hand.\n  Fix: run the study again with the same --out."
@@ -78,7 +73,6 @@ def draw(figure: dict, path: Path) -> str:
     axes = canvas.subplots()
     alone = sum(line["style"] == "prediction" for line in figure["lines"]) == 1
     visible = [_visible(line, figure) for line in figure["lines"]]
-    empty = not any(len(x) for x, _, _ in visible)
     for index, (line, (x, y, error)) in enumerate(zip(figure["lines"], visible, strict=True)):
         if line["style"] == "map":
             canvas.colorbar(_cells(axes, line), ax=axes, label=line["label"])
@@ -89,28 +83,14 @@ def draw(figure: dict, path: Path) -> str:
             axes.errorbar(x, y, error, fmt="none", ecolor=colour, capsize=2.0)
         elif error is not None:
             axes.fill_between(x, y - error, y + error, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(
-            x,
-            y,
-            label=line["label"],
-            color=colour,
-            linestyle="" if points else "--" if dashed else "-",
-            marker="o" if points else None,
-            markersize=2.0 if len(x) > _CROWD else None,
-            linewidth=1.1 if dashed else 1.6,
-        )
-    axes.set(
-        xlabel=figure["x_label"],
-        ylabel=figure["y_label"],
-        xscale="linear" if empty else figure["x_scale"],  # a logarithmic axis without a positive number has no ticks
-        yscale="linear" if empty else figure["y_scale"],
-        title=figure["title"],
-    )
+        marks = {"marker": "o", "markersize": 2.0 if len(x) > _CROWD else None} if points else {}
+        style = {"linestyle": "" if points else "--" if dashed else "-", "linewidth": 1.1 if dashed else 1.6}
+        axes.plot(x, y, label=line["label"], color=colour, **style, **marks)
+    axes.set(title=figure["title"], xlabel=figure["x_label"], ylabel=figure["y_label"])
+    axes.set(xscale=figure["x_scale"], yscale=figure["y_scale"])
     axes.set_xlim(_window(figure, visible))
     axes.grid(True, which="major", alpha=0.25)
-    if empty:
-        axes.text(0.5, 0.5, _nothing(figure), ha="center", va="center", transform=axes.transAxes)
-    elif any(line["style"] != "map" for line in figure["lines"]):
+    if any(line["style"] != "map" for line in figure["lines"]):
         full = any(line["style"] == "map" or len(line["x"]) > _CROWD for line in figure["lines"])
         axes.legend(fontsize="small", frameon=full)
     buffer = io.StringIO()
@@ -148,11 +128,6 @@ def _cells(axes: "Axes", line: dict) -> "QuadMesh":
 def _numbers(values: list) -> np.ndarray:
     """Numbers as they were saved; those that are missing are not finite."""
     return np.array([np.nan if value is None else value for value in values], float)
-
-
-def _nothing(figure: dict) -> str:
-    positive = "" if (figure["x_scale"], figure["y_scale"]) == ("linear", "linear") else " and positive"
-    return f"Nothing to draw: no value is finite{positive}."
 
 
 def _visible(line: dict, figure: dict) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 _GREEK = {"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "zeta": "ζ", "eta": "η", "theta": "θ", "kappa": "κ", "lambda": "λ", "mu": "μ", "nu": "ν", "pi": "π", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "chi": "χ", "psi": "ψ", "omega": "ω", "Sigma": "Σ", "Delta": "Δ", "Lambda": "Λ", "Phi": "Φ", "inf": "∞", "grad": "∇", "sum": "∑"}  # fmt: skip
 _FUNCTIONS = {"log", "exp", "max", "min", "sqrt", "tr", "arcsinh", "sinh", "cosh", "softmax", "sign", "Hess", "diag", "rank", "step", "dt", "dL", "dR", "dW", "corr", "tan", "sin", "cos", "arg", "dist"}  # fmt: skip
-_SIGNS = {"<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
-_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|[A-Za-z]+|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
+_QUANTITIES = {"margin", "norm", "loss", "gap", "curvature", "terms", "steps"}  # in a formula after an operator
+_SIGNS = {"+-": "±", "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "-": "−", "*": "·", "~": "∼", "'": "′"}
+_TOKEN = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?|Õ|[A-Za-z]+|\+-|<=|>=|!=|->|[-+*/^_=<>~|'(){}\[\],⟨⟩⋆]")
 _HOW = {"|": ' lspace="0" rspace="0" stretchy="false"', "/": ' lspace="0" rspace="0"'}  # how an operator stands
 _HOW |= dict.fromkeys("()[]⟨⟩", ' stretchy="false"')
 _OPEN, _CLOSE = (f'<mo stretchy="false">{one}</mo>' for one in "()")
@@ -26,14 +27,19 @@ _THIN = '<mspace width="0.2em"></mspace>'  # between factors that stand side by 
 _LONG = 12  # tokens of a formula that fits on every line
 _WORD = re.compile(r"[A-Za-z]{2,}")
 _PAIR = re.compile(r"<(\S[^<>=]*,[^<>=]*\S)>")  # <x, y>, a scalar product
-_STARRED = re.compile(r"(?<=[A-Za-z])\*(?![\w(])")  # L*, the best value of L
-_SIGNED = re.compile(r"\b([a-z])([+-])(?=\^)")  # w+^2, the square of w with the index +
-_LETTER = re.compile(rf"\b(?:{'|'.join(name for name in _GREEK if name not in ('inf', 'grad', 'sum', 'eps'))})\b")
+_STARRED = re.compile(r"(?<=[A-Za-z])\*(?:\^(\d)|(?![\w(]))")  # L*, the best value of L, and its square
+# w+^2, the square of w with the index +; and w+w-
+_SIGNED = re.compile(r"(?<![A-Za-z])([a-z])([+-])(?=\^| ?\1)|(?:(?<=\+)|(?<=\+ ))([a-z])(-)(?!\S)")
+_POWER = re.compile(r"\^(?:\(([^()]*)\)|(-\d+/\d+))")
+# What stands for a sign also between words.
+_SPELT = {name: sign for name, sign in _GREEK.items() if name not in ("inf", "grad", "sum", "eps")} | {"linf": "l∞"}
+_SPELT_OUT = re.compile(rf"\b(?:{'|'.join(_SPELT)})\b|[<>]=|\+-")
 _RELATED = re.compile(
     r"(?=.*[A-Za-z\d]).*?(?:[=<>^_~|+*]|[A-Za-z)]\s?/\s?[A-Za-z(\d]|\d/[A-Za-z(]|\S - \S|[A-Za-z]\(|->)"
 )
 # Letters that stand for something, as v, w or (K, Q), where they are no part of a word, a number or a name.
 _VARIABLES = re.compile(r"(?<![\w.'’-])\(?[b-zB-HJ-Z](?:, [A-Za-z])*\)?(?![\w'’]|[.-][A-Z]|\.\w)")
+_TUPLE = re.compile(r"\((?:[A-Za-z]|eps|delta)'?(?:, (?:[A-Za-z]|eps|delta)'?)+\)")
 
 
 def _is_mathematics(token: str) -> bool:
@@ -48,6 +54,7 @@ def _runs(text: str) -> list[tuple[bool, str]]:
         apart = start is not None and text[end:begin].strip() != ""
         fits = _is_mathematics(token) or text[stop : stop + 1] == "^"  # margin^2
         fits |= start is not None and begin > 0 and text[begin - 1] == "_"  # u_mm
+        fits |= start is not None and token in _QUANTITIES and bool(re.search(r"([-+*/^(|]|log) ?$", text[start:begin]))
         if start is not None and (apart or not fits):
             pieces.append((start, end))
             start = None
@@ -56,9 +63,9 @@ def _runs(text: str) -> list[tuple[bool, str]]:
             end = stop
     found, last = [], 0
     for begin, stop in (_trimmed(text, *piece) for piece in pieces):
-        named = _VARIABLES.match(text, begin)
+        named = (one.match(text, begin) for one in (_VARIABLES, _TUPLE))
         related = stop > begin + 1 and _RELATED.search(text[begin:stop]) and _balanced(text[begin:stop])
-        if related or (named and named.end() == stop):
+        if related or any(one and one.end() == stop for one in named):
             found += [(False, text[last:begin]), (True, text[begin:stop])]
             last = stop
     return [*found, (False, text[last:])]
@@ -67,11 +74,13 @@ def _runs(text: str) -> list[tuple[bool, str]]:
 def _trimmed(text: str, begin: int, end: int) -> tuple[int, int]:
     """Without commas, articles and half of a pair of brackets at the ends."""
     uneven = lambda: not _balanced(text[begin:end])
+    while begin < end and text[begin] in ", )":
+        begin += 1
     while end > begin and (text[end - 1] in ", /+-*=^_<>(" or (text[end - 1] in ")]" and uneven())):
         end -= 1
     while begin < end and (text[begin] in ", )/+*=" or (text[begin] in "([" and uneven())):
         begin += 1
-    article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])", text[begin:end])
+    article = re.match(r"(?:a|A|I)\s+(?=[A-Za-z\d(|])|\(\d+\),\s*", text[begin:end])  # or the number of an equation
     return begin + (article.end() if article else 0), end
 
 
@@ -114,12 +123,8 @@ def _bare(tokens: list[str]) -> str:
         return f"<mrow>{_atom(tokens)}{_bare(tokens)}</mrow>"
     if not tokens:
         return "<mrow></mrow>"
-    found = _atom(tokens)
-    return (
-        found.replace(_OPEN, "", 1).removesuffix(f"{_CLOSE}</mrow>") + "</mrow>"
-        if found.startswith(f"<mrow>{_OPEN}")
-        else found
-    )
+    found, bracket = _atom(tokens), f"<mrow>{_OPEN}"
+    return f"<mrow>{found[len(bracket) : -len(_CLOSE) - 7]}</mrow>" if found.startswith(bracket) else found
 
 
 def _row(tokens: list[str], begins: bool = True) -> str:
@@ -147,7 +152,7 @@ def _row(tokens: list[str], begins: bool = True) -> str:
 
 def _lines(piece: str) -> list[list[str]]:
     """The tokens of a formula, cut where a long one may be broken: before relations and after commas that no bracket holds, and before a sum."""
-    piece = re.sub(r"\b([a-z])(\d)\b", r"\1_\2", piece)  # b2, the second b
+    piece = _POWER.sub(r"^{\1\2}", re.sub(r"\b([a-z])(\d)\b", r"\1_\2", piece))  # b2, the second b
     tokens, found, depth, braces = _TOKEN.findall(piece), [[]], 0, 0
     for token in tokens:
         related = depth == 0 and len(tokens) > _LONG and token in ("=", "<=", ">=", "->")
@@ -176,11 +181,14 @@ def typeset(text: str) -> "Markup":
     """A sentence as markup that is safe to show."""
     from markupsafe import Markup
 
-    text = _SIGNED.sub(r"\1_{\2}", _PAIR.sub(r"⟨\1⟩", _STARRED.sub("^⋆", text)))
-    words = lambda piece: (
-        _LETTER.sub(lambda letter: _GREEK[letter.group()], piece).replace("<=", "≤").replace(">=", "≥")
+    signed = lambda found: "{}_{{{}}}".format(*filter(None, found.groups()))
+    text = _SIGNED.sub(signed, _PAIR.sub(r"⟨\1⟩", _STARRED.sub(r"^{⋆\1}", text.replace("O~(", "Õ("))))
+    spelt = lambda piece: _SPELT_OUT.sub(lambda found: (_SPELT | _SIGNS)[found.group()], piece)
+    told = lambda formula, piece: _formula(piece) if formula else escape(spelt(piece), quote=False)
+    parts = (
+        "".join(told(*run) for run in _runs(piece)) if k % 2 == 0 else f"<code>{escape(piece)}</code>"
+        for k, piece in enumerate(text.split("`"))
     )
-    parts = (_formula(piece) if formula else escape(words(piece), quote=False) for formula, piece in _runs(text))
     return Markup("".join(parts))
 
 

@@ -6,11 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import singledispatch
 from importlib.resources import files
 from pathlib import Path
 from types import UnionType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..cache import fingerprint
@@ -23,7 +22,7 @@ from .figures import certificate, gauges, is_empty, slack_share, write_figures
 from .formulas import bibtex, spoken, typeset, works
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Environment
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,199}")  # of a file next to a study: nothing that leads elsewhere
 _VERDICT = {"outcome": str, "inequality": str, "detail?": str, "headline?": str, "hypotheses?": str}
@@ -62,7 +61,9 @@ def render(directory: str | os.PathLike) -> Path:
         raise DataFileError(
             f"There is no directory '{root}'. Make one with `penchant study NAME --out {root}` or `penchant verify --out {root}`."
         )
-    studies = [load_study(path) for path in sorted(root.glob("*/study.json")) if _inside(path.parent, root)]
+    # A folder that is a link to another place is nothing to write to.
+    inside = [path for path in sorted(root.glob("*/study.json")) if path.parent.resolve().parent == root.resolve()]
+    studies = [load_study(path) for path in inside]
     ledger = read_saved(root / "ledger.json", "ledger") if (root / "ledger.json").exists() else None
     if not studies and ledger is None:
         raise DataFileError(
@@ -70,7 +71,9 @@ def render(directory: str | os.PathLike) -> Path:
         )
     for study in studies:
         write_figures(study, root / study["name"])
-    page = _template().render(**_shown(studies, ledger or {"claims": []}))
+    templates = environment("report")
+    templates.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
+    page = templates.get_template("page.html").render(**_shown(studies, ledger or {"claims": []}))
     return write_bytes(root / "index.html", page.encode())
 
 
@@ -80,12 +83,6 @@ def environment(folder: str, autoescape: bool = True) -> "Environment":
 
     loader = PackageLoader("penchant", folder)
     return Environment(loader=loader, autoescape=autoescape, trim_blocks=True, lstrip_blocks=True)
-
-
-def _template() -> "Template":
-    found = environment("report")
-    found.filters |= {"typeset": typeset, "gauges": gauges, "slack": slack_share, "bar": certificate}
-    return found.get_template("page.html")
 
 
 def _shown(studies: list[dict], ledger: dict) -> dict:
@@ -106,7 +103,7 @@ def _shown(studies: list[dict], ledger: dict) -> dict:
         "unfinished": ledger.get("unfinished", 0),
         "counts": Counter(claim["verdict"] for claim in claims),
         "caught": sum(claim["twin"] == "refuted" for claim in claims),
-        "evidence": evidence(studies),
+        "evidence": evidence(studies, ledger),
         "best": _best(studies),
         "bibliography": {work: bibtex(work) for work in found},
         "works": works,
@@ -125,15 +122,24 @@ def _source(claims: list[dict], paper: str) -> dict[str, str]:
     return {"work": work, "short": spoken(work)}
 
 
-def evidence(studies: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
-    """The studies that show a sentence, each with the figure that has most words in common with it, by the sentence."""
+def evidence(studies: list[dict], ledger: dict) -> dict[str, list[tuple[dict, dict]]]:
+    """The studies that show a sentence, each with the figure that has most words in common with it, by the sentence: those that found it,
+    else those about the same item of its paper."""
+    drawn = {study["name"]: [one for one in study["figures"] if not is_empty(one)] for study in studies}
+    by_name = {study["name"]: study for study in studies if drawn[study["name"]]}
+    rows = {row["claim"]: (row["statement"], row["inequality"]) for row in ledger["claims"]}
+    told = {
+        (one["statement"], name): one["verdict"]["inequality"] for name in by_name for one in by_name[name]["findings"]
+    }
+    shown = {statement for statement, _ in told}
+    for item in ledger.get("coverage", []):
+        same = [rows[name] for name in item["claims"] if name in rows and rows[name][0] not in shown]
+        told |= {(statement, name): how for statement, how in same for name in item["studies"] if name in by_name}
     found: dict[str, list[tuple[dict, dict]]] = {}
-    for study in studies:
-        figures = [figure for figure in study["figures"] if not is_empty(figure)]
-        for finding in study["findings"] if figures else ():
-            said = _words(finding["statement"], finding["verdict"]["inequality"])
-            nearest = max(figures, key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
-            found.setdefault(finding["statement"], []).append((study, nearest))
+    for (statement, name), how in told.items():
+        said = _words(statement, how)
+        nearest = max(drawn[name], key=lambda figure: len(said & _words(*(figure[part] for part in _TOLD))))
+        found.setdefault(statement, []).append((by_name[name], nearest))
     return found
 
 
@@ -156,11 +162,6 @@ def _part(part: str) -> Callable[[list[dict]], list[dict]]:
         "why" if "certif" in name else "speed" if re.search("excess|loss|rate|norm$|growth|time", name) else "where"
     )
     return lambda figures: [one for one in figures if kind(one["name"]) == part and not one["empty"]]
-
-
-def _inside(folder: Path, root: Path) -> bool:
-    """Whether a folder lies in the directory itself: a link to another place is nothing to write to."""
-    return folder.resolve().parent == root.resolve()
 
 
 def _check_names(owner: str, *names: str) -> None:
@@ -193,35 +194,24 @@ def read_saved(path: Path, kind: str) -> dict:
     return content
 
 
-def _require(kind: type | UnionType, value: object, where: str) -> None:
-    if not isinstance(value, kind):
+def _check_shape(shape: Any, value: Any, where: str) -> None:
+    """Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing."""
+    if not isinstance(value, shape if isinstance(shape, type | UnionType) else type(shape)):
         raise DataFileError(f"{where} is {value!r:.80}.")
-
-
-# Refuse what a page cannot show: a shape is a type, a list of one shape, or shapes by key, with '?' after a key that may be missing.
-_check_shape = singledispatch(_require)
-
-
-@_check_shape.register
-def _(shape: list, value: object, where: str) -> None:
-    _require(list, value, where)
-    for number, item in enumerate(cast(list, value)):
-        _check_shape(shape[0], item, f"{where}[{number}]")
-
-
-@_check_shape.register
-def _(shape: dict, value: object, where: str) -> None:
-    _require(dict, value, where)
-    value = cast(dict, value)
-    for key, part in shape.items():
-        name = key.removesuffix("?")
-        if key == "*":
-            for own, item in value.items():
-                _check_shape(part, item, f"{where}[{own!r}]")
-        elif name in value:
-            _check_shape(part, value[name], f"{where}['{name}']")
-        elif key == name:
-            raise DataFileError(f"{where} has no '{name}'.")
+    match shape:
+        case [part]:
+            parts = [(part, item, f"{where}[{number}]") for number, item in enumerate(value)]
+        case {"*": part}:
+            parts = [(part, item, f"{where}[{own!r}]") for own, item in value.items()]
+        case {**keys}:
+            if missing := [key for key in keys if not key.endswith("?") and key not in value]:
+                raise DataFileError(f"{where} has no '{missing[0]}'.")
+            names = {key.removesuffix("?"): part for key, part in keys.items()}
+            parts = [(part, value[key], f"{where}['{key}']") for key, part in names.items() if key in value]
+        case _:
+            parts = []
+    for one in parts:
+        _check_shape(*one)
 
 
 def _groups(claims: list[dict]) -> dict[str, dict[str, list[dict]]]:

@@ -3,6 +3,7 @@
 // Parameters are one flat array; `model` knows how they make a weight, `data` how a weight makes margins, and how the loss weighs these.
 
 const EPS = 2 ** -52;
+const HELD = 600; // a weight e^-600 is still a double, and so is what is made of it
 const RESOLUTION = 1e-3; // an absolute margin error above this makes weights wrong by 0.1 %
 
 // ---------------------------------------------------------------- logarithms
@@ -195,64 +196,107 @@ function tokenSelection({ tokens, scores, queries }, loss) {
     return logSum(parts) - shift;
   }
 
-  /** Logarithm and sign of dL/da for the others of a sample, relative to the token with most attention: no term cancels. */
-  function pulls(margins, i, out, signs) {
-    const leader = attend(margins, i), gap = gaps[i][leader], logGap = logGaps[i][leader];
-    let top = -Infinity, total = 0;
+  const pulled = new Float64Array(n * size), logs = new Float64Array(size), base = new Float64Array(n), tops = new Float64Array(n);
+
+  /** dL/da for the others of a sample over e^base, relative to the token with most attention: no term cancels. Returns the score it reaches. */
+  function pulls(margins, i) {
+    const first = i * size, order = others[i];
+    let low = 0, top = 0, leader = best[i], total = 0, delta = 0, high = 0;
+    for (let k = 0; k < size; k++) {
+      const logit = -margins[first + k];
+      if (logit > top) { top = logit; leader = order[k]; }
+      if (logit < low) low = logit;
+    }
+    if (!(top - low < HELD)) return deepPulls(margins, i);
+    const gap = gaps[i][leader], reach = scores[i][leader];
+    total = share[best[i]] = Math.exp(-top);
+    for (let k = 0; k < size; k++) total += share[order[k]] = Math.exp(-margins[first + k] - top);
+    for (let t = 0; t < T; t++) delta += gap[t] * (share[t] /= total);
+    for (let k = 0; k < size; k++) {
+      const t = order[k], pull = share[t] * (gap[t] - delta);
+      pulled[first + k] = pull;
+      if (Math.abs(pull) > high) high = Math.abs(pull);
+    }
+    base[i] = loss.logSlope(reach - delta);
+    tops[i] = base[i] + Math.log(high);
+    return reach - delta;
+  }
+
+  /** The same where attention is below what doubles hold: by logarithms and signs. */
+  function deepPulls(margins, i) {
+    const leader = attend(margins, i), gap = gaps[i][leader], logGap = logGaps[i][leader], first = i * size;
+    let top = -Infinity, total = 0, high = -Infinity;
     for (let t = 0; t < T; t++) top = Math.max(top, logShare[t] + logGap[t]);
-    const base = Number.isFinite(top) ? top : 0;
-    for (let t = 0; t < T; t++) total += Math.sign(gap[t]) * Math.exp(logShare[t] + logGap[t] - base);
-    const logDelta = total === 0 ? -Infinity : Math.log(Math.abs(total)) + base, delta = Math.sign(total) * Math.exp(logDelta);
+    const scale = Number.isFinite(top) ? top : 0;
+    for (let t = 0; t < T; t++) total += Math.sign(gap[t]) * Math.exp(logShare[t] + logGap[t] - scale);
+    const logDelta = total === 0 ? -Infinity : Math.log(Math.abs(total)) + scale, delta = Math.sign(total) * Math.exp(logDelta);
     const slope = loss.logSlope(scores[i][leader] - delta);
     for (let k = 0; k < size; k++) {
-      const t = others[i][k], excess = gap[t] === 0 ? -delta : gap[t] - delta;
-      const logSize = gap[t] === 0 ? logDelta : Math.log(Math.abs(excess));
-      out[i * size + k] = slope + logShare[t] + logSize;
-      signs[i * size + k] = gap[t] === 0 ? -Math.sign(total) : Math.sign(excess);
+      const t = others[i][k], excess = gap[t] - delta;
+      logs[k] = slope + logShare[t] + (gap[t] === 0 ? logDelta : Math.log(Math.abs(excess)));
+      pulled[first + k] = gap[t] === 0 ? -Math.sign(total) : Math.sign(excess);
+      if (logs[k] > high) high = logs[k];
     }
+    for (let k = 0; k < size; k++) pulled[first + k] *= Math.exp(logs[k] - high);
+    base[i] = tops[i] = high;
     return scores[i][leader] - delta;
   }
 
-  const logs = new Float64Array(n * size), signs = new Float64Array(n * size), folded = new Float64Array(d);
+  const turned = Float64Array.from({ length: e * n }, (_, k) => asked[k % n][Math.floor(k / n)]); // the queries, sample by sample within a coordinate
+  const folded = new Float64Array(d), pushed = new Float64Array(d * n), rows = apart.map((group) => Float64Array.from(group.flatMap((row) => [...row])));
   return {
     kind: "tokens", count: n * size, shape: [d, e], attained: false, tokens, scores, queries: asked, optimal: best,
     others, apart,
     margins(w, found = new Float64Array(n * size)) {
       for (let i = 0; i < n; i++) {
-        const q = asked[i];
+        const q = asked[i], row = rows[i];
         for (let a = 0, at = 0; a < d; a++) {
-          let total = 0;
-          for (let b = 0; b < e; b++, at++) total += w[at] * q[b];
-          folded[a] = total;
+          let total = 0, other = 0, b = 1; // two sums: neither waits for the other
+          for (; b < e; b += 2, at += 2) {
+            total += w[at] * q[b - 1];
+            other += w[at + 1] * q[b];
+          }
+          folded[a] = total + other + (e % 2 ? w[at++] * q[e - 1] : 0);
         }
-        for (let k = 0; k < size; k++) found[i * size + k] = dot(apart[i][k], folded);
+        for (let k = 0, at = 0; k < size; k++) {
+          let total = 0;
+          for (let a = 0; a < d; a++, at++) total += row[at] * folded[a];
+          found[i * size + k] = total;
+        }
       }
       return found;
     },
     adjoint(c, found = new Float64Array(d * e)) {
-      found.fill(0);
-      for (let i = 0; i < n; i++) {
-        folded.fill(0);
-        for (let k = 0; k < size; k++) {
-          const factor = c[i * size + k], row = apart[i][k];
-          if (factor !== 0) for (let a = 0; a < d; a++) folded[a] += factor * row[a];
+      const push = pushed, turn = turned, samples = n, others = size; // names of its own, which the browser keeps in registers
+      for (let i = 0, from = 0; i < samples; i++, from += others) {
+        const row = rows[i];
+        for (let a = 0, to = i; a < d; a++, to += samples) {
+          let total = 0;
+          for (let k = 0, at = a; k < others; k++, at += d) total += c[from + k] * row[at];
+          push[to] = total;
         }
-        const q = asked[i];
-        for (let a = 0, at = 0; a < d; a++) for (let b = 0; b < e; b++, at++) found[at] += folded[a] * q[b];
+      }
+      for (let a = 0, at = 0; a < d; a++) for (let b = 0, there = 0; b < e; b++, at++) {
+        let total = 0;
+        for (let i = 0, here = a * samples; i < samples; i++, here++, there++) total += push[here] * turn[there];
+        found[at] = total;
       }
       return found;
     },
     weigh(margins, excess = true, weights = new Float64Array(n * size)) {
-      for (let i = 0; i < n; i++) pulls(margins, i, logs, signs);
+      for (let i = 0; i < n; i++) pulls(margins, i);
       let top = -Infinity;
-      for (let k = 0; k < logs.length; k++) if (logs[k] > top) top = logs[k];
-      for (let k = 0; k < logs.length; k++) weights[k] = signs[k] * Math.exp(logs[k] - top);
+      for (let i = 0; i < n; i++) if (tops[i] > top) top = tops[i];
+      for (let i = 0, at = 0; i < n; i++) {
+        const factor = tops[i] === -Infinity ? 0 : Math.exp(base[i] - top);
+        for (let k = 0; k < size; k++, at++) weights[at] = factor * pulled[at];
+      }
       return { logExcess: excess ? logExcess(margins) : NaN, logScale: top - shift, weights };
     },
     weightRates(margins, weighing) {
       return Array.from({ length: n * size }, (_, row) => {
         const i = Math.floor(row / size), found = new Float64Array(n * size);
-        const reached = pulls(margins, i, logs, signs), rate = loss.logSlopeRate(reached), c = weighing.weights;
+        const reached = pulls(margins, i), rate = loss.logSlopeRate(reached), c = weighing.weights;
         for (let k = 0; k < size; k++) {
           const column = i * size + k, here = share[others[i][k]], moved = here * (scores[i][others[i][k]] - reached);
           const same = column === row ? c[row] : 0;
@@ -481,7 +525,7 @@ function largest(margins) {
 
 const COORDINATEWISE = { sign: true, adam: true };
 
-/** One move: what is subtracted from the parameters, the factor on the slope, and on the multipliers. */
+/** One move: what is subtracted from the parameters, the factor on the slope, and on the multipliers; some take the slope itself for the step. */
 const MOVES = {
   gd: (r, size) => along(r.slope, Math.exp(Math.log(size) + r.logScale)),
   ngd: (r, size) => along(r.slope, size / Math.exp(r.logNorm)),
@@ -526,9 +570,8 @@ const MOVES = {
   },
 };
 
-function along(slope, factor) {
-  const step = new Float64Array(slope.length);
-  for (let k = 0; k < step.length; k++) step[k] = factor * slope[k];
+function along(step, factor) {
+  for (let k = 0; k < step.length; k++) step[k] *= factor;
   return { step, factor };
 }
 
@@ -890,19 +933,23 @@ function maxMargin(rows) {
   return least > 0 && 1 - lam.reduce((a, b) => a + b) > 1e-12 ? { weight: weight.map((x) => x / least), dual: lam, value: length(weight) / least } : null;
 }
 
-/** min cost' x with A x >= 1, x >= 0, cost >= 0: the dual simplex on a dense tableau with Bland's rule; null where there is none. */
+/** min cost' x with A x >= 1, x >= 0, cost >= 0: the dual simplex on a dense tableau, in which the row that fails most leaves; null where there is none. */
 function leastCost(cost, rows, bounds) {
   const m = rows.length, n = cost.length, table = rows.map((row, i) => Float64Array.from([...row.map((x) => -x), ...unit(m, i), -bounds[i]]));
   const price = Float64Array.from([...cost, ...new Float64Array(m), 0]), basis = rows.map((_, i) => n + i);
   for (let round = 0; round < 2000; round++) {
-    const out = table.findIndex((row) => row[n + m] < -1e-12);
-    if (out < 0) {
+    const out = table.reduce((worst, row, i) => (row[n + m] < table[worst][n + m] ? i : worst), 0);
+    if (table[out][n + m] >= -1e-11) {
       const x = new Float64Array(n);
       basis.forEach((b, i) => { if (b < n) x[b] = table[i][n + m]; });
       return { x, multipliers: Float64Array.from(rows, (_, i) => price[n + i]) };
     }
     let into = -1;
-    for (let j = 0; j < n + m; j++) if (table[out][j] < -1e-12 && (into < 0 || price[j] / -table[out][j] < price[into] / -table[out][into] - 1e-15)) into = j;
+    for (let j = 0; j < n + m; j++) {
+      if (!(table[out][j] < -1e-9)) continue;
+      const lead = into < 0 ? -1 : price[j] / -table[out][j] - price[into] / -table[out][into];
+      if (lead < -1e-12 || (lead <= 1e-12 && table[out][j] < table[out][into])) into = j; // of equal prices the larger pivot
+    }
     if (into < 0) return null;
     const pivot = table[out][into];
     table[out] = table[out].map((x) => x / pivot);
@@ -997,7 +1044,12 @@ function study(spec, tell) {
   const at = problem(spec), { data } = at, plain = spec.arithmetic && spec.arithmetic !== "log" ? run(spec) : null;
   const found = run({ ...spec, arithmetic: "log" }, tell), refs = references(at), norm = predicted(spec);
   if (data.attained) refs.Q_alpha = { weight: mirror(at, null, { alpha: spec.alpha }).records.at(-1).weight };
-  const curves = {}, pair = (one) => (data.attained ? null : bracket(data, one.weight, one.dual, norm));
+  const curves = {}, gathered = new Float64Array(data.count);
+  const pair = (one, k, all) => { // parameters that multiply grow as they go: what they gather early counts by the weight that it makes
+    const before = k ? all[k - 1].dual : gathered, share = one.norm > 0 ? length(one.weight) / one.norm : 1;
+    for (let j = 0; j < gathered.length; j++) gathered[j] += share * (one.dual[j] - before[j]);
+    return data.attained ? null : bracket(data, one.weight, gathered, norm);
+  };
   for (const [name, one] of Object.entries(refs)) {
     if (one) curves[name] = found.records.map((record) => (record.norm > 0 ? misalignment(record.weight, one.weight) : NaN));
   }

@@ -52,6 +52,7 @@ function remember() {
   const base = { ...PRESETS[state.preset], arithmetic: "log" }, changed = { preset: state.preset };
   for (const [key, value] of Object.entries(state)) if (!["title", "preset"].includes(key) && JSON.stringify(value) !== JSON.stringify(base[key])) changed[key] = value;
   history.replaceState(null, "", `#${encodeURIComponent(JSON.stringify(changed))}`);
+  byId("whole").href = location.href;
 }
 
 /** A start of its own kind: normal numbers from a seed, for the layers that the controls ask for. */
@@ -104,7 +105,7 @@ function finish({ found, error }) {
 // ---------------------------------------------------------------- controls
 
 const slider = (value, low, high) => Math.round((1000 * Math.log(value / low)) / Math.log(high / low));
-const RANGES = { size: [1e-3, 10], steps: [100, 1e5], margin: [10, 1e8], alpha: [1e-4, 10], scale: [1e-2, 3] };
+const RANGES = { size: [1e-4, 10], steps: [100, 1e5], margin: [10, 1e8], alpha: [1e-4, 10], scale: [1e-2, 3] };
 
 function control(id, show) { byId(id).closest("label, fieldset").hidden = !show; }
 
@@ -269,24 +270,28 @@ function drawInterpolants(svg) {
 // ---------------------------------------------------------------- curves over the logarithm of time
 
 /** log t on an axis of its own logarithm: from t = 0 to t = e^1000000 and beyond. */
+const FLOOR = 1e-16; // what differs by less is equal, in doubles
 const clock = (logTime) => Math.log10(1 + softplus(logTime));
-const TICKS = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((k) => [Math.log10(1 + 10 ** k), k === 0 ? "e" : `e^${10 ** k >= 1e4 ? `10${superscript(k)}` : 10 ** k}`]);
-const DEPTHS = [0, 1, 2, 3, 4, 5, 6, 7, 8].map((k) => [10 ** k, k === 0 ? "e^-1" : `e^-${10 ** k >= 1e4 ? `10${superscript(k)}` : 10 ** k}`]);
-const when = (logTime) => (logTime < 12 ? told(Math.exp(logTime)) : `e^${told(logTime)}`);
+/** Ticks at e^k: at powers of ten, and between them where there are few. */
+const ticks = (last, place, sign) => (last < 60 ? [1, 2, 3, 5, 10, 20, 30, 50] : [1, 10, 100, 1000, 1e4, 1e5, 1e6, 1e7, 1e8]).map((k) => [place(k), sign + k === "1" ? "e" : `e^${sign}${k >= 1e4 ? `10${superscript(Math.log10(k))}` : k}`]);
+/** e to a power, of which four digits are told. */
+const exponential = (power) => `e${superscript(+power.toPrecision(4))}`;
+const when = (logTime) => (logTime < 12 ? told(Math.exp(logTime)) : exponential(logTime));
 
 /** A time, from log(1 + t). */
-const shown = (level) => (level < 12 ? told(Math.expm1(level)) : `e^${told(level)}`);
+const shown = (level) => (level < 12 ? told(Math.expm1(level)) : exponential(level));
 
 function drawCurves() {
-  const { records, references, curves, brackets, norm } = result, late = records.slice(1), x = late.map((one) => clock(one.logTime));
-  const common = { x_label: "time t (axis: log log t)", x_scale: "linear", x_ticks: TICKS, tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${told(y)}` };
-  const directions = Object.entries(curves).map(([name, values]) => ({ label: name === norm ? `to the ${NAMES[name]} reference` : `to the ${NAMES[name]} rival`, x, y: values.slice(1), style: "line", colour: { l2: 0, l1: 1, linf: 3, Q_alpha: 2 }[name] }));
+  const { records, references, curves, brackets, norm } = result, late = records.slice(1), x = late.map((one) => clock(one.logTime)), fitted = state.setting === "signed-squares";
+  const common = { x_label: "time t (axis: log log t)", x_scale: "linear", x_ticks: ticks(softplus(late.at(-1).logTime), (k) => Math.log10(1 + k), ""), tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, ${y === FLOOR ? "0 up to rounding" : told(y)}` };
+  const directions = Object.entries(curves).map(([name, values]) => ({ label: name === norm ? `to the ${NAMES[name]} reference` : `to the ${NAMES[name]} rival`, x, y: values.slice(1).map((y) => Math.max(y, FLOOR)), style: "line", colour: { l2: 0, l1: 1, linf: 3, Q_alpha: 2 }[name] }));
   if (brackets[0]) directions.push({ label: `certified gap of the ${NAMES[norm]} norm`, x, y: brackets.slice(1).map(({ lower, upper }) => upper / lower - 1), style: "prediction" });
-  chart(byId("directions"), { ...common, title: "How far the direction is from where theory says it goes", y_label: state.setting === "signed-squares" ? "1 − corr" : "1 − corr, certified gap", y_scale: "log", lines: directions });
-  const depths = { ...common, title: "Log excess", y_label: "L − L*", y_scale: "log", y_ticks: DEPTHS, down: true, lines: [{ label: "the run", x, y: late.map((one) => -one.logExcess), style: "line", colour: 2 }], tell: (line, at, y) => `L − L* = e^-${told(y)}` };
+  chart(byId("directions"), { ...common, title: "How far the direction is from where theory says it goes", y_label: fitted ? "1 − corr" : "1 − corr, certified gap", y_scale: "log", lines: directions });
+  const depth = late.map((one) => (fitted && one.logExcess < -60 ? NaN : -one.logExcess)); // below that a residual is rounding
+  const depths = { ...common, title: "Log excess", y_label: "L − L⋆", y_scale: "log", y_ticks: ticks(Math.max(...depth.filter(Number.isFinite)), (k) => k, "-"), down: true, lines: [{ label: "the run", x, y: depth, style: "line", colour: 2 }], tell: (line, at, y) => `t = ${shown(10 ** at - 1)}, L − L⋆ = ${exponential(-y)}` };
   chart(byId("excess"), depths);
   const count = Math.min(40, records[0].margins.length), best = references[norm]?.value;
-  const fitted = state.setting === "signed-squares", many = count > 8 && !fitted;
+  const many = count > 8 && !fitted;
   const lines = Array.from({ length: count }, (_, k) => ({ label: `${fitted ? "prediction" : "margin"} ${k + 1}`, x, y: late.map((one) => one.margins[k] / (fitted ? 1 : length(one.weight))), style: "line", ...(many && { quiet: true, colour: 6 }) }));
   if (many) lines.push({ label: `smallest margin (grey: ${count === records[0].margins.length ? "all" : count} others)`, x, y: late.map((one) => Math.min(...one.margins) / length(one.weight)), style: "line", colour: 0 });
   byId("margins-title").textContent = fitted ? "Fit" : "Margins";
@@ -301,10 +306,10 @@ function drawBar() {
   const { lower, upper } = last, gap = upper / lower - 1, floor = -12;
   const wide = Math.min(700, Math.max(280, where.clientWidth || 600)), stride = wide < 400 ? 4 : 2;
   const at = (share) => 24 + (wide - 48) * Math.min(1, Math.max(0, (Math.log10(Math.max(share, 1e-300)) - floor) / -floor));
-  const svg = tag("svg", { viewBox: `0 0 ${wide} 132`, role: "img", "aria-label": `The least ${NAMES[norm]} norm with margins 1 lies between ${lower} and ${upper}` });
+  const others = Object.entries(references).filter(([name, one]) => name !== norm && Number.isFinite(one.inNorm)).map(([name, one]) => [NAMES[name], one.inNorm / lower - 1]).sort((a, b) => a[1] - b[1]);
+  const above = others.length ? 12 : 52, svg = tag("svg", { viewBox: `0 ${above} ${wide} ${134 - above}`, role: "img", "aria-label": `The least ${NAMES[norm]} norm with margins 1 lies between ${lower} and ${upper}` });
   for (let power = floor; power <= 0; power += stride) svg.append(tag("line", { x1: at(10 ** power), x2: at(10 ** power), y1: 56, y2: 96, class: "grid" }), tag("text", { x: at(10 ** power), y: 114, "text-anchor": "middle" }, power ? `10${superscript(power)}` : "1"));
   svg.append(tag("rect", { x: 24, y: 64, width: Number.isFinite(gap) ? Math.max(4, at(gap) - 24) : wide - 48, height: 24, class: "certain" }));
-  const others = Object.entries(references).filter(([name, one]) => name !== norm && Number.isFinite(one.inNorm)).map(([name, one]) => [NAMES[name], one.inNorm / lower - 1]).sort((a, b) => a[1] - b[1]);
   others.forEach(([name, share], k) => svg.append(tag("line", { x1: at(share), x2: at(share), y1: 22 + 18 * (k % 2), y2: 96, class: "rival" }), tag("text", { x: at(share) - 5, y: 30 + 18 * (k % 2), "text-anchor": "end" }, `${name} rival ${told(share)}`)));
   svg.append(tag("text", { x: wide / 2, y: 130, "text-anchor": "middle" }, "relative excess over the lower bound"));
   where.replaceChildren(svg, html("p", {}, `${lower.toPrecision(10)} ≤ least ${NAMES[norm]} norm with margins 1 ≤ ${Number.isFinite(upper) ? upper.toPrecision(10) : "∞"}. `, Number.isFinite(gap) ? `The weights of the run bound it from above, the multipliers it gathered from below; the gap ${told(gap)} is the end of the bar.` : "Not all margins are positive yet: nothing bounds it from above."));
@@ -321,7 +326,7 @@ function drawPlain() {
 }
 
 function drawAll() {
-  const { records, status, norm, curves } = result, last = records.at(-1), near = curves[norm]?.at(-1);
+  const { records, references, status, norm, curves } = result, last = records.at(-1), near = curves[norm]?.at(-1);
   frame = dragging ? frame : spread();
   if (!dragging) drawPlane();
   else { const kept = document.querySelector(`[data-path="${dragging}"]`); drawPlane(); kept && document.querySelector(`[data-path="${dragging}"]`)?.focus(); }
@@ -331,13 +336,16 @@ function drawAll() {
   drawPlain();
   const reached = state.setting === "signed-squares" ? "" : `, smallest margin ${told(Math.min(...last.margins))}`;
   const goal = state.setting === "signed-squares" ? `the least ${NAMES[norm]} among all weights that fit` : `the ${NAMES[norm]} margin`;
-  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1 − corr to it ${told(near)}`}.`;
+  byId("verdict").textContent = `${PROVED[state.setting].includes(state.optimiser) ? "Theory" : "Conjecture"}: ${goal}. The run ${STATUS[status] || status} at t = ${when(last.logTime)}${reached}${near === undefined ? "" : `; 1\u00a0−\u00a0corr to it ${told(near)}`}.`;
   byId("caption").textContent = state.setting === "signed-squares" ? "Line: all weights that fit. Green: the path of the weight, and where Qα is least; circles: where l1 and l2 are. The blue point is the input."
-    : result.shape.length === 2 ? "A colour per sample; filled: its best token. Lines: the direction its query asks for, with its path; dashed: what theory predicts."
-      : "Green: the run and the path of its direction. Dashed: what theory predicts. Dotted: rivals. Grey line: the decision boundary.";
+    : result.shape.length === 2 ? `A colour per sample; filled: its best token. Lines: the direction its query asks for, with its path${references[norm] ? "; dashed: the reference" : ""}.`
+      : "Green: the run and the path of its direction. Dashed: the reference. Dotted: rivals. Grey line: the decision boundary.";
   byId("weight").textContent = last.weight.length > 12 ? "" : `Direction: (${last.weight.map((w) => (w / length(last.weight)).toFixed(6)).join(", ")})`;
 }
 
+const framed = globalThis.parent !== globalThis; // within a page of the site: fewer panels, and a link to all
+document.body.classList.toggle("framed", framed);
+byId("whole").hidden = !framed;
 begin();
 wire();
 fromAddress();
