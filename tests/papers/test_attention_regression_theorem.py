@@ -32,8 +32,7 @@ from penchant.papers.attention_regression.theorems import (
     noise_level,
     positive_definite,
 )
-from penchant.papers.attention_regression.training.algorithm1 import train_attention
-from penchant.papers.attention_regression.training.population import train_population
+from penchant.papers.attention_regression.training.algorithm1 import train_attention, train_population
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.papers.attention_regression.training.sources import FullSample, Population
 from penchant.verdict import Outcome

@@ -1,9 +1,7 @@
 """What a sample says of attention regression: hypotheses with slack, the geometry, step and scale to train with, and where training settles."""
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from ...errors import ThresholdError
 from ...theory.base import Hypothesis
@@ -21,11 +19,12 @@ from .setting.context_bias import (
     spectral_floor,
 )
 from .setting.geometry import GEOMETRIES, TwoSided, split_gradient
-from .setting.problem import AbstractBalance, AttentionLayer, AttentionRegression, ScaleFreeBalance
+from .setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
 from .setting.sample import UNRELIABLE, AttentionSample, moment_threshold, noise_level, spectral_layer, unreliable
 from .theorems import asymptotic_factor, centred_inputs, check_assumptions, gaussian_inputs, near_minima
-from .training.algorithm1 import AttentionRun, train_attention, whitened_gradient
+from .training.algorithm1 import train_attention
 from .training.rules import PreconditionedDescent, Rule
+from .training.run import AttentionRun
 from .training.sources import AbstractSource, FullSample
 from .training.steps import DefaultStep
 
@@ -103,20 +102,13 @@ def _still_descending(run: AttentionRun, source: AbstractSource, rule: Rule, flo
     sizes, whitened = np.asarray(problem.sizes), problem.whiten(run.at())
     scale = balance.scale(whitened[:m], whitened[m:])  # 1 unless the regulariser is blind to it
     level = np.asarray(scaled(whitened, m, 1 / scale))
-    gradient = np.asarray(scaled(_total_gradient(source, run.at(), balance), m, scale))
+    total = problem.by_whitened(source.evaluate(run.at(), None)[1]) + problem.whitened_pull(whitened, balance)
+    gradient = np.asarray(scaled(total, m, scale))
     if balance.scale_free:
         gradient = _without(gradient, np.concatenate([level[:m], -level[m:]]))  # c itself changes no excess
     normal = split_gradient(level, gradient)[1]
     left = 2 * sizes[0] * (normal / (2 * sizes[-1])) ** 2 if sizes[-1] > 0 else np.inf
     return f"the gradient leaves room for {left:.2g} of excess" if not left <= _SETTLED * floor else ""
-
-
-def _total_gradient(source: AbstractSource, layer: AttentionLayer, balance: AbstractBalance) -> Float[Array, "rows d"]:
-    """Gradient of the source's loss plus a regulariser, by W of the source's problem."""
-    problem, m = source.problem, source.problem.outputs
-    whitened = problem.whiten(layer)
-    extra = jnp.concatenate(balance.gradient(whitened[:m], whitened[m:]))
-    return whitened_gradient(problem, source.evaluate(layer, None)[1]) + extra
 
 
 def _without(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:

@@ -16,8 +16,8 @@ from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import GAUGES, AttentionExperiment, AttentionSample, spectral_layer
 from .setting.sample import KEYS as _ATTENDED
 from .training.algorithm1 import train_attention
-from .training.population import AttentionRun
 from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
+from .training.run import AttentionRun
 from .training.sources import AbstractSource, FullSample, Minibatch
 
 _SMALL = 1e-3  # standard deviation of the start 'small'

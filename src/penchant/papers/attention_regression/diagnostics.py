@@ -24,8 +24,8 @@ from .setting.geometry import AbstractGeometry, Contraction, TwoSided, balanced_
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import AttentionSample, first_violation, key_strength, moment_threshold, noise_level
 from .theorems import kind
-from .training.population import AttentionRun
 from .training.rules import PreconditionedDescent
+from .training.run import AttentionRun
 
 _DRAWS = 400
 _LEVEL = 0.95  # quantile of the drawn errors
@@ -191,7 +191,7 @@ def perturbation(run: AttentionRun, rule: PreconditionedDescent, truth: Attentio
     if not np.isfinite(step) or (run.step_factor != 1).any():
         fix = "give PreconditionedDescent a number as its step"
         raise ArgumentError("run", owner, "one with a constant step", "steps of several sizes", fix)
-    layers = jax.vmap(AttentionLayer)(jnp.asarray(run.value), jnp.asarray(run.key_query))
+    layers = run.layers
     whitened = np.asarray(jax.vmap(truth.whiten)(layers))
     distance = np.array([nearest_minimum(truth, one, rule.geometry).distance for one in whitened])
     error = np.asarray(_errors(truth, rule.geometry, layers, jnp.asarray(step)))

@@ -18,9 +18,9 @@ from .setting.geometry import AbstractGeometry, balanced_point
 from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from .setting.sample import AttentionSample, attention_experiment, moment_threshold, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
-from .training.algorithm1 import train_attention
-from .training.population import AttentionRun, train_populations
+from .training.algorithm1 import train_attention, train_populations
 from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
+from .training.run import AttentionRun
 from .training.sources import AbstractSource, FreshBatches, Minibatch
 
 BY_US = f"{GOEL}, by us"  # the citation of what we derived for it

@@ -19,8 +19,9 @@ from .setting.sample import (
     draw_sample,
     spectral_layer,
 )
-from .training.algorithm1 import AttentionRun, train_attention
+from .training.algorithm1 import train_attention
 from .training.rules import PreconditionedDescent
+from .training.run import AttentionRun
 from .training.sources import AbstractSource, FullSample, Minibatch, Population
 
 SHOWN = (100, 500, 1000, 2000)

@@ -29,9 +29,9 @@ from .setting.geometry import (
 from .setting.problem import AttentionRegression
 from .setting.sample import draw_sample, prescribed_spectrum, spectral_layer
 from .theorems import GOEL, asymptotic_factor
-from .training.algorithm1 import train_attention
-from .training.population import AttentionRun, train_population
+from .training.algorithm1 import train_attention, train_population
 from .training.rules import PreconditionedDescent
+from .training.run import AttentionRun
 from .training.sources import FullSample, Minibatch
 
 

@@ -11,8 +11,8 @@ from .setting.balanced_minima import BalancedMinima, nearest_minimum
 from .setting.geometry import AbstractGeometry, TwoSided, attraction_radius, contraction, curvature_range
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
-from .training.population import AttentionRun
 from .training.rules import PreconditionedDescent
+from .training.run import AttentionRun
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
 _SINGULAR = 1e-14

@@ -13,8 +13,8 @@ from ...papers.attention_regression.setting.context_bias import loss_bias
 from ...papers.attention_regression.setting.context_sums import context_sums
 from ...papers.attention_regression.setting.sample import GAUGE, AttentionSample
 from ...papers.attention_regression.theorems import GOEL
-from ...papers.attention_regression.training.algorithm1 import AttentionRun
 from ...papers.attention_regression.training.rules import Rule
+from ...papers.attention_regression.training.run import AttentionRun
 from ...theory.base import Hypothesis
 from ...theory.describe import hypothesis_lines, number
 from ...training.status import Status

@@ -276,7 +276,6 @@ def _gradient_samples(
     problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int
 ) -> Float[Array, "draws rows d"]:
     slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
-    back = problem.inverse_root
 
     def one(key: Array) -> Array:
         inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
@@ -285,6 +284,6 @@ def _gradient_samples(
         seen = inputs.T @ inputs / count
         value = sums.value - 2 * slip @ seen @ layer.key_query.T @ problem.covariance
         key_query = sums.key_query - 2 * problem.covariance @ layer.value.T @ slip @ seen
-        return count * jnp.concatenate([value @ back, (back @ key_query @ back).T])
+        return count * problem.by_whitened(AttentionLayer(value, key_query))
 
     return jax.lax.map(one, keys)
