@@ -8,13 +8,10 @@ $\mathrm{dist}^2 \to (1 - \eta\alpha + 2\eta^2\beta^2)\,\mathrm{dist}^2 + (\eta/
 On a sample $\xi$ holds the error of the gradient, of the regulariser and of the preconditioner alike: it is read off the steps themselves.
 """
 
-from collections.abc import Iterator
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg as sl
 from jaxtyping import Array, Float
 
 from ...errors import ArgumentError
@@ -31,40 +28,39 @@ _DRAWS = 400
 _LEVEL = 0.95  # quantile of the drawn errors
 
 
-def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS, seed: int = 0) -> np.ndarray:
-    """Two-sided distances of spectral starts of `samples` normal rows to the minima of the problem they were drawn from.
+def estimates(problem: AttentionRegression, samples: int, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Covariances and least-squares maps of data sets of `samples` normal rows.
 
     The covariance of a sample has a Wishart law and least squares a normal one, so no sample is drawn, however large it is.
     """
-    stacked = balanced_point(problem)
-    starts = _starts(problem, samples, draws, seed)
-    return np.array([np.linalg.norm(start - stacked @ polar(stacked.T @ start)) for start in starts])
+    rng, (m, d) = np.random.default_rng(seed), problem.planted.shape
+    lower = np.tril(rng.standard_normal((draws, d, d)), -1)
+    lower[:, np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(samples - np.arange(d), (draws, d)))
+    noise = np.sqrt(float(problem.noise)) * rng.standard_normal((draws, m, d))
+    planted = np.asarray(problem.planted) + noise @ np.linalg.inv(lower) @ np.asarray(problem.inverse_root)
+    factor = np.asarray(problem.root) @ lower
+    return factor @ factor.swapaxes(1, 2) / samples, planted
 
 
-def _starts(problem: AttentionRegression, samples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    rng, target, deviation = np.random.default_rng(seed), np.asarray(problem.target), float(np.sqrt(problem.noise))
-    return (_start(*_estimate(rng, target, deviation, samples)) for _ in range(draws))
+def drawn_starts(problem: AttentionRegression, samples: int, draws: int, seed: int = 0) -> np.ndarray:
+    """W of the spectral starts of as many estimates: draws x (m + d) x d, whitened by the truth."""
+    covariances, planted = estimates(problem, samples, draws, seed)
+    values, vectors = np.linalg.eigh(covariances)
+    power = lambda exponent: (vectors * values[:, None] ** exponent) @ vectors.swapaxes(1, 2)
+    left, sizes, right = np.linalg.svd(planted @ power(0.5), full_matrices=False)
+    top = np.abs(right).argmax(axis=2)[..., None]
+    weights = np.sign(np.take_along_axis(right, top, 2))[..., 0] * np.sqrt(
+        sizes
+    )  # the convention of the gauge identity
+    back, root = power(-0.5), np.asarray(problem.root)
+    lower = root @ back @ (right.swapaxes(1, 2) * weights[:, None])
+    return np.concatenate([left * weights[:, None], lower], axis=1) @ back @ root
 
 
-def _estimate(
-    rng: np.random.Generator, target: np.ndarray, deviation: float, samples: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Covariance and least-squares map of a sample whose inputs are white: whitening is exact, so no other case is needed."""
-    m, d = target.shape
-    lower = np.tril(rng.standard_normal((d, d)), -1) + np.diag(np.sqrt(rng.chisquare(samples - np.arange(d))))
-    noise = deviation * rng.standard_normal((m, d))
-    covariance = lower @ lower.T / samples
-    return covariance, target + sl.solve_triangular(lower.T, noise.T, lower=False).T
-
-
-def _start(covariance: np.ndarray, planted: np.ndarray) -> np.ndarray:
-    """The spectral start of an estimate, whitened by the true covariance, which is the identity here."""
-    values, vectors = np.linalg.eigh(covariance)
-    root, back = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
-    left, sizes, right = np.linalg.svd(planted @ root, full_matrices=False)
-    signs = np.sign(right[np.arange(len(sizes)), np.abs(right).argmax(axis=1)])  # the convention of the gauge identity
-    weights = signs * np.sqrt(sizes)
-    return np.concatenate([(left * weights) @ back, back @ (right.T * weights) @ back])
+def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS, seed: int = 0) -> np.ndarray:
+    """Two-sided distances of spectral starts of `samples` normal rows to the minima of the problem they were drawn from."""
+    stacked, starts = balanced_point(problem), drawn_starts(problem, samples, draws, seed)
+    return np.linalg.norm(starts - stacked @ polar(stacked.T @ starts), axis=(1, 2))
 
 
 def near_estimated_minima(sample: AttentionSample, layer: AttentionLayer) -> Hypothesis:

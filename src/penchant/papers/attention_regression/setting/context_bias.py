@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import minimize_scalar
 
-from ....errors import ArgumentError, ThresholdError
-from .context_sums import context_sums, log_weights
+from ....errors import ThresholdError
+from .context_sums import context_sums
 from .geometry import balanced_point, hessian
 from .problem import AttentionLayer, AttentionRegression
 from .sample import gauge_rotation
@@ -190,9 +190,6 @@ def scaled(whitened: Array | np.ndarray, outputs: int, factor: Array | float) ->
     return jnp.concatenate([factor * whitened[:outputs], whitened[outputs:] / factor])
 
 
-_ENTRIES = 2**18  # attention weights in flight: a few megabytes
-
-
 class Estimate(eqx.Module):
     """A mean with its standard error."""
 
@@ -215,66 +212,11 @@ def extrapolated(small: Estimate, large: Estimate) -> Estimate:
     return Estimate(2 * large.mean - small.mean, float(np.hypot(2 * large.error, small.error)))
 
 
-def _keys(owner: str, count: int, draws: int, seed: int) -> Array:
-    """A random key for each of `draws` samples of size `count`."""
-    for name, value in (("count", count), ("draws", draws)):
-        if value < 2:
-            raise ArgumentError(name, owner, "at least 2", value)
-    return jax.random.split(jax.random.key(seed), draws)
-
-
-def loss_bias_samples(
-    problem: AttentionRegression,
-    layer: AttentionLayer,
-    count: int,
-    draws: int,
-    *,
-    seed: int = 0,
-    include_self: bool = True,
-) -> np.ndarray:
-    """n (empirical loss - population loss) of `draws` fresh samples of size n = `count`, less a control variate of mean 0: B_1 up to O(1/n)."""
-    keys = _keys("loss_bias_samples", count, draws, seed)
-    size = max(1, min(draws, _ENTRIES // count**2))
-    return np.asarray(_loss_samples(problem, layer, keys, count, include_self, size))
-
-
-@partial(jax.jit, static_argnames=("count", "include_self", "size"))
-def _loss_samples(
-    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int, include_self: bool, size: int
-) -> Float[Array, "draws"]:
-    slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
-
-    def one(key: Array) -> Array:
-        inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
-        means = jnp.exp(log_weights(inputs, layer.key_query, include_self=include_self)) @ inputs
-        residual = means @ layer.value.T - inputs @ problem.planted.T
-        return jnp.sum(residual**2) - jnp.sum((inputs @ slip.T) ** 2)
-
-    return jax.lax.map(one, keys, batch_size=size)
-
-
-def extrapolated_loss_bias(
-    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, include_self: bool = True
-) -> Estimate:
-    """B_1 from samples of size n and 2n, so that the O(1/n) term drops out."""
-    found = (
-        loss_bias_samples(problem, layer, (seed + 1) * count, draws, seed=seed, include_self=include_self)
-        for seed in (0, 1)
-    )
-    return extrapolated(*map(Estimate.of, found))
-
-
+@partial(jax.jit, static_argnames=("count", "draws"))
 def gradient_bias_samples(
-    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
-) -> np.ndarray:
-    """n (empirical - population gradient) by W (whitened) of `draws` fresh samples: draws x (m + d) x d."""
-    return np.asarray(_gradient_samples(problem, layer, _keys("gradient_bias_samples", count, draws, seed), count))
-
-
-@partial(jax.jit, static_argnames=("count",))
-def _gradient_samples(
-    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int
+    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, seed: int
 ) -> Float[Array, "draws rows d"]:
+    """n (empirical - population gradient) by W (whitened) of `draws` fresh samples of size n = `count`."""
     slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
 
     def one(key: Array) -> Array:
@@ -286,4 +228,4 @@ def _gradient_samples(
         key_query = sums.key_query - 2 * problem.covariance @ layer.value.T @ slip @ seen
         return count * problem.by_whitened(AttentionLayer(value, key_query))
 
-    return jax.lax.map(one, keys)
+    return jax.lax.map(one, jax.random.split(jax.random.key(seed), draws))
