@@ -1,5 +1,7 @@
 """What a sample says of attention regression: hypotheses with slack, the geometry, step and scale to train with, and where training settles."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import numpy as np
 
@@ -42,6 +44,14 @@ class Floor(eqx.Module):
     bias: float | None = None
 
 
+def finite(compute: Callable[[], float]) -> float | None:
+    """A number of the first-order theory, None beyond the threshold where it is infinite."""
+    try:
+        return compute()
+    except ThresholdError:
+        return None
+
+
 def regular(problem: AttentionRegression) -> bool:
     """A2: the estimated map has full column rank."""
     return problem.rank == problem.inputs
@@ -55,13 +65,13 @@ def predicted_floor(
     Batches whose keys are all samples have unbiased gradients, so `within` is None for them.
     """
     law = "v/n + b_2/n^2" if within is None else f"v/n + b_2/B^2 with B = {within}"
-    try:
-        spread = sample_floor(problem) / count
-        if not regular(problem):
-            return Floor("v/n", spread)
-        bias = oracle_shift(problem, gauge, sample_balance=within is None).excess / (within or count) ** 2
-    except ThresholdError:
+    spread = finite(lambda: sample_floor(problem) / count)
+    if spread is not None and not regular(problem):
+        return Floor("v/n", spread)
+    shift = finite(lambda: oracle_shift(problem, gauge, sample_balance=within is None).excess)
+    if spread is None or shift is None:
         return Floor(law, None)
+    bias = shift / (within or count) ** 2
     return Floor(law, spread + bias, bias)
 
 
@@ -70,10 +80,7 @@ def scaled_floor(problem: AttentionRegression, count: int, factor: float, within
     law = f"v/n at the scale c = {factor:.3g}"
     if within is not None:
         return Floor(f"{law} + b_2/B^2, of which b_2 is known at c = 1 only", None)
-    try:
-        return Floor(law, sample_floor(problem, factor) / count)
-    except ThresholdError:
-        return Floor(law, None)
+    return Floor(law, finite(lambda: sample_floor(problem, factor) / count))
 
 
 def layer_scale(problem: AttentionRegression, layer: AttentionLayer) -> float:
@@ -232,7 +239,7 @@ def advise(
         _options(sample, first, trial_steps if count <= _TRIED else 0) if regular(problem) else (),
         _floors(problem if truth is None else truth, count, scale.factor, None if truth is None else first),
         scale,
-        _gain(problem, scale),
+        finite(lambda: minimum_bias(problem) / scale.bias),
         _warnings(sample, truth, key_norm),
     )
 
@@ -276,10 +283,7 @@ def _floors(problem: AttentionRegression, count: int, factor: float, start: Atte
     """The gauge is that of the spectral start: the identity in the estimate, the nearest one in the truth, whose signs may differ."""
     gauge = "identity" if start is None or not regular(problem) else start_gauge(problem, start)
     found = predicted_floor(problem, count, gauge)
-    try:
-        there = sample_floor(problem, factor) / count
-    except ThresholdError:
-        there = None
+    there = finite(lambda: sample_floor(problem, factor) / count)
     return Floors(spectral_floor(problem) / count, found.value, found.bias, there)
 
 
@@ -291,14 +295,6 @@ def _scale(problem: AttentionRegression, power: float = 2.0) -> Scale:
         return best
     factor = min(1.0, _INSIDE * least)
     return Scale(factor, minimum_bias(problem, factor), float(np.sqrt(top)) / factor)
-
-
-def _gain(problem: AttentionRegression, scale: Scale) -> float | None:
-    """B_1 of the balanced minimum over B_1 at the best scale; None where the former is infinite."""
-    try:
-        return minimum_bias(problem) / scale.bias
-    except ThresholdError:
-        return None
 
 
 def _warnings(sample: AttentionSample, truth: AttentionRegression | None, key_norm: float | None) -> tuple[str, ...]:

@@ -133,7 +133,7 @@ def _gaps(lab: Lab) -> list[tuple[float, float]]:
 
 @claim(
     "attention-regression/connected",
-    f"{GOEL}, Section 1.1 on Theorem 1.2",
+    f"{GOEL}, Theorem 1.2, as its introduction words it",
     "proved",
     expected=Outcome.refuted,
     repair="attention-regression/two-components",

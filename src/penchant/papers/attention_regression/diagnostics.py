@@ -19,7 +19,7 @@ from ...theory.base import Hypothesis
 from .setting.balanced_minima import nearest_minimum, polar
 from .setting.geometry import AbstractGeometry, Contraction, TwoSided, balanced_point, contraction
 from .setting.problem import AttentionLayer, AttentionRegression
-from .setting.sample import AttentionSample, first_violation, key_strength, moment_threshold, noise_level
+from .setting.sample import AttentionSample, key_strength, moment_room, noise_level
 from .theorems import kind
 from .training.rules import PreconditionedDescent
 from .training.run import AttentionRun
@@ -95,17 +95,16 @@ def trajectory_moments(
     Whitened by the `truth`, or by the run's own problem; where that is an estimate of `samples` rows, slack within its noise leaves the answer open.
     """
     problem, samples = (run.problem, samples) if truth is None else (truth, None)
-    whitened = [np.asarray(problem.whiten(layer)) for layer in map(run.at, range(len(run)))]
-    strengths = np.array([key_strength(one, problem.outputs) for one in whitened])
-    room = np.minimum(np.sqrt(moment_threshold(power)) - strengths[:, 0], 1 / power - strengths[:, 1])
-    first = first_violation(whitened, problem.outputs, power)
-    worst = int(room.argmin())
-    where = f"first at step {run.steps[first]}, worst" if first is not None else "nearest"
-    holds: bool | None = first is None
-    if samples is not None and abs(room[worst]) <= _noise(problem, samples, strengths[worst, 1]):
+    whitened = np.asarray(jax.vmap(problem.whiten)(run.layers))
+    room = np.array([moment_room(one, problem.outputs, power) for one in whitened])
+    worst, failed = int(room.argmin()), np.flatnonzero(room <= 0)
+    strength, norm = key_strength(whitened[worst], problem.outputs)
+    where = f"first at step {run.steps[failed[0]]}, worst" if len(failed) else "nearest"
+    holds: bool | None = not len(failed)
+    if samples is not None and abs(room[worst]) <= _noise(problem, samples, norm):
         holds = None
     detail = (
-        f"the lesser of 1/(2p) - {strengths[worst, 0]:.3g} (largest eigenvalue of sym V) and 1/p - {strengths[worst, 1]:.3g} (|V|), p = {power:g}, "
+        f"the lesser of 1/(2p) - {strength:.3g} (largest eigenvalue of sym V) and 1/p - {norm:.3g} (|V|), p = {power:g}, "
         f"at the layers of {len(run)} recorded steps"
     )
     return Hypothesis(

@@ -23,12 +23,6 @@ BATCH, STEP, STEPS = 200, 0.1, 2000  # of the experiment of the paper
 
 
 @recipe
-def small_problem(lab: Lab) -> AttentionRegression:
-    """d = 3, m = 4, sizes (.05, .03, .01), condition number 5."""
-    return prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
-
-
-@recipe
 def drawn_problems(lab: Lab) -> list[AttentionRegression]:
     """Twenty problems of drawn shapes, sizes inside A3 and condition numbers."""
     found, rng = [], np.random.default_rng([20, lab.seed])
@@ -70,14 +64,14 @@ def regularised(problem: AttentionRegression, whitened: np.ndarray) -> float:
     return float(problem.whitened_excess(point) + problem.whitened_regulariser(point))
 
 
-def plain_slope(problem: AttentionRegression, balanced: bool = True) -> Callable[[np.ndarray], np.ndarray]:
-    """The gradient by W of the excess, with or without the regulariser, in plain arrays: for loops over single points."""
+def plain_slope(problem: AttentionRegression) -> Callable[[np.ndarray], np.ndarray]:
+    """The gradient by W of excess + regulariser in plain arrays: for loops over single points."""
     target, m = np.asarray(problem.target), problem.outputs
 
     def gradient(whitened: np.ndarray) -> np.ndarray:
         upper, lower = whitened[:m], whitened[m:]
         residual = upper @ lower.T - target
-        gap = upper.T @ upper - lower.T @ lower if balanced else np.zeros((lower.shape[1], lower.shape[1]))
+        gap = upper.T @ upper - lower.T @ lower
         return np.concatenate([2 * residual @ lower + upper @ gap, 2 * residual.T @ upper - lower @ gap])
 
     return gradient
@@ -154,10 +148,8 @@ def attained(problem: AttentionRegression, radius: float) -> tuple[np.ndarray, n
 def mean_layer_excess(
     problem: AttentionRegression, source: AbstractSource, rule: Rule, start: AttentionLayer, steps: int
 ) -> float:
-    """Excess of the mean layer over the second half of a run: the noise of single batches averages out, the bias stays."""
-    run = train_attention(source, rule, start, steps=steps, recorder=Every(5), truth=problem)
-    late = run.steps >= steps // 2
-    return float(problem.excess(AttentionLayer(run.value[late].mean(axis=0), run.key_query[late].mean(axis=0))))
+    """What a run settles at."""
+    return train_attention(source, rule, start, steps=steps, recorder=Every(5), truth=problem).late_excess(problem)
 
 
 @recipe

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import logsumexp
 
-from ...diagnostics.alignment import alignment, alignment_floor, sine
+from ...diagnostics.alignment import alignment, alignment_floor
 from ...diagnostics.rates import log_log_slope
 from ...lab import Lab, claim, recipe
 from ...optimisers.layerwise import BallStep, ConstantStep, LayerDescent, smoothness
@@ -30,9 +30,9 @@ from .theorems import JI
 
 _COUNT, _WIDTH, _SAMPLES, _DIMENSION = 12, 4, 12, 3  # draws per depth, and their shapes
 LOSSES = {2: Logistic(), 3: Logistic(), 4: Exponential()}  # by depth
-_DESCENTS = (2, 3)  # depths of descent, whose losses are smooth (Assumption 4); their data satisfy Assumption 3
+DESCENTS = (2, 3)  # depths of descent, whose losses are smooth (Assumption 4); their data satisfy Assumption 3
 _STEP, _EACH, _RECORDS = 0.05, 10, 2000  # of the Runge-Kutta method, in its clock; steps between records; records
-_STEPS = 20_000  # of Assumption 5
+STEPS = 20_000  # of Assumption 5
 
 
 class Draws(NamedTuple):
@@ -64,7 +64,7 @@ def drawn(lab: Lab, depth: int) -> Draws:
         (data, support_geometry(data, max_margin(data))) for data in map(_teacher, range(100 * depth, 100 * depth + 99))
     )
     kept = [
-        pair for pair, _ in zip((p for p in sets if p[1].spans or depth not in _DESCENTS), range(_COUNT), strict=False)
+        pair for pair, _ in zip((p for p in sets if p[1].spans or depth not in DESCENTS), range(_COUNT), strict=False)
     ]
     settings = [Setting(data, DeepLinear((_WIDTH,) * (depth - 1)), LOSSES[depth]) for data, _ in kept]
     starts = [_start(setting, seed) for seed, setting in enumerate(settings)]
@@ -132,7 +132,7 @@ def _outer(layers: list[np.ndarray]) -> np.ndarray:
     return rows[..., 0, :]
 
 
-def _weights(layers: list[np.ndarray]) -> np.ndarray:
+def weights_of(layers: list[np.ndarray]) -> np.ndarray:
     return np.einsum("...h,...hd->...d", _outer(layers), layers[0])
 
 
@@ -159,7 +159,7 @@ def theorem1(lab: Lab, planted: bool) -> Iterator[Verdict]:
         sizes, window = _norms(layers), (level[-1] / 10, level[-1])
         growth.append(depth * log_log_slope(level, sizes.min(axis=-1), window))
         late = level > 0.09 * level[-1]
-        missing = 1 - np.linalg.norm(_weights(layers)[late], axis=-1) / sizes[late].prod(axis=-1)
+        missing = 1 - np.linalg.norm(weights_of(layers)[late], axis=-1) / sizes[late].prod(axis=-1)
         if missing[-1] > ROUNDING:  # a zero first layer before one other has rank one, and nothing is missing
             aligned.append(depth * log_log_slope(level[late], missing, window))
         ends.append(level[-1])
@@ -176,7 +176,7 @@ def theorem1(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def _log_gradient(draws: Draws, run: Flows, loss: AbstractLoss) -> np.ndarray:
     """log |grad R(w)| at every record."""
     signed = np.stack([np.asarray(setting.data.signed) for setting in draws.settings])
-    slopes = np.asarray(loss.log_slope(jnp.asarray(np.einsum("knd,krd->krn", signed, _weights(run.layers)))))
+    slopes = np.asarray(loss.log_slope(jnp.asarray(np.einsum("knd,krd->krn", signed, weights_of(run.layers)))))
     top = slopes.max(axis=-1, keepdims=True)
     pulled = np.einsum("krn,knd->krd", np.exp(slopes - top), signed) / _SAMPLES
     return np.log(np.linalg.norm(pulled, axis=-1)) + top[..., 0]
@@ -267,7 +267,7 @@ def appendix_zero_first(lab: Lab, planted: bool) -> Iterator[Verdict]:
 def descents(lab: Lab, depth: int) -> list[Trajectory]:
     """Assumption 5's own steps on the draws of a depth."""
     settings, starts, _ = drawn(lab, depth)
-    return train(settings, LayerDescent(BallStep()), starts, steps=_STEPS, recorder=LogSpaced(40))
+    return train(settings, LayerDescent(BallStep()), starts, steps=STEPS, recorder=LogSpaced(40))
 
 
 def _stacked(run: Trajectory) -> list[np.ndarray]:
@@ -278,12 +278,12 @@ def _stacked(run: Trajectory) -> list[np.ndarray]:
 def _leaving(lab: Lab) -> list[float]:
     """By draw the time after which descent leaves B(R) over that of the flow, infinite where it does not leave."""
     late = []
-    for depth in _DESCENTS:
+    for depth in DESCENTS:
         (settings, starts, _), run = drawn(lab, depth), flows(lab, depth)
         radius = _norms(run.layers).max(axis=-1)
         balls = np.maximum(1.0, radius[:, 0]) * np.random.default_rng(depth).uniform(1.05, 1.2, _COUNT)
         steps = 1 / smoothness(balls, depth)
-        found = train(settings, LayerDescent(ConstantStep(steps)), starts, steps=_STEPS, recorder=LogSpaced(500))
+        found = train(settings, LayerDescent(ConstantStep(steps)), starts, steps=STEPS, recorder=LogSpaced(500))
         for k, one in enumerate(found):
             sizes = np.maximum.accumulate(_norms(_stacked(one)).max(axis=-1))
             times = np.exp(np.minimum(run.log_time[k], 700.0))  # the ball is left long before
@@ -299,7 +299,7 @@ def lemma6(lab: Lab, planted: bool) -> Iterator[Verdict]:
     24 draws at depths 2 and 3 with drawn R. Steps are short next to the true curvature and records two per cent apart. Planted: after five fourths of that time."""
     late = _leaving(lab)
     share, factor = float(np.mean(np.isfinite(late))), 1.25 if planted else 1.0
-    yield at_least(share, 1.0, f"share of {len(late)} draws that leave B(R) within {_STEPS} steps")
+    yield at_least(share, 1.0, f"share of {len(late)} draws that leave B(R) within {STEPS} steps")
     worst = max(abs(one / factor - 1) for one in late)
     yield at_most(worst, 0.1, "largest |time of descent / time of the flow - 1| in B(R)")
 
@@ -311,7 +311,7 @@ def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
 
     Planted: nine tenths for 2."""
     errors, longest, grown, paths, drifts = [], [], [], [], []
-    for depth in _DESCENTS:
+    for depth in DESCENTS:
         for run in descents(lab, depth):
             kept, layers, risk = account(run), _stacked(run), np.exp(run.log_excess)
             printed = 2 * depth**2 * kept["radius"][1:] ** (2 * depth - 2) * (0.25 + 1.0)
@@ -319,7 +319,7 @@ def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
             longest.append(np.exp(kept["log_step"] + run.log_slope + run.log_excess)[1:].max())
             squares = _norms(layers) ** 2
             largest = np.sqrt(squares.max(axis=1))
-            grown.append(largest[-1] - largest[run.steps <= _STEPS / 2].max())
+            grown.append(largest[-1] - largest[run.steps <= STEPS / 2].max())
             moved = np.sum([np.sum((layer - layer[0]) ** 2, axis=(1, 2)) for layer in layers], axis=0)
             paths.append((moved[1:] / ((risk[0] - risk[1:]) * np.exp(kept["log_step_sum"][1:]))).max())
             drift = (squares - squares[0])[:, :, None] - (squares - squares[0])[:, None]
@@ -328,7 +328,7 @@ def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_most(float(max(paths)), 0.9 if planted else 2.0, "largest |W - W(0)|^2 / (sum of eta (R_0 - R))")
     yield at_least(float(max(paths)), 0.99, "the same")
     yield at_least(
-        float(min(grown)), 0.0, f"least growth of the largest layer after half of {_STEPS} steps, {len(grown)} draws"
+        float(min(grown)), 0.0, f"least growth of the largest layer after half of {STEPS} steps, {len(grown)} draws"
     )
     yield at_most(float(max(longest)), 1.0, "largest step of a layer (27)")
     yield at_most(float(max(drifts)), 1.0, "largest drift of a difference of squares over 2 R(W(0)) (37)")
@@ -351,7 +351,7 @@ def lemma8(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Along descent excesses are at most D plus the traces of later layers, and <v_{k+1}, u_k>^2 is at least 1 - (D + traces of layers k and later + |W_{k+1}(0)|^2 + |W_k(0)|^2) / |W_{k+1}|^2; where steps descend and are at most 1 long, all traces add up to at most 2 R_0.
     24 draws with Assumption 5's own steps, a line search with steps at most 1, and one long step between layers that have nothing in common, after which the traces are all that the bound has.
     The three together are the bounds in print. Planted: half of the traces, and a line search without the cap."""
-    kept = [*(run for depth in _DESCENTS for run in descents(lab, depth)), descent(lab, not planted, seed=1 + lab.seed)]
+    kept = [*(run for depth in DESCENTS for run in descents(lab, depth)), descent(lab, not planted, seed=1 + lab.seed)]
     share, sums, excess, aligned = 0.5 if planted else 1.0, [], [], []
     for run in (*kept, _crossed(lab)):
         traces, start, constant = share * account(run)["traces"], run.at(0), imbalance_constant(run.at(0))
@@ -366,14 +366,14 @@ def lemma8(lab: Lab, planted: bool) -> Iterator[Verdict]:
     yield at_least(min(aligned), 0.0, "smallest <v, u>^2 minus its lower bound")
 
 
-_PACE = 0.075  # eta/2 times the curvature, of which the printed bound is at least 1/0.15 times
+PACE = 0.075  # eta/2 times the curvature, of which the printed bound is at least 1/0.15 times
 
 
 @recipe
-def _beside_flow(lab: Lab) -> tuple[list[float], list[float]]:
+def beside_flow(lab: Lab) -> tuple[list[float], list[float]]:
     """By draw, at the risk that descent reaches: the time of the flow over the sum of the steps, and the distance of all layers from those of the flow over the way from the start."""
     late, apart = [], []
-    for depth in _DESCENTS:
+    for depth in DESCENTS:
         run = flows(lab, depth)
         for k, one in enumerate(descents(lab, depth)):
             at = partial(np.interp, -one.log_excess[-1], -run.log_risk[k])
@@ -393,37 +393,9 @@ def theorem3(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Descent with the steps of Assumption 5 lowers the risk at every step, and goes the way of the flow in the sum of its steps: the risk vanishes and the layers align.
     24 draws at depths 2 and 3. A step eta changes the gradient by at most eta times the curvature, of which the printed bound is at least 1/0.15 times: half of that, 0.075, is what the pace
     and the way may differ by. Where the flow goes says `deep-linear/theorem-1`. Planted: a pace one tenth faster."""
-    late, apart = _beside_flow(lab)
-    rises = [float(np.diff(run.log_excess).max()) for depth in _DESCENTS for run in descents(lab, depth)]
+    late, apart = beside_flow(lab)
+    rises = [float(np.diff(run.log_excess).max()) for depth in DESCENTS for run in descents(lab, depth)]
     yield at_most(max(rises), 0.0, "largest rise of log R between records", f"{len(rises)} draws")
     worst = max(abs(one * (1.1 if planted else 1.0) - 1) for one in late)
-    yield at_most(worst, _PACE, f"largest |time of the flow / sum of the steps - 1| at the risk after {_STEPS} steps")
-    yield at_most(max(apart), _PACE, "largest distance of the layers from those of the flow there, over their way")
-
-
-@claim("deep-linear/theorem-4", f"{JI}, Theorem 4; by way of the flow", "sharpened", slow=True)
-def theorem4(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """With Assumption 5's own steps descent on the logistic risk turns v_1 and the network to the maximum margin.
-    24 draws of Assumption 3 at depths 2 and 3. Its steps are too short to go far: at the risk that it reaches it has the layers of the flow, as far as
-    theorem-3 says, and the flow goes on to turn. Planted: a direction one per cent away from the maximum margin."""
-    apart = max(_beside_flow(lab)[1])
-    yield at_most(apart, _PACE, f"largest distance from the flow at the risk reached in {_STEPS} steps, over the way")
-    yield from turned(lab, 0.01 * planted)
-
-
-def turned(lab: Lab, tilt: float = 0.0) -> Iterator[Verdict]:
-    """On draws of Assumption 3 the sines of w and v_1 to the maximum margin, or to a direction so far from it, fall at least like half of the power -1 over the last decade of -log R."""
-    slopes = []
-    for depth in _DESCENTS:
-        (_, _, found), run = drawn(lab, depth), flows(lab, depth)
-        weights, first = _weights(run.layers), np.linalg.svd(run.layers[0])[2][..., 0, :]
-        for k, geometry in enumerate(found):
-            unit, level = (
-                geometry.direction + tilt * geometry.offset / np.linalg.norm(geometry.offset),
-                -run.log_risk[k],
-            )
-            window = level[-1] / 10, level[-1]
-            for vectors in (weights[k], first[k]):
-                sines = np.array([sine(one, unit / np.linalg.norm(unit)) for one in vectors[level > 0.09 * level[-1]]])
-                slopes.append(log_log_slope(level[level > 0.09 * level[-1]], sines, window))
-    yield at_most(max(slopes), -0.5, f"slowest exponent in -log R of the sine of w or v_1, {len(slopes) // 2} draws")
+    yield at_most(worst, PACE, f"largest |time of the flow / sum of the steps - 1| at the risk after {STEPS} steps")
+    yield at_most(max(apart), PACE, "largest distance of the layers from those of the flow there, over their way")

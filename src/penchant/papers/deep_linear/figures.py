@@ -18,7 +18,8 @@ from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least
 from . import laws, lemmas
-from .drawn import lemma8, theorem1, theorem4
+from .alignment import theorem4
+from .drawn import lemma8, theorem1
 from .evidence import FINEST, descent, escaped, few_supports, flow, geometry, levels, mirrored, problem
 from .theorems import JI
 

@@ -60,26 +60,26 @@ def whitened_balance_bias(whitened: Float[Array, "rows d"], outputs: int) -> Flo
 _compiled_bias = jax.jit(whitened_loss_bias, static_argnames="include_self")
 
 
-def _require(value: float, threshold: float, what: str, quantity: str) -> None:
+def require_below(value: float, threshold: float, what: str, quantity: str) -> None:
     if not value < threshold:
         raise ThresholdError(quantity, what, value, threshold)
 
 
-def _key_norm(problem: AttentionRegression, layer: AttentionLayer) -> float:
+def key_norm(problem: AttentionRegression, layer: AttentionLayer) -> float:
     return float(np.linalg.norm(np.asarray(problem.root @ layer.key_query @ problem.root), 2))
 
 
 def loss_bias(problem: AttentionRegression, layer: AttentionLayer, *, include_self: bool = True) -> float:
     """B_1: n (E of the empirical loss - L) as n grows; `include_self=False` for leave-one-out or fresh queries."""
     problem.check_layer(layer, "loss_bias")
-    _require(2 * _key_norm(problem, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "B_1")
+    require_below(2 * key_norm(problem, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "B_1")
     return float(_compiled_bias(problem.whiten(layer), problem.target, include_self))
 
 
 def context_variance(problem: AttentionRegression, factor: float = 1.0) -> float:
     r"""$v_{ctx}$: n times the variance of the error that a context of n noise-free samples makes on the minima of scale c (any gauge)."""
     what = "s_1 = |A Sigma^(1/2)|" if factor == 1 else "s_1/c^2, s_1 = |A Sigma^(1/2)|"
-    _require(float(problem.sizes[0]) / factor**2, 1.0, what, "v_ctx")
+    require_below(float(problem.sizes[0]) / factor**2, 1.0, what, "v_ctx")
     whitened = np.asarray(scaled(balanced_point(problem), problem.outputs, factor))
     upper, below = whitened[: problem.outputs], whitened[problem.outputs :].T
     identity = np.eye(below.shape[0])
@@ -134,7 +134,7 @@ def oracle_shift(
     [0.938, 0.549]
     """
     whitened = jnp.asarray(balanced_point(problem, gauge_rotation(problem, gauge)))
-    _require(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
+    require_below(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
     slope = bias_gradient(whitened, problem.target, sample_balance)
     curvature = hessian(problem, whitened)
     inverse = np.linalg.pinv(curvature, rcond=CUTOFF, hermitian=True)
@@ -166,7 +166,7 @@ class Scale(eqx.Module):
 def minimum_bias(problem: AttentionRegression, factor: float = 1.0) -> float:
     r"""B_1 of the minima at scale c: $\prod_i(1 - 2s_i/c^2)^{-1/2}\,\big[c^2\sum s_i + \sum s_i^2/(1 - 2s_i/c^2)\big]$, the same in every gauge."""
     sizes = np.asarray(problem.sizes)
-    _require(2 * float(sizes[0]) / factor**2, 1.0, "2 s_1 / c^2", "B_1")
+    require_below(2 * float(sizes[0]) / factor**2, 1.0, "2 s_1 / c^2", "B_1")
     room = 1 - 2 * sizes / factor**2
     return float((factor**2 * sizes.sum() + (sizes**2 / room).sum()) / np.sqrt(room.prod()))
 

@@ -35,15 +35,6 @@ class AbstractGeometry(eqx.Module):
             value, key_query = jsl.cho_solve(factor, value.T).T, jsl.cho_solve(factor, key_query)
         return AttentionLayer(value, key_query)
 
-    def whitened_direction(
-        self, gradient: Float[Array, "rows d"], covariance: Float[Array, "d d"]
-    ) -> Float[Array, "rows d"]:
-        """The same direction as seen in W, for a gradient by W."""
-        top = len(gradient) - len(covariance)
-        if self.rows:
-            gradient = jnp.concatenate([gradient[:top], covariance @ gradient[top:]])
-        return gradient @ covariance if self.columns else gradient
-
     def square(self, difference: AttentionLayer, covariance: Float[Array, "d d"]) -> Float[Array, ""]:
         """The squared norm of a difference of layers."""
         value, key_query = difference.value, difference.key_query

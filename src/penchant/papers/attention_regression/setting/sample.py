@@ -4,8 +4,6 @@ With the whitened key-query matrix $\tilde V$ the self-logit has $E e^{p x^\top 
 $E e^{p x'^\top Vx} = \det(I - p^2\tilde V^\top\tilde V)^{-1/2}$. Both are infinite where the matrix inside is not positive definite: finite-sample theory ends there.
 """
 
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -109,13 +107,10 @@ def key_strength(whitened: np.ndarray, outputs: int) -> tuple[float, float]:
     return float(np.linalg.eigvalsh((key + key.T) / 2)[-1]), float(np.linalg.norm(key, 2))
 
 
-def first_violation(whitened: np.ndarray | Sequence[np.ndarray], outputs: int, power: float = 2.0) -> int | None:
-    """Index of the first iterate (leading axis) whose p-th moments are infinite; None if there is none."""
-    for k, one in enumerate(np.asarray(whitened, float)):
-        top, norm = key_strength(one, outputs)
-        if not (2 * power * top < 1 and power * norm < 1):
-            return k
-    return None
+def moment_room(whitened: np.ndarray, outputs: int, power: float = 2.0) -> float:
+    """How far both are below; the p-th moments are finite where it is positive."""
+    top, norm = key_strength(whitened, outputs)
+    return min(float(np.sqrt(moment_threshold(power))) - top, 1 / power - norm)
 
 
 GAUGES = ("identity", "plus", "minus")

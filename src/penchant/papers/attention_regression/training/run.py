@@ -79,6 +79,11 @@ class AttentionRun(eqx.Module):
         found = np.flatnonzero(self.excess <= level)
         return int(self.steps[found[0]]) if len(found) else None
 
+    def late_excess(self, truth: AttentionRegression) -> float:
+        """Excess of the mean layer over the second half: the noise of single batches averages out, the bias stays."""
+        late = self.steps >= self.steps[-1] // 2
+        return float(truth.excess(AttentionLayer(self.value[late].mean(axis=0), self.key_query[late].mean(axis=0))))
+
     def last_slope(self, problem: AttentionRegression) -> float:
         """Norm of the regularised gradient at the end, whitened by a problem."""
         if not self.estimated:
