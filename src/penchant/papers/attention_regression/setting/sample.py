@@ -201,20 +201,6 @@ def mean_scores(inputs: Array | np.ndarray) -> np.ndarray:
     )
 
 
-def visible_failures(sample: AttentionSample) -> tuple[str, ...]:
-    """Hypotheses of the theorems that a sample shows to fail, beyond its noise: A2 by shape, A3, and inputs of mean 0."""
-    problem, found = sample.estimated, []
-    if problem.outputs < problem.inputs:
-        found.append(f"m = {problem.outputs} < d = {problem.inputs}, so the map cannot have full column rank (A2)")
-    top, limit = float(problem.sizes[0]), moment_threshold(2.0)
-    if top - noise_level(problem, sample.size) > limit:
-        found.append(f"s_1 = {top:.3g} is above {limit:.3g} (A3): moments of the logits are infinite")
-    scores = mean_scores(sample.inputs)
-    if scores.max() > DEVIATIONS:
-        found.append(f"column {int(scores.argmax())} of the inputs is not centred, and the model has no intercept")
-    return tuple(found)
-
-
 def unreliable(sample: AttentionSample, truth: AttentionRegression | None = None) -> tuple[str, ...]:
     """What makes first-order predictions from a sample doubtful: noise that cannot be estimated, a size below its noise, few samples.
 

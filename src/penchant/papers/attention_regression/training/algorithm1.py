@@ -20,7 +20,8 @@ from ....training.loop import check_steps, collect, drive_many, drive_one
 from ....training.status import Status
 from ....training.trajectory import settings_of
 from ..setting.problem import AttentionLayer, AttentionRegression
-from ..setting.sample import KEYS, AttentionSample, spectral_layer, unreliable, visible_failures
+from ..setting.sample import KEYS, AttentionSample, spectral_layer, unreliable
+from ..theorems import centred_inputs, check_assumptions, failures
 from .rules import PreconditionedDescent, Rule, step_warning
 from .run import AttentionRun, Descent, TriedDescent
 from .sources import AbstractSource, FullSample, Minibatch, Population
@@ -174,13 +175,14 @@ def algorithm1(
     check_float64()
     if keys not in KEYS:
         raise ArgumentError("keys", "algorithm1", f"one of {', '.join(KEYS)}", repr(keys))
-    failures = visible_failures(sample)
-    if failures and strict:
-        raise AssumptionError("algorithm1", failures, "`strict=False` trains all the same, with a warning")
+    known = check_assumptions(sample.estimated, samples=sample.size, strict=False)
+    failed = failures((*known, centred_inputs(sample.inputs)))
+    if failed and strict:
+        raise AssumptionError("algorithm1", failed, "`strict=False` trains all the same, with a warning")
     rule = PreconditionedDescent("left" if paper else "two_sided") if rule is None else rule
     doubts = (*unreliable(sample), *(filter(None, [step_warning(sample.estimated, rule)])))
-    if failures:
-        warn("Outside the theorems of `algorithm1`: " + "; ".join(failures) + ".")
+    if failed:
+        warn("Outside the theorems of `algorithm1`: " + "; ".join(failed) + ".")
     if doubts:
         warn("Predictions for `algorithm1` are unreliable here: " + "; ".join(doubts) + ".")
     source = FullSample(sample) if batch is None else Minibatch(sample, batch, keys=keys)
