@@ -348,21 +348,21 @@ def _crossed(lab: Lab) -> Trajectory:
 
 @claim("deep-linear/lemma-8", f"{JI}, Lemma 8, with the traces themselves for 2 R_0 and 3 R_0", "sharpened", slow=True)
 def lemma8(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Along descent excesses are at most D plus the traces of later layers, and <v_{k+1}, u_k>^2 is at least 1 - (D + traces of layers k and later + |W_{k+1}(0)|^2 + |W_k(0)|^2) / |W_{k+1}|^2; where steps descend and are at most 1 long, all traces add up to at most 2 R_0.
+    """Along descent excesses are at most D plus the traces of layers k to L - 1, and <v_{k+1}, u_k>^2 is at least 1 - (D + traces of layers k and later + |W_{k+1}(0)|^2 + |W_k(0)|^2) / |W_{k+1}|^2; where steps descend and are at most 1 long, all traces add up to at most 2 R_0.
     24 draws with Assumption 5's own steps, a line search with steps at most 1, and one long step between layers that have nothing in common, after which the traces are all that the bound has.
-    The three together are the bounds in print. Planted: half of the traces, and a line search without the cap."""
+    The three together are the bounds in print; with the sign of the traces as printed in (29) the first would be of layers k + 1 to L, which the long step exceeds. Planted: half of the traces, and a line search without the cap."""
     kept = [*(run for depth in DESCENTS for run in descents(lab, depth)), descent(lab, not planted, seed=1 + lab.seed)]
     share, sums, excess, aligned = 0.5 if planted else 1.0, [], [], []
     for run in (*kept, _crossed(lab)):
         traces, start, constant = share * account(run)["traces"], run.at(0), imbalance_constant(run.at(0))
         sums.append(float(account(run)["traces"][-1].sum() / (2 * np.exp(run.log_excess[0]))))
         for r in range(len(run)):
-            found, later = alignment(run.at(r)), np.append(np.cumsum(traces[r][::-1])[::-1][1:], 0.0)
-            excess.append(float((found.excess - later).max()) - constant)
+            found, gained = alignment(run.at(r)), np.append(np.cumsum(traces[r][-2::-1])[::-1], 0.0)
+            excess.append(float((found.excess - gained).max()) - constant)
             floor = alignment_floor(run.at(r), start, traces[r])
             aligned.append(float(((1 - found.misfit) ** 2 - floor).min()))
     yield at_most(max(sums[:-1]), 1.0, f"largest sum of the traces over 2 R_0, {len(kept)} runs")
-    yield at_most(max(excess), ROUNDING, "largest excess minus (D + later traces)")
+    yield at_most(max(excess), ROUNDING, "largest excess minus (D + traces of its layer and later ones but the last)")
     yield at_least(min(aligned), 0.0, "smallest <v, u>^2 minus its lower bound")
 
 

@@ -51,7 +51,7 @@ def _gaps(layers: Layers, start: Layers) -> list[np.ndarray]:
 @claim("deep-linear/conservation", f"{JI}, equations (2), (3), (28) and (29)", "proved", slow=True)
 def conservation(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The flow conserves W_{k+1}' W_{k+1} - W_k W_k', and a step of descent changes it by exactly eta^2 (G_{k+1}' G_{k+1} - G_k G_k').
-    One step of drawn length on 36 draws at depths 2 to 4, and the flow to risk e^-1e6, to the rounding of squares. Planted: eta^2, and a first layer, one part in a million larger."""
+    One step of drawn length on 36 draws at depths 2 to 4, and the flow to risk e^-1e6, to the rounding of squares; (29) has the sign of the squares reversed in print. Planted: eta^2, and a first layer, one part in a million larger."""
     steps, slip = [], 1 + 1e-6 * planted
     for depth in LOSSES:
         draws = drawn(lab, depth)
