@@ -356,7 +356,7 @@ def lemma8(lab: Lab, planted: bool) -> Iterator[Verdict]:
     for run in (*kept, _crossed(lab)):
         traces, start, constant = share * account(run)["traces"], run.at(0), imbalance_constant(run.at(0))
         sums.append(float(account(run)["traces"][-1].sum() / (2 * np.exp(run.log_excess[0]))))
-        for r in range(len(run)):
+        for r in range(1, len(run)):  # a layer of the start may be 0
             found, gained = alignment(run.at(r)), np.append(np.cumsum(traces[r][-2::-1])[::-1], 0.0)
             excess.append(float((found.excess - gained).max()) - constant)
             floor = alignment_floor(run.at(r), start, traces[r])
