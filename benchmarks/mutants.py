@@ -338,7 +338,7 @@ MUTANTS = (
         "optimisers/layerwise.py",
         "memory.traces + factor**2 * squares",
         "memory.traces + factor * squares",
-        "deep-linear/descent-bounds",
+        "deep-linear/lemma-8",
         "tests/optimisers/test_layerwise.py -k imbalances",
     ),
     Mutant(

@@ -20,7 +20,6 @@ VERSIONS = {
     "ledger": 1,
     "trajectory": 1,
     "joint trajectory": 1,
-    "attention trajectory": 1,
     "attention run": 1,
     "network run": 1,
     "runs": 1,

@@ -67,7 +67,7 @@ def test_the_flow_passes_the_published_reference_points():
     assert lower.max() <= 0.13045543527 <= upper.min()
 
 
-def test_the_slack_of_the_bounds_counts_the_traces_of_later_layers():
+def test_the_slack_of_the_bounds_counts_the_traces_of_all_layers_above_but_the_last():
     setting = pt.Setting(strips(0), DeepLinear((4, 4)), pt.Logistic())
     start = ensure_assumption2(setting, setting.start(1, 0.4))
     run = pt.train(
@@ -79,8 +79,8 @@ def test_the_slack_of_the_bounds_counts_the_traces_of_later_layers():
     )
     slack, traces = pt.diagnostics.bound_slack(run), run.account["traces"][-1]
     excesses = [np.sum(np.linalg.svd(np.asarray(layer), compute_uv=False)[1:] ** 2) for layer in run.at()]
-    later = [traces[1] + traces[2], traces[2], 0.0]
-    wanted = min(imbalance_constant(start) + extra - excess for extra, excess in zip(later, excesses, strict=True))
+    gained = [traces[0] + traces[1], traces[1], 0.0]
+    wanted = min(imbalance_constant(start) + extra - excess for extra, excess in zip(gained, excesses, strict=True))
     assert slack.excess[-1] == pytest.approx(wanted, rel=1e-12)
     fits = alignment(run.at()).misfit
     floor = pt.diagnostics.alignment_floor(run.at(), start, traces)

@@ -35,7 +35,8 @@ def linearised(problem, geometry, whitened):
     """The matrix of the linearised step, by applying the geometry to columns of the Hessian."""
     size = whitened.size
     columns = hessian(problem, whitened).T.reshape(size, *whitened.shape)
-    moved = [geometry.whitened_direction(jnp.asarray(one), problem.covariance) for one in columns]
+    direct = lambda one: geometry.precondition(problem.by_layer(jnp.asarray(one)), problem.covariance)
+    moved = [problem.whiten(direct(one)) for one in columns]
     return np.stack([np.asarray(one).ravel() for one in moved], axis=1)
 
 

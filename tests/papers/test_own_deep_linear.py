@@ -120,5 +120,5 @@ def test_descent_shows_its_steps():
     assert shown["violation"].lines[0].y[-1] <= 0
     rows = {row[0]: row[1:] for row in shown["laws"].rows}
     assert float(rows["sum of the traces"][0]) == pytest.approx(run.account["traces"][-1].sum(), rel=1e-5)
-    assert float(rows["Lemma 8: smallest slack of excess <= D + later traces"][0]) >= 0
+    assert float(rows["Lemma 8: smallest slack of excess <= D + traces of k to L - 1"][0]) >= 0
     assert {"traces", "violation"} <= set(words)

@@ -22,7 +22,7 @@ from penchant.papers.attention_regression.setting.sample import (
     prescribed_spectrum,
     spectral_layer,
 )
-from penchant.papers.attention_regression.training.population import train_population, train_populations
+from penchant.papers.attention_regression.training.algorithm1 import train_population, train_populations
 from penchant.papers.attention_regression.training.rules import PreconditionedDescent
 from penchant.training.events import At, Every
 from penchant.training.status import Status
@@ -201,7 +201,7 @@ def test_a_saved_run_has_its_layer(tmp_path):
     header, arrays = read_npz(run.save(tmp_path / "run.npz"))
     assert header["status"] == "out_of_steps"
     assert np.allclose(arrays["U"], EXPERIMENT.start.value, rtol=1e-12, atol=1e-13)
-    assert arrays["whitened"].shape == (1, 15, 5)
+    assert arrays["value"].shape == (1, 10, 5)
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,9 @@ from ..papers.attention_regression.diagnostics import trajectory_moments
 from ..papers.attention_regression.setting.problem import AttentionRegression
 from ..papers.attention_regression.setting.sample import AttentionSample, covariance_width, map_errors, spectral_layer
 from ..papers.attention_regression.theorems import CONVERGENCE, expected_gradients, expected_rate
-from ..papers.attention_regression.training.algorithm1 import AttentionRun, train_attention
+from ..papers.attention_regression.training.algorithm1 import train_attention
 from ..papers.attention_regression.training.rules import PreconditionedDescent, Rule, step_warning
+from ..papers.attention_regression.training.run import AttentionRun
 from ..papers.attention_regression.training.sources import AbstractSource
 from ..report.panels.attention import PANELS, AttentionCase, prediction_lines
 from ..settings.files import read_arrays

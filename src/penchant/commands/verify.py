@@ -152,16 +152,24 @@ BECAME = {
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
     "key-query/finite-limit": "key-query/diagonal-separability",
     "deep-linear/time": "deep-linear/clock",
-    "deep-linear/theorem-1": "deep-linear/risk deep-linear/aligned",
+    "deep-linear/theorem-1": "deep-linear/risk deep-linear/aligned deep-linear/polynomial-alignment",
+    "deep-linear/lemma-8": "deep-linear/descent-bounds deep-linear/descent-alignment-bound",
+    "deep-linear/conservation": "deep-linear/balanced deep-linear/descent-conservation",
+    "deep-linear/norm-growth": "deep-linear/homogeneity",
     "deep-linear/theorem-3": "deep-linear/descent-risk deep-linear/descent-aligns",
     "deep-linear/theorem-4": "deep-linear/descent-max-margin",
     "deep-linear/pull-back": "deep-linear/pull-back-gap",
     "deep-linear/no-span": "deep-linear/span-rare",
     "deep-linear/polynomial-tail": "deep-linear/tails",
-    "attention-regression/oracle-floor": "attention-regression/oracle-bound-attained",
+    "attention-regression/oracle-floor": "attention-regression/oracle-bound-attained attention-regression/oracle-bound",
+    "attention-regression/theorem-1.1": "attention-regression/tilt",
+    "attention-regression/gauge": "attention-regression/scale",
+    "attention-regression/lemma-3": "attention-regression/lemma-3-covariance attention-regression/start-inside",
+    "attention-regression/lemma-4": "attention-regression/guaranteed-rate",
+    "attention-regression/lemma-5": "attention-regression/start-rate",
     "attention-regression/theorem-1.3": "attention-regression/theorem-1.3-left",
-    "attention-regression/bias": "attention-regression/bias-minimum attention-regression/bias-own-weight "
-    "attention-regression/bias-leave-one-out",
+    "attention-regression/bias-gradient": "attention-regression/bias attention-regression/bias-minimum "
+    "attention-regression/bias-own-weight attention-regression/bias-leave-one-out",
     "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
     "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
     "max-margin/deficit-constant": "max-margin/orthogonal-part",
@@ -169,12 +177,12 @@ BECAME = {
     "sparse/window-error": "sparse/noise-growth",
     "self-attention-joint/theorem-3-repaired-block": "self-attention-joint/theorem-3-repaired-ratio",
     "self-attention-joint/theorem-3-repaired": "self-attention-joint/theorem-3-repaired-joint",
-    "": "attention-regression/affine attention-regression/affine-left attention-regression/equivariance "
+    "": "attention-regression/affine attention-regression/affine-left attention-regression/covariance-free attention-regression/equivariance "
     "attention-regression/landscape attention-regression/law-ends-at-a3 attention-regression/law-ends-at-half "
     "attention-regression/left-not-equivariant attention-regression/minibatch-full-keys "
     "attention-regression/rank-deficient attention-regression/scale-restores-law attention-regression/tails "
     "attention-regression/training-after-start attention-regression/training-lowers attention-regression/wide "
-    "deep-linear/alignment-limit deep-linear/excess-limit deep-linear/gradient deep-linear/idle-support "
+    "deep-linear/alignment-limit deep-linear/excess-limit deep-linear/other-starts deep-linear/gradient deep-linear/idle-support "
     "deep-linear/idle-support-plain deep-linear/no-span-inside deep-linear/outside-constant "
     "deep-linear/selected-dual deep-linear/size deep-linear/span-projected depth/face depth/sparse-rate "
     "key-query/conserved-matrix key-query/constant-from-above key-query/diagonal-constant key-query/direct-rate key-query/drift "

@@ -124,7 +124,7 @@ def alignment_floor(
 class BoundSlack(eqx.Module):
     """What Lemma 2 (flow) or Lemma 8 (descent) leaves at every record; negative where the bound is broken.
 
-    `excess` is D, plus the later traces of descent, minus the excess, the least over the layers; `alignment` is <v_{k+1}, u_k>^2 minus its
+    `excess` is D, plus the traces of descent of layers k to L - 1, minus the excess, the least over the layers; `alignment` is <v_{k+1}, u_k>^2 minus its
     lower bound, the least over the pairs of layers (nan for one layer, which has no pair).
     """
 
@@ -136,13 +136,13 @@ def bound_slack(run: Trajectory, found: Alignment | None = None) -> BoundSlack:
     """The slack of the bounds on excess and alignment along a run; the traces of descent are read from its account."""
     found, start = alignments(run) if found is None else found, run.at(0)
     traces = (run.account or {}).get("traces", np.zeros_like(found.excess))
-    later = np.cumsum(traces[:, ::-1], axis=1)[:, ::-1] - traces
+    gained = np.cumsum(traces[:, ::-1], axis=1)[:, ::-1] - traces[:, -1:]
     if not found.misfit.shape[1]:
         aligned = np.full(len(run), np.nan)
     else:
         floors = np.stack([alignment_floor(run.at(k), start, traces[k]) for k in range(len(run))])
         aligned = np.min((1 - found.misfit) ** 2 - floors, axis=1)
-    return BoundSlack(np.min(imbalance_constant(start) + later - found.excess, axis=1), aligned)
+    return BoundSlack(np.min(imbalance_constant(start) + gained - found.excess, axis=1), aligned)
 
 
 def sandwich(run: Trajectory) -> tuple[np.ndarray, np.ndarray]:

@@ -1,9 +1,9 @@
 """What a sample says of attention regression: hypotheses with slack, the geometry, step and scale to train with, and where training settles."""
 
+from collections.abc import Callable
+
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 
 from ...errors import ThresholdError
 from ...theory.base import Hypothesis
@@ -21,11 +21,12 @@ from .setting.context_bias import (
     spectral_floor,
 )
 from .setting.geometry import GEOMETRIES, TwoSided, split_gradient
-from .setting.problem import AbstractBalance, AttentionLayer, AttentionRegression, ScaleFreeBalance
+from .setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
 from .setting.sample import UNRELIABLE, AttentionSample, moment_threshold, noise_level, spectral_layer, unreliable
 from .theorems import asymptotic_factor, centred_inputs, check_assumptions, gaussian_inputs, near_minima
-from .training.algorithm1 import AttentionRun, train_attention, whitened_gradient
+from .training.algorithm1 import train_attention
 from .training.rules import PreconditionedDescent, Rule
+from .training.run import AttentionRun
 from .training.sources import AbstractSource, FullSample
 from .training.steps import DefaultStep
 
@@ -43,6 +44,14 @@ class Floor(eqx.Module):
     bias: float | None = None
 
 
+def finite(compute: Callable[[], float]) -> float | None:
+    """A number of the first-order theory, None beyond the threshold where it is infinite."""
+    try:
+        return compute()
+    except ThresholdError:
+        return None
+
+
 def regular(problem: AttentionRegression) -> bool:
     """A2: the estimated map has full column rank."""
     return problem.rank == problem.inputs
@@ -56,13 +65,13 @@ def predicted_floor(
     Batches whose keys are all samples have unbiased gradients, so `within` is None for them.
     """
     law = "v/n + b_2/n^2" if within is None else f"v/n + b_2/B^2 with B = {within}"
-    try:
-        spread = sample_floor(problem) / count
-        if not regular(problem):
-            return Floor("v/n", spread)
-        bias = oracle_shift(problem, gauge, sample_balance=within is None).excess / (within or count) ** 2
-    except ThresholdError:
+    spread = finite(lambda: sample_floor(problem) / count)
+    if spread is not None and not regular(problem):
+        return Floor("v/n", spread)
+    shift = finite(lambda: oracle_shift(problem, gauge, sample_balance=within is None).excess)
+    if spread is None or shift is None:
         return Floor(law, None)
+    bias = shift / (within or count) ** 2
     return Floor(law, spread + bias, bias)
 
 
@@ -71,10 +80,7 @@ def scaled_floor(problem: AttentionRegression, count: int, factor: float, within
     law = f"v/n at the scale c = {factor:.3g}"
     if within is not None:
         return Floor(f"{law} + b_2/B^2, of which b_2 is known at c = 1 only", None)
-    try:
-        return Floor(law, sample_floor(problem, factor) / count)
-    except ThresholdError:
-        return Floor(law, None)
+    return Floor(law, finite(lambda: sample_floor(problem, factor) / count))
 
 
 def layer_scale(problem: AttentionRegression, layer: AttentionLayer) -> float:
@@ -103,20 +109,13 @@ def _still_descending(run: AttentionRun, source: AbstractSource, rule: Rule, flo
     sizes, whitened = np.asarray(problem.sizes), problem.whiten(run.at())
     scale = balance.scale(whitened[:m], whitened[m:])  # 1 unless the regulariser is blind to it
     level = np.asarray(scaled(whitened, m, 1 / scale))
-    gradient = np.asarray(scaled(_total_gradient(source, run.at(), balance), m, scale))
+    total = problem.by_whitened(source.evaluate(run.at(), None)[1]) + problem.whitened_pull(whitened, balance)
+    gradient = np.asarray(scaled(total, m, scale))
     if balance.scale_free:
         gradient = _without(gradient, np.concatenate([level[:m], -level[m:]]))  # c itself changes no excess
     normal = split_gradient(level, gradient)[1]
     left = 2 * sizes[0] * (normal / (2 * sizes[-1])) ** 2 if sizes[-1] > 0 else np.inf
     return f"the gradient leaves room for {left:.2g} of excess" if not left <= _SETTLED * floor else ""
-
-
-def _total_gradient(source: AbstractSource, layer: AttentionLayer, balance: AbstractBalance) -> Float[Array, "rows d"]:
-    """Gradient of the source's loss plus a regulariser, by W of the source's problem."""
-    problem, m = source.problem, source.problem.outputs
-    whitened = problem.whiten(layer)
-    extra = jnp.concatenate(balance.gradient(whitened[:m], whitened[m:]))
-    return whitened_gradient(problem, source.evaluate(layer, None)[1]) + extra
 
 
 def _without(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
@@ -240,7 +239,7 @@ def advise(
         _options(sample, first, trial_steps if count <= _TRIED else 0) if regular(problem) else (),
         _floors(problem if truth is None else truth, count, scale.factor, None if truth is None else first),
         scale,
-        _gain(problem, scale),
+        finite(lambda: minimum_bias(problem) / scale.bias),
         _warnings(sample, truth, key_norm),
     )
 
@@ -284,10 +283,7 @@ def _floors(problem: AttentionRegression, count: int, factor: float, start: Atte
     """The gauge is that of the spectral start: the identity in the estimate, the nearest one in the truth, whose signs may differ."""
     gauge = "identity" if start is None or not regular(problem) else start_gauge(problem, start)
     found = predicted_floor(problem, count, gauge)
-    try:
-        there = sample_floor(problem, factor) / count
-    except ThresholdError:
-        there = None
+    there = finite(lambda: sample_floor(problem, factor) / count)
     return Floors(spectral_floor(problem) / count, found.value, found.bias, there)
 
 
@@ -299,14 +295,6 @@ def _scale(problem: AttentionRegression, power: float = 2.0) -> Scale:
         return best
     factor = min(1.0, _INSIDE * least)
     return Scale(factor, minimum_bias(problem, factor), float(np.sqrt(top)) / factor)
-
-
-def _gain(problem: AttentionRegression, scale: Scale) -> float | None:
-    """B_1 of the balanced minimum over B_1 at the best scale; None where the former is infinite."""
-    try:
-        return minimum_bias(problem) / scale.bias
-    except ThresholdError:
-        return None
 
 
 def _warnings(sample: AttentionSample, truth: AttentionRegression | None, key_norm: float | None) -> tuple[str, ...]:

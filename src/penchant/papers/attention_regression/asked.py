@@ -16,8 +16,8 @@ from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import GAUGES, AttentionExperiment, AttentionSample, spectral_layer
 from .setting.sample import KEYS as _ATTENDED
 from .training.algorithm1 import train_attention
-from .training.population import AttentionRun
 from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
+from .training.run import AttentionRun
 from .training.sources import AbstractSource, FullSample, Minibatch
 
 _SMALL = 1e-3  # standard deviation of the start 'small'
@@ -180,13 +180,6 @@ def arrays(run: AttentionRun, wanted: Sequence[str]) -> dict[str, np.ndarray]:
     }
 
 
-def _late_excess(run: AttentionRun, one: Member) -> float:
-    """Excess of the mean layer over the second half: the noise of single batches averages out, the bias stays."""
-    assert one.truth is not None  # as PLANTED says
-    late = run.steps >= run.steps[-1] // 2
-    return float(one.truth.excess(AttentionLayer(run.value[late].mean(axis=0), run.key_query[late].mean(axis=0))))
-
-
 PLANTED = {"late_excess": "the generator attention_experiment, or covariance and planted in the file"}
-MEASURES = {"late_excess": _late_excess}
+MEASURES = {"late_excess": lambda run, one: run.late_excess(one.truth)}
 ARRAYS = ("params", "series")

@@ -5,23 +5,19 @@ from itertools import product
 import numpy as np
 
 from ...lab import Lab, claim
-from ...verdict import ROUNDING, Outcome, Verdict, all_of, at_least, at_most, close
+from ...verdict import ROUNDING, Outcome, Verdict, all_of, at_least, at_most
 from .evidence import (
     around,
+    attained,
     drawn_problems,
     layer_of,
     metric_root,
     neighbourhood,
     plain_slope,
-    plane_problem,
     quadrature,
-    random_point,
     random_runs,
     regularised,
     rotations,
-    small_problem,
-    tilted,
-    worst_constants,
 )
 from .setting.balanced_minima import component_distance, nearest_minimum
 from .setting.geometry import (
@@ -39,42 +35,30 @@ from .setting.sample import key_strength, log_cross_moment, log_self_moment, mom
 from .theorems import GOEL
 
 
-@claim("attention-regression/tilt", f"{GOEL}, proof of Theorem 1.1", "proved")
-def tilt(lab: Lab, planted: bool) -> Verdict:
-    """Under the weights of a query x the covariates are N(Sigma V x, Sigma).
-    Mean Sigma V x and covariance Sigma under the weights of a query, by quadrature; planted: covariance Sigma + Sigma V Sigma."""
-    problem, layer = plane_problem(lab)
-    covariance, key = np.asarray(problem.covariance), np.asarray(layer.key_query)
-    errors = []
-    for query in np.array([[0.5, -1.0], [1.5, 0.3], [-0.7, -0.9]]):
-        mean, spread = tilted(lab, problem, layer, query)
-        expected = covariance + (covariance @ key @ covariance if planted else 0.0)
-        errors.append(max(np.abs(mean - covariance @ key @ query).max(), np.abs(spread - expected).max()))
-    return at_most(float(max(errors)), 1e-14, "largest error of mean and covariance at 3 queries, 60^2 nodes")
-
-
 @claim("attention-regression/theorem-1.1", f"{GOEL}, Theorem 1.1", "proved")
 def population_loss(lab: Lab, planted: bool) -> Verdict:
-    """The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2.
-    The definition by quadrature in the plane, 20 drawn problems and layers with 25 queries each; the planted mean is V x."""
-    grid, mass = quadrature(lab)
-    rng, gaps, losses = np.random.default_rng([11, lab.seed]), [], []
+    """The population loss is m sigma^2 + |(U Sigma V - A) Sigma^(1/2)|_F^2, for under the weights of a query x the covariates are N(Sigma V x, Sigma).
+    The definition by quadrature in the plane, 20 drawn problems and layers with 25 queries each; the planted mean is longer by one part in a million."""
+    (keys, mass), (places, shares) = quadrature(60), quadrature(5)
+    rng, errors = np.random.default_rng([11, lab.seed]), {"mean": [], "covariance": [], "loss": []}
     for _ in range(20):
         first = rng.standard_normal((2, 2))
         problem = AttentionRegression(0.3 * np.eye(2) + first @ first.T / 4, 0.3 * rng.standard_normal((3, 2)), 0.01)
         layer = AttentionLayer(0.7 * rng.standard_normal((3, 2)), 0.3 * rng.standard_normal((2, 2)))
-        (value, key), root = map(np.asarray, (layer.value, layer.key_query)), np.asarray(problem.root)
-        slip = value @ np.asarray(problem.covariance) @ key - np.asarray(problem.planted)
-        queries = np.clip(rng.standard_normal((25, 2)), -3, 3) @ root
-        means = np.array([key @ x if planted else tilted(lab, problem, layer, x)[0] for x in queries])
-        errors = np.sum((means @ value.T - queries @ np.asarray(problem.planted).T) ** 2, axis=1)
-        closed = np.sum((slip @ queries.T) ** 2, axis=0)
-        gaps.append(np.abs(errors - closed).max() / closed.max())
-        total = float(mass @ np.sum((slip @ (grid @ root).T) ** 2, axis=0)) + problem.outputs * float(problem.noise)
-        losses.append(abs(float(problem.loss(layer)) / total - 1))
+        covariance, points, queries = np.asarray(problem.covariance), keys @ problem.root, places @ problem.root
+        weights = mass * np.exp(queries @ np.asarray(layer.key_query).T @ points.T)
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        means = weights @ points
+        gaps = points - means[:, None]
+        tilted = (1 + 1e-6 * planted) * queries @ (covariance @ np.asarray(layer.key_query)).T
+        errors["mean"].append(np.abs(means - tilted).max() / np.abs(tilted).max())
+        spreads = np.einsum("qk,qki,qkj->qij", weights, gaps, gaps)
+        errors["covariance"].append(np.abs(spreads - covariance).max() / np.abs(covariance).max())
+        squares = np.sum((means @ np.asarray(layer.value).T - queries @ np.asarray(problem.planted).T) ** 2, axis=1)
+        total = float(shares @ squares) + problem.outputs * float(problem.noise)
+        errors["loss"].append(abs(float(problem.loss(layer)) / total - 1))
     return all_of(
-        at_most(float(max(gaps)), 1e-12, "largest |error of the tilted mean - closed form| over queries, relative"),
-        at_most(max(losses), 1e-12, "largest relative difference of the population loss from its quadrature"),
+        *(at_most(max(those), ROUNDING, f"largest relative error of the {what}") for what, those in errors.items())
     )
 
 
@@ -100,114 +84,117 @@ def balanced_minima(lab: Lab, planted: bool) -> Verdict:
 @claim("attention-regression/theorem-1.2-all", f"{GOEL}, Theorem 1.2", "proved")
 def all_minima(lab: Lab, planted: bool) -> Verdict:
     """There are no other minima of the regularised loss.
-    Adaptive descent from 60 random starts ends on the manifold; the planted start is 0, a saddle."""
-    problem = small_problem(lab)
-    ends = [run.whitened[-1] for run in random_runs(lab)] + ([np.zeros((7, 3))] if planted else [])
-    far = max(nearest_minimum(problem, end, TwoSided()).distance for end in ends)
-    return at_most(far, 1e-12, "largest distance to the minima after 1000 steps, 60 starts")
+    Adaptive descent on 20 drawn problems from 3 random starts each ends on the manifold; the planted start is 0, a saddle."""
+    ends = [(run.problem, run.whitened[-1]) for run in random_runs(lab)]
+    ends += [(problem, 0 * end) for problem, end in ends[:1] if planted]
+    far = max(nearest_minimum(*end, TwoSided()).distance for end in ends)
+    return at_most(far, ROUNDING, f"largest distance to the minima after 1000 steps, {len(ends)} starts")
 
 
-@claim("attention-regression/gauge", f"{GOEL}, Theorem 1.2", "proved")
+@claim("attention-regression/gauge", f"{GOEL}, Theorem 1.2, made exact by us", "sharpened")
 def gauge(lab: Lab, planted: bool) -> Verdict:
-    """The loss is invariant under GL(d), the regularised loss under an orthogonal group.
-    The loss under all of GL(d), the regularised loss under the orthogonal group; planted: the regularised loss under GL(d)."""
-    problem, rng = small_problem(lab), np.random.default_rng(3)
-    covariance, root, back = (np.asarray(part) for part in (problem.covariance, problem.root, problem.inverse_root))
-    layer = layer_of(problem, random_point(problem, 7))
-
-    def change(matrix: np.ndarray) -> AttentionLayer:
-        moved = np.linalg.solve(covariance, np.linalg.solve(matrix, covariance @ np.asarray(layer.key_query)))
-        return AttentionLayer(np.asarray(layer.value) @ matrix, moved)
-
-    general = np.eye(3) + 0.3 * rng.standard_normal((3, 3))
-    turn = root @ np.linalg.qr(rng.standard_normal((3, 3)))[0] @ back
-    total = lambda one: float(problem.excess(one) + problem.regulariser(one))
-    moved = total(change(general if planted else turn))
+    """The loss is invariant under GL(d), which with (cU, V/c) shrinks the logits, and the regularised loss under an orthogonal group.
+    A random element of both, and c = 3, on 20 drawn problems; planted: an orthogonal matrix times 1 + 1e-6."""
+    moved, turned, scaled = [], [], []
+    for seed, problem in enumerate(drawn_problems(lab)):
+        rng, root, d = np.random.default_rng(seed), np.asarray(problem.root), problem.inputs
+        layer = layer_of(problem, 0.3 * rng.standard_normal((problem.outputs + d, d)))
+        general, turn = np.eye(d) + 0.3 * rng.standard_normal((d, d)), rotations(1, d, seed)[0]
+        conjugate = root @ turn @ np.asarray(problem.inverse_root) * (1 + 1e-6 * planted)
+        total = lambda one, problem=problem: float(problem.excess(one) + problem.regulariser(one))
+        moved.append(float(problem.excess(_changed(problem, layer, general)) / problem.excess(layer)))
+        turned.append(total(_changed(problem, layer, conjugate)) / total(layer))
+        shrunk = _changed(problem, layer, 3 * np.eye(d))
+        norms = [key_strength(problem.whiten(one), problem.outputs)[1] for one in (layer, shrunk)]
+        scaled.append(3 * norms[1] / norms[0])
+    parts = {"excess under GL(d)": moved, "regularised loss under the gauge group": turned, "3 |V/3|": scaled}
+    worst = lambda ratios: float(np.abs(np.array(ratios) - 1).max())
     return all_of(
-        close(float(problem.excess(change(general))), float(problem.excess(layer)), 1e-12, "excess under GL(d)"),
-        close(moved, total(layer), 1e-12, "regularised loss under the gauge group"),
+        *(at_most(worst(those), ROUNDING, f"{what}: largest change, 20 problems") for what, those in parts.items())
     )
+
+
+def _changed(problem: AttentionRegression, layer: AttentionLayer, matrix: np.ndarray) -> AttentionLayer:
+    """U C, and V such that U Sigma V stays."""
+    covariance = np.asarray(problem.covariance)
+    key_query = np.linalg.solve(covariance, np.linalg.solve(matrix, covariance @ np.asarray(layer.key_query)))
+    return AttentionLayer(np.asarray(layer.value) @ matrix, key_query)
+
+
+def _gaps(lab: Lab) -> list[tuple[float, float]]:
+    """By problem, the least distance from 5 minima to the component of the other determinant, and sqrt(8 s_d)."""
+    found = []
+    for seed, problem in enumerate(drawn_problems(lab)):
+        points = (balanced_point(problem, rotation) for rotation in rotations(5, problem.inputs, seed))
+        gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
+        found.append((gap, component_distance(problem)))
+    return found
 
 
 @claim(
     "attention-regression/connected",
-    f"{GOEL}, Theorem 1.2",
+    f"{GOEL}, Theorem 1.2, as its introduction words it",
     "proved",
     expected=Outcome.refuted,
     repair="attention-regression/two-components",
 )
 def connected(lab: Lab, planted: bool) -> Verdict:
     """The manifold of minima is connected.
-    Points of the two components would have to come arbitrarily close."""
-    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11) if planted else small_problem(lab)
-    points = [balanced_point(problem, rotation) for rotation in rotations(50, 3)]
-    gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
-    return at_most(gap, 1e-6, "least distance from a minimum to the component of the other determinant")
+    Points of the two components would have to come arbitrarily close, on some of 20 drawn problems at least; planted: closer than half of sqrt(8 s_d)."""
+    bounds = [gap / (apart / 2 if planted else 1) for gap, apart in _gaps(lab)]
+    return at_most(min(bounds), 1.0 if planted else ROUNDING, "least distance from a minimum to the other component")
 
 
 @claim("attention-regression/two-components", f"{GOEL}, Theorem 1.2, corrected by us", "repaired")
 def two_components(lab: Lab, planted: bool) -> Verdict:
     """The minima have two components, det R = 1 and -1, sqrt(8 s_d) apart; descent stays with the one it starts with.
-    The gap is sqrt(8 s_d), and descent never changes the sign of det(E'W)."""
-    problem = small_problem(lab)
-    points = [balanced_point(problem, rotation) for rotation in rotations(50, 3)]
-    gap = min(nearest_minimum(problem, point, TwoSided()).other for point in points)
-    plus = eigenbasis(problem).plus
-    signs = np.array([np.sign(np.linalg.det(plus.T @ run.whitened)) for run in random_runs(lab)])
-    changes = float(np.abs(np.diff(signs, axis=1)).sum())
-    predicted = component_distance(problem) / (np.sqrt(2) if planted else 1)
+    The gap on 20 drawn problems, and the sign of det(E'W) along 60 runs of adaptive descent; planted: a gap one per cent wider."""
+    errors = [abs(gap / (apart * (1.01 if planted else 1.0)) - 1) for gap, apart in _gaps(lab)]
+    plus = [(eigenbasis(run.problem).plus.T @ run.whitened) for run in random_runs(lab)]
+    changes = sum(float(np.abs(np.diff(np.sign(np.linalg.det(one)))).sum()) for one in plus)
     return all_of(
-        close(gap, predicted, 1e-9, "distance between the components against sqrt(8 s_d)"),
-        at_most(changes, 0.0, "changes of sign of det(E'W) along 60 runs"),
+        at_most(max(errors), ROUNDING, "largest relative error of sqrt(8 s_d), 20 problems"),
+        at_most(changes, 0.0, f"changes of sign of det(E'W) along {len(plus)} runs"),
     )
 
 
 @claim("attention-regression/theorem-1.3", f"{GOEL}, Theorem 1.3, constants by us", "sharpened")
 def one_point_convexity(lab: Lab, planted: bool) -> Verdict:
     """One-point strong convexity and smoothness near the minima, with alpha = 2 s_d - 5/4 r^2 and beta = 4 s_1 + 3 sqrt(2 s_1) r + r^2, both sharp; in the one-sided norm with 2 s_d lambda_min - 5/4 lambda_max^2 r^2 and lambda_max beta.
-    Worst case over directions against alpha(r) and beta(r), which it attains in the two-sided norm, and points around minima of drawn problems; planted: alpha without its loss in r, and the two-sided constants in the one-sided norm."""
-    problem, checks = small_problem(lab), []
-    low, radius = 2 * float(problem.sizes[-1]), attraction_radius(problem, TwoSided())
-    for share in (0.5, 1.0):
-        found = contraction(problem, TwoSided(), share * radius)
-        alpha, beta = worst_constants(problem, TwoSided(), share * radius)
+    20 drawn problems with 4 points around minima each, and for m > d the directions in which both are attained, at r_0/2 and r_0. Planted: alpha larger and beta smaller by one part in a million."""
+    slip, checks = 1 + 1e-6 * planted, []
+    problems = drawn_problems(lab)
+    for geometry in (TwoSided(), Left()):
+        least, most = zip(*(_shares(one, geometry, k) for k, one in enumerate(problems)), strict=True)
         checks += [
-            *_within(alpha, beta, low if planted else found.alpha, found.beta, f"{share:g} r_0", 1e-9),
-            at_most(alpha, found.alpha * (1 + 1e-5), f"alpha is sharp at {share:g} r_0"),
-            at_least(beta, found.beta * (1 - 1e-5), f"beta is sharp at {share:g} r_0"),
+            at_least(
+                min(least), slip, f"least <gradient, Delta> over alpha dist^2, {len(least)} problems, {geometry.name}"
+            ),
+            at_most(max(most), 1 / slip, f"largest |gradient| over beta dist, {geometry.name}"),
         ]
-    for share in (0.01, 0.5, 1.0):
-        length = share * attraction_radius(problem, Left())
-        found = contraction(problem, TwoSided() if planted else Left(), length)
-        worst = worst_constants(problem, Left(), length)
-        checks += _within(*worst, found.alpha, found.beta, f"{share:g} r_0, left")
-    return all_of(*checks, *(_on_draws(lab, geometry) for geometry in (TwoSided(), Left())))
+    tall = [one for one in problems if one.outputs > one.inputs]
+    errors = [slip * np.array(_attained(one, share)) - 1 for one in tall for share in (0.5, 1.0)]
+    text = f"largest relative error of alpha and beta where they are attained, {len(tall)} problems"
+    return all_of(at_most(float(np.abs(errors).max()), ROUNDING, text), *checks)
 
 
-def _on_draws(lab: Lab, geometry: AbstractGeometry) -> Verdict:
-    """Both inequalities at points around the minima of every drawn problem."""
-    worst = 0.0
-    for seed, problem in enumerate(drawn_problems(lab)):
-        root = metric_root(problem, geometry)
-        for whitened, nearest in around(problem, geometry, attraction_radius(problem, geometry), 4, seed):
-            away, slope = (whitened - nearest.whitened) @ np.linalg.inv(root), plain_slope(problem)(whitened) @ root
-            found, pull = contraction(problem, geometry, nearest.distance), float(np.sum(slope * away))
-            length = float(np.linalg.norm(slope))
-            worst = max(worst, found.alpha * nearest.distance**2 / pull, length / (found.beta * nearest.distance))
-    return at_most(
-        worst,
-        1.0,
-        f"largest of alpha dist^2 / <gradient, Delta> and |gradient| / (beta dist), 20 problems, {geometry.name}",
-    )
+def _shares(problem: AttentionRegression, geometry: AbstractGeometry, seed: int) -> tuple[float, float]:
+    """The least <gradient, Delta> over its bound and the largest |gradient| over its bound, at points around the minima."""
+    root, least, most = metric_root(problem, geometry), np.inf, 0.0
+    for whitened, nearest in around(problem, geometry, attraction_radius(problem, geometry), 4, seed):
+        away, slope = (whitened - nearest.whitened) @ np.linalg.inv(root), plain_slope(problem)(whitened) @ root
+        found, distance = contraction(problem, geometry, nearest.distance), nearest.distance
+        least = min(least, float(np.sum(slope * away)) / (found.alpha * distance**2))
+        most = max(most, float(np.linalg.norm(slope)) / (found.beta * distance))
+    return least, most
 
 
-def _within(
-    alpha: float, beta: float, least: float, largest: float, where: str, rounding: float = 0.0
-) -> tuple[Verdict, Verdict]:
-    return (
-        at_least(alpha, least * (1 - rounding), f"least <gradient, Delta>/r^2 at {where}"),
-        at_most(beta, largest * (1 + rounding), f"largest |gradient|/r at {where}"),
-    )
+def _attained(problem: AttentionRegression, share: float) -> tuple[float, float]:
+    """<gradient, Delta> and |gradient| over their bounds in the worst directions, at so much of r_0."""
+    radius, slope, point = share * attraction_radius(problem, TwoSided()), plain_slope(problem), balanced_point(problem)
+    found, (weak, strong) = contraction(problem, TwoSided(), radius), attained(problem, radius)
+    pull = float(np.sum(slope(point + weak) * weak)) / (found.alpha * radius**2)
+    return pull, float(np.linalg.norm(slope(point + strong))) / (found.beta * radius)
 
 
 @claim("attention-regression/lemma-1", f"{GOEL}, Lemma 1.1", "proved", slow=True)
@@ -281,15 +268,16 @@ def _strengths(seed: int, reach: float) -> list[float]:
 def lemma7(lab: Lab, planted: bool) -> Verdict:
     """Closer than 1/(2p) - sqrt(s_1) to the minima the p-th moments of the logits are finite, and at that distance they need not be; on all minima if and only if s_1 < 1/(4 p^2).
     The moments are the determinants; p = 2 on 20 drawn problems, at drawn points and where the distance is best spent, and at thresholds of s_1. Planted: 1/(2 p^2), one per cent farther."""
-    problem, layer = plane_problem(lab)
-    key = np.asarray(problem.whiten(layer))[problem.outputs :].T
-    grid, mass = quadrature(lab)
-    power = 0.5
-    self_logits = np.einsum("ni,ij,nj->n", grid, key, grid)
-    cross = float(mass @ np.exp(power**2 / 2 * np.sum((grid @ key.T) ** 2, axis=1)))  # one Gaussian integral by hand
+    grid, mass = quadrature(60)
+    power, errors = 0.5, []
+    for key in 0.15 * np.random.default_rng(lab.seed).standard_normal((20, 2, 2)):
+        alone = float(mass @ np.exp(power * np.einsum("ni,ij,nj->n", grid, key, grid)))
+        crossed = float(mass @ np.exp(power**2 / 2 * np.sum((grid @ key.T) ** 2, axis=1)))  # one integral by hand
+        errors += [np.log(alone) - log_self_moment(key, power), np.log(crossed) - log_cross_moment(key, power)]
     checks = [
-        close(float(mass @ np.exp(power * self_logits)), np.exp(log_self_moment(key, power)), 1e-10, "E exp(x'Vx/2)"),
-        close(cross, np.exp(log_cross_moment(key, power)), 1e-10, "E exp(x'Vy/2)"),
+        at_most(
+            float(np.abs(errors).max()), ROUNDING, "largest error of log E exp(x'Vx/2), log E exp(x'Vy/2), 20 draws"
+        )
     ]
     strengths = np.array([_strengths(seed, 1.01 if planted else 1.0) for seed in range(20)])
     checks.append(
@@ -304,20 +292,3 @@ def lemma7(lab: Lab, planted: bool) -> Verdict:
     above = prescribed_spectrum(4, np.array([1.001, 0.5, 0.2]) * threshold, 5.0, 1)
     found = 2 * 2.0 * key_strength(balanced_point(above, np.asarray(above.right).T), 4)[0]
     return all_of(*checks, at_least(found, 1.0, "the same at the worst gauge R = Q', s_1 just above"))
-
-
-@claim("attention-regression/scale", f"{GOEL}, after the discussion of Assumption 3", "proved")
-def scale_family(lab: Lab, planted: bool) -> Verdict:
-    """The scale (cU, V/c) keeps the population loss and shrinks the logits, so Assumption 3 is one of scale.
-    (cU, V/c) leaves the population loss and multiplies the logits by 1/c; planted: it leaves the regulariser, too."""
-    problem = small_problem(lab)
-    whitened = random_runs(lab)[30].whitened[0]
-    factor = np.concatenate([np.full((4, 1), 3.0), np.full((3, 1), 1 / 3.0)])
-    moved = layer_of(problem, factor * whitened)
-    ratio = float(problem.excess(moved) / problem.excess(layer_of(problem, whitened)))
-    logits = key_strength(factor * whitened, 4)[1] / key_strength(whitened, 4)[1]
-    checks = [close(ratio, 1.0, 1e-12, "excess of (3U, V/3)"), close(logits, 1 / 3, 1e-12, "norm of its logits")]
-    if planted:
-        kept = float(problem.regulariser(moved) / problem.regulariser(layer_of(problem, whitened)))
-        checks.append(close(kept, 1.0, 1e-12, "regulariser of (3U, V/3)"))
-    return all_of(*checks)

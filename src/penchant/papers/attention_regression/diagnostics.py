@@ -8,13 +8,10 @@ $\mathrm{dist}^2 \to (1 - \eta\alpha + 2\eta^2\beta^2)\,\mathrm{dist}^2 + (\eta/
 On a sample $\xi$ holds the error of the gradient, of the regulariser and of the preconditioner alike: it is read off the steps themselves.
 """
 
-from collections.abc import Iterator
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg as sl
 from jaxtyping import Array, Float
 
 from ...errors import ArgumentError
@@ -22,49 +19,48 @@ from ...theory.base import Hypothesis
 from .setting.balanced_minima import nearest_minimum, polar
 from .setting.geometry import AbstractGeometry, Contraction, TwoSided, balanced_point, contraction
 from .setting.problem import AttentionLayer, AttentionRegression
-from .setting.sample import AttentionSample, first_violation, key_strength, moment_threshold, noise_level
+from .setting.sample import AttentionSample, key_strength, moment_room, noise_level
 from .theorems import kind
-from .training.population import AttentionRun
 from .training.rules import PreconditionedDescent
+from .training.run import AttentionRun
 
 _DRAWS = 400
 _LEVEL = 0.95  # quantile of the drawn errors
 
 
-def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS, seed: int = 0) -> np.ndarray:
-    """Two-sided distances of spectral starts of `samples` normal rows to the minima of the problem they were drawn from.
+def estimates(problem: AttentionRegression, samples: int, draws: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Covariances and least-squares maps of data sets of `samples` normal rows.
 
     The covariance of a sample has a Wishart law and least squares a normal one, so no sample is drawn, however large it is.
     """
-    stacked = balanced_point(problem)
-    starts = _starts(problem, samples, draws, seed)
-    return np.array([np.linalg.norm(start - stacked @ polar(stacked.T @ start)) for start in starts])
+    rng, (m, d) = np.random.default_rng(seed), problem.planted.shape
+    lower = np.tril(rng.standard_normal((draws, d, d)), -1)
+    lower[:, np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(samples - np.arange(d), (draws, d)))
+    noise = np.sqrt(float(problem.noise)) * rng.standard_normal((draws, m, d))
+    planted = np.asarray(problem.planted) + noise @ np.linalg.inv(lower) @ np.asarray(problem.inverse_root)
+    factor = np.asarray(problem.root) @ lower
+    return factor @ factor.swapaxes(1, 2) / samples, planted
 
 
-def _starts(problem: AttentionRegression, samples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    rng, target, deviation = np.random.default_rng(seed), np.asarray(problem.target), float(np.sqrt(problem.noise))
-    return (_start(*_estimate(rng, target, deviation, samples)) for _ in range(draws))
+def drawn_starts(problem: AttentionRegression, samples: int, draws: int, seed: int = 0) -> np.ndarray:
+    """W of the spectral starts of as many estimates: draws x (m + d) x d, whitened by the truth."""
+    covariances, planted = estimates(problem, samples, draws, seed)
+    values, vectors = np.linalg.eigh(covariances)
+    power = lambda exponent: (vectors * values[:, None] ** exponent) @ vectors.swapaxes(1, 2)
+    left, sizes, right = np.linalg.svd(planted @ power(0.5), full_matrices=False)
+    top = np.abs(right).argmax(axis=2)[..., None]
+    weights = np.sign(np.take_along_axis(right, top, 2))[..., 0] * np.sqrt(
+        sizes
+    )  # the convention of the gauge identity
+    back, root = power(-0.5), np.asarray(problem.root)
+    lower = root @ back @ (right.swapaxes(1, 2) * weights[:, None])
+    return np.concatenate([left * weights[:, None], lower], axis=1) @ back @ root
 
 
-def _estimate(
-    rng: np.random.Generator, target: np.ndarray, deviation: float, samples: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Covariance and least-squares map of a sample whose inputs are white: whitening is exact, so no other case is needed."""
-    m, d = target.shape
-    lower = np.tril(rng.standard_normal((d, d)), -1) + np.diag(np.sqrt(rng.chisquare(samples - np.arange(d))))
-    noise = deviation * rng.standard_normal((m, d))
-    covariance = lower @ lower.T / samples
-    return covariance, target + sl.solve_triangular(lower.T, noise.T, lower=False).T
-
-
-def _start(covariance: np.ndarray, planted: np.ndarray) -> np.ndarray:
-    """The spectral start of an estimate, whitened by the true covariance, which is the identity here."""
-    values, vectors = np.linalg.eigh(covariance)
-    root, back = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
-    left, sizes, right = np.linalg.svd(planted @ root, full_matrices=False)
-    signs = np.sign(right[np.arange(len(sizes)), np.abs(right).argmax(axis=1)])  # the convention of the gauge identity
-    weights = signs * np.sqrt(sizes)
-    return np.concatenate([(left * weights) @ back, back @ (right.T * weights) @ back])
+def start_errors(problem: AttentionRegression, samples: int, draws: int = _DRAWS, seed: int = 0) -> np.ndarray:
+    """Two-sided distances of spectral starts of `samples` normal rows to the minima of the problem they were drawn from."""
+    stacked, starts = balanced_point(problem), drawn_starts(problem, samples, draws, seed)
+    return np.linalg.norm(starts - stacked @ polar(stacked.T @ starts), axis=(1, 2))
 
 
 def near_estimated_minima(sample: AttentionSample, layer: AttentionLayer) -> Hypothesis:
@@ -99,17 +95,16 @@ def trajectory_moments(
     Whitened by the `truth`, or by the run's own problem; where that is an estimate of `samples` rows, slack within its noise leaves the answer open.
     """
     problem, samples = (run.problem, samples) if truth is None else (truth, None)
-    whitened = [np.asarray(problem.whiten(layer)) for layer in map(run.at, range(len(run)))]
-    strengths = np.array([key_strength(one, problem.outputs) for one in whitened])
-    room = np.minimum(np.sqrt(moment_threshold(power)) - strengths[:, 0], 1 / power - strengths[:, 1])
-    first = first_violation(whitened, problem.outputs, power)
-    worst = int(room.argmin())
-    where = f"first at step {run.steps[first]}, worst" if first is not None else "nearest"
-    holds: bool | None = first is None
-    if samples is not None and abs(room[worst]) <= _noise(problem, samples, strengths[worst, 1]):
+    whitened = np.asarray(jax.vmap(problem.whiten)(run.layers))
+    room = np.array([moment_room(one, problem.outputs, power) for one in whitened])
+    worst, failed = int(room.argmin()), np.flatnonzero(room <= 0)
+    strength, norm = key_strength(whitened[worst], problem.outputs)
+    where = f"first at step {run.steps[failed[0]]}, worst" if len(failed) else "nearest"
+    holds: bool | None = not len(failed)
+    if samples is not None and abs(room[worst]) <= _noise(problem, samples, norm):
         holds = None
     detail = (
-        f"the lesser of 1/(2p) - {strengths[worst, 0]:.3g} (largest eigenvalue of sym V) and 1/p - {strengths[worst, 1]:.3g} (|V|), p = {power:g}, "
+        f"the lesser of 1/(2p) - {strength:.3g} (largest eigenvalue of sym V) and 1/p - {norm:.3g} (|V|), p = {power:g}, "
         f"at the layers of {len(run)} recorded steps"
     )
     return Hypothesis(
@@ -191,7 +186,7 @@ def perturbation(run: AttentionRun, rule: PreconditionedDescent, truth: Attentio
     if not np.isfinite(step) or (run.step_factor != 1).any():
         fix = "give PreconditionedDescent a number as its step"
         raise ArgumentError("run", owner, "one with a constant step", "steps of several sizes", fix)
-    layers = jax.vmap(AttentionLayer)(jnp.asarray(run.value), jnp.asarray(run.key_query))
+    layers = run.layers
     whitened = np.asarray(jax.vmap(truth.whiten)(layers))
     distance = np.array([nearest_minimum(truth, one, rule.geometry).distance for one in whitened])
     error = np.asarray(_errors(truth, rule.geometry, layers, jnp.asarray(step)))

@@ -1,38 +1,36 @@
 """Claims on training attention from data: the spectral start, and what training settles at (Theorem 2)."""
 
-from collections.abc import Iterable
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 from scipy.stats import beta
 
-from ...diagnostics.rates import Interval, exponent, log_log_slope
+from ...diagnostics.rates import exponent
 from ...lab import Lab, claim, recipe
 from ...training.events import At
 from ...verdict import Verdict, all_of, at_least, at_most, close, covers
+from .diagnostics import covariance_error, drawn_starts, estimates, start_errors
 from .evidence import (
     BY_US,
     STEPS,
     experiment_run,
     mean_layer_excess,
+    noisy_problems,
     sampled_oracle_floors,
     scaling_problem,
 )
 from .lemmas import agrees
-from .setting.balanced_minima import nearest_minimum
-from .setting.context_bias import Estimate, bias_gradient, noise_variance, oracle_shift, sample_floor, spectral_floor
+from .setting.context_bias import Estimate, bias_gradient, oracle_shift, sample_floor, spectral_floor
 from .setting.geometry import Left, TwoSided, attraction_radius
-from .setting.problem import AttentionLayer, AttentionRegression
+from .setting.problem import AttentionRegression
 from .setting.sample import AttentionSample, attention_experiment, draw_sample, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
 from .training.algorithm1 import train_attention
 from .training.rules import PreconditionedDescent
 from .training.sources import FullSample, Minibatch
 
-COUNTS = (200, 800, 3200)
-ORACLE_PLAN = {50: (16, 4), 100: (16, 4), 200: (8, 3)}  # n -> fresh samples per step, runs
+_ORACLE = {50: (16, 4), 100: (16, 4), 200: (8, 3)}  # n -> fresh samples per step, runs
 
 
 def draw_samples(problem: AttentionRegression, count: int, sets: int, seed: int | list[int]) -> list[AttentionSample]:
@@ -41,89 +39,73 @@ def draw_samples(problem: AttentionRegression, count: int, sets: int, seed: int 
     return [draw_sample(problem, count, rng) for _ in range(sets)]
 
 
-@recipe
-def start_distances(lab: Lab, count: int, sets: int = 80) -> np.ndarray:
-    """Two-sided distances of spectral starts to the minima, one per data set of `count` samples."""
-    problem = scaling_problem(lab, 1e-3)
-    layers = [spectral_layer(sample.estimated) for sample in draw_samples(problem, count, sets, 50 + count)]
-    return np.array([nearest_minimum(problem, problem.whiten(layer), TwoSided()).distance for layer in layers])
+def _sure(inside: np.ndarray) -> float:
+    """Lower 95 % limit of the share of True."""
+    hits = int(np.sum(inside))
+    return float(beta.ppf(0.05, hits, inside.size - hits + 1))
 
 
-@claim("attention-regression/start-rate", f"{GOEL}, Lemma 5", "proved")
-def start_rate(lab: Lab, planted: bool) -> Verdict:
+@claim("attention-regression/lemma-3", f"{GOEL}, Lemma 3, constants by us", "sharpened")
+def lemma3(lab: Lab, planted: bool) -> Verdict:
+    """With probability 0.95 the spectral start is within r_0, and |Sigma^(1/2) S^-1 Sigma^(1/2) - 1| at most (1 - (sqrt d + t)/sqrt n)^-2 - 1 for the covariance S of the sample, t^2 = 2 log(2/0.05).
+    20 problems with 200 data sets of 400 rows each, 95 % limits; planted: the bound without t."""
+    count, inside, near = 400, [], []
+    for seed, problem in enumerate(noisy_problems(lab)):
+        near.append(start_errors(problem, count, 200, seed) <= attraction_radius(problem, TwoSided()))
+        reach = np.sqrt(problem.inputs) + (0.0 if planted else np.sqrt(2 * np.log(2 / 0.05)))
+        bound, covariances = (1 - reach / np.sqrt(count)) ** -2 - 1, estimates(problem, count, 200, seed)[0]
+        inside.append([covariance_error(problem, one) <= bound for one in covariances])
+    what = "lower 95 % limit of the share of 4000 data sets"
+    return all_of(
+        at_least(_sure(np.array(near)), 0.95, f"{what} whose spectral start is within r_0"),
+        at_least(_sure(np.array(inside)), 0.95, f"{what} whose covariance is inside the bound"),
+    )
+
+
+@claim("attention-regression/lemma-5", f"{GOEL}, Lemma 5", "proved")
+def lemma5(lab: Lab, planted: bool) -> Verdict:
     """The spectral start is within O(n^-1/2) of the minima.
-    Root mean square distance against n; planted: a rate of 1/n."""
-    sizes = [float(np.sqrt((start_distances(lab, n) ** 2).mean())) for n in COUNTS]
-    slope = log_log_slope(np.array(COUNTS, float), np.array(sizes), (float(COUNTS[0]), float(COUNTS[-1])))
-    return close(slope, -1.0 if planted else -0.5, 0.1, "slope of the distance of the spectral start against n")
-
-
-@claim("attention-regression/start-inside", f"{GOEL}, Lemma 3", "sharpened")
-def start_inside(lab: Lab, planted: bool) -> Verdict:
-    """The spectral start lies in the region of attraction, r_0 = sqrt(4 s_d/5).
-    Every one of 240 data sets starts within r_0; planted: also with 8 samples each."""
-    radius = attraction_radius(scaling_problem(lab, 1e-3), TwoSided())
-    farthest = max(start_distances(lab, n).max() for n in ((8,) if planted else COUNTS))
-    return at_most(float(farthest), radius, "largest distance of a spectral start to the minima, bound r_0")
+    The 95 % interval of the exponent of dist^2 in n, 20 problems with 500 data sets each; planted: -1.1 for -1."""
+    drawn = lambda n: [start_errors(one, n, 500, n + k) ** 2 for k, one in enumerate(noisy_problems(lab))]
+    found = exponent({n: np.ravel(drawn(n)) for n in (12_800, 51_200, 204_800)})
+    return covers(found, -1.1 if planted else -1.0, "exponent of dist^2 in n", rival=-1.1)
 
 
 @claim("attention-regression/lemma-6", f"{GOEL}, Lemma 6, constants by us", "sharpened")
 def lemma6(lab: Lab, planted: bool) -> Verdict:
     """Least squares errs by E |A_n - A|_F^2 = sigma^2 m tr Sigma^-1 / (n - d - 1), and with probability 1 - 2 delta |A_n - A| is at most sigma (sqrt m + sqrt d + t) / ((sqrt n - sqrt d - t) sqrt lambda_min), t^2 = 2 log(1/delta).
-    4000 data sets of 25 rows, delta = 0.05; planted: n for n - d - 1."""
-    problem, count, delta = scaling_problem(lab, 1e-3), 25, 0.05
-    rng, (m, d), noise = np.random.default_rng(9), problem.planted.shape, float(problem.noise)
-    inputs = rng.standard_normal((4000, count, d)) @ np.asarray(problem.root)
-    gram = inputs.transpose(0, 2, 1) @ inputs
-    errors = np.linalg.solve(gram, inputs.transpose(0, 2, 1) @ rng.standard_normal((4000, count, m))) * np.sqrt(noise)
-    least, tail = float(problem.spread[0]), np.sqrt(2 * np.log(1 / delta))
-    bound = np.sqrt(noise / least) * (np.sqrt(m) + np.sqrt(d) + tail) / (np.sqrt(count) - np.sqrt(d) - tail)
-    beyond = float(np.mean(np.linalg.norm(errors, 2, axis=(1, 2)) > bound))
-    expected = noise * m * float(np.sum(1 / problem.spread)) / (count if planted else count - d - 1)
+    20 problems with 200 data sets of 25 rows each, delta = 0.05; planted: n for n - d - 1."""
+    count, delta, shares, beyond = 25, 0.05, [], []
+    tail = np.sqrt(2 * np.log(1 / delta))
+    for seed, problem in enumerate(noisy_problems(lab)):
+        rng, (m, d), noise = np.random.default_rng([9, seed]), problem.planted.shape, float(problem.noise)
+        inputs = rng.standard_normal((200, count, d)) @ np.asarray(problem.root)
+        turned = inputs.swapaxes(1, 2)
+        errors = np.linalg.solve(turned @ inputs, turned @ rng.standard_normal((200, count, m))) * np.sqrt(noise)
+        root = np.sqrt(noise / float(problem.spread[0]))
+        bound = root * (np.sqrt(m) + np.sqrt(d) + tail) / (np.sqrt(count) - np.sqrt(d) - tail)
+        beyond.append(np.linalg.norm(errors, 2, axis=(1, 2)) > bound)
+        expected = noise * m * float(np.sum(1 / problem.spread)) / (count if planted else count - d - 1)
+        shares.append(np.sum(errors**2, axis=(1, 2)) / expected)
     return all_of(
-        agrees(Estimate.of(np.sum(errors**2, axis=(1, 2))), expected, "E |A_n - A|_F^2"),
-        at_most(beyond, 2 * delta, "share of data sets beyond the bound of the operator norm"),
+        agrees(Estimate.of(np.ravel(shares)), 1.0, "E |A_n - A|_F^2 over its value"),
+        at_most(float(np.mean(beyond)), 2 * delta, "share of data sets beyond the bound of the operator norm"),
     )
 
 
-@claim("attention-regression/start-excess", f"{GOEL}, Figure 1, constant by us", "sharpened", slow=True)
+@claim("attention-regression/start-excess", f"{GOEL}, Figure 1, constant by us", "sharpened")
 def start_excess(lab: Lab, planted: bool) -> Verdict:
     """The spectral start has excess v_spec/n, v_spec = sigma^2 m d + (sum s)^2 + sum s^2.
-    Excess of the spectral start against v_spec/n; planted: the part of the noise alone, what least squares pays."""
-    problem, count = scaling_problem(lab, 1e-3), 1600
-    layers = [spectral_layer(sample.estimated) for sample in draw_samples(problem, count, 300, 2)]
-    found = Estimate.of(count * np.array([float(problem.excess(layer)) for layer in layers]))
-    return agrees(found, noise_variance(problem) if planted else spectral_floor(problem), "n excess of the start")
+    20 problems with 400 data sets of 12 800 rows each; planted: without the last sum."""
+    count, shares = 12_800, []
+    for seed, problem in enumerate(noisy_problems(lab)):
+        excess = jax.vmap(problem.whitened_excess)(jnp.asarray(drawn_starts(problem, count, 400, seed)))
+        lost = float(jnp.sum(problem.sizes**2)) if planted else 0.0
+        shares.append(count * np.asarray(excess) / (spectral_floor(problem) - lost))
+    return agrees(Estimate.of(np.ravel(shares)), 1.0, "n excess of the start over v_spec")
 
 
-def oracle_exponent(lab: Lab) -> Interval:
-    """The exponent in n of what training with the mean gradient of fresh samples settles at; no expansion in 1/n enters."""
-    return exponent({n: sampled_oracle_floors(lab, n, batches, runs) for n, (batches, runs) in ORACLE_PLAN.items()})
-
-
-@claim("attention-regression/oracle-bound", f"{GOEL}, Theorem 2", "proved", slow=True)
-def oracle_bound(lab: Lab, planted: bool) -> Verdict:
-    """With the expected gradient over samples of size n, training settles at an excess O(1/n).
-    The floor falls at least like 1/n, by the whole 95 % interval of its exponent; planted: at least like n^-3."""
-    found = oracle_exponent(lab)
-    text = f"upper end of the exponent {found} of the oracle's floor, n = 50 to 200, fresh samples"
-    return at_most(found.high, -3.0 if planted else -1.0, text)
-
-
-LAW_COUNTS, _LAW_STEPS, _PROBLEMS, _SETS = (1600, 12_800, 102_400), 200, 20, 20
-
-
-def estimates(
-    problem: AttentionRegression, count: int, sets: int, rng: np.random.Generator
-) -> list[AttentionRegression]:
-    """What so many data sets of `count` rows say of a problem, by the Wishart law of the covariance and the normal law of least squares."""
-    d, root, back = problem.inputs, np.asarray(problem.root), np.asarray(problem.inverse_root)
-    lower = np.tril(rng.standard_normal((sets, d, d)), -1)
-    lower[:, np.arange(d), np.arange(d)] = np.sqrt(rng.chisquare(count - np.arange(d), (sets, d)))
-    noise = np.sqrt(float(problem.noise)) * rng.standard_normal((sets, problem.outputs, d))
-    planted = np.asarray(problem.planted) + noise @ np.linalg.inv(lower) @ back
-    covariances = root @ lower @ lower.transpose(0, 2, 1) @ root / count
-    return [AttentionRegression(*one) for one in zip(covariances, planted, strict=True)]
+_LAW_COUNTS, _LAW_STEPS, _SETS = (1600, 12_800, 102_400), 200, 20
 
 
 @jax.jit
@@ -131,12 +113,11 @@ def _oracle_run(truth: AttentionRegression, count: Array, estimate: AttentionReg
     """Algorithm 1 as printed, in batches: L_reg - L* at every step with the expected gradient over `count` rows, preconditioned on one side by the estimate."""
 
     def one(truth: AttentionRegression, count: Array, estimate: AttentionRegression, start: Array) -> Array:
-        size, root = 1 / (4 * truth.sizes[0] * truth.spread[-1]), truth.root
+        size = 1 / (4 * truth.sizes[0] * truth.spread[-1])
 
         def step(whitened: Array, _: None) -> tuple[Array, Array]:
             slope = truth.whitened_gradient(whitened) + bias_gradient(whitened, truth.target, True) / count
-            upper, lower = slope[: truth.outputs], slope[truth.outputs :]
-            move = Left().precondition(AttentionLayer(upper @ root, root @ lower.T @ root), estimate.covariance)
+            move = Left().precondition(truth.by_layer(slope), estimate.covariance)
             total = truth.whitened_excess(whitened) + truth.whitened_regulariser(whitened)
             return whitened - size * truth.whiten(move), total
 
@@ -148,14 +129,11 @@ def _oracle_run(truth: AttentionRegression, count: Array, estimate: AttentionReg
 @recipe
 def scaling_law_runs(lab: Lab) -> tuple[np.ndarray, dict[int, np.ndarray]]:
     """The smallest curvatures s_d, s_d lambda_min over 2 s_1 of 20 problems, once for each of 20 data sets, and L_reg - L* of every run at every step by n."""
-    rng, stacked = np.random.default_rng(0), lambda parts: jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-    drawn = [(np.sort(rng.uniform(0.02, 0.06, 3))[::-1], rng.uniform(4.0, 8.0), k) for k in range(_PROBLEMS)]
-    problems = [
-        prescribed_spectrum(4, sizes, condition, k, 1e-3) for sizes, condition, k in drawn for _ in range(_SETS)
-    ]
-    found = {}
-    for n in LAW_COUNTS:
-        seen = [one for problem in problems[::_SETS] for one in estimates(problem, n, _SETS, rng)]
+    stacked = lambda parts: jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+    problems, found = [one for one in noisy_problems(lab) for _ in range(_SETS)], {}
+    for n in _LAW_COUNTS:
+        drawn = (zip(*estimates(one, n, _SETS, k), strict=True) for k, one in enumerate(noisy_problems(lab)))
+        seen = [AttentionRegression(*one) for sets in drawn for one in sets]
         starts = [problem.whiten(spectral_layer(one)) for problem, one in zip(problems, seen, strict=True)]
         counts = jnp.full(len(problems), float(n))
         found[n] = np.asarray(_oracle_run(stacked(problems), counts, stacked(seen), jnp.stack(starts)))
@@ -178,61 +156,48 @@ def scaling_law(lab: Lab, planted: bool) -> Verdict:
     for n, totals in runs.items():
         roots = np.sqrt(totals)
         floor = roots[:, -1:]
-        inside = int((roots <= (1 + 0.05) * floor + decay * (roots[:, :1] + floor)).all(axis=1).sum())
-        sure = float(beta.ppf(0.05, inside, len(roots) - inside + 1))
-        text = (
-            f"lower 95 % limit of the share of data sets inside the bound at every T, {inside} of {len(roots)}, n = {n}"
-        )
-        checks.append(at_least(sure, 0.95, text))
+        inside = (roots <= (1 + 0.05) * floor + decay * (roots[:, :1] + floor)).all(axis=1)
+        text = f"lower 95 % limit of the share of data sets inside the bound at every T, {inside.sum()} of {len(roots)}, n = {n}"
+        checks.append(at_least(_sure(inside), 0.95, text))
     found = exponent({n: totals[:, -1] for n, totals in runs.items()})
     return all_of(*checks, at_most(found.high, -1.0, f"upper end of the exponent {found} of the floor in n"))
 
 
 @claim("attention-regression/oracle-floor", BY_US, "ours", slow=True)
 def oracle_floor(lab: Lab, planted: bool) -> Verdict:
-    """That excess is b_2/n^2, with b_2 from B_1, R_1 and the curvature.
+    """With the expected gradient over samples of size n training settles at an excess b_2/n^2, with b_2 from B_1, R_1 and the curvature.
     b_2 and the slope -2 with gradients of fresh samples, not with their expansion; planted: b_2 of the other end of the manifold."""
     problem, gauge = scaling_problem(lab), "plus" if planted else "minus"
     predicted = oracle_shift(problem, gauge, sample_balance=False).excess
-    found = Estimate.of(100**2 * sampled_oracle_floors(lab, 100, *ORACLE_PLAN[100]))
+    floors = {n: sampled_oracle_floors(lab, n, batches, runs) for n, (batches, runs) in _ORACLE.items()}
     return all_of(
-        close(found.mean, predicted, 0.1, "n^2 floor at n = 100 against b_2"),
-        agrees(found, predicted, "n^2 floor at n = 100"),
-        covers(oracle_exponent(lab), -2.0, "exponent of the oracle's floor, n = 50 to 200", rival=-1.0),
+        agrees(Estimate.of(100**2 * floors[100]), predicted, "n^2 floor at n = 100"),
+        covers(exponent(floors), -2.0, "exponent of the oracle's floor, n = 50 to 200", rival=-1.0),
     )
-
-
-def trained_excess(problem: AttentionRegression, samples: Iterable[AttentionSample], steps: int) -> np.ndarray:
-    """Excess of the spectral start, and after `steps` default steps on all samples, one row per data set.
-
-    That is Algorithm 1 without its warnings: some sizes are beyond A3 on purpose.
-    """
-    rule, recorder = PreconditionedDescent(), At(())
-
-    def ends(sample: AttentionSample) -> np.ndarray:
-        start = spectral_layer(sample.estimated)
-        return train_attention(FullSample(sample), rule, start, steps=steps, recorder=recorder, truth=problem).excess
-
-    return np.array([ends(sample) for sample in samples])
 
 
 @recipe
-def fixed_data_floor(lab: Lab, sizes: tuple[float, ...], count: int, sets: int, steps: int, seed: int = 0) -> Estimate:
-    """n times the excess after training, noise-free targets."""
-    problem = prescribed_spectrum(4, sizes, 5.0, 11)
-    return Estimate.of(
-        count * trained_excess(problem, draw_samples(problem, count, sets, [1000 + count, seed]), steps)[:, -1]
-    )
+def trained_excess(lab: Lab, sizes: tuple[float, ...], count: int, sets: int, steps: int) -> np.ndarray:
+    """Excess after `steps` default steps on all samples of noise-free data sets, from their spectral starts: Algorithm 1 without its warnings, as some sizes are beyond A3."""
+    problem, rule = prescribed_spectrum(4, sizes, 5.0, 11), PreconditionedDescent()
+
+    def end(sample: AttentionSample) -> float:
+        start = spectral_layer(sample.estimated)
+        run = train_attention(FullSample(sample), rule, start, steps=steps, recorder=At(()), truth=problem)
+        return float(run.excess[-1])
+
+    return np.array([end(sample) for sample in draw_samples(problem, count, sets, [1000 + count, lab.seed])])
 
 
 @claim("attention-regression/sample-floor", BY_US, "ours", slow=True)
 def sample_floor_law(lab: Lab, planted: bool) -> Verdict:
     """Training on one data set settles at an excess v/n + b_2/n^2, v = sigma^2 m d + v_ctx.
-    Training on fixed data settles at v/n + b_2/n^2; planted: at the oracle's b_2/n^2."""
-    problem, count = prescribed_spectrum(4, (0.2, 0.17, 0.14), 5.0, 11), 200
+    60 data sets of 200 samples; planted: the oracle's b_2/n^2."""
+    sizes, count = (0.2, 0.17, 0.14), 200
+    problem = prescribed_spectrum(4, sizes, 5.0, 11)
     second = oracle_shift(problem).excess / count
     predicted = second if planted else sample_floor(problem) + second
-    return agrees(fixed_data_floor(lab, (0.2, 0.17, 0.14), count, 60, 25), predicted, "n excess after training")
+    return agrees(Estimate.of(count * trained_excess(lab, sizes, count, 60, 25)), predicted, "n excess after training")
 
 
 @recipe
@@ -247,18 +212,19 @@ def minibatch_floor(lab: Lab, batch: int, gauge: str, count: int) -> float:
 @claim("attention-regression/minibatch-floor", BY_US, "ours", slow=True)
 def minibatch_law(lab: Lab, planted: bool) -> Verdict:
     """Minibatches of size B that attend within the batch settle at an excess b_2/B^2, least from the gauge minus and largest from plus.
-    The bias of the loss alone counts; planted: b_2/n^2 with n the sample, and a floor that does not know the gauge."""
+    The bias of the loss alone counts; what is left out is of relative order 1/(B s_d). Planted: b_2/n^2 with n the sample, and a floor that does not know the gauge."""
     batch, count = 200, 16_000
+    room = 1 / (batch * float(scaling_problem(lab).sizes[-1]))
     constant = lambda gauge: oracle_shift(scaling_problem(lab, 1e-3), gauge, sample_balance=False).excess
     least, predicted = (
         minibatch_floor(lab, batch, "minus", count),
         constant("minus") / (count if planted else batch) ** 2,
     )
-    checks = [close(least, predicted, 0.2, "floor of in-batch training against b_2/B^2")]
+    checks = [close(least, predicted, room, "floor of in-batch training against b_2/B^2")]
     for gauge in ("identity", "plus"):
         ratio = 1.0 if planted else constant(gauge) / constant("minus")
         found = minibatch_floor(lab, batch, gauge, count) / least
-        checks.append(close(found, ratio, 0.2, f"floor in the gauge {gauge} over minus"))
+        checks.append(close(found, ratio, room, f"floor in the gauge {gauge} over minus"))
     return all_of(*checks)
 
 

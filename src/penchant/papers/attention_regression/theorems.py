@@ -1,5 +1,7 @@
 """Attention regression: hypotheses with slack (exact or estimated), prediction and verdict for a problem of the user's own."""
 
+from collections.abc import Iterable
+
 import equinox as eqx
 import numpy as np
 from jaxtyping import Array
@@ -11,8 +13,8 @@ from .setting.balanced_minima import BalancedMinima, nearest_minimum
 from .setting.geometry import AbstractGeometry, TwoSided, attraction_radius, contraction, curvature_range
 from .setting.problem import AttentionLayer, AttentionRegression
 from .setting.sample import DEVIATIONS, mean_scores, moment_threshold, noise_level
-from .training.population import AttentionRun
 from .training.rules import PreconditionedDescent
+from .training.run import AttentionRun
 
 GOEL = "Goel, Soltanolkotabi, Bartlett, Softmax self-attention trained on linear regression, 2026"
 _SINGULAR = 1e-14
@@ -168,6 +170,12 @@ def step_size(problem: AttentionRegression, optimiser: PreconditionedDescent) ->
     return Hypothesis("stable_step", step < limit, 1 - step / limit, "", detail, "exact")
 
 
+def failures(found: Iterable[Hypothesis]) -> list[str]:
+    """A line for each hypothesis that fails."""
+    failed = (one for one in found if one.holds is False)
+    return [f"{one.name}: slack {one.slack:.3g}, worst {one.offender} ({one.detail})" for one in failed]
+
+
 def check_assumptions(
     problem: AttentionRegression,
     power: float = 2.0,
@@ -184,9 +192,8 @@ def check_assumptions(
         full_rank(problem, samples),
         finite_moments(problem, power, samples, key_norm),
     )
-    failed = [one for one in found if one.holds is False]
-    if strict and failed:
-        lines = [f"{one.name}: slack {one.slack:.3g}, worst {one.offender} ({one.detail})" for one in failed]
+    lines = failures(found)
+    if strict and lines:
         raise AssumptionError(
             "AttentionRegression", lines, "`check_assumptions(problem, strict=False)` only reports them"
         )

@@ -18,10 +18,9 @@ from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least
 from . import laws, lemmas
-from .alignment import other_starts
-from .drawn import theorem1, theorem4
+from .alignment import theorem4
+from .drawn import lemma8, theorem1
 from .evidence import FINEST, descent, escaped, few_supports, flow, geometry, levels, mirrored, problem
-from .lemmas import descent_bounds
 from .theorems import JI
 
 WORDS = {
@@ -289,7 +288,7 @@ STUDIES = (
     Study(
         "deep-linear",
         "Deep linear networks: aligned layers, maximum margin (Figure 1)",
-        claims=(theorem1, theorem4, descent_bounds, lemmas.steady_descent),
+        claims=(theorem1, theorem4, lemma8, lemmas.steady_descent),
         exhibits=(separators, risks, aligned, angles),
         definitions=words("-log R", "ratio", "alignment", "excess", "D", "R_0", "traces", "violation"),
         aliases=("step-rules",),
@@ -297,7 +296,7 @@ STUDIES = (
     Study(
         "deep-linear-basin",
         "Starts above the risk of zero, and the saddle (appendix A)",
-        claims=(lemmas.appendix, other_starts),
+        claims=(lemmas.appendix,),
         exhibits=(times, escapes),
         definitions=words()
         | {

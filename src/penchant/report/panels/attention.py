@@ -6,15 +6,14 @@ from functools import cached_property
 
 import numpy as np
 
-from ...errors import ThresholdError
 from ...exhibits import Figure, Finding, Line, Table
-from ...papers.attention_regression.advice import Advice, Floor
+from ...papers.attention_regression.advice import Advice, Floor, finite
 from ...papers.attention_regression.setting.context_bias import loss_bias
 from ...papers.attention_regression.setting.context_sums import context_sums
 from ...papers.attention_regression.setting.sample import GAUGE, AttentionSample
 from ...papers.attention_regression.theorems import GOEL
-from ...papers.attention_regression.training.algorithm1 import AttentionRun
 from ...papers.attention_regression.training.rules import Rule
+from ...papers.attention_regression.training.run import AttentionRun
 from ...theory.base import Hypothesis
 from ...theory.describe import hypothesis_lines, number
 from ...training.status import Status
@@ -97,10 +96,7 @@ def _left_out(sample: AttentionSample, run: AttentionRun) -> dict[str, float | N
     """Loss of queries that are not their own keys, less the noise, and what of it is due to a context of n keys (None: infinite)."""
     layer, problem = run.at(), sample.estimated
     sums = context_sums(sample.inputs, sample.targets, layer.value, layer.key_query, include_self=False)
-    try:
-        context = loss_bias(problem, layer, include_self=False) / sample.size
-    except ThresholdError:
-        context = None
+    context = finite(lambda: loss_bias(problem, layer, include_self=False) / sample.size)
     above = float(sums.loss) - problem.outputs * float(problem.noise)
     return {"left_out_loss_above_noise": above, "finite_context_part": context}
 

@@ -167,7 +167,7 @@ def _bounds(run: Trajectory, found: Alignment) -> list[tuple[str, str, str, str]
     if kind not in ("GradientFlow", "LayerDescent"):
         return []
     lemma, slack = ("Lemma 2" if kind == "GradientFlow" else "Lemma 8"), bound_slack(run, found)
-    bound = "D" if kind == "GradientFlow" else "D + later traces"
+    bound = "D" if kind == "GradientFlow" else "D + traces of k to L - 1"
     most = f"at most {bound}, D = {imbalance_constant(run.at(0)):.6g}"
     rows = [
         ("largest excess", f"{found.excess.max():.6g}", most, ""),

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.optimize import minimize_scalar
 
-from ....errors import ArgumentError, ThresholdError
-from .context_sums import context_sums, log_weights
+from ....errors import ThresholdError
+from .context_sums import context_sums
 from .geometry import balanced_point, hessian
 from .problem import AttentionLayer, AttentionRegression
 from .sample import gauge_rotation
@@ -60,26 +60,26 @@ def whitened_balance_bias(whitened: Float[Array, "rows d"], outputs: int) -> Flo
 _compiled_bias = jax.jit(whitened_loss_bias, static_argnames="include_self")
 
 
-def _require(value: float, threshold: float, what: str, quantity: str) -> None:
+def require_below(value: float, threshold: float, what: str, quantity: str) -> None:
     if not value < threshold:
         raise ThresholdError(quantity, what, value, threshold)
 
 
-def _key_norm(problem: AttentionRegression, layer: AttentionLayer) -> float:
+def key_norm(problem: AttentionRegression, layer: AttentionLayer) -> float:
     return float(np.linalg.norm(np.asarray(problem.root @ layer.key_query @ problem.root), 2))
 
 
 def loss_bias(problem: AttentionRegression, layer: AttentionLayer, *, include_self: bool = True) -> float:
     """B_1: n (E of the empirical loss - L) as n grows; `include_self=False` for leave-one-out or fresh queries."""
     problem.check_layer(layer, "loss_bias")
-    _require(2 * _key_norm(problem, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "B_1")
+    require_below(2 * key_norm(problem, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "B_1")
     return float(_compiled_bias(problem.whiten(layer), problem.target, include_self))
 
 
 def context_variance(problem: AttentionRegression, factor: float = 1.0) -> float:
     r"""$v_{ctx}$: n times the variance of the error that a context of n noise-free samples makes on the minima of scale c (any gauge)."""
     what = "s_1 = |A Sigma^(1/2)|" if factor == 1 else "s_1/c^2, s_1 = |A Sigma^(1/2)|"
-    _require(float(problem.sizes[0]) / factor**2, 1.0, what, "v_ctx")
+    require_below(float(problem.sizes[0]) / factor**2, 1.0, what, "v_ctx")
     whitened = np.asarray(scaled(balanced_point(problem), problem.outputs, factor))
     upper, below = whitened[: problem.outputs], whitened[problem.outputs :].T
     identity = np.eye(below.shape[0])
@@ -134,7 +134,7 @@ def oracle_shift(
     [0.938, 0.549]
     """
     whitened = jnp.asarray(balanced_point(problem, gauge_rotation(problem, gauge)))
-    _require(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
+    require_below(2 * float(problem.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "b_2")
     slope = bias_gradient(whitened, problem.target, sample_balance)
     curvature = hessian(problem, whitened)
     inverse = np.linalg.pinv(curvature, rcond=CUTOFF, hermitian=True)
@@ -166,7 +166,7 @@ class Scale(eqx.Module):
 def minimum_bias(problem: AttentionRegression, factor: float = 1.0) -> float:
     r"""B_1 of the minima at scale c: $\prod_i(1 - 2s_i/c^2)^{-1/2}\,\big[c^2\sum s_i + \sum s_i^2/(1 - 2s_i/c^2)\big]$, the same in every gauge."""
     sizes = np.asarray(problem.sizes)
-    _require(2 * float(sizes[0]) / factor**2, 1.0, "2 s_1 / c^2", "B_1")
+    require_below(2 * float(sizes[0]) / factor**2, 1.0, "2 s_1 / c^2", "B_1")
     room = 1 - 2 * sizes / factor**2
     return float((factor**2 * sizes.sum() + (sizes**2 / room).sum()) / np.sqrt(room.prod()))
 
@@ -188,9 +188,6 @@ def scaled(whitened: Array | np.ndarray, outputs: int, factor: Array | float) ->
     """W of the layer (c U, V/c)."""
     whitened = jnp.asarray(whitened)
     return jnp.concatenate([factor * whitened[:outputs], whitened[outputs:] / factor])
-
-
-_ENTRIES = 2**18  # attention weights in flight: a few megabytes
 
 
 class Estimate(eqx.Module):
@@ -215,68 +212,12 @@ def extrapolated(small: Estimate, large: Estimate) -> Estimate:
     return Estimate(2 * large.mean - small.mean, float(np.hypot(2 * large.error, small.error)))
 
 
-def _keys(owner: str, count: int, draws: int, seed: int) -> Array:
-    """A random key for each of `draws` samples of size `count`."""
-    for name, value in (("count", count), ("draws", draws)):
-        if value < 2:
-            raise ArgumentError(name, owner, "at least 2", value)
-    return jax.random.split(jax.random.key(seed), draws)
-
-
-def loss_bias_samples(
-    problem: AttentionRegression,
-    layer: AttentionLayer,
-    count: int,
-    draws: int,
-    *,
-    seed: int = 0,
-    include_self: bool = True,
-) -> np.ndarray:
-    """n (empirical loss - population loss) of `draws` fresh samples of size n = `count`, less a control variate of mean 0: B_1 up to O(1/n)."""
-    keys = _keys("loss_bias_samples", count, draws, seed)
-    size = max(1, min(draws, _ENTRIES // count**2))
-    return np.asarray(_loss_samples(problem, layer, keys, count, include_self, size))
-
-
-@partial(jax.jit, static_argnames=("count", "include_self", "size"))
-def _loss_samples(
-    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int, include_self: bool, size: int
-) -> Float[Array, "draws"]:
-    slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
-
-    def one(key: Array) -> Array:
-        inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
-        means = jnp.exp(log_weights(inputs, layer.key_query, include_self=include_self)) @ inputs
-        residual = means @ layer.value.T - inputs @ problem.planted.T
-        return jnp.sum(residual**2) - jnp.sum((inputs @ slip.T) ** 2)
-
-    return jax.lax.map(one, keys, batch_size=size)
-
-
-def extrapolated_loss_bias(
-    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, include_self: bool = True
-) -> Estimate:
-    """B_1 from samples of size n and 2n, so that the O(1/n) term drops out."""
-    found = (
-        loss_bias_samples(problem, layer, (seed + 1) * count, draws, seed=seed, include_self=include_self)
-        for seed in (0, 1)
-    )
-    return extrapolated(*map(Estimate.of, found))
-
-
+@partial(jax.jit, static_argnames=("count", "draws"))
 def gradient_bias_samples(
-    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, *, seed: int = 0
-) -> np.ndarray:
-    """n (empirical - population gradient) by W (whitened) of `draws` fresh samples: draws x (m + d) x d."""
-    return np.asarray(_gradient_samples(problem, layer, _keys("gradient_bias_samples", count, draws, seed), count))
-
-
-@partial(jax.jit, static_argnames=("count",))
-def _gradient_samples(
-    problem: AttentionRegression, layer: AttentionLayer, keys: Array, count: int
+    problem: AttentionRegression, layer: AttentionLayer, count: int, draws: int, seed: int
 ) -> Float[Array, "draws rows d"]:
+    """n (empirical - population gradient) by W (whitened) of `draws` fresh samples of size n = `count`."""
     slip = layer.value @ problem.covariance @ layer.key_query - problem.planted
-    back = problem.inverse_root
 
     def one(key: Array) -> Array:
         inputs = jax.random.normal(key, (count, problem.inputs)) @ problem.root
@@ -285,6 +226,6 @@ def _gradient_samples(
         seen = inputs.T @ inputs / count
         value = sums.value - 2 * slip @ seen @ layer.key_query.T @ problem.covariance
         key_query = sums.key_query - 2 * problem.covariance @ layer.value.T @ slip @ seen
-        return count * jnp.concatenate([value @ back, (back @ key_query @ back).T])
+        return count * problem.by_whitened(AttentionLayer(value, key_query))
 
-    return jax.lax.map(one, keys)
+    return jax.lax.map(one, jax.random.split(jax.random.key(seed), draws))

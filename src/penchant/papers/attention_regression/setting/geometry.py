@@ -4,7 +4,6 @@ With $\Lambda = \mathrm{diag}(I_m, \Sigma)$ and the stacked layer $\Theta = [U; 
 divides by $\Lambda$ and $\Sigma$ on both sides, which removes the covariance altogether; `euclidean` does nothing. The loss has $\nabla g = WW^\top W - 2JW$.
 """
 
-from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
@@ -17,11 +16,6 @@ from ....errors import ArgumentError
 from .problem import AttentionLayer, AttentionRegression
 
 
-def solve_right(matrix: Float[Array, "r d"], covariance: Float[Array, "d d"]) -> Float[Array, "r d"]:
-    """matrix Sigma^-1 by a Cholesky solve."""
-    return jsl.cho_solve(jsl.cho_factor(covariance, lower=True), matrix.T).T
-
-
 class AbstractGeometry(eqx.Module):
     """A norm of layers. `covariance` may be the population's or an estimate; whitened quantities refer to the same one.
 
@@ -32,23 +26,28 @@ class AbstractGeometry(eqx.Module):
     rows: ClassVar[bool] = False
     columns: ClassVar[bool] = True
 
-    @abstractmethod
     def precondition(self, gradient: AttentionLayer, covariance: Float[Array, "d d"]) -> AttentionLayer:
         """The direction of steepest ascent for a gradient by U and V."""
+        factor, (value, key_query) = jsl.cho_factor(covariance, lower=True), (gradient.value, gradient.key_query)
+        if not self.rows:
+            key_query = jsl.cho_solve(factor, key_query.T).T
+        if not self.columns:
+            value, key_query = jsl.cho_solve(factor, value.T).T, jsl.cho_solve(factor, key_query)
+        return AttentionLayer(value, key_query)
 
-    @abstractmethod
-    def whitened_direction(
-        self, gradient: Float[Array, "rows d"], covariance: Float[Array, "d d"]
-    ) -> Float[Array, "rows d"]:
-        """The same direction as seen in W, for a gradient by W."""
-
-    @abstractmethod
     def square(self, difference: AttentionLayer, covariance: Float[Array, "d d"]) -> Float[Array, ""]:
         """The squared norm of a difference of layers."""
+        value, key_query = difference.value, difference.key_query
+        if not self.rows:
+            key_query = key_query @ covariance
+        if not self.columns:
+            value, key_query = value @ covariance, covariance @ key_query
+        return jnp.sum(value * difference.value) + jnp.sum(key_query * difference.key_query)
 
-    @abstractmethod
     def stretch(self, largest: Float[Array, ""]) -> Float[Array, ""]:
         """By how much the geometry can stretch the whitened gradient, from the largest eigenvalue of the covariance."""
+        across = jnp.maximum(1.0, largest) if self.rows else jnp.ones_like(largest)
+        return across * largest if self.columns else across
 
 
 class TwoSided(AbstractGeometry):
@@ -57,41 +56,11 @@ class TwoSided(AbstractGeometry):
     name = "two_sided"
     columns = False
 
-    def precondition(self, gradient, covariance):
-        factor = jsl.cho_factor(covariance, lower=True)
-        return AttentionLayer(
-            jsl.cho_solve(factor, gradient.value.T).T,
-            jsl.cho_solve(factor, jsl.cho_solve(factor, gradient.key_query).T).T,
-        )
-
-    def whitened_direction(self, gradient, covariance):
-        return gradient
-
-    def square(self, difference, covariance):
-        upper = jnp.sum((difference.value @ covariance) * difference.value)
-        return upper + jnp.sum((covariance @ difference.key_query @ covariance) * difference.key_query)
-
-    def stretch(self, largest):
-        return jnp.ones_like(largest)
-
 
 class Left(AbstractGeometry):
     """Precondition by the extended covariance on one side only: the paper's reading."""
 
     name = "left"
-
-    def precondition(self, gradient, covariance):
-        return AttentionLayer(gradient.value, solve_right(gradient.key_query, covariance))
-
-    def whitened_direction(self, gradient, covariance):
-        return gradient @ covariance
-
-    def square(self, difference, covariance):
-        lower = jnp.sum((difference.key_query @ covariance) * difference.key_query)
-        return jnp.sum(difference.value**2) + lower
-
-    def stretch(self, largest):
-        return largest
 
 
 class Euclidean(AbstractGeometry):
@@ -99,19 +68,6 @@ class Euclidean(AbstractGeometry):
 
     name = "euclidean"
     rows = True
-
-    def precondition(self, gradient, covariance):
-        return gradient
-
-    def whitened_direction(self, gradient, covariance):
-        rows = gradient.shape[0] - covariance.shape[0]
-        return jnp.concatenate([gradient[:rows], covariance @ gradient[rows:]]) @ covariance
-
-    def square(self, difference, covariance):
-        return jnp.sum(difference.value**2) + jnp.sum(difference.key_query**2)
-
-    def stretch(self, largest):
-        return largest * jnp.maximum(1.0, largest)
 
 
 GEOMETRIES = {geometry.name: geometry for geometry in (TwoSided(), Left(), Euclidean())}

@@ -283,9 +283,17 @@ class AttentionRegression(eqx.Module):
 
     def gradient(self, layer: AttentionLayer, balance: AbstractBalance = BALANCE) -> AttentionLayer:
         """Gradient of excess + regulariser by U and V."""
-        slope = self.whitened_gradient(self.whiten(layer), balance)
+        return self.by_layer(self.whitened_gradient(self.whiten(layer), balance))
+
+    def by_layer(self, slope: Float[Array, "rows d"]) -> AttentionLayer:
+        """A gradient by W as one by U and V."""
         upper, lower = slope[: self.outputs], slope[self.outputs :]
         return AttentionLayer(upper @ self.root, self.root @ lower.T @ self.root)
+
+    def by_whitened(self, gradient: AttentionLayer) -> Float[Array, "rows d"]:
+        """A gradient by U and V as one by W."""
+        back = self.inverse_root
+        return jnp.concatenate([gradient.value @ back, (back @ gradient.key_query @ back).T])
 
     def whitened_excess(self, whitened: Float[Array, "rows d"]) -> Float[Array, ""]:
         return jnp.sum(self.residual(whitened) ** 2)
@@ -295,11 +303,14 @@ class AttentionRegression(eqx.Module):
     ) -> Float[Array, ""]:
         return balance.value(whitened[: self.outputs], whitened[self.outputs :])
 
+    def whitened_pull(self, whitened: Float[Array, "rows d"], balance: AbstractBalance = BALANCE) -> Array:
+        """The gradient of the regulariser by W."""
+        return jnp.concatenate(balance.gradient(whitened[: self.outputs], whitened[self.outputs :]))
+
     def whitened_gradient(
         self, whitened: Float[Array, "rows d"], balance: AbstractBalance = BALANCE
     ) -> Float[Array, "rows d"]:
         """Gradient by W of excess + regulariser; with `Balance()`, the default, it is W W'W - 2 J W."""
-        upper, lower = whitened[: self.outputs], whitened[self.outputs :]
         residual = self.residual(whitened)
-        by_upper, by_lower = balance.gradient(upper, lower)
-        return jnp.concatenate([2 * residual @ lower + by_upper, 2 * residual.T @ upper + by_lower])
+        plain = 2 * residual @ whitened[self.outputs :], 2 * residual.T @ whitened[: self.outputs]
+        return jnp.concatenate(plain) + self.whitened_pull(whitened, balance)

@@ -4,8 +4,6 @@ With the whitened key-query matrix $\tilde V$ the self-logit has $E e^{p x^\top 
 $E e^{p x'^\top Vx} = \det(I - p^2\tilde V^\top\tilde V)^{-1/2}$. Both are infinite where the matrix inside is not positive definite: finite-sample theory ends there.
 """
 
-from collections.abc import Sequence
-
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -109,13 +107,10 @@ def key_strength(whitened: np.ndarray, outputs: int) -> tuple[float, float]:
     return float(np.linalg.eigvalsh((key + key.T) / 2)[-1]), float(np.linalg.norm(key, 2))
 
 
-def first_violation(whitened: np.ndarray | Sequence[np.ndarray], outputs: int, power: float = 2.0) -> int | None:
-    """Index of the first iterate (leading axis) whose p-th moments are infinite; None if there is none."""
-    for k, one in enumerate(np.asarray(whitened, float)):
-        top, norm = key_strength(one, outputs)
-        if not (2 * power * top < 1 and power * norm < 1):
-            return k
-    return None
+def moment_room(whitened: np.ndarray, outputs: int, power: float = 2.0) -> float:
+    """How far both are below; the p-th moments are finite where it is positive."""
+    top, norm = key_strength(whitened, outputs)
+    return min(float(np.sqrt(moment_threshold(power))) - top, 1 / power - norm)
 
 
 GAUGES = ("identity", "plus", "minus")
@@ -204,20 +199,6 @@ def mean_scores(inputs: Array | np.ndarray) -> np.ndarray:
     return np.where(
         constant, np.where(mean > 0, np.inf, 0.0), mean * np.sqrt(len(inputs)) / np.where(constant, 1.0, deviation)
     )
-
-
-def visible_failures(sample: AttentionSample) -> tuple[str, ...]:
-    """Hypotheses of the theorems that a sample shows to fail, beyond its noise: A2 by shape, A3, and inputs of mean 0."""
-    problem, found = sample.estimated, []
-    if problem.outputs < problem.inputs:
-        found.append(f"m = {problem.outputs} < d = {problem.inputs}, so the map cannot have full column rank (A2)")
-    top, limit = float(problem.sizes[0]), moment_threshold(2.0)
-    if top - noise_level(problem, sample.size) > limit:
-        found.append(f"s_1 = {top:.3g} is above {limit:.3g} (A3): moments of the logits are infinite")
-    scores = mean_scores(sample.inputs)
-    if scores.max() > DEVIATIONS:
-        found.append(f"column {int(scores.argmax())} of the inputs is not centred, and the model has no intercept")
-    return tuple(found)
 
 
 def unreliable(sample: AttentionSample, truth: AttentionRegression | None = None) -> tuple[str, ...]:

@@ -159,13 +159,6 @@ class StructuredRule(eqx.Module):
         scale = self.balance.scale(*self._blocks(whitened))
         return self.resolved.size(scaled(whitened, self.problem.outputs, 1 / scale))
 
-    def moved(self, whitened: Float[Array, "rows d"]) -> Float[Array, "rows d"]:
-        """W after a step along the gradient of the population."""
-        scale = self.balance.scale(*self._blocks(whitened))
-        gradient = self.problem.whitened_gradient(whitened, self.balance)
-        direction = self.geometry.whitened_direction(gradient, self.problem.covariance)
-        return self._held(whitened - self.size(whitened) * scaled(direction, self.problem.outputs, scale**2))
-
     def init(self, layer: AttentionLayer) -> Array:
         return jnp.ones(())
 
@@ -174,9 +167,8 @@ class StructuredRule(eqx.Module):
 
     def total(self, gradient: AttentionLayer, layer: AttentionLayer) -> AttentionLayer:
         """The gradient with that of the balance."""
-        root = self.problem.root
-        upper, lower = self.balance.gradient(*self._blocks(self.problem.whiten(layer)))
-        return AttentionLayer(gradient.value + upper @ root, gradient.key_query + root @ lower.T @ root)
+        pull = self.problem.by_layer(self.problem.whitened_pull(self.problem.whiten(layer), self.balance))
+        return jax.tree.map(jnp.add, gradient, pull)
 
     def limited(self, layer: AttentionLayer) -> AttentionLayer:
         """The layer at the scale that keeps the logit limit."""

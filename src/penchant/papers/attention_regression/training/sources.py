@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
-from ....errors import ArgumentError, ThresholdError
-from ..setting.context_bias import whitened_balance_bias, whitened_loss_bias
+from ....errors import ArgumentError
+from ..setting.context_bias import key_norm, require_below, whitened_balance_bias, whitened_loss_bias
 from ..setting.context_sums import FORMS, Sums, context_sums
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from ..setting.sample import KEYS, AttentionSample, check_counts
@@ -76,8 +76,7 @@ class Oracle(AbstractSource):
     def __init__(self, truth: AttentionRegression, count: float | int, *, sample_balance: bool = True):
         if not count >= 1:
             raise ArgumentError("count", "Oracle", "at least 1", count)
-        if not 2 * float(truth.sizes[0]) < 1:
-            raise ThresholdError("The oracle's bias", "2 s_1 = 2 |A Sigma^(1/2)|", 2 * float(truth.sizes[0]), 1.0)
+        require_below(2 * float(truth.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "The oracle's bias")
         self.truth, self.count, self.sample_balance = truth, jnp.asarray(count, float), sample_balance
 
     @property
@@ -85,9 +84,7 @@ class Oracle(AbstractSource):
         return self.truth
 
     def require(self, layer):
-        size = np.linalg.norm(np.asarray(self.truth.root @ layer.key_query @ self.truth.root), 2)
-        if not 2 * size**2 < 1:
-            raise ThresholdError("The oracle's bias", "2 |V|^2 (whitened V)", float(2 * size**2), 1.0)
+        require_below(2 * key_norm(self.truth, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "The oracle's bias")
 
     def evaluate(self, layer, draw):
         truth = self.truth
