@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import lambertw
 
 from ...diagnostics.direction import misalignments
-from ...diagnostics.rates import Settling, settling
 from ...flow.flow import GradientFlow
 from ...lab import Lab, recipe
 from ...optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
@@ -47,7 +46,7 @@ def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
     return {
         "GD": gradient_descent(1.0),
         "NGD": normalised_descent(length),
-        "NGD, momentum 0.9": momentum(length),
+        **{f"NGD, momentum {beta:g}": momentum(length, beta) for beta in (0.5, 0.9, 0.99)},
         "Polyak": polyak(),
         "Polyak, cap 100": polyak(cap=100.0),
         "NGD, cap 100": normalised_descent(length, 100.0),
@@ -80,11 +79,6 @@ def flow_run(lab: Lab) -> Trajectory:
 def alignments(runs: Iterable[tuple[Trajectory, Solution]]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps and 1 - corr of every run."""
     return [(run.steps, misalignments(run, found)) for run, found in runs]
-
-
-def measured_rate(lab: Lab, rule: str) -> Settling:
-    """Exponent of 1 - corr over steps 1e3 to 1e4."""
-    return settling(alignments(fleet(lab, rule)), (1e3, 1e4))
 
 
 def sharp_constant(setting: Setting, reference: Solution, outside: float = 0.0) -> float:
