@@ -75,18 +75,18 @@ def _directions(lab: Lab) -> Figure:
 
 def _nearest_sketch(lab: Lab) -> Figure:
     """Figure 9.1 of the notes from data: one sample in the plane, so that the interpolants are a line."""
-    data = Regression(np.array([[1.0, 0.5]]), np.array([1.5]))
-    starts = {"0": np.zeros(2), "(-0.5, 1)": np.array([-0.5, 1.0])}
-    runs = [train(summed(data, Direct()), gradient_descent(0.05), start, steps=200) for start in starts.values()]
-    first = np.array([-0.75, 2.25])
-    lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, (1.5 - first) / 0.5)]
+    data = Regression(np.array([[0.5, 1.0]]), np.array([1.5]))
+    starts = {"0": np.zeros(2), "(1.5, 0)": np.array([1.5, 0.0])}
+    runs = [train(summed(data, Direct()), gradient_descent(0.2), start, steps=40) for start in starts.values()]
+    first = np.array([-1.0, 2.5])  # ranges in which a right angle looks like one
+    lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, 1.5 - 0.5 * first)]
     lines += [
         Line(f"descent from {name}", run.params[:, 0], run.params[:, 1], "points")
         for name, run in zip(starts, runs, strict=True)
     ]
     ends = np.stack([minimum_norm(data, start).weight for start in starts.values()])
     lines.append(Line("X^+ y, and the projection of the other start", ends[:, 0], ends[:, 1], "points"))
-    caption = "One sample x = (1, 0.5), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
+    caption = "One sample x = (0.5, 1), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
     return Figure(
         "sketch", "The least norm is the projection of 0 (Figure 9.1)", "beta_1", "beta_2", tuple(lines), caption
     )
@@ -143,7 +143,12 @@ def _recovery_sketch(lab: Lab) -> Figure:
         Line("descent from alpha = 0.05", far.signal, np.linalg.norm(far.noise, axis=1)),
         Line("on the population loss, from 1e-3", rising, falling, "prediction"),
         Line("the sparse weight", np.ones(1), np.zeros(1), "points"),
-        Line("a dense weight of loss 0", far.signal[-1:], np.linalg.norm(far.noise[-1:], axis=1), "points"),
+        Line(
+            "where descent from 0.05 is then, a dense weight",
+            far.signal[-1:],
+            np.linalg.norm(far.noise[-1:], axis=1),
+            "points",
+        ),
     )
     title, axes = "Training stays among nearly sparse weights (Figure 9.2)", ("signal r_t", "l2 norm of the noise")
     caption = "One signal in 200 dimensions, 60 samples. Sparse weights are the axis below: there both losses agree, and a small start stays near it."
@@ -156,7 +161,7 @@ def _interval(steps: np.ndarray, values: np.ndarray) -> Line:
     return Line("measured, with its 95 % interval", steps, mean, "points", error=1.96 * error)
 
 
-def _laws(steps: np.ndarray, second: np.ndarray, leading: np.ndarray) -> tuple[Line, Line]:
+def _laws(steps: np.ndarray, second: np.ndarray, leading: np.ndarray) -> tuple[Line, ...]:
     named = {"law of second moments": second, "leading order": leading}
     return tuple(Line(name, steps, values, "prediction") for name, values in named.items())
 
