@@ -1,9 +1,4 @@
-"""What the key-query studies share: flows recorded four times a decade, norms at margin 1, and curves against margin or time.
-
-Separately trained keys and queries: which norm is minimised, seen in the singular values over astronomical times.
-
-Diagonal keys and queries: the l1 norm.
-"""
+"""What the key-query studies draw: which norm is minimised, over astronomical times, and for diagonal keys and queries; curves against margin or time."""
 
 import numpy as np
 

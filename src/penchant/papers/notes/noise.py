@@ -1,9 +1,4 @@
-"""Claims on the noise of SGD: where it settles on a quadratic, exactly.
-
-Claims on label noise: the problem, its noisy runs, their continuations and the law for them; its time scale and what it selects.
-
-And on the law itself: leading order against second moments.
-"""
+"""Claims on the noise of SGD: where it settles on a quadratic, exactly; what label noise selects, with the law for it, and that law itself, leading order against second moments."""
 
 import numpy as np
 from scipy.special import stdtrit

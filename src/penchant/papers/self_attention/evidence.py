@@ -55,11 +55,9 @@ def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 @recipe
-def every_step(lab: Lab, name: str, rule: str = "NGD") -> Trajectory:
-    """A rule on the first data set of a preset, recorded at every step: 10 000 of them, 4000 on H."""
-    setting, _ = preset(lab, name)
-    steps = 4000 if name == "H" else 10_000
-    return train(setting, rules(LENGTH[name], [setting])[rule], steps=steps, recorder=Every())
+def every_step(lab: Lab) -> Trajectory:
+    """10 000 Polyak steps on the first data set of preset E, all recorded."""
+    return train(preset(lab, "E")[0], polyak(), steps=10_000, recorder=Every())
 
 
 @recipe

@@ -182,9 +182,6 @@ WORDS = {
 _EXHIBITS = (values_table, curve_figures, collapse_figure)
 
 
-_JOINT_SHOWN = (10, 100, 1000, 10_000)
-
-
 @recipe
 def shown_runs(lab: Lab) -> tuple[dict[str, Trajectory], JointReferences]:
     data, runs = marked_tokens(seed=lab.seed), {}
@@ -199,7 +196,7 @@ def joint_table(lab: Lab) -> tuple:
     (runs, found), rows = shown_runs(lab), []
     for name, one in runs.items():
         distance = joint_misalignments(one, found.attention.weight)
-        at = [distance[int(np.flatnonzero(one.steps >= step)[0])] for step in _JOINT_SHOWN]
+        at = [distance[int(np.flatnonzero(one.steps >= step)[0])] for step in _SHOWN]
         ends = misalignment(one.named()["u"], found.decoder.weight), one.log_excess[-1], one.norm_W[-1], one.norm_u[-1]
         lab.progress(f"exponents over seeds 0-9: {name}")
         rates = *(evidence.norm_rate(lab, name, block) for block in ("W", "u")), evidence.attention_rate(lab, name)
@@ -207,7 +204,7 @@ def joint_table(lab: Lab) -> tuple:
         rows.append((name, *at, *ends, "" if capped is None else str(capped), *rates))
     columns = {
         "rule": "",
-        **{f"1 - corr of W, t={step}": ".3g" for step in _JOINT_SHOWN},
+        **{f"1 - corr of W, t={step}": ".3g" for step in _SHOWN},
         "1 - corr of u": ".3g",
         "log L": ".5g",
         "|W|": ".4g",
@@ -330,7 +327,7 @@ STUDIES = (
     Study(
         "self-attention-hard",
         "Self-attention on hard data, where step lengths matter",
-        claims=(bounds.polyak_multiplier, fixed.theorem1_bound, drawn.lemma2),
+        claims=(bounds.polyak_multiplier, drawn.theorem1_bound, drawn.lemma2),
         exhibits=tuple(partial(exhibit, name="H") for exhibit in _EXHIBITS),
         definitions=WORDS,
         aliases=("polyak-stability",),

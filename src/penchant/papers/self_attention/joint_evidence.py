@@ -129,9 +129,10 @@ _LATE = At(tuple(np.geomspace(1e4, 6e4, 20).round().astype(int).tolist()))
 
 
 @recipe
-def crowded_runs(lab: Lab, name: str, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, Trajectory]:
-    rule = optimisers.block_normalised(LENGTH, 0.0, 0.0) if name == "NGD" else optimisers.scheduled_descent(LONG)
-    runs = train(joint_setting([crowded(lab, seed) for seed in seeds]), rule, steps=60_000, recorder=_LATE)
+def crowded_runs(lab: Lab, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, Trajectory]:
+    """60 000 block-normalised steps on crowded data."""
+    sets = [crowded(lab, seed) for seed in seeds]
+    runs = train(joint_setting(sets), RULES["NGD"], steps=60_000, recorder=_LATE)
     return dict(zip(seeds, runs, strict=True))
 
 

@@ -70,7 +70,7 @@ def reached_selection(lab: Lab, planted: bool) -> Verdict:
     1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and on every seed W is
     ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one."""
     slopes, apart = {"u": [], "W": []}, []
-    for seed, run in evidence.crowded_runs(lab, "NGD").items():
+    for seed, run in evidence.crowded_runs(lab).items():
         limit = detect_joint_limit(run)
         if limit.kind == "undecided" or limit.references is None:
             return Verdict(Outcome.undecided, f"seed {seed}: attention is not concentrated")
