@@ -192,7 +192,7 @@ MUTANTS = (
         _CONDITIONS,
         "ratio = 4 * n * length * np.abs(gram)",
         "ratio = 2 * n * length * np.abs(gram)",
-        "self-attention/lemma-8 self-attention/assumption-1-tokens",
+        "self-attention/lemma-8",
         f"{_EDGES} -k nearly_orthogonal",
     ),
     Mutant(
@@ -301,7 +301,7 @@ MUTANTS = (
         "diagnostics/direction.py",
         "return -run.log_excess / sizes(run)",
         "return -(run.log_excess - np.log(run.margins.shape[1])) / sizes(run)",
-        "max-margin/deficit-bound max-margin/deficit-constant max-margin/smooth-below",
+        "max-margin/direction max-margin/direction-constant max-margin/smooth-margin",
         "tests/diagnostics/test_diagnostics.py -k margins_per_norm",
     ),
     Mutant(

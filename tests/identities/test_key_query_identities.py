@@ -5,8 +5,12 @@ import numpy as np
 import pytest
 
 import penchant as pt
+from penchant.norms import L1
+from penchant.papers import new_lab
+from penchant.papers.key_query.evidence import precise_diagonal_run
 from penchant.problem import read
 from penchant.settings.factored import Factors, Pair
+from penchant.theory.judge import certificates
 from problems import attention_loss
 
 DATA = pt.settings.equal_score_tokens(3, 4, 5, 1)
@@ -72,3 +76,17 @@ def test_diagonal_factors_do_not_stay_diagonal_but_their_diagonals_move_as_one_t
     assert np.allclose(np.diag(whole.slope.query), part.slope.second, rtol=1e-12)
     off = np.asarray(whole.slope.key) - np.diag(np.diag(whole.slope.key))
     assert np.linalg.norm(off) > 0.1 * np.linalg.norm(whole.slope.key)
+
+
+@pytest.mark.slow
+def test_the_gap_of_the_diagonal_flow_is_a_part_of_the_spread_and_a_part_of_the_slack():
+    """(|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, with u = arcsinh(w/w_0^2) of the weight alone and w_0 = 1."""
+    run = precise_diagonal_run(new_lab())
+    bounds = certificates(run, L1())
+    for record in range(1, len(run)):
+        weight, margin = run.weight(record), float(run.margins[record].min())
+        pull = np.arcsinh(weight)
+        slack = 2 * run.dual[record] @ (run.margins[record] - margin)
+        parts = np.abs(weight).sum() - (weight @ pull - slack) / np.abs(pull).max()
+        gap = bounds.upper[record] - bounds.accumulated[record]
+        assert gap == pytest.approx(parts / margin, abs=1e-11 * bounds.upper[record])

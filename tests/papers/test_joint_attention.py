@@ -52,7 +52,7 @@ def test_full_support_is_reported_with_its_worst_sample():
 @pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kind"), [(0, "global"), (1, "local"), (2, "global"), (13, "local"), (15, "local")])
 def test_the_reached_selection_is_named(seed, kind):
-    run = evidence.crowded_runs(LAB, "NGD")[seed]
+    run = evidence.crowded_runs(LAB)[seed]
     limit = pt.theory.detect_limit(run)
     assert limit.kind == kind
     assert sum(np.asarray(limit.tokens) != np.asarray(run.data.optimal)) == (kind == "local")
@@ -62,7 +62,7 @@ def test_the_reached_selection_is_named(seed, kind):
 def test_a_run_elsewhere_is_refuted_with_the_program_it_solves():
     data = evidence.crowded(LAB, 1)
     verdict = pt.judge(
-        pt.predict(setting_of(data), pt.optimisers.block_normalised(0.05)), evidence.crowded_runs(LAB, "NGD")[1]
+        pt.predict(setting_of(data), pt.optimisers.block_normalised(0.05)), evidence.crowded_runs(LAB)[1]
     )
     assert verdict.outcome is Outcome.refuted
     assert "local on tokens" in verdict.detail

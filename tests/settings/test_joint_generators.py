@@ -6,7 +6,6 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError
-from penchant.papers.self_attention.joint_findings import left_out_margin
 from penchant.papers.self_attention.theorems import (
     decoder_support,
     long_optimal_tokens,
@@ -40,6 +39,38 @@ def test_every_other_condition_holds_or_is_missed_by_as_little_as_possible(seed)
     assert long_optimal_tokens(data).holds
     assert short_joint_steps(24.9, data).holds
     assert 1 < 1 - near_orthogonal(data).slack < 1.6
+
+
+def at_the_bound(n, seed):
+    """Tokens with random inner products and lengths, scaled so that C3 holds with equality."""
+    rng = np.random.default_rng(seed)
+    products = np.tril(rng.uniform(-1, 1, (2 * n, 2 * n)), -1)
+    lengths = rng.uniform(1.0, 1.5, n)
+    gram = np.diag(np.concatenate([lengths**2, np.full(n, 0.2)]))
+    gram += (products + products.T) * lengths.min() ** 2 / (2 * n * np.abs(products).max())
+    values, vectors = np.linalg.eigh(gram)
+    tokens = vectors * np.sqrt(np.maximum(values, 0.0))
+    return pt.JointTokens(np.stack([tokens[:n], tokens[n:]], axis=1), rng.choice([-1.0, 1.0], n), np.zeros(n, int))
+
+
+def left_out_margin(data):
+    """The largest margin that the shortest decoder with margins >= 1 of all other samples gives to a sample."""
+    inputs = np.asarray(data.decoder().signed)
+    found = []
+    for sample in range(len(inputs)):
+        others = pt.Classification(np.delete(inputs, sample, axis=0), np.ones(len(inputs) - 1))
+        found.append(float(inputs[sample] @ pt.references.max_margin(others).weight))
+    return max(found)
+
+
+@pytest.mark.parametrize("n", [3, 6, 12])
+@pytest.mark.parametrize("seed", range(3))
+def test_near_orthogonality_implies_that_every_sample_supports_the_decoder(n, seed):
+    """Under C3 the decoder of the others gives a sample a margin of at most (n-1)/(n+2) < 1; leaning tokens beyond 1/(2n-3) do not."""
+    lean = lambda size: pt.settings.leaning_tokens(n, min(size, 0.9 / (n - 2)), 1.0, seed)
+    for data in (lean(1 / (2 * n)), at_the_bound(n, seed)):
+        assert left_out_margin(data) <= (n - 1) / (n + 2)
+    assert left_out_margin(lean(1.2 / (2 * n - 3))) > (n - 1) / (n + 2)
 
 
 @pytest.mark.parametrize("n", [3, 5, 9])

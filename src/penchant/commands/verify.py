@@ -132,25 +132,34 @@ _SENTENCES = ("proved", "sharpened", "repaired")  # what the papers say; `--all`
 # What ids of earlier releases became, by the claim that says it now; "" for what is a test, or a row of a table, and no claim.
 BECAME = {
     "max-margin/any-start": "max-margin/any-start-as-printed",
-    "max-margin/deficit-bound": "max-margin/loss-at-zero",
-    "max-margin/log-time": "max-margin/loss-rate",
+    "max-margin/direction": "max-margin/deficit-bound max-margin/loss-at-zero",
+    "max-margin/direction-constant": "max-margin/deficit-constant max-margin/margin-constant max-margin/log-time "
+    "max-margin/loss-rate max-margin/orthogonal-part",
     "max-margin/loss-floor": "max-margin/logistic-bound-as-printed",
-    "max-margin/smooth-margin": "max-margin/logistic-smooth-margin",
+    "max-margin/smooth-margin": "max-margin/logistic-smooth-margin max-margin/smooth-below max-margin/logistic-bound",
     "q-alpha/sparse-rate": "sparse/program-rate",
     "q-alpha/small-limit": "q-alpha/small-limit-as-printed",
     "q-alpha/kernel-constants": "q-alpha/kernel-constants-as-printed",
     "q-alpha/velocity": "q-alpha/velocity-as-printed q-alpha/exponential-rule-as-printed q-alpha/exponential-rule",
-    "q-alpha/row-span": "q-alpha/row-span-as-printed",
-    "q-alpha/three-routes": "q-alpha/terms-as-printed q-alpha/terms q-alpha/finite-steps q-alpha/step-orders",
+    "q-alpha/three-routes": "q-alpha/terms-as-printed q-alpha/terms q-alpha/finite-steps q-alpha/step-orders "
+    "q-alpha/accumulated q-alpha/row-span q-alpha/row-span-as-printed",
     "sparse/noise-start": "sparse/noise-start-as-printed",
     "sparse/gradient-split": "sparse/gradient-split-as-printed",
     "sparse/dense-product": "sparse/dense-product-as-printed sparse/square-norm-as-printed sparse/square-norm",
     "noise/separate": "noise/separate-as-printed",
     "label-noise/selection": "label-noise/selection-leading-order label-noise/noise-off",
-    "self-attention/theorem-1": "self-attention/theorem-1-other-losses",
+    "self-attention/theorem-1": "self-attention/theorem-1-other-losses self-attention/theorem-1-rate",
+    "self-attention-joint/theorem-2": "self-attention-joint/theorem-8",
+    "self-attention-joint/theorem-3": "self-attention-joint/theorem-3-rate self-attention-joint/theorem-3-softmax",
+    "self-attention-joint/theorem-4": "self-attention-joint/theorem-10",
+    "self-attention-joint/lemma-3": "self-attention-joint/lemma-14 self-attention-joint/lemma-15",
+    "self-attention-joint/block-alignment": "self-attention-joint/polyak-loss",
+    "sparse/isometry": "sparse/isometry-from-two-on",
+    "sparse/noise-horizon": "sparse/signal-error",
     "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
     "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
-    "key-query/finite-limit": "key-query/diagonal-separability",
+    "key-query/lemma-4.2": "key-query/finite-limit key-query/diagonal-separability",
+    "key-query/lemma-a.1": "key-query/lemma-a.1-flow",
     "deep-linear/time": "deep-linear/clock",
     "deep-linear/theorem-1": "deep-linear/risk deep-linear/aligned deep-linear/polynomial-alignment",
     "deep-linear/lemma-8": "deep-linear/descent-bounds deep-linear/descent-alignment-bound",
@@ -172,7 +181,6 @@ BECAME = {
     "attention-regression/bias-own-weight attention-regression/bias-leave-one-out",
     "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
     "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
-    "max-margin/deficit-constant": "max-margin/orthogonal-part",
     "self-attention/polyak-multiplier": "self-attention/polyak-drop",
     "sparse/window-error": "sparse/noise-growth",
     "self-attention-joint/theorem-3-repaired-block": "self-attention-joint/theorem-3-repaired-ratio",
@@ -216,7 +224,10 @@ BECAME = {
     "max-margin/same-path min-norm/closed-form mirror/equal-decrease noise/excess-loss q-alpha/any-start "
     "q-alpha/certified q-alpha/stacked-inputs q-alpha/tiny-start self-attention/flow-time "
     "self-attention/log-space self-attention/polyak-bifurcation sparse/beyond-window sparse/isometry-not-needed "
-    "sparse/limit-program",
+    "sparse/limit-program "
+    "key-query/accumulated-rate key-query/aligned-closed-form key-query/assumption-3 key-query/descent "
+    "key-query/gap-decomposition label-noise/time-scale self-attention-joint/optimal-tokens "
+    "self-attention-joint/support-from-orthogonality self-attention/acceleration self-attention/assumption-1-tokens self-attention/critical-length",
 }
 
 

@@ -24,7 +24,6 @@ from .hypotheses import initial_loss
 STEPS = 5000
 TOP = 1e6
 LEVELS = (1e2, 1e3, 1e4, 1e5)  # records before the last one, at TOP; landing on a level costs a dozen steps
-UNEVEN = np.geomspace(0.3, 3.0, 12)
 W0 = (0.1, 0.2, 0.15, 0.1, 0.3, 0.2)
 DEFAULT = GradientFlow()
 COARSE = GradientFlow(
@@ -106,12 +105,6 @@ def diagonal_run(lab: Lab, seed: int = 5, scale: float = 1.0) -> tuple[Trajector
 def precise_diagonal_run(lab: Lab) -> Trajectory:
     """`diagonal_run` to the tolerance of an identity."""
     return flow_to(*diagonal(5, 1.0), flow=PRECISE)
-
-
-@recipe
-def uneven_run(lab: Lab) -> Trajectory:
-    """The same from a start whose scales differ by coordinate, to margin 1e3."""
-    return flow_to(*diagonal(5, UNEVEN), 1e3, (1e2,), PRECISE)
 
 
 @recipe

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, conjectured, derived, recipe
-from ...norms import L1, Nuclear
 from ...references.bracket import adjoint
 from ...references.norm_margin import nuclear_margin
 from ...settings.base import Setting
@@ -17,45 +16,13 @@ from ...settings.factored import KeyQuery
 from ...settings.generators import contrary_pair, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.tokens import TokenSelection
-from ...theory.judge import certificates
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, at_least, at_most, close
-from . import evidence, proof
+from . import evidence
 from .evidence import excess_at
 from .theorems import SHEEN
-
-
-@derived("key-query/accumulated-rate")
-def accumulated_rate(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """The gap certified by accumulated multipliers closes like 1/log margin.
-    1 / (certified relative gap) is linear in log margin for accumulated multipliers. Planted: linear in the margin."""
-    for seed in (0, 1):
-        run, reference = evidence.matrix_run(lab, seed)
-        bounds = certificates(run, Nuclear())
-        late = bounds.margin >= 99
-        inverse = reference.value / (bounds.upper - bounds.accumulated)[late]
-        x = bounds.margin[late] if planted else np.log(bounds.margin[late])
-        line = np.polyfit(x, inverse, 1)
-        residual = float(np.abs(np.polyval(line, x) / inverse - 1).max())
-        yield at_most(residual, 2e-2, f"data {seed}: largest relative residual of the line", f"slope {line[0]:.4g}")
-
-
-@derived("key-query/gap-decomposition", slow=True)
-def gap_decomposition(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """The gap of the diagonal flow is (|w|_1 - <w, u>/|u|_inf + sum phi_k (m_k - margin)/|u|_inf)/margin, u = arcsinh(w/w_0^2).
-    The accumulated gap is a part of the weight's spread and a part of the slack. Planted: the slack left out."""
-    for run, scales in ((evidence.precise_diagonal_run(lab), np.ones(12)), (evidence.uneven_run(lab), evidence.UNEVEN)):
-        bounds = certificates(run, L1())
-        for record in range(1, len(run)):
-            weight, margin = run.weight(record), float(run.margins[record].min())
-            pull = np.arcsinh(weight / scales**2)  # of the weight alone: that it is B phi is Lemma A.1
-            top = np.abs(pull).max()
-            slack = 2 * run.dual[record] @ (run.margins[record] - margin)
-            predicted = np.abs(weight).sum() - weight @ pull / top + (0.0 if planted else slack / top)
-            error = abs(bounds.upper[record] - bounds.accumulated[record] - predicted / margin) / bounds.upper[record]
-            yield at_most(float(error), 1e-11, f"error of the gap relative to the upper bound, margin {margin:.0e}")
 
 
 @conjectured("key-query/generic", slow=True)
@@ -87,11 +54,6 @@ def _plateau(lab: Lab, gaps: tuple[float, float], others: tuple[float, float]) -
     return float(train(setting, GradientFlow(), start, until=until, steps=2000).log_excess[-1])
 
 
-def _nuclear_norm(run: Trajectory) -> float:
-    """At margin 1, at the end."""
-    return float(np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1])
-
-
 @derived("key-query/narrow", slow=True)
 def narrow(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """One column of keys and queries may end off the optimum.
@@ -113,20 +75,6 @@ def dual_spectrum(run: Trajectory) -> np.ndarray:
     shares = run.weights[-1] / run.weights[-1].sum()
     pull = np.asarray(adjoint(run.setting.data, shares))
     return np.linalg.svd(pull, compute_uv=False) * np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1]
-
-
-@derived("key-query/finite-limit", slow=True)
-def finite_limit(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Without a diagonal that separates, the diagonal flow converges to a finite weight.
-    Data that only a full matrix separates: the diagonal flow stops at a finite weight. Planted: data that a diagonal separates."""
-    runs = [one.run for one in proof.drawn(lab)] if planted else evidence.unseparated(lab)
-    sizes = [float(np.abs(run.weight()).sum()) for run in runs]
-    least, steepest = (
-        decide(float(series[-1]) for series in found)
-        for decide, found in ((min, (run.log_excess for run in runs)), (max, (run.log_slope for run in runs)))
-    )
-    yield at_least(least, -5.0, f"smallest log(L - L*) at the end of {len(runs)} flows")
-    yield at_most(steepest, np.log(1e-6), "largest log |gradient| there", f"|w|_1 up to {max(sizes):.3g}")
 
 
 def _rank_one(data: TokenSelection) -> float:
@@ -154,7 +102,8 @@ def _narrowest(lab: Lab) -> np.ndarray:
     for seed in range(20 * lab.seed, 20 * lab.seed + 20):
         setting = Setting(equal_score_tokens(2, 3, 2, seed), KeyQuery(1), Exponential())
         run = evidence.flow_to(setting, setting.start(seed, 0.1), 1e4, (), evidence.COARSE)
-        rows.append((_nuclear_norm(run), _rank_one(setting.data), nuclear_margin(setting.data).value))
+        size = float(np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1])
+        rows.append((size, _rank_one(setting.data), nuclear_margin(setting.data).value))
     return np.array(rows)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ...diagnostics.direction import misalignments, normalised_margins, smooth_margins
+from ...diagnostics.sparsity import decompose
 from ...exhibits import DEFINITIONS, Figure, Line, Shown, Table
 from ...lab import Lab, Study, recipe
 from ...optimisers.base import gradient_descent, normalised_descent, polyak
@@ -11,13 +12,14 @@ from ...references.l1_uniqueness import strict_dual
 from ...settings.parametrisations import Direct
 from ...settings.potentials import q_alpha
 from ...settings.regression import Regression
+from ...training.events import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from . import designs, max_margin, noise
 from . import min_norm as least
 from . import q_alpha as q_alpha_claims
 from . import sparse_recovery as recovered
-from .evidence import sparse, summed
+from .evidence import sparse, square_setting, summed
 from .max_margin import deficits, entropy, flow_run, problem
 from .noise import DEVIATION, STEP, chains, mean_and_error, measured_norms, noisy, predicted_norms
 
@@ -73,18 +75,18 @@ def _directions(lab: Lab) -> Figure:
 
 def _nearest_sketch(lab: Lab) -> Figure:
     """Figure 9.1 of the notes from data: one sample in the plane, so that the interpolants are a line."""
-    data = Regression(np.array([[1.0, 0.5]]), np.array([1.5]))
-    starts = {"0": np.zeros(2), "(-0.5, 1)": np.array([-0.5, 1.0])}
-    runs = [train(summed(data, Direct()), gradient_descent(0.05), start, steps=200) for start in starts.values()]
-    first = np.array([-0.75, 2.25])
-    lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, (1.5 - first) / 0.5)]
+    data = Regression(np.array([[0.5, 1.0]]), np.array([1.5]))
+    starts = {"0": np.zeros(2), "(1.5, 0)": np.array([1.5, 0.0])}
+    runs = [train(summed(data, Direct()), gradient_descent(0.2), start, steps=40) for start in starts.values()]
+    first = np.array([-1.0, 2.5])  # ranges in which a right angle looks like one
+    lines = [Line("all interpolants: X^+ y and what is orthogonal to x", first, 1.5 - 0.5 * first)]
     lines += [
         Line(f"descent from {name}", run.params[:, 0], run.params[:, 1], "points")
         for name, run in zip(starts, runs, strict=True)
     ]
     ends = np.stack([minimum_norm(data, start).weight for start in starts.values()])
     lines.append(Line("X^+ y, and the projection of the other start", ends[:, 0], ends[:, 1], "points"))
-    caption = "One sample x = (1, 0.5), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
+    caption = "One sample x = (0.5, 1), y = 1.5. Descent moves along x: it ends at the projection of its start on the line, from 0 at X^+ y."
     return Figure(
         "sketch", "The least norm is the projection of 0 (Figure 9.1)", "beta_1", "beta_2", tuple(lines), caption
     )
@@ -130,39 +132,38 @@ def path_of_minimisers(lab: Lab) -> tuple[Figure, Table]:
 
 
 def _recovery_sketch(lab: Lab) -> Figure:
-    """Figure 9.2 of the notes from data: descent on the empirical loss stays near the sparse weights, where it is as on the population loss."""
+    """Figure 9.2 of the notes from data: from a small start descent on the empirical loss stays near the sparse weights, where it is as on the population loss; from a large one it does not."""
     run, parts = recovered.single_run(lab, 1e-3)
-    signal = np.empty(len(run))
-    signal[0] = 1e-3
-    for k in range(len(run) - 1):
-        signal[k + 1] = signal[k] * (1 + 0.02 * (1 - signal[k] ** 2))
-    off = 1e-3 / np.sqrt(1 + 2e-6 * 0.02 * np.arange(len(run)))  # of the population flow
-    size = np.sqrt(199.0)
-    other = minimum_norm(run.setting.data).weight
+    large = train(square_setting(run.setting.data, 0.05), gradient_descent(0.02), steps=4_000, recorder=LogSpaced(200))
+    far, times = decompose(run.setting.data, large.params), 0.02 * np.arange(len(run))
+    rising = 1 / np.sqrt(1 + (1e6 - 1) * np.exp(-2 * times))  # of the population flow, and its noise
+    falling = 1e-3 * np.sqrt(199.0 / (1 + 2e-6 * times))
     lines = (
-        Line("descent on the empirical loss", parts.signal, np.linalg.norm(parts.noise, axis=1)),
-        Line("descent on the population loss", signal, off * size, "prediction"),
-        Line("the dense interpolant of least norm", other[:1], np.array([np.linalg.norm(other[1:])]), "points"),
+        Line("descent from alpha = 1e-3", parts.signal, np.linalg.norm(parts.noise, axis=1)),
+        Line("descent from alpha = 0.05", far.signal, np.linalg.norm(far.noise, axis=1)),
+        Line("on the population loss, from 1e-3", rising, falling, "prediction"),
+        Line("the sparse weight", np.ones(1), np.zeros(1), "points"),
+        Line(
+            "where descent from 0.05 is then, a dense weight",
+            far.signal[-1:],
+            np.linalg.norm(far.noise[-1:], axis=1),
+            "points",
+        ),
     )
     title, axes = "Training stays among nearly sparse weights (Figure 9.2)", ("signal r_t", "l2 norm of the noise")
-    caption = "One signal in 200 dimensions, 60 samples, alpha = 1e-3. The loss is 0 at the dense interpolant too; descent ends at the sparse one."
-    return Figure("sketch", title, *axes, lines, caption, "linear", "log")
+    caption = "One signal in 200 dimensions, 60 samples. Sparse weights are the axis below: there both losses agree, and a small start stays near it."
+    return Figure("sketch", title, *axes, lines, caption)
 
 
-def _interval(steps: np.ndarray, values: np.ndarray) -> tuple[Line, ...]:
-    """Measured points with a 95 % interval drawn as two thin lines."""
+def _interval(steps: np.ndarray, values: np.ndarray) -> Line:
+    """Measured points with their 95 % intervals."""
     mean, error = mean_and_error(values)
-    return (
-        Line("measured", steps, mean, "points"),
-        Line("95 % interval", steps, mean + 1.96 * error),
-        Line("95 % interval, lower end", steps, mean - 1.96 * error),
-    )
+    return Line("measured, with its 95 % interval", steps, mean, "points", error=1.96 * error)
 
 
-def _laws(steps: np.ndarray, second: np.ndarray, leading: np.ndarray) -> tuple[Line, Line]:
-    return Line("law of second moments", steps, second, "prediction"), Line(
-        "leading order", steps, leading, "prediction"
-    )
+def _laws(steps: np.ndarray, second: np.ndarray, leading: np.ndarray) -> tuple[Line, ...]:
+    named = {"law of second moments": second, "leading order": leading}
+    return tuple(Line(name, steps, values, "prediction") for name, values in named.items())
 
 
 def _falls(lab: Lab) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -178,7 +179,7 @@ def _selected(lab: Lab) -> Figure:
     steps, norms, still = noisy(lab).steps, measured_norms(lab), measured_norms(lab, noise=False)
     second, leading = predicted_norms(lab).T
     lines = (
-        *_interval(steps, norms),
+        _interval(steps, norms),
         *_laws(steps, second, leading),
         Line("without noise", steps, still.mean(axis=1), "points"),
         Line("optimum", steps, np.full(len(steps), basis_pursuit(noisy(lab).data).value), "prediction"),
@@ -191,7 +192,7 @@ def _selected(lab: Lab) -> Figure:
 def _decay(lab: Lab) -> Figure:
     fall, second, leading = _falls(lab)
     steps, quiet = noisy(lab).steps, noisy(lab, noise=False).log_product.mean(axis=(1, 2))
-    lines = (*_interval(steps, fall), *_laws(steps, second, leading), Line("without noise", steps, quiet, "points"))
+    lines = (_interval(steps, fall), *_laws(steps, second, leading), Line("without noise", steps, quiet, "points"))
     caption = f"Mean over {chains(lab)[0]} chains and 30 coordinates. Leading order: -4 eta^2 sigma^2 c_j per step."
     title = "The effective start shrinks exponentially"
     return Figure("product", title, "step", "mean change of log(w+ w-)", lines, caption)
@@ -201,12 +202,7 @@ STUDIES = (
     Study(
         "max-margin",
         "Maximum margin on separable linear data",
-        claims=(
-            max_margin.direction,
-            max_margin.deficit_constant,
-            max_margin.margin_constant,
-            max_margin.logarithmic_time,
-        ),
+        claims=(max_margin.direction, max_margin.direction_constant),
         exhibits=(_flows, _directions),
         definitions={
             **DEFINITIONS,
@@ -258,10 +254,7 @@ STUDIES = (
     Study(
         "label-noise",
         "Label noise as a regulariser",
-        claims=(
-            *(noise.time_scale, noise.selection, noise.stationary),
-            *(noise.one_dimension, noise.separate_processes),
-        ),
+        claims=(*(noise.selection, noise.stationary, noise.one_dimension, noise.separate_processes),),
         exhibits=(_selected, _decay),
         aliases=("sgd-noise",),
         definitions={

@@ -1,9 +1,4 @@
-"""Claims on the noise of SGD: where it settles on a quadratic, exactly.
-
-Claims on label noise: the problem, its noisy runs, their continuations and the law for them; its time scale and what it selects.
-
-And on the law itself: leading order against second moments.
-"""
+"""Claims on the noise of SGD: where it settles on a quadratic, exactly; what label noise selects, with the law for it, and that law itself, leading order against second moments."""
 
 import numpy as np
 from scipy.special import stdtrit
@@ -128,7 +123,6 @@ def memory(lab: Lab, planted: bool) -> Verdict:
     return _within(measured, float(predicted), float((1 - exact**2) / np.sqrt(chains)), "correlation at lag 5")
 
 
-BLANC = "Blanc, Gupta, Valiant, Valiant, Implicit regularization for deep neural networks driven by an Ornstein-Uhlenbeck like process, COLT 2020"
 HAOCHEN = "HaoChen, Wei, Lee, Ma, Shape matters: understanding the implicit bias of the noise covariance, COLT 2021"
 
 STEP, DEVIATION, ALPHA = 0.005, 1.0, 0.5
@@ -235,20 +229,6 @@ def agree(measured: np.ndarray, predicted: np.ndarray, what: str, detail: str = 
         text = f"{verdict.inequality}, the joint 95 % interval, but within {widths[1]:.3g}, the joint 99.9 % interval"
         return Verdict(Outcome.undecided, text, widths[0], worst, detail)
     return verdict
-
-
-@claim("label-noise/time-scale", f"{BLANC}; law {DERIVED}", "ours", slow=True)
-def time_scale(lab: Lab, planted: bool) -> Verdict:
-    """Label noise shrinks w+ w- exponentially, by 4 step^2 E g^2 per step with the second moments of the residuals it keeps alive.
-    Mean fall of log w+ w- at every record against the law of second moments; planted: half of it."""
-    run, law = noisy(lab), drift(lab)
-    fall = -run.log_product.mean(axis=2)[1:]  # columns have c_j = 1: average over coordinates
-    predicted = (law.log_product[0] - law.log_product[1:]).mean(axis=1) * (0.5 if planted else 1.0)
-    levels = np.stack([leading_levels(law.data, float(k)) for k in law.steps[1:]])
-    leading = (law.log_product[0] - levels).mean(axis=1)
-    short = np.round(100 * (fall.mean(axis=-1) / leading - 1), 1).tolist()
-    detail = f"{_compared(fall, predicted)}; leading order alone is {short} % short"
-    return agree(fall, predicted, "measured fall of log w+ w- against the law", detail)
 
 
 def _compared(measured: np.ndarray, predicted: np.ndarray) -> str:

@@ -8,7 +8,6 @@ import numpy as np
 from scipy.special import lambertw
 
 from ...diagnostics.direction import misalignments
-from ...diagnostics.rates import Settling, settling
 from ...flow.flow import GradientFlow
 from ...lab import Lab, recipe
 from ...optimisers.base import Accelerated, gradient_descent, momentum, normalised_descent, polyak
@@ -47,7 +46,7 @@ def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
     return {
         "GD": gradient_descent(1.0),
         "NGD": normalised_descent(length),
-        "NGD, momentum 0.9": momentum(length),
+        **{f"NGD, momentum {beta:g}": momentum(length, beta) for beta in (0.5, 0.9, 0.99)},
         "Polyak": polyak(),
         "Polyak, cap 100": polyak(cap=100.0),
         "NGD, cap 100": normalised_descent(length, 100.0),
@@ -56,11 +55,9 @@ def rules(length: float, settings: Sequence[Setting]) -> dict[str, Any]:
 
 
 @recipe
-def every_step(lab: Lab, name: str, rule: str = "NGD") -> Trajectory:
-    """A rule on the first data set of a preset, recorded at every step: 10 000 of them, 4000 on H."""
-    setting, _ = preset(lab, name)
-    steps = 4000 if name == "H" else 10_000
-    return train(setting, rules(LENGTH[name], [setting])[rule], steps=steps, recorder=Every())
+def every_step(lab: Lab) -> Trajectory:
+    """10 000 Polyak steps on the first data set of preset E, all recorded."""
+    return train(preset(lab, "E")[0], polyak(), steps=10_000, recorder=Every())
 
 
 @recipe
@@ -80,11 +77,6 @@ def flow_run(lab: Lab) -> Trajectory:
 def alignments(runs: Iterable[tuple[Trajectory, Solution]]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps and 1 - corr of every run."""
     return [(run.steps, misalignments(run, found)) for run, found in runs]
-
-
-def measured_rate(lab: Lab, rule: str) -> Settling:
-    """Exponent of 1 - corr over steps 1e3 to 1e4."""
-    return settling(alignments(fleet(lab, rule)), (1e3, 1e4))
 
 
 def sharp_constant(setting: Setting, reference: Solution, outside: float = 0.0) -> float:

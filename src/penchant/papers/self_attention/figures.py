@@ -1,5 +1,6 @@
 """What the studies of self-attention draw: a fixed decoder, joint training, and phases where global convergence fails."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import jax
@@ -31,7 +32,7 @@ from ...theory.selections import locally_optimal_selections
 from ...training.events import LogSpaced, MarginAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
-from . import bounds, fixed, joint, joint_findings
+from . import bounds, drawn, fixed, joint, joint_findings
 from . import joint_evidence as evidence
 from .evidence import fleet, outside_support, preset, sharp_constant
 
@@ -96,25 +97,32 @@ def curve_figures(lab: Lab, name: str) -> tuple[Figure, ...]:
     """What the paper's figure shows of every rule, by the step."""
     setting, reference = preset(lab, name, lab.seed)
     infimum, runs = setting.infimum().value, first_runs(lab, name)
-    drawn = (
-        ("value", "the loss itself", "L", lambda run: infimum + np.exp(run.log_excess),
+    rows = (
+        ("value", "the loss itself", "L", "linear", lambda run: infimum + np.exp(run.log_excess),
          f"All curves end at the infimum {infimum:.6g}: what they still differ by is in the log excess."),
-        ("loss", "log excess", "-log(L - L*)", lambda run: -run.log_excess,
+        ("loss", "log excess", "-log(L - L*)", "log", lambda run: -run.log_excess,
          "Everything below -36 is invisible to ordinary code."),
-        ("norm", "norm of W", "norm", lambda run: run.norm,
+        ("norm", "norm of W", "norm", "log", lambda run: run.norm,
          "Like t for normalised and Polyak steps, t^2 with dual acceleration, log t for gradient descent and under a cap."),
-        ("optimal-attention", "attention on the optimal token", "s_opt, mean over samples",
+        ("optimal-attention", "attention on the optimal token", "s_opt, mean over samples", "linear",
          lambda run: optimal_attention(run).mean(axis=1), "From 1/T to 1."),
-        ("direction", "direction of W", "1 - corr to W_mm", lambda run: misalignments(run, reference),
+        ("direction", "direction of W", "1 - corr to W_mm", "log", lambda run: misalignments(run, reference),
          "With a cap, the late curves are those of gradient descent."),
-        ("attention", "attention lost on non-optimal tokens", "-log(1 - s_opt), mean over samples",
+        ("attention", "attention lost on non-optimal tokens", "-log(1 - s_opt), mean over samples", "log",
          lambda run: -log_attention_loss(run).mean(axis=1),
          "Linear in t for normalised descent: attention saturates exponentially fast."),
     )  # fmt: skip
+    return _panels(rows, runs, 1, f"-{name}", f"Preset {name}: ")
+
+
+def _panels(
+    rows: Sequence[tuple], runs: dict[str, Trajectory], first: int, tag: str = "", heading: str = ""
+) -> tuple[Figure, ...]:
+    """A figure by the step for every row: name, title, label and scale of its axis, series of a run, caption."""
     figures = []
-    for key, title, label, series, caption in drawn:
-        lines = (Line(rule, run.steps[1:], series(run)[1:]) for rule, run in runs.items())
-        figures.append(log_figure(f"{key}-{name}", f"Preset {name}: {title}", "step", label, lines, caption))
+    for key, title, label, scale, series, caption in rows:
+        lines = tuple(Line(rule, run.steps[first:], series(run)[first:]) for rule, run in runs.items())
+        figures.append(Figure(f"{key}{tag}", f"{heading}{title}", "step", label, lines, caption, "log", scale))
     return tuple(figures)
 
 
@@ -174,9 +182,6 @@ WORDS = {
 _EXHIBITS = (values_table, curve_figures, collapse_figure)
 
 
-_JOINT_SHOWN = (10, 100, 1000, 10_000)
-
-
 @recipe
 def shown_runs(lab: Lab) -> tuple[dict[str, Trajectory], JointReferences]:
     data, runs = marked_tokens(seed=lab.seed), {}
@@ -186,23 +191,20 @@ def shown_runs(lab: Lab) -> tuple[dict[str, Trajectory], JointReferences]:
     return runs, joint_references(data)
 
 
-def _blank(step: int | None) -> str:
-    return "" if step is None else str(step)
-
-
 def joint_table(lab: Lab) -> tuple:
     """Where the rules stand, and with `full` their runs."""
     (runs, found), rows = shown_runs(lab), []
     for name, one in runs.items():
         distance = joint_misalignments(one, found.attention.weight)
-        at = [distance[int(np.flatnonzero(one.steps >= step)[0])] for step in _JOINT_SHOWN]
+        at = [distance[int(np.flatnonzero(one.steps >= step)[0])] for step in _SHOWN]
         ends = misalignment(one.named()["u"], found.decoder.weight), one.log_excess[-1], one.norm_W[-1], one.norm_u[-1]
         lab.progress(f"exponents over seeds 0-9: {name}")
         rates = *(evidence.norm_rate(lab, name, block) for block in ("W", "u")), evidence.attention_rate(lab, name)
-        rows.append((name, *at, *ends, _blank(one.header["first_capped"]), *rates))
+        capped = one.header["first_capped"]
+        rows.append((name, *at, *ends, "" if capped is None else str(capped), *rates))
     columns = {
         "rule": "",
-        **{f"1 - corr of W, t={step}": ".3g" for step in _JOINT_SHOWN},
+        **{f"1 - corr of W, t={step}": ".3g" for step in _SHOWN},
         "1 - corr of u": ".3g",
         "log L": ".5g",
         "|W|": ".4g",
@@ -223,24 +225,21 @@ def joint_table(lab: Lab) -> tuple:
 def joint_figures(lab: Lab) -> tuple[Figure, ...]:
     """Every panel of the paper's Figure 3, by the step."""
     runs, found = shown_runs(lab)
-    drawn = (
-        ("loss", "Joint loss", "-log L", lambda run: np.maximum(-run.log_excess, 1e-3),
+    rows = (
+        ("value", "Joint loss", "L", "linear", lambda run: np.exp(run.log_excess), "The train loss as the paper plots it."),
+        ("loss", "Joint loss, in logarithms", "-log L", "log", lambda run: np.maximum(-run.log_excess, 1e-3),
          "Polyak is fastest; block and joint normalisation coincide."),
-        ("norm-W", "Norm of W", "|W|", lambda run: run.norm_W,
+        ("norm-W", "Norm of W", "|W|", "log", lambda run: run.norm_W,
          "Like t where W has a norm of its own to be divided by, like log t where it shares that of u, and under Eq. (13)."),
-        ("norm-u", "Norm of u", "|u|", lambda run: run.norm_u, "Like t under normalised and Polyak steps, like t^(1/3) under Eq. (13)."),
-        ("optimal-attention", "Attention on the optimal token", "s_opt, mean over samples",
+        ("norm-u", "Norm of u", "|u|", "log", lambda run: run.norm_u, "Like t under normalised and Polyak steps, like t^(1/3) under Eq. (13)."),
+        ("optimal-attention", "Attention on the optimal token", "s_opt, mean over samples", "linear",
          lambda run: np.exp(optimal_entries(run, log_joint_attention(run))).mean(axis=1), "From 1/2 to 1."),
-        ("direction-W", "Direction of W", "1 - corr to W_mm", lambda run: joint_misalignments(run, found.attention.weight),
+        ("direction-W", "Direction of W", "1 - corr to W_mm", "log", lambda run: joint_misalignments(run, found.attention.weight),
          "Block normalisation overtakes Polyak by step 100: whatever divides W by the whole gradient lets |W| grow only like log t."),
-        ("direction-u", "Direction of u", "1 - corr to u_mm", lambda run: joint_misalignments(run, found.decoder.weight, "u"),
-         "The decoder aligns under every rule."),
+        ("direction-u", "Direction of u", "1 - corr to u_mm", "log", lambda run: joint_misalignments(run, found.decoder.weight, "u"),
+         "The decoder aligns fastest under Polyak steps; under Eq. (13), whose |u| grows like t^(1/3), hardly within 10 000 steps."),
     )  # fmt: skip
-    figures = []
-    for key, title, label, series, caption in drawn:
-        lines = (Line(name, one.steps[2:], series(one)[2:]) for name, one in runs.items())
-        figures.append(log_figure(key, title, "step", label, lines, caption))
-    return tuple(figures)
+    return _panels(rows, runs, 2)
 
 
 _WORDS = {
@@ -314,8 +313,8 @@ STUDIES = (
         "self-attention",
         "Self-attention with a fixed decoder (Figures 2 and 5)",
         claims=(
-            *(fixed.theorem1, fixed.theorem1_rate, fixed.theorem6, fixed.theorem7, fixed.figure5, fixed.lemma1),
-            *(bounds.constants_agree, bounds.heavy_ball, bounds.acceleration),
+            *(fixed.theorem1, fixed.theorem6, fixed.theorem7, fixed.figure5, drawn.lemma1),
+            *(bounds.constants_agree, bounds.heavy_ball),
         ),
         exhibits=(
             naive_figure,
@@ -328,7 +327,7 @@ STUDIES = (
     Study(
         "self-attention-hard",
         "Self-attention on hard data, where step lengths matter",
-        claims=(bounds.critical_steps, fixed.theorem1_bound, fixed.lemma2),
+        claims=(bounds.polyak_multiplier, drawn.theorem1_bound, drawn.lemma2),
         exhibits=tuple(partial(exhibit, name="H") for exhibit in _EXHIBITS),
         definitions=WORDS,
         aliases=("polyak-stability",),

@@ -64,33 +64,22 @@ def _findings(found: dict) -> tuple[Finding, ...]:
         name: float(np.mean([one["train_loss"][-1] / one["train_loss"][0] for one in those]))
         for name, those in runs.items()
     }
-    trained = (at_most(value, 0.9, f"last over first train loss, {name}") for name, value in ends.items())
     heads = min(one["norms"]["head"][-1] / one["norms"]["head"][0] for those in runs.values() for one in those)
-    layers = min(
-        value for those in runs.values() for one in those for name, value in one["growth"].items() if "blocks" in name
-    )
-    images = "encoder" not in found["experiment"]
-    order = (
-        "On images normalised descent is slower than plain SGD."
-        if images
-        else "On text normalised descent ends below plain SGD."
-    )
-    pair = ("SNGD", "SGD") if images else ("SGD", "SNGD")
-    return (
-        Finding("Every rule trains the network.", all_of(*trained), VASUDEVA),
-        Finding(order, ratio_verdict(found, *pair), VASUDEVA),
-        Finding(
-            "Adam ends lowest.",
-            all_of(*(ratio_verdict(found, name, "Adam") for name in runs if name != "Adam")),
-            VASUDEVA,
-        ),
-        Finding("The head grows under every rule.", at_least(heads, 1.0, "smallest norm ratio of the head"), VASUDEVA),
-        Finding(
-            "Every matrix of a block grows under every rule.",
-            at_least(layers, 1.0, "smallest norm ratio of a matrix"),
-            VASUDEVA,
-        ),
-    )
+    grown = [one["growth"] for those in runs.values() for one in those]
+    layers = min(value for growth in grown for name, value in growth.items() if "blocks" in name)
+    trained = all_of(*(at_most(value, 0.9, f"last over first train loss, {name}") for name, value in ends.items()))
+    adam = all_of(*(ratio_verdict(found, name, "Adam") for name in runs if name != "Adam"))
+    order = ("On text normalised descent ends below plain SGD.", ratio_verdict(found, "SGD", "SNGD"))
+    if "encoder" not in found["experiment"]:
+        order = ("On images normalised descent is slower than plain SGD.", ratio_verdict(found, "SNGD", "SGD"))
+    said = {
+        "Every rule trains the network.": trained,
+        order[0]: order[1],
+        "Adam ends lowest.": adam,
+        "The head grows under every rule.": at_least(heads, 1.0, "smallest norm ratio of the head"),
+        "Every matrix of a block grows under every rule.": at_least(layers, 1.0, "smallest norm ratio of a matrix"),
+    }
+    return tuple(Finding(sentence, verdict, VASUDEVA) for sentence, verdict in said.items())
 
 
 def result(found: dict) -> Result:
