@@ -46,12 +46,12 @@ class AbstractStepRule(eqx.Module):
 def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
     """A positive number, or a batch of them, as float64; only a cap may be infinite, which is none."""
     required, most = ("positive", np.inf) if name == "cap" else ("positive and finite", np.finfo(float).max)
-    return jnp.asarray(one_or_more(value, name, owner, required, lambda size: (size > 0) & (size <= most)))
+    return jax.device_put(one_or_more(value, name, owner, required, lambda size: (size > 0) & (size <= most)))
 
 
 def within(value: object, name: str, owner: str, high: float) -> Float[Array, "*b"]:
     """A number in [0, high), or a batch of them, as float64."""
-    return jnp.asarray(one_or_more(value, name, owner, f"in [0, {high:g})", lambda x: (x >= 0) & (x < high)))
+    return jax.device_put(one_or_more(value, name, owner, f"in [0, {high:g})", lambda x: (x >= 0) & (x < high)))
 
 
 def exponent(value: object, owner: str) -> Float[Array, "*b"] | None:

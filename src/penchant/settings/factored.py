@@ -49,13 +49,12 @@ class KeyQuery(PlainMetric):
 
     def zeros(self, data: Data) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
-        return Factors(*(jnp.asarray(np.zeros((side, self.columns(data)))) for side in (rows, columns)))
+        return Factors(*jax.device_put([np.zeros((side, self.columns(data))) for side in (rows, columns)]))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
-        key = rng.standard_normal((rows, self.columns(data)))
-        query = rng.standard_normal((columns, self.columns(data)))
-        return Factors(jnp.asarray(scale * key), jnp.asarray(scale * query))
+        drawn = [scale * rng.standard_normal((side, self.columns(data))) for side in (rows, columns)]
+        return Factors(*jax.device_put(drawn))
 
     def weight(self, params: Factors, data: TokenSelection) -> Float[Array, "d e"]:
         return params.key @ params.query.T
@@ -114,22 +113,17 @@ class Hadamard(PlainMetric):
     """
 
     def zeros(self, data: Data) -> Pair:
-        size = _vector_length(data, "Hadamard")
-        return Pair(jnp.zeros(size), jnp.zeros(size))
+        return Pair(*jax.device_put(list(np.zeros((2, _vector_length(data, "Hadamard"))))))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Pair:
-        size = _vector_length(data, "Hadamard")
-        first = rng.standard_normal(size)
-        return Pair(jnp.asarray(scale * first), jnp.asarray(scale * rng.standard_normal(size)))
+        drawn = scale * rng.standard_normal((2, _vector_length(data, "Hadamard")))
+        return Pair(*jax.device_put(list(drawn)))
 
     def one_sided(self, data: Data, scale: object, rng: np.random.Generator) -> Pair:
         """Equation (5) of the paper: in each coordinate one factor is 0 and the other is sqrt(2) `scale`, drawn by a coin."""
         scales = _scales(scale, _vector_length(data, "Hadamard"), "Hadamard.one_sided")
         picked = rng.integers(0, 2, len(scales)).astype(bool)
-        return Pair(
-            jnp.asarray(np.where(picked, np.sqrt(2) * scales, 0.0)),
-            jnp.asarray(np.where(picked, 0.0, np.sqrt(2) * scales)),
-        )
+        return Pair(*jax.device_put([np.where(chosen, np.sqrt(2) * scales, 0.0) for chosen in (picked, ~picked)]))
 
     def weight(self, params: Pair, data: Data) -> Float[Array, "d"]:
         return params.first * params.second

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -59,7 +59,7 @@ def _direct(data: Data, request: Request) -> tuple[Setting, PyTree]:
     pairs = len(data.constrained())
     if request.coordinatewise or pairs >= np.prod(data.weight_shape) or pairs > 3000:
         setting = Setting(data, Direct(), request.loss, request.reduction)
-        return setting, setting.start() if origin is None else Direct().from_weight(jnp.asarray(origin), data)
+        return setting, setting.start() if origin is None else jax.device_put(origin)
     setting = Setting(data, Gram(data, origin), request.loss, request.reduction)
     return setting, setting.start()
 
@@ -115,7 +115,7 @@ def _next_token(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     if request.start is None:
         return setting, setting.start()
     start = _named(request.start, "W", setting.data.weight_shape)
-    return setting, InsideOutside().from_weight(jnp.asarray(start), setting.data)
+    return setting, InsideOutside().from_weight(jax.device_put(start), setting.data)
 
 
 def _classification(arrays: Arrays, request: Request) -> Classification:
@@ -182,7 +182,7 @@ def _key_query(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     zero = setting.start()
     key, query = _named(request.start, "K", shape(zero.key)), _named(request.start, "Q", shape(zero.query))
     _check_left(key, query, "K or Q")
-    return setting, Factors(jnp.asarray(key), jnp.asarray(query))
+    return setting, Factors(*jax.device_put((key, query)))
 
 
 def _check_left(first: np.ndarray, second: np.ndarray, names: str) -> None:
@@ -201,7 +201,7 @@ def _diagonal(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
         return setting, Hadamard().one_sided(data, request.options.get("scale", 1e-3), rng)
     first, second = (_named(request.start, name, data.weight_shape) for name in ("a", "b"))
     _check_left(first, second, "a or b")
-    start = Pair(jnp.asarray(first), jnp.asarray(second))
+    start = Pair(*jax.device_put((first, second)))
     check_moving(start)
     return setting, start
 

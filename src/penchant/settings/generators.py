@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from ..errors import ArgumentError
@@ -220,9 +220,8 @@ class Aligned(eqx.Module):
         frame = np.linalg.qr(rng.standard_normal((width, width)))[0]
         picked = rng.integers(0, 2, d).astype(bool)
         diagonal = lambda chosen: np.where(chosen, np.sqrt(2) * scales, 0.0)[:, None] * frame.T[:d]
-        return Factors(
-            jnp.asarray(self.key_basis @ diagonal(picked)), jnp.asarray(self.query_basis @ diagonal(~picked))
-        )
+        sides = self.key_basis @ diagonal(picked), self.query_basis @ diagonal(~picked)
+        return Factors(*jax.device_put(sides))
 
     def residual(self, params: Factors) -> float:
         """How far the rows of U_K'K and U_Q'Q are from one common orthogonal frame: 0 if the parameters are aligned."""

@@ -51,8 +51,8 @@ class JointTokens(MarginData):
         zero = np.flatnonzero(~queries.any(axis=1))
         if len(zero):
             raise DegenerateSample(int(zero[0]), "JointTokens")
-        self.tokens, self.queries, self.labels = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(labels)
-        self.optimal = jnp.asarray(_indices(optimal, n, length))
+        parts = tokens, queries, labels, _indices(optimal, n, length)
+        self.tokens, self.queries, self.labels, self.optimal = jax.device_put(parts)
 
     def attention(
         self, selection: ArrayLike | None = None, samples: ArrayLike | Sequence[int] | None = None
@@ -118,7 +118,7 @@ class JointStart(eqx.Module):
         W = real_array(W, "W", "JointStart", "(d, d)", 2)
         if W.shape != (len(u), len(u)):
             raise ArgumentError("W", "JointStart", f"of shape {(len(u), len(u))}", f"shape {W.shape}")
-        self.u, self.W = jnp.asarray(u), jnp.asarray(W)
+        self.u, self.W = jax.device_put((u, W))
 
 
 def normal_start(data: JointTokens, seed: int, scale: float) -> JointStart:

@@ -153,7 +153,7 @@ class TokenSelection(MarginData):
 
     def constrained(self) -> np.ndarray:
         """Tied tokens are as good as the optimal one, so nothing asks them to be rejected, nor padding, which has no attention."""
-        return ~np.asarray(self.tied | self.padded).ravel()
+        return ~(np.asarray(self.tied) | np.asarray(self.padded)).ravel()
 
     @eqx.filter_jit
     def deficits(self) -> Float[Array, "n others"]:

@@ -69,7 +69,7 @@ def _queries(setting: Problem) -> tuple[str, ...]:
     """A note where the queries are the default ones, which a reader of the data cannot see."""
     data = getattr(setting, "data", None)
     found = getattr(data, "tokens", None) if made_of(setting, DiagonalTokens) else data
-    if not (isinstance(found, TokenSelection) and np.array_equal(found.queries, found.tokens[:, 0])):
+    if not (isinstance(found, TokenSelection) and np.array_equal(found.queries, np.asarray(found.tokens)[:, 0])):
         return ()
     return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 

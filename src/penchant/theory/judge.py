@@ -6,7 +6,6 @@ from typing import Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -158,7 +157,7 @@ def with_margin(verdict: Verdict, prediction: Prediction[Solution], weight: np.n
     data, reference = prediction.setting.data, prediction.reference
     if verdict.outcome is not Outcome.confirmed:
         return verdict
-    margin = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()].min()
+    margin = np.asarray(data.margins(jax.device_put(weight)))[data.constrained()].min()
     share = float(margin / np.linalg.norm(weight) / reference.margin)
     short = f"margin/norm is {share:.4g} of its maximum < {1 - MARGIN:g}"
     return doubted(verdict, short * (share < 1 - MARGIN))
@@ -183,7 +182,7 @@ def _doubt(prediction: Prediction[Solution], weight: np.ndarray) -> str:
         return f"the reference is known only to a relative {reference.bracket.gap:.1e}"
     if not isinstance(data, Data):  # joint training: its margins are judged with the tokens it settles on
         return ""
-    margins = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()]
+    margins = np.asarray(data.margins(jax.device_put(weight)))[data.constrained()]
     if margins.min() > 0:
         return ""
     return f"the smallest margin is {margins.min():.3g}: {(margins <= 0).sum()} of {len(margins)} are not positive"

@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -200,12 +199,12 @@ def checked_start(setting: Setting, start: PyTree) -> PyTree:
     usual = setting.start()
     if start is None or not isinstance(usual, jax.Array):  # a point of the Gram form is made by `Gram` itself
         return usual if start is None else start
-    found = np.asarray(start, float)
+    found = np.array(start, float)  # a copy: what is put on a device may stay where it was
     if found.shape != usual.shape:
         raise ArgumentError("start", "predict", f"of shape {usual.shape}", f"shape {found.shape}")
     if not np.isfinite(found).all():
         raise ArgumentError("start", "predict", "finite", f"{(~np.isfinite(found)).sum()} entries that are not")
-    return jnp.asarray(found)
+    return jax.device_put(found)
 
 
 def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: PyTree) -> tuple[Hypothesis, ...]:
