@@ -55,17 +55,8 @@ def alignment(layers: Sequence[ArrayLike]) -> Alignment:
     with np.errstate(invalid="ignore", divide="ignore"):
         deficit = excess / (frobenius * (frobenius + spectral))
         shortfall = 1 - product / np.prod(frobenius)
-    return Alignment(
-        frobenius,
-        spectral,
-        deficit,
-        excess,
-        np.array(misfit),
-        np.array(sign),
-        gaps >= _GAP * spectral,
-        np.asarray(shortfall),
-        parts[0][2][0],
-    )
+    pairs, defined, first = (np.array(misfit), np.array(sign)), gaps >= _GAP * spectral, parts[0][2][0]
+    return Alignment(frobenius, spectral, deficit, excess, *pairs, defined, np.asarray(shortfall), first)
 
 
 def alignments(run: Trajectory) -> Alignment:

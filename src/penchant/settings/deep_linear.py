@@ -174,13 +174,11 @@ def deep_linear(
         inputs, divisor = unit_ball(inputs)
     elif lengths.max() > UNIT_BALL:
         worst = int(lengths.argmax())
-        raise ArgumentError(
-            "inputs",
-            "deep_linear",
-            "of norm at most 1",
+        found, fix = (
             f"norm {lengths[worst]:.6g} at index {worst}",
             "pass `normalise=True`; the maximum margin is then divided by that norm",
         )
+        raise ArgumentError("inputs", "deep_linear", "of norm at most 1", found, fix)
     return Setting(Classification(inputs, labels, divisor, single), DeepLinear(widths), loss)
 
 
@@ -206,9 +204,8 @@ def balanced(setting: Setting, seed: int, weight: object) -> Layers:
     shapes, rng = setting.parametrisation.shapes(setting.data), np.random.default_rng(seed)
     size = float(np.linalg.norm(weight))
     if weight.shape != setting.data.weight_shape or not size > 0:
-        raise ArgumentError(
-            "weight", "balanced", f"a non-zero vector of shape {setting.data.weight_shape}", f"shape {weight.shape}"
-        )
+        required = f"a non-zero vector of shape {setting.data.weight_shape}"
+        raise ArgumentError("weight", "balanced", required, f"shape {weight.shape}")
     units = [weight / size, *(_unit(rng, rows) for rows, _ in shapes[:-1]), np.ones(1)]
     root = size ** (1 / len(shapes))
     return jax.device_put(tuple(root * np.outer(b, a) for a, b in pairwise(units)))

@@ -183,21 +183,16 @@ class PlusMinus(PlainMetric):
 
 def _matrix_shape(data: Data, owner: str) -> tuple[int, int]:
     if len(data.weight_shape) != 2:
-        raise ArgumentError(
-            "data", f"a Setting with {owner}", "TokenSelection, with a matrix as weight", type(data).__name__
-        )
+        wanted = "TokenSelection, with a matrix as weight"
+        raise ArgumentError("data", f"a Setting with {owner}", wanted, type(data).__name__)
     return data.weight_shape
 
 
 def _vector_length(data: Data, owner: str) -> int:
     if len(data.weight_shape) != 1:
-        raise ArgumentError(
-            "data",
-            f"a Setting with {owner}",
-            "data with a vector as weight",
-            type(data).__name__,
-            "wrap token data as `DiagonalTokens(data)`: its weight is the diagonal of W",
-        )
+        wanted, found = "data with a vector as weight", type(data).__name__
+        fix = "wrap token data as `DiagonalTokens(data)`: its weight is the diagonal of W"
+        raise ArgumentError("data", f"a Setting with {owner}", wanted, found, fix)
     return data.weight_shape[0]
 
 
@@ -205,13 +200,11 @@ def _scales(scale: object, size: int, owner: str) -> np.ndarray:
     scales = np.broadcast_to(np.asarray(scale, float), (size,))
     bad = np.flatnonzero(~(scales > 0))
     if len(bad):
-        raise ArgumentError(
-            "scale",
-            owner,
-            "positive in every coordinate",
+        found, fix = (
             f"{scales[bad[0]]:g} in coordinate {bad[0]}",
             "a coordinate that starts at 0 in both factors never moves",
         )
+        raise ArgumentError("scale", owner, "positive in every coordinate", found, fix)
     return scales
 
 

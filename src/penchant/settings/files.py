@@ -27,12 +27,7 @@ from .regression import Regression
 from .tokens import TokenSelection
 
 Arrays = dict[str, Any]  # by name; "made" are data that need no arrays
-LOSSES = {
-    "exponential": Exponential,
-    "logistic": Logistic,
-    "cross-entropy": CrossEntropy,
-    "correlation": Correlation,
-}
+LOSSES = {"exponential": Exponential, "logistic": Logistic, "cross-entropy": CrossEntropy, "correlation": Correlation}
 
 
 def default_loss(kind: str) -> str:
@@ -154,11 +149,7 @@ def _check_fits(numbers: int) -> None:
 def _tokens(arrays: Arrays, request: Request) -> TokenSelection:
     if isinstance(arrays.get("made"), TokenSelection):
         return arrays["made"]
-    optional = {
-        "queries": arrays.get("queries"),
-        "mask": arrays.get("mask"),
-        "ties": request.options.get("ties", "raise"),
-    }
+    optional = {name: arrays.get(name) for name in ("queries", "mask")} | {"ties": request.options.get("ties", "raise")}
     if "scores" in arrays:
         (tokens,) = _need(arrays, ("tokens",), "attention")
         return TokenSelection(tokens, scores=arrays["scores"], **optional)
@@ -305,9 +296,8 @@ def read_arrays(path: str | os.PathLike) -> Arrays:
 def _read_csv(file: Path) -> Arrays:
     """A first row without any number is a header; every other cell must be a finite number."""
     rows = _csv_rows(file)
-    header = (
-        rows[0][1] if rows and not any(_is_number(cell) for cell in rows[0][1]) and _has_names(rows[0][1]) else None
-    )
+    first = rows[0][1] if rows else []
+    header = first if not any(map(_is_number, first)) and _has_names(first) else None
     rows = rows if header is None else rows[1:]
     if not rows:
         raise DataFileError(f"'{file}' has no rows of numbers.")
@@ -340,17 +330,15 @@ def _check_row(file: Path, line: int, row: list[str], width: int, header: list[s
     if any(mark in "".join(row) for mark in ";\t"):
         raise DataFileError(f"{place} must separate its columns by commas, and seems to use another mark: {row}.")
     if len(row) != width or width < 2:
-        raise DataFileError(
-            f"{place} must have {max(width, 2)} numbers, the last one the label. Got {len(row)} columns."
-        )
+        text = f"must have {max(width, 2)} numbers, the last one the label. Got {len(row)} columns."
+        raise DataFileError(f"{place} {text}")
     for column, cell in enumerate(row, 1):
         if not (_is_number(cell) and np.isfinite(float(cell))):
             name = f" ('{header[column - 1].strip()}')" if header and column <= len(header) else ""
             found = f"'{cell}'" if cell.strip() else "nothing"
             fix = "leave such rows out, or fill them; a header has no number in any column"
-            raise DataFileError(
-                f"{place} must have a finite number in column {column}{name}. Got {found}.\n  Fix: {fix}."
-            )
+            text = f"{place} must have a finite number in column {column}{name}. Got {found}."
+            raise DataFileError(f"{text}\n  Fix: {fix}.")
 
 
 def _has_names(row: list[str]) -> bool:

@@ -125,9 +125,8 @@ class Gram(eqx.Module):
         return GramPoint(jnp.zeros_like(self.offset), self.offset)
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> GramPoint:
-        raise ArgumentError(
-            "seed", "Setting.start with Gram", "None", "a seed", "pass the start as `Gram(data, origin=W0)`"
-        )
+        fix = "pass the start as `Gram(data, origin=W0)`"
+        raise ArgumentError("seed", "Setting.start with Gram", "None", "a seed", fix)
 
     def weight(self, params: GramPoint, data: Data) -> Array:
         return self.origin + data.adjoint(params.coefficients)

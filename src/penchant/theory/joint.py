@@ -57,14 +57,10 @@ def joint_references(data: JointTokens, selection: ArrayLike | None = None, rati
         raise InfeasibleDecoder(chosen.tolist(), error.weights, error.norm) from None
     reached = np.asarray(data.decoder(chosen).margins(jax.device_put(decoder.weight))) / np.linalg.norm(decoder.weight)
     others = attention.others.shape[1]
-    return JointReferences(
-        tuple(int(token) for token in chosen),
-        max_margin(attention),
-        decoder,
-        offset_margin(attention, ratio * np.repeat(reached, others)),
-        max_margin(data.attention(chosen, np.flatnonzero(decoder.support))),
-        ratio,
-    )
+    offset = offset_margin(attention, ratio * np.repeat(reached, others))
+    support_only = max_margin(data.attention(chosen, np.flatnonzero(decoder.support)))
+    tokens = tuple(int(token) for token in chosen)
+    return JointReferences(tokens, max_margin(attention), decoder, offset, support_only, ratio)
 
 
 class JointLimit(eqx.Module):

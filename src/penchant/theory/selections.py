@@ -91,9 +91,8 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: P
         return Selection(chosen, False, None, float("nan"), None)
     margins = np.asarray(marked.margins(jax.device_put(solution.weight))).reshape(marked.others.shape)
     scores = np.asarray(data.scores)
-    gap = scores[np.arange(len(chosen)), list(chosen)][:, None] - np.take_along_axis(
-        scores, np.asarray(marked.others), axis=1
-    )
+    own, others = scores[np.arange(len(chosen)), list(chosen)], np.asarray(marked.others)
+    gap = own[:, None] - np.take_along_axis(scores, others, axis=1)
     tolerance = _ACTIVE if solution.bracket.gap <= _EXACT else float(np.sqrt(solution.bracket.gap))
     gap = np.where(np.abs(margins - 1) <= tolerance, gap, np.inf)
     sample = int(gap.min(axis=1).argmin())

@@ -85,9 +85,8 @@ def loss_shape(loss: AbstractLoss) -> Hypothesis:
         return Hypothesis("loss", False, -1.0, where, "positive and strictly decreasing on [-50, 700]", "sampled")
     change = float(np.expm1((slope - value)[-1] - (slope - value)[_HALFWAY]))
     slow = "slow tail: the direction need not be the maximum margin. " if change < -_TAIL else ""
-    detail = (
-        f"{slow}Decreasing with an exponential tail: -l'/l settles (within {_TAIL:g}); the limits are not checkable"
-    )
+    settles = f"-l'/l settles (within {_TAIL:g}); the limits are not checkable"
+    detail = f"{slow}Decreasing with an exponential tail: {settles}"
     offender = f"-l'/l changes by {change:.3g} from margin 350 to 700"
     return at_least_zero("loss", _TAIL - abs(change), offender, detail, "sampled")
 
@@ -144,10 +143,8 @@ def _reference(setting: Setting, start: None) -> Solution:
     active = signed[signed @ reference.weight <= 1 + 1e-9]
     repeated = len(active) - len(np.unique(active, axis=0))
     if repeated:
-        warn(
-            f"{repeated} support vectors repeat others: the direction is unique, but the dual weights, and with them the "
-            "entropy in the rate, are not."
-        )
+        text = f"{repeated} support vectors repeat others: the direction is unique, but the dual weights, and with them the"
+        warn(f"{text} entropy in the rate, are not.")
     return reference
 
 
