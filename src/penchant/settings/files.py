@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -26,6 +26,7 @@ from .parametrisations import Direct, Gram, SignedPowers, SignedSquares, Squares
 from .regression import Regression
 from .tokens import TokenSelection
 
+T = TypeVar("T")
 Arrays = dict[str, Any]  # by name; "made" are data that need no arrays
 LOSSES = {"exponential": Exponential, "logistic": Logistic, "cross-entropy": CrossEntropy, "correlation": Correlation}
 
@@ -78,6 +79,11 @@ def _need(arrays: Arrays, names: tuple[str, ...], kind: str) -> list[np.ndarray]
     return [arrays[name] for name in names]
 
 
+def _made(arrays: Arrays, kind: type[T]) -> T | None:
+    """Data of this kind that need no arrays."""
+    return found if isinstance(found := arrays.get("made"), kind) else None
+
+
 def _inputs(arrays: Arrays, labels: str, request: Request, kind: str) -> tuple[np.ndarray, np.ndarray, bool, float]:
     """Inputs with a bias or divided by the largest, where asked for, their labels, whether they came in float32, and the divisor."""
     inputs, found = _need(arrays, ("inputs", labels), kind)
@@ -89,8 +95,8 @@ def _inputs(arrays: Arrays, labels: str, request: Request, kind: str) -> tuple[n
 
 
 def _multiclass(arrays: Arrays, request: Request) -> Multiclass:
-    if isinstance(arrays.get("made"), Multiclass):
-        return arrays["made"]
+    if made := _made(arrays, Multiclass):
+        return made
     inputs, labels, single, _ = _inputs(arrays, "labels", request, "multiclass")
     return Multiclass(inputs.astype(np.float32) if single else inputs, labels)
 
@@ -114,8 +120,8 @@ def _next_token(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
 
 
 def _classification(arrays: Arrays, request: Request) -> Classification:
-    if isinstance(arrays.get("made"), Classification):
-        return arrays["made"]
+    if made := _made(arrays, Classification):
+        return made
     inputs, labels, single, divisor = _inputs(arrays, "labels", request, "linear")
     return Classification(inputs, labels, divisor, single)
 
@@ -147,9 +153,10 @@ def _check_fits(numbers: int) -> None:
 
 
 def _tokens(arrays: Arrays, request: Request) -> TokenSelection:
-    if isinstance(arrays.get("made"), TokenSelection):
-        return arrays["made"]
-    optional = {name: arrays.get(name) for name in ("queries", "mask")} | {"ties": request.options.get("ties", "raise")}
+    if made := _made(arrays, TokenSelection):
+        return made
+    optional: dict[str, Any] = {name: arrays.get(name) for name in ("queries", "mask")}
+    optional["ties"] = request.options.get("ties", "raise")
     if "scores" in arrays:
         (tokens,) = _need(arrays, ("tokens",), "attention")
         return TokenSelection(tokens, scores=arrays["scores"], **optional)
@@ -201,8 +208,7 @@ def _regression(arrays: Arrays, request: Request, kind: str) -> tuple[Setting, P
     """Squared loss on targets (or labels), with the parametrisation that `kind` names; `--loss` does not apply."""
     named = {"targets": arrays.get("targets", arrays.get("labels")), **arrays}
     found = {name: array for name, array in named.items() if array is not None}
-    made = arrays.get("made")
-    data = made if isinstance(made, Regression) else Regression(*_need(found, ("inputs", "targets"), kind))
+    data = _made(arrays, Regression) or Regression(*_need(found, ("inputs", "targets"), kind))
     alpha = request.options.get("alpha")
     if kind == "regression":
         setting = Setting(data, Direct(), Squared(), request.reduction)

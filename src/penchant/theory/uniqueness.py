@@ -56,11 +56,14 @@ def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1U
     if solution.norm == "weighted l1":
         fix = "use `l1_uniqueness` with them"
         raise ArgumentError("solution", "uniqueness", "one whose weights are known", "a weighted l1 norm", fix)
-    power = 2.0 if isinstance(solution, Interpolant) else getattr(solution.measure, "p", 2.0)
-    if isinstance(solution, Solution) and isinstance(solution.measure, Hybrid):
+    strict = Uniqueness(True, float("inf"), float("inf"))
+    if isinstance(solution, Interpolant):
+        return strict
+    power = getattr(solution.measure, "p", 2.0)
+    if isinstance(solution.measure, Hybrid):
         return Uniqueness(None, float("nan"), float("nan"))
-    if isinstance(solution, Interpolant) or power not in (1, np.inf):
-        return Uniqueness(True, float("inf"), float("inf"))
+    if power not in (1, np.inf):
+        return strict
     found = (_of_matrices if isinstance(solution.measure, Schatten) else _of_entries)(data, solution, power)
     moves = found.moves.reshape(len(found.moves), solution.weight.size)
     return _decide(feature_rows(data, _carrying(data, solution)) @ moves.T, found)
