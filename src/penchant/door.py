@@ -37,7 +37,7 @@ def _of(kind: type | types.UnionType, but: type | types.UnionType | tuple = ()) 
     return lambda value: isinstance(value, kind) and not isinstance(value, but)
 
 
-def _letter(value: Any) -> str:
+def _letter(value: object) -> str:
     """The kind of numbers in an array, a tracer or nested lists, by NumPy's letter; '-' where there are none."""
     found = getattr(getattr(value, "dtype", None), "kind", None)
     try:
@@ -46,7 +46,7 @@ def _letter(value: Any) -> str:
         return "-"
 
 
-def _real(value: Any) -> bool:
+def _real(value: object) -> bool:
     return _array(value) and _letter(value) in "biuf"
 
 

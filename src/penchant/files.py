@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .errors import DataFileError
 
 # The version of each kind of file that is written, which is also the one that is read.
 RUNS = ("trajectory", "joint trajectory", "attention trajectory", "attention run", "network run", "runs")
-VERSIONS = dict.fromkeys(("study", "ledger", *RUNS), 1)
+VERSIONS: dict[str, int] = dict.fromkeys(("study", "ledger", *RUNS), 1)
 _ABANDONED = 60.0  # seconds after which a temporary file has no writer any more: it is named only once it is whole
 
 
@@ -121,7 +122,9 @@ def _unreadable(path: str | os.PathLike, reason: object) -> DataFileError:
     )
 
 
-def write_npz(path: str | os.PathLike, header: dict, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
+def write_npz(
+    path: str | os.PathLike, header: dict, arrays: Mapping[str, ArrayLike], *, compressed: bool = True
+) -> Path:
     """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(header, default=lambda array: np.asarray(array).tolist()).encode(), np.uint8)
