@@ -165,7 +165,8 @@ class _House(ModuleType):
         if any(f"{place}.".startswith(f"{self.__name__}.{name}."[len(__name__) + 1 :]) for place in _HOME.values()):
             return import_module(f"{self.__name__}.{name}")
         place = f"; it is `penchant.{_folder(name)}.{name}`" if name in _HOME and name not in __all__ else ""
-        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'{place}")
+        text = f"module '{self.__name__}' has no attribute '{name}'{place}"
+        raise AttributeError(text, name=name, obj=self)  # Python then names the nearest one
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType):  # the import system puts a part into its folder
