@@ -154,11 +154,7 @@ class Hadamard(PlainMetric):
 class PlusMinus(PlainMetric):
     r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
 
-    def zeros(self, data: Data) -> Pair:
-        return Hadamard().zeros(data)
-
-    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Pair:
-        return Hadamard().random(data, rng, scale)
+    zeros, random, gram = Hadamard.zeros, Hadamard.random, Hadamard.gram  # a rotation changes none of them
 
     def weight(self, params: Pair, data: Data) -> Float[Array, "d"]:
         return (params.first - params.second) * (params.first + params.second) / 2
@@ -172,9 +168,6 @@ class PlusMinus(PlainMetric):
             return Pair(direction * params.first, -direction * params.second)
 
         return data.margins(self.weight(params, data)), pull
-
-    def gram(self, params: Pair, data: Data) -> Float[Array, "N N"]:
-        return Hadamard().gram(params, data)
 
     def conserved(self, params: Pair) -> Float[Array, "d"]:
         """w+ w-, coordinate by coordinate."""
