@@ -186,13 +186,7 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
     return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)
 
 
-def _rows(
-    claims: list[tuple[Paper, Claim]],
-    jobs: int,
-    fresh: bool,
-    exact: bool,
-    studies: list[tuple],
-) -> list[dict]:
+def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool, studies: list[tuple]) -> list[dict]:
     """The ledger in the order of the papers: kept rows where there are any, the others computed, studies drawn with their evidence."""
     found = {} if fresh or exact else {claim.name: row for paper, claim in claims if (row := kept(paper, claim))}
     missing = [(paper, claim) for paper, claim in claims if claim.name not in found]
