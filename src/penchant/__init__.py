@@ -24,15 +24,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # isort: off
     from .case import Case as Case
     from .flow.flow import GradientFlow as GradientFlow
-    from .optimisers.base import Adam as Adam
-    from .optimisers.base import (
-        Accelerated as Accelerated,
-        gradient_descent as gradient_descent,
-        momentum as momentum,
-        normalised_descent as normalised_descent,
-        polyak as polyak,
-        sign_descent as sign_descent,
-    )
+    from .optimisers.base import Accelerated as Accelerated, Adam as Adam, gradient_descent as gradient_descent
+    from .optimisers.base import momentum as momentum, normalised_descent as normalised_descent
+    from .optimisers.base import polyak as polyak, sign_descent as sign_descent
     from .papers import predict as predict
     from .papers.attention_regression.setting.problem import AttentionRegression as AttentionRegression
     from .papers.attention_regression.setting.sample import AttentionSample as AttentionSample
@@ -46,176 +40,107 @@ if TYPE_CHECKING:  # isort: off
     from .settings.factored import Hadamard as Hadamard, KeyQuery as KeyQuery
     from .settings.files import load as load
     from .settings.joint import JointTokens as JointTokens
-    from .settings.losses import (
-        Exponential as Exponential,
-        Logistic as Logistic,
-        Squared as Squared,
-        UserLoss as UserLoss,
-    )
+    from .settings.losses import Exponential as Exponential, Logistic as Logistic
+    from .settings.losses import Squared as Squared, UserLoss as UserLoss
     from .settings.parametrisations import Direct as Direct
     from .settings.regression import Regression as Regression
     from .settings.parametrisations import SignedSquares as SignedSquares, Squares as Squares
     from .settings.tokens import TokenSelection as TokenSelection
     from .theory.judge import judge as judge
     from .sweeps.sweep import sweep as sweep
-    from .training.events import (
-        LogExcessBelow as LogExcessBelow,
-        LogTimeAbove as LogTimeAbove,
-        MarginAbove as MarginAbove,
-    )
+    from .training.events import LogExcessBelow as LogExcessBelow, LogTimeAbove as LogTimeAbove
+    from .training.events import MarginAbove as MarginAbove
     from .training.train import train as train
 
 _FRONT = {
-    "settings.base": ("Setting",),
-    "settings.classification": ("Classification",),
-    "settings.tokens": ("TokenSelection",),
-    "settings.joint": ("JointTokens",),
-    "settings.regression": ("Regression",),
-    "papers.attention_regression.setting.problem": ("AttentionRegression",),
-    "papers.attention_regression.setting.sample": ("AttentionSample",),
-    "settings.files": ("load",),
-    "settings.parametrisations": ("Direct", "Squares", "SignedSquares"),
-    "settings.factored": ("KeyQuery", "Hadamard"),
-    "settings.deep_linear": ("DeepLinear",),
-    "settings.losses": ("Exponential", "Logistic", "Squared", "UserLoss"),
-    "flow.flow": ("GradientFlow",),
-    "optimisers.base": (
-        "gradient_descent",
-        "normalised_descent",
-        "momentum",
-        "polyak",
-        "sign_descent",
-        "Accelerated",
-        "Adam",
-    ),
-    "papers.attention_regression.training.rules": ("PreconditionedDescent",),
-    "training.events": ("MarginAbove", "LogTimeAbove", "LogExcessBelow"),
-    "problem": ("read",),
-    "training.train": ("train",),
-    "sweeps.sweep": ("sweep",),
-    "papers": ("predict",),
-    "theory.judge": ("judge",),
-    "case": ("Case",),
-    "references.bracket": ("bracket",),
-    "report.page": ("report",),
+    "settings.base": "Setting",
+    "settings.classification": "Classification",
+    "settings.tokens": "TokenSelection",
+    "settings.joint": "JointTokens",
+    "settings.regression": "Regression",
+    "papers.attention_regression.setting.problem": "AttentionRegression",
+    "papers.attention_regression.setting.sample": "AttentionSample",
+    "settings.files": "load",
+    "settings.parametrisations": "Direct Squares SignedSquares",
+    "settings.factored": "KeyQuery Hadamard",
+    "settings.deep_linear": "DeepLinear",
+    "settings.losses": "Exponential Logistic Squared UserLoss",
+    "flow.flow": "GradientFlow",
+    "optimisers.base": "gradient_descent normalised_descent momentum polyak sign_descent Accelerated Adam",
+    "papers.attention_regression.training.rules": "PreconditionedDescent",
+    "training.events": "MarginAbove LogTimeAbove LogExcessBelow",
+    "problem": "read",
+    "training.train": "train",
+    "sweeps.sweep": "sweep",
+    "papers": "predict",
+    "theory.judge": "judge",
+    "case": "Case",
+    "references.bracket": "bracket",
+    "report.page": "report",
 }
 _FOLDERS = {  # public names of the folders; a name of the same spelling as its file is the name, not the file
-    "data": ("Dataset",),
-    "settings.base": ("Infimum",),
-    "settings.classification": ("add_bias", "Multiclass"),
-    "settings.factored": ("DiagonalTokens", "PlusMinus"),
-    "settings.next_token": ("InsideOutside", "NextToken"),
-    "settings.joint": ("JointStart", "TokenGram", "joint_setting", "leaning_tokens", "marked_tokens", "normal_start"),
-    "settings.parametrisations": ("Gram", "SignedPowers"),
-    "settings.deep_linear": ("deep_linear", "ensure_assumption2", "imbalance_constant", "named_start"),
-    "papers.attention_regression.setting.problem": ("AttentionLayer", "Balance", "ScaleFreeBalance", "Unregularised"),
-    "papers.attention_regression.setting.sample": (
-        "attention_experiment",
-        "prescribed_spectrum",
-        "draw_sample",
-        "spectral_layer",
-    ),
-    "papers.attention_regression.setting.context_sums": ("context_sums",),
-    "papers.attention_regression.setting.context_bias": ("loss_bias", "sample_floor", "oracle_shift", "optimal_scale"),
-    "problem": ("Reading",),
-    "references.bracket": ("Bracket",),
-    "references.interpolation_bracket": ("interpolation_bracket",),
-    "references.euclidean_margin": ("max_margin",),
-    "references.offset_margin": ("offset_margin",),
-    "references.norm_margin": ("constrained_gap", "norm_margin", "nuclear_margin"),
-    "references.linear_programs": ("diagonal_margin", "sign_product_margin"),
-    "papers.attention_regression.setting.balanced_minima": ("nearest_minimum",),
-    "references.l1_uniqueness": ("entropic_sparse", "sparse_face", "l1_uniqueness", "strict_dual"),
-    "settings.losses": ("Correlation", "CrossEntropy", "PolynomialTail"),
-    "settings.generators": (
-        "clusters",
-        "separable",
-        "signal_tokens",
-        "random_tokens",
-        "sparse_regression",
-        "local_pair",
-        "local_single",
-        "equal_score_tokens",
-        "aligned_tokens",
-        "contrary_pair",
-    ),
-    "settings.potentials": ("q_alpha",),
-    "norms": ("Entrywise", "Hybrid", "Schatten", "SignProduct", "WeightedL2"),
-    "references.interpolation": ("minimum_norm", "basis_pursuit", "minimum_potential", "potential_path"),
-    "optimisers.base": (
-        "Descent",
-        "Blockwise",
-        "Decayed",
-        "Minibatches",
-        "block_normalised",
-        "heavy_ball",
-        "muon",
-        "scheduled_descent",
-        "signum",
-        "steepest",
-    ),
-    "optimisers.layerwise": (
-        "LayerDescent",
-        "BallStep",
-        "SharpStep",
-        "RiskScaled",
-        "ConstantStep",
-        "LineSearch",
-        "smoothness",
-        "sharp_smoothness",
-    ),
-    "papers.attention_regression.training.rules": ("PlainDescent", "LayerAdam"),
-    "flow.flow": ("Levels",),
-    "flow.clocks": ("RelativeArc", "LogExcessDrop", "RelativeDrop", "LogTime"),
-    "papers.attention_regression.training.algorithm1": ("algorithm1", "train_attention", "train_population"),
-    "papers.attention_regression.training.sources": ("Population", "Oracle", "FreshBatches", "FullSample", "Minibatch"),
-    "training.events": ("NormAbove", "DirectionSettled", "Stalled", "Inaccurate", "LogSpaced", "Every", "At"),
-    "training.noise": ("label_noise", "quadratic_noise", "sample_noise", "moment_descent", "regularised_descent"),
-    "training.trajectory": ("Trajectory",),
-    "training.status": ("Status",),
-    "sweeps.store": ("Store",),
-    "sweeps.spec": ("read_spec",),
-    "diagnostics.noise": (
-        *("noisy_covariance", "diffusion_covariance", "sample_covariance", "diffusion_transient", "lag_covariance"),
-        "lag_correlation",
-    ),
-    "diagnostics.sparsity": ("decompose", "restricted_isometry"),
-    "diagnostics.direction": ("misalignment", "misalignments"),
-    "diagnostics.alignment": (
-        "alignments",
-        "alignment_limits",
-        "alignment_floor",
-        "bound_slack",
-        "clock_error",
-        "conservation_drift",
-        "sandwich",
-    ),
-    "references.support_geometry": ("project_on_support", "support_geometry"),
-    "papers.deep_linear.theorems": ("replay",),
-    "theory.families.layers": ("network_constants",),
-    "papers": ("PAPERS",),
-    "papers.attention_regression.advice": ("advise",),
-    "papers.attention_regression.theorems": ("check_assumptions",),
-    "papers.attention_regression.diagnostics": ("trajectory_moments", "perturbation"),
-    "theory.selections": ("detect_limit", "locally_optimal_selections", "stability_number", "critical_length"),
-    "papers.notes.theorems": ("recovery_hypotheses",),
-    "theory.judge": ("certificates", "certified"),
-    "theory.uniqueness": ("uniqueness",),
-    "references.finite_margin": ("finite_margin",),
-    "theory.joint": ("joint_references",),
-    "papers.self_attention.theorems": ("run_hypotheses",),
-    "verdict": ("Verdict", "Outcome"),
-    "errors": (
-        "PenchantError",
-        "PenchantWarning",
-        "NotSeparableError",
-        "CriticalPointError",
-        "StepSizeError",
-        "DivergedRun",
-    ),
+    "data": "Dataset",
+    "settings.base": "Infimum",
+    "settings.classification": "add_bias Multiclass",
+    "settings.factored": "DiagonalTokens PlusMinus",
+    "settings.next_token": "InsideOutside NextToken",
+    "settings.joint": "JointStart TokenGram joint_setting leaning_tokens marked_tokens normal_start",
+    "settings.parametrisations": "Gram SignedPowers",
+    "settings.deep_linear": "deep_linear ensure_assumption2 imbalance_constant named_start",
+    "papers.attention_regression.setting.problem": "AttentionLayer Balance ScaleFreeBalance Unregularised",
+    "papers.attention_regression.setting.sample": "attention_experiment prescribed_spectrum draw_sample spectral_layer",
+    "papers.attention_regression.setting.context_sums": "context_sums",
+    "papers.attention_regression.setting.context_bias": "loss_bias sample_floor oracle_shift optimal_scale",
+    "problem": "Reading",
+    "references.bracket": "Bracket",
+    "references.interpolation_bracket": "interpolation_bracket",
+    "references.euclidean_margin": "max_margin",
+    "references.offset_margin": "offset_margin",
+    "references.norm_margin": "constrained_gap norm_margin nuclear_margin",
+    "references.linear_programs": "diagonal_margin sign_product_margin",
+    "papers.attention_regression.setting.balanced_minima": "nearest_minimum",
+    "references.l1_uniqueness": "entropic_sparse sparse_face l1_uniqueness strict_dual",
+    "settings.losses": "Correlation CrossEntropy PolynomialTail",
+    "settings.generators": "clusters separable signal_tokens random_tokens sparse_regression local_pair local_single equal_score_tokens aligned_tokens contrary_pair",
+    "settings.potentials": "q_alpha",
+    "norms": "Entrywise Hybrid Schatten SignProduct WeightedL2",
+    "references.interpolation": "minimum_norm basis_pursuit minimum_potential potential_path",
+    "optimisers.base": "Descent Blockwise Decayed Minibatches block_normalised heavy_ball muon scheduled_descent signum steepest",
+    "optimisers.layerwise": "LayerDescent BallStep SharpStep RiskScaled ConstantStep LineSearch smoothness sharp_smoothness",
+    "papers.attention_regression.training.rules": "PlainDescent LayerAdam",
+    "flow.flow": "Levels",
+    "flow.clocks": "RelativeArc LogExcessDrop RelativeDrop LogTime",
+    "papers.attention_regression.training.algorithm1": "algorithm1 train_attention train_population",
+    "papers.attention_regression.training.sources": "Population Oracle FreshBatches FullSample Minibatch",
+    "training.events": "NormAbove DirectionSettled Stalled Inaccurate LogSpaced Every At",
+    "training.noise": "label_noise quadratic_noise sample_noise moment_descent regularised_descent",
+    "training.trajectory": "Trajectory",
+    "training.status": "Status",
+    "sweeps.store": "Store",
+    "sweeps.spec": "read_spec",
+    "diagnostics.noise": "noisy_covariance diffusion_covariance sample_covariance diffusion_transient lag_covariance lag_correlation",
+    "diagnostics.sparsity": "decompose restricted_isometry",
+    "diagnostics.direction": "misalignment misalignments",
+    "diagnostics.alignment": "alignments alignment_limits alignment_floor bound_slack clock_error conservation_drift sandwich",
+    "references.support_geometry": "project_on_support support_geometry",
+    "papers.deep_linear.theorems": "replay",
+    "theory.families.layers": "network_constants",
+    "papers": "PAPERS",
+    "papers.attention_regression.advice": "advise",
+    "papers.attention_regression.theorems": "check_assumptions",
+    "papers.attention_regression.diagnostics": "trajectory_moments perturbation",
+    "theory.selections": "detect_limit locally_optimal_selections stability_number critical_length",
+    "papers.notes.theorems": "recovery_hypotheses",
+    "theory.judge": "certificates certified",
+    "theory.uniqueness": "uniqueness",
+    "references.finite_margin": "finite_margin",
+    "theory.joint": "joint_references",
+    "papers.self_attention.theorems": "run_hypotheses",
+    "verdict": "Verdict Outcome",
+    "errors": "PenchantError PenchantWarning NotSeparableError CriticalPointError StepSizeError DivergedRun",
 }
-_HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names}
-__all__ = sorted(name for names in _FRONT.values() for name in names)  # pyright: ignore[reportUnsupportedDunderAll]
+_HOME = {name: place for places in (_FRONT, _FOLDERS) for place, names in places.items() for name in names.split()}
+__all__ = sorted(" ".join(_FRONT.values()).split())  # pyright: ignore[reportUnsupportedDunderAll]
 __version__ = "0.1.0"
 
 
@@ -239,7 +164,8 @@ class _House(ModuleType):
         if any(f"{place}.".startswith(f"{self.__name__}.{name}."[len(__name__) + 1 :]) for place in _HOME.values()):
             return import_module(f"{self.__name__}.{name}")
         place = f"; it is `penchant.{_folder(name)}.{name}`" if name in _HOME and name not in __all__ else ""
-        raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'{place}")
+        text = f"module '{self.__name__}' has no attribute '{name}'{place}"
+        raise AttributeError(text, name=name, obj=self)  # Python then names the nearest one
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, ModuleType):  # the import system puts a part into its folder

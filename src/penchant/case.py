@@ -118,7 +118,7 @@ class Case:
 
 def make_case(
     prediction: Prediction | None,
-    run: Any,
+    run: Trajectory,
     why: str = "",
     optimiser: eqx.Module | Optimiser | None = None,
     made: Mapping[str, str] = MappingProxyType({}),

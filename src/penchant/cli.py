@@ -215,11 +215,8 @@ def _add_networks(commands: "argparse._SubParsersAction") -> None:
     )
     kkt.add_argument("--tolerance", type=float, default=1e-2, help="sqrt(T) of a KKT point (default 0.01)")
     run = _add(commands, "experiment", "an experiment of the papers on genuine data, with PyTorch", _network)
-    run.add_argument(
-        "experiment",
-        metavar="NAME",
-        help="vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run",
-    )
+    names = "vit-mnist, vit-cifar10, alexnet-cifar10, encoder-imdb, ..., or NAME.json of an earlier run"
+    run.add_argument("experiment", metavar="NAME", help=names)
     add_experiment(run)
 
 
@@ -258,11 +255,8 @@ def _studies(options: argparse.Namespace) -> int:
     rows = [
         {"name": study.name, "title": study.title, "paper": paper.name} for paper in PAPERS for study in paper.studies
     ]
-    _show(
-        options,
-        rows,
-        lambda rows: print("\n".join(f"{row['name']:28}{row['title']}  [{row['paper']}]" for row in rows)),
-    )
+    told = "\n".join("{name:28}{title}  [{paper}]".format(**row) for row in rows)
+    _show(options, rows, lambda _: print(told))
     return 0
 
 

@@ -37,7 +37,7 @@ def _of(kind: type | types.UnionType, but: type | types.UnionType | tuple = ()) 
     return lambda value: isinstance(value, kind) and not isinstance(value, but)
 
 
-def _letter(value: Any) -> str:
+def _letter(value: object) -> str:
     """The kind of numbers in an array, a tracer or nested lists, by NumPy's letter; '-' where there are none."""
     found = getattr(getattr(value, "dtype", None), "kind", None)
     try:
@@ -46,7 +46,7 @@ def _letter(value: Any) -> str:
         return "-"
 
 
-def _real(value: Any) -> bool:
+def _real(value: object) -> bool:
     return _array(value) and _letter(value) in "biuf"
 
 
@@ -100,14 +100,8 @@ SEED = Promise("an integer in [0, 2^62)", lambda value: _integer(value, 0))
 TEXT = Promise("a text", _of(str))
 DATA = _has("data, such as a Classification", "gram", "weight_shape")
 _ARRAY = Promise("an array of real numbers", lambda value: hasattr(value, "dtype") and _real(value))
-_PLAIN = {
-    bool: Promise("True or False", _of(bool | np.bool_)),
-    int: INTEGER,
-    float: NUMBER,
-    np.ndarray: _ARRAY,
-    Array: REAL,
-    ArrayLike: REAL,
-}
+_PLAIN = {int: INTEGER, float: NUMBER, np.ndarray: _ARRAY, Array: REAL, ArrayLike: REAL}
+_PLAIN[bool] = Promise("True or False", _of(bool | np.bool_))
 
 _PROMISED = (  # what the names of arguments promise, or of their owners and their own
     (SEED, "seed"),
@@ -189,11 +183,8 @@ def _bind(signature: inspect.Signature, owner: str, values: tuple, named: dict) 
     except TypeError as error:
         named_one, missing = re.search(r"'(\w+)'", str(error)), "missing" in str(error)
         call = f"{owner}({', '.join(_written(one) for one in signature.parameters.values())})"
-        wanted, found = (
-            ("given", "nothing")
-            if missing
-            else ("left out: there is none of that name", str(error).removeprefix("got "))
-        )
+        wanted, found = "left out: there is none of that name", str(error).removeprefix("got ")
+        wanted, found = ("given", "nothing") if missing else (wanted, found)
         raise ArgumentError(named_one[1] if named_one else "last", owner, wanted, found, call) from None
 
 

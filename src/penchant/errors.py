@@ -199,11 +199,8 @@ class InseparableClasses(NotSeparableError):
         text = _proof(text, weights, norm, "the pairs (e_y - e_c) x' to a matrix", f"\n  Largest weights: {named}.")
         zero = len(set(samples)) == 1
         causes = ["label noise", "no bias column", "too many samples for the dimension"]
-        causes = (
-            [f"the input of sample {samples[0]} is zero, so that its margins are 0 whatever the weight"]
-            if zero
-            else causes
-        )
+        null = f"the input of sample {samples[0]} is zero, so that its margins are 0 whatever the weight"
+        causes = [null] if zero else causes
         fix = "`Multiclass(add_bias(inputs), labels)`, or remove the samples with the largest weights."
         text = _said(text, *causes, fix="remove that sample." if zero else fix)
         InfeasibleError.__init__(self, text, weights, norm)
@@ -228,11 +225,8 @@ class InfeasibleSVM(InfeasibleError):
     def __init__(self, weights: np.ndarray, norm: float, largest: str = ""):
         text = "No weight matrix selects the wanted token in every sample: no direction has a positive margin."
         named = f"\n  Largest weights: {largest}." if largest else ""
-        causes = (
-            "two samples with the same query but contradictory best tokens",
-            "too many samples for the dimension",
-            "a token equal to the best one of its sample, with another score",
-        )
+        causes = "two samples with the same query but contradictory best tokens", "too many samples for the dimension"
+        causes += ("a token equal to the best one of its sample, with another score",)
         fix = "training is still possible (`train`), but there is no direction to predict; drop the samples with large weights."
         text = _proof(text, weights, norm, "the pair features to a matrix", named)
         super().__init__(_said(text, *causes, fix=fix), weights, norm)

@@ -11,19 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .errors import DataFileError
 
 # The version of each kind of file that is written, which is also the one that is read.
-VERSIONS = {
-    "study": 1,
-    "ledger": 1,
-    "trajectory": 1,
-    "joint trajectory": 1,
-    "attention run": 1,
-    "network run": 1,
-    "runs": 1,
-}
+RUNS = ("trajectory", "joint trajectory", "attention run", "network run", "runs")
+VERSIONS: dict[str, int] = dict.fromkeys(("study", "ledger", *RUNS), 1)
 _ABANDONED = 60.0  # seconds after which a temporary file has no writer any more: it is named only once it is whole
 
 
@@ -118,7 +112,7 @@ def _check_header(header: np.ndarray | None, path: str | os.PathLike) -> None:
     except (ValueError, TypeError, LookupError):
         return
     if str(found).startswith("penchant"):
-        check_mark(found, tuple(kind for kind in VERSIONS if kind not in ("study", "ledger")), path)
+        check_mark(found, RUNS, path)
 
 
 def _unreadable(path: str | os.PathLike, reason: object) -> DataFileError:
@@ -128,7 +122,9 @@ def _unreadable(path: str | os.PathLike, reason: object) -> DataFileError:
     )
 
 
-def write_npz(path: str | os.PathLike, header: dict, arrays: Mapping[str, Any], *, compressed: bool = True) -> Path:
+def write_npz(
+    path: str | os.PathLike, header: dict, arrays: Mapping[str, ArrayLike], *, compressed: bool = True
+) -> Path:
     """Write arrays and a JSON header, by way of a temporary file: a killed run leaves no half-written file."""
     buffer = io.BytesIO()
     text = np.frombuffer(json.dumps(header, default=lambda array: np.asarray(array).tolist()).encode(), np.uint8)
@@ -144,7 +140,6 @@ def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
         header = json.loads(arrays.pop("header").tobytes())
     except (KeyError, ValueError):
         fix = "a file that `penchant train DATA --save FILE` or `Probe.save` wrote"
-        raise DataFileError(
-            f"'{path}' has no penchant header: it was not written by penchant.\n  Fix: {fix}."
-        ) from None
+        text = f"'{path}' has no penchant header: it was not written by penchant."
+        raise DataFileError(f"{text}\n  Fix: {fix}.") from None
     return header, arrays

@@ -135,13 +135,9 @@ def all_of(*verdicts: Verdict) -> Verdict:
     if len(verdicts) == 1:
         return verdicts[0]
     joined = lambda parts: "; ".join(dict.fromkeys(part for part in parts if part))
-    return Verdict(
-        Outcome.confirmed,
-        joined(verdict.inequality for verdict in verdicts),
-        tuple(verdict.predicted for verdict in verdicts),
-        tuple(verdict.measured for verdict in verdicts),
-        joined(verdict.detail for verdict in verdicts),
-    )
+    of = lambda name: tuple(getattr(verdict, name) for verdict in verdicts)
+    text, detail = joined(of("inequality")), joined(of("detail"))
+    return Verdict(Outcome.confirmed, text, of("predicted"), of("measured"), detail)
 
 
 def covers(interval: Interval, predicted: float, what: str, detail: str = "", *, rival: float) -> Verdict:

@@ -4,6 +4,7 @@ import inspect
 import subprocess
 import sys
 import warnings
+from difflib import get_close_matches
 from operator import attrgetter
 
 import numpy as np
@@ -159,3 +160,11 @@ def test_a_file_does_not_hide_the_name_of_a_folder():
 def test_importing_the_package_imports_nothing_heavy():
     code = "import sys, penchant; print(sorted({'jax', 'numpy', 'scipy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("house", "name"), [(pt, "Clasification"), (pt.references, "nuclear_margn")])
+def test_a_misspelt_name_is_answered_with_the_nearest_one(house, name):
+    with pytest.raises(AttributeError, match=name) as caught:
+        getattr(house, name)
+    assert (caught.value.name, caught.value.obj) == (name, house)  # what Python makes its suggestion of
+    assert get_close_matches(name, dir(house))

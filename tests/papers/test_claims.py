@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penchant import papers
-from penchant.commands.verify import BECAME
+from penchant.commands.verify import became
 from penchant.lab import Claim, claims_in
 from penchant.papers import PAPERS, new_lab, theorems
 from penchant.verdict import Outcome
@@ -50,9 +50,9 @@ def test_a_sentence_that_does_not_hold_names_the_one_that_does():
 
 def test_old_ids_lead_to_claims_that_are_there():
     known = {claim.name for claim in papers.claims()}
-    for now, before in BECAME.items():
+    for now, before in became().items():
         assert not now or now in known, now
-        assert not known & set(before.split()), now
+        assert not known & {*before}, now
 
 
 @pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.name)

@@ -44,20 +44,18 @@ def _advice(advice: Advice, sample: AttentionSample, known: bool) -> dict:
     rule = PreconditionedDescent() if best is None else PreconditionedDescent(best.geometry, best.step)
     return {
         "theorem": theorem.name,
-        "statement": theorem.statement,
-        "citation": theorem.citation,
-        "paper": theorem.paper,
+        **{name: getattr(theorem, name) for name in ("statement", "citation", "paper")},
         "estimate": {
             "samples": sample.size,
             "inputs": problem.inputs,
             "outputs": problem.outputs,
-            "noise": float(problem.noise),
+            **{
+                name: np.asarray(getattr(problem, name)).tolist()
+                for name in ("noise", "sizes", "covariance", "planted")
+            },
             "covariance_eigenvalues": np.asarray(problem.spread).tolist(),
-            "sizes": np.asarray(problem.sizes).tolist(),
             "size_noise_level": advice.noise_level,
-            "covariance": np.asarray(problem.covariance).tolist(),
             "covariance_half_width": covariance_width(sample),
-            "planted": np.asarray(problem.planted).tolist(),
             "planted_standard_errors": map_errors(sample).tolist(),
         },
         "checked_against": "covariance and planted of the file" if known else "the estimate",

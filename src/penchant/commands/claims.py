@@ -39,19 +39,12 @@ def check(claim: Claim, paper: Paper, lab: Lab) -> dict:
     return {
         "claim": claim.name,
         "paper": paper.name,
-        "kind": claim.kind,
-        "statement": claim.statement,
-        "citation": claim.citation,
+        **{name: getattr(claim, name) for name in ("kind", "statement", "citation", "repair", "place")},
+        **{name: getattr(verdict, name) for name in ("predicted", "measured", "inequality", "detail")},
         "verdict": verdict.outcome.value,
         "expected": claim.expected.value,
-        "repair": claim.repair,
-        "predicted": verdict.predicted,
-        "measured": verdict.measured,
-        "inequality": verdict.inequality,
-        "detail": verdict.detail,
-        "place": claim.place,
-        "seconds": round(time.perf_counter() - started, 2),
         "twin": twin.outcome.value,
+        "seconds": round(time.perf_counter() - started, 2),
     }
 
 

@@ -41,13 +41,10 @@ def resumed(options: Namespace, setting: Setting, optimiser: Trainer, start: PyT
     found = None if silent else load_memory(options.start, *asking)
     lost = any(name.startswith("memory_") for name in arrays)
     if found is None and (lost or (not silent and jax.tree.leaves(carried(*asking)))):
-        kept = (
-            "what another optimiser, or this one on other data, carried, which is dropped"
-            if lost
-            else "no memory of this optimiser on these data"
-        )
-        text = f"'{options.start}' holds the weights of a run and {kept}: {options.optimiser} starts with none, so this run is not the exact continuation of that one."
-        warn(text)
+        dropped = "what another optimiser, or this one on other data, carried, which is dropped"
+        kept = dropped if lost else "no memory of this optimiser on these data"
+        text = f"'{options.start}' holds the weights of a run and {kept}: {options.optimiser} starts with none"
+        warn(f"{text}, so this run is not the exact continuation of that one.")
     return found
 
 

@@ -129,116 +129,20 @@ _FEW = 12  # claims of which every one is told, with the line that checks it
 _SENTENCES = ("proved", "sharpened", "repaired")  # what the papers say; `--all` adds the rest
 
 
-# What ids of earlier releases became, by the claim that says it now; "" for what is a test, or a row of a table, and no claim.
-BECAME = {
-    "max-margin/any-start": "max-margin/any-start-as-printed",
-    "max-margin/direction": "max-margin/deficit-bound max-margin/loss-at-zero",
-    "max-margin/direction-constant": "max-margin/deficit-constant max-margin/margin-constant max-margin/log-time "
-    "max-margin/loss-rate max-margin/orthogonal-part",
-    "max-margin/loss-floor": "max-margin/logistic-bound-as-printed",
-    "max-margin/smooth-margin": "max-margin/logistic-smooth-margin max-margin/smooth-below max-margin/logistic-bound",
-    "q-alpha/sparse-rate": "sparse/program-rate",
-    "q-alpha/small-limit": "q-alpha/small-limit-as-printed",
-    "q-alpha/kernel-constants": "q-alpha/kernel-constants-as-printed",
-    "q-alpha/velocity": "q-alpha/velocity-as-printed q-alpha/exponential-rule-as-printed q-alpha/exponential-rule",
-    "q-alpha/three-routes": "q-alpha/terms-as-printed q-alpha/terms q-alpha/finite-steps q-alpha/step-orders "
-    "q-alpha/accumulated q-alpha/row-span q-alpha/row-span-as-printed",
-    "sparse/noise-start": "sparse/noise-start-as-printed",
-    "sparse/gradient-split": "sparse/gradient-split-as-printed",
-    "sparse/dense-product": "sparse/dense-product-as-printed sparse/square-norm-as-printed sparse/square-norm",
-    "noise/separate": "noise/separate-as-printed",
-    "label-noise/selection": "label-noise/selection-leading-order label-noise/noise-off",
-    "self-attention/theorem-1": "self-attention/theorem-1-other-losses self-attention/theorem-1-rate",
-    "self-attention-joint/theorem-2": "self-attention-joint/theorem-8",
-    "self-attention-joint/theorem-3": "self-attention-joint/theorem-3-rate self-attention-joint/theorem-3-softmax",
-    "self-attention-joint/theorem-4": "self-attention-joint/theorem-10",
-    "self-attention-joint/lemma-3": "self-attention-joint/lemma-14 self-attention-joint/lemma-15",
-    "self-attention-joint/block-alignment": "self-attention-joint/polyak-loss",
-    "sparse/isometry": "sparse/isometry-from-two-on",
-    "sparse/noise-horizon": "sparse/signal-error",
-    "self-attention/theorem-6": "self-attention/theorem-6-other-losses",
-    "self-attention/theorem-7": "self-attention/theorem-7-other-losses",
-    "key-query/lemma-4.2": "key-query/finite-limit key-query/diagonal-separability",
-    "key-query/lemma-a.1": "key-query/lemma-a.1-flow",
-    "deep-linear/time": "deep-linear/clock",
-    "deep-linear/theorem-1": "deep-linear/risk deep-linear/aligned deep-linear/polynomial-alignment",
-    "deep-linear/lemma-8": "deep-linear/descent-bounds deep-linear/descent-alignment-bound",
-    "deep-linear/conservation": "deep-linear/balanced deep-linear/descent-conservation",
-    "deep-linear/norm-growth": "deep-linear/homogeneity",
-    "deep-linear/theorem-3": "deep-linear/descent-risk deep-linear/descent-aligns",
-    "deep-linear/theorem-4": "deep-linear/descent-max-margin",
-    "deep-linear/pull-back": "deep-linear/pull-back-gap",
-    "deep-linear/no-span": "deep-linear/span-rare",
-    "deep-linear/polynomial-tail": "deep-linear/tails",
-    "attention-regression/oracle-floor": "attention-regression/oracle-bound-attained attention-regression/oracle-bound",
-    "attention-regression/theorem-1.1": "attention-regression/tilt",
-    "attention-regression/gauge": "attention-regression/scale",
-    "attention-regression/lemma-3": "attention-regression/lemma-3-covariance attention-regression/start-inside",
-    "attention-regression/lemma-4": "attention-regression/guaranteed-rate",
-    "attention-regression/lemma-5": "attention-regression/start-rate",
-    "attention-regression/theorem-1.3": "attention-regression/theorem-1.3-left",
-    "attention-regression/bias-gradient": "attention-regression/bias attention-regression/bias-minimum "
-    "attention-regression/bias-own-weight attention-regression/bias-leave-one-out",
-    "attention-regression/minibatch-floor": "attention-regression/minibatch-floor-gauges",
-    "self-attention/sharp-constant": "self-attention/sharp-constant-flow self-attention/flow-far",
-    "self-attention/polyak-multiplier": "self-attention/polyak-drop",
-    "sparse/window-error": "sparse/noise-growth",
-    "self-attention-joint/theorem-3-repaired-block": "self-attention-joint/theorem-3-repaired-ratio",
-    "self-attention-joint/theorem-3-repaired": "self-attention-joint/theorem-3-repaired-joint",
-    "": "attention-regression/affine attention-regression/affine-left attention-regression/covariance-free attention-regression/equivariance "
-    "attention-regression/landscape attention-regression/law-ends-at-a3 attention-regression/law-ends-at-half "
-    "attention-regression/left-not-equivariant attention-regression/minibatch-full-keys "
-    "attention-regression/rank-deficient attention-regression/scale-restores-law attention-regression/tails "
-    "attention-regression/training-after-start attention-regression/training-lowers attention-regression/wide "
-    "deep-linear/alignment-limit deep-linear/excess-limit deep-linear/other-starts deep-linear/gradient deep-linear/idle-support "
-    "deep-linear/idle-support-plain deep-linear/no-span-inside deep-linear/outside-constant "
-    "deep-linear/selected-dual deep-linear/size deep-linear/span-projected depth/face depth/sparse-rate "
-    "key-query/conserved-matrix key-query/constant-from-above key-query/diagonal-constant key-query/direct-rate key-query/drift "
-    "key-query/finite-margin key-query/kernel-to-rich key-query/large-start key-query/late-clock "
-    "key-query/line-of-solutions key-query/normalised-descent key-query/off-alignment key-query/rank-one-rate "
-    "key-query/sign-descent-diagonal key-query/unique key-query/wide-as-the-rank "
-    "key-query/without-assumption-2 label-noise/control label-noise/plain-norm label-noise/weighted-norm "
-    "max-margin/normalised-rate mirror/optimal-at-all-times noise/covariance noise/lyapunov "
-    "noise/single-sample q-alpha/largest-entropy "
-    "self-attention/attention-slope self-attention/capped-rate self-attention/sharp-constant-partial "
-    "sparse/two-time-scales "
-    "attention-regression/best-scale attention-regression/conservation attention-regression/context-variance "
-    "attention-regression/convexity-identity attention-regression/covariates-kurtosis "
-    "attention-regression/covariates-kurtosis-alone attention-regression/covariates-laplace "
-    "attention-regression/covariates-mean attention-regression/covariates-preconditioner "
-    "attention-regression/gradient-covariance attention-regression/gradient-covariance-early "
-    "attention-regression/gradient-covariance-path attention-regression/hessian attention-regression/imbalance "
-    "attention-regression/modes attention-regression/monotone attention-regression/riccati "
-    "attention-regression/riccati-far attention-regression/saddle-start attention-regression/saddle-to-saddle "
-    "attention-regression/step-drift "
-    "deep-linear/adam deep-linear/certificate deep-linear/one-layer deep-linear/outside-frozen deep-linear/sgd "
-    "deep-linear/single-sample deep-linear/stable-curve depth/kernel-limit depth/sparse-constant depth/trajectory key-query/assumption-1 "
-    "key-query/assumption-2 key-query/assumption-4 key-query/basin key-query/direct-is-global key-query/direct-ratio "
-    "key-query/every-run-nears key-query/excess-by-error key-query/excess-by-error-everywhere "
-    "key-query/spectral-potential key-query/spectral-prediction early-stopping/lasso "
-    "key-query/gradient-direction key-query/gradient-readout key-query/largest-pull key-query/mixed-certificate "
-    "key-query/multipliers-gather key-query/smaller-start key-query/weak-duality label-noise/effective-loss label-noise/log-determinant label-noise/log-determinant-single-sample "
-    "label-noise/hessian-trace label-noise/law-accuracy label-noise/law-is-the-mean label-noise/moving-time label-noise/single-sample-moments "
-    "label-noise/product label-noise/squares-hessian-trace label-noise/squares-limit "
-    "label-noise/squares-selection label-noise/two-parameters label-noise/weighted-limit max-margin/orthogonal "
-    "max-margin/same-path min-norm/closed-form mirror/equal-decrease noise/excess-loss q-alpha/any-start "
-    "q-alpha/certified q-alpha/stacked-inputs q-alpha/tiny-start self-attention/flow-time "
-    "self-attention/log-space self-attention/polyak-bifurcation sparse/beyond-window sparse/isometry-not-needed "
-    "sparse/limit-program "
-    "key-query/accumulated-rate key-query/aligned-closed-form key-query/assumption-3 key-query/descent "
-    "key-query/gap-decomposition label-noise/time-scale self-attention-joint/optimal-tokens "
-    "self-attention-joint/support-from-orthogonality self-attention/acceleration self-attention/assumption-1-tokens self-attention/critical-length",
-}
+def became() -> dict[str, tuple[str, ...]]:
+    """What ids of earlier releases became: old ids by the claim that says it now; of "" what is a test, or a row of a table, and no claim."""
+    rows = Path(__file__).with_name("became.txt").read_text(encoding="utf-8").splitlines()[1:]
+    return {now.strip(): tuple(olds.split()) for now, _, olds in (row.partition("|") for row in rows)}
 
 
 def find_claims(names: Sequence[str], papers: Sequence[Paper]) -> list[tuple[Paper, Claim]]:
     """The claims of these ids; old ones, also with a dash for the slash, are answered with what they became."""
     dashed = lambda name: name.replace("/", "-")
-    became = {dashed(old): new for new, olds in BECAME.items() for old in olds.split()}
+    old_ids = {dashed(old): now for now, olds in became().items() for old in olds}
     known = {dashed(claim.name): (paper, claim) for paper in papers for claim in paper.claims}
     found = []
     for name in names:
-        now = dashed(became.get(dashed(name), name))
+        now = dashed(old_ids.get(dashed(name), name))
         if now not in known:
             near = get_close_matches(name, [claim.name for _, claim in known.values()], 1) if now else []
             fix = (
@@ -282,13 +186,7 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
     return rows, all(row["twin"] == "refuted" and row["verdict"] == row["expected"] for row in rows)
 
 
-def _rows(
-    claims: list[tuple[Paper, Claim]],
-    jobs: int,
-    fresh: bool,
-    exact: bool,
-    studies: list[tuple],
-) -> list[dict]:
+def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool, studies: list[tuple]) -> list[dict]:
     """The ledger in the order of the papers: kept rows where there are any, the others computed, studies drawn with their evidence."""
     found = {} if fresh or exact else {claim.name: row for paper, claim in claims if (row := kept(paper, claim))}
     missing = [(paper, claim) for paper, claim in claims if claim.name not in found]

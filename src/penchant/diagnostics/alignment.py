@@ -55,29 +55,25 @@ def alignment(layers: Sequence[ArrayLike]) -> Alignment:
     with np.errstate(invalid="ignore", divide="ignore"):
         deficit = excess / (frobenius * (frobenius + spectral))
         shortfall = 1 - product / np.prod(frobenius)
-    return Alignment(
-        frobenius,
-        spectral,
-        deficit,
-        excess,
-        np.array(misfit),
-        np.array(sign),
-        gaps >= _GAP * spectral,
-        np.asarray(shortfall),
-        parts[0][2][0],
-    )
+    pairs, defined, first = (np.array(misfit), np.array(sign)), gaps >= _GAP * spectral, parts[0][2][0]
+    return Alignment(frobenius, spectral, deficit, excess, *pairs, defined, np.asarray(shortfall), first)
+
+
+def _layers(run: Trajectory, record: int) -> list[np.ndarray]:
+    """The layers of a record as they are kept, which no device need see."""
+    return [leaf[record] for leaf in run.params]
 
 
 def alignments(run: Trajectory) -> Alignment:
     """The alignment at every record of a run."""
-    found = [alignment(run.at(k)) for k in range(len(run))]
+    found = [alignment(_layers(run, k)) for k in range(len(run))]
     return Alignment(*(np.stack([getattr(one, name) for one in found]) for name in Alignment.__dataclass_fields__))
 
 
 def conservation_drift(run: Trajectory) -> np.ndarray:
     """Largest spectral norm of the change of an imbalance since the first record, at every record; 0 for one layer."""
-    start = imbalances(run.at(0))
-    change = lambda k: [np.linalg.norm(now - then, 2) for now, then in zip(imbalances(run.at(k)), start, strict=True)]
+    start, at = imbalances(_layers(run, 0)), lambda k: imbalances(_layers(run, k))
+    change = lambda k: [np.linalg.norm(now - then, 2) for now, then in zip(at(k), start, strict=True)]
     return np.array([max(change(k), default=0.0) for k in range(len(run))])
 
 
@@ -140,7 +136,7 @@ def bound_slack(run: Trajectory, found: Alignment | None = None) -> BoundSlack:
     if not found.misfit.shape[1]:
         aligned = np.full(len(run), np.nan)
     else:
-        floors = np.stack([alignment_floor(run.at(k), start, traces[k]) for k in range(len(run))])
+        floors = np.stack([alignment_floor(_layers(run, k), start, traces[k]) for k in range(len(run))])
         aligned = np.min((1 - found.misfit) ** 2 - floors, axis=1)
     return BoundSlack(np.min(imbalance_constant(start) + gained - found.excess, axis=1), aligned)
 

@@ -165,9 +165,8 @@ def diffusion_transient(hessian: object, noise: object, step: float, time: float
     """
     sizes, basis, turned = modes(hessian, noise, step, "diffusion_transient")
     if not 0 <= time < np.inf:
-        raise ArgumentError(
-            "time", "diffusion_transient", "nonnegative and finite", time, "use `diffusion_covariance` for the limit"
-        )
+        fix = "use `diffusion_covariance` for the limit"
+        raise ArgumentError("time", "diffusion_transient", "nonnegative and finite", time, fix)
     total = sizes[:, None] + sizes
     safe = np.where(total > 0, total, 1.0)
     return basis @ (step * turned * np.where(total > 0, -np.expm1(-safe * time) / safe, time)) @ basis.T

@@ -19,9 +19,8 @@ from ..logspace import Signed, is_signed, signed_log_sum
 from ..problem import Reading
 from ..settings.check import one_or_more
 
-_FLAT = (
-    1e-6  # an uncapped Polyak step from a smaller |grad log(L - L*)| leaps out of the region its linear model describes
-)
+# An uncapped Polyak step from a smaller |grad log(L - L*)| leaps out of the region its linear model describes.
+_FLAT = 1e-6
 
 
 class Factor(eqx.Module):
@@ -46,12 +45,12 @@ class AbstractStepRule(eqx.Module):
 def positive(value: object, name: str, owner: str) -> Float[Array, "*b"]:
     """A positive number, or a batch of them, as float64; only a cap may be infinite, which is none."""
     required, most = ("positive", np.inf) if name == "cap" else ("positive and finite", np.finfo(float).max)
-    return jnp.asarray(one_or_more(value, name, owner, required, lambda size: (size > 0) & (size <= most)))
+    return jax.device_put(one_or_more(value, name, owner, required, lambda size: (size > 0) & (size <= most)))
 
 
 def within(value: object, name: str, owner: str, high: float) -> Float[Array, "*b"]:
     """A number in [0, high), or a batch of them, as float64."""
-    return jnp.asarray(one_or_more(value, name, owner, f"in [0, {high:g})", lambda x: (x >= 0) & (x < high)))
+    return jax.device_put(one_or_more(value, name, owner, f"in [0, {high:g})", lambda x: (x >= 0) & (x < high)))
 
 
 def exponent(value: object, owner: str) -> Float[Array, "*b"] | None:
@@ -60,9 +59,8 @@ def exponent(value: object, owner: str) -> Float[Array, "*b"] | None:
         return None
     found = within(value, "decay", owner, jnp.inf)
     if np.any(np.asarray(found) > 1):
-        warn(
-            f"`{owner}` has steps that fall like t^-{float(np.max(found)):g}: their sum is finite, and no theorem speaks of a limit."
-        )
+        text = f"`{owner}` has steps that fall like t^-{float(np.max(found)):g}: their sum is finite"
+        warn(f"{text}, and no theorem speaks of a limit.")
     return found
 
 
@@ -83,9 +81,8 @@ def log_epsilon(eps: object, log_eps: object, owner: str) -> Float[Array, "*b"]:
 
 
 def _capped(wanted: Array, cap: Array, reading: Reading, diverging: Array) -> Factor:
-    limit = jnp.where(
-        jnp.isinf(cap), jnp.inf, jnp.exp(jnp.log(jnp.where(jnp.isinf(cap), 1.0, cap)) + reading.log_scale)
-    )
+    none = jnp.isinf(cap)
+    limit = jnp.where(none, jnp.inf, jnp.exp(jnp.log(jnp.where(none, 1.0, cap)) + reading.log_scale))
     capped = limit < wanted
     return Factor(jnp.where(capped, limit, wanted), capped, diverging & ~capped)
 
@@ -151,13 +148,14 @@ class Polyak(AbstractStepRule):
 
     def __init__(self, c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0):
         self.c, self.cap = positive(c, "c", "Polyak"), positive(cap, "cap", "Polyak")
-        found = np.asarray(gap, float)
+        found = np.array(gap, float)
         if found.ndim > 1 or found.size == 0 or not np.all((found >= 0) & (found < np.inf)):
-            wanted = "nonnegative and finite: a number, or a list of them"
-            raise ArgumentError(
-                "gap", "Polyak", wanted, gap, "an assumed infimum above the true one sends steps uphill"
+            wanted, fix = (
+                "nonnegative and finite: a number, or a list of them",
+                "an assumed infimum above the true one sends steps uphill",
             )
-        self.gap = jnp.asarray(found)
+            raise ArgumentError("gap", "Polyak", wanted, gap, fix)
+        self.gap = jax.device_put(found)
 
     def factor(self, reading, dual_norm, count):
         log_excess = jnp.logaddexp(reading.log_excess, jnp.log(self.gap))  # log(0) is -inf: nothing is added
@@ -208,10 +206,8 @@ class GradientAverage(eqx.Module):
         kept, added = memory.log_unit + jnp.log(self.beta), log_unit + jnp.log1p(-self.beta)
         unit = jnp.maximum(kept, added)
         unit = jnp.where(jnp.isneginf(unit), 0.0, unit)
-        value = jax.tree.map(
-            lambda g, m: _sum(m, g, kept - unit, added - unit), tangent, memory.value, is_leaf=is_signed
-        )
-        return Average(value, unit)
+        both = lambda g, m: _sum(m, g, kept - unit, added - unit)
+        return Average(jax.tree.map(both, tangent, memory.value, is_leaf=is_signed), unit)
 
     def look(self, tangent: PyTree, memory: Average, log_unit: Array) -> tuple[Average, Average]:
         """What is remembered, and what a step is made of."""

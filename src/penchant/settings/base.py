@@ -44,6 +44,8 @@ class MarginData(eqx.Module):
     """What holds of data unless they say otherwise: the infimum is approached as the margins grow, and all margins count."""
 
     attained: ClassVar[bool] = False  # whether a finite parameter attains the infimum: a run may then stand still there
+    refused: ClassVar[tuple[type, ...]] = ()  # losses that mean nothing here
+    asked: ClassVar[tuple[str, str]] = ("", "")  # what a loss must be in their place, and the line to type
 
     def smallest(self, margins: Float[Array, "N"]) -> Float[Array, ""]:
         """The smallest margin that the reference program constrains."""
@@ -57,6 +59,13 @@ class MarginData(eqx.Module):
         """Whether the loss is at its infimum up to rounding."""
         return False
 
+    def check_loss(self, loss: AbstractLoss) -> None:
+        if isinstance(loss, self.refused):
+            raise ArgumentError("loss", "Setting", self.asked[0], f"{type(loss).__name__}()", self.asked[1])
+
+    def infimum(self, loss: AbstractLoss) -> Infimum:
+        return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
+
     def ceiling(self, highest: Float[Array, ""]) -> Float[Array, ""]:
         """log excess above which a run diverges; `highest` is the larger one of the start and of weight 0."""
         return jnp.array(jnp.inf)
@@ -64,11 +73,19 @@ class MarginData(eqx.Module):
     def check_optimiser(self, optimiser: object) -> None:
         """Any optimiser of one weight will do."""
         if hasattr(optimiser, "descents"):
-            wanted, fix = (
-                "an optimiser of one weight, such as gradient_descent(0.1)",
-                "the blocks are those of `JointTokens`",
-            )
-            raise ArgumentError("optimiser", "train", wanted, type(optimiser).__name__, fix)
+            wanted = "an optimiser of one weight, such as gradient_descent(0.1)"
+            found, fix = type(optimiser).__name__, "the blocks are those of `JointTokens`"
+            raise ArgumentError("optimiser", "train", wanted, found, fix)
+
+
+def weigh_sum(margins: Array, loss: AbstractLoss) -> Weighing:
+    """The sum of the losses of all margins, along the last axis one by one or as the loss takes them together."""
+    log_losses = loss.log_value(margins)
+    top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
+    total = jnp.sum(jnp.exp(log_losses - top))
+    log_excess = top + jnp.log(total)
+    log_slopes = (loss.log_slope(margins) - top).ravel()
+    return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
 
 
 @runtime_checkable
@@ -148,11 +165,8 @@ class Setting(eqx.Module):
         if not is_module(parametrisation):
             raise ArgumentError("parametrisation", "Setting", "one such as Direct()", kind(parametrisation))
         data.check_loss(loss)
-        for one, other, check in (
-            (parametrisation, data, "check_data"),
-            (data, parametrisation, "check_parametrisation"),
-        ):
-            getattr(one, check, lambda _: None)(other)
+        getattr(parametrisation, "check_data", lambda _: None)(data)
+        getattr(data, "check_parametrisation", lambda _: None)(parametrisation)
         self.data, self.parametrisation, self.loss = data, parametrisation, loss
         self.reduction, self.samples = reduction, jax.tree.leaves(data)[0].shape[0]
 

@@ -49,7 +49,7 @@ def real_array(value: object, name: str, owner: str, shape: str, dimensions: int
 
 def one_or_more(value: object, name: str, owner: str, required: str, holds: Callable) -> np.ndarray:
     """A number, or a list of them, each of which `holds`, as float64; a text and True are none."""
-    found = np.asarray(value, float) if LISTED.holds(value) else np.empty(0)
+    found = np.array(value, float) if LISTED.holds(value) else np.empty(0)
     if found.ndim > 1 or found.size == 0 or not np.all(holds(found)):
         raise ArgumentError(name, owner, f"{required}: a number, or a list of them", repr(value))
     return found

@@ -3,6 +3,8 @@
 Multiclass classification: margins m_ic = (e_y - e_c)^T W x of the label's logit over every other one.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -12,7 +14,7 @@ from jaxtyping import Array, Float, Int
 from ..errors import ArgumentError, InseparableClasses, warn
 from ..logspace import Signed, log_sum, signed_matmul
 from ..rounding import deciding_sums
-from .base import Infimum, MarginData, Weighing
+from .base import MarginData, Weighing, weigh_sum
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, CrossEntropy, Squared
 
@@ -27,6 +29,8 @@ class Classification(MarginData):
     `divisor` records by what the inputs were divided before, `single` whether they came in float32: their margins are then right to seven digits.
     """
 
+    refused: ClassVar[tuple[type, ...]] = (Correlation, CrossEntropy, Squared)
+    asked = "a decreasing function of one margin on `Classification` data", "use Exponential() or Logistic()"
     signed: Float[Array, "n d"]
     divisor: float = eqx.field(static=True)
     single: bool = eqx.field(static=True)
@@ -80,23 +84,7 @@ class Classification(MarginData):
         return highest
 
     def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
-        log_losses = loss.log_value(margins)
-        top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
-        total = jnp.sum(jnp.exp(log_losses - top))
-        log_excess = top + jnp.log(total)
-        log_slopes = loss.log_slope(margins) - top
-        return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
-
-    def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation | CrossEntropy | Squared):
-            wanted, fix = (
-                "a decreasing function of one margin on `Classification` data",
-                "use Exponential() or Logistic()",
-            )
-            raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
-
-    def infimum(self, loss: AbstractLoss) -> Infimum:
-        return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
+        return weigh_sum(margins, loss)
 
 
 def is_single(inputs: object) -> bool:
@@ -122,6 +110,8 @@ class Multiclass(MarginData):
     [-2.0, -4.0, 8.0, 4.0, 2.0, -2.0]
     """
 
+    refused: ClassVar[tuple[type, ...]] = (Correlation, Squared)
+    asked = "decreasing and bounded below on `Multiclass` data", "use CrossEntropy() or Exponential()"
     inputs: Float[Array, "n d"]
     labels: Int[Array, "n"]
     others: Int[Array, "n others"]
@@ -188,21 +178,7 @@ class Multiclass(MarginData):
         return np.ones(self.others.size, bool)
 
     def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
-        pairs = margins.reshape(self.others.shape)
-        log_losses = loss.log_value(pairs)
-        top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
-        total = jnp.sum(jnp.exp(log_losses - top))
-        log_excess = top + jnp.log(total)
-        log_slopes = (loss.log_slope(pairs) - top).ravel()
-        return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
-
-    def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation | Squared):
-            wanted, fix = "decreasing and bounded below on `Multiclass` data", "use CrossEntropy() or Exponential()"
-            raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
-
-    def infimum(self, loss: AbstractLoss) -> Infimum:
-        return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
+        return weigh_sum(margins.reshape(self.others.shape), loss)
 
     def inseparable(self, weights: np.ndarray, norm: float) -> InseparableClasses:
         """The error for multipliers that combine the features to 0."""

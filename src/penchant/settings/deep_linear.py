@@ -78,7 +78,7 @@ class DeepLinear(PlainMetric):
         return tuple(jnp.zeros(shape) for shape in self.shapes(data))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Layers:
-        return tuple(jnp.asarray(scale * rng.standard_normal(shape)) for shape in self.shapes(data))
+        return jax.device_put(tuple(scale * rng.standard_normal(shape) for shape in self.shapes(data)))
 
     def check(self, params: Sequence[object], data: Data) -> Layers:
         """The layers as float64 matrices that fit each other and the data, or an error that names the one that does not."""
@@ -90,8 +90,8 @@ class DeepLinear(PlainMetric):
             matrix = real_array(layer, f"W{k}", "DeepLinear", str(shape), 2)
             if matrix.shape != shape:
                 raise ArgumentError(f"W{k}", "DeepLinear", f"of shape {shape}", f"shape {matrix.shape}")
-            layers.append(jnp.asarray(matrix))
-        return tuple(layers)
+            layers.append(matrix)
+        return jax.device_put(tuple(layers))
 
     def weight(self, params: Layers, data: Data) -> Float[Array, "d"]:
         return _after(params)[0]
@@ -174,13 +174,11 @@ def deep_linear(
         inputs, divisor = unit_ball(inputs)
     elif lengths.max() > UNIT_BALL:
         worst = int(lengths.argmax())
-        raise ArgumentError(
-            "inputs",
-            "deep_linear",
-            "of norm at most 1",
+        found, fix = (
             f"norm {lengths[worst]:.6g} at index {worst}",
             "pass `normalise=True`; the maximum margin is then divided by that norm",
         )
+        raise ArgumentError("inputs", "deep_linear", "of norm at most 1", found, fix)
     return Setting(Classification(inputs, labels, divisor, single), DeepLinear(widths), loss)
 
 
@@ -206,12 +204,11 @@ def balanced(setting: Setting, seed: int, weight: object) -> Layers:
     shapes, rng = setting.parametrisation.shapes(setting.data), np.random.default_rng(seed)
     size = float(np.linalg.norm(weight))
     if weight.shape != setting.data.weight_shape or not size > 0:
-        raise ArgumentError(
-            "weight", "balanced", f"a non-zero vector of shape {setting.data.weight_shape}", f"shape {weight.shape}"
-        )
+        required = f"a non-zero vector of shape {setting.data.weight_shape}"
+        raise ArgumentError("weight", "balanced", required, f"shape {weight.shape}")
     units = [weight / size, *(_unit(rng, rows) for rows, _ in shapes[:-1]), np.ones(1)]
     root = size ** (1 / len(shapes))
-    return tuple(jnp.asarray(root * np.outer(b, a)) for a, b in pairwise(units))
+    return jax.device_put(tuple(root * np.outer(b, a) for a, b in pairwise(units)))
 
 
 def zero_first(setting: Setting, seed: int, scale: float) -> Layers:
@@ -228,22 +225,17 @@ def equal_frobenius(setting: Setting, seed: int, size: float) -> Layers:
 def torch_default(setting: Setting, seed: int) -> Layers:
     """Uniform entries in +-1/sqrt(inputs of the layer), as PyTorch initialises its dense layers."""
     rng = np.random.default_rng(seed)
-    return tuple(
-        jnp.asarray(rng.uniform(-1, 1, shape) / np.sqrt(shape[1]))
-        for shape in setting.parametrisation.shapes(setting.data)
-    )
+    shapes = setting.parametrisation.shapes(setting.data)
+    return jax.device_put(tuple(rng.uniform(-1, 1, shape) / np.sqrt(shape[1]) for shape in shapes))
 
 
 def balanced_below_zero(setting: Setting, seed: int, scale: float) -> Layers:
     """Balanced layers of a normal weight of standard deviation `scale`, which is turned downhill and halved until its risk is at most that of zero."""
     weight = scale * np.random.default_rng(seed).standard_normal(setting.data.weight_shape)
-    if (
-        float(jnp.vdot(setting.weigh(jnp.zeros(setting.samples)).weights, setting.data.margins(jnp.asarray(weight))))
-        < 0
-    ):
+    if _uphill(setting, setting.data.margins(jax.device_put(weight))):
         weight = -weight
     for _ in range(_HALVINGS):
-        if float(setting.weigh(setting.data.margins(jnp.asarray(weight))).log_excess) <= risk_of_zero(setting):
+        if float(setting.weigh(setting.data.margins(jax.device_put(weight))).log_excess) <= risk_of_zero(setting):
             return balanced(setting, seed, weight)
         weight = weight / 2
     raise CriticalPointError("balanced_below_zero")
@@ -282,16 +274,20 @@ def risk_of_zero(setting: Setting) -> float:
     return float(setting.weigh(jnp.zeros(setting.samples)).log_excess)
 
 
+def _uphill(setting: Setting, margins: Array) -> bool:
+    """Whether these margins, of a small weight, raise the risk of zero."""
+    return float(jnp.vdot(setting.weigh(jnp.zeros(setting.samples)).weights, margins)) < 0
+
+
 def ensure_assumption2(setting: Setting, params: Layers) -> Layers:
     """Flip the sign of W_L if the product points uphill, then halve W_1 until the risk is at most that of zero.
 
     Raises `CriticalPointError` for a start without a gradient.
     """
-    weights = setting.weigh(jnp.zeros(setting.samples)).weights
     margins, pull = setting.linearise(params)
     if not any(bool(jnp.any(slope)) for slope in pull(setting.weigh(margins).weights)):
         raise CriticalPointError("ensure_assumption2")
-    if float(jnp.vdot(weights, setting.margins(params))) < 0:
+    if _uphill(setting, margins):
         params = (*params[:-1], -params[-1])
     bound = risk_of_zero(setting)
     for _ in range(_HALVINGS):

@@ -49,13 +49,12 @@ class KeyQuery(PlainMetric):
 
     def zeros(self, data: Data) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
-        return Factors(*(jnp.asarray(np.zeros((side, self.columns(data)))) for side in (rows, columns)))
+        return Factors(*jax.device_put([np.zeros((side, self.columns(data))) for side in (rows, columns)]))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Factors:
         rows, columns = _matrix_shape(data, "KeyQuery")
-        key = rng.standard_normal((rows, self.columns(data)))
-        query = rng.standard_normal((columns, self.columns(data)))
-        return Factors(jnp.asarray(scale * key), jnp.asarray(scale * query))
+        drawn = [scale * rng.standard_normal((side, self.columns(data))) for side in (rows, columns)]
+        return Factors(*jax.device_put(drawn))
 
     def weight(self, params: Factors, data: TokenSelection) -> Float[Array, "d e"]:
         return params.key @ params.query.T
@@ -114,22 +113,17 @@ class Hadamard(PlainMetric):
     """
 
     def zeros(self, data: Data) -> Pair:
-        size = _vector_length(data, "Hadamard")
-        return Pair(jnp.zeros(size), jnp.zeros(size))
+        return Pair(*jax.device_put(list(np.zeros((2, _vector_length(data, "Hadamard"))))))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Pair:
-        size = _vector_length(data, "Hadamard")
-        first = rng.standard_normal(size)
-        return Pair(jnp.asarray(scale * first), jnp.asarray(scale * rng.standard_normal(size)))
+        drawn = scale * rng.standard_normal((2, _vector_length(data, "Hadamard")))
+        return Pair(*jax.device_put(list(drawn)))
 
     def one_sided(self, data: Data, scale: object, rng: np.random.Generator) -> Pair:
         """Equation (5) of the paper: in each coordinate one factor is 0 and the other is sqrt(2) `scale`, drawn by a coin."""
         scales = _scales(scale, _vector_length(data, "Hadamard"), "Hadamard.one_sided")
         picked = rng.integers(0, 2, len(scales)).astype(bool)
-        return Pair(
-            jnp.asarray(np.where(picked, np.sqrt(2) * scales, 0.0)),
-            jnp.asarray(np.where(picked, 0.0, np.sqrt(2) * scales)),
-        )
+        return Pair(*jax.device_put([np.where(chosen, np.sqrt(2) * scales, 0.0) for chosen in (picked, ~picked)]))
 
     def weight(self, params: Pair, data: Data) -> Float[Array, "d"]:
         return params.first * params.second
@@ -160,11 +154,7 @@ class Hadamard(PlainMetric):
 class PlusMinus(PlainMetric):
     r"""$\beta = (w_+^2 - w_-^2)/2$: `Hadamard` rotated by 45 degrees, with the same flow of $\beta$; $w_+ \odot w_-$ is conserved."""
 
-    def zeros(self, data: Data) -> Pair:
-        return Hadamard().zeros(data)
-
-    def random(self, data: Data, rng: np.random.Generator, scale: float) -> Pair:
-        return Hadamard().random(data, rng, scale)
+    zeros, random, gram = Hadamard.zeros, Hadamard.random, Hadamard.gram  # a rotation changes none of them
 
     def weight(self, params: Pair, data: Data) -> Float[Array, "d"]:
         return (params.first - params.second) * (params.first + params.second) / 2
@@ -179,9 +169,6 @@ class PlusMinus(PlainMetric):
 
         return data.margins(self.weight(params, data)), pull
 
-    def gram(self, params: Pair, data: Data) -> Float[Array, "N N"]:
-        return Hadamard().gram(params, data)
-
     def conserved(self, params: Pair) -> Float[Array, "d"]:
         """w+ w-, coordinate by coordinate."""
         return params.first * params.second
@@ -189,21 +176,16 @@ class PlusMinus(PlainMetric):
 
 def _matrix_shape(data: Data, owner: str) -> tuple[int, int]:
     if len(data.weight_shape) != 2:
-        raise ArgumentError(
-            "data", f"a Setting with {owner}", "TokenSelection, with a matrix as weight", type(data).__name__
-        )
+        wanted = "TokenSelection, with a matrix as weight"
+        raise ArgumentError("data", f"a Setting with {owner}", wanted, type(data).__name__)
     return data.weight_shape
 
 
 def _vector_length(data: Data, owner: str) -> int:
     if len(data.weight_shape) != 1:
-        raise ArgumentError(
-            "data",
-            f"a Setting with {owner}",
-            "data with a vector as weight",
-            type(data).__name__,
-            "wrap token data as `DiagonalTokens(data)`: its weight is the diagonal of W",
-        )
+        wanted, found = "data with a vector as weight", type(data).__name__
+        fix = "wrap token data as `DiagonalTokens(data)`: its weight is the diagonal of W"
+        raise ArgumentError("data", f"a Setting with {owner}", wanted, found, fix)
     return data.weight_shape[0]
 
 
@@ -211,13 +193,11 @@ def _scales(scale: object, size: int, owner: str) -> np.ndarray:
     scales = np.broadcast_to(np.asarray(scale, float), (size,))
     bad = np.flatnonzero(~(scales > 0))
     if len(bad):
-        raise ArgumentError(
-            "scale",
-            owner,
-            "positive in every coordinate",
+        found, fix = (
             f"{scales[bad[0]]:g} in coordinate {bad[0]}",
             "a coordinate that starts at 0 in both factors never moves",
         )
+        raise ArgumentError("scale", owner, "positive in every coordinate", found, fix)
     return scales
 
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import PyTree
 
@@ -26,13 +26,9 @@ from .parametrisations import Direct, Gram, SignedPowers, SignedSquares, Squares
 from .regression import Regression
 from .tokens import TokenSelection
 
+T = TypeVar("T")
 Arrays = dict[str, Any]  # by name; "made" are data that need no arrays
-LOSSES = {
-    "exponential": Exponential,
-    "logistic": Logistic,
-    "cross-entropy": CrossEntropy,
-    "correlation": Correlation,
-}
+LOSSES = {"exponential": Exponential, "logistic": Logistic, "cross-entropy": CrossEntropy, "correlation": Correlation}
 
 
 def default_loss(kind: str) -> str:
@@ -59,7 +55,7 @@ def _direct(data: Data, request: Request) -> tuple[Setting, PyTree]:
     pairs = len(data.constrained())
     if request.coordinatewise or pairs >= np.prod(data.weight_shape) or pairs > 3000:
         setting = Setting(data, Direct(), request.loss, request.reduction)
-        return setting, setting.start() if origin is None else Direct().from_weight(jnp.asarray(origin), data)
+        return setting, setting.start() if origin is None else jax.device_put(origin)
     setting = Setting(data, Gram(data, origin), request.loss, request.reduction)
     return setting, setting.start()
 
@@ -83,6 +79,11 @@ def _need(arrays: Arrays, names: tuple[str, ...], kind: str) -> list[np.ndarray]
     return [arrays[name] for name in names]
 
 
+def _made(arrays: Arrays, kind: type[T]) -> T | None:
+    """Data of this kind that need no arrays."""
+    return found if isinstance(found := arrays.get("made"), kind) else None
+
+
 def _inputs(arrays: Arrays, labels: str, request: Request, kind: str) -> tuple[np.ndarray, np.ndarray, bool, float]:
     """Inputs with a bias or divided by the largest, where asked for, their labels, whether they came in float32, and the divisor."""
     inputs, found = _need(arrays, ("inputs", labels), kind)
@@ -94,8 +95,8 @@ def _inputs(arrays: Arrays, labels: str, request: Request, kind: str) -> tuple[n
 
 
 def _multiclass(arrays: Arrays, request: Request) -> Multiclass:
-    if isinstance(arrays.get("made"), Multiclass):
-        return arrays["made"]
+    if made := _made(arrays, Multiclass):
+        return made
     inputs, labels, single, _ = _inputs(arrays, "labels", request, "multiclass")
     return Multiclass(inputs.astype(np.float32) if single else inputs, labels)
 
@@ -115,12 +116,12 @@ def _next_token(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     if request.start is None:
         return setting, setting.start()
     start = _named(request.start, "W", setting.data.weight_shape)
-    return setting, InsideOutside().from_weight(jnp.asarray(start), setting.data)
+    return setting, InsideOutside().from_weight(jax.device_put(start), setting.data)
 
 
 def _classification(arrays: Arrays, request: Request) -> Classification:
-    if isinstance(arrays.get("made"), Classification):
-        return arrays["made"]
+    if made := _made(arrays, Classification):
+        return made
     inputs, labels, single, divisor = _inputs(arrays, "labels", request, "linear")
     return Classification(inputs, labels, divisor, single)
 
@@ -152,13 +153,10 @@ def _check_fits(numbers: int) -> None:
 
 
 def _tokens(arrays: Arrays, request: Request) -> TokenSelection:
-    if isinstance(arrays.get("made"), TokenSelection):
-        return arrays["made"]
-    optional = {
-        "queries": arrays.get("queries"),
-        "mask": arrays.get("mask"),
-        "ties": request.options.get("ties", "raise"),
-    }
+    if made := _made(arrays, TokenSelection):
+        return made
+    optional: dict[str, Any] = {name: arrays.get(name) for name in ("queries", "mask")}
+    optional["ties"] = request.options.get("ties", "raise")
     if "scores" in arrays:
         (tokens,) = _need(arrays, ("tokens",), "attention")
         return TokenSelection(tokens, scores=arrays["scores"], **optional)
@@ -182,7 +180,7 @@ def _key_query(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
     zero = setting.start()
     key, query = _named(request.start, "K", shape(zero.key)), _named(request.start, "Q", shape(zero.query))
     _check_left(key, query, "K or Q")
-    return setting, Factors(jnp.asarray(key), jnp.asarray(query))
+    return setting, Factors(*jax.device_put((key, query)))
 
 
 def _check_left(first: np.ndarray, second: np.ndarray, names: str) -> None:
@@ -201,7 +199,7 @@ def _diagonal(arrays: Arrays, request: Request) -> tuple[Setting, PyTree]:
         return setting, Hadamard().one_sided(data, request.options.get("scale", 1e-3), rng)
     first, second = (_named(request.start, name, data.weight_shape) for name in ("a", "b"))
     _check_left(first, second, "a or b")
-    start = Pair(jnp.asarray(first), jnp.asarray(second))
+    start = Pair(*jax.device_put((first, second)))
     check_moving(start)
     return setting, start
 
@@ -210,8 +208,7 @@ def _regression(arrays: Arrays, request: Request, kind: str) -> tuple[Setting, P
     """Squared loss on targets (or labels), with the parametrisation that `kind` names; `--loss` does not apply."""
     named = {"targets": arrays.get("targets", arrays.get("labels")), **arrays}
     found = {name: array for name, array in named.items() if array is not None}
-    made = arrays.get("made")
-    data = made if isinstance(made, Regression) else Regression(*_need(found, ("inputs", "targets"), kind))
+    data = _made(arrays, Regression) or Regression(*_need(found, ("inputs", "targets"), kind))
     alpha = request.options.get("alpha")
     if kind == "regression":
         setting = Setting(data, Direct(), Squared(), request.reduction)
@@ -305,9 +302,8 @@ def read_arrays(path: str | os.PathLike) -> Arrays:
 def _read_csv(file: Path) -> Arrays:
     """A first row without any number is a header; every other cell must be a finite number."""
     rows = _csv_rows(file)
-    header = (
-        rows[0][1] if rows and not any(_is_number(cell) for cell in rows[0][1]) and _has_names(rows[0][1]) else None
-    )
+    first = rows[0][1] if rows else []
+    header = first if not any(map(_is_number, first)) and _has_names(first) else None
     rows = rows if header is None else rows[1:]
     if not rows:
         raise DataFileError(f"'{file}' has no rows of numbers.")
@@ -340,17 +336,15 @@ def _check_row(file: Path, line: int, row: list[str], width: int, header: list[s
     if any(mark in "".join(row) for mark in ";\t"):
         raise DataFileError(f"{place} must separate its columns by commas, and seems to use another mark: {row}.")
     if len(row) != width or width < 2:
-        raise DataFileError(
-            f"{place} must have {max(width, 2)} numbers, the last one the label. Got {len(row)} columns."
-        )
+        text = f"must have {max(width, 2)} numbers, the last one the label. Got {len(row)} columns."
+        raise DataFileError(f"{place} {text}")
     for column, cell in enumerate(row, 1):
         if not (_is_number(cell) and np.isfinite(float(cell))):
             name = f" ('{header[column - 1].strip()}')" if header and column <= len(header) else ""
             found = f"'{cell}'" if cell.strip() else "nothing"
             fix = "leave such rows out, or fill them; a header has no number in any column"
-            raise DataFileError(
-                f"{place} must have a finite number in column {column}{name}. Got {found}.\n  Fix: {fix}."
-            )
+            text = f"{place} must have a finite number in column {column}{name}. Got {found}."
+            raise DataFileError(f"{text}\n  Fix: {fix}.")
 
 
 def _has_names(row: list[str]) -> bool:

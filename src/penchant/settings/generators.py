@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from ..errors import ArgumentError
@@ -220,9 +220,8 @@ class Aligned(eqx.Module):
         frame = np.linalg.qr(rng.standard_normal((width, width)))[0]
         picked = rng.integers(0, 2, d).astype(bool)
         diagonal = lambda chosen: np.where(chosen, np.sqrt(2) * scales, 0.0)[:, None] * frame.T[:d]
-        return Factors(
-            jnp.asarray(self.key_basis @ diagonal(picked)), jnp.asarray(self.query_basis @ diagonal(~picked))
-        )
+        sides = self.key_basis @ diagonal(picked), self.query_basis @ diagonal(~picked)
+        return Factors(*jax.device_put(sides))
 
     def residual(self, params: Factors) -> float:
         """How far the rows of U_K'K and U_Q'Q are from one common orthogonal frame: 0 if the parameters are aligned."""
@@ -256,16 +255,15 @@ def aligned_tokens(
     """
     a, b, c = (np.asarray(value, float) for value in (lengths, query_lengths, shares))
     n, pairs = len(a), (tokens - 1) // 2
-    if tokens % 2 == 0 or tokens < 3:
-        raise ArgumentError("tokens", "aligned_tokens", "odd and at least 3: the other tokens come in pairs", tokens)
-    if len(b) != n:
-        raise ArgumentError("query_lengths", "aligned_tokens", f"one per sample ({n})", len(b))
-    if n >= d:
-        raise ArgumentError("d", "aligned_tokens", f"above the number of samples ({n})", d)
-    if not ((c >= -1) & (c < 1)).all():
-        raise ArgumentError("shares", "aligned_tokens", "in [-1, 1)", c)
-    if c.shape not in ((n,), (n, pairs)):
-        raise ArgumentError("shares", "aligned_tokens", f"of shape {(n,)} or {(n, pairs)}", f"shape {c.shape}")
+    for name, holds, required, found in (
+        ("tokens", tokens % 2 == 1 and tokens >= 3, "odd and at least 3: the other tokens come in pairs", tokens),
+        ("query_lengths", len(b) == n, f"one per sample ({n})", len(b)),
+        ("d", n < d, f"above the number of samples ({n})", d),
+        ("shares", ((c >= -1) & (c < 1)).all(), "in [-1, 1)", c),
+        ("shares", c.shape in ((n,), (n, pairs)), f"of shape {(n,)} or {(n, pairs)}", f"shape {c.shape}"),
+    ):
+        if not holds:
+            raise ArgumentError(name, "aligned_tokens", required, found)
     c = np.broadcast_to(c if c.ndim == 2 else c[:, None], (n, pairs))
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
@@ -274,9 +272,7 @@ def aligned_tokens(
     optimal = rng.integers(0, tokens, n)
     signs = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     query_basis = basis * np.append(signs, np.ones(d - n)) if parallel else query_basis
-    head = (
-        basis[:, :n] @ (signs * score / a) + outside * basis[:, n]
-    )  # labels +1, -1, +1, ..., as in `equal_score_tokens`
+    head = basis[:, :n] @ (signs * score / a) + outside * basis[:, n]  # labels +1, -1, +1, ...
     found, scores = np.zeros((n, tokens, d)), np.zeros((n, tokens))
     for i in range(n):
         frame = np.linalg.qr(np.column_stack([basis[:, i], head]))[0]

@@ -1,7 +1,7 @@
 """Joint training of attention and decoder: both blocks of the gradient with a scale of their own, in token coefficients."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn, overload
+from typing import Any, ClassVar, NamedTuple, NoReturn, overload
 
 import equinox as eqx
 import jax
@@ -31,6 +31,11 @@ class JointTokens(MarginData):
     **Arguments:** `tokens` (n, T, d); `labels` (n,); `optimal` (n,); `queries` (n, d), by default the first token of each sample.
     """
 
+    refused: ClassVar[tuple[type, ...]] = (Correlation, Squared)
+    asked = (
+        "decreasing and bounded below on `JointTokens`, where the decoder is trained",
+        "use Exponential() or Logistic()",
+    )
     tokens: Float[Array, "n T d"]
     queries: Float[Array, "n d"]
     labels: Float[Array, "n"]
@@ -43,16 +48,15 @@ class JointTokens(MarginData):
         if length < 2:
             raise ArgumentError("tokens", "JointTokens", "at least two tokens per sample", f"T = {length}")
         labels = sign_labels(labels, "JointTokens", n)
-        queries = real_array(
-            tokens[:, 0] if queries is None else queries, "queries", "JointTokens", "(n, d)", 2, LARGEST
-        )
+        queries = tokens[:, 0] if queries is None else queries
+        queries = real_array(queries, "queries", "JointTokens", "(n, d)", 2, LARGEST)
         if queries.shape != (n, d):
             raise ArgumentError("queries", "JointTokens", f"of shape {(n, d)}", f"shape {queries.shape}")
         zero = np.flatnonzero(~queries.any(axis=1))
         if len(zero):
             raise DegenerateSample(int(zero[0]), "JointTokens")
-        self.tokens, self.queries, self.labels = jnp.asarray(tokens), jnp.asarray(queries), jnp.asarray(labels)
-        self.optimal = jnp.asarray(_indices(optimal, n, length))
+        parts = tokens, queries, labels, _indices(optimal, n, length)
+        self.tokens, self.queries, self.labels, self.optimal = jax.device_put(parts)
 
     def attention(
         self, selection: ArrayLike | None = None, samples: ArrayLike | Sequence[int] | None = None
@@ -68,12 +72,6 @@ class JointTokens(MarginData):
         n, length, _ = self.tokens.shape
         chosen = np.asarray(self.optimal) if selection is None else _indices(selection, n, length)
         return Classification(self.tokens[np.arange(n), chosen], self.labels)
-
-    def check_loss(self, loss: AbstractLoss) -> None:
-        if isinstance(loss, Correlation | Squared):
-            required = "decreasing and bounded below on `JointTokens`, where the decoder is trained"
-            fix = "use Exponential() or Logistic()"
-            raise ArgumentError("loss", "Setting", required, f"{type(loss).__name__}()", fix)
 
     def check_parametrisation(self, parametrisation: object) -> None:
         """Two weights are trained, of which neither makes the margins alone."""
@@ -118,7 +116,7 @@ class JointStart(eqx.Module):
         W = real_array(W, "W", "JointStart", "(d, d)", 2)
         if W.shape != (len(u), len(u)):
             raise ArgumentError("W", "JointStart", f"of shape {(len(u), len(u))}", f"shape {W.shape}")
-        self.u, self.W = jnp.asarray(u), jnp.asarray(W)
+        self.u, self.W = jax.device_put((u, W))
 
 
 def normal_start(data: JointTokens, seed: int, scale: float) -> JointStart:
@@ -245,10 +243,8 @@ class TokenGram(eqx.Module):
         top = jnp.max(log_weights)
         push = sign * jnp.exp(log_weights - jnp.where(jnp.isfinite(top), top, 0.0))
         logits = self._logits(push)
-        return (
-            Block(weighing.log_scale, Span(towards, scores), _log_norm(square)),
-            Block(top, Span(push, logits), _log_norm(jnp.vdot(push, logits))),
-        )
+        u = Block(weighing.log_scale, Span(towards, scores), _log_norm(square))
+        return u, Block(top, Span(push, logits), _log_norm(jnp.vdot(push, logits)))
 
     def endings(self, reading: Any, square: Array, norm: Array, count: Array) -> dict[str, Array]:
         """What ends joint training besides: no gradient at the start, a loss beyond floats, a minimum, logits that are not resolved.

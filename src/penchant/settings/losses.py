@@ -173,9 +173,8 @@ class UserLoss(AbstractLoss):
             k = bad[0]
             text = f"{found[k]:.6g} where the difference quotient of log l is {exact[k]:.6g}, at margin {_MARGINS[k]:g}"
             fix = "for l = e^(-2z): UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
-            raise ArgumentError(
-                "log_of_slope", "UserLoss", "log(-l') of the loss l = e^log_of_value", f"l'/l = {text}", fix
-            )
+            required = "log(-l') of the loss l = e^log_of_value"
+            raise ArgumentError("log_of_slope", "UserLoss", required, f"l'/l = {text}", fix)
 
     def _tries(self) -> list[np.ndarray]:
         """log(-l') and log l where they are tried, and log l on both sides of it."""

@@ -52,10 +52,10 @@ class Direct(PlainMetric):
     form = "plain weights"
 
     def zeros(self, data: Data) -> Array:
-        return jnp.asarray(np.zeros(data.weight_shape))
+        return jax.device_put(np.zeros(data.weight_shape))
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Array:
-        return jnp.asarray(scale * rng.standard_normal(data.weight_shape))
+        return jax.device_put(scale * rng.standard_normal(data.weight_shape))
 
     def from_weight(self, weight: Array, data: Data) -> Array:
         """Parameters that stand for `weight`."""
@@ -109,24 +109,24 @@ class Gram(eqx.Module):
 
     def __init__(self, data: Data, origin: object = None):
         self.matrix = data.gram()
-        self.origin = jnp.zeros(data.weight_shape) if origin is None else jnp.asarray(origin, float)
-        if self.origin.shape != data.weight_shape:
-            raise ArgumentError("origin", "Gram", f"of shape {data.weight_shape}", f"shape {self.origin.shape}")
-        bad = np.asarray(self.origin)[~np.isfinite(np.asarray(self.origin))]
+        first = np.zeros(data.weight_shape) if origin is None else np.array(origin, float)
+        if first.shape != data.weight_shape:
+            raise ArgumentError("origin", "Gram", f"of shape {data.weight_shape}", f"shape {first.shape}")
+        bad = first[~np.isfinite(first)]
         if len(bad):
             raise ArgumentError("origin", "Gram", "finite", f"{bad[0]} ({len(bad)} such entries)")
+        self.origin = jax.device_put(first)
         self.offset = data.margins(self.origin)
         # Least squares in the features themselves: the Gram matrix would square their condition number.
-        inside, self.shift = _project(self.origin, self.offset, data)
-        self.frozen = jnp.sum((self.origin - inside) ** 2)
+        inside, shift = _project(first, np.asarray(self.offset), data)
+        self.shift, self.frozen = jax.device_put((shift, np.sum((first - inside) ** 2)))
 
     def zeros(self, data: Data) -> GramPoint:
         return GramPoint(jnp.zeros_like(self.offset), self.offset)
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> GramPoint:
-        raise ArgumentError(
-            "seed", "Setting.start with Gram", "None", "a seed", "pass the start as `Gram(data, origin=W0)`"
-        )
+        fix = "pass the start as `Gram(data, origin=W0)`"
+        raise ArgumentError("seed", "Setting.start with Gram", "None", "a seed", fix)
 
     def weight(self, params: GramPoint, data: Data) -> Array:
         return self.origin + data.adjoint(params.coefficients)
@@ -159,12 +159,12 @@ class Gram(eqx.Module):
         return GramPoint(params.coefficients, self.offset + self.matrix @ params.coefficients)
 
 
-def _project(origin: Array, offset: Array, data: Data) -> tuple[Array, Array]:
+def _project(origin: np.ndarray, offset: np.ndarray, data: Data) -> tuple[np.ndarray, np.ndarray]:
     """The part of the origin inside span{Z} and its coefficients; nothing to do for a zero origin."""
-    if not bool(jnp.any(offset)):
-        return jnp.zeros_like(origin), jnp.zeros_like(offset)
-    features = jax.vmap(data.adjoint)(jnp.eye(len(offset))).reshape(len(offset), -1)
-    shift = jnp.asarray(np.linalg.lstsq(np.asarray(features).T, np.asarray(origin).ravel(), rcond=None)[0])
+    if not offset.any():
+        return np.zeros_like(origin), np.zeros_like(offset)
+    features = np.asarray(jax.vmap(data.adjoint)(jnp.eye(len(offset)))).reshape(len(offset), -1)
+    shift = np.linalg.lstsq(features.T, origin.ravel(), rcond=None)[0]
     return (shift @ features).reshape(origin.shape), shift
 
 
@@ -178,7 +178,7 @@ _UNDERFLOW = 1e-290  # parameters below it take steps that underflow
 
 def _size(alpha: object, owner: str) -> Array:
     required = "positive and finite (zero is a critical point)"
-    return jnp.asarray(one_or_more(alpha, "alpha", owner, required, lambda size: (size > 0) & np.isfinite(size)))
+    return jax.device_put(one_or_more(alpha, "alpha", owner, required, lambda size: (size > 0) & np.isfinite(size)))
 
 
 def _positive(params: object, owner: str) -> np.ndarray:
@@ -212,7 +212,7 @@ class _Powers(eqx.Module):
 
     def random(self, data: Data, rng: np.random.Generator, scale: float) -> Array:
         shape = (2, *data.weight_shape) if self.signed else data.weight_shape
-        return jnp.asarray(scale * np.abs(rng.standard_normal(shape)))
+        return jax.device_put(scale * np.abs(rng.standard_normal(shape)))
 
     def weight(self, params: Array, data: Data) -> Array:
         return params[0] ** self.depth - params[1] ** self.depth if self.signed else params**self.depth

@@ -43,13 +43,9 @@ class AbstractPotential(ABC):
 
     def __post_init__(self) -> None:
         if np.max(self.levels) > LARGEST:
-            raise ArgumentError(
-                "alpha",
-                "square parameters",
-                "at most 1e100",
-                f"a start of about e^{np.max(self.levels) / 2:.0f}",
-                "such starts select the least l2 norm to all digits: train the weight itself, `Direct`",
-            )
+            found = f"a start of about e^{np.max(self.levels) / 2:.0f}"
+            fix = "such starts select the least l2 norm to all digits: train the weight itself, `Direct`"
+            raise ArgumentError("alpha", "square parameters", "at most 1e100", found, fix)
 
     @abstractmethod
     def value(self, weight: np.ndarray) -> float:
@@ -87,11 +83,8 @@ class AbstractPotential(ABC):
 
     def conjugate_rounding(self, dual: np.ndarray) -> float:
         """A bound on the rounding of `conjugate`, which is at most min(1, |s|) times the weight there or at the start."""
-        there, start, near = (
-            np.abs(self.link(dual)),
-            np.abs(self.link(np.zeros_like(dual))),
-            np.minimum(np.abs(dual), 1),
-        )
+        there, start = np.abs(self.link(dual)), np.abs(self.link(np.zeros_like(dual)))
+        near = np.minimum(np.abs(dual), 1)
         bent = float((near * (self._logs + np.abs(dual))) @ there)
         return _EPS * ((_FLAT + len(dual)) * float(near @ np.maximum(there, start)) + _BENT * bent)
 
@@ -176,8 +169,7 @@ class Entropy(AbstractPotential):
     def link(self, dual: np.ndarray) -> np.ndarray:
         return np.exp(self.levels + dual)
 
-    def curvature(self, dual: np.ndarray) -> np.ndarray:
-        return np.exp(self.levels + dual)
+    curvature = link  # an exponential is its own derivative
 
     def conjugate(self, dual: np.ndarray) -> float:
         start = np.exp(self.levels)

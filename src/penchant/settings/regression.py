@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -59,8 +60,8 @@ class Regression(MarginData):
         rest = targets - basis @ (basis.T @ targets)
         rest = rest - basis @ (basis.T @ rest)  # once more: the first leaves rounding of the size of the targets
         self.unexplained = float(np.linalg.norm(rest)) if self.rank < len(targets) else 0.0
-        self.inputs, self.targets = jnp.asarray(inputs), jnp.asarray(targets)
-        self.fitted = jnp.asarray(targets - rest if self.rank < len(targets) else targets)
+        fitted = targets - rest if self.rank < len(targets) else targets
+        self.inputs, self.targets, self.fitted = jax.device_put((inputs, targets, fitted))
 
     @property
     def consistent(self) -> bool:

@@ -1,5 +1,7 @@
 """Token selection: one softmax attention layer whose margins say how firmly each optimal token is preferred."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -32,6 +34,8 @@ class TokenSelection(MarginData):
     [True, False]
     """
 
+    refused: ClassVar[tuple[type, ...]] = (CrossEntropy, Squared)  # every decreasing loss is bounded below: scores are
+    asked = "a loss of one margin on `TokenSelection` data", ""
     tokens: Float[Array, "n T d"]
     queries: Float[Array, "n d"]
     scores: Float[Array, "n T"]
@@ -89,9 +93,8 @@ class TokenSelection(MarginData):
         n, length = self.scores.shape
         wanted = np.asarray(selection)
         if wanted.shape != (n,) or wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= length:
-            raise ArgumentError(
-                "selection", "TokenSelection.select", f"{n} token indices in 0..{length - 1}", repr(selection)
-            )
+            required = f"{n} token indices in 0..{length - 1}"
+            raise ArgumentError("selection", "TokenSelection.select", required, repr(selection))
         scores = np.zeros((n, length))
         scores[np.arange(n), wanted] = 1.0
         return TokenSelection(self.tokens, queries=self.queries, scores=scores, mask=self.mask())
@@ -119,11 +122,8 @@ class TokenSelection(MarginData):
 
     def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Margins and adjoint with all terms taken absolutely, those of both tokens of a difference: what rounding of these sums is relative to."""
-        tokens, queries, others = (
-            np.abs(np.asarray(self.tokens)),
-            np.abs(np.asarray(self.queries)),
-            np.asarray(self.others),
-        )
+        tokens, queries, others = map(np.asarray, (self.tokens, self.queries, self.others))
+        tokens, queries = np.abs(tokens), np.abs(queries)
         optimal, blocks = np.asarray(self.optimal)[:, None], np.abs(coefficients).reshape(others.shape)
         logits = (tokens @ (queries @ np.abs(weight).T)[..., None])[..., 0]
         margins = np.take_along_axis(logits, optimal, 1) + np.take_along_axis(logits, others, 1)
@@ -153,7 +153,7 @@ class TokenSelection(MarginData):
 
     def constrained(self) -> np.ndarray:
         """Tied tokens are as good as the optimal one, so nothing asks them to be rejected, nor padding, which has no attention."""
-        return ~np.asarray(self.tied | self.padded).ravel()
+        return ~(np.asarray(self.tied) | np.asarray(self.padded)).ravel()
 
     @eqx.filter_jit
     def deficits(self) -> Float[Array, "n others"]:
@@ -202,12 +202,6 @@ class TokenSelection(MarginData):
         signs = jnp.take_along_axis(sign, self.others, axis=1).ravel()
         return top, signs * jnp.exp(log_weights - safe)
 
-    def check_loss(self, loss: AbstractLoss) -> None:
-        """Every decreasing loss is bounded below here: scores are."""
-        if isinstance(loss, CrossEntropy | Squared):
-            found = f"{type(loss).__name__}()"
-            raise ArgumentError("loss", "Setting", "a loss of one margin on `TokenSelection` data", found)
-
     def infimum(self, loss: AbstractLoss) -> Infimum:
         value = float(_mean_value(loss, self.best_scores()))
         return Infimum(value, attained=False, why="all attention on the optimal tokens, approached as the margins grow")
@@ -242,9 +236,8 @@ def _mask(mask: object, shape: tuple[int, int]) -> np.ndarray:
         return np.ones(shape, bool)
     mask = real_array(mask, "mask", "TokenSelection", "(n, T)", 2)
     if mask.shape != shape or not np.isin(mask, (0, 1)).all():
-        raise ArgumentError(
-            "mask", "TokenSelection", f"True or False for each of {shape} tokens", f"{mask.shape} numbers"
-        )
+        required = f"True or False for each of {shape} tokens"
+        raise ArgumentError("mask", "TokenSelection", required, f"{mask.shape} numbers")
     few = np.flatnonzero(mask.sum(axis=1) < 2)
     if len(few):
         raise ArgumentError("mask", "TokenSelection", "True for at least two tokens per sample", f"sample {few[0]}")
@@ -254,10 +247,8 @@ def _mask(mask: object, shape: tuple[int, int]) -> np.ndarray:
 def _padded(tokens: np.ndarray, scores: np.ndarray, mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Tokens and scores with the worst token of each sample in place of its padding."""
     worst = np.where(mask, scores, np.inf).argmin(axis=1)[:, None]
-    return (
-        np.where(mask[..., None], tokens, np.take_along_axis(tokens, worst[..., None], axis=1)),
-        np.where(mask, scores, np.take_along_axis(scores, worst, axis=1)),
-    )
+    tokens = np.where(mask[..., None], tokens, np.take_along_axis(tokens, worst[..., None], axis=1))
+    return tokens, np.where(mask, scores, np.take_along_axis(scores, worst, axis=1))
 
 
 def _queries(first: np.ndarray, queries: object) -> np.ndarray:
@@ -283,9 +274,8 @@ def _scores(tokens: np.ndarray, labels: object, head: object, scores: object) ->
     labels = sign_labels(labels, "TokenSelection", n)
     head = real_array(head, "head", "TokenSelection", "(d,)", 1)
     if len(head) != d:
-        raise ArgumentError(
-            "head", "TokenSelection", f"of length {d}, the dimension of the tokens", f"length {len(head)}"
-        )
+        required = f"of length {d}, the dimension of the tokens"
+        raise ArgumentError("head", "TokenSelection", required, f"length {len(head)}")
     if not head.any():
         raise ArgumentError("head", "TokenSelection", "non-zero: it scores the tokens", "only zeros")
     return labels[:, None] * (tokens @ head)

@@ -7,7 +7,7 @@ it says which optimisers it covers and what it assumes. Where none covers the op
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from html import escape
-from typing import Any, Generic
+from typing import Any, Generic, TypeGuard
 
 import equinox as eqx
 import numpy as np
@@ -68,7 +68,7 @@ def covered(name: str) -> Hypothesis:
     return Hypothesis("optimiser_covered", False, -1.0, name, detail)
 
 
-def made_of(problem: Problem, data: type, *parametrisations: type) -> bool:
+def made_of(problem: Problem, data: type, *parametrisations: type) -> TypeGuard[Setting]:
     """Whether a problem is a setting of this kind of data, in one of these parametrisations (in any, where none is named)."""
     if not (isinstance(problem, Setting) and isinstance(problem.data, data)):
         return False
@@ -241,7 +241,7 @@ def predict(theorems: Iterable[Theorem], problem: object, optimiser: object, sta
         wanted = "an optimiser such as GradientFlow() or gradient_descent(0.1)"
         raise ArgumentError("optimiser", "predict", wanted, kind(optimiser))
     theorem = choose(theorems, problem, optimiser)
-    if start is not None and isinstance(problem, Setting) and made_of(problem, object, Parametrisation):
+    if start is not None and made_of(problem, object, Parametrisation):
         start = single_start(problem, start, "predict")  # those of joint training and of papers are kinds of their own
     return theorem.predict(problem, optimiser, start)
 

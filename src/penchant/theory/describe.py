@@ -11,7 +11,7 @@ from ..optimisers.layerwise import risk_bounds, sharp_smoothness, smoothness
 from ..problem import Problem
 from ..references.base import Interpolant, Solution
 from ..settings.base import Setting
-from ..settings.deep_linear import layer_norms, layered
+from ..settings.deep_linear import DeepLinear, layer_norms
 from ..settings.factored import DiagonalTokens
 from ..settings.potentials import Quadratic
 from ..settings.tokens import TokenSelection
@@ -69,7 +69,7 @@ def _queries(setting: Problem) -> tuple[str, ...]:
     """A note where the queries are the default ones, which a reader of the data cannot see."""
     data = getattr(setting, "data", None)
     found = getattr(data, "tokens", None) if made_of(setting, DiagonalTokens) else data
-    if not (isinstance(found, TokenSelection) and np.array_equal(found.queries, found.tokens[:, 0])):
+    if not (isinstance(found, TokenSelection) and np.array_equal(found.queries, np.asarray(found.tokens)[:, 0])):
         return ()
     return ("queries: the first token of each sample (the default; an array `queries` names others)",)
 
@@ -77,11 +77,7 @@ def _queries(setting: Problem) -> tuple[str, ...]:
 def _network(prediction: Prediction, start: PyTree) -> Content:
     """The constants of the laws under `network`, which are those of the l2 maximum margin. What theory does not know is null."""
     setting = prediction.setting
-    if (
-        not (hasattr(setting, "parametrisation") and layered(setting))
-        or start is None
-        or prediction.reference.norm != "l2"
-    ):
+    if not made_of(setting, object, DeepLinear) or start is None or prediction.reference.norm != "l2":
         return {}
     found = network_constants(setting, start, prediction.reference)
     geometry, radius = found.geometry, max(1.0, float(layer_norms(start).max()))
@@ -131,12 +127,10 @@ def _reference_line(found: Content) -> str:
     what = f"{found['kind']} of least {found['least']}" if "least" in found else what
     if found["value"] is None:
         return f"{what}: not resolved, {found['reason']}"
-    near = (
-        f" for targets within {found['allowance']:g} of these, relative to the sizes of their terms"
-        if found.get("allowance")
-        else ""
-    )
-    return f"{what}: {found['value']:.12g}, certified in [{found['lower']:.15g}, {found['upper']:.15g}]{near}"
+    text = f"{what}: {found['value']:.12g}, certified in [{found['lower']:.15g}, {found['upper']:.15g}]"
+    if not found.get("allowance"):
+        return text
+    return f"{text} for targets within {found['allowance']:g} of these, relative to the sizes of their terms"
 
 
 def number(value: float | None) -> str:

@@ -4,7 +4,7 @@ verdict on W: where it is, where it is going, and why being near the reference i
 from typing import cast
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import ArrayLike
 
@@ -55,16 +55,12 @@ def joint_references(data: JointTokens, selection: ArrayLike | None = None, rati
         decoder = max_margin(data.decoder(chosen))
     except NotSeparableError as error:
         raise InfeasibleDecoder(chosen.tolist(), error.weights, error.norm) from None
-    reached = np.asarray(data.decoder(chosen).margins(jnp.asarray(decoder.weight))) / np.linalg.norm(decoder.weight)
+    reached = np.asarray(data.decoder(chosen).margins(jax.device_put(decoder.weight))) / np.linalg.norm(decoder.weight)
     others = attention.others.shape[1]
-    return JointReferences(
-        tuple(int(token) for token in chosen),
-        max_margin(attention),
-        decoder,
-        offset_margin(attention, ratio * np.repeat(reached, others)),
-        max_margin(data.attention(chosen, np.flatnonzero(decoder.support))),
-        ratio,
-    )
+    offset = offset_margin(attention, ratio * np.repeat(reached, others))
+    support_only = max_margin(data.attention(chosen, np.flatnonzero(decoder.support)))
+    tokens = tuple(int(token) for token in chosen)
+    return JointReferences(tokens, max_margin(attention), decoder, offset, support_only, ratio)
 
 
 class JointLimit(eqx.Module):

@@ -6,7 +6,6 @@ from typing import Protocol, cast, runtime_checkable
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -121,9 +120,8 @@ def judge_direction(prediction: Prediction[Solution], weight: np.ndarray) -> Ver
         if near <= bound and near < distance / 10:
             detail = "; ".join([f"1 - corr to the rival '{rival.name}' is {near:.3g}", *([remarks] if remarks else [])])
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, distance, detail)
-    return Verdict(
-        Outcome.undecided, f"{text} > {bound:.3g}, and no rival is that near either", bound, distance, remarks
-    )
+    text = f"{text} > {bound:.3g}, and no rival is that near either"
+    return Verdict(Outcome.undecided, text, bound, distance, remarks)
 
 
 def once_trained(verdict: Verdict, run: Trajectory) -> Verdict:
@@ -148,9 +146,8 @@ def moved_away(verdict: Verdict, run: Trajectory) -> Verdict:
 
 def _still_there(run: Trajectory) -> str:
     first, last = (float(np.linalg.norm(run.weight(record))) for record in (0, -1))
-    return f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start" * (
-        last < 2 * first
-    )
+    text = f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start"
+    return text * (last < 2 * first)
 
 
 def with_margin(verdict: Verdict, prediction: Prediction[Solution], weight: np.ndarray) -> Verdict:
@@ -158,7 +155,7 @@ def with_margin(verdict: Verdict, prediction: Prediction[Solution], weight: np.n
     data, reference = prediction.setting.data, prediction.reference
     if verdict.outcome is not Outcome.confirmed:
         return verdict
-    margin = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()].min()
+    margin = np.asarray(data.margins(jax.device_put(weight)))[data.constrained()].min()
     share = float(margin / np.linalg.norm(weight) / reference.margin)
     short = f"margin/norm is {share:.4g} of its maximum < {1 - MARGIN:g}"
     return doubted(verdict, short * (share < 1 - MARGIN))
@@ -183,7 +180,7 @@ def _doubt(prediction: Prediction[Solution], weight: np.ndarray) -> str:
         return f"the reference is known only to a relative {reference.bracket.gap:.1e}"
     if not isinstance(data, Data):  # joint training: its margins are judged with the tokens it settles on
         return ""
-    margins = np.asarray(data.margins(jnp.asarray(weight)))[data.constrained()]
+    margins = np.asarray(data.margins(jax.device_put(weight)))[data.constrained()]
     if margins.min() > 0:
         return ""
     return f"the smallest margin is {margins.min():.3g}: {(margins <= 0).sum()} of {len(margins)} are not positive"
@@ -223,12 +220,8 @@ def judge_value(prediction: Prediction[Solution], weight: np.ndarray) -> Verdict
         known = f"the minimum is known only to a relative {reference.bracket.gap:.1e}"
         return Verdict(Outcome.undecided, f"{text}, but {known}", None, measured)
     if nearest < _SEPARABLE:
-        return Verdict(
-            Outcome.undecided,
-            f"{text}, but a rival is within {nearest:.1e} of the optimum: these data cannot tell them apart",
-            None,
-            measured,
-        )
+        text += f", but a rival is within {nearest:.1e} of the optimum: these data cannot tell them apart"
+        return Verdict(Outcome.undecided, text, None, measured)
     bound = min(CLOSE, nearest / 10)
     if measured <= bound:
         detail = f"nearest rival at {nearest:.3g}" if np.isfinite(nearest) else "no other rival separates"
@@ -284,9 +277,8 @@ def _check_same(prediction: Prediction, run: Run) -> None:
         difference = _difference(wanted.get(part, prediction.setting), found)
         if difference:
             required, text = f"a run with the {part} of the prediction", f"one with different {part} ({difference})"
-            fix = "predict the setting that the run is of" + ": `predict(run.setting, optimiser)`" * hasattr(
-                run, "setting"
-            )
+            fix = "predict the setting that the run is of"
+            fix += ": `predict(run.setting, optimiser)`" * hasattr(run, "setting")
             raise ArgumentError("run", "judge", required, text, fix)
 
 

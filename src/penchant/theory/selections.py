@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import product
 
 import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
 from jaxtyping import PyTree
 from scipy.special import expit
@@ -89,11 +89,10 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: P
         solution = program(marked)
     except (InfeasibleError, NonUniqueOptimalToken, UndecidedMargin):
         return Selection(chosen, False, None, float("nan"), None)
-    margins = np.asarray(marked.margins(jnp.asarray(solution.weight))).reshape(marked.others.shape)
+    margins = np.asarray(marked.margins(jax.device_put(solution.weight))).reshape(marked.others.shape)
     scores = np.asarray(data.scores)
-    gap = scores[np.arange(len(chosen)), list(chosen)][:, None] - np.take_along_axis(
-        scores, np.asarray(marked.others), axis=1
-    )
+    own, others = scores[np.arange(len(chosen)), list(chosen)], np.asarray(marked.others)
+    gap = own[:, None] - np.take_along_axis(scores, others, axis=1)
     tolerance = _ACTIVE if solution.bracket.gap <= _EXACT else float(np.sqrt(solution.bracket.gap))
     gap = np.where(np.abs(margins - 1) <= tolerance, gap, np.inf)
     sample = int(gap.min(axis=1).argmin())
@@ -157,7 +156,7 @@ def token_limit(run: Trajectory) -> Limit:
         data, weight = data.tokens, np.diag(weight)
     if not isinstance(data, TokenSelection):
         raise ArgumentError("run", "detect_limit", "a run on `TokenSelection` data", type(data).__name__)
-    shares = np.exp(np.asarray(data.log_attention(jnp.asarray(run.margins[-1]))))
+    shares = np.exp(np.asarray(data.log_attention(jax.device_put(run.margins[-1]))))
     tokens = tuple(int(token) for token in shares.argmax(axis=1))
     nan = float("nan")
     if shares.max(axis=1).min() < SETTLED:
@@ -180,7 +179,7 @@ def _plateau(run: Trajectory, scores: np.ndarray, best: np.ndarray) -> float:
     """log excess with all attention on the reached tokens."""
     deficit = best - scores
     with np.errstate(divide="ignore"):
-        gaps = np.asarray(run.setting.loss.log_gap(jnp.asarray(best), jnp.asarray(np.log(deficit))))
+        gaps = np.asarray(run.setting.loss.log_gap(jax.device_put(best), jax.device_put(np.log(deficit))))
     gaps = np.where(deficit > 0, gaps, -np.inf)
     total = float(np.logaddexp.reduce(gaps))
     return total - (np.log(len(gaps)) if run.setting.reduction == "mean" else 0.0)
@@ -275,7 +274,7 @@ def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float
     n, others = data.others.shape
     deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
 
-    slope = lambda share: np.asarray(loss.log_slope(jnp.asarray(best[:, None] - deficit[:, None] * (1 - share))))
+    slope = lambda share: np.asarray(loss.log_slope(jax.device_put(best[:, None] - deficit[:, None] * (1 - share))))
     top = slope(np.array([floor, 1.0])).max()  # only ratios matter: a common factor keeps huge scores from overflowing
 
     def force(share: np.ndarray) -> np.ndarray:
@@ -291,7 +290,7 @@ def near_orthogonal_pairs(data: TokenSelection, loss: AbstractLoss, floor: float
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(push > 0, np.einsum("itj,j->it", pull, strongest) / push, np.inf)
     i, t = np.unravel_index(ratio.argmax(), ratio.shape)
-    return _ratio_at_most_one("near_orthogonal_pairs", ratio, f"sample {i} token {int(data.others[i, t])}")
+    return _ratio_at_most_one("near_orthogonal_pairs", ratio, f"sample {i} token {int(np.asarray(data.others)[i, t])}")
 
 
 def small_start(setting: Setting, start: PyTree, floor: float) -> Hypothesis:
@@ -316,7 +315,7 @@ def small_step_size(step: float, data: TokenSelection, loss: AbstractLoss) -> Hy
     """Gradient descent: the longest possible step is no longer than 1/(2 B^2)."""
     deficit, best = np.asarray(data.deficits()).max(axis=1), np.asarray(data.best_scores())
     with np.errstate(over="ignore"):
-        slope = deficit * np.exp(np.asarray(loss.log_slope(jnp.asarray(best - deficit))))
+        slope = deficit * np.exp(np.asarray(loss.log_slope(jax.device_put(best - deficit))))
     longest, worst = float(step * 0.5 * token_bound(data) ** 2 * slope.max()), int(slope.argmax())
     return at_least_zero("small_step_size", longest_step(data) - longest, f"sample {worst}", "longest possible step")
 

@@ -54,20 +54,16 @@ def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1U
     if isinstance(solution, Interpolant) and solution.norm in ("l1", "nonnegative l1"):
         return l1_uniqueness(cast(Regression, data), solution.weight, nonnegative=solution.norm != "l1")
     if solution.norm == "weighted l1":
-        raise ArgumentError(
-            "solution",
-            "uniqueness",
-            "one whose weights are known",
-            "a weighted l1 norm",
-            "use `l1_uniqueness` with them",
-        )
+        fix = "use `l1_uniqueness` with them"
+        raise ArgumentError("solution", "uniqueness", "one whose weights are known", "a weighted l1 norm", fix)
+    strict = Uniqueness(True, float("inf"), float("inf"))
     if isinstance(solution, Interpolant):
-        return Uniqueness(True, float("inf"), float("inf"))
+        return strict
     power = getattr(solution.measure, "p", 2.0)
     if isinstance(solution.measure, Hybrid):
         return Uniqueness(None, float("nan"), float("nan"))
     if power not in (1, np.inf):
-        return Uniqueness(True, float("inf"), float("inf"))
+        return strict
     found = (_of_matrices if isinstance(solution.measure, Schatten) else _of_entries)(data, solution, power)
     moves = found.moves.reshape(len(found.moves), solution.weight.size)
     return _decide(feature_rows(data, _carrying(data, solution)) @ moves.T, found)
@@ -109,10 +105,8 @@ def _of_matrices(data: Data, solution: Solution, power: float) -> _Face:
     if power == np.inf:
         return _Face(np.einsum("ai,jb->ijab", left[:, r:], right[r:]).reshape(-1, *solution.weight.shape), slack, True)
     blocks = np.einsum("ai,jb->ijab", left[:, :r], right[:r])
-    upper = np.triu_indices(r)
-    part = ((blocks + blocks.swapaxes(0, 1)) / np.where(np.eye(r, dtype=bool), 2.0, np.sqrt(2.0))[..., None, None])[
-        upper
-    ]
+    lengths = np.where(np.eye(r, dtype=bool), 2.0, np.sqrt(2.0))[..., None, None]
+    part = ((blocks + blocks.swapaxes(0, 1)) / lengths)[np.triu_indices(r)]
     core = left[:, :r].T @ solution.weight @ right[:r].T
     return _Face(part, slack, bool(np.linalg.matrix_rank(core, tol=_MASS * solution.value) == r))
 
@@ -133,10 +127,8 @@ def dual_spectrum(data: TokenSelection, weight: np.ndarray, multipliers: np.ndar
     At a limit of (K, Q) of any width one of them is 1; the limit minimises the nuclear norm if and only if none is larger.
     """
     active = data.constrained()
-    margin, shares = (
-        np.asarray(margins(data, weight))[active].min(),
-        np.where(active, np.maximum(multipliers, 0.0), 0.0),
-    )
+    margin = np.asarray(margins(data, weight))[active].min()
+    shares = np.where(active, np.maximum(multipliers, 0.0), 0.0)
     if margin <= 0 or not shares.any():
         return None
     pull = np.asarray(adjoint(data, shares / shares.sum()))

@@ -92,7 +92,7 @@ class Trajectory(eqx.Module):
     def at(self, record: int = -1) -> PyTree:
         """Parameters at a record (the last one by default)."""
         check_float64()
-        return jax.tree.map(lambda leaf: jnp.asarray(leaf[record]), self.params)
+        return jax.tree.map(lambda leaf: jax.device_put(leaf[record]), self.params)
 
     def weight(self, record: int = -1) -> np.ndarray:
         """The effective weight at a record."""

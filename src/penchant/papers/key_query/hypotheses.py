@@ -141,7 +141,9 @@ class Pairing(eqx.Module):
 def pairings(data: TokenSelection) -> tuple[Pairing, ...]:
     """The best pairing of every sample; empty where the number of other tokens is odd, or not the same everywhere."""
     n, others = data.others.shape
-    return () if others % 2 or bool(data.padded.any()) else tuple(_pairing(*_split(data, i)) for i in range(n))
+    return (
+        () if others % 2 or bool(np.asarray(data.padded).any()) else tuple(_pairing(*_split(data, i)) for i in range(n))
+    )
 
 
 def _split(data: TokenSelection, sample: int) -> tuple[np.ndarray, np.ndarray]:

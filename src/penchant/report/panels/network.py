@@ -8,16 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from ...case import Case
-from ...diagnostics.alignment import (
-    Alignment,
-    alignment_limits,
-    alignments,
-    bound_slack,
-    clock_error,
-    conservation_drift,
-    sandwich,
-    sine,
-)
+from ...diagnostics import alignment
+from ...diagnostics.alignment import Alignment, clock_error, conservation_drift, sine
 from ...errors import ArgumentError
 from ...exhibits import Figure, Line, Table
 from ...flow.integrator import clock_bound, drift_bound
@@ -49,15 +41,13 @@ def words(case: Case) -> dict[str, str]:
     """Definitions, with the risk as it is reduced here; those of descent only where there are steps."""
     descent = "traces" in (case.run.account or {})
     found = {name: meaning for name, meaning in _WORDS.items() if descent or name not in _DESCENT}
-    return {
-        "-log R": f"risk level: minus the natural logarithm of R, the {case.run.setting.reduction} of the losses",
-        **found,
-    }
+    risk = f"risk level: minus the natural logarithm of R, the {case.run.setting.reduction} of the losses"
+    return {"-log R": risk, **found}
 
 
 def draw(case: Case) -> Iterator[Figure | Table]:
     """The layers one by one, the laws of the whole network, and everything that the laws speak about along the run."""
-    run, found = case.run, alignments(case.run)
+    run, found = case.run, alignment.alignments(case.run)
     constants = network_constants(run.setting, run.at(0), case.foreseen.reference)
     yield _layers(run, found, constants)
     yield _laws(run, found, constants)
@@ -68,7 +58,7 @@ def draw(case: Case) -> Iterator[Figure | Table]:
         caption = "Of the top singular vectors of adjacent layers."
         yield _falling(run, "alignment", "Adjacent layers align", "1 - |<v, u>|", curves, caption)
     yield _offset(run, constants)
-    lower, upper = sandwich(run)
+    lower, upper = alignment.sandwich(run)
     curves = {"lower": lower, "upper": upper}
     best, caption = {"best possible": case.foreseen.reference.margin}, "Of the product of the layers."
     yield _falling(run, "sandwich", "Margin sandwich", "margin / norm", curves, caption, "linear", best)
@@ -103,7 +93,7 @@ def _falling(
 
 def _layers(run: Trajectory, found: Alignment, constants: NetworkConstants) -> Table:
     level, depth = -run.log_excess, constants.depth
-    limits = alignment_limits(run.at(0), run.at())
+    limits = alignment.alignment_limits(run.at(0), run.at())
     rows = []
     for k in range(depth):
         inner = k < depth - 1
@@ -166,7 +156,7 @@ def _bounds(run: Trajectory, found: Alignment) -> list[tuple[str, str, str, str]
     kind, account = run.header["optimiser"].get("kind"), run.account or {}
     if kind not in ("GradientFlow", "LayerDescent"):
         return []
-    lemma, slack = ("Lemma 2" if kind == "GradientFlow" else "Lemma 8"), bound_slack(run, found)
+    lemma, slack = ("Lemma 2" if kind == "GradientFlow" else "Lemma 8"), alignment.bound_slack(run, found)
     bound = "D" if kind == "GradientFlow" else "D + traces of k to L - 1"
     most = f"at most {bound}, D = {imbalance_constant(run.at(0)):.6g}"
     rows = [
@@ -254,16 +244,9 @@ def _accuracy_lines(case: Case, content: dict) -> Iterator[str]:
 
 def _descent(case: Case) -> dict:
     """The account of layerwise descent at its end."""
-    last = {name: values[-1] for name, values in (case.run.account or {}).items()}
-    violation = float(last["violation"])
-    return {
-        "descent": {
-            "traces": last["traces"].tolist(),
-            "log_step": float(last["log_step"]),
-            "log_step_sum": float(last["log_step_sum"]),
-            "violation": violation if math.isfinite(violation) else None,
-        }
-    }
+    names = ("traces", "log_step", "log_step_sum", "violation")
+    last = {name: (case.run.account or {})[name][-1].tolist() for name in names}
+    return {"descent": last | {"violation": last["violation"] if math.isfinite(last["violation"]) else None}}
 
 
 def _descent_lines(case: Case, content: dict) -> Iterator[str]:

@@ -99,17 +99,10 @@ def _margin(case: Case) -> Iterator[Figure]:
 
 def _bracket(case: Case) -> dict:
     found = case.brackets
-    of = (
-        f"least {what_is_least(case.run.setting, case.run.at(0))}" if case.regression else "best norm with margins >= 1"
-    )
-    return {
-        "bracket": {
-            "lower": max(one.lower for one in found.values()),
-            "upper": next(iter(found.values())).upper,
-            "of": of,
-            **{kind: one.lower for kind, one in found.items()},
-        }
-    }
+    least = lambda: f"least {what_is_least(case.run.setting, case.run.at(0))}"
+    lower, upper = {kind: one.lower for kind, one in found.items()}, next(iter(found.values())).upper
+    of = least() if case.regression else "best norm with margins >= 1"
+    return {"bracket": {"lower": max(lower.values()), "upper": upper, "of": of, **lower}}
 
 
 def _bracket_lines(case: Case, found: dict) -> Iterator[str]:

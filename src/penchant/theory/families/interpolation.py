@@ -5,7 +5,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
 
@@ -63,11 +62,9 @@ def off_the_theorem(run: Trajectory) -> Verdict:
     if not np.all(run.params[0] > 0):
         text = f"the start has parameters that are not positive (smallest {run.params[0].min():.3g})"
         return Verdict(Outcome.undecided, text, detail="the potential is that of a start with positive entries")
-    return Verdict(
-        Outcome.undecided,
-        f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})",
-        detail="the potential of the start describes positive parameters only; take a smaller step",
-    )
+    text = f"a step took a parameter through 0 (smallest recorded {run.params.min():.3g})"
+    detail = "the potential of the start describes positive parameters only; take a smaller step"
+    return Verdict(Outcome.undecided, text, detail=detail)
 
 
 def at_rest(prediction: Prediction[Interpolant], run: Trajectory) -> Verdict:
@@ -79,13 +76,8 @@ def at_rest(prediction: Prediction[Interpolant], run: Trajectory) -> Verdict:
     far, bound = distance(weight, prediction.reference.weight), min(1e-2, separation(prediction) / 10)
     text = f"{_what(prediction)} = {far:.3g}"
     if far - left > bound:
-        return Verdict(
-            Outcome.refuted,
-            f"{text} > {bound:.3g}",
-            bound,
-            far,
-            f"the run interpolates: it has at most {left:.1g} left to go",
-        )
+        detail = f"the run interpolates: it has at most {left:.1g} left to go"
+        return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, far, detail)
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}", bound, far)
 
 
@@ -166,19 +158,15 @@ def warn_of(data: Regression, reference: Interpolant) -> None:
     """Warn where the prediction is right but says little, or is known to fewer digits than it shows."""
     n, d = data.inputs.shape
     if is_unique(data):
-        warn(
-            f"{n} samples determine all {d} coefficients: the solution is unique, every training that converges ends there, "
-            "and there is no bias to predict."
-        )
+        text = f"{n} samples determine all {d} coefficients: the solution is unique, every training that converges ends there"
+        warn(f"{text}, and there is no bias to predict.")
     elif data.rank < n:
         warn(f"The {n} samples have rank {data.rank}: the prediction holds on their range, with the pseudo-inverse.")
     if not reference.certified:
         warn(f"The reference is not resolved: {unresolved(reference)}.")
     elif not reference.resolved:
-        warn(
-            "The start is below what float64 resolves on these data: the predicted weight interpolates, "
-            "but its small coefficients are not known."
-        )
+        text = "The start is below what float64 resolves on these data: the predicted weight interpolates"
+        warn(f"{text}, but its small coefficients are not known.")
 
 
 def explained(data: Regression) -> Regression:
@@ -200,12 +188,12 @@ def checked_start(setting: Setting, start: PyTree) -> PyTree:
     usual = setting.start()
     if start is None or not isinstance(usual, jax.Array):  # a point of the Gram form is made by `Gram` itself
         return usual if start is None else start
-    found = np.asarray(start, float)
+    found = np.array(start, float)  # a copy: what is put on a device may stay where it was
     if found.shape != usual.shape:
         raise ArgumentError("start", "predict", f"of shape {usual.shape}", f"shape {found.shape}")
     if not np.isfinite(found).all():
         raise ArgumentError("start", "predict", "finite", f"{(~np.isfinite(found)).sum()} entries that are not")
-    return jnp.asarray(found)
+    return jax.device_put(found)
 
 
 def _step_size(setting: Setting, optimiser: Any, reference: Interpolant, start: PyTree) -> tuple[Hypothesis, ...]:

@@ -53,10 +53,8 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     relaxed = f"relaxed: rank {rank} of the support vectors with weight against {geometry.data_rank} of the data; "
     relaxed += "if it holds, the rates hold in the span of the data"
     left = float(rank - geometry.data_rank)
-    return (
-        Hypothesis("support_spans", geometry.spans, slack, missing, strict, "numerical", outside),
-        Hypothesis("support_spans_data", geometry.spans_data, left, "", relaxed, "numerical"),
-    )
+    first = Hypothesis("support_spans", geometry.spans, slack, missing, strict, "numerical", outside)
+    return first, Hypothesis("support_spans_data", geometry.spans_data, left, "", relaxed, "numerical")
 
 
 def _shown(rows: np.ndarray) -> str:
@@ -91,15 +89,10 @@ def start_below_zero(setting: Setting, params: Layers) -> Hypothesis:
     return at_least_zero("start", slack, "the gradient is 0" * (not size > 0), detail, "exact")
 
 
+_BELOW_START = "unbounded; on risks at most R_0 it has |l'|, l'' <= n R_0 (`BallStep(beta=n R_0, slope=n R_0)`)"
 _SMOOTH = {
     Logistic: (True, 1.0, "", "|l'| <= 1, l'' <= 1/4", "exact"),
-    Exponential: (
-        False,
-        -1.0,
-        "Exponential",
-        "unbounded; on risks at most R_0 it has |l'|, l'' <= n R_0 (`BallStep(beta=n R_0, slope=n R_0)`)",
-        "exact",
-    ),
+    Exponential: (False, -1.0, "Exponential", _BELOW_START, "exact"),
 }
 
 

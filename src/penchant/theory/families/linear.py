@@ -17,7 +17,6 @@ from ...flow.flow import is_flow as is_flow
 from ...norms import L1, L2, Entrywise, Linf
 from ...optimisers.base import Descent
 from ...optimisers.step_rules import Constant
-from ...problem import read, read_once
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
 from ...references.linear_programs import polyhedral_margin
@@ -61,10 +60,12 @@ def is_exponential(loss: AbstractLoss) -> bool:
     return loss.kind != ""
 
 
+_pull_at_zero = eqx.filter_jit(lambda data, loss, zeros: data.adjoint(data.weigh(zeros, loss).weights))
+
+
 def first_gradient(setting: Setting) -> np.ndarray:
     """Minus the gradient of the weight at 0: where training starts to go."""
-    direct = Setting(setting.data, Direct(), setting.loss)
-    return -np.asarray(read_once(direct, Direct().zeros(setting.data)).slope)
+    return np.asarray(_pull_at_zero(setting.data, setting.loss, np.zeros(len(setting.data.constrained()))))
 
 
 def separable(reference: Solution) -> Hypothesis:
@@ -84,9 +85,8 @@ def loss_shape(loss: AbstractLoss) -> Hypothesis:
         return Hypothesis("loss", False, -1.0, where, "positive and strictly decreasing on [-50, 700]", "sampled")
     change = float(np.expm1((slope - value)[-1] - (slope - value)[_HALFWAY]))
     slow = "slow tail: the direction need not be the maximum margin. " if change < -_TAIL else ""
-    detail = (
-        f"{slow}Decreasing with an exponential tail: -l'/l settles (within {_TAIL:g}); the limits are not checkable"
-    )
+    settles = f"-l'/l settles (within {_TAIL:g}); the limits are not checkable"
+    detail = f"{slow}Decreasing with an exponential tail: {settles}"
     offender = f"-l'/l changes by {change:.3g} from margin 350 to 700"
     return at_least_zero("loss", _TAIL - abs(change), offender, detail, "sampled")
 
@@ -143,10 +143,8 @@ def _reference(setting: Setting, start: None) -> Solution:
     active = signed[signed @ reference.weight <= 1 + 1e-9]
     repeated = len(active) - len(np.unique(active, axis=0))
     if repeated:
-        warn(
-            f"{repeated} support vectors repeat others: the direction is unique, but the dual weights, and with them the "
-            "entropy in the rate, are not."
-        )
+        text = f"{repeated} support vectors repeat others: the direction is unique, but the dual weights, and with them the"
+        warn(f"{text} entropy in the rate, are not.")
     return reference
 
 
@@ -202,8 +200,7 @@ def _elsewhere(prediction: Prediction[Solution], limit: Limit, verdict: Verdict)
 def attention_rivals(setting: Setting, reference: Solution) -> tuple[Rival, ...]:
     """The first gradient, and the directions of locally optimal selections one sample away from the optimal one."""
     data: TokenSelection = setting.data
-    zero = read(Setting(data, Direct(), setting.loss), Direct().zeros(data))
-    others = {"first gradient": -np.asarray(zero.slope)}
+    others = {"first gradient": first_gradient(setting)}
     for sample, token in _changes(data)[:_TRIED]:
         tokens = np.asarray(data.optimal).copy()
         tokens[sample] = token
@@ -216,10 +213,11 @@ def attention_rivals(setting: Setting, reference: Solution) -> tuple[Rival, ...]
 def _changes(data: TokenSelection) -> list[tuple[int, int]]:
     """The changes of one sample to another token, those that lose the least score first."""
     scores = np.asarray(data.scores)
-    lost = scores[np.arange(len(scores)), np.asarray(data.optimal)][:, None] - scores
+    best = np.asarray(data.optimal)
+    lost = scores[np.arange(len(scores)), best][:, None] - scores
     order = np.argsort(lost, axis=None, kind="stable")
     pairs = zip(*(index.tolist() for index in np.unravel_index(order, scores.shape)), strict=True)
-    return [(sample, token) for sample, token in pairs if token != int(data.optimal[sample])]
+    return [(sample, token) for sample, token in pairs if token != best[sample]]
 
 
 def _rivals_left_out(data: TokenSelection) -> tuple[str, ...]:
