@@ -20,6 +20,8 @@ from ..papers import theorems
 from ..papers.which_margin.comparison import THETA, Comparison, best_margins, compare
 from ..references.base import Solution
 from ..settings.base import Data, Setting
+from ..settings.classification import Multiclass
+from ..settings.losses import CrossEntropy
 from ..theory.base import Prediction, choose, norm_of
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.flags import refuse
@@ -31,6 +33,7 @@ from .own import page_of
 from .progress import progress, sparse
 
 _STEPS = 10_000
+_NOTHING = 1e-9  # of the best margin missing: the width of the brackets
 
 
 def which_margin(options: Namespace) -> tuple[dict, list[str]]:
@@ -97,6 +100,8 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     if isinstance(getattr(optimiser, "rule", None), Constant) and margin < wanted:
         return f"--optimiser ngd: a constant step needs some e^m steps for the margin m, and {wanted:.3g} is asked for"
     missing = 1 - max(found.last.values())
+    if missing < _NOTHING:
+        return "other data: the best weight in this norm is one of the best in another, and no run tells them apart"
     longer = max(wanted / margin, missing / THETA) ** 2 if margin > 0 else 10.0
     return f"--steps {int(taken * max(longer, 2.0))}" if taken else None
 
@@ -110,18 +115,19 @@ def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str
 
 
 def _default_steps(options: Namespace, setting: Setting) -> None:
-    """Steps that fall like 1/sqrt t, as the theorems want them, where nothing was said about steps."""
-    row = table.OPTIMISERS.get(options.optimiser)
-    if row is None or table.DECAY not in row.takes or not options.step_size is options.step_decay is None:
+    """Where nothing was said about steps: those that fall like 1/sqrt t, as the theorems want them, longer where directions depend smoothly on
+    gradients; for gradient descent one over the smoothness |X|^2/(2n) of the mean cross-entropy."""
+    row, data = table.OPTIMISERS.get(options.optimiser), setting.data
+    if row is None or not options.step_size is options.step_decay is None:
         return
-    longest = longest_feature(setting.data)
-    entries = np.asarray(getattr(setting.data, "inputs", np.zeros((1, 1))))
-    signs = options.optimiser in ("adam", "sign", "signum") or options.norm in ("max", "linf")
-    options.step_decay = 0.5
-    length = (
-        8.0 if options.optimiser == "ngd" else 2.0
-    )  # directions that depend smoothly on gradients bear longer steps
-    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else length / longest
+    entries = np.asarray(getattr(data, "inputs", np.zeros((1, 1))))
+    if options.optimiser == "gd" and isinstance(data, Multiclass) and isinstance(setting.loss, CrossEntropy):
+        options.step_size = 2 * float(np.exp(setting.shift)) / float(np.linalg.norm(entries, 2)) ** 2
+    if table.DECAY not in row.takes:
+        return
+    options.step_decay, signs = 0.5, options.optimiser in ("adam", "sign", "signum") or options.norm in ("max", "linf")
+    length = (8.0 if options.optimiser == "ngd" else 2.0) / longest_feature(data)
+    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else length
 
 
 def _optimiser(options: Namespace, setting: Setting, start: PyTree, own: str | None) -> object:
