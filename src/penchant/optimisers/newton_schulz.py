@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+from ..norms import Numbers
+
 SHIPPED, ROUNDS = (3.4445, -4.7750, 2.0315), 5
 
 
@@ -27,7 +29,7 @@ def spread(x: np.ndarray) -> np.ndarray | np.float64:
     return x
 
 
-def orthogonalise(matrix: Float[Array, "k d"]) -> Float[Array, "k d"]:
+def orthogonalise(matrix: Numbers) -> Numbers:
     """The rounds on a matrix whose singular values are at most 1."""
     a, b, c = SHIPPED
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix

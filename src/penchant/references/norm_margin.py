@@ -157,11 +157,8 @@ def _program(norm: Norm) -> tuple[Callable[..., Ball], bool]:
     """The ball of a norm, and whether the weight is in it, or else the pull of the multipliers."""
     if isinstance(norm, Hybrid):
         balls: list[Any] = [_block(*block) for block in norm.blocks]
-        ends = np.cumsum([count for _, count in norm.blocks])[:-1]
-        cut = lambda matrix: np.split(matrix, ends, axis=1)
-        return lambda u, v, room: Columns(
-            [b.around(*uv, room) for b, *uv in zip(balls, cut(u), cut(v), strict=True)]
-        ), True
+        parts = lambda u, v: zip(balls, norm.split(u), norm.split(v), strict=True)
+        return lambda u, v, room: Columns([b.around(one, two, room) for b, (_, one), (_, two) in parts(u, v)]), True
     of_matrix, p = isinstance(norm, Schatten), getattr(norm, "p", 2.0)
     if p in (1, np.inf):
         return (Operator if of_matrix else Box).around, p == np.inf

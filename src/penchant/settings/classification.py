@@ -80,12 +80,7 @@ class Classification(MarginData):
         return highest
 
     def weigh(self, margins: Float[Array, "n"], loss: AbstractLoss) -> Weighing:
-        log_losses = loss.log_value(margins)
-        top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
-        total = jnp.sum(jnp.exp(log_losses - top))
-        log_excess = top + jnp.log(total)
-        log_slopes = loss.log_slope(margins) - top
-        return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
+        return _weighed(margins, loss)
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | CrossEntropy | Squared):
@@ -188,13 +183,7 @@ class Multiclass(MarginData):
         return np.ones(self.others.size, bool)
 
     def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
-        pairs = margins.reshape(self.others.shape)
-        log_losses = loss.log_value(pairs)
-        top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
-        total = jnp.sum(jnp.exp(log_losses - top))
-        log_excess = top + jnp.log(total)
-        log_slopes = (loss.log_slope(pairs) - top).ravel()
-        return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
+        return _weighed(margins.reshape(self.others.shape), loss)
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | Squared):
@@ -207,6 +196,15 @@ class Multiclass(MarginData):
     def inseparable(self, weights: np.ndarray, norm: float) -> InseparableClasses:
         """The error for multipliers that combine the features to 0."""
         return InseparableClasses(weights, norm, np.asarray(self.labels), np.asarray(self.others))
+
+
+def _weighed(margins: Array, loss: AbstractLoss) -> Weighing:
+    """Of a sum of losses, each of one margin or of those in a row."""
+    log_losses = loss.log_value(margins)
+    top = jnp.max(log_losses)  # subtracted first: the weights must not inherit the rounding of a huge log excess
+    total = jnp.sum(jnp.exp(log_losses - top))
+    log_excess, log_slopes = top + jnp.log(total), (loss.log_slope(margins) - top).ravel()
+    return Weighing(log_excess, log_excess, jnp.exp(log_slopes) / total, log_slopes - jnp.log(total))
 
 
 def _labels(value: object, count: int, classes: int | None) -> np.ndarray:
