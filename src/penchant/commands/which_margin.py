@@ -57,22 +57,15 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
     return {name: content for name, (content, _) in found.items()}, lines
 
 
-def _own_name(options: Namespace) -> str | None:
-    return options.optimiser if ":" in options.optimiser else None
-
-
 def _setting(options: Namespace) -> tuple[Setting, PyTree]:
     """The setting; an optimiser of the user's own needs the weight coordinate by coordinate, as steepest descent does."""
-    named = Namespace(**{**vars(options), "optimiser": "steepest" if _own_name(options) else options.optimiser})
+    named = Namespace(**{**vars(options), "optimiser": "steepest" if ":" in options.optimiser else options.optimiser})
     refuse(named)
     return setting_and_start(named)
 
 
 def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tuple[dict, list[str]]:
-    own = _own_name(options)
-    if own is None:
-        _default_steps(options, setting)
-    optimiser = _optimiser(options, setting, start, own)  # before the references, which take their time
+    optimiser = _optimiser(options, setting, start)  # before the references, which take their time
     references = best_margins(data)
     run, prediction = _run(options, setting, optimiser, start, references)
     found = compare(run, references)
@@ -130,12 +123,14 @@ def _default_steps(options: Namespace, setting: Setting) -> None:
     options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else length
 
 
-def _optimiser(options: Namespace, setting: Setting, start: PyTree, own: str | None) -> object:
-    if own is None:
+def _optimiser(options: Namespace, setting: Setting, start: PyTree) -> object:
+    name = options.optimiser
+    if ":" not in name:
+        _default_steps(options, setting)
         return optimiser_of(options, setting, start)
     if options.step_size is not None or options.beta is not None:
-        raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", own)
-    return own_optimiser(own)
+        raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", name)
+    return own_optimiser(name)
 
 
 def _foreseen(setting: Setting, optimiser: Any, start: PyTree, references: dict[str, Solution]) -> Prediction:
@@ -157,7 +152,7 @@ def _run(
 
         return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
-    prediction = None if _own_name(options) else _foreseen(setting, optimiser, start, references)
+    prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
     with progress(1) as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]

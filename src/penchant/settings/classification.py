@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..errors import ArgumentError, InseparableClasses, warn
+from ..errors import ArgumentError, InseparableClasses, kind, warn
 from ..logspace import Signed, log_sum, signed_matmul
 from ..rounding import deciding_sums
 from .base import Infimum, MarginData, Weighing
@@ -84,11 +84,8 @@ class Classification(MarginData):
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | CrossEntropy | Squared):
-            wanted, fix = (
-                "a decreasing function of one margin on `Classification` data",
-                "use Exponential() or Logistic()",
-            )
-            raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
+            wanted = "a decreasing function of one margin on `Classification` data"
+            raise ArgumentError("loss", "Setting", wanted, kind(loss), "use Exponential() or Logistic()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")
@@ -187,8 +184,8 @@ class Multiclass(MarginData):
 
     def check_loss(self, loss: AbstractLoss) -> None:
         if isinstance(loss, Correlation | Squared):
-            wanted, fix = "decreasing and bounded below on `Multiclass` data", "use CrossEntropy() or Exponential()"
-            raise ArgumentError("loss", "Setting", wanted, f"{type(loss).__name__}()", fix)
+            wanted = "decreasing and bounded below on `Multiclass` data"
+            raise ArgumentError("loss", "Setting", wanted, kind(loss), "use CrossEntropy() or Exponential()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
         return Infimum(0.0, attained=False, why="the loss tends to 0 as all margins grow, which needs separable data")

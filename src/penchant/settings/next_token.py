@@ -149,12 +149,8 @@ class NextToken(MarginData):
             raise ArgumentError("loss", "Setting", "CrossEntropy() on `NextToken` data", f"{type(loss).__name__}()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
-        why = (
-            "frequencies fitted on full supports"
-            if self.attained
-            else "frequencies fitted and no probability elsewhere"
-        )
-        return Infimum(self.floor, self.attained, f"the entropy of the targets: {why}")
+        where = "on full supports" if self.attained else "and no probability elsewhere"
+        return Infimum(self.floor, self.attained, f"the entropy of the targets: frequencies fitted {where}")
 
 
 def _log(value: Array) -> Array:
