@@ -42,16 +42,16 @@ class Scaling(NamedTuple):
         left, inputs, r = left @ self.left, inputs @ self.right, len(self.cross)
         square, found, crossed = left[:, :r], np.empty((len(left), len(left))), self.cross.any()
         ends, many = np.searchsorted(sample, np.arange(len(inputs) + 1)), max(1, _ROOM // inputs.size)
-        for i in range(len(inputs)):
-            if i % many == 0:
-                common = np.matmul(self.direct[:, None] * inputs[i : i + many], inputs.T).transpose(1, 2, 0).copy()
-            start, end = ends[i], ends[i + 1]
-            later = sample[start:]
-            spread = left[start:] * common[i % many][later]
-            if crossed:
-                spread[:, :r] += inputs[later, :r] * ((square[start:] * inputs[i, :r]) @ self.cross.T)
-            found[start:end, start:] = left[start:end] @ spread.T
-            found[start:, start:end] = found[start:end, start:].T
+        for first in range(0, len(inputs), many):
+            common = np.matmul(self.direct[:, None] * inputs[first : first + many], inputs.T)
+            for i, shared in enumerate(common.transpose(1, 2, 0).copy(), first):
+                start, end = ends[i], ends[i + 1]
+                later = sample[start:]
+                spread = left[start:] * shared[later]
+                if crossed:
+                    spread[:, :r] += inputs[later, :r] * ((square[start:] * inputs[i, :r]) @ self.cross.T)
+                found[start:end, start:] = left[start:end] @ spread.T
+                found[start:, start:end] = found[start:end, start:].T
         return found
 
 
