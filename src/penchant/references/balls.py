@@ -43,11 +43,11 @@ class Scaling(NamedTuple):
         square, found, crossed = left[:, :r], np.empty((len(left), len(left))), self.cross.any()
         ends, many = np.searchsorted(sample, np.arange(len(inputs) + 1)), max(1, _ROOM // inputs.size)
         for first in range(0, len(inputs), many):
-            common = np.matmul(self.direct[:, None] * inputs[first : first + many], inputs.T)
+            common = np.matmul(self.direct[:, None] * inputs[first : first + many], inputs[first:].T)
             for i, shared in enumerate(common.transpose(1, 2, 0).copy(), first):
                 start, end = ends[i], ends[i + 1]
                 later = sample[start:]
-                spread = left[start:] * shared[later]
+                spread = left[start:] * shared[later - first]
                 if crossed:
                     spread[:, :r] += inputs[later, :r] * ((square[start:] * inputs[i, :r]) @ self.cross.T)
                 found[start:end, start:] = left[start:end] @ spread.T
