@@ -138,7 +138,8 @@ def _pairs(data: Data) -> tuple[Pairs, np.ndarray]:
 
 def _basis(rows: np.ndarray) -> np.ndarray:
     """Orthonormal columns that span the rows."""
-    rows = rows if len(rows) < 4 * rows.shape[1] else np.linalg.qr(rows, mode="r")
+    if len(rows) >= 4 * rows.shape[1]:
+        rows = np.linalg.qr(rows, mode="r")  # pyright: ignore[reportAssignmentType]
     _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
     return basis[sizes > _RANK * sizes[0]].T
 
