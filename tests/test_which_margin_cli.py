@@ -1,11 +1,16 @@
 """`penchant which-margin`, and multiclass and next-token data on the command line."""
 
 import json
+from argparse import Namespace
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import penchant as pt
 from penchant.cli import main
+from penchant.commands.which_margin import _default_steps
 from penchant.settings.generators import clusters
 
 
@@ -59,6 +64,8 @@ def test_train_takes_every_option_of_steepest_descent(data, capsys):
         ("--optimiser sign --step-size 2 --weight-decay 1", "weight_decay"),
         ("--optimiser muon --orthogonaliser polar --eps 0.1", "eps"),
         ("--optimiser nothing.py:mine", "nothing.py"),
+        ("--optimiser nonsense", "one of flow, gd"),
+        ("--optimiser joint-ngd", "--joint"),
     ],
 )
 def test_what_does_not_fit_is_refused(data, capsys, words, named):
@@ -79,6 +86,23 @@ def test_an_open_verdict_names_the_line_that_would_decide(data, capsys):
     assert found["gd"]["to_decide"].startswith("--optimiser ngd")
     assert "falls by at most 0.9995 per step" in found["adam"]["to_decide"]
     assert int(found["sign"]["to_decide"].removeprefix("--steps ")) >= 100
+
+
+def test_one_best_weight_in_several_norms_is_told_apart_by_no_run(tmp_path, capsys):
+    np.savez(tmp_path / "line.npz", inputs=[[2.0, 1.0], [-1.0, -2.0]], labels=[1, -1])
+    assert main(["which-margin", str(tmp_path / "line.npz"), "--optimiser", "sign", "--steps", "50", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["to_decide"].startswith("other data")
+
+
+def test_gradient_descent_takes_one_over_the_smoothness_of_the_mean_cross_entropy():
+    drawn = clusters(3, 4, 9, 0.5, 0)
+    setting = pt.Setting(drawn, pt.Direct(), pt.settings.CrossEntropy())
+    options = Namespace(optimiser="gd", step_size=None, step_decay=None, norm=None)
+    _default_steps(options, setting)
+    loss = lambda weight: jnp.exp(setting.weigh(drawn.margins(weight.reshape(3, 4))).log_excess)
+    curvature = jnp.linalg.eigvalsh(jax.hessian(loss)(jnp.zeros(12))).max()
+    # At 0 the largest eigenvalue of diag(s) - s s' is 1/3 with three classes, where 1/2 is the bound.
+    assert float(curvature) == pytest.approx(2 / 3 / options.step_size, rel=1e-9)
 
 
 def test_a_norm_of_matrices_is_refused_for_vectors_and_one_class_by_name(tmp_path, capsys):

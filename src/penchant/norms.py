@@ -316,18 +316,12 @@ class Hybrid(eqx.Module):
         return np.hstack([norm.touching(part) for norm, part in self.split(pull)])
 
     def dual_norm(self, slope: Array, log_norm: Array) -> Float[Array, ""]:
-        parts = [
-            norm.dual_norm(part, jnp.log(jnp.linalg.norm(part))) for norm, part in self.split(slope)
-        ]  # the l2 norm of a block is that of its columns
-        return jnp.sum(jnp.stack(parts))
+        log_length = lambda part: jnp.log(jnp.linalg.norm(part))  # the l2 norm of a block is that of its columns
+        return jnp.sum(jnp.stack([norm.dual_norm(part, log_length(part)) for norm, part in self.split(slope)]))
 
     def direction(self, slope: Array, size: Float[Array, ""]) -> Array:
-        return jnp.hstack(
-            [
-                size * part / jnp.linalg.norm(part) if isinstance(norm, L2) else norm.direction(part, size)
-                for norm, part in self.split(slope)
-            ]
-        )
+        of = lambda norm, part: part / jnp.linalg.norm(part) if isinstance(norm, L2) else norm.direction(part, 1.0)
+        return size * jnp.hstack([of(*block) for block in self.split(slope)])
 
     def rounding(self, shape: tuple[int, ...]) -> float:
         return gamma(len(self.blocks)) + max(rounding_of(norm, (shape[0], count)) for norm, count in self.blocks)

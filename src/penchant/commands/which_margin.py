@@ -20,6 +20,8 @@ from ..papers import theorems
 from ..papers.which_margin.comparison import THETA, Comparison, best_margins, compare
 from ..references.base import Solution
 from ..settings.base import Data, Setting
+from ..settings.classification import Multiclass
+from ..settings.losses import CrossEntropy
 from ..theory.base import Prediction, choose, norm_of
 from ..training.asked import budget, longest_feature, optimiser_of
 from ..training.flags import refuse
@@ -31,6 +33,7 @@ from .own import page_of
 from .progress import progress, sparse
 
 _STEPS = 10_000
+_NOTHING = 1e-9  # of the best margin missing: the width of the brackets
 
 
 def which_margin(options: Namespace) -> tuple[dict, list[str]]:
@@ -54,22 +57,15 @@ def which_margin(options: Namespace) -> tuple[dict, list[str]]:
     return {name: content for name, (content, _) in found.items()}, lines
 
 
-def _own_name(options: Namespace) -> str | None:
-    return options.optimiser if ":" in options.optimiser else None
-
-
 def _setting(options: Namespace) -> tuple[Setting, PyTree]:
     """The setting; an optimiser of the user's own needs the weight coordinate by coordinate, as steepest descent does."""
-    named = Namespace(**{**vars(options), "optimiser": "steepest" if _own_name(options) else options.optimiser})
+    named = Namespace(**{**vars(options), "optimiser": "steepest" if ":" in options.optimiser else options.optimiser})
     refuse(named)
     return setting_and_start(named)
 
 
 def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tuple[dict, list[str]]:
-    own = _own_name(options)
-    if own is None:
-        _default_steps(options, setting)
-    optimiser = _optimiser(options, setting, start, own)  # before the references, which take their time
+    optimiser = _optimiser(options, setting, start)  # before the references, which take their time
     references = best_margins(data)
     run, prediction = _run(options, setting, optimiser, start, references)
     found = compare(run, references)
@@ -97,6 +93,8 @@ def _to_decide(found: Comparison, verdict: Verdict | None, run: Trajectory, opti
     if isinstance(getattr(optimiser, "rule", None), Constant) and margin < wanted:
         return f"--optimiser ngd: a constant step needs some e^m steps for the margin m, and {wanted:.3g} is asked for"
     missing = 1 - max(found.last.values())
+    if missing < _NOTHING:
+        return "other data: the best weight in this norm is one of the best in another, and no run tells them apart"
     longer = max(wanted / margin, missing / THETA) ** 2 if margin > 0 else 10.0
     return f"--steps {int(taken * max(longer, 2.0))}" if taken else None
 
@@ -110,26 +108,29 @@ def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str
 
 
 def _default_steps(options: Namespace, setting: Setting) -> None:
-    """Steps that fall like 1/sqrt t, as the theorems want them, where nothing was said about steps."""
-    row = table.OPTIMISERS.get(options.optimiser)
-    if row is None or table.DECAY not in row.takes or not options.step_size is options.step_decay is None:
+    """Where nothing was said about steps: those that fall like 1/sqrt t, as the theorems want them, longer where directions depend smoothly on
+    gradients; for gradient descent one over the smoothness |X|^2/(2n) of the mean cross-entropy."""
+    row, data = table.OPTIMISERS.get(options.optimiser), setting.data
+    if row is None or not options.step_size is options.step_decay is None:
         return
-    longest = longest_feature(setting.data)
-    entries = np.asarray(getattr(setting.data, "inputs", np.zeros((1, 1))))
-    signs = options.optimiser in ("adam", "sign", "signum") or options.norm in ("max", "linf")
-    options.step_decay = 0.5
-    length = (
-        8.0 if options.optimiser == "ngd" else 2.0
-    )  # directions that depend smoothly on gradients bear longer steps
-    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else length / longest
+    entries = np.asarray(getattr(data, "inputs", np.zeros((1, 1))))
+    if options.optimiser == "gd" and isinstance(data, Multiclass) and isinstance(setting.loss, CrossEntropy):
+        options.step_size = 2 * float(np.exp(setting.shift)) / float(np.linalg.norm(entries, 2)) ** 2
+    if table.DECAY not in row.takes:
+        return
+    options.step_decay, signs = 0.5, options.optimiser in ("adam", "sign", "signum") or options.norm in ("max", "linf")
+    length = (8.0 if options.optimiser == "ngd" else 2.0) / longest_feature(data)
+    options.step_size = 5 / (2 * np.abs(entries).sum(axis=1).max()) if signs and entries.any() else length
 
 
-def _optimiser(options: Namespace, setting: Setting, start: PyTree, own: str | None) -> object:
-    if own is None:
+def _optimiser(options: Namespace, setting: Setting, start: PyTree) -> object:
+    name = options.optimiser
+    if ":" not in name:
+        _default_steps(options, setting)
         return optimiser_of(options, setting, start)
     if options.step_size is not None or options.beta is not None:
-        raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", own)
-    return own_optimiser(own)
+        raise ArgumentError("--step-size", "penchant which-margin", "left out with an optimiser of your own", name)
+    return own_optimiser(name)
 
 
 def _foreseen(setting: Setting, optimiser: Any, start: PyTree, references: dict[str, Solution]) -> Prediction:
@@ -151,7 +152,7 @@ def _run(
 
         return follow_torch(setting, optimiser, start, options.steps or _STEPS), None  # pyright: ignore[reportArgumentType]
     steps, until = budget(options, optimiser, setting)  # pyright: ignore[reportArgumentType]
-    prediction = None if _own_name(options) else _foreseen(setting, optimiser, start, references)
+    prediction = None if ":" in options.optimiser else _foreseen(setting, optimiser, start, references)
     with progress(1) as show:
         told = sparse(show, setting.name_of_loss(True), True)
         return train(setting, optimiser, start, steps=steps, until=until, progress=told), prediction  # pyright: ignore[reportArgumentType]

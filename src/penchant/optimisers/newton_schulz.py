@@ -6,6 +6,8 @@ $f = \pi^{\circ 5}$, $\pi(x) = ax + bx^3 + cx^5$. f is not monotone and not cons
 **Reference:** Jordan et al., *Muon: an optimizer for hidden layers in neural networks*, 2024.
 """
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 SHIPPED, ROUNDS = (3.4445, -4.7750, 2.0315), 5
+M = TypeVar("M", np.ndarray, Array)
 
 
 def spread(x: np.ndarray) -> np.ndarray | np.float64:
@@ -27,7 +30,7 @@ def spread(x: np.ndarray) -> np.ndarray | np.float64:
     return x
 
 
-def orthogonalise(matrix: Float[Array, "k d"]) -> Float[Array, "k d"]:
+def orthogonalise(matrix: M) -> M:
     """The rounds on a matrix whose singular values are at most 1."""
     a, b, c = SHIPPED
     x = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix

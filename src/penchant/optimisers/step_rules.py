@@ -71,13 +71,7 @@ def log_epsilon(eps: object, log_eps: object, owner: str) -> Float[Array, "*b"]:
         raise ArgumentError("eps", owner, "given, or `log_eps` in its place", found, "eps=0.0, or log_eps=-900.0")
     if eps is not None:
         return jnp.log(within(eps, "eps", owner, jnp.inf))
-    try:
-        found = np.asarray(log_eps, float)
-    except (TypeError, ValueError):
-        found = np.array(np.nan)
-    if found.ndim > 1 or found.size == 0 or not np.all(found < np.inf):
-        raise ArgumentError("log_eps", owner, "below infinity: a number, or a list of them", log_eps)
-    return jnp.asarray(found)
+    return jnp.asarray(one_or_more(log_eps, "log_eps", owner, "below infinity", lambda x: x < np.inf))
 
 
 def _capped(wanted: Array, cap: Array, reading: Reading, diverging: Array) -> Factor:
@@ -148,14 +142,8 @@ class Polyak(AbstractStepRule):
 
     def __init__(self, c: object = 1.0, cap: object = jnp.inf, gap: object = 0.0):
         self.c, self.cap = positive(c, "c", "Polyak"), positive(cap, "cap", "Polyak")
-        found = np.array(gap, float)
-        if found.ndim > 1 or found.size == 0 or not np.all((found >= 0) & (found < np.inf)):
-            wanted, fix = (
-                "nonnegative and finite: a number, or a list of them",
-                "an assumed infimum above the true one sends steps uphill",
-            )
-            raise ArgumentError("gap", "Polyak", wanted, gap, fix)
-        self.gap = jax.device_put(found)
+        required = "nonnegative and finite, as steps go uphill from an infimum above the true one"
+        self.gap = jax.device_put(one_or_more(gap, "gap", "Polyak", required, lambda x: (x >= 0) & (x < np.inf)))
 
     def factor(self, reading, dual_norm, count):
         log_excess = jnp.logaddexp(reading.log_excess, jnp.log(self.gap))  # log(0) is -inf: nothing is added

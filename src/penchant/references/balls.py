@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.linalg import cholesky, eigvalsh, solve_triangular
 
+_ROOM = 4_000_000  # numbers of a product at a time
 _FLOOR = 1e-7  # of the largest entry: smaller ones count as that in what is inverted
 
 
@@ -36,18 +37,21 @@ class Scaling(NamedTuple):
         return self.left @ found @ self.right.T
 
     def gram(self, left: np.ndarray, inputs: np.ndarray, sample: np.ndarray) -> np.ndarray:
-        """<Z_k, K Z_l> of the pairs Z_k = left_k inputs_{sample k}', which are in the order of their samples."""
+        """<Z_k, K Z_l> of the pairs Z_k = left_k inputs_{sample k}', which are in the order of their samples. What two inputs have in common row by
+        row is a product for some samples at a time, which is where the time goes."""
         left, inputs, r = left @ self.left, inputs @ self.right, len(self.cross)
         square, found, crossed = left[:, :r], np.empty((len(left), len(left))), self.cross.any()
-        ends = np.searchsorted(sample, np.arange(len(inputs) + 1))
-        for i in np.flatnonzero(np.diff(ends)):
-            start, end = ends[i], ends[i + 1]
-            later = sample[start:]
-            spread = left[start:] * ((inputs * inputs[i]) @ self.direct.T)[later]
-            if crossed:
-                spread[:, :r] += inputs[later, :r] * ((square[start:] * inputs[i, :r]) @ self.cross.T)
-            found[start:end, start:] = left[start:end] @ spread.T
-            found[start:, start:end] = found[start:end, start:].T
+        ends, many = np.searchsorted(sample, np.arange(len(inputs) + 1)), max(1, _ROOM // inputs.size)
+        for first in range(0, len(inputs), many):
+            common = np.matmul(self.direct[:, None] * inputs[first : first + many], inputs[first:].T)
+            for i, shared in enumerate(common.transpose(1, 2, 0).copy(), first):
+                start, end = ends[i], ends[i + 1]
+                later = sample[start:]
+                spread = left[start:] * shared[later - first]
+                if crossed:
+                    spread[:, :r] += inputs[later, :r] * ((square[start:] * inputs[i, :r]) @ self.cross.T)
+                found[start:end, start:] = left[start:end] @ spread.T
+                found[start:, start:end] = found[start:end, start:].T
         return found
 
 

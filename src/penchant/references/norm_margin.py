@@ -116,9 +116,8 @@ def _check_fit(data: Data, norm: object) -> None:
             raise ArgumentError("norm", "norm_margin", f"of blocks with {shape[1]} columns together", found)
         odd = [one.name for one, count in norm.blocks if _block(one, count) is None]
         if odd:
-            raise ArgumentError(
-                "norm", "norm_margin", "made of blocks of Linf() and Spectral()", f"a block of {odd[0]}"
-            )
+            wanted = "made of blocks of Linf() and Spectral()"
+            raise ArgumentError("norm", "norm_margin", wanted, f"a block of {odd[0]}")
     if isinstance(norm, WeightedL2) and norm.scales.shape != shape:
         raise ArgumentError("norm", "norm_margin", f"with scales of shape {shape}", f"shape {norm.scales.shape}")
 
@@ -139,9 +138,9 @@ def _pairs(data: Data) -> tuple[Pairs, np.ndarray]:
 
 def _basis(rows: np.ndarray) -> np.ndarray:
     """Orthonormal columns that span the rows."""
-    _, sizes, basis = np.linalg.svd(
-        rows if len(rows) < 4 * rows.shape[1] else np.linalg.qr(rows, mode="r"), full_matrices=False
-    )
+    if len(rows) >= 4 * rows.shape[1]:
+        rows = np.linalg.qr(rows, mode="r")  # pyright: ignore[reportAssignmentType]
+    _, sizes, basis = np.linalg.svd(rows, full_matrices=False)
     return basis[sizes > _RANK * sizes[0]].T
 
 
@@ -157,11 +156,8 @@ def _program(norm: Norm) -> tuple[Callable[..., Ball], bool]:
     """The ball of a norm, and whether the weight is in it, or else the pull of the multipliers."""
     if isinstance(norm, Hybrid):
         balls: list[Any] = [_block(*block) for block in norm.blocks]
-        ends = np.cumsum([count for _, count in norm.blocks])[:-1]
-        cut = lambda matrix: np.split(matrix, ends, axis=1)
-        return lambda u, v, room: Columns(
-            [b.around(*uv, room) for b, *uv in zip(balls, cut(u), cut(v), strict=True)]
-        ), True
+        parts = lambda u, v: zip(balls, norm.split(u), norm.split(v), strict=True)
+        return lambda u, v, room: Columns([b.around(one, two, room) for b, (_, one), (_, two) in parts(u, v)]), True
     of_matrix, p = isinstance(norm, Schatten), getattr(norm, "p", 2.0)
     if p in (1, np.inf):
         return (Operator if of_matrix else Box).around, p == np.inf
@@ -212,17 +208,13 @@ def constrained_gap(setting: Setting, weight: object, norm: Norm, decay: float) 
     >>> [round(constrained_gap(setting, [a, a], Linf(), 0.1), 9) for a in (10.0, 9.0)]            # the corner is optimal
     [0.0, 3.0]
     """
-    weight = real_array(
-        weight, "weight", "constrained_gap", str(setting.data.weight_shape), len(setting.data.weight_shape)
-    )
+    shape = setting.data.weight_shape
+    weight = real_array(weight, "weight", "constrained_gap", str(shape), len(shape))
     if not 0 < decay < np.inf:
         raise ArgumentError("decay", "constrained_gap", "positive and finite", decay)
-    if not decay * norm.value(weight) <= 1 + _INSIDE:
-        raise ArgumentError(
-            "weight", "constrained_gap", f"of norm at most {1 / decay:g}", f"norm {norm.value(weight):g}"
-        )
+    if not decay * (size := norm.value(weight)) <= 1 + _INSIDE:
+        raise ArgumentError("weight", "constrained_gap", f"of norm at most {1 / decay:g}", f"norm {size:g}")
     weighing = setting.weigh(margins(setting.data, jnp.asarray(weight)))
-    pull = np.asarray(adjoint(setting.data, weighing.weights)) * float(
-        jnp.exp(weighing.log_scale - weighing.log_excess)
-    )
+    relative = float(jnp.exp(weighing.log_scale - weighing.log_excess))
+    pull = np.asarray(adjoint(setting.data, weighing.weights)) * relative
     return norm.dual(pull) / decay - float(np.vdot(pull, weight))

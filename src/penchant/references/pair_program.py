@@ -239,9 +239,8 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     matrix[np.diag_indices_from(matrix)] += slack / shares
     factor = least_ridge(matrix)
     ones, pull, held = np.ones(len(shares)), pairs.gather(shares), ball.pull() if primal else ball.inner
-    lost = np.where(
-        np.abs(pull - held).max() > _DRIFT * np.abs(pull).max(), pull - held, 0.0
-    )  # by exchanges, not by rounding
+    drifted = np.abs(pull - held).max() > _DRIFT * np.abs(pull).max()  # by exchanges, not by rounding
+    lost = np.where(drifted, pull - held, 0.0)
 
     solve = lambda side: cho_solve(factor, side, check_finite=False)
     bordered = primal and ball.bounded
@@ -266,9 +265,8 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
         """Lengths of the step of the weight and of that of the multipliers."""
         move, _, _, grow, change = step
         inner, outer = move.reach if primal else move.reach[::-1]
-        return min(1.0, share * min(inner, distance(slack, grow))), min(
-            1.0, share * min(outer, distance(shares, change))
-        )
+        most = (inner, distance(slack, grow)), (outer, distance(shares, change))
+        return min(1.0, share * min(most[0])), min(1.0, share * min(most[1]))
 
     mu = _mu(now)
     first = newton(0.0, ball.still(), np.zeros_like(slack))

@@ -24,7 +24,6 @@ from .parametrisations import PlainMetric
 _SUMS = 1e-12  # how far the frequencies of a context may be from summing to 1
 _COMPATIBLE = 1e-10  # largest residual of logits that fit all targets
 _RANK = 1e-12  # relative, below which a direction is rounding
-_NOTHING = -1e300  # the logarithm of what no token outside a support takes
 _SMALL = 1e-4  # errors of logits below which expm1(x) - x is its series
 
 
@@ -136,11 +135,12 @@ class NextToken(MarginData):
         kappa = jnp.log1p(jnp.sum(self.targets * _expm1_rest(errors), axis=1))
         entropy = -jnp.sum(self.targets * self.log_targets, axis=1)
         escape = -outside - (entropy + kappa)[:, None]
-        full = jnp.all(self.inside, axis=1)  # nothing can spill, and -inf has no derivative
-        spill = jnp.where(full, _NOTHING, log_sum(jnp.where(full[:, None], 0.0, escape)))
+        full = jnp.all(self.inside, axis=1)  # nothing spills there, whatever is computed in its place
+        spill = log_sum(jnp.where(full[:, None], 0.0, escape))
+        log_losses = jnp.where(full, _log(kappa), jnp.logaddexp(_log(kappa), log_softplus(spill)))
         log_shares = jnp.log(self.shares * len(self.shares))
-        log_excess = log_sum(log_shares + jnp.logaddexp(_log(kappa), log_softplus(spill)))
-        log_factors = (log_shares - softplus(spill) - log_excess)[:, None]
+        log_excess = log_sum(log_shares + log_losses)
+        log_factors = (log_shares - jnp.where(full, 0.0, softplus(spill)) - log_excess)[:, None]
         pull = -self.targets * jnp.expm1(errors - kappa[:, None]) * jnp.exp(log_factors)
         return Weighing(log_excess, log_excess, jnp.where(self.inside, pull, jnp.exp(escape + log_factors)).ravel())
 
@@ -149,12 +149,8 @@ class NextToken(MarginData):
             raise ArgumentError("loss", "Setting", "CrossEntropy() on `NextToken` data", f"{type(loss).__name__}()")
 
     def infimum(self, loss: AbstractLoss) -> Infimum:
-        why = (
-            "frequencies fitted on full supports"
-            if self.attained
-            else "frequencies fitted and no probability elsewhere"
-        )
-        return Infimum(self.floor, self.attained, f"the entropy of the targets: {why}")
+        where = "on full supports" if self.attained else "and no probability elsewhere"
+        return Infimum(self.floor, self.attained, f"the entropy of the targets: frequencies fitted {where}")
 
 
 def _log(value: Array) -> Array:

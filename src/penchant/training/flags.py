@@ -253,7 +253,13 @@ def refuse_elsewhere(options: argparse.Namespace, setting: str) -> None:
 def _optimisers(kind: str, name: str) -> str:
     if kind == LAYERS:
         return f"gd, adam or left out with --setting {LAYERS}"
-    return f"one of {', '.join(table.JOINT)} with --joint" if kind == _JOINT else "used with --joint"
+    if kind != _JOINT and name in table.JOINT:
+        return "used with --joint"
+    return (
+        f"one of {', '.join(table.JOINT)} with --joint"
+        if kind == _JOINT
+        else f"one of flow, {', '.join(table.OPTIMISERS)}"
+    )
 
 
 def _elsewhere(flag: Flag, kind: str, value: object) -> tuple[str, object]:

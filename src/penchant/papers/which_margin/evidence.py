@@ -100,6 +100,13 @@ def tends(lab: Lab, rule: str, norm: str, **options: object) -> np.ndarray:
     return np.array([2 * one.last[norm] - quarter(one) for one in found])
 
 
+def exponents(found: list[Comparison], norm: str, since: int) -> np.ndarray:
+    """The powers of t by which what is missing of the best margin falls from a step on, for every data set."""
+    late = found[0].steps >= since
+    logs = [np.log(1 - one.shares[norm][late]) for one in found]
+    return np.polyfit(np.log(found[0].steps[late]), np.transpose(logs), 1)[0]
+
+
 def along(lab: Lab, seed: int, path: Path, norm: str) -> np.ndarray:
     """The share of the best margin in a norm along a flow, after its start."""
     found = best(lab)[seed][norm]

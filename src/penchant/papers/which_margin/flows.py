@@ -15,7 +15,7 @@ from scipy.optimize import least_squares
 from scipy.special import logsumexp
 
 from ...norms import Spectral
-from ...optimisers.newton_schulz import ROUNDS, SHIPPED, spread
+from ...optimisers.newton_schulz import orthogonalise, spread
 
 Rule = Callable[[np.ndarray, float], np.ndarray]  # of the slope G and log L: the velocity of the weight
 _SUPPORT = 1e-7  # of the largest share: smaller ones are on their way to 0
@@ -55,7 +55,6 @@ def newton_schulz(slope: np.ndarray, log_loss: float = 0.0) -> np.ndarray:
 
 def newton_schulz_with(log_eps: float) -> Rule:
     """The same with an epsilon, per unit of spectral norm: what turns into gradient descent."""
-    a, b, c = SHIPPED
 
     def velocity(slope: np.ndarray, log_loss: float) -> np.ndarray:
         size = np.linalg.norm(slope)
@@ -63,9 +62,7 @@ def newton_schulz_with(log_eps: float) -> Rule:
         unit = np.linalg.norm(x)  # the rounds are linear below 1e-100, and a unit is all that is asked for
         if unit < 1e-100:
             return slope / np.linalg.norm(slope, 2)
-        for _ in range(ROUNDS):
-            square = x @ x.T
-            x = a * x + (b * square + c * square @ square) @ x
+        x = orthogonalise(x)
         return x / np.linalg.norm(x, 2)
 
     return velocity
@@ -121,7 +118,7 @@ def rest_point(features: np.ndarray, rule: Rule, near: np.ndarray) -> Rest:
         return np.append(found - shares @ found, np.log(np.exp(logs).sum()))
 
     logs = least_squares(unequal, np.log(near[support] / near[support].sum()), xtol=1e-15, ftol=1e-15, gtol=1e-15).x
-    shares = np.where(support, 0.0, 0.0)
+    shares = np.zeros(len(support))
     shares[support] = np.exp(logs - logsumexp(logs))
     found, velocity = fitness(features, rule, shares)
     pace = float(shares @ found)

@@ -15,7 +15,7 @@ from ...settings.parametrisations import Direct
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, close
 from .comparison import NAMES
-from .evidence import LOSSES, best, compared, drawn, features, gammas, last, runs, tends
+from .evidence import LOSSES, best, compared, drawn, exponents, features, gammas, last, runs, tends
 from .flows import fitness, follow, frobenius, newton_schulz, polar
 from .theorems import FAN, RAVI
 
@@ -91,9 +91,7 @@ def own_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Steepest descent in a norm maximises the margin in that norm: what is missing falls like 1/sqrt(t) for steps like 1/sqrt(t).
     Mean exponents from step 300 to 3000 on twenty data sets, in five norms. Planted: the rate 1/t."""
     for name in NAMES:
-        found = compared(lab, name, size=_sizes(lab, name, 2.0))
-        late = found[0].steps >= 300
-        slopes = [np.polyfit(np.log(one.steps[late]), np.log(1 - one.shares[name][late]), 1)[0] for one in found]
+        slopes = exponents(compared(lab, name, size=_sizes(lab, name, 2.0)), name, 300)
         yield close(float(np.mean(slopes)), -1.0 if planted else -0.5, 0.2, f"exponent, {name}")
 
 
