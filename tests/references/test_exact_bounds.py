@@ -43,7 +43,7 @@ def test_a_thousand_near_degenerate_references_contain_the_exact_optimum():
     assert sum(_contains(seed) for seed in range(1000)) > 700
 
 
-@pytest.mark.parametrize("seed", [10_009, 10_015, 10_018, 10_042])  # some need rows of length 1, some as they are
+@pytest.mark.parametrize("seed", [20_069, 20_102, 20_173])  # some need rows of length 1, some as they are
 def test_the_bracket_chooses_the_units_that_resolve_a_small_margin(seed):
     inputs = near_degenerate(seed)
     assert pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).certified
