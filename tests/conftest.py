@@ -1,5 +1,6 @@
 """One configuration for every test: float64, one thread, strict ranks, fixed seeds, compiled code kept between runs."""
 
+import gc
 import os
 from pathlib import Path
 
@@ -36,6 +37,10 @@ def pytest_configure(config):
     os.environ.setdefault("XLA_FLAGS", ONE_CORE)  # read when the first array is made
     if not config.getoption("--optimised"):
         compile_quickly()  # tests compile much and run little
+
+
+def pytest_unconfigure():
+    gc.unfreeze()  # what the commands have set aside: DuckDB's nanobind would tell of leaks, which are none
 
 
 @pytest.fixture

@@ -668,6 +668,13 @@ def test_misspelt_names_are_answered_with_the_nearest_one(capsys, linear, argume
     assert re.search(f"[Dd]id you mean {near}\\?", printed.err)
 
 
+def test_an_option_of_another_command_is_not_answered_with_itself(capsys, tmp_path):
+    status, printed = call(capsys, "report", tmp_path, "--overwrite")
+    assert status == 2
+    assert "--overwrite" in printed.err
+    assert "Did you mean --overwrite" not in printed.err
+
+
 def test_what_python_prints_is_what_the_command_line_says(capsys, linear):
     setting = pt.Setting(load(linear), pt.Direct(), pt.Exponential())
     prediction = pt.predict(setting, pt.GradientFlow())

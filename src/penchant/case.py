@@ -15,8 +15,7 @@ from .exhibits import Finding
 from .norms import L2, Norm
 from .optimisers.base import Optimiser
 from .references.base import Bracket
-from .references.interpolation import shifted
-from .references.interpolation_bracket import interpolation_bracket
+from .references.interpolation_bracket import Equations, interpolation_bracket
 from .settings.joint import JointTokens
 from .settings.regression import Regression
 from .theory.base import Prediction
@@ -134,6 +133,7 @@ def _interpolant(run: Trajectory) -> Bracket:
     data, weight, begin = run.setting.data, run.weight(), run.weight(0)
     potential = own_potential(run.setting, run.at(0))
     if potential.name == "l2":
-        left = shifted(np.asarray(data.inputs), np.asarray(data.fitted), begin)
+        inputs = np.asarray(data.inputs)
+        left = Equations(inputs, np.asarray(data.fitted) - inputs @ begin)
         return interpolation_bracket(left, weight - begin, run.dual[-1], L2())
     return interpolation_bracket(data, weight, potential.rate * run.dual[-1], potential)

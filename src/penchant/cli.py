@@ -33,7 +33,7 @@ class _Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         known = {f"--{flag.name}" for flag in FLAGS} | set(re.findall(r"[\w-]+", message.partition("choose from")[2]))
         wrong = re.findall(r"invalid choice: '([^']*)'|(--[\w-]+)(?==|$| )", message.partition(" (choose")[0])[-1:]
-        near = get_close_matches("".join(*wrong), known, 1) if wrong else []
+        near = get_close_matches("".join(*wrong), known - {"".join(*wrong)}, 1) if wrong else []
         raise _UsageError(f"{self.prog}: {message}" + (f"\n  Did you mean {near[0]}?" if near else ""))
 
 

@@ -43,6 +43,12 @@ def test_a_thousand_near_degenerate_references_contain_the_exact_optimum():
     assert sum(_contains(seed) for seed in range(1000)) > 700
 
 
+@pytest.mark.parametrize("seed", [20_069, 20_102, 20_173])  # some need rows of length 1, some as they are
+def test_the_bracket_chooses_the_units_that_resolve_a_small_margin(seed):
+    inputs = near_degenerate(seed)
+    assert pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).certified
+
+
 def test_margins_that_are_not_provably_positive_are_undecided():
     inputs = near_degenerate(INFINITE)
     with pytest.raises(UndecidedMargin, match=r"it is at most 4\.8e-13"):

@@ -75,8 +75,9 @@ def test_a_solution_that_is_not_certified_says_so(monkeypatch):
     assert found.bracket.lower <= 1.0016436 <= found.bracket.upper  # what it does say is true
 
 
-def test_margins_without_weight_have_no_multiplier():
-    data = pt.settings.equal_score_tokens(3, 4, 5, 1)
+@pytest.mark.parametrize("seed", range(8))
+def test_margins_without_weight_have_no_multiplier(seed):
+    data = pt.settings.equal_score_tokens(3, 4, 5, seed)
     found = pt.references.nuclear_margin(data)
     reached = features(data) @ found.weight.ravel()
     assert (found.support == (reached < 1 + 1e-6)).all()

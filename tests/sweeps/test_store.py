@@ -114,13 +114,29 @@ def test_pruned_runs_are_gone_and_the_others_stay_with_their_arrays(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "sql", ["select nothing from runs", "select * from read_text('/etc/hostname')", "copy runs to 'x.csv'", "no sql"]
+    "sql",
+    [
+        "select nothing from runs",
+        "select * from read_text('/etc/hostname')",
+        "copy runs to 'x.csv'",
+        "drop table runs",
+        "select 1; delete from runs",
+        "no sql",
+    ],
 )
 def test_a_question_reads_the_runs_and_nothing_else(tmp_path, sql, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PenchantError, match="value"):
         filled(tmp_path).query(sql)
     assert not (tmp_path / "x.csv").exists()
+
+
+def test_a_store_in_which_nothing_is_whole_names_what_it_leaves_out(tmp_path):
+    store = Store(tmp_path / "store")
+    file = store.write(rows_of(0, 5), {"kind": "test"})
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(PenchantError, match=rf"no runs.*\n.*{file.name}', cut short"):
+        Store(store.path).query("select 1")
 
 
 def test_an_empty_store_says_so(tmp_path):

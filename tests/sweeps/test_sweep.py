@@ -20,9 +20,7 @@ from penchant.sweeps.store import Store
 from penchant.sweeps.work import failed
 
 pytest.importorskip("pyarrow")
-pytest.importorskip(
-    "duckdb"
-)  # `gc.freeze()` of the commands keeps it alive to the end: nanobind then tells of leaks, which are none
+pytest.importorskip("duckdb")
 
 PAIR = {
     "generator": "local_pair",

@@ -101,8 +101,8 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: Py
     except (FiniteLimit, InfeasibleError, UndecidedMargin, UnknownLimit) as error:
         found = _Foreseen(None, f"no prediction: {error}", not isinstance(error, InfeasibleError))
     if not found.separable and options.margin is not None:
-        wanted, got = "one that a run can reach", f"{options.margin:g}, beyond any run ({found.why})"
-        raise ArgumentError("--margin", "penchant train", wanted, got, "leave it out, or name a time: --log-time 20")
+        wanted, fix = "one that a run can reach", f"leave it out, or name a time: --log-time 20\n  Why: {found.why}"
+        raise ArgumentError("--margin", "penchant train", wanted, f"{options.margin:g}, beyond any run,", fix)
     return found
 
 

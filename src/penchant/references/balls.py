@@ -21,15 +21,6 @@ class Scaling(NamedTuple):
     direct: np.ndarray
     cross: np.ndarray
 
-    @classmethod
-    def of_parts(
-        cls, frames: tuple[np.ndarray, np.ndarray], even: np.ndarray, odd: np.ndarray, rest: np.ndarray
-    ) -> "Scaling":
-        """From the factors of symmetric and antisymmetric parts of the square block, and those of all other entries."""
-        direct, r = np.array(rest), len(even)
-        direct[:r, :r] = (even + odd) / 2
-        return cls(*frames, direct, (even - odd) / 2)
-
     def apply(self, matrix: np.ndarray) -> np.ndarray:
         turned = self.left.T @ matrix @ self.right
         found, r = self.direct * turned, len(self.cross)
@@ -279,7 +270,9 @@ class Smooth:
         even = np.where(near, curve, np.subtract.outer(slopes, slopes) / np.where(near, 1.0, apart))
         odd, r = np.add.outer(slopes, slopes) / together, len(sizes)
         rest[:r, r:], rest[r:, :r] = (sizes ** (self.power - 2))[:, None], sizes ** (self.power - 2)
-        return Scaling.of_parts(self.frames, even**sign, odd**sign, rest**sign)
+        direct, even, odd = rest**sign, even**sign, odd**sign  # symmetric and antisymmetric parts of the square block
+        direct[:r, :r] = (even + odd) / 2
+        return Scaling(*self.frames, direct, (even - odd) / 2)
 
     def drive(self, mu: float, bend: float) -> np.ndarray:
         return np.zeros_like(self.inner)  # v is where it belongs

@@ -1,18 +1,16 @@
-r"""min ||W|| subject to <Z_k, W> >= 1 in the l2 (Frobenius) norm, solved in its dual with the Gram matrix only.
+r"""min ||W|| subject to <Z_k, W> >= 1 in the l2 (Frobenius) norm, solved in its dual with the Gram matrix K, or in the features Z_k themselves.
 
 The dual is max 1'a - a'Ka/2 over a >= 0, W = sum_k a_k Z_k. Block pivoting (solve on a free set, drop the negative, add the
-violated) ends in a handful of Cholesky factorisations when K is regular; otherwise the same problem is a nonnegative least
-squares problem, which needs no regularity and also finds the proof when there is no solution.
+violated) ends in a handful of Cholesky factorisations when K is regular.
 Own code because it is decisively faster than a general cone solver, which sees N constraints on d x d variables.
 
-min ||W|| subject to <Z_k, W> >= 1, in the features Z_k themselves.
-
 A Gram matrix costs N^2 numbers and the square of the features' condition: margins below $\sqrt\epsilon$ of the longest feature are lost in it.
-Here the program is Lawson and Hanson's least distance problem with rows of length 1, and the weight is solved for on the support that
-this finds, not added up from multipliers that cancel: margins down to some 1e-13 of the longest feature are resolved.
+Where it is singular or says too little, Lawson and Hanson's least distance program takes the features, with rows of length 1 or as they are, and
+the weight is solved for on the support that this finds: margins down to some 1e-13 of the longest feature are resolved.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from itertools import product
 
 import equinox as eqx
 import numpy as np
@@ -30,6 +28,7 @@ _ROUNDS = 100
 _TALL, _LARGEST = 2000, 20_000  # margins
 _ENTRIES = 20_000_000  # of the features, that are held in memory
 _GAP = 1e-12  # certified relative width asked of every solution
+_VAGUE = 0.1  # relative width of a bracket from which on the maximum margin counts as lost
 
 
 @watched
@@ -47,15 +46,12 @@ def max_margin(data: object) -> Solution:
     active = data.constrained()
     fit, tall = _fit(data, active), _tall(data, active)
     if fit and tall:  # the Gram matrix would be far larger than the features
-        return _by_features(data, active)
+        return _by_rows(data, active, feature_rows(data, active))
     gram = np.asarray(_gram(data))[np.ix_(active, active)]
-    root = lambda: _feature_root(data, active, gram)
-    try:
-        dual = placed(least_norm(gram, root, lambda q: infeasible(data, active, q)), active)
-    except UndecidedMargin:
-        if not fit:
-            raise
-        return _by_features(data, active)
+    dual = _block_pivoting(gram)
+    if dual is None:
+        return _by_rows(data, active, feature_rows(data, active) if fit else gram_root(gram).T)
+    dual = placed(dual, active)
     found = _certified(data, active, _weight(data, dual), dual)
     found = found if _solved(found) else _refined(data, active, found)
     return provable(data, active, found if _solved(found) or not fit else _improved(data, active, found))
@@ -90,20 +86,27 @@ def _fit(data: Data, active: np.ndarray) -> bool:
 def _improved(data: Data, active: np.ndarray, found: Solution) -> Solution:
     """A wide bracket, or that of the features if they are solved at all and it is narrower."""
     try:
-        other = _by_features(data, active)
+        other = _by_rows(data, active, feature_rows(data, active))
     except PenchantError:
         return found
     return min(found, other, key=lambda solution: abs(solution.bracket.gap))
 
 
-def _by_features(data: Data, active: np.ndarray) -> Solution:
-    """The slower program that resolves small margins; where it finds none, the proof that there is none, or the doubt."""
-    features = feature_rows(data, active)
-    found = shortest(features, _GAP)
-    if found is None:
-        raise infeasible(data, active, contradiction(features))
-    weight = found.weight.reshape(data.weight_shape)
-    return provable(data, active, _certified(data, active, weight, placed(found.dual, active)))
+def _by_rows(data: Data, active: np.ndarray, rows: np.ndarray) -> Solution:
+    """The slower program that resolves small margins, in the features or rows of the same inner products; where it finds none, the proof
+    that there is none, or the doubt. Which weight has more digits, that of the program or that of its multipliers, depends on the data."""
+    best = None
+    for weight, dual in _pairs(rows):
+        dual = placed(dual, active)
+        own = [weight.reshape(data.weight_shape)] * int(weight.size == np.prod(data.weight_shape))
+        for one in (*own, _weight(data, dual)):
+            found = _certified(data, active, one, dual)
+            best = found if best is None or found.bracket.gap < best.bracket.gap else best
+        if best is not None and best.certified and _solved(best):
+            return best
+    if best is None or best.bracket.gap > _VAGUE:
+        raise infeasible(data, active, contradiction(rows))
+    return best
 
 
 def _weight(data: Data, dual: np.ndarray) -> np.ndarray:
@@ -120,9 +123,8 @@ def _refined(data: Data, active: np.ndarray, found: Solution) -> Solution:
     """Margins of exactly 1 on the support, solved in the features: the Gram matrix has their condition number squared."""
     support = found.support & active
     features = feature_rows(data, support)
-    weight = np.linalg.lstsq(features, np.ones(len(features)), rcond=None)[0]
-    dual = placed(np.linalg.lstsq(features.T, weight, rcond=None)[0], support)
-    refined = _certified(data, active, weight.reshape(found.weight.shape), dual)
+    weight, dual = _on_support(features, np.ones(len(features)), np.ones(len(features), bool))
+    refined = _certified(data, active, weight.reshape(found.weight.shape), placed(dual, support))
     return refined if 0 <= refined.bracket.gap < found.bracket.gap else found
 
 
@@ -163,32 +165,15 @@ def largest_pairs(data: Data, weights: np.ndarray) -> str:
     return ", ".join(f"{weights[k]:.2g} on sample {k // per_sample} token {tokens[k]}" for k in top)
 
 
-def least_norm(
-    gram: np.ndarray, root: Callable[[], np.ndarray], refuse: Callable[[np.ndarray], PenchantError]
-) -> np.ndarray:
-    """Multipliers of the shortest weight with margins of at least 1, from the Gram matrix; `refuse` makes the error where there is none."""
-    scale = gram.diagonal().max()
-    if gram.diagonal().min() <= 0:  # a feature of length 0 can never reach margin 1
-        raise refuse((np.arange(len(gram)) == gram.diagonal().argmin()).astype(float))
-    scaled = gram / scale
-    found = _block_pivoting(scaled)
-    if found is None:
-        found = _least_squares(scaled, root() / np.sqrt(scale), refuse)
-    return found / scale
-
-
-def _gap(root: np.ndarray, dual: np.ndarray) -> float:
-    """Certified relative gap of the norm; infinite without a positive margin."""
-    weight, mass = root @ dual, dual.sum()
-    margins = root.T @ weight
-    if dual.min() < 0 or mass <= 0 or margins.min() <= 0:
-        return np.inf
-    return abs(float(weight @ weight) / (margins.min() * mass) - 1)
-
-
 def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
-    """Free sets exchanged in blocks; single exchanges when the count of violations stops falling (this ends cycles)."""
-    n, tolerance = len(gram), 1e-12
+    """Multipliers of the shortest weight with margins of at least 1; None where the Gram matrix is singular or too ill-conditioned.
+
+    Free sets exchanged in blocks; single exchanges when the count of violations stops falling (this ends cycles).
+    """
+    if gram.diagonal().min() <= 0:  # a feature of length 0 can never reach margin 1
+        return None
+    n, tolerance, scale = len(gram), 1e-12, gram.diagonal().max()
+    gram = gram / scale
     free, fewest, patience = np.ones(n, bool), n + 1, 10
     for _ in range(_ROUNDS):
         index = np.flatnonzero(free)
@@ -207,7 +192,7 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
             if margins.min() <= 0:
                 return None
             gap = abs(float(dual @ margins) / (margins.min() * dual.sum()) - 1)
-            return dual if gap <= 1e-8 else None  # else too ill-conditioned for Cholesky
+            return dual / scale if gap <= 1e-8 else None  # else too ill-conditioned for Cholesky
         if wrong.sum() < fewest:
             fewest, patience = int(wrong.sum()), 10
         elif patience > 0:
@@ -218,23 +203,6 @@ def _block_pivoting(gram: np.ndarray) -> np.ndarray | None:
     return None
 
 
-def _least_squares(gram: np.ndarray, root: np.ndarray, refuse: Callable[[np.ndarray], PenchantError]) -> np.ndarray:
-    """min |Rq|^2 + mu^2 (1 - sum q)^2 over q >= 0 with R'R = gram; smaller mu resolves smaller margins."""
-    best, least, q = None, np.inf, np.zeros(len(gram))
-    for mu in (1.0, 1e-3, 1e-6, 1e-9, 1e-12):
-        system = np.vstack([root, np.full(len(gram), mu)])
-        q = nnls(system / mu, np.append(np.zeros(len(root)), 1.0), maxiter=30 * len(gram))[0]
-        for candidate in (_polish(root, q), q):
-            gap = _gap(root, candidate)
-            if gap < least:
-                best, least = candidate / (root.T @ (root @ candidate)).min(), gap
-        if least <= 1e-6 or np.linalg.norm(root @ q) <= np.finfo(float).eps * q.sum():
-            break
-    if best is None:
-        raise refuse(q)
-    return best
-
-
 def gram_root(gram: np.ndarray) -> np.ndarray:
     """R with R'R = gram, by pivoted Cholesky: the Gram matrix may be singular."""
     factor, pivots, rank, _ = lapack.dpstrf(gram, lower=0)  # pyright: ignore[reportAttributeAccessIssue]
@@ -243,59 +211,25 @@ def gram_root(gram: np.ndarray) -> np.ndarray:
     return root
 
 
-def _feature_root(data: Data, active: np.ndarray, gram: np.ndarray) -> np.ndarray:
-    """R with R'R = gram: from the features themselves while they fit in memory, which keeps all digits, else from the Gram matrix."""
-    if not _fit(data, active):
-        return gram_root(gram)
-    return root_of(feature_rows(data, active))
-
-
-def root_of(features: np.ndarray) -> np.ndarray:
-    """R with R'R the Gram matrix of features, of as few rows as possible."""
-    return features.T if features.shape[1] <= len(features) else np.asarray(np.linalg.qr(features.T, mode="r"))
-
-
-def _polish(root: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Equal margins on the support of q, exactly, if that leaves the multipliers nonnegative."""
-    support = np.flatnonzero(q > 1e-9 * q.max())
-    weight = np.linalg.lstsq(root[:, support].T, np.ones(len(support)), rcond=None)[0]
-    dual = np.zeros(root.shape[1])
-    dual[support] = np.linalg.lstsq(root[:, support], weight, rcond=None)[0]
-    return dual if dual.min() >= 0 and dual.max() > 0 else np.maximum(q, 0.0)
-
-
 _EPS = float(np.finfo(float).eps)
 _PENALTIES = 10.0 ** -np.arange(0, 16, 3)
 _SUPPORTS = (1e-6, 1e-9, 1e-12)  # fractions of the largest multiplier above which a sample may support
 _PROOF = 16.0  # times rounding: what may be left of a combination that vanishes
 
 
-class PrimalDual(eqx.Module):
-    """A weight and multipliers of the features, and the relative gap between the bounds that they prove."""
-
-    weight: np.ndarray
-    dual: np.ndarray
-    gap: float
-
-
-def shortest(features: np.ndarray, wanted: float) -> PrimalDual | None:
-    """The best pair found, up to a relative gap `wanted`; None without a weight that has all margins positive."""
-    lengths = np.linalg.norm(features, axis=1)
+def _pairs(rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Weights with positive margins and multipliers, each pair of other units and penalties: none is the best on all data."""
+    lengths = np.linalg.norm(rows, axis=1)
     if lengths.min() == 0:
-        return None
-    rows, levels, best = features / lengths[:, None], lengths.min() / lengths, None
-    for penalty in _PENALTIES:
-        system = np.vstack([rows.T / penalty, levels])
-        q = _nonnegative(system, np.append(np.zeros(rows.shape[1]), 1.0))
-        for fraction in _SUPPORTS:
-            found = _on_support(rows, levels, q > fraction * q.max())
-            if found is not None and (best is None or found.gap < best.gap):
-                best = found
-        if best is not None and best.gap <= wanted:
-            break
-    if best is None:
-        return None
-    return PrimalDual(best.weight / lengths.min(), best.dual / (lengths * lengths.min()), best.gap)
+        return
+    for units, penalty in product((np.full_like(lengths, lengths.max()), lengths), _PENALTIES):
+        scaled, levels = rows / units[:, None], units.min() / units
+        q = _nonnegative(np.vstack([scaled.T / penalty, levels]), np.append(np.zeros(rows.shape[1]), 1.0))
+        supports = [q > fraction * q.max() for fraction in _SUPPORTS]
+        for weight, dual in (*(_on_support(scaled, levels, one) for one in supports if one.any()), (q @ scaled, q)):
+            reach = float((scaled @ weight / levels).min())
+            if reach > 0 and dual.any():
+                yield weight / (reach * units.min()), dual / (reach * units * units.min())
 
 
 def _nonnegative(system: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -305,17 +239,11 @@ def _nonnegative(system: np.ndarray, target: np.ndarray) -> np.ndarray:
         raise PenchantError(f"The maximum-margin program was not solved: {error}") from None
 
 
-def _on_support(rows: np.ndarray, levels: np.ndarray, support: np.ndarray) -> PrimalDual | None:
+def _on_support(rows: np.ndarray, levels: np.ndarray, support: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The shortest weight at the levels of the support, and multipliers that make it."""
-    if not support.any():
-        return None
     weight = np.linalg.lstsq(rows[support], levels[support], rcond=None)[0]
-    dual = np.zeros(len(rows))
-    dual[support] = np.maximum(np.linalg.lstsq(rows[support].T, weight, rcond=None)[0], 0.0)
-    reach, pull = float((rows @ weight / levels).min()), float(np.linalg.norm(dual @ rows))
-    if not (reach > 0 and pull > 0):
-        return None
-    return PrimalDual(weight / reach, dual, float(np.linalg.norm(weight) / reach * pull / (dual @ levels) - 1))
+    pulls = np.linalg.lstsq(rows[support].T, weight, rcond=None)[0]
+    return weight, placed(np.maximum(pulls, 0.0), support)
 
 
 def vanishes(left: np.ndarray, size: np.ndarray) -> bool:
@@ -333,16 +261,20 @@ def contradiction(features: np.ndarray) -> np.ndarray:
     Multipliers that are rounding alone are what remains of a coordinate without any others, so the support is solved for without them.
     """
     scaled, lengths = _equilibrated(features)
-    system, target = np.vstack([scaled.T, np.ones(len(scaled))]), np.append(np.zeros(scaled.shape[1]), 1.0)
+    system, target = _combination(scaled)
     first = _nonnegative(system, target)
-    found = [first]
+    found = [one for one in (first / lengths, _nonnegative(*_combination(features))) if one.any()]
     for fraction in _SUPPORTS:
         support, q = first > fraction * first.max(), np.zeros(len(first))
         q[support] = np.linalg.lstsq(system[:, support], target, rcond=None)[0]
-        found += [q] * bool(q.min() >= 0 and q.max() > 0)
-    rest = [_left_over(scaled, q) for q in found]
-    best = found[int(np.argmin(rest))] / lengths
+        found += [q / lengths] * bool(q.min() >= 0 and q.max() > 0)
+    best = min(found, key=lambda weights: _left_over(features, weights))
     return best / best.sum()
+
+
+def _combination(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What multipliers of sum 1 that combine rows to 0 solve."""
+    return np.vstack([rows.T, np.ones(len(rows))]), np.append(np.zeros(rows.shape[1]), 1.0)
 
 
 def _left_over(features: np.ndarray, weights: np.ndarray) -> float:

@@ -37,33 +37,23 @@ _ROOM = 1e-8  # below it the rounding of a bounded dual point is felt in the eig
 
 
 class WeightedL1(eqx.Module):
-    """sum of c_j |theta_j| (c = 1: the l1 norm); its dual norm is max |s_j| / c_j."""
+    """sum of c_j |theta_j| (c = 1: the l1 norm); its dual norm is max |s_j| / c_j. Where weights must be `nonnegative` it is infinite for others,
+    and the dual gauge is max(s_j / c_j, 0)."""
 
-    weights: np.ndarray
+    costs: np.ndarray
+    nonnegative: bool = eqx.field(static=True, default=False)
 
     @property
     def name(self) -> str:
-        return "l1" if (self.weights == 1).all() else "weighted l1"
+        return "nonnegative l1" if self.nonnegative else "l1" if (self.costs == 1).all() else "weighted l1"
 
     def value(self, weight: np.ndarray) -> float:
-        return float(self.weights @ np.abs(weight))
+        if self.nonnegative and weight.min() < -1e-12 * np.abs(weight).max():
+            return float("inf")
+        return float(self.costs @ np.abs(weight))
 
     def dual(self, weight: np.ndarray) -> float:
-        return float((np.abs(weight) / self.weights).max())
-
-
-class PositiveL1(eqx.Module):
-    """The sum of the coefficients times their costs, infinite unless all are nonnegative; the dual gauge is max(s_j / c_j, 0)."""
-
-    costs: np.ndarray
-    name: str = eqx.field(static=True, default="nonnegative l1")
-    nonnegative: bool = eqx.field(static=True, default=True)
-
-    def value(self, weight: np.ndarray) -> float:
-        return float(self.costs @ weight) if weight.min() >= -1e-12 * np.abs(weight).max() else float("inf")
-
-    def dual(self, weight: np.ndarray) -> float:
-        return float(max((weight / self.costs).max(), 0.0))
+        return float(max(((weight if self.nonnegative else np.abs(weight)) / self.costs).max(), 0.0))
 
 
 def check_consistent(data: Regression) -> None:
@@ -98,7 +88,7 @@ def minimum_norm(data: object, start: object = None) -> Interpolant:
     )
     across = left.T @ ((targets - inputs @ start) / units) / sizes
     step, dual = across @ right, left @ (across / sizes) / units
-    bounds = interpolation_bracket(shifted(inputs, targets, start), step, dual, L2())
+    bounds = interpolation_bracket(Equations(inputs, targets - inputs @ start), step, dual, L2())  # in the displacement
     return Interpolant("l2", start + step, dual, bounds, pinned(bounds))
 
 
@@ -106,11 +96,6 @@ def own_units(data: Regression) -> np.ndarray:
     """Units of the samples in which to solve; 1 where some are dependent, as least squares weighs them by their size."""
     inputs = np.asarray(data.inputs)
     return row_units(inputs) if data.rank == len(inputs) else np.ones(len(inputs))
-
-
-def shifted(inputs: np.ndarray, fitted: np.ndarray, start: np.ndarray) -> Equations:
-    """The problem in the displacement from `start`: its least norm is the least distance to the start."""
-    return Equations(inputs, fitted - inputs @ start)
 
 
 @watched
@@ -127,7 +112,7 @@ def basis_pursuit(data: object, weights: object = None, *, nonnegative: bool = F
     if nonnegative:
         check_nonnegative(data)
     weight, dual = least_l1(np.asarray(data.inputs), np.asarray(data.fitted), costs, nonnegative)
-    norm = PositiveL1(costs) if nonnegative else WeightedL1(costs)
+    norm = WeightedL1(costs, nonnegative)
     found = interpolation_bracket(data, weight, dual, norm)
     if not pinned(found):
         raise PenchantError(

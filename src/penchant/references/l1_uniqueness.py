@@ -15,7 +15,7 @@ from ..errors import ArgumentError, PenchantError
 from ..settings.potentials import Entropy
 from ..settings.regression import Regression
 from .base import Interpolant, pinned
-from .interpolation import PositiveL1, WeightedL1, basis_pursuit, costs_of, minimum_potential
+from .interpolation import WeightedL1, basis_pursuit, costs_of, minimum_potential
 from .interpolation_bracket import interpolation_bracket
 from .linear_programs import positive_part
 
@@ -183,6 +183,6 @@ def entropic_sparse(data: Regression, *, nonnegative: bool = False) -> Interpola
     level = np.log(found.value / np.count_nonzero(face))
     weight[face != 0] = minimum_potential(part, Entropy(np.full(np.count_nonzero(face), level))).weight
     weight = weight * face
-    norm = (PositiveL1 if nonnegative else WeightedL1)(np.ones(len(face)))
+    norm = WeightedL1(np.ones(len(face)), nonnegative)
     bracket = interpolation_bracket(data, weight, found.dual, norm)
     return Interpolant(norm.name, weight, found.dual, bracket, pinned(bracket))

@@ -20,11 +20,8 @@ from ..settings.losses import AbstractLoss
 from .euclidean_margin import max_margin
 
 _NEWTON = 100
-_VISIBLE = 1e-10  # decrease over loss below which the rounding of the loss would decide a line search
-_ROUNDING, _BALANCED = (
-    1e-14,
-    1e-9,
-)  # relative slopes: Newton's method stops at the first, and has failed above the second
+_VISIBLE = 1e-10  # decrease over cost below which the rounding of the cost would decide a line search
+_BALANCED = 1e-9  # relative slope above which Newton's method has failed
 _RANK = 1e-12  # singular values below this fraction of the largest count as zero
 _FAR = (1e8, 1e10)  # margins at which a power is read off
 _SETTLED = 1e-3  # by how much it may change between them: a power of the margin has settled, the logarithm of any other tail has not
@@ -74,16 +71,15 @@ def separable_part(signed: np.ndarray) -> np.ndarray:
 
 def logistic_minimiser(signed: np.ndarray) -> np.ndarray:
     """The least minimiser of sum log(1 + exp(-<z, w>)) by damped Newton steps; for data that have one."""
-    weight = np.zeros(signed.shape[1])
-    left = _imbalance(signed, weight)
-    for _ in range(_NEWTON):
-        if left <= _ROUNDING:
-            break
-        share = expit(-signed @ weight)
+
+    def newton(_: np.ndarray, share: np.ndarray) -> tuple[np.ndarray, float]:
         root = np.sqrt(share * (1 - share))  # the Hessian is the square of root * signed: half its condition, in digits
         step = np.linalg.lstsq(root[:, None] * signed, np.sqrt(share / (1 - share)), rcond=_RANK)[0]
-        weight = weight + _length(signed, weight, step, float(share @ signed @ step)) * step
-        left = _imbalance(signed, weight)
+        return step, float(share @ signed @ step)
+
+    loss = lambda weight: (float(np.logaddexp(0, -signed @ weight).sum()), expit(-signed @ weight))
+    weight = descend(loss, newton, np.zeros(signed.shape[1]), _NEWTON)[0]
+    left = _imbalance(signed, weight)
     if not left <= _BALANCED:
         raise PenchantError(
             f"Newton's method did not find the logistic minimiser: after {_NEWTON} steps a relative slope of {left:.1g} is left.\n"
@@ -97,17 +93,6 @@ def _imbalance(signed: np.ndarray, weight: np.ndarray) -> float:
     forces = expit(-signed @ weight)[:, None] * signed
     size = float(np.linalg.norm(forces, axis=1).sum())
     return float(np.linalg.norm(forces.sum(axis=0))) / size if size > 0 else 0.0
-
-
-def _length(signed: np.ndarray, weight: np.ndarray, step: np.ndarray, decrease: float) -> float:
-    """Halved until the loss falls by a quarter of what the slope promises; 1 where rounding of the loss hides such a fall."""
-    loss = lambda w: float(np.logaddexp(0, -signed @ w).sum())
-    now, length = loss(weight), 1.0
-    if decrease <= _VISIBLE * now:
-        return length
-    while length > 1e-8 and loss(weight + length * step) > now - 0.25 * length * decrease:
-        length /= 2
-    return length
 
 
 _elasticity = eqx.filter_jit(lambda loss, margins: jnp.exp(loss.log_slope(margins) - loss.log_value(margins)) * margins)
@@ -140,14 +125,17 @@ def polynomial_direction(signed: np.ndarray, power: float, inside: np.ndarray) -
 def descend(
     cost: Callable[[np.ndarray], tuple], newton: Callable[..., tuple[np.ndarray, float]], point: np.ndarray, rounds: int
 ) -> tuple[np.ndarray, float]:
-    """Damped Newton steps to the least cost, which comes with what the next step and its promise, twice what the cost can still fall, are made of."""
+    """Damped Newton steps to the least cost, which comes with what the next step and its promise, twice what the cost can still fall, are made of.
+
+    Where rounding of the cost hides such a fall, steps are whole.
+    """
     least, *parts = cost(point)
     for _ in range(rounds):
         step, promised = newton(point, *parts)
         if not promised > 1e-30:
             break
-        length = 1.0
-        while length > 1e-10 and cost(point + length * step)[0] > least - 0.25 * length * promised:
+        length, shown = 1.0, promised > _VISIBLE * abs(least)
+        while shown and length > 1e-10 and cost(point + length * step)[0] > least - 0.25 * length * promised:
             length /= 2
         if length <= 1e-10:  # rounding decides
             break

@@ -70,13 +70,20 @@ def _shortest(
 
 
 def _without_idle(pairs: Pairs, norm: Norm, found: Found, gap: float) -> Found:
-    """The same without the multipliers that an interior point keeps on idle margins, if the gap allows it."""
+    """The same without the multipliers that an interior point keeps on idle margins, if need be solved once more for the others alone."""
     if not found.gap < np.inf:
         return found
     reached, share = pairs.margins(found.weight), found.multipliers / found.multipliers.sum()
-    fewer = np.where(share < reached / reached.min() - 1, 0.0, found.multipliers)
-    width = Certificate(pairs, norm).offer(found.weight, reached, fewer) if fewer.any() else np.inf
-    return Found(found.weight, fewer, width) if width <= gap else found
+    used = share >= reached / reached.min() - 1
+
+    def beside(multipliers: np.ndarray) -> Found:
+        fewer = placed(multipliers, used)
+        return Found(found.weight, fewer, Certificate(pairs, norm).offer(found.weight, reached, fewer))
+
+    fewer = beside(found.multipliers[used])
+    if fewer.gap > gap:
+        fewer = beside(solve(pairs.some(used), norm, *_program(norm), gap / 30).multipliers)
+    return fewer if fewer.gap <= gap else found
 
 
 def nuclear_margin(data: object, gap: float = _GAP) -> Solution:

@@ -156,15 +156,18 @@ class Store:
             import duckdb
         except ImportError:
             raise MissingExtra("sweeps", "A query of the run store") from None
-        groups = [str(group.path) for group in self._scanned[0]]
+        groups, asks = [str(group.path) for group in self._scanned[0]], duckdb.StatementType
         if not groups:
-            raise DataFileError(f"There are no runs in '{self.path}'.")
+            out = "".join(f"\n  Left out: '{file}', {why}." for file, why in self.skipped.items())
+            raise DataFileError(f"There are no runs in '{self.path}'.{out}")
         once = "row_number() over (partition by key order by status = 'failed', filename) = 1"
         every = "select * exclude (filename) from read_parquet(?, union_by_name = true, filename = true)"
         with duckdb.connect() as base:
             base.execute(f"create table runs as {every} qualify {once}", [groups])
             base.execute("set enable_external_access = false; set lock_configuration = true")
             try:
+                if {one.type for one in base.extract_statements(sql)} - {asks.SELECT, asks.EXPLAIN, asks.MULTI}:
+                    raise duckdb.Error("a statement that changes something")
                 answer = base.execute(sql)
                 return [column[0] for column in answer.description or ()], answer.fetchall()
             except duckdb.Error as error:

@@ -63,7 +63,7 @@ _MESSAGES = {
     Status.stalled: (
         "Some samples attend to a token that is not their best one, and ever more firmly: the loss stands on a plateau above its infimum. "
         "Usual causes: (a) a large start; (b) a loss at the start above that of a single wrong token (`initial_loss` fails). "
-        "`detect_limit(run)` names the tokens. Fix: a smaller start, such as the default `--scale 1e-3`."
+        "`detect_limit(run)` names the tokens. Fix: for (a) a smaller start, such as the default `--scale 1e-3`; for (b) none, the data decide."
     ),
     Status.inaccurate: (
         "The integration has lost what the exact flow keeps (log R against the clock, or the conserved matrices of a deep linear network), so it was stopped; "
