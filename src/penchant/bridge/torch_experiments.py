@@ -54,11 +54,11 @@ class Experiment(NamedTuple):
 
 
 def rule(name: str, parameters: Iterable[nn.Parameter], rate: float, cap: float, graph: bool) -> torch.optim.Optimizer:
-    """An optimiser by name, every number of it on the device."""
+    """An optimiser by name, with every number of it on the device for a `graph`."""
     if name == "SNGD":
-        return SNGD(parameters, rate, cap, capturable=True)
+        return SNGD(parameters, rate, cap, capturable=graph)
     if name == "SPS":
-        return SPSmax(parameters, cap, capturable=True)
+        return SPSmax(parameters, cap, capturable=graph)
     if name == "Adam":
         return torch.optim.Adam(parameters, rate, capturable=graph)
     return torch.optim.SGD(parameters, rate, momentum=0.9 if name == "momentum" else 0.0)
