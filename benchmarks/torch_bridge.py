@@ -41,8 +41,8 @@ def optimisers(rounds: int = 40) -> dict[str, tuple[float, float]]:
         "torch.optim.SGD": lambda p: torch.optim.SGD(p, 0.01),
         "SNGD": lambda p: SNGD(p, 0.01),
         "SNGD, per tensor": lambda p: SNGD(p, 0.01, scope="tensor"),
-        "torch.optim.SGD, momentum": lambda p: torch.optim.SGD(p, 0.01, momentum=0.9),
-        "SNGD, momentum": lambda p: SNGD(p, 0.01, momentum=0.9),
+        "torch.optim.SGD, momentum": lambda p: torch.optim.SGD(p, 1e-3, momentum=0.9),
+        "SNGD, momentum": lambda p: SNGD(p, 1e-3, momentum=0.9),
         "SPSmax": lambda p: SPSmax(p, 0.01),
     }
     x, y = batch()

@@ -54,13 +54,13 @@ class TorchGradients:
     def __init__(self, model: nn.Module, inputs: object, labels: object):
         module = unwrap(model)
         _check_module(module)
-        self.module = deepcopy(module).double().eval().requires_grad_(True)
+        self.module = deepcopy(module).cpu().double().eval().requires_grad_(True)
         named = dict(self.module.named_parameters())
         self._shapes = {name: one.shape for name, one in named.items()}
-        self.start = torch.cat([one.detach().flatten() for one in named.values()]).cpu().numpy()
-        self.x = torch.as_tensor(np.asarray(inputs))
+        self.start = torch.cat([one.detach().flatten() for one in named.values()]).numpy()
+        self.x, known = (torch.as_tensor(one).detach().cpu() for one in (inputs, labels))
         self.x = self.x.double() if self.x.is_floating_point() else self.x
-        labels = np.asarray(labels)
+        labels = known.numpy()
         if len(labels) != len(self.x):
             found = f"{len(self.x)} inputs and {len(labels)} labels"
             raise ArgumentError("labels", "kkt", "one for each of the inputs", found)
