@@ -8,7 +8,7 @@ multipliers would give, from products with the gradients of the margins alone. A
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
@@ -156,10 +156,10 @@ class Reading:
             f"distance   instant {self.instant:.4g}{'' if self.resolved else ' (beyond the resolution of float64)'}, best multipliers {self.distance:.4g} (at least {self.distance_lower:.4g})",
             f"gap        T in [{self.lower:.4g}, {self.upper:.4g}], of it eps {self.eps:.4g}, delta {self.delta:.4g}; {np.count_nonzero(self.multipliers)} margins carry it",
         ]
-        for one in self.curve:
-            found.append(
-                f"  rho {one.rho:.0e}  free {one.free:5}  R {one.radius:.1e}  distance {one.distance:.4g}  T [{one.lower:.4g}, {one.upper:.4g}]  control {one.control:.4g}"
-            )
+        found += [
+            f"  rho {one.rho:.0e}  free {one.free:5}  R {one.radius:.1e}  distance {one.distance:.4g}  T [{one.lower:.4g}, {one.upper:.4g}]  control {one.control:.4g}"
+            for one in self.curve
+        ]
         found += [f"theorem    {self.theorem}"]
         found += [f"  {name}: {'holds' if ok else 'fails'}, {text}" for name, (ok, text) in self.hypotheses.items()]
         return [*found, *self.verdict.lines()]
@@ -212,11 +212,10 @@ def read(
     """The meter: homogeneity, margins, distances, the gap with its certificate, and the curve over the radius within which kinks are free."""
     theta = network.start
     size = float(np.linalg.norm(theta))
-    if not np.isfinite(theta).all() or size == 0:
-        found = "weights that are all 0" if size == 0 else f"{int((~np.isfinite(theta)).sum())} that are not"
-        raise ArgumentError(
-            "model", "kkt", "a network of finite weights that are not all 0", found, "a checkpoint from before"
-        )
+    if not 0 < size < math.inf:
+        found = f"{int((~np.isfinite(theta)).sum())} that are not, and a norm of {size:g}"
+        required = "a network of finite weights that are not all 0"
+        raise ArgumentError("model", "kkt", required, found, "a checkpoint from before")
     told = homogeneity(network, seed)
     unit, degree = theta / size, told.limit
     if not told.holds and degree >= 1 and told.nearly:
@@ -260,10 +259,9 @@ class NotHomogeneous(PenchantError):
 
 
 def _check_separated(margins: np.ndarray, samples: np.ndarray) -> None:
-    bad = np.flatnonzero(~(margins > 0))
-    if len(bad):
+    if bad := int(np.sum(~(margins > 0))):
         worst = int(np.argmin(np.where(np.isnan(margins), -np.inf, margins)))
-        text = f"The network does not separate the data: {len(bad)} of {len(margins)} margins are not positive, the smallest is {margins[worst] + 0.0:.3g} (normalised) on sample {samples[worst]}."
+        text = f"The network does not separate the data: {bad} of {len(margins)} margins are not positive, the smallest is {margins[worst] + 0.0:.3g} (normalised) on sample {samples[worst]}."
         causes = "(a) training has not got there yet; (b) labels in another order or of other values; (c) label noise"
         raise PenchantError(
             f"{text}\n  Usual causes: {causes}.\n  Fix: train until every sample is classified; before that there is no KKT problem."
@@ -288,27 +286,28 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float], seed: int) -> tuple
         distance = generated(wider, rows, False)[3]
         drawn = [rng.permuted(one, axis=1) for one in free]
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
-        moved = np.sqrt(
-            sum(np.sum(np.where(f, z, 0.0) ** 2, axis=1) for f, z in zip(free, kinks.distances, strict=True))
-        )
+        nearby = np.where(np.hstack(free), np.hstack(kinks.distances), 0.0)
         exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
         below = max(lower, 0.0) if exact else 0.0
-        found.append(Radius(rho, count, float(moved.max()), distance, below, max(upper, 0.0), other, exact))
+        found.append(
+            Radius(
+                rho, count, float(np.linalg.norm(nearby, axis=1).max()), distance, below, max(upper, 0.0), other, exact
+            )
+        )
     return tuple(found), kinks
 
 
 def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
     """The longest stretch of radii, by a factor of at least 3, on which the gap changes by less than 2 %; empty if there is none."""
     found: tuple[Radius, ...] = ()
-    for i in range(len(curve)):
-        for j in range(i + 1, len(curve) + 1):
-            part = curve[i:j]
-            tops = [one.upper for one in part]
-            long = part[-1].rho / part[0].rho >= 0.99 * _PLATEAU[0]
-            if long and max(tops) - min(tops) <= _PLATEAU[1] * max(tops) and len(part) > len(found):
-                found = tuple(part)
+    for i, j in combinations(range(len(curve) + 1), 2):
+        part = curve[i:j]
+        tops = [one.upper for one in part]
+        long = part[-1].rho / part[0].rho >= 0.99 * _PLATEAU[0]
+        if long and max(tops) - min(tops) <= _PLATEAU[1] * max(tops) and len(part) > len(found):
+            found = tuple(part)
     return found
 
 
@@ -316,6 +315,9 @@ def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kin
     with np.errstate(over="ignore"):
         log_loss = -np.exp(shift) * margins.min() + math.log(instant_weights(margins, 1, shift).sum())
     nearest = math.inf if kinks is None else min(float(one.min()) for one in kinks.distances)
+    known = f"nearest kink at {nearest:.2g} > 1e-6 (else Clarke's derivatives, and the curve)"
+    unknown = "smooth units such as GELU have kinks in the limit, which are not looked for"
+    smooth = (nearest > 1e-6, known) if told.holds or kinks else (False, unknown)
     worst = int(samples[margins.argmin()])
     return {
         "homogeneous": (told.holds, f"defect {max(told.defect, told.scaling_defect):.2g} <= {HOMOGENEOUS:g}"),
@@ -325,10 +327,7 @@ def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kin
         ),
         "separated": (True, f"smallest normalised margin {margins.min():.4g}, sample {worst}"),
         "small loss": (bool(log_loss < 0), f"log of the summed exponential loss {log_loss:.4g} < 0"),
-        "smooth margins": (
-            nearest > 1e-6,
-            f"nearest kink at {nearest:.2g} > 1e-6 (else Clarke's derivatives, and the curve)",
-        ),
+        "smooth margins": smooth,
     }
 
 

@@ -137,7 +137,7 @@ class _Reporting(torch.optim.Optimizer):
         norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2, torch.float64)))
         wanted, most = self._sizes(group, norm, loss)
         size = torch.where(norm > 0, torch.minimum(wanted, most), torch.zeros_like(norm))
-        torch._foreach_add_(parameters, torch._foreach_mul(gradients, -size))
+        torch._foreach_add_(parameters, torch._foreach_mul(gradients, -size.to(gradients[0].dtype)))
         group.update(last_grad_norm=norm, last_step=size, capped=wanted > most, last_displacement=size * norm)
 
     def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
