@@ -480,7 +480,15 @@ def test_the_command_line_reads_a_script(tmp_path, capsys):
     assert "did you mean model" in capsys.readouterr().err
     assert main(["kkt", f"{tmp_path}/none.py:model", f"{tmp_path}/data.npz"]) == 2
     capsys.readouterr()
-    (tmp_path / "bad.py").write_text("number, none = 3, []\ndef model():\n    raise ValueError('no weights')\n")
-    for name, words in {"number": "Got [3]", "none": "Got []", "model": "raised ValueError: no weights"}.items():
+    (tmp_path / "bad.py").write_text(
+        "number, none = 3, []\ndef model():\n    raise ValueError('no weights')\ndef end():\n    raise SystemExit(0)\n"
+    )
+    wrong = {
+        "number": "Got [3]",
+        "none": "Got []",
+        "model": "raised ValueError: no weights",
+        "end": "raised SystemExit",
+    }
+    for name, words in wrong.items():
         assert main(["kkt", f"{tmp_path}/bad.py:{name}", f"{tmp_path}/data.npz"]) == 2
         assert words in capsys.readouterr().err

@@ -140,20 +140,22 @@ def _sets(wanted: Experiment, folder: str | None, samples: int | None) -> tuple[
         arrays, records = {**arrays, **encoder.arrays}, records | {"minilm": encoder.record}
     splits = []
     for part in ("train", "test"):
-        inputs, labels = _inputs(found, part, arrays, wanted.length), found.arrays[f"{part}_labels"]
+        labels = found.arrays[f"{part}_labels"]
         every = max(1, len(labels) // samples) if samples else 1
-        splits.append((torch.from_numpy(inputs[::every].copy()), torch.from_numpy(labels[::every].astype(np.int64))))
+        inputs = _inputs(found, part, arrays, wanted.length, every).copy()
+        splits.append((torch.from_numpy(inputs), torch.from_numpy(labels[::every].astype(np.int64))))
     return arrays, records, splits
 
 
-def _inputs(found: data.Dataset, part: str, arrays: dict, length: int) -> np.ndarray:
+def _inputs(found: data.Dataset, part: str, arrays: dict, length: int, every: int) -> np.ndarray:
+    """Every so many samples of a part, as the network reads them."""
     if not length:
-        images = found.arrays[f"{part}_images"]
+        images = found.arrays[f"{part}_images"][::every]
         return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     if f"{part}_tokens" in arrays:
-        return arrays[f"{part}_tokens"][:, :length]
+        return arrays[f"{part}_tokens"][::every, :length]
     vocabulary = arrays["vocabulary"].tobytes().decode().rstrip("\n")
-    return WordPiece(vocabulary).tokens(found.texts(part), length)
+    return WordPiece(vocabulary).tokens(found.texts(part)[::every], length)
 
 
 def _chosen(variants: dict[str, tuple[str, float, float]], wanted: Iterable[tuple[str, tuple[float, ...]]]) -> dict:
@@ -163,8 +165,7 @@ def _chosen(variants: dict[str, tuple[str, float, float]], wanted: Iterable[tupl
         if name not in variants or len(given) > 2:
             required = f"one of {', '.join(variants)}, with at most a rate and a cap"
             raise ArgumentError("variants", "experiment", required, f"'{name}' with {len(given)} numbers")
-        rule, *own = variants[name]
-        found[name] = (rule, *given, *own[len(given) :])
+        found[name] = (*variants[name][:1], *given, *variants[name][1 + len(given) :])
     return found
 
 

@@ -117,7 +117,7 @@ def _named(place: str) -> list:
     try:
         spec.loader.exec_module(script)
         found = _made(getattr(script, name)) if hasattr(script, name) else []
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataFileError(f"'{place}' raised {type(error).__name__}: {error}") from error
     if not hasattr(script, name):
         known = ", ".join(word for word in vars(script) if not word.startswith("_"))
