@@ -46,15 +46,11 @@ class Homogeneity:
         return last <= HOMOGENEOUS or last * 4**3 <= 2 * first
 
 
-@dataclass(frozen=True)
 class Homogenisation:
     """The limit of f(s theta) / s^degree for growing s, as a network of its own: f at weights so large that nothing of a lower degree is left."""
 
-    network: Gradients
-    degree: int
-
-    start = property(lambda self: self.network.start)
-    samples = property(lambda self: self.network.samples)
+    def __init__(self, network: Gradients, degree: int):
+        self.network, self.degree, self.start, self.samples = network, degree, network.start, network.samples
 
     def outputs(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, slope = self.network.outputs(_LARGE * theta)

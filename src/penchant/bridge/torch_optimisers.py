@@ -7,6 +7,7 @@ with any other, and both take the loss of the batch, `step(loss=loss)`, so that 
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.optim.optimizer import ParamsT  # pyright: ignore[reportMissingImports]
@@ -20,7 +21,9 @@ _CLIPPED = 3  # steps in a row with one and the same gradient norm: no stochasti
 _SCOPES = ("global", "group", "tensor")
 
 
-_BOUNDS = {  # of what a group may say: what is required of a value, and whether it is so
+_BOUNDS: dict[
+    str, tuple[str, Callable[[Any], bool]]
+] = {  # of what a group may say: what is required of a value, and whether it is so
     **dict.fromkeys(("lr", "c", "eta_max", "max_update_norm"), ("positive", lambda value: value > 0)),
     "weight_decay": ("zero or positive", lambda value: value >= 0),
     "momentum": ("zero or positive, and below 1", lambda value: 0 <= value < 1),
