@@ -84,7 +84,7 @@ def load(name: str, folder: str | os.PathLike | None = None) -> Dataset:
     if kept and kept.is_file():
         return _opened(name, kept)
     own = os.environ.get("PENCHANT_DATA")
-    found = _own(name, Path(own)) if own and _holds(name, Path(own)) else _fetched(name)
+    found = (_held(name, Path(own)) if own else None) or _fetched(name)
     if kept:
         write_npz(kept, found.record, found.arrays, compressed=False)
     return found
@@ -97,38 +97,36 @@ def _opened(name: str, path: Path) -> Dataset:
     return Dataset(name, *reversed(read_npz(path)))
 
 
-def _holds(name: str, folder: Path) -> bool:
-    kind = _KINDS[name]
-    files = [one.file for one in kind.packages]
-    return (folder / f"{name}.npz").is_file() or bool(_plain(name, folder)) or _all_there(folder, files)
-
-
-def _all_there(folder: Path, files: list[str]) -> bool:
-    return bool(files) and all((folder / one).is_file() for one in files)
-
-
 def _plain(name: str, folder: Path) -> list[Path]:
     """The files that a user has who did not get the data by a package: all of them, or none."""
     found = [next(iter(sorted(folder.rglob(f"{file}*"))), None) for file in _KINDS[name].files]
     return [one for one in found if one] if all(found) else []
 
 
-def _own(name: str, folder: Path) -> Dataset:
+def _held(name: str, folder: Path) -> Dataset | None:
+    """The data as a folder holds them: the arrays, the files of the packages, or those of a user without packages; None if none is whole."""
     if (folder / f"{name}.npz").is_file():
         return _opened(name, folder / f"{name}.npz")
-    kind = _KINDS[name]
-    if _all_there(folder, [one.file for one in kind.packages]):
-        return _converted(name, [folder / one.file for one in kind.packages])
-    found = _plain(name, folder)
-    if not found:
+    files = [folder / one.file for one in _KINDS[name].packages]
+    if files and all(one.is_file() for one in files):
+        return _converted(name, files)
+    if not (found := _plain(name, folder)):
+        return None
+    read = lambda ending: _unzipped(next(one for one in found if one.name.startswith(ending)))
+    hashes = {one.name: _hash(one) for one in found}
+    record = {"data": name, "from": "a folder of the user's own", "sha256": hashes}
+    return Dataset(name, _KINDS[name].convert([read]), record)
+
+
+def _own(name: str, folder: Path) -> Dataset:
+    found, kind = _held(name, folder), _KINDS[name]
+    if found is None:
         wanted = [f"{name}.npz", " and ".join(one.file for one in kind.packages), " and ".join(kind.files)]
         raise DataFileError(
             f"The folder '{folder}' does not hold the data '{name}'.\n  Required: {', or '.join(filter(None, wanted))}.\n"
             f"  Found: {', '.join(sorted(one.name for one in folder.glob('*'))[:8]) or 'nothing'}."
         )
-    read = lambda ending: _unzipped(next(one for one in found if one.name.startswith(ending)))
-    hashes = {one.name: _hash(one) for one in found}
-    return Dataset(name, kind.convert([read]), {"data": name, "from": "a folder of the user's own", "sha256": hashes})
+    return found
 
 
 def _unzipped(path: Path) -> bytes:

@@ -378,11 +378,60 @@ def test_bad_weights_wrong_margins_and_biases_are_named():
     with pytest.raises(PenchantError, match=r"does not separate .* on sample"):
         kkt(nn.Linear(4, 1, bias=False), INPUTS, LABELS)
     torch.manual_seed(0)
-    biased = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
-    with pytest.raises(NotHomogeneous, match="near-homogeneous") as caught:
-        kkt(biased, INPUTS, LABELS)
-    near = caught.value.homogeneity.near
-    assert near[-1] < 1e-2 * near[0]
+    with pytest.raises(NotHomogeneous, match="nor near it"):
+        kkt(nn.Sequential(nn.Linear(4, 8), Sine(), nn.Linear(8, 1)), INPUTS, LABELS)
+
+
+class Sine(nn.Module):
+    def forward(self, z):
+        return torch.sin(z)
+
+
+@pytest.mark.parametrize("bias", [0.3, 0.003])
+def test_a_near_homogeneous_network_is_read_as_its_homogenisation(bias):
+    """Two linear layers at a KKT point and a bias behind them, which large weights leave no trace of: the distance is its share of the norm."""
+    model = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 1)).double()
+    best = torch.tensor([1.0, 2.0], dtype=torch.float64) / 5**0.5
+    with torch.no_grad():
+        model[0].weight.copy_(torch.outer(torch.tensor([1.0, 0.0], dtype=torch.float64), best))
+        model[1].weight.copy_(torch.tensor([[1.0, 0.0]]))
+        model[1].bias.fill_(bias)
+    found = kkt(model, [[2.0, 0.0], [0.0, -1.0]], [1, -1])
+    size = math.sqrt(2 + bias**2)
+    assert found.distance_lower == pytest.approx(bias / size, rel=1e-9)
+    assert found.distance == pytest.approx(bias / size, rel=1e-9)
+    assert found.normalised_margin == pytest.approx(2 / 5**0.5 / size**2, rel=1e-9)
+    assert found.theorem.startswith("Cai")
+    assert {name: ok for name, (ok, _) in found.hypotheses.items()}["near-homogeneous"]
+    assert not found.hypotheses["homogeneous"][0]
+    assert found.verdict.headline == ("confirmed" if bias < 1e-2 else "undecided")
+
+
+def test_kinks_of_a_network_with_biases_are_those_of_its_homogenisation():
+    """With a bias that is 0 the readings of the network with it and without it agree, kinks freed too."""
+    plain, X, y = kinked(50)
+
+    class Biased(Two):
+        def __init__(self):
+            super().__init__(plain.U.detach().numpy(), plain.v.detach().numpy())
+            self.b = nn.Parameter(torch.zeros((), dtype=torch.float64))
+
+        def forward(self, x):
+            return super().forward(x) + self.b
+
+    ours, theirs = kkt(Biased(), X, y), kkt(plain, X, y)
+    assert not ours.homogeneity.holds
+    assert ours.distance == pytest.approx(theirs.distance, rel=1e-9)
+    for one, other in zip(ours.curve, theirs.curve, strict=True):
+        assert one.free == other.free
+        assert one.radius == pytest.approx(other.radius, rel=1e-9)
+    assert all(one.distance < 1e-12 for one in ours.curve)
+
+
+def test_inputs_and_labels_may_be_tensors_that_want_gradients():
+    model, X, y = separated()
+    found = kkt(model, torch.tensor(X, requires_grad=True), torch.tensor(y))
+    assert found.upper == kkt(model, X, y).upper
 
 
 def test_a_shared_weight_is_counted_once_and_said():
@@ -431,7 +480,15 @@ def test_the_command_line_reads_a_script(tmp_path, capsys):
     assert "did you mean model" in capsys.readouterr().err
     assert main(["kkt", f"{tmp_path}/none.py:model", f"{tmp_path}/data.npz"]) == 2
     capsys.readouterr()
-    (tmp_path / "bad.py").write_text("number, none = 3, []\ndef model():\n    raise ValueError('no weights')\n")
-    for name, words in {"number": "Got [3]", "none": "Got []", "model": "raised ValueError: no weights"}.items():
+    (tmp_path / "bad.py").write_text(
+        "number, none = 3, []\ndef model():\n    raise ValueError('no weights')\ndef end():\n    raise SystemExit(0)\n"
+    )
+    wrong = {
+        "number": "Got [3]",
+        "none": "Got []",
+        "model": "raised ValueError: no weights",
+        "end": "raised SystemExit",
+    }
+    for name, words in wrong.items():
         assert main(["kkt", f"{tmp_path}/bad.py:{name}", f"{tmp_path}/data.npz"]) == 2
         assert words in capsys.readouterr().err

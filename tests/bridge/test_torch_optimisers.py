@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 from copy import deepcopy
 
 import numpy as np
@@ -157,6 +158,8 @@ def test_a_closure_gives_the_loss_and_none_is_an_error():
     assert found[0].norm().item() == pytest.approx(2.5)
     with pytest.raises(ValueError, match=r"step\(loss=loss.detach\(\)\)"):
         rule.step()
+    with pytest.raises(FloatingPointError, match="loss is nan"):
+        rule.step(loss=math.nan)
     assert SNGD(found, 0.1).step(lambda: pull(found)).item() == pytest.approx(3.125)
 
 
@@ -194,15 +197,40 @@ def test_half_precision_norms_do_not_overflow():
     assert rule.param_groups[0]["last_grad_norm"] == 500.0
 
 
-@pytest.mark.parametrize(("scale", "dtype"), [(1e-23, torch.float32), (1e25, torch.float32), (1e-200, torch.float64)])
-def test_gradients_whose_squares_leave_the_range_of_the_numbers_still_give_a_step(scale, dtype):
+@pytest.mark.parametrize(
+    ("scale", "dtype", "capturable"),
+    [
+        *((scale, torch.float32, on) for scale in (1e-37, 1e-23, 1e20, 1e25) for on in (False, True)),
+        (1e-200, torch.float64, False),
+    ],
+)
+def test_gradients_whose_squares_leave_the_range_of_the_numbers_still_give_a_step(scale, dtype, capturable):
     """At margin 53 the gradient of the loss is 1e-23, which float32 holds and whose square it does not."""
     found = parameters([0.0, 0.0], dtype=dtype)
     found[0].grad = scale * torch.tensor([3.0, 4.0], dtype=dtype)
-    rule = SNGD(found, 1.0)
+    rule = SNGD(found, 1.0, capturable=capturable)
     rule.step()
     torch.testing.assert_close(found[0].detach(), torch.tensor([-0.6, -0.8], dtype=dtype))
-    assert rule.param_groups[0]["last_grad_norm"] == pytest.approx(5 * scale, rel=1e-6)
+    assert float(rule.param_groups[0]["last_grad_norm"]) == pytest.approx(5 * scale, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scale", "dtype", "moved"),
+    [(1e-6, torch.float16, 1.0), (1e-41, torch.float32, 1.0), (1e-307, torch.float64, 1.0), (5e-324, torch.float64, 0)],
+)
+def test_gradients_below_the_normal_numbers_are_told_and_never_spoil_a_weight(scale, dtype, moved):
+    """Their step is one number over another that is larger than the type holds; below 5e-309 there is none."""
+    found = parameters([0.0, 0.0], dtype=dtype)
+    found[0].grad = torch.tensor([3 * scale, 4 * scale], dtype=dtype)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        SNGD(found, 1.0).step()
+        assert bool(seen) == (scale < torch.finfo(dtype).tiny / 5)
+    np.testing.assert_allclose(found[0].detach().double(), [-0.6 * moved, -0.8 * moved], rtol=0.03)  # few digits left
+    far = parameters([1.0], dtype=torch.float64)
+    far[0].grad = torch.tensor([1e-170], dtype=torch.float64)  # whose square is 0
+    SPSmax(far, 1e200).step(loss=1e-171)
+    assert far[0].item() == pytest.approx(0.9)
 
 
 def test_missing_zero_sparse_and_infinite_gradients():
@@ -229,7 +257,10 @@ def test_missing_zero_sparse_and_infinite_gradients():
         (lambda p: SNGD(p, 0.1, momentum=1.0), "momentum"),
         (lambda p: SNGD(p, 0.1, scope="layer"), "scope"),
         (lambda p: SNGD(p, math.nan), "lr"),
+        (lambda p: SNGD([{"params": p, "scope": "tensr"}], 0.1), "scope"),
+        (lambda p: SNGD([{"params": p, "lr": -1.0}], 0.1), "lr"),
         (lambda p: SPSmax(p, 0.1, c=-1.0), "c"),
+        (lambda p: SPSmax(p, 0.1, l_star=math.nan), "l_star"),
         (lambda p: SPSmax(p, 0.1, gamma=2.0), "gamma"),
         (lambda p: SPSmax(p, 0.1, max_update_norm=0.0), "max_update_norm"),
     ],

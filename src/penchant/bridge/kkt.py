@@ -8,27 +8,31 @@ multipliers would give, from products with the gradients of the margins alone. A
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 
 from ..errors import ArgumentError, PenchantError
 from ..verdict import Outcome, Verdict
-from .kkt_cone import Cone, Gradients, Kinks, generated
+from .kkt_cone import Cone, Gradients, Kinks, Masks, generated
 
 RADII = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 HOMOGENEOUS = 1e-10  # relative defect below which a function in float64 is homogeneous
+_LARGE = 2.0**40  # times the weights: what falls like the inverse of that is a rounding there
+_THEOREM = "Lyu and Li 2020; Ji and Telgarsky 2020: directions of gradient flow on the summed exponential or logistic loss converge to KKT points"
+_NEAR_THEOREM = "Cai et al. 2025: directions of gradient flow on a near-homogeneous network converge to KKT points of its homogenisation, which is what is read here"
 _PLATEAU = (3.0, 0.02)  # a stretch of radii by this factor on which the gap changes by less than this share
 
 
 @dataclass(frozen=True)
 class Homogeneity:
-    """Degree and relative defect by Euler's identity, whole and by samples, the worst of three finite scalings, and the defect at growing weights."""
+    """Degree and relative defect by Euler's identity, whole and by samples, the worst of three finite scalings, and at growing weights the degree as a whole number and the defect."""
 
     degree: float
     defect: float
     scaling_defect: float
     defects: np.ndarray
+    limit: int
     near: tuple[float, ...]
 
     @property
@@ -40,6 +44,39 @@ class Homogeneity:
         """Whether the defect falls at least like 1/s over the last three octaves of s = 1, 4, ..., 4096, or is gone."""
         first, last = self.near[-4], self.near[-1]
         return last <= HOMOGENEOUS or last * 4**3 <= 2 * first
+
+
+class Homogenisation:
+    """The limit of f(s theta) / s^degree for growing s, as a network of its own: f at weights so large that nothing of a lower degree is left."""
+
+    def __init__(self, network: Gradients, degree: int):
+        self.network, self.degree, self.start, self.samples = network, degree, network.start, network.samples
+
+    def outputs(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        value, slope = self.network.outputs(_LARGE * theta)
+        return _LARGE**-self.degree * value, _LARGE**-self.degree * slope
+
+    def margins(self, theta: np.ndarray) -> np.ndarray:
+        return _LARGE**-self.degree * self.network.margins(_LARGE * theta)
+
+    def pull(self, theta: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return _LARGE ** (1 - self.degree) * self.network.pull(_LARGE * theta, weights)
+
+    def push(self, theta: np.ndarray, along: np.ndarray) -> np.ndarray:
+        return _LARGE ** (1 - self.degree) * self.network.push(_LARGE * theta, along)
+
+    def rows(self, theta: np.ndarray, which: np.ndarray, masks: Masks = None) -> np.ndarray:
+        return _LARGE ** (1 - self.degree) * self.network.rows(_LARGE * theta, which, masks)
+
+    def kinks(self, theta: np.ndarray) -> Kinks | None:
+        found = self.network.kinks(_LARGE * theta)
+        return found and Kinks(found.masks, [one / _LARGE for one in found.distances])
+
+    def chosen(
+        self, theta: np.ndarray, along: np.ndarray, masks: Sequence[np.ndarray], free: Sequence[np.ndarray], sign: int
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        value, taken = self.network.chosen(_LARGE * theta, along, masks, free, sign)
+        return _LARGE ** (1 - self.degree) * value, taken
 
 
 @dataclass(frozen=True)
@@ -85,7 +122,7 @@ class Reading:
     @property
     def log_margin(self) -> float:
         """Logarithm of the smallest margin at the scale of the weights, which may be beyond every float."""
-        return round(self.homogeneity.degree) * self.log_norm + math.log(self.normalised_margin)
+        return self.homogeneity.limit * self.log_norm + math.log(self.normalised_margin)
 
     def content(self) -> dict:
         """For JSON."""
@@ -115,10 +152,10 @@ class Reading:
             f"distance   instant {self.instant:.4g}{'' if self.resolved else ' (beyond the resolution of float64)'}, best multipliers {self.distance:.4g} (at least {self.distance_lower:.4g})",
             f"gap        T in [{self.lower:.4g}, {self.upper:.4g}], of it eps {self.eps:.4g}, delta {self.delta:.4g}; {np.count_nonzero(self.multipliers)} margins carry it",
         ]
-        for one in self.curve:
-            found.append(
-                f"  rho {one.rho:.0e}  free {one.free:5}  R {one.radius:.1e}  distance {one.distance:.4g}  T [{one.lower:.4g}, {one.upper:.4g}]  control {one.control:.4g}"
-            )
+        found += [
+            f"  rho {one.rho:.0e}  free {one.free:5}  R {one.radius:.1e}  distance {one.distance:.4g}  T [{one.lower:.4g}, {one.upper:.4g}]  control {one.control:.4g}"
+            for one in self.curve
+        ]
         found += [f"theorem    {self.theorem}"]
         found += [f"  {name}: {'holds' if ok else 'fails'}, {text}" for name, (ok, text) in self.hypotheses.items()]
         return [*found, *self.verdict.lines()]
@@ -142,7 +179,8 @@ def _measured(network: Gradients, theta: np.ndarray) -> Homogeneity:
     near = [_shrunk(*network.outputs(2.0**power * theta)) for power in range(0, 13, 2)]
     whole = round(float(np.sum(near[-1][0] * near[-1][1]) / np.sum(near[-1][0] ** 2)))
     curve = tuple(float(np.linalg.norm(e - whole * f) / np.linalg.norm(f)) for f, e in near)
-    return Homogeneity(degree, defect, max(scaled), off / max(float(np.linalg.norm(slope)), math.sqrt(size)), curve)
+    shares = off / max(float(np.linalg.norm(slope)), math.sqrt(size))
+    return Homogeneity(degree, defect, max(scaled), shares, whole, curve)
 
 
 def _shrunk(value: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -170,16 +208,17 @@ def read(
     """The meter: homogeneity, margins, distances, the gap with its certificate, and the curve over the radius within which kinks are free."""
     theta = network.start
     size = float(np.linalg.norm(theta))
-    if not np.isfinite(theta).all() or size == 0:
-        found = "weights that are all 0" if size == 0 else f"{int((~np.isfinite(theta)).sum())} that are not"
-        raise ArgumentError(
-            "model", "kkt", "a network of finite weights that are not all 0", found, "a checkpoint from before"
-        )
+    if not 0 < size < math.inf:
+        found = f"{int((~np.isfinite(theta)).sum())} that are not, and a norm of {size:g}"
+        required = "a network of finite weights that are not all 0"
+        raise ArgumentError("model", "kkt", required, found, "a checkpoint from before")
     told = homogeneity(network, seed)
-    unit, degree = theta / size, round(told.degree)
-    margins = network.margins(unit)
-    if degree < 1 or not max(told.defect, told.scaling_defect) <= HOMOGENEOUS:
+    unit, degree = theta / size, told.limit
+    if not told.holds and degree >= 1 and told.nearly:
+        network = Homogenisation(network, degree)
+    if degree < 1 or not (told.holds or homogeneity(network, seed).holds):
         raise NotHomogeneous(told)
+    margins = network.margins(unit)
     _check_separated(margins, network.samples)
     cone = Cone(network, unit, degree, margins)
     near = np.flatnonzero(margins <= 1.1 * margins.min())
@@ -194,7 +233,7 @@ def read(
     resolved = 5 * np.finfo(float).eps * math.exp(min(700.0, degree * math.log(size))) * margins.min() < 1e-3
     hypotheses = _hypotheses(told, margins, network.samples, kinks, degree * math.log(size))
     verdict = _verdict(upper, curve, tolerance)
-    theorem = "Lyu and Li 2020; Ji and Telgarsky 2020: directions of gradient flow on the summed exponential or logistic loss converge to KKT points"
+    theorem = _THEOREM if told.holds else _NEAR_THEOREM
     eps = float(np.linalg.norm(unit - pulled))
     return Reading(
         told, math.log(size), margins, instant, distance, below, max(lower, 0.0), upper, eps, delta, multipliers, curve, bool(resolved), theorem, hypotheses, verdict, cost
@@ -202,28 +241,23 @@ def read(
 
 
 class NotHomogeneous(PenchantError):
-    """A network for which the margin problem of homogeneous networks says nothing."""
+    """A network for which no theorem about margins speaks: neither homogeneous nor near to it at large weights."""
 
     def __init__(self, found: Homogeneity):
         self.homogeneity = found
         worst = max(found.defect, found.scaling_defect)
-        near = (
-            "; its defect falls with the scale of the weights: near-homogeneous (Cai et al. 2025)"
-            if found.nearly
-            else ""
-        )
-        text = f"The network is not homogeneous: degree {found.degree:.4g} with a relative defect of {worst:.2g} (sample {found.defects.argmax()} is worst){near}."
-        causes = "biases after the first layer, residual connections, normalisation with an epsilon, smooth activations such as GELU"
+        text = f"The network is not homogeneous: degree {found.degree:.4g} with a relative defect of {worst:.2g} (sample {found.defects.argmax()} is worst)"
+        near = f"nor near it at 4096 times the weights: degree {found.limit}, defect {found.near[-1]:.2g}"
+        causes = "activations that are bounded or periodic at the output, a normalisation after the last layer"
         super().__init__(
-            f"{text}\n  Usual causes: {causes}.\n  Fix: remove them; the theorems about KKT points need f(s theta) = s^L f(theta)."
+            f"{text}, {near}.\n  Usual causes: {causes}.\n  Fix: remove them; the theorems about KKT points need f(s theta) = s^L f(theta), exactly or for large s."
         )
 
 
 def _check_separated(margins: np.ndarray, samples: np.ndarray) -> None:
-    bad = np.flatnonzero(~(margins > 0))
-    if len(bad):
+    if bad := int(np.sum(~(margins > 0))):
         worst = int(np.argmin(np.where(np.isnan(margins), -np.inf, margins)))
-        text = f"The network does not separate the data: {len(bad)} of {len(margins)} margins are not positive, the smallest is {margins[worst]:.3g} (normalised) on sample {samples[worst]}."
+        text = f"The network does not separate the data: {bad} of {len(margins)} margins are not positive, the smallest is {margins[worst] + 0.0:.3g} (normalised) on sample {samples[worst]}."
         causes = "(a) training has not got there yet; (b) labels in another order or of other values; (c) label noise"
         raise PenchantError(
             f"{text}\n  Usual causes: {causes}.\n  Fix: train until every sample is classified; before that there is no KKT problem."
@@ -248,27 +282,28 @@ def _curve(cone: Cone, first: tuple, radii: Sequence[float], seed: int) -> tuple
         distance = generated(wider, rows, False)[3]
         drawn = [rng.permuted(one, axis=1) for one in free]
         control = Cone(cone.network, cone.unit, cone.degree, cone.margins, kinks, drawn)
-        moved = np.sqrt(
-            sum(np.sum(np.where(f, z, 0.0) ** 2, axis=1) for f, z in zip(free, kinks.distances, strict=True))
-        )
+        nearby = np.where(np.hstack(free), np.hstack(kinks.distances), 0.0)
         exact, rows = sum(bool(one.any()) for one in free) <= 1, (which[weights > 0], best[weights > 0])
         count = sum(int(one.sum()) for one in free)
         other = generated(control, (first[1], first[0]), False)[3] if count else math.nan
         below = max(lower, 0.0) if exact else 0.0
-        found.append(Radius(rho, count, float(moved.max()), distance, below, max(upper, 0.0), other, exact))
+        found.append(
+            Radius(
+                rho, count, float(np.linalg.norm(nearby, axis=1).max()), distance, below, max(upper, 0.0), other, exact
+            )
+        )
     return tuple(found), kinks
 
 
 def plateau(curve: Sequence[Radius]) -> tuple[Radius, ...]:
     """The longest stretch of radii, by a factor of at least 3, on which the gap changes by less than 2 %; empty if there is none."""
     found: tuple[Radius, ...] = ()
-    for i in range(len(curve)):
-        for j in range(i + 1, len(curve) + 1):
-            part = curve[i:j]
-            tops = [one.upper for one in part]
-            long = part[-1].rho / part[0].rho >= 0.99 * _PLATEAU[0]
-            if long and max(tops) - min(tops) <= _PLATEAU[1] * max(tops) and len(part) > len(found):
-                found = tuple(part)
+    for i, j in combinations(range(len(curve) + 1), 2):
+        part = curve[i:j]
+        tops = [one.upper for one in part]
+        long = part[-1].rho / part[0].rho >= 0.99 * _PLATEAU[0]
+        if long and max(tops) - min(tops) <= _PLATEAU[1] * max(tops) and len(part) > len(found):
+            found = tuple(part)
     return found
 
 
@@ -276,15 +311,19 @@ def _hypotheses(told: Homogeneity, margins: np.ndarray, samples: np.ndarray, kin
     with np.errstate(over="ignore"):
         log_loss = -np.exp(shift) * margins.min() + math.log(instant_weights(margins, 1, shift).sum())
     nearest = math.inf if kinks is None else min(float(one.min()) for one in kinks.distances)
+    known = f"nearest kink at {nearest:.2g} > 1e-6 (else Clarke's derivatives, and the curve)"
+    unknown = "smooth units such as GELU have kinks in the limit, which are not looked for"
+    smooth = (nearest > 1e-6, known) if told.holds or kinks else (False, unknown)
     worst = int(samples[margins.argmin()])
     return {
         "homogeneous": (told.holds, f"defect {max(told.defect, told.scaling_defect):.2g} <= {HOMOGENEOUS:g}"),
+        "near-homogeneous": (
+            told.nearly,
+            f"defect {told.near[0]:.2g}, and {told.near[-1]:.2g} at 4096 times the weights (to fall at least like 1/s), degree {told.limit}",
+        ),
         "separated": (True, f"smallest normalised margin {margins.min():.4g}, sample {worst}"),
         "small loss": (bool(log_loss < 0), f"log of the summed exponential loss {log_loss:.4g} < 0"),
-        "smooth margins": (
-            nearest > 1e-6,
-            f"nearest kink at {nearest:.2g} > 1e-6 (else Clarke's derivatives, and the curve)",
-        ),
+        "smooth margins": smooth,
     }
 
 
@@ -302,7 +341,7 @@ def _verdict(upper: float, curve: Sequence[Radius], tolerance: float) -> Verdict
 
 def smoothed_margin(reading: Reading) -> tuple[float, float]:
     """log(1/L)/|theta|^degree of the summed exponential loss L, and by how much that of the logistic loss may be smaller, which is infinite until L < 1."""
-    degree = round(reading.homogeneity.degree)
+    degree = reading.homogeneity.limit
     weights = instant_weights(reading.margins, degree, reading.log_norm)
     with np.errstate(over="ignore", divide="ignore"):
         scale = np.exp(-degree * reading.log_norm)
@@ -319,7 +358,8 @@ def trend(readings: Sequence[Reading]) -> Verdict:
     decades = (readings[-1].log_margin - readings[0].log_margin) / math.log(10)
     slope = math.log10(gaps[-1] / gaps[0]) / decades if decades > 0 and gaps[0] and gaps[-1] else math.nan
     known = [smoothed_margin(one) for one in readings]
-    lost = [k for k, ((a, slack), (b, _)) in enumerate(pairwise(known)) if b < a * (1 - 1e-9) - slack]
+    fell = [k for k, ((a, slack), (b, _)) in enumerate(pairwise(known)) if b < a * (1 - 1e-9) - slack]
+    lost = fell if all(one.homogeneity.holds for one in readings) else []
     down, long = all(b < a for a, b in pairwise(gaps)), decades >= 1
     text = f"T = {', '.join(f'{one:.3g}' for one in gaps)} over {decades:.2g} decades of margin, slope {slope:.3g}"
     text += "" if long else "; less than one decade decides nothing"

@@ -132,11 +132,8 @@ def check_labels(labels: np.ndarray, width: int, owner: str) -> None:
     known = (-1, 1) if width == 1 else range(width)
     bad = [k for k, one in enumerate(labels.tolist()) if one not in known]
     if bad or (width > 1 and labels.dtype.kind not in "iu"):
-        required = (
-            "-1 and 1 for a network with one output"
-            if width == 1
-            else f"whole numbers 0 to {width - 1}, one class for each of the {width} outputs"
-        )
+        classes = f"whole numbers 0 to {width - 1}, one class for each of the {width} outputs"
+        required = "-1 and 1 for a network with one output" if width == 1 else classes
         found = f"{labels[bad[0]]} on sample {bad[0]}" if bad else f"numbers of type {labels.dtype}"
         fix = "2 * labels - 1" if width == 1 and set(labels.tolist()) <= {0, 1} else "" if bad else "labels.astype(int)"
         raise ArgumentError("labels", owner, required, found, fix)

@@ -30,11 +30,7 @@ from .torch_training import NetworkRun, group_norms, train_network
 from .wordpiece import WordPiece
 
 Make = Callable[[dict, int], nn.Module]
-_LOOK, _SHARE, _KEPT = (
-    5000,
-    5,
-    0.9,
-)  # samples looked at; epochs over those of the grid; share of the time that is planned with
+_LOOK, _SHARE, _KEPT = 5000, 5, 0.9  # samples looked at; epochs over those of the grid; share of the time planned with
 ASKED = ("epochs", "factors", "seeds", "first", "variants")  # what an experiment may be given in the place of its own
 _VECTORS, _ITERATIONS = 32, 20  # of the subspace in which the largest singular value is looked for
 
@@ -54,11 +50,11 @@ class Experiment(NamedTuple):
 
 
 def rule(name: str, parameters: Iterable[nn.Parameter], rate: float, cap: float, graph: bool) -> torch.optim.Optimizer:
-    """An optimiser by name, every number of it on the device."""
+    """An optimiser by name, with every number of it on the device for a `graph`."""
     if name == "SNGD":
-        return SNGD(parameters, rate, cap, capturable=True)
+        return SNGD(parameters, rate, cap, capturable=graph)
     if name == "SPS":
-        return SPSmax(parameters, cap, capturable=True)
+        return SPSmax(parameters, cap, capturable=graph)
     if name == "Adam":
         return torch.optim.Adam(parameters, rate, capturable=graph)
     return torch.optim.SGD(parameters, rate, momentum=0.9 if name == "momentum" else 0.0)
@@ -97,7 +93,7 @@ _TEXT = _rates(1e-3, (1e-2, 1e-2), 1e-2, 2e-5)
 _STARTS: dict[str, tuple[str, float, float]] = dict.fromkeys(("default start", "equal norms"), ("momentum", 0.05, 0.0))
 _FINE, _WIDE = (0.1, 0.3, 1.0, 3.0, 10.0), (0.1, 1.0, 10.0, 100.0)
 _LITTLE = {"seeds": (0,), "factors": (1.0,)}
-_FEW = {**_LITTLE, "samples": 1280, "epochs": 1}
+_FEW = {**_LITTLE, "samples": 384, "epochs": 1}
 _SMALL = {**_LITTLE, "samples": 2000, "epochs": 20, "network": _alexnet(0.25, 256)}
 _DIGITS = _rates(0.1, (0.1, math.inf), 0.5, 1e-3)
 EXPERIMENTS = {
@@ -116,18 +112,17 @@ EXPERIMENTS = {
         quick={**_LITTLE, "samples": 6000, "epochs": 3, "network": _vision(32, 3, 64, 4, 4, 8)},
         after="Vasudeva et al., Figure 7",
     ),
-    "encoder-imdb": Experiment(
-        *("imdb", _encoder, _TEXT, 32, 3, _WIDE, 128), quick=_FEW, after="Vasudeva et al., Figures 1 and 4"
-    ),
-    "encoder-rotten-tomatoes": Experiment(
-        *("rotten-tomatoes", _encoder, _TEXT, 32, 3, _WIDE, 48), quick=_FEW, after="Vasudeva et al., Figures 1 and 4"
-    ),
-    "encoder-multinli": Experiment(
-        *("multinli", _encoder, _TEXT, 32, 3, _WIDE, 128), quick=_FEW, after="Vasudeva et al., Figure 1"
-    ),
-    "encoder-civilcomments": Experiment(
-        *("civilcomments", _encoder, _TEXT, 16, 3, _WIDE, 128), quick=_FEW, after="Vasudeva et al., Figure 4"
-    ),
+    **{
+        f"encoder-{name}": Experiment(
+            *(name, _encoder, _TEXT, batch, 3, _WIDE, length), quick=_FEW, after=f"Vasudeva et al., {figures}"
+        )
+        for name, batch, length, figures in (
+            ("imdb", 32, 128, "Figures 1 and 4"),
+            ("rotten-tomatoes", 32, 48, "Figures 1 and 4"),
+            ("multinli", 32, 128, "Figure 1"),
+            ("civilcomments", 16, 128, "Figure 4"),
+        )
+    },
     "alexnet-cifar10": Experiment(
         *("cifar10", _alexnet(), _STARTS, 64, 50, (0.2, 1.0, 5.0)), quick=_SMALL, after="Ji and Telgarsky, Figure 2"
     ),
@@ -145,20 +140,22 @@ def _sets(wanted: Experiment, folder: str | None, samples: int | None) -> tuple[
         arrays, records = {**arrays, **encoder.arrays}, records | {"minilm": encoder.record}
     splits = []
     for part in ("train", "test"):
-        inputs, labels = _inputs(found, part, arrays, wanted.length), found.arrays[f"{part}_labels"]
+        labels = found.arrays[f"{part}_labels"]
         every = max(1, len(labels) // samples) if samples else 1
-        splits.append((torch.from_numpy(inputs[::every].copy()), torch.from_numpy(labels[::every].astype(np.int64))))
+        inputs = _inputs(found, part, arrays, wanted.length, every).copy()
+        splits.append((torch.from_numpy(inputs), torch.from_numpy(labels[::every].astype(np.int64))))
     return arrays, records, splits
 
 
-def _inputs(found: data.Dataset, part: str, arrays: dict, length: int) -> np.ndarray:
+def _inputs(found: data.Dataset, part: str, arrays: dict, length: int, every: int) -> np.ndarray:
+    """Every so many samples of a part, as the network reads them."""
     if not length:
-        images = found.arrays[f"{part}_images"]
+        images = found.arrays[f"{part}_images"][::every]
         return images[:, None] if images.ndim == 3 else images.transpose(0, 3, 1, 2)
     if f"{part}_tokens" in arrays:
-        return arrays[f"{part}_tokens"][:, :length]
+        return arrays[f"{part}_tokens"][::every, :length]
     vocabulary = arrays["vocabulary"].tobytes().decode().rstrip("\n")
-    return WordPiece(vocabulary).tokens(found.texts(part), length)
+    return WordPiece(vocabulary).tokens(found.texts(part)[::every], length)
 
 
 def _chosen(variants: dict[str, tuple[str, float, float]], wanted: Iterable[tuple[str, tuple[float, ...]]]) -> dict:
@@ -168,8 +165,7 @@ def _chosen(variants: dict[str, tuple[str, float, float]], wanted: Iterable[tupl
         if name not in variants or len(given) > 2:
             required = f"one of {', '.join(variants)}, with at most a rate and a cap"
             raise ArgumentError("variants", "experiment", required, f"'{name}' with {len(given)} numbers")
-        rule, *own = variants[name]
-        found[name] = (rule, *given, *own[len(given) :])
+        found[name] = (*variants[name][:1], *given, *variants[name][1 + len(given) :])
     return found
 
 
@@ -212,13 +208,8 @@ class _Bench:
         options |= {"measure": self.measure, "graph": self.graph}
         found = train_network(network, self.train, self.test, optimiser, **options)
         growth = {layer: size / first[layer] for layer, size in sizes().items() if first[layer]}
-        about = {
-            "variant": variant,
-            "rule": name,
-            "factor": factor,
-            "rate": rate * factor,
-            "cap": cap * factor if math.isfinite(cap) else None,
-        }
+        about = {"variant": variant, "rule": name, "factor": factor, "rate": rate * factor}
+        about |= {"cap": cap * factor if math.isfinite(cap) else None}
         return {**about, "seed": seed, **_numbers(found), "growth": growth, "seconds": time.perf_counter() - began}
 
 
@@ -262,12 +253,8 @@ def experiment(
     epochs = kind.epochs if math.isinf(minutes) else _fitting(bench, 60 * minutes - time.perf_counter() + began)
     trial = max(1, round(epochs / _SHARE))
     place = torch.cuda.get_device_name() if bench.device.type == "cuda" else "CPU, one thread"
-    settings = {
-        "batch": kind.batch,
-        "epochs": epochs,
-        "epochs of the grid": trial,
-        "epochs of the paper": EXPERIMENTS[name].epochs,
-    }
+    settings = {"batch": kind.batch, "epochs": epochs, "epochs of the grid": trial}
+    settings |= {"epochs of the paper": EXPERIMENTS[name].epochs}
     settings |= {"factors": kind.factors, "seeds": list(bench.seeds), "samples": len(bench.train[1]), "full": full}
     settings |= {"test samples": len(bench.test[1]), "variants": kind.variants}
     found = {"experiment": name, "after": kind.after, "data": bench.records, "settings": settings, **plan}

@@ -54,19 +54,18 @@ class TorchGradients:
     def __init__(self, model: nn.Module, inputs: object, labels: object):
         module = unwrap(model)
         _check_module(module)
-        self.module = deepcopy(module).double().eval().requires_grad_(True)
+        self.module = deepcopy(module).cpu().double().eval().requires_grad_(True)
         named = dict(self.module.named_parameters())
         self._shapes = {name: one.shape for name, one in named.items()}
-        self.start = torch.cat([one.detach().flatten() for one in named.values()]).cpu().numpy()
-        self.x = torch.as_tensor(np.asarray(inputs))
+        self.start = torch.cat([one.detach().flatten() for one in named.values()]).numpy()
+        self.x, known = (torch.as_tensor(one).detach().cpu() for one in (inputs, labels))
         self.x = self.x.double() if self.x.is_floating_point() else self.x
-        labels = np.asarray(labels)
-        if len(labels) != len(self.x):
-            found = f"{len(self.x)} inputs and {len(labels)} labels"
+        if len(known) != len(self.x):
+            found = f"{len(self.x)} inputs and {len(known)} labels"
             raise ArgumentError("labels", "kkt", "one for each of the inputs", found)
         with torch.no_grad():
             found = answered(self.module, self.x, "kkt")
-        self.samples, pairs = margin_pairs(labels, 1 if found.ndim == 1 else found.shape[1])
+        self.samples, pairs = margin_pairs(known.numpy(), 1 if found.ndim == 1 else found.shape[1])
         self._sample = torch.tensor(self.samples)
         self._sign, self._own, self._other, self._has = (torch.tensor(one) for one in pairs)
 
@@ -187,26 +186,17 @@ def _check_module(module: nn.Module) -> None:
         raise ArgumentError("model", "kkt", "a module with parameters", f"{type(module).__name__}, which has none")
     for name, part in module.named_modules():
         if part.training and isinstance(part, _MODES) and getattr(part, "p", 1):
+            found = f"{type(part).__name__} '{name}' in training mode"
             fix = "model.eval(): in training mode the margin of a sample is not a function of the weights alone"
-            raise ArgumentError(
-                "model", "kkt", "in evaluation mode", f"{type(part).__name__} '{name}' in training mode", fix
-            )
+            raise ArgumentError("model", "kkt", "in evaluation mode", found, fix)
     for name, one in named.items():
         if not one.requires_grad:
             fix = f"model.get_parameter('{name}').requires_grad_(True), or fold it into the inputs: the theorems are about all parameters"
             raise ArgumentError("model", "kkt", "trained in all its parameters", f"'{name}', which is frozen", fix)
-        bad = ~torch.isfinite(one.detach())
-        if bad.any():
-            raise ArgumentError(
-                "model",
-                "kkt",
-                "of finite weights",
-                f"'{name}' with {int(bad.sum())} that are not",
-                "an earlier checkpoint",
-            )
-    every = [name for name, _ in module.named_parameters(remove_duplicate=False)]
-    shared = [name for name in every if name not in named]
-    if shared:
+        if bad := int((~torch.isfinite(one.detach())).sum()):
+            found = f"'{name}' with {bad} that are not"
+            raise ArgumentError("model", "kkt", "of finite weights", found, "an earlier checkpoint")
+    if shared := [name for name, _ in module.named_parameters(remove_duplicate=False) if name not in named]:
         warn(f"'{shared[0]}' is shared with another layer: it is counted once, and its degree is the sum of its uses.")
 
 

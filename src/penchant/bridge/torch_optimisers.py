@@ -7,6 +7,7 @@ with any other, and both take the loss of the batch, `step(loss=loss)`, so that 
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
 from torch.optim.optimizer import ParamsT  # pyright: ignore[reportMissingImports]
@@ -20,11 +21,15 @@ _CLIPPED = 3  # steps in a row with one and the same gradient norm: no stochasti
 _SCOPES = ("global", "group", "tensor")
 
 
-def _check(owner: str, **values: float) -> None:
-    for name, value in values.items():
-        if not value >= 0 or (value == 0 and name in ("lr", "c", "eta_max")):
-            required = "positive" if name in ("lr", "c", "eta_max") else "zero or positive"
-            raise ArgumentError(name, owner, required, value)
+_BOUNDS: dict[
+    str, tuple[str, Callable[[Any], bool]]
+] = {  # of what a group may say: what is required of a value, and whether it is so
+    **dict.fromkeys(("lr", "c", "eta_max", "max_update_norm"), ("positive", lambda value: value > 0)),
+    "weight_decay": ("zero or positive", lambda value: value >= 0),
+    "momentum": ("zero or positive, and below 1", lambda value: 0 <= value < 1),
+    "scope": (f"one of {', '.join(_SCOPES)}", lambda value: value in _SCOPES),
+    "l_star": ("finite", math.isfinite),
+}
 
 
 def _norms(tensors: Sequence[torch.Tensor]) -> list[float]:
@@ -48,24 +53,37 @@ def _scaled_norm(tensor: torch.Tensor) -> float:
     return peak * float((tensor.double() / peak).norm()) if 0 < peak < math.inf else peak
 
 
-def _joint(norms: Sequence[float]) -> float:
-    """The norm of all entries together, which must be finite."""
+def _joint(norms: Sequence[float], tensors: Sequence[torch.Tensor]) -> float:
+    """The norm of all entries together, which must be finite, and should not be so small that entries have lost their digits."""
     found = math.hypot(*norms)
     if not math.isfinite(found):
         raise FloatingPointError(
             f"The gradient norm is {found}. Usual causes: a step too large before this one, a loss of half precision without a "
             "gradient scaler. Lower `lr` or `eta_max`, or use torch.amp.GradScaler, which skips such steps."
         )
+    if 0 < found < 1e-4 and found < (tiny := min(torch.finfo(one.dtype).tiny for one in tensors)):
+        warn(
+            f"The gradient norm is {found:.3g}: below {tiny:.3g} numbers of this precision lose their digits, and soon there is no step at all. "
+            "Take the gradient of log(loss), formed by torch.logsumexp: normalised steps are the same."
+        )
     return found
 
 
+def _quotient(above: float, norm: float) -> float:
+    """What is above over the norm; 0, no step, where the norm is 0 or so small that the quotient is no number."""
+    found = above / norm if norm else 0.0
+    return found if found < math.inf else 0.0
+
+
 def _add(targets: list[torch.Tensor], gradients: list[torch.Tensor], sizes: list[float]) -> None:
-    """Add every gradient times its size to its target, in place; one size for all is one call."""
-    if targets and len(set(sizes)) == 1:
+    """Add every gradient times its size to its target, in place; one size for all is one call, and a size that a type does not hold two factors."""
+    most = min((torch.finfo(dtype).max for dtype in {one.dtype for one in targets}), default=0.0)
+    if targets and len(set(sizes)) == 1 and abs(sizes[0]) <= most:
         torch._foreach_add_(targets, gradients, alpha=sizes[0])
-    else:
-        for target, gradient, size in zip(targets, gradients, sizes, strict=False):
-            target.add_(gradient, alpha=size)
+        return
+    for target, gradient, size in zip(targets, gradients, sizes, strict=False):
+        root = math.sqrt(abs(size)) if abs(size) > most else 1.0
+        target.add_(gradient if root == 1 else root * gradient, alpha=size / root)
 
 
 class _Reporting(torch.optim.Optimizer):
@@ -80,6 +98,13 @@ class _Reporting(torch.optim.Optimizer):
                 "False with what it leaves out: several groups, momentum, decay, a scope or a bound of growth",
                 True,
             )
+
+    def add_param_group(self, param_group: dict) -> None:
+        """A group of parameters, with what is the same for all where it says nothing of its own."""
+        super().add_param_group(param_group)
+        for name, (required, right) in _BOUNDS.items():
+            if name in param_group and not right(param_group[name]):
+                raise ArgumentError(name, type(self).__name__, required, repr(param_group[name]))
 
     @staticmethod
     def _plain(groups: list[dict]) -> bool:
@@ -99,7 +124,7 @@ class _Reporting(torch.optim.Optimizer):
             return returned
         found = [self._gradients(group) for group in self.param_groups]
         norms = [_norms(gradients) for _, gradients in found]
-        everything = _joint([norm for part in norms for norm in part])
+        everything = _joint([one for part in norms for one in part], [one for _, part in found for one in part])
         value = self._objective(loss, everything)
         for group, pairs, sizes in zip(self.param_groups, found, norms, strict=True):
             self._move(group, pairs, sizes, everything, value)
@@ -107,12 +132,15 @@ class _Reporting(torch.optim.Optimizer):
         return returned
 
     def _capture(self, group: dict, loss: Loss | None) -> None:
-        """The step with every number left on the device, so that a CUDA graph can record it; what is not finite spreads."""
+        """The step with every number left on the device, so that a CUDA graph can record it; what is not finite spreads.
+
+        Norms are in float64, where the squares of all that float32 holds are numbers too.
+        """
         parameters, gradients = self._gradients(group)
-        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2, torch.float64)))
         wanted, most = self._sizes(group, norm, loss)
         size = torch.where(norm > 0, torch.minimum(wanted, most), torch.zeros_like(norm))
-        torch._foreach_add_(parameters, torch._foreach_mul(gradients, -size))
+        torch._foreach_add_(parameters, torch._foreach_mul(gradients, -size.to(gradients[0].dtype)))
         group.update(last_grad_norm=norm, last_step=size, capped=wanted > most, last_displacement=size * norm)
 
     def _sizes(self, group: dict, norm: torch.Tensor, loss: Loss | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -164,11 +192,6 @@ class SNGD(_Reporting):
         scope: str = "global",
         capturable: bool = False,
     ):
-        _check("SNGD", lr=lr, eta_max=eta_max, momentum=momentum, weight_decay=weight_decay)
-        if not momentum < 1:
-            raise ArgumentError("momentum", "SNGD", "below 1", momentum)
-        if scope not in _SCOPES:
-            raise ArgumentError("scope", "SNGD", f"one of {', '.join(_SCOPES)}", repr(scope))
         rule = {"lr": lr, "eta_max": eta_max, "momentum": momentum, "weight_decay": weight_decay}
         super().__init__(params, {**rule, "decoupled": decoupled, "scope": scope, "capturable": capturable})
 
@@ -179,7 +202,7 @@ class SNGD(_Reporting):
         (parameters, gradients), rate, most = pairs, float(group["lr"]), group["eta_max"]
         whole = everything if group["scope"] == "global" else math.hypot(*norms)
         scales = norms if group["scope"] == "tensor" else [whole] * len(norms)
-        sizes = [min(rate / norm, most) if norm else 0.0 for norm in scales]
+        sizes = [min(_quotient(rate, norm), most) for norm in scales]
         if group["decoupled"] and group["weight_decay"] and parameters:
             torch._foreach_mul_(parameters, 1 - rate * group["weight_decay"])
         lengths = [size * norm for size, norm in zip(sizes, norms, strict=True)]
@@ -230,9 +253,6 @@ class SPSmax(_Reporting):
         max_update_norm: float = math.inf,
         capturable: bool = False,
     ):
-        _check("SPSmax", eta_max=eta_max, c=c, weight_decay=weight_decay)
-        if not max_update_norm > 0:
-            raise ArgumentError("max_update_norm", "SPSmax", "positive", max_update_norm)
         if gamma is not None and (not gamma >= 1 or not batches_per_epoch):
             raise ArgumentError("gamma", "SPSmax", "at least 1, with batches_per_epoch", (gamma, batches_per_epoch))
         growth = math.inf if gamma is None else gamma ** (1 / (batches_per_epoch or 1))
@@ -252,6 +272,8 @@ class SPSmax(_Reporting):
     def _objective(self, loss: Loss | None, norm: float) -> float:
         if loss is None:
             raise ValueError("SPSmax.step needs the loss of the batch: step(loss=loss.detach()), or step(closure).")
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"The loss is {float(loss)}. Usual cause: a step too large before this one.")
         self._look_for_clipping(norm)
         return float(loss) + sum(self._penalty(group) for group in self.param_groups)
 
@@ -262,7 +284,7 @@ class SPSmax(_Reporting):
 
     def _move(self, group: dict, pairs: Pairs, norms: list[float], everything: float, value: float) -> None:
         norm, rate = everything, float(group["lr"])
-        wanted = max(value - group["l_star"], 0.0) / (group["c"] * norm**2) if norm else 0.0
+        wanted = _quotient(_quotient(max(value - group["l_star"], 0.0), norm), group["c"] * norm)
         most = min(rate * group["eta_max"] if rate else 0.0, group["max_update_norm"] / norm if norm else math.inf)
         if group["step_count"] and group["last_step"]:
             most = min(most, group["growth"] * group["last_step"])

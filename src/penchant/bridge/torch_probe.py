@@ -26,6 +26,15 @@ _EXACT = 1_000_000_000  # products above which only the largest singular value i
 _TOLERANCE, _GROWTH, _PIECE = 1e-6, 1.3, 1024
 
 
+_DERIVED: dict[str, Callable[["Probe"], np.ndarray]] = {
+    "ratio": lambda probe: probe.spectral / probe.frobenius,
+    "stable_rank": lambda probe: probe.ratio**-2,
+    "growth": lambda probe: probe.frobenius / probe.frobenius[0],
+    "differences": lambda probe: -np.diff(probe.frobenius**2, axis=1),
+    "floor": lambda probe: np.array([1 / np.sqrt(min(shape)) for shape in probe.shapes]),
+}
+
+
 def spectrum(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """All singular values, in no order, and the top left and right vectors; of a large matrix the largest value alone.
 
@@ -108,7 +117,7 @@ class Probe:
         self.shapes = tuple((len(one()), one()[0].numel()) for one in self._weights.values())
         self.blocks = attention_blocks(self.module)
         self._parameters = list(self.module.parameters())
-        tensor = lambda one: None if one is None else torch.as_tensor(one)
+        tensor = lambda one: None if one is None else torch.as_tensor(one).to(self._parameters[0].device)
         self._data = tensor(inputs), tensor(labels)
         _check_data(self.module, *self._data, every)
         self._every, self._budget = every, math.inf if budget is None else budget
@@ -218,30 +227,12 @@ class Probe:
         return found
 
     def __getattr__(self, name: str) -> np.ndarray:
-        """A series by its name."""
+        """A series by its name, or what follows from some."""
+        if name in _DERIVED:
+            return _DERIVED[name](self)
         if name.startswith("_") or not self._rows or name not in self._rows[0]:
             raise AttributeError(f"this probe has recorded no '{name}'")
         return self.series()[name]
-
-    @property
-    def ratio(self) -> np.ndarray:
-        return self.spectral / self.frobenius
-
-    @property
-    def stable_rank(self) -> np.ndarray:
-        return self.ratio**-2
-
-    @property
-    def growth(self) -> np.ndarray:
-        return self.frobenius / self.frobenius[0]
-
-    @property
-    def differences(self) -> np.ndarray:
-        return -np.diff(self.frobenius**2, axis=1)
-
-    @property
-    def floor(self) -> np.ndarray:
-        return np.array([1 / np.sqrt(min(shape)) for shape in self.shapes])
 
     def write_scalars(self, writer: Any) -> None:
         """Everything that was recorded, to a `SummaryWriter` of TensorBoard: a curve for each layer and each head."""

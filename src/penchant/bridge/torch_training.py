@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch  # pyright: ignore[reportMissingImports]
@@ -11,9 +12,11 @@ from .torch_networks import GROUPS, Split
 from .torch_optimisers import SPSmax
 
 _PIECE = 1000  # samples that are looked at together
+_TOLD = ("batch_loss", "gradient_norm", "step_size", "capped", "displacement")
 _WARM = 3  # steps before a graph is recorded, which are taken back
 
 
+@dataclass
 class NetworkRun:
     """Records of a training run.
 
@@ -22,16 +25,15 @@ class NetworkRun:
     `train_accuracy`, `test_accuracy`, and `norms` of every group of parameters (`GROUPS`).
     """
 
-    def __init__(self) -> None:
-        self.batch_loss: list[float] = []
-        self.gradient_norm: list[float] = []
-        self.step_size: list[float] = []
-        self.capped: list[bool] = []
-        self.displacement: list[float] = []
-        self.train_loss: list[float] = []
-        self.train_accuracy: list[float] = []
-        self.test_accuracy: list[float] = []
-        self.norms: dict[str, list[float]] = {}
+    batch_loss: list[float] = field(default_factory=list)
+    gradient_norm: list[float] = field(default_factory=list)
+    step_size: list[float] = field(default_factory=list)
+    capped: list[float] = field(default_factory=list)
+    displacement: list[float] = field(default_factory=list)
+    train_loss: list[float] = field(default_factory=list)
+    train_accuracy: list[float] = field(default_factory=list)
+    test_accuracy: list[float] = field(default_factory=list)
+    norms: dict[str, list[float]] = field(default_factory=dict)
 
 
 def group_norms(module: nn.Module) -> dict[str, float]:
@@ -62,7 +64,6 @@ def train_network(
     measure: Callable[[nn.Module], dict[str, float]] = group_norms,
     look: int | None = None,
     graph: bool = False,
-    progress: Callable[[str], None] = lambda text: None,
 ) -> NetworkRun:
     """Minimise the cross-entropy in shuffled batches; `optimiser` may be any of PyTorch's or of `torch_optimisers`.
 
@@ -74,12 +75,12 @@ def train_network(
     if graph:
         loop.capture(batch)
     _record_epoch(run, module, *shown, measure)
-    for epoch in range(epochs):
+    for _ in range(epochs):
         order = torch.randperm(len(train[1]), generator=generator).to(train[1].device)
         told = [loop.step(one) for one in order.split(batch) if len(one) == batch or not graph]
-        _record_steps(run, torch.stack(told))
+        for name, column in zip(_TOLD, torch.stack(told).T.tolist(), strict=True):
+            getattr(run, name).extend(column)
         _record_epoch(run, module, *shown, measure)
-        progress(f"epoch {epoch + 1} of {epochs}: train loss {run.train_loss[-1]:.4f}")
         if not math.isfinite(run.train_loss[-1]):
             break
     return run
@@ -96,7 +97,7 @@ class _Loop:
         self.told: Any = None
 
     def step(self, chosen: torch.Tensor) -> torch.Tensor:
-        """Loss of the batch, norm of its gradient, multiplier of the gradient, whether it was capped, displacement."""
+        """What a run records of a step, in the order of `_TOLD`."""
         if self.graph is None:
             return self._once(chosen)
         self.chosen.copy_(chosen)
@@ -143,15 +144,6 @@ class _Loop:
 def _spread(split: Split, look: int | None) -> Split:
     every = max(1, math.ceil(len(split[1]) / look)) if look else 1
     return split[0][::every], split[1][::every]
-
-
-def _record_steps(run: NetworkRun, told: torch.Tensor) -> None:
-    loss, gradient, size, capped, moved = told.T.tolist()
-    run.batch_loss += loss
-    run.gradient_norm += gradient
-    run.step_size += size
-    run.capped += [bool(one) for one in capped]
-    run.displacement += moved
 
 
 @torch.no_grad()

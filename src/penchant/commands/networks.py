@@ -19,16 +19,9 @@ from ..report.page import render, save
 def probe(options: Namespace) -> tuple[dict, list[str]]:
     """Numbers and lines of a record; with --out its page too."""
     header, series = read_network(options.run)
-    content = {
-        "model": header["model"],
-        "layers": header["layers"],
-        "blocks": header["blocks"],
-        "series": plain(series),
-    }
-    text = [
-        f"{header['model']}: {len(series['steps'])} records to step {series['steps'][-1]}",
-        *_aligned(summary(header, series)),
-    ]
+    content = {**{key: header[key] for key in ("model", "layers", "blocks")}, "series": plain(series)}
+    first = f"{header['model']}: {len(series['steps'])} records to step {series['steps'][-1]}"
+    text = [first, *_aligned(summary(header, series))]
     if options.out:
         content["page"] = str(write_page(options.run, options.out))
         text.append(f"page: {content['page']}")
@@ -64,10 +57,8 @@ def _earlier(path: str) -> dict:
         found = json.loads(Path(path).read_text())
     except ValueError as error:
         raise DataFileError(f"'{path}' is no JSON: {error}.") from error
-    missing = {"experiment", "after", "data", "settings", "runs", "seconds"} - set(
-        found if isinstance(found, dict) else ()
-    )
-    if missing:
+    known = set(found if isinstance(found, dict) else ())
+    if missing := {"experiment", "after", "data", "settings", "runs", "seconds"} - known:
         raise DataFileError(f"'{path}' was not written by `penchant experiment`: it has no '{min(missing)}'.")
     return found
 
@@ -103,14 +94,11 @@ def kkt(options: Namespace) -> tuple[dict, list[str]]:
     except ImportError:
         raise MissingExtra("torch", "`penchant kkt`") from None
     arrays = load_npz(options.data)
-    missing = {"inputs", "labels"} - set(arrays)
-    if missing:
+    if missing := {"inputs", "labels"} - set(arrays):
         raise DataFileError(f"'{options.data}' has no array '{min(missing)}'; it has {', '.join(sorted(arrays))}.")
     told = lambda text: print(text, file=sys.stderr)
-    readings = [
-        measure(one, arrays["inputs"], arrays["labels"], tolerance=options.tolerance, progress=told)
-        for one in _named(options.model)
-    ]
+    asked = arrays["inputs"], arrays["labels"]
+    readings = [measure(one, *asked, tolerance=options.tolerance, progress=told) for one in _named(options.model)]
     content, lines = readings[-1].content(), readings[-1].lines()
     if len(readings) > 1:
         way = trend(readings)
@@ -129,15 +117,14 @@ def _named(place: str) -> list:
     try:
         spec.loader.exec_module(script)
         found = _made(getattr(script, name)) if hasattr(script, name) else []
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataFileError(f"'{place}' raised {type(error).__name__}: {error}") from error
     if not hasattr(script, name):
         known = ", ".join(word for word in vars(script) if not word.startswith("_"))
         raise ArgumentError("model", "penchant kkt", f"one of {known}", f"'{name}'")
     if not found or not all(hasattr(one, "named_parameters") for one in found):
-        raise ArgumentError(
-            "model", "penchant kkt", "a module, a list of them, or a function that makes one", repr(found)
-        )
+        required = "a module, a list of them, or a function that makes one"
+        raise ArgumentError("model", "penchant kkt", required, repr(found))
     return found
 
 

@@ -46,29 +46,16 @@ def read_network(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
 def summary(header: dict, series: Series) -> Table:
     """One row per layer, at the first and at the last record."""
     ratio = series["spectral"] / series["frobenius"]
-    columns = {
-        "layer": "",
-        "shape": "",
-        "norm": ".4g",
-        "growth": ".4g",
-        "ratio before": ".4f",
-        "ratio": ".4f",
-        "floor": ".4f",
-    }
-    columns |= {"stable rank": ".4g", "nuclear norm": ".4g", "alignment with the next": ".4f"}
+    columns = {"layer": "", "shape": "", "norm": ".4g", "growth": ".4g", "ratio before": ".4f", "ratio": ".4f"}
+    columns |= {"floor": ".4f", "stable rank": ".4g", "nuclear norm": ".4g", "alignment with the next": ".4f"}
     fits = np.append(series["alignment"][-1], np.nan)
     rows = []
     for k, (name, shape) in enumerate(zip(header["layers"], header["shapes"], strict=True)):
         sizes = series["frobenius"][-1, k], series["frobenius"][-1, k] / series["frobenius"][0, k]
         rest = ratio[0, k], ratio[-1, k], min(shape) ** -0.5, ratio[-1, k] ** -2, series["nuclear"][-1, k], fits[k]
         rows.append((name, " x ".join(map(str, shape)), *sizes, *rest))
-    return table(
-        "layers",
-        "Layers",
-        columns,
-        rows,
-        f"At step {series['steps'][-1]}; growth and 'before' from step {series['steps'][0]}.",
-    )
+    caption = f"At step {series['steps'][-1]}; growth and 'before' from step {series['steps'][0]}."
+    return table("layers", "Layers", columns, rows, caption)
 
 
 def figures(header: dict, series: Series) -> Iterator[Figure]:
@@ -80,27 +67,20 @@ def figures(header: dict, series: Series) -> Iterator[Figure]:
     each = lambda values, labels=names: zip(labels, np.asarray(values).T, strict=True)
     yield draw("loss", "Loss", "loss", [("loss", series["losses"])], "log")
     yield draw("ratios", "Every layer: how near to rank one", "ratio", each(series["spectral"] / series["frobenius"]))
-    yield draw(
-        "growth", "Growth of the layers", "norm / first norm", each(series["frobenius"] / series["frobenius"][0]), "log"
-    )
+    growth = each(series["frobenius"] / series["frobenius"][0])
+    yield draw("growth", "Growth of the layers", "norm / first norm", growth, "log")
     if len(names) > 1:
         pairs = [f"{a}, {b}" for a, b in pairwise(names)]
         shown = [one for one in zip(pairs, series["alignment"].T, strict=True) if np.isfinite(one[1]).any()]
         yield draw("alignment", "Adjacent layers", "alignment", shown)
         yield draw("balance", "Balancedness", "|W_k|^2 - |W_k+1|^2", each(-np.diff(series["frobenius"] ** 2), pairs))
-    yield draw(
-        "direction",
-        "Direction of all parameters",
-        "angle",
-        [("turn", series["turn"]), ("turned", series["turned"])],
-        "log",
-    )
+    angles = [(word, series[word]) for word in ("turn", "turned")]
+    yield draw("direction", "Direction of all parameters", "angle", angles, "log")
     if "margins" in series:
         levels = ("smallest", "10 %", "median", "90 %")
         yield draw("margins", "Margins", "margin", each(series["margins"], levels))
-        yield draw(
-            "normalised", "Normalised margins", "margin / norm^degree", each(series["normalised_margins"], levels)
-        )
+        shares = each(series["normalised_margins"], levels)
+        yield draw("normalised", "Normalised margins", "margin / norm^degree", shares)
     yield from _attention(header["blocks"], series, draw)
 
 
@@ -108,27 +88,13 @@ def _attention(blocks: Sequence[str], series: Series, draw: Callable[..., Figure
     heads = [(k, name, h) for k, name in enumerate(blocks) for h in range(series[f"spectrum_{k}"].shape[1])]
     curves = lambda read: [(f"{name or 'attention'}, head {h + 1}", read(k, h)) for k, name, h in heads]
     if heads:
-        yield draw(
-            "spectra",
-            "Largest singular value of W_Q' W_K",
-            "spectrum",
-            curves(lambda k, h: series[f"spectrum_{k}"][:, h].max(axis=1)),
-            "log",
-        )
+        tops = curves(lambda k, h: series[f"spectrum_{k}"][:, h].max(axis=1))
+        yield draw("spectra", "Largest singular value of W_Q' W_K", "spectrum", tops, "log")
     heads = [one for one in heads if f"entropy_{one[0]}" in series]
     if heads:
         yield draw("entropy", "Entropy of attention", "entropy", curves(lambda k, h: series[f"entropy_{k}"][:, h]))
-        yield draw(
-            "saturation",
-            "Saturation of attention",
-            "log(1 - p)",
-            curves(lambda k, h: series[f"saturation_{k}"][:, h, 1]),
-        )
-
-
-def network_page(header: dict, series: Series) -> Result:
-    """What the report shows of a network."""
-    return Result((), tuple(figures(header, series)), (summary(header, series),), {}, WORDS)
+        rest = curves(lambda k, h: series[f"saturation_{k}"][:, h, 1])
+        yield draw("saturation", "Saturation of attention", "log(1 - p)", rest)
 
 
 def run_page(header: dict, arrays: Series) -> Result:
@@ -141,10 +107,8 @@ def run_page(header: dict, arrays: Series) -> Result:
     if "margins" in arrays:
         named = {"smallest": arrays["margins"].min(1), "median": np.median(arrays["margins"], axis=1)}
         lines["margins"] = [Line(label, steps, values) for label, values in named.items()]
-    drawn = [
-        Figure(name.replace(" ", "-"), name.capitalize(), "step", name, tuple(curves), "", "log")
-        for name, curves in lines.items()
-    ]
+    draw = lambda name: (name.replace(" ", "-"), name.capitalize(), "step", name, tuple(lines[name]), "", "log")
+    drawn = tuple(Figure(*draw(name)) for name in lines)
     ends = [(line.label, line.y[0], line.y[-1]) for curves in lines.values() for line in curves]
     columns, caption = {"series": "", "first": ".6g", "last": ".6g"}, f"{len(steps)} records."
     told = [(name, json.dumps(value).strip('"')) for name, value in header.items()]
@@ -153,7 +117,7 @@ def run_page(header: dict, arrays: Series) -> Result:
         table("ends", "Start and end", columns, ends, caption),
         Table("made", "How it was made", ("what", "value"), tuple(told), about),
     )
-    return Result((), tuple(drawn), tables, {}, DEFINITIONS)
+    return Result((), drawn, tables, {}, DEFINITIONS)
 
 
 def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
@@ -164,9 +128,9 @@ def write_page(path: str | os.PathLike, directory: str | Path) -> Path:
         raise DataFileError(f"'{path}' has no records: its series 'steps' is missing or empty.")
     network = header["format"] == mark("network run")
     name = Path(path).stem
-    study = Study(
-        re.sub(r"[^\w-]", "-", name, flags=re.ASCII), f"Network: {header['model']}" if network else f"Run: {name}"
-    )
-    result = network_page(*read_network(path)) if network else run_page(header, arrays)
+    title = f"Network: {header['model']}" if network else f"Run: {name}"
+    study = Study(re.sub(r"[^\w-]", "-", name, flags=re.ASCII), title)
+    drawn = Result((), tuple(figures(*read_network(path))), (summary(header, arrays),), {}, WORDS) if network else None
+    result = drawn or run_page(header, arrays)
     save(study, result, directory, paper="", seed=0, full=False, seconds=0.0)
     return render(directory)
