@@ -20,7 +20,7 @@ from penchant.papers import find_papers
 from penchant.verdict import at_most
 
 (PAPER,) = find_papers(("deep_linear",))
-NAME = "deep-linear/homogeneity"
+NAME = "deep-linear/norm-growth"
 CLAIM = next(claim for claim in PAPER.claims if claim.name == NAME)
 
 
@@ -63,7 +63,7 @@ def test_a_check_that_breaks_decides_nothing():
     assert "ZeroDivisionError" in row["inequality"]
 
 
-@pytest.mark.parametrize("name", ["deep-linear/homogeneity", "deep-linear-homogeneity"])
+@pytest.mark.parametrize("name", ["deep-linear/norm-growth", "deep-linear-norm-growth"])
 def test_a_claim_is_found_by_its_id_and_by_an_old_one(capsys, name):
     assert verify.find_claims((name,), (PAPER,)) == [(PAPER, CLAIM)]
     assert ("is now" in capsys.readouterr().err) == (name != NAME)
