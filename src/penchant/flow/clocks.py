@@ -4,14 +4,12 @@ The path of gradient flow does not depend on the clock. A clock fixes the arc le
 physical time t is carried along with every clock, as the number p = t |grad L|, which neither over- nor underflows.
 `elapsed` is what the clock itself shows.
 
-$p = t\,|\nabla L|$ obeys the scalar linear equation $p' = a'p + v$ with $a = \log|\nabla L|$ and v the speed of the clock. Its rate $a'$ is as
-large as the margins, so it is as stiff as the flow, but on a finished step everything else is known: a and v are polynomials through their values and
-derivatives at both ends, and two Radau collocations (orders 5 and 3) solve the rest; where these vouch for it, one of order 7 that also knows the
-beginning of the step before, with the distance to one of order 5 that knows less of it. Extrapolating p with the
-parameters instead forces steps to resolve single units of log loss until margins pass 1e5.
+With a = log|grad L|, p at the end of a step is $p_0e^{a_1-a_0}$ and the integral of $e^{a_1-a}$ over the length of the path. The integrand is stiff, but its logarithm is smooth, and
+known with its derivative at both ends and at the beginning of the step before. One polynomial goes through these numbers over the time of the clock, and another
+over log(L - L*), where all of the logarithm but a slow part is a straight line; each knows its error from the next lower degree, and they have to agree.
+Extrapolating p with the parameters instead forces steps to resolve single units of log loss until margins pass 1e5.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -26,10 +24,11 @@ from ..problem import read_once as read
 from ..settings.base import Setting
 
 _NEAR = 0.1  # of a step: an earlier point closer than this says nothing new, and one farther than its inverse nothing of this step
+_ULPS = 16  # by which x, a logarithm of a sum, may be wrong
+_HEARD = 40.0  # how far the logarithm of an integrand may be below its end
+_NODES, _WEIGHTS = (part / 2 for part in np.polynomial.legendre.leggauss(24))
+_NODES = _NODES + 0.5
 _PLATEAU = 1e3  # lengths over which the leading margin would change by 1: far more than any start off a plateau needs
-
-
-Point = tuple[Array, Array]
 
 
 class Origin(eqx.Module):
@@ -121,13 +120,21 @@ def motion(setting: Setting, params: PyTree) -> Motion:
     return Motion(reading, norm, Sizes(change.log_excess, change.log_scale, change.log_slope_norm, growth))
 
 
+class Curve(eqx.Module):
+    """The logarithm of the integrand of p over some x: where it is taken, what it has beyond -log|grad L|, and its slope as a whole."""
+
+    x: Float[Array, ""]
+    own: Float[Array, ""]
+    slope: Float[Array, ""]
+
+
 class Pace(eqx.Module):
-    """log|grad L| and the speed of the clock at a point, with their derivatives along the flow in clock time."""
+    """log|grad L| and the speed of the clock at a point, and the integrand of p over the time of the clock and over -log(L - L*)."""
 
     log_gradient: Float[Array, ""]
-    log_gradient_rate: Float[Array, ""]
     speed: Float[Array, ""]
-    speed_rate: Float[Array, ""]
+    by_clock: Curve
+    by_excess: Curve
 
 
 def pace(clock: Clock, start: Origin, here: Motion, progress: Array, elapsed: Array) -> Pace:
@@ -141,70 +148,50 @@ def pace(clock: Clock, start: Origin, here: Motion, progress: Array, elapsed: Ar
 
     speed = speed_at(sizes, progress, elapsed)
     change = jax.tree.map(lambda rate: speed * rate, here.rates)
-    rate = change.log_scale + change.log_slope_norm
+    rate, fall = change.log_scale + change.log_slope_norm, -change.log_excess
     tangents = (change, rate * progress + speed, jnp.ones(()))
     _, speed_rate = jax.jvp(speed_at, (sizes, progress, elapsed), tangents)
-    return Pace(reading.log_gradient_norm, rate, speed, speed_rate)
+    by_clock = Curve(jnp.asarray(elapsed), jnp.log(speed), speed_rate / speed - rate)
+    by_excess = Curve(-reading.log_excess, -reading.log_relative_slope, -(2 * rate + fall) / fall)
+    return Pace(reading.log_gradient_norm, speed, by_clock, by_excess)
 
 
-def _radau(stages: int) -> tuple[np.ndarray, np.ndarray]:
-    """Nodes and matrix of the Radau IIA collocation: the roots of P_s - P_{s-1} on [0, 1], integrated Lagrange polynomials.
+def _gained(ends: tuple[Curve, Curve, Curve], rises: Array, past: Array) -> tuple[Array, Array]:
+    """The integral over a step, and an estimate of its error, where -log|grad L| rises by `rises` from the beginning to the end and by `past` from the earlier point.
 
-    All roots are real and simple, as of any sum of two neighbours in a family of orthogonal polynomials; NumPy from 2.5 on
-    returns them as complex numbers.
+    Degrees 2 to 5 in u, from 0 to 1: both ends without and with the slope at the beginning, value and slope of the earlier point. In the last,
+    e^-40 of the integrand and more is left out. An error is infinite where x stands still.
     """
-    series = np.zeros(stages + 1)
-    series[-1], series[-2] = 1.0, -1.0
-    nodes = (np.sort(np.polynomial.legendre.legroots(series).real) + 1) / 2
-    nodes[-1] = 1.0
-    powers = np.arange(stages)
-    integrals = nodes[:, None] ** (powers + 1) / (powers + 1)
-    return nodes, integrals @ np.linalg.inv(nodes[:, None] ** powers)
+    begin, end, earlier = ends
+    width = end.x - begin.x
+    low, first, last = begin.own - end.own - rises, width * begin.slope, width * end.slope
+    at = (earlier.x - begin.x) / width
+    seen = (at > -1 / _NEAR) & (at < -_NEAR)
+    at = jnp.where(seen, at, -1.0)
+    parabola = lambda u: ((low + last) * (1 - u) - last) * (1 - u)
+    cubic = lambda u: parabola(u) + (first + 2 * low + last) * u * (1 - u) ** 2
+    bump = lambda u: (u * (1 - u)) ** 2
+    value, slope = jax.jvp(cubic, (at,), (jnp.ones(()),))
+    height = (earlier.own - end.own - past - value) / bump(at)
+    tilt = (width * earlier.slope - slope - height * 2 * at * (1 - at) * (1 - 2 * at)) / bump(at)
+    part = jnp.minimum(1.0, _HEARD / jnp.abs(low))
+    u, weights = 1 - part * _NODES, width * part * _WEIGHTS
+    quartic = cubic(u) + height * bump(u)
+    curves = jnp.stack([parabola(u), cubic(u), quartic, quartic + tilt * bump(u) * (u - at)])
+    rough, plain, finer, finest = jnp.exp(end.own) * (jnp.exp(curves) @ weights)
+    found, miss = jnp.where(seen, finest, plain), jnp.where(seen, finest - finer, plain - rough)
+    rounding = _ULPS * jnp.finfo(float).eps * jnp.abs(end.x) * jnp.exp(end.own + jnp.maximum(low, 0.0))
+    known = (width > 0) & jnp.isfinite(found) & jnp.isfinite(miss)
+    return jnp.where(known, found, 0.0), jnp.where(known, jnp.abs(miss) + rounding, jnp.inf)
 
 
-def _stacked(stages: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes, matrices and last rows of several collocations, filled up to the size of the largest: what is filled in counts nowhere."""
-    most = max(stages)
-    nodes, matrices, last = (
-        np.ones((len(stages), most)),
-        np.zeros((len(stages), most, most)),
-        np.zeros((len(stages), most)),
+def advance(progress: Array, before: Pace, after: Pace, earlier: Pace) -> tuple[Array, Array]:
+    """p at the end of a step, and an estimate of its error; `earlier` is the pace where the step before began."""
+    rises, past = before.log_gradient - after.log_gradient, earlier.log_gradient - after.log_gradient
+    (one, miss), (other, less) = (
+        _gained((getattr(before, x), getattr(after, x), getattr(earlier, x)), rises, past)
+        for x in ("by_clock", "by_excess")
     )
-    for row, count in enumerate(stages):
-        nodes[row, :count], matrices[row, :count, :count] = _radau(count)
-        last[row, :count] = matrices[row, count - 1, :count]
-    return nodes, matrices, last
-
-
-_PLANS = ((3, 0), (2, 0), (4, 2), (3, 2), (3, 1))  # stages, and how many numbers of the earlier pace are known
-
-
-def _curve(points: list[Point], at: Array, known: Array) -> tuple[Callable, Callable]:
-    """Value and derivative of the polynomial through two points at 0 and 1, with derivatives, and as many numbers as are `known` of an earlier one."""
-    (a, da), (b, db), earlier = points
-    value = lambda u: (1 + 2 * u) * (1 - u) ** 2 * a + u**2 * (3 - 2 * u) * b + u * (1 - u) * ((1 - u) * da - u * db)
-    slope = lambda u: 6 * u * (1 - u) * (b - a) + (1 - u) * (1 - 3 * u) * da + u * (3 * u - 2) * db
-    bump, bend = lambda u: (u * (1 - u)) ** 2, lambda u: 2 * u * (1 - u) * (1 - 2 * u)
-    height = jnp.where(known > 0, (earlier[0] - value(at)) / bump(at), 0.0)
-    tilt = jnp.where(known > 1, (earlier[1] - slope(at) - height * bend(at)) / bump(at), 0.0)
-    corrected = lambda u: value(u) + bump(u) * (height + tilt * (u - at))
-    return corrected, lambda u: slope(u) + bend(u) * (height + tilt * (u - at)) + bump(u) * tilt
-
-
-def advance(
-    progress: Array, before: Pace, after: Pace, h: Array, earlier: Pace, gap: Float[Array, ""]
-) -> tuple[Array, Array]:
-    """p at the end of a step of clock length h, and an estimate of its error; `earlier` is the pace a time `gap` before the step."""
-    paces = (before, after, earlier)
-    logs = [(pace.log_gradient, h * pace.log_gradient_rate) for pace in paces]
-    speeds = [(pace.speed, h * pace.speed_rate) for pace in paces]
-    seen = (gap > _NEAR * h) & (_NEAR * gap < h)
-    at, known = -jnp.where(seen, gap / h, 1.0), jnp.array([[count] for _, count in _PLANS])
-    u, matrix, last = (jnp.asarray(part) for part in _stacked(tuple(stages for stages, _ in _PLANS)))
-    rate, speed = _curve(logs, at, known)[1](u) / h, _curve(speeds, at, known)[0](u)
-    system, right = jnp.eye(u.shape[1])[None] - h * rate[..., None] * matrix, rate * progress + speed
-    slopes = jnp.linalg.solve(system, right[..., None])[..., 0]
-    plain, rough, fine, middle, coarse = progress + h * jnp.sum(last * slopes, axis=1)
-    miss, less = jnp.abs(plain - rough), jnp.abs(fine - middle) + jnp.abs(middle - coarse)
-    better = seen & (less < miss) & (jnp.abs(fine - plain) <= miss)
-    return jnp.where(better, fine, plain), jnp.where(better, less, miss)
+    apart, error = jnp.abs(one - other), jnp.minimum(miss, less)
+    gained = jnp.where(less < miss, other, one)
+    return progress * jnp.exp(-rises) + gained, jnp.where(apart <= miss + less, error, apart)

@@ -51,7 +51,7 @@ class Task(eqx.Module):
 class Place(eqx.Module):
     """Where a step begins: a point, what is known of it, what the clock shows; the units of the flow, and the norm below which no error is relative.
 
-    `earlier` is the pace at the beginning of the step before, a time `gap` ago.
+    `earlier` is the pace at the beginning of the step before.
     """
 
     state: State
@@ -60,7 +60,6 @@ class Place(eqx.Module):
     origin: Origin
     floor: Float[Array, ""]
     earlier: Pace
-    gap: Float[Array, ""]
 
 
 class Step(eqx.Module):
@@ -152,14 +151,13 @@ def attempt(task: Task, here: Place, space: Space | None, h: Array, order: Int[A
     params = _axpy(1.0, gained.params, state.params)
     there = motion(setting, params)
     end = pace(clock, here.origin, there, gained.progress, here.clock + h)
-    progress, miss = advance(state.progress, begin, end, h, here.earlier, here.gap)
+    progress, miss = advance(state.progress, begin, end, here.earlier)
     # Extrapolated time is finer where rates hardly change along the step, and wrong without notice where they do: it is
-    # used only where collocation vouches for it.
-    agree = jnp.abs(gained.progress - progress) <= jnp.abs(miss)
-    better = ~(agree & (jnp.abs(error.progress) < jnp.abs(miss)))
-    progress = jnp.where(order > 0, jnp.where(better, progress, gained.progress), state.progress)
+    # used only where the other two, which agree, vouch for it.
+    vouched = (jnp.abs(gained.progress - progress) <= miss) & (jnp.abs(error.progress) < miss)
+    progress = jnp.where(order > 0, jnp.where(vouched, gained.progress, progress), state.progress)
     new = State(params, progress, state.dual + gained.dual)
-    missed = lambda one: jnp.where(better, miss, one.progress)
+    missed = lambda one: jnp.where(vouched, one.progress, miss)
     fine, coarse = (_size(task, here.floor, new, there, one.params, missed(one)) for one in (error, rough))
     return Step(new, there, begin, fine, coarse, lengths)
 

@@ -14,7 +14,7 @@ from ..problem import Reading, smallest_margin
 from ..settings.base import RESOLUTION, Setting
 from ..training.events import Limits
 from ..training.status import Status
-from .clocks import Motion, Origin, Pace, Sizes, origin
+from .clocks import Curve, Motion, Origin, Pace, Sizes, origin
 from .integrator import Place, Record, State, Step, Task, attempt
 from .spaces import Space
 
@@ -84,10 +84,11 @@ def begin(setting: Setting, params: PyTree) -> Walk:
     """A flow that has not read its start yet."""
     params = jax.tree.map(lambda leaf: number(np.asarray(leaf, float)), params)
     zero, none, far = (number(value) for value in (0.0, 0, [np.inf, 0.0]))
-    each, still = number(np.zeros(len(setting.data.constrained()))), Pace(zero, zero, zero, zero)
+    each = number(np.zeros(len(setting.data.constrained())))
+    still = Pace(zero, zero, Curve(zero, zero, zero), Curve(zero, zero, zero))
     here = Motion(Reading(zero, zero, params, each, each, zero), zero, Sizes(zero, zero, zero, zero))
     state = State(params, zero, each)
-    place = Place(state, here, zero, Origin(zero, zero), zero, still, zero)
+    place = Place(state, here, zero, Origin(zero, zero), zero, still)
     counts = (none, none, none, number(np.inf), none, number(False))
     return Walk(place, zero, zero, none, far, far, *counts)
 
@@ -117,7 +118,7 @@ def _started(task: Task, goal: Goal, walk: Walk, step: Step, now: Record) -> Wal
     h = _FIRST_STEP * _SHRINK ** jnp.where(times > 0, times, 0.0)
     reasons = (~jnp.isfinite(reading.log_slope_norm), goal.reach(now)[0] >= 0, goal.steps == 0)
     kinds = (Status.zero_gradient, Status.reached_target, Status.out_of_steps)
-    place = Place(step.state, step.motion, zero, start, floor, walk.place.earlier, zero)
+    place = Place(step.state, step.motion, zero, start, floor, walk.place.earlier)
     after = (place, speed, h, jnp.minimum(task.order, _FEW), _select(reasons, kinds))
     return eqx.tree_at(lambda w: (w.place, w.speed, w.h, w.order, w.status), walk, after)
 
@@ -161,8 +162,7 @@ def _moved(task: Task, goal: Goal, walk: Walk, step: Step, now: Record, landed: 
     )
     start = walk.place.origin
     speed = task.clock.speed(step.motion.reading, now.norm, step.state.progress, now.clock, start)
-    gap = now.clock - walk.place.clock
-    place = Place(step.state, step.motion, now.clock, start, walk.place.floor, step.begin, gap)
+    place = Place(step.state, step.motion, now.clock, start, walk.place.floor, step.begin)
     none, far = jnp.zeros((), int), jnp.array([jnp.inf, 0.0])
     counts = (now.steps, walk.rejected, none, far[0], _select(reasons, kinds), landed)
     return Walk(place, speed, h, order, far, far, *counts)
