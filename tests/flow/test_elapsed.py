@@ -38,5 +38,5 @@ def test_two_estimates_of_the_time_that_disagree_are_no_small_error():
     begin, end = _stiff(3.0, 0.0), _stiff(3.0, 0.01)
     wrong = Curve(end.by_excess.x, end.by_excess.own + 1e-3, end.by_excess.slope)
     _, miss = advance(jnp.asarray(0.3), begin, Pace(end.log_gradient, end.speed, end.by_clock, wrong), begin)
-    true, usual = advance(jnp.asarray(0.3), begin, end, begin)
+    _, usual = advance(jnp.asarray(0.3), begin, end, begin)
     assert float(usual) < 1e-9 < float(miss)

@@ -179,10 +179,11 @@ def _gained(ends: tuple[Curve, Curve, Curve], rises: Array, past: Array) -> tupl
     quartic = cubic(u) + height * bump(u)
     curves = jnp.stack([parabola(u), cubic(u), quartic, quartic + tilt * bump(u) * (u - at)])
     rough, plain, finer, finest = jnp.exp(end.own) * (jnp.exp(curves) @ weights)
-    found, miss = jnp.where(seen, finest, plain), jnp.where(seen, finest - finer, plain - rough)
+    miss, less = jnp.abs(plain - rough), jnp.abs(finest - finer)
+    found, miss = jnp.where(seen & (less < miss), finest, plain), jnp.where(seen & (less < miss), less, miss)
     rounding = _ULPS * jnp.finfo(float).eps * jnp.abs(end.x) * jnp.exp(end.own + jnp.maximum(low, 0.0))
     known = (width > 0) & jnp.isfinite(found) & jnp.isfinite(miss)
-    return jnp.where(known, found, 0.0), jnp.where(known, jnp.abs(miss) + rounding, jnp.inf)
+    return jnp.where(known, found, 0.0), jnp.where(known, miss + rounding, jnp.inf)
 
 
 def advance(progress: Array, before: Pace, after: Pace, earlier: Pace) -> tuple[Array, Array]:

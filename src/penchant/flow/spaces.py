@@ -32,7 +32,7 @@ Solver = Callable[[Array], Solve]
 
 
 class Space(eqx.Module):
-    """The margins that enter the systems of a step, and |J_i| of all; with the features of the data these are solved for the weight."""
+    """The margins that enter the systems of a step, and |J_i| of all; or none, and the features of the data, where these are solved for the weight."""
 
     rows: Int[Array, "k"]
     features: Float[Array, "N D"] | None
@@ -104,7 +104,7 @@ class Spaces:
         bounds, weights = map(np.asarray, self.loads[:2])
         rows = active(bounds, weights, length)
         lighter = self.entries < len(rows) and len(bounds) * self.entries**2 < 2 * len(rows) ** 3
-        return Space(jnp.asarray(rows), self.features if lighter else None, self.loads[2])
+        return Space(jnp.asarray(rows[: 0 if lighter else None]), self.features if lighter else None, self.loads[2])
 
 
 def _maps(setting: Setting, params: PyTree, space: Space | None) -> tuple[Callable, Callable]:
