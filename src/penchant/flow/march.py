@@ -28,7 +28,7 @@ _DEAF, _BRINK = 4, 1e-2  # times in a row that a shorter step has the larger err
 _STILL = 1e-3  # of the excess, lost per relative length of the path: less looks like a minimum
 _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the weights cannot change a float64 state
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
-_EXACT = 1e-13  # of a step, or of a level: where a landing ends
+_EXACT = 1e-13  # of a step: where a landing ends that rounding keeps from its level
 _UNBEGUN = -1e3  # log t before the start, in units of its level: secants need a number
 _ROOM, _BUFFER = 64, 2**21  # records of one call at most, and numbers in them
 
@@ -233,7 +233,7 @@ def _tried(task: Task, goal: Goal, space: Space | None, walk: Walk) -> tuple[Wal
     before = jnp.maximum(*goal.reach(_record(task.setting, here.state, here.motion, walk.steps, here.clock)))
     landing = jnp.isfinite(walk.latest[0])
     fine = landing | (_finite(step) & (step.error <= 1))
-    met = (jnp.abs(reach) <= _EXACT) | (jnp.abs(used - walk.latest[0]) <= _EXACT * walk.h)
+    met = (jnp.abs(reach) <= 4 * jnp.finfo(float).eps) | (jnp.abs(used - walk.latest[0]) <= _EXACT * walk.h)
     landed = met & (landing | (reach >= 0))
     taken = first | (fine & (landed | (~landing & (reach < 0))))
     cases = (
