@@ -30,7 +30,7 @@ _SMALLEST = 1e-14  # a step below this fraction of the clock's unit and of the w
 _FIRST = 1e4  # lengths of the start: a straight path lets a longer first step pass, over a time that nothing resolves
 _EXACT = 1e-13  # of a step: where a landing ends that rounding keeps from its level
 _UNBEGUN = -1e3  # log t before the start, in units of its level: secants need a number
-_ROOM, _BUFFER = 64, 2**21  # records of one call at most, and numbers in them
+_ROOM, _BUFFER = 64, 2**18  # records of one call at most, and numbers in them
 
 
 class Goal(eqx.Module):
