@@ -158,15 +158,18 @@ def attempt(task: Task, here: Place, space: Space | None, h: Array, order: Int[A
     progress = jnp.where(order > 0, jnp.where(vouched, gained.progress, progress), state.progress)
     new = State(params, progress, state.dual + gained.dual)
     missed = lambda one: jnp.where(vouched, one.progress, miss)
-    fine, coarse = (_size(task, here.floor, new, there, one.params, missed(one)) for one in (error, rough))
+    reading = here.motion.reading
+    left = jnp.exp(reading.log_slope_norm) / jnp.sum(jnp.abs(reading.weights) * lengths)
+    fine, coarse = (_size(task, here.floor, new, there, one.params, missed(one), left) for one in (error, rough))
     return Step(new, there, begin, fine, coarse, lengths)
 
 
-def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, miss: Array) -> Array:
+def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, miss: Array, left: Array) -> Array:
     """Error over tolerance.
 
     The direction of motion depends on differences between the margins that carry weight: their error is the standard
     deviation of the margin error under the weights. Rounding is allowed for: no step length can meet a tolerance below it.
+    Time depends on the rate of the slope, which loses more where the slope is only what is `left` of the sizes of its terms: its square, as a quadratic form.
     """
     _, shift = jax.jvp(task.setting.margins, (new.params,), (error,))
     shares = jnp.abs(there.reading.weights)
@@ -178,7 +181,7 @@ def _size(task: Task, floor: Array, new: State, there: Motion, error: PyTree, mi
     parts = (
         length / (task.tolerance * scale),
         spread / (task.margin_tolerance + rounding),
-        jnp.abs(miss) / ((task.tolerance + rounding) * jnp.abs(new.progress)),
+        jnp.abs(miss) / ((task.tolerance + rounding / left**2) * jnp.abs(new.progress)),
     )
     return jnp.max(jnp.stack(parts))
 
