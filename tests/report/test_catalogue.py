@@ -18,7 +18,7 @@ def test_the_matrix_knows_theorems_and_what_nobody_has_looked_at(cells):
     assert {cell.state for cell in cells["flow"].values()} == {"theorem"}
     assert cells["polyak"]["softmax attention, W"].state == "theorem"
     assert cells["sign"]["linear classification"].theorem.name == "linear-steepest-margin"
-    assert cells["gd"]["attention, keys and queries"].state == "conjecture"
+    assert cells["adam"]["attention, keys and queries"].state == "conjecture"
     assert (
         cells["ngd"]["regression"].state == "unknown"
     )  # claims on the margins of normalised descent say nothing of a fit

@@ -45,7 +45,8 @@ def population_loss(lab: Lab, planted: bool) -> Verdict:
         first = rng.standard_normal((2, 2))
         problem = AttentionRegression(0.3 * np.eye(2) + first @ first.T / 4, 0.3 * rng.standard_normal((3, 2)), 0.01)
         layer = AttentionLayer(0.7 * rng.standard_normal((3, 2)), 0.3 * rng.standard_normal((2, 2)))
-        covariance, points, queries = np.asarray(problem.covariance), keys @ problem.root, places @ problem.root
+        covariance, root = np.asarray(problem.covariance), np.asarray(problem.root)
+        points, queries = keys @ root, places @ root
         weights = mass * np.exp(queries @ np.asarray(layer.key_query).T @ points.T)
         weights = weights / weights.sum(axis=1, keepdims=True)
         means = weights @ points
@@ -105,7 +106,7 @@ def gauge(lab: Lab, planted: bool) -> Verdict:
         moved.append(float(problem.excess(_changed(problem, layer, general)) / problem.excess(layer)))
         turned.append(total(_changed(problem, layer, conjugate)) / total(layer))
         shrunk = _changed(problem, layer, 3 * np.eye(d))
-        norms = [key_strength(problem.whiten(one), problem.outputs)[1] for one in (layer, shrunk)]
+        norms = [key_strength(np.asarray(problem.whiten(one)), problem.outputs)[1] for one in (layer, shrunk)]
         scaled.append(3 * norms[1] / norms[0])
     parts = {"excess under GL(d)": moved, "regularised loss under the gauge group": turned, "3 |V/3|": scaled}
     worst = lambda ratios: float(np.abs(np.array(ratios) - 1).max())

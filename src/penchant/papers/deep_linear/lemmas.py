@@ -59,7 +59,7 @@ def conservation(lab: Lab, planted: bool) -> Iterator[Verdict]:
             start, step = jax.tree.map(lambda leaf, k=k: leaf[k], draws.starts), 0.1 * (1 + k)
             reading = read_once(setting, start)
             slopes = [np.exp(float(reading.log_scale)) * np.asarray(leaf) for leaf in reading.slope]
-            after = [np.asarray(layer) - step * slope for layer, slope in zip(start, slopes, strict=True)]
+            after = tuple(np.asarray(layer) - step * slope for layer, slope in zip(start, slopes, strict=True))
             wanted = [a @ a.T - b.T @ b for a, b in pairwise(slopes)]
             found = zip(_gaps(after, start), wanted, strict=True)
             largest = max(float(np.linalg.norm(layer, 2)) for layer in after) ** 2
