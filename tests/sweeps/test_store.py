@@ -149,7 +149,9 @@ def test_an_empty_store_says_so(tmp_path):
         Store(tmp_path / "file")
 
 
-@pytest.mark.parametrize("command", [["sweep", "none.toml"], ["train", "none.npz"], ["verify"], ["study", "none"]])
+@pytest.mark.parametrize(
+    "command", [["sweep", "none.toml"], ["train", "none.npz"], ["verify", "none"], ["study", "none"]]
+)
 @pytest.mark.parametrize("lacking", ["folder", "extra"])
 def test_a_store_that_cannot_be_written_is_refused_before_the_work(tmp_path, command, lacking, monkeypatch, capsys):
     """Before even the spec or the data are looked for. Reading needs neither."""
