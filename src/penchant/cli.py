@@ -56,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         _check_device()
         options.words = arguments
+        if getattr(options, "store", None):  # refused before the work, not after it
+            from .sweeps.store import Store
+
+            Store(options.store, writes=options.command is not _runs)
         with warnings.catch_warnings():
             warnings.simplefilter("always", PenchantWarning)
             warnings.showwarning = lambda message, *_, **__: print(f"warning: {message}", file=sys.stderr)
@@ -176,9 +180,7 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
     sweep.add_argument("--store", default="runs", metavar="DIR", help="where runs are kept (default: runs)")
     sweep.add_argument("--engine", choices=("pool", "dask", "here"), default="pool", help="who works (default: pool)")
     sweep.add_argument("--scheduler", metavar="ADDRESS", help="of the dask cluster")
-    sweep.add_argument(
-        "--jobs", type=int, metavar="N", help="processes of the pool, one thread each (default: all cores)"
-    )
+    sweep.add_argument("--jobs", type=int, metavar="N", help="processes of one thread each (default: all cores)")
     sweep.add_argument("--retry", action="store_true", help="run again what failed before")
     sweep.add_argument(
         "--measure", metavar="WHAT", help="a column, or an event such as 'smallest_margin > 0', for tables and pictures"
@@ -186,20 +188,14 @@ def _add_sweeps(commands: "argparse._SubParsersAction") -> None:
     sweep.add_argument("--out", metavar="DIR", help="write a page with the map or the boundary")
     runs = _add(commands, "runs", "what a run store holds: list, group, export, prune, check", _runs)
     runs.add_argument("store", nargs="?", default="runs", metavar="STORE", help="default: runs")
-    runs.add_argument(
-        "--where", metavar="SQL", help="only runs for which this holds, such as \"d = 8 and status = 'failed'\""
-    )
+    runs.add_argument("--where", metavar="SQL", help="only these runs, such as \"d = 8 and status = 'failed'\"")
     runs.add_argument("--by", metavar="COLUMNS", help="group by these (default: kind, name, status)")
-    runs.add_argument(
-        "--show", metavar="COLUMNS", help="means of these columns, or shares of events; with --rows: only these"
-    )
+    runs.add_argument("--show", metavar="COLUMNS", help="means of columns, shares of events; with --rows: only these")
     runs.add_argument("--rows", action="store_true", help="the runs themselves")
     runs.add_argument("--sql", metavar="QUERY", help="any question about the table `runs`")
     runs.add_argument("--export", metavar="FILE", help="write the runs to a .csv or .json")
     runs.add_argument("--prune", action="store_true", help="remove the runs for which --where holds")
-    runs.add_argument(
-        "--check", action="store_true", help="read every file, arrays too, and name those that are not whole"
-    )
+    runs.add_argument("--check", action="store_true", help="read every byte, and name the files that are not whole")
 
 
 def _add_networks(commands: "argparse._SubParsersAction") -> None:

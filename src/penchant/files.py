@@ -143,3 +143,12 @@ def read_npz(path: str | os.PathLike) -> tuple[dict, dict[str, np.ndarray]]:
         text = f"'{path}' has no penchant header: it was not written by penchant."
         raise DataFileError(f"{text}\n  Fix: {fix}.") from None
     return header, arrays
+
+
+def check_writable(path: str) -> None:
+    """Fail before the work, not after it."""
+    if Path(path).is_dir():
+        raise DataFileError(f"Cannot write '{path}': it is a directory.")
+    parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
+    if not (parent.is_dir() and os.access(parent, os.W_OK)):
+        raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")

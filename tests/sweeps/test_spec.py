@@ -1,7 +1,14 @@
 """Specs: what they mean, and errors that name the key and what is allowed."""
 
+import re
+import shlex
+import tomllib
+from pathlib import Path
+
 import pytest
 
+from penchant.cli import _parser
+from penchant.commands.sweep import _pairs
 from penchant.errors import PenchantError
 from penchant.sweeps.spec import read_spec
 from penchant.sweeps.sweep import sweep
@@ -131,3 +138,11 @@ def test_what_is_not_toml_is_said(tmp_path):
         read_spec(tmp_path / "spec.toml")
     with pytest.raises(PenchantError, match="no file"):
         read_spec(tmp_path / "other.toml")
+
+
+def test_the_file_and_the_flags_of_the_docs_are_the_same_runs():
+    text = (Path(__file__).parents[2] / "docs/sweeps.md").read_text()
+    file = re.search(r"```toml\n(.*?)```", text, re.DOTALL)[1]
+    options = _parser().parse_args(shlex.split(re.search(r"penchant (sweep --set .*)", text)[1]))
+    flags = {"grid": _pairs(options.grid, "--grid"), **_pairs(options.set, "--set"), "seeds": options.seeds}
+    assert read_spec({}, **flags).rows() == read_spec(tomllib.loads(file)).rows()

@@ -1,10 +1,12 @@
 """The store: whole files or none, every run once, and files that are not what they say are named and left out."""
 
 import shutil
+import sys
 
 import numpy as np
 import pytest
 
+from penchant.cli import main
 from penchant.errors import PenchantError
 from penchant.sweeps.store import Store, digest
 
@@ -145,3 +147,18 @@ def test_an_empty_store_says_so(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PenchantError, match="folder"):
         Store(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "command", [["sweep", "none.toml"], ["train", "none.npz"], ["verify", "none"], ["study", "none"]]
+)
+@pytest.mark.parametrize("lacking", ["folder", "extra"])
+def test_a_store_that_cannot_be_written_is_refused_before_the_work(tmp_path, command, lacking, monkeypatch, capsys):
+    """Before even the spec or the data are looked for. Reading needs neither."""
+    place = tmp_path / "file" / "runs" if lacking == "folder" else tmp_path / "runs"
+    (tmp_path / "file").write_text("")
+    if lacking == "extra":
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert main([*command, "--store", str(place)]) == 2
+    assert {"folder": "not a directory", "extra": "penchant[sweeps]"}[lacking] in capsys.readouterr().err
+    assert Store(place).rows() == []

@@ -8,12 +8,14 @@ import sys
 import time
 import tomllib
 
+import jax
 import numpy as np
 import pytest
 
 import penchant as pt
 from penchant.cli import main
 from penchant.errors import PenchantError
+from penchant.sweeps import executors
 from penchant.sweeps import sweep as module
 from penchant.sweeps.executors import pool
 from penchant.sweeps.store import Store
@@ -112,8 +114,49 @@ def test_a_worker_with_other_code_is_refused():
 def test_an_engine_that_is_none():
     with pytest.raises(PenchantError, match="pool, dask, here"):
         pt.sweep(PAIR, engine="ray")
-    with pytest.raises(PenchantError, match="scheduler"):
-        pt.sweep(PAIR, engine="dask")
+    for address in ("", "foo", "tcp://127.0.0.1", "http://127.0.0.1:80"):
+        with pytest.raises(PenchantError, match=r"tcp://127\.0\.0\.1:8786"):
+            pt.sweep(PAIR, engine="dask", scheduler=address)
+    with pytest.raises(PenchantError, match="--engine dask"):
+        pt.sweep(PAIR, engine="here", scheduler="tcp://127.0.0.1:8786")
+
+
+def test_a_scheduler_that_never_answers_is_named(monkeypatch, capsys):
+    distributed = pytest.importorskip("distributed")
+
+    def nobody(*_, **__):
+        raise OSError("timed out")
+
+    monkeypatch.setattr(distributed, "Client", nobody)
+    monkeypatch.setattr(executors, "_PATIENCE", 0.5)
+    with pytest.raises(PenchantError, match=r"scheduler.*none at tcp://127\.0\.0\.1:8999"):
+        pt.sweep(PAIR, engine="dask", scheduler="tcp://127.0.0.1:8999")
+    assert "groups left: 1" in capsys.readouterr().err
+
+
+def test_a_sweep_without_x64_is_refused(tmp_path):
+    jax.config.update("jax_enable_x64", False)
+    try:
+        with pytest.raises(PenchantError, match="jax_enable_x64"):
+            pt.sweep(PAIR, engine="here", store=tmp_path)
+    finally:
+        jax.config.update("jax_enable_x64", True)
+    assert not Store(tmp_path).rows()
+
+
+def test_long_reasons_are_told_by_their_first_line(tmp_path, capsys):
+    """Proofs that differ from run to run share a line, and a table keeps one line a run; the store has them whole."""
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        'generator = "blobs"\nn = 12\nd = 3\noptimiser = "gd"\nsteps = 5\nseeds = "0:3"\nmeasures = ["misalignment"]\n[grid]\ncentre = [0.1, 4.0]\n'
+    )
+    assert main(["sweep", str(spec), "--engine", "here", "--store", str(tmp_path / "store")]) == 0
+    assert "failed     3: NotSeparableError" in capsys.readouterr().out
+    assert main(["runs", str(tmp_path / "store"), "--rows", "--where", "status = 'failed'"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    reasons = {row["reason"] for row in Store(tmp_path / "store").rows() if row["status"] == "failed"}
+    assert len(reasons) == 3
+    assert all("Proof" in reason for reason in reasons)
 
 
 def test_attention_regression_is_swept_like_any_setting(tmp_path):

@@ -51,11 +51,10 @@ from hashlib import sha256
 from typing import cast
 
 from ..errors import Unproved
-from ..files import write_bytes
+from ..files import check_writable, write_bytes
 from ..references.base import Call, Interpolant, watching
 from ..references.exact import programs, proof_of
 from ..references.exact_margin import Certificate, about
-from .options import check_writable
 
 # They go round a minimum that is attained.
 _CIRCLING = ("ngd", "momentum", "accelerated", "sign", "signum", "muon", "steepest")

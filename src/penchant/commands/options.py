@@ -1,7 +1,6 @@
 """From the options of the command line to a setting; files that must not be there, and losses that the user wrote."""
 
 import importlib.util
-import os
 from argparse import Namespace
 from pathlib import Path
 from typing import cast
@@ -52,15 +51,6 @@ def npz_name(path: str) -> str:
     if not path.endswith(".npz"):
         raise ArgumentError("--save", "penchant", "a file name ending in .npz", repr(path))
     return path
-
-
-def check_writable(path: str) -> None:
-    """Fail before the work, not after it."""
-    if Path(path).is_dir():
-        raise DataFileError(f"Cannot write '{path}': it is a directory.")
-    parent = next(folder for folder in Path(path).absolute().parents if folder.exists())
-    if not (parent.is_dir() and os.access(parent, os.W_OK)):
-        raise DataFileError(f"Cannot write '{path}': '{parent}' is not a directory one can write to.")
 
 
 def loss_of(text: str, setting: str) -> AbstractLoss:

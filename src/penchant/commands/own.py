@@ -24,14 +24,14 @@ from jaxtyping import ArrayLike
 from ..cache import fingerprint
 from ..errors import ArgumentError, PenchantError
 from ..exhibits import only
-from ..files import write_npz
+from ..files import check_writable, write_npz
 from ..optimisers.base import Optimiser
 from ..optimisers.table import OPTIMISERS
 from ..settings.files import read_arrays
 from ..theory.judge import optimiser_name
 from ..training.flags import kind_of, refuse
 from ..training.trajectory import settings_of
-from .options import check_writable, npz_name
+from .options import npz_name
 
 if TYPE_CHECKING:  # a prediction draws nothing
     from ..exhibits import Result

@@ -65,7 +65,8 @@ def print_runs(content: Mapping[str, Any]) -> None:
 
 
 def print_rows(rows: Sequence[Sequence], columns: Sequence[str]) -> None:
-    text = [[f"{value:.5g}" if isinstance(value, float) else str(value) for value in row] for row in rows[:_SHOWN]]
+    short = lambda value: f"{value:.5g}" if isinstance(value, float) else str(value).partition("\n")[0]
+    text = [[short(value) for value in row] for row in rows[:_SHOWN]]
     widths = [max(len(row[k]) for row in (columns, *text)) for k in range(len(columns))]
     for row in (columns, *text):
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -8,12 +8,12 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..exhibits import Figure, Line, Result, Table, table
+from ..files import check_writable
 from ..lab import Study
 from ..report.page import render, save
 from ..sweeps.boundary import Boundary, of_cells, summary
 from ..sweeps.spec import read_spec
 from ..sweeps.sweep import sweep
-from .options import check_writable
 from .progress import progress
 from .runs import print_rows
 
@@ -52,7 +52,7 @@ def run_sweep(options: Namespace) -> dict:
 def print_sweep(content: Mapping[str, Any]) -> None:
     print(f"runs       {content['runs']}, of which {content['kept']} were there before; store: {content['store']}")
     for reason, count in content["failures"].items():
-        print(f"failed     {count}: {reason.splitlines()[0]}")
+        print(f"failed     {count}: {reason}")
     if content["cells"]:
         print_rows([list(cell.values()) for cell in content["cells"]], list(content["cells"][0]))
     if "page" in content:

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING
 from ..cache import fingerprint
 from ..errors import ArgumentError
 from ..exhibits import plain
-from ..files import mark, write_bytes
+from ..files import check_writable, mark, write_bytes
 from ..lab import KINDS, Claim, Paper
 from ..papers import find_papers, new_lab
 from ..report.page import render
 from .claims import check_all, drawn, find_study, kept, run_one
 from .data import print_proofs
-from .options import check_writable
 from .progress import progress
 from .runs import keep
 

@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 
 from ..errors import ArgumentError, DataFileError, MissingExtra
 from ..exhibits import Result
+from ..files import check_writable
 from ..optimisers import table
 from ..optimisers.base import Adam
 from ..optimisers.step_rules import Constant
@@ -28,7 +29,7 @@ from ..training.flags import refuse
 from ..training.train import train
 from ..training.trajectory import Trajectory
 from ..verdict import Outcome, Verdict
-from .options import attribute, check_writable, setting_and_start
+from .options import attribute, setting_and_start
 from .own import page_of
 from .progress import progress, sparse
 

@@ -5,6 +5,7 @@ here knows what a task is; tasks are idempotent, so that one that is lost is sim
 """
 
 import os
+import re
 import signal
 import sys
 import time
@@ -24,6 +25,7 @@ Done = Iterator[tuple[int, Any]]  # the number of a task, and what it found or t
 Run = Callable[[Callable, Sequence], Done]
 _TRIES = 3  # of a task whose process dies, before it is given up: it may be the task that kills it
 _PATIENCE = 600.0  # seconds that a scheduler may be away
+_ADDRESS = re.compile(r"((tcp|tls|ucx|wss?)://)?[^/\s]+:\d+|inproc://\S+")
 
 
 @contextmanager
@@ -112,8 +114,9 @@ def _pooled(workers: list[Worker], jobs: int, work: Callable, tasks: Sequence) -
 @contextmanager
 def dask(jobs: int, scheduler: str) -> Iterator[Run]:
     """On the workers of a dask cluster."""
-    if not scheduler:
-        raise ArgumentError("scheduler", "a sweep", "given with dask, such as tcp://127.0.0.1:8786", "nothing")
+    if not _ADDRESS.fullmatch(scheduler):
+        wanted = "an address with a port where dask works, such as tcp://127.0.0.1:8786"
+        raise ArgumentError("scheduler", "a sweep", wanted, repr(scheduler))
     yield partial(_clustered, scheduler)
 
 
@@ -137,8 +140,10 @@ def _clustered(scheduler: str, work: Callable, tasks: Sequence) -> Done:
                     since = time.monotonic()
         except (OSError, TimeoutError) as error:
             if time.monotonic() - since > _PATIENCE:
-                raise ConnectionError(f"no scheduler at {scheduler} for {_PATIENCE:.0f} s: {error}") from None
-            print(f"waiting for {scheduler}: {type(error).__name__}, {len(left)} groups left", file=sys.stderr)
+                found = f"none at {scheduler} for {_PATIENCE:.0f} s: {error}"
+                raise ArgumentError("scheduler", "a sweep", "one that answers", found, "dask scheduler") from None
+            told = f"no scheduler answers at {scheduler}, which is waited for up to {_PATIENCE:.0f} s"
+            print(f"{told}; groups left: {len(left)}. One starts with: dask scheduler", file=sys.stderr)
             time.sleep(1.0)
 
 

@@ -94,9 +94,8 @@ def _generated(row: Mapping[str, Any]) -> tuple[dict[str, Any], np.ndarray | Non
 def _joint(options: SimpleNamespace, data: JointTokens) -> Member:
     """Attention and decoder together; a length left open is the 1/(4 B^2) of the theorem."""
     if options.optimiser not in JOINT or options.setting not in (None, "joint"):
-        raise ArgumentError(
-            "optimiser", SPEC, f"one of {', '.join(JOINT)} on tokens without a decoder", options.optimiser
-        )
+        wanted = f"one of {', '.join(JOINT)} on tokens without a decoder"
+        raise ArgumentError("optimiser", SPEC, wanted, options.optimiser)
     if any(getattr(options, name) is not None for name in BUDGETS[1:]):
         raise ArgumentError("steps", SPEC, "the budget of joint training", "another")
     scale = 1e-3 if options.scale is None else options.scale

@@ -144,10 +144,8 @@ def _toml(path: Path) -> dict:
 def _whole(spec: Spec) -> Spec:
     """A spec that has all it needs and nothing twice; a data file is part of what decides, by its content."""
     given = [*spec.fixed, *spec.grid, *spec.axes]
-    made, budgets = (
-        [key for key in ("generator", "data") if key in spec.fixed],
-        [key for key in BUDGETS if key in given],
-    )
+    made = [key for key in ("generator", "data") if key in spec.fixed]
+    budgets = [key for key in BUDGETS if key in given]
     missing = [name for name in _arguments(spec.fixed.get("generator"), needed=True) if name not in given]
     for key in given:
         if given.count(key) > 1:
@@ -158,14 +156,12 @@ def _whole(spec: Spec) -> Spec:
     if missing:
         raise ArgumentError(missing[0], SPEC, f"given for the generator {spec.fixed['generator']}", "nothing")
     if len(budgets) > 1:
-        raise ArgumentError(
-            budgets[1], SPEC, f"left out, or the only one of {', '.join(BUDGETS)}", f"also {budgets[0]}"
-        )
+        wanted = f"left out, or the only one of {', '.join(BUDGETS)}"
+        raise ArgumentError(budgets[1], SPEC, wanted, f"also {budgets[0]}")
     if spec.boundary and (spec.boundary["runs"] < 4 * len(spec.seeds) or not spec.boundary["batch"]):
         wanted = "enough for four points with every seed, in batches that are not empty"
-        raise ArgumentError(
-            "runs", "the boundary of a sweep", wanted, f"{spec.boundary['runs']}, {spec.boundary['batch']}"
-        )
+        found = f"{spec.boundary['runs']}, {spec.boundary['batch']}"
+        raise ArgumentError("runs", "the boundary of a sweep", wanted, found)
     if "data" not in spec.fixed:
         return spec
     file = Path(spec.fixed["data"])
@@ -195,9 +191,8 @@ def generated(row: Mapping[str, Any]) -> Any:
     """The data that the generator of a row makes."""
     taken = parameters(row["generator"])
     given = {key: value for key, value in row.items() if key in taken and key not in ("seed", *RUN)}
-    return generator_of(row["generator"])(
-        **given, **({"seed": row.get("data_seed", row["seed"])} if "seed" in taken else {})
-    )
+    given |= {"seed": row.get("data_seed", row["seed"])} if "seed" in taken else {}
+    return generator_of(row["generator"])(**given)
 
 
 def _value(key: str, value: Any, kind: Any) -> Any:
@@ -292,8 +287,7 @@ def _boundary(given: Any, kinds: Mapping[str, Kind]) -> dict[str, Any]:
             raise ArgumentError(f"{name}.key", owner, f"one of {', '.join(numbers)}", repr(axis.get("key")))
         low, high = (float(axis.get(end, np.nan)) for end in ("low", "high"))
         if not low < high or (axis["spacing"] == "log" and not low > 0):
-            raise ArgumentError(
-                name, owner, "from low to a larger high, both positive where the spacing is log", repr(axis)
-            )
+            wanted = "from low to a larger high, both positive where the spacing is log"
+            raise ArgumentError(name, owner, wanted, repr(axis))
         found[name] = axis
     return found

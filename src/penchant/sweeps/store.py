@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..errors import ArgumentError, DataFileError, MissingExtra, kind
-from ..files import load_npz, mark, write_bytes
+from ..files import check_writable, load_npz, mark, write_bytes
 
 EVENT = re.compile(r"\s*([a-z]\w*)\s*(<=|>=|==|<|>)\s*(\S+)\s*")  # a condition on a column of a run
 FORMAT = mark("runs")
@@ -52,14 +52,17 @@ class Group(NamedTuple):
 
 
 class Store:
-    """A folder of runs."""
+    """A folder of runs; one that is to be written is refused where that cannot be, before there is anything to write."""
 
-    def __init__(self, path: object):
+    def __init__(self, path: object, writes: bool = False):
         if not isinstance(path, str | os.PathLike):
             raise ArgumentError("path", "Store", "the name of a folder", kind(path))
         self.path = Path(path)
         if self.path.exists() and not self.path.is_dir():
             raise DataFileError(f"'{self.path}' is a file; a run store is a folder.")
+        if writes:
+            _parquet()
+            check_writable(str(self.path / "group.parquet"))
 
     def write(
         self, rows: Sequence[Mapping[str, Any]], made: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
@@ -67,7 +70,6 @@ class Store:
         """Add a group: first its arrays, then the rows that name them."""
         import pyarrow
 
-        parquet = _parquet()
         group = digest([row["key"] for row in rows])
         held = self._put(group, _npz(arrays), "npz") if arrays else None
         names = dict.fromkeys(name for row in rows for name in row if any(one.get(name) is not None for one in rows))
@@ -75,7 +77,7 @@ class Store:
         beside = [held.name, held.stat().st_size] if held else []
         known = {"format": FORMAT, "arrays": beside, "made": dict(made)}
         content = io.BytesIO()
-        parquet.write_table(table.replace_schema_metadata({"penchant": json.dumps(known, sort_keys=True)}), content)
+        _parquet().write_table(table.replace_schema_metadata({"penchant": json.dumps(known, sort_keys=True)}), content)
         return self._put(group, content.getvalue(), "parquet")
 
     def _put(self, group: str, content: bytes, ending: str) -> Path:

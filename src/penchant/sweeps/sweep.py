@@ -32,8 +32,8 @@ class Runs(NamedTuple):
 
     @property
     def failures(self) -> dict[str, int]:
-        """Reasons of failed runs, and how often."""
-        reasons = [row["reason"] for row in self.rows if row["status"] == "failed"]
+        """Reasons of failed runs, each by its first line, and how often."""
+        reasons = [row["reason"].partition("\n")[0] for row in self.rows if row["status"] == "failed"]
         return {reason: reasons.count(reason) for reason in dict.fromkeys(reasons)}
 
 
@@ -62,8 +62,10 @@ def sweep(
         raise ArgumentError("jobs", "sweep", "at least 1", jobs)
     if engine not in ENGINES:
         raise ArgumentError("engine", "sweep", f"one of {', '.join(ENGINES)}", repr(engine))
+    if scheduler and engine != "dask":
+        raise ArgumentError("scheduler", "sweep", "used with the engine dask", f"one with {engine}", "--engine dask")
     with ENGINES[engine](jobs or os.cpu_count() or 1, scheduler) as run:
-        job = _Job(asked, run, None if store is None else Store(store), retry, progress)
+        job = _Job(asked, run, None if store is None else Store(store, writes=True), retry, progress)
         if not asked.boundary:
             return job.complete(asked.rows())
         from .boundary import refine
@@ -99,9 +101,8 @@ class _Job:
             self._check(missing.values())
         self.begun = True
         tasks = [{**self.how, "rows": [missing[key] for key in group]} for group in groups]
-        total = max(
-            len(missing), self.spec.boundary.get("runs", 0) - len(self.done)
-        )  # later batches of a boundary count
+        later = self.spec.boundary.get("runs", 0) - len(self.done)  # batches of a boundary
+        total = max(len(missing), later)
         begun, count = time.monotonic(), 0
         for number, found in self.run(work, tasks):
             self._keep(groups[number], tasks[number]["rows"], found)
@@ -130,9 +131,8 @@ class _Job:
         takes |= dict.fromkeys(made.takes)
         for name in means.PLANTED if made.truth is None else ():
             if name in self.spec.measures:
-                return ArgumentError(
-                    "measures", SPEC, f"used with what is known to be true: {means.PLANTED[name]}", name
-                )
+                wanted = f"used with what is known to be true: {means.PLANTED[name]}"
+                return ArgumentError("measures", SPEC, wanted, name)
 
     def _keep(self, keys: list[str], rows: Sequence[dict], result: Any) -> None:
         if isinstance(result, PenchantError):  # not of a run, but of the worker

@@ -39,8 +39,10 @@ def work(group: Mapping[str, Any]) -> dict[str, Any]:
 
 def _found(group: Mapping[str, Any]) -> dict[str, Any]:
     from ..cache import fingerprint, keep_compiled
+    from ..logspace import check_float64
 
     keep_compiled()
+    check_float64()
     known = fingerprint(group["paper"])
     if group["code"] != known:
         raise PenchantError(f"this worker runs other code or libraries ({known}) than who asks ({group['code']})")
