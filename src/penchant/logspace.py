@@ -146,11 +146,17 @@ def signed_matmul(log_weights: Float[Array, "n k"], signs: Float[Array, "n k"], 
     """
     top = jnp.max(log_weights)
     floats = jnp.exp(log_weights - top)
-    total, size = (signs * floats).T @ rows, (jnp.abs(signs) * floats).T @ jnp.abs(rows)
+    total = (signs * floats).T @ rows
+    most = jnp.outer(jnp.sum(jnp.abs(signs) * floats, axis=0), jnp.max(jnp.abs(rows), axis=0))
 
     def in_floats() -> Signed:
-        decided = jnp.abs(total) > _DECIDED * size
-        return Signed(jnp.log(jnp.where(decided, jnp.abs(total), 0.0)) + top, jnp.where(decided, jnp.sign(total), 0.0))
+        return Signed(jnp.log(jnp.abs(total)) + top, jnp.sign(total))
+
+    def with_sizes() -> Signed:
+        size = (jnp.abs(signs) * floats).T @ jnp.abs(rows)
+        kept = jnp.where(jnp.abs(total) > _DECIDED * size, total, 0.0)
+        lost = jnp.any((size == 0) & jnp.any(rows != 0, axis=0, keepdims=True))
+        return jax.lax.cond(lost, in_logs, lambda: Signed(jnp.log(jnp.abs(kept)) + top, jnp.sign(kept)))
 
     def in_logs() -> Signed:
         logs = jnp.log(jnp.abs(rows))[:, None, :] + log_weights[:, :, None]
@@ -164,5 +170,6 @@ def signed_matmul(log_weights: Float[Array, "n k"], signs: Float[Array, "n k"], 
             jnp.where(apart > _DECIDED, log, -jnp.inf), jnp.where(apart > _DECIDED, jnp.sign(plus - minus), 0.0)
         )
 
-    lost = jnp.any((size == 0) & jnp.any(rows != 0, axis=0, keepdims=True))
-    return jax.lax.cond(lost, in_logs, in_floats)
+    return jax.lax.cond(
+        jnp.all(jnp.abs(total) > _DECIDED * most), in_floats, with_sizes
+    )  # `most` is never below the sizes
