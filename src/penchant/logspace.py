@@ -146,11 +146,15 @@ def signed_matmul(log_weights: Float[Array, "n k"], signs: Float[Array, "n k"], 
     """
     top = jnp.max(log_weights)
     floats = jnp.exp(log_weights - top)
-    total, size = (signs * floats).T @ rows, (jnp.abs(signs) * floats).T @ jnp.abs(rows)
+    total = (signs * floats).T @ rows
+    most = jnp.outer(jnp.sum(jnp.abs(signs) * floats, axis=0), jnp.max(jnp.abs(rows), axis=0))  # never below a size
+    in_floats = lambda found: Signed(jnp.log(jnp.abs(found)) + top, jnp.sign(found))
 
-    def in_floats() -> Signed:
-        decided = jnp.abs(total) > _DECIDED * size
-        return Signed(jnp.log(jnp.where(decided, jnp.abs(total), 0.0)) + top, jnp.where(decided, jnp.sign(total), 0.0))
+    def with_sizes() -> Signed:
+        size = (jnp.abs(signs) * floats).T @ jnp.abs(rows)
+        decided = jnp.where(jnp.abs(total) > _DECIDED * size, total, 0.0)
+        lost = jnp.any((size == 0) & jnp.any(rows != 0, axis=0, keepdims=True))
+        return jax.lax.cond(lost, in_logs, lambda: in_floats(decided))
 
     def in_logs() -> Signed:
         logs = jnp.log(jnp.abs(rows))[:, None, :] + log_weights[:, :, None]
@@ -160,9 +164,8 @@ def signed_matmul(log_weights: Float[Array, "n k"], signs: Float[Array, "n k"], 
         high = jnp.maximum(plus, minus)
         apart = jnp.where(jnp.isneginf(high), 0.0, jnp.abs(plus - minus))
         log = high + jnp.log(-jnp.expm1(-apart))
-        return Signed(
-            jnp.where(apart > _DECIDED, log, -jnp.inf), jnp.where(apart > _DECIDED, jnp.sign(plus - minus), 0.0)
-        )
+        decided = apart > _DECIDED
+        return Signed(jnp.where(decided, log, -jnp.inf), jnp.where(decided, jnp.sign(plus - minus), 0.0))
 
-    lost = jnp.any((size == 0) & jnp.any(rows != 0, axis=0, keepdims=True))
-    return jax.lax.cond(lost, in_logs, in_floats)
+    sure = jnp.all(jnp.abs(total) > _DECIDED * most)
+    return jax.lax.cond(sure, lambda: in_floats(total), with_sizes)

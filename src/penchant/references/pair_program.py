@@ -3,7 +3,7 @@ r"""The largest margin of pairs in a norm, by an interior point whose system is 
 With the weight inside the unit ball (`primal`): max t, margins = t + s, s >= 0, |W| <= 1. With the pull of the multipliers inside it: max sum lam,
 |sum_k lam_k Z_k| <= 1, lam >= 0, W the multiplier of the ball. Either way $W = W_0 + K \sum_k \lambda_k Z_k$ with K from the ball, and
 Newton's step on slack * multiplier = mu is a system in the multipliers alone, with Mehrotra's choice of mu and second-order terms.
-Pairs enter it when their margin comes near the smallest one, and leave it with their multiplier.
+Pairs enter it when their margin comes near the smallest one, and stay: the few that leave too early jolt the others when they come back.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,7 @@ _DRIFT = 1e-13  # relative, of pulls that differ by rounding alone
 _NEAR, _GROWTH = 0.1, 100  # quantile of slacks below which a pair enters, and how many at once
 _JOLT = 10.0  # typical slacks that a pair may lack before all make room for it
 _SETTLED = 0.5  # gap of a working set without a ball around it, above which it stays as it is
-_SURE, _LIGHT = 1e-3, 500  # gap below which pairs leave, and their number below which they may stay
 _POSITIVE = 0.1  # a smallest margin from which a weight can be scaled up to what it lacks
-_IDLE = 1e-2  # of the gap: pairs that share less of the multipliers than that leave
 
 
 class Pairs(NamedTuple):
@@ -105,7 +103,7 @@ def solve(
     """Weight and multipliers with a relative gap of at most `gap`, or the best that float64 gives.
 
     `make(u, v, room)` is the ball around u with a multiplier near v; with `primal` u is the weight, else the pull of the multipliers. The way
-    begins near what is `known` of another norm, and with the lowest `each` pairs of every sample, which then stay to the end."""
+    begins near what is `known` of another norm, and with the lowest `each` pairs of every sample."""
     unit = max(float(np.linalg.norm(pairs.left, axis=1).max() * np.linalg.norm(pairs.inputs, axis=1).max()), 1e-300)
     scaled = Pairs(pairs.left, pairs.inputs / unit, pairs.sample)
     kept = _lowest(scaled, known, _FIRST, _WANTED) if each is None else _lowest(scaled, known, each, len(pairs.left))
@@ -121,7 +119,7 @@ def solve(
         if width <= gap or stale > _PATIENCE:
             break
         if state.ball.bounded or best.alone(state.weight, float(reached[kept].min()), everyone) < _SETTLED:
-            kept, state = _exchanged(scaled, kept, state, reached, width if each is None else np.inf, primal)
+            kept, state = _entered(scaled, kept, state, reached, primal)
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 state = _advance(scaled.some(kept), state, primal)
@@ -194,27 +192,23 @@ def _mu(state: _State) -> float:
     return (state.ball.centre() + float(state.slack @ state.multipliers)) / (state.ball.degree + len(state.slack))
 
 
-def _exchanged(
-    pairs: Pairs, kept: np.ndarray, state: _State, reached: np.ndarray, width: float, primal: bool
+def _entered(
+    pairs: Pairs, kept: np.ndarray, state: _State, reached: np.ndarray, primal: bool
 ) -> tuple[np.ndarray, _State]:
-    """The working set with those pairs whose margin is near the level, and without idle ones."""
-    mu, total = _mu(state), state.multipliers.sum()
+    """The working set with those pairs whose margin is near the level."""
     near = np.flatnonzero(~kept & (reached < state.level + np.quantile(state.slack, _NEAR)))
     room = near[np.argsort(reached[near])[: max(_GROWTH, len(state.slack) // 4)]]
-    order = np.argsort(state.multipliers)
-    share = _IDLE * width if width < _SURE and len(order) > _LIGHT else 0.0
-    few = np.cumsum(state.multipliers[order]) < share * total
-    idle = np.flatnonzero(kept)[order[few]]
-    if not len(room) and not len(idle):
+    if not len(room):
         return kept, state
+    mu = _mu(state)
     typical = mu / state.multipliers.mean()
-    state = _lifted(state, float(reached[room].min(initial=np.inf)), typical, primal)
+    state = _lifted(state, float(reached[room].min()), typical, primal)
     slack, multipliers = np.zeros(len(kept)), np.zeros(len(kept))
     slack[kept], multipliers[kept] = state.slack, state.multipliers
     slack[room] = np.maximum(pairs.some(room).margins(state.weight) - state.level, typical)
     multipliers[room] = mu / slack[room]
     kept = kept.copy()
-    kept[room], kept[idle] = True, False
+    kept[room] = True
     return kept, state._replace(slack=slack[kept], multipliers=multipliers[kept])
 
 
@@ -239,7 +233,7 @@ def _advance(pairs: Pairs, now: _State, primal: bool) -> _State:
     matrix[np.diag_indices_from(matrix)] += slack / shares
     factor = least_ridge(matrix)
     ones, pull, held = np.ones(len(shares)), pairs.gather(shares), ball.pull() if primal else ball.inner
-    drifted = np.abs(pull - held).max() > _DRIFT * np.abs(pull).max()  # by exchanges, not by rounding
+    drifted = np.abs(pull - held).max() > _DRIFT * np.abs(pull).max()  # by pairs that entered, not by rounding
     lost = np.where(drifted, pull - held, 0.0)
 
     solve = lambda side: cho_solve(factor, side, check_finite=False)

@@ -1,6 +1,6 @@
 """Twenty drawn data sets, the best margins in every norm, and runs of all of them at once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from ...settings.parametrisations import Direct
 from ...training.events import Every, LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
+from ...verdict import Verdict, at_most
 from .comparison import NAMES, Comparison, best_margins, compare
 from .flows import Path
 
@@ -111,6 +112,22 @@ def along(lab: Lab, seed: int, path: Path, norm: str) -> np.ndarray:
     """The share of the best margin in a norm along a flow, after its start."""
     found = best(lab)[seed][norm]
     return path.margins[1:] / [found.measure.value(weight) for weight in path.weights[1:]] / found.margin
+
+
+def past_turn(lab: Lab, paths: list[Path], norm: str, sines: list[float], planted: bool) -> Iterator[Verdict]:
+    """At the end of flows that have turned to gradient descent: what the Frobenius share misses, and how far the share in another norm is from that of the
+    Frobenius solution. With `sines` of the angles that are left the Frobenius share may miss log(N)/margin, by the soft minimum of N margins, and
+    sine^2/2; the other share as much, and the sine over the norm of the unit solution. Planted: the flows end at the other margin."""
+    missing, apart = [], []
+    for seed, (path, sine) in enumerate(zip(paths, sines, strict=True)):
+        found, solution, rows = best(lab)[seed][norm], best(lab)[seed]["frobenius"].weight, features(lab, seed)
+        size, allowed = found.measure.value(solution), np.log(len(rows)) / path.margins[-1] + sine**2 / 2
+        share = 1.0 if planted else np.tensordot(rows, solution, 2).min() / size / found.margin
+        missing.append((1 - along(lab, seed, path, norm if planted else "frobenius")[-1]) / allowed)
+        blur = allowed + sine * np.linalg.norm(solution) / size
+        apart.append(abs(along(lab, seed, path, norm)[-1] / share - 1) / blur)
+    for what, ratios in (("missing Frobenius share", missing), (f"distance of the {norm} share", apart)):
+        yield at_most(float(max(ratios)), 1.0, f"largest {what} over what is allowed")
 
 
 def pace(run: Trajectory) -> float:

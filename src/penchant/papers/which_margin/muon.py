@@ -8,7 +8,8 @@ from ...lab import Lab, claim, derived, recipe
 from ...norms import norm_named
 from ...optimisers.newton_schulz import spread
 from ...verdict import Verdict, at_least, at_most
-from .evidence import along, best, drawn, features, mean_interval, runs, tends
+from .comparison import THETA
+from .evidence import along, best, drawn, features, mean_interval, past_turn, runs, tends
 from .flows import Path, Rest, follow, newton_schulz, newton_schulz_with, rest_point
 from .theorems import FAN
 
@@ -35,23 +36,25 @@ def rest_share(lab: Lab, seed: int) -> float:
 @claim("which-margin/muon", f"{FAN}, abstract (MUON) and (NMD)", "proved", slow=True)
 def exact(lab: Lab, planted: bool) -> Verdict:
     """Muon with the polar factor maximises the spectral margin, with and without momentum.
-    What 3000 steps tend to, on each of twenty data sets. Planted: five Newton-Schulz steps in place of the polar factor."""
+    What 3000 steps tend to, less than 0.02 missing, on each of twenty data sets. Planted: five Newton-Schulz steps in place of the polar factor."""
     rules = ("muon ns5",) if planted else ("spectral", "muon")
     found = min(tends(lab, rule, "spectral").min() for rule in rules)
-    return at_least(float(found), 0.98, "smallest share of the spectral margin")
+    return at_least(float(found), 1 - THETA, "smallest share of the spectral margin")
 
 
 @derived("which-margin/newton-schulz", slow=True)
 def rests(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Newton-Schulz Muon does not maximise the spectral margin: its flow rests where the replicator law says, with a mean share of 0.95 +- 0.02.
-    Rest points of residual below 1e-8 on twenty data sets; the flow at time 3000. Planted: the rest point of the polar factor, share 1."""
+    Rest points of residual below 1e-8 on twenty data sets; the flow at time 3000 is as near as the soft
+    minimum of N margins allows, log(N)/margin. Planted: the rest point of the polar factor, share 1."""
     found = np.array([rest_share(lab, seed) for seed in range(len(drawn(lab)))])
     yield at_most(max(max(rest(lab, seed)[3:]) for seed in range(len(found))), 1e-8, "largest residual of a rest point")
     reached = np.array([along(lab, seed, flow(lab, seed), "spectral")[-1] for seed in range(len(found))])
-    target = np.ones_like(found) if planted else found
-    yield at_most(float(np.abs(reached - target).max()), 2e-3, "largest distance of the flow from its rest point")
+    allowed = np.array([np.log(len(features(lab, seed))) / flow(lab, seed).margins[-1] for seed in range(len(found))])
+    apart = np.abs(reached - (1.0 if planted else found)) / allowed
+    yield at_most(float(apart.max()), 1.0, "largest distance of the flow from its rest point, over log(N)/margin")
     mean, error = mean_interval(found)
-    yield at_most(mean + error, 0.98, f"mean share at rest {mean:.4f}, with two standard errors")
+    yield at_most(mean + error, 1 - THETA, f"mean share at rest {mean:.4f}, with two standard errors")
 
 
 @derived("which-margin/no-norm")
@@ -78,17 +81,15 @@ def shipped_end(lab: Lab, seed: int) -> Path:
 @derived("which-margin/shipped-epsilon", slow=True)
 def shipped(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The epsilon that Muon ships turns it into gradient descent beyond the margin log(1/eps) + log 485 = 22.3: the Frobenius margin, not the spectral one.
-    eps = 1e-7 in the flow to a margin of a thousand, twenty data sets. Planted: its spectral share there is that of the polar factor."""
-    ends = [(seed, shipped_end(lab, seed)) for seed in range(len(drawn(lab)))]
-    of_l2, of_top = ([along(lab, *end, norm)[-1] for end in ends] for norm in ("frobenius", "spectral"))
-    yield at_least(float(np.min(of_l2)), 0.99, "smallest Frobenius share at margin 1000")
-    check, bound = (at_least, 0.98) if planted else (at_most, 0.97)
-    yield check(float(np.median(of_top)), bound, "median spectral share at margin 1000")
+    eps = 1e-7 in the flow to a margin of a thousand, twenty data sets. With s = 22.3/margin, the sine of what is left of a right angle, the Frobenius share may miss log(N)/margin
+    and s^2/2; the spectral share is that of the Frobenius solution, up to as much and s over the spectral norm of the unit solution. Planted: it ends at the spectral margin."""
+    paths = [shipped_end(lab, seed) for seed in range(len(drawn(lab)))]
+    return past_turn(lab, paths, "spectral", [22.3 / path.margins[-1] for path in paths], planted)
 
 
 @derived("which-margin/frank-wolfe", slow=True)
 def frank_wolfe(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Decoupled decay of steepest descent is Frank-Wolfe: weights stay in the ball of radius 1/decay, and decay x margin >= best margin - decay (log N + certified gap).
+    """Decoupled decay of steepest descent is Frank-Wolfe: weights stay in the ball of radius 1/decay, and margins are at least best margin/decay - log N - certified gap.
     Signs and polar factors, steps that fall like 1/t, twenty data sets. Planted: Newton-Schulz steps in the spectral ball."""
     names = {"frank-wolfe ns5" if planted else "frank-wolfe spectral": "spectral", "frank-wolfe max": "max"}
     for rule, name in names.items():
@@ -99,5 +100,5 @@ def frank_wolfe(lab: Lab, planted: bool) -> Iterator[Verdict]:
             pull = np.tensordot(run.weights[-1], rows, 1)
             gap = 20.0 * norm.dual(pull) - np.vdot(pull, weight)
             short = max(short, gamma - (np.log(len(rows)) + gap) / 20.0 - np.tensordot(rows, weight, 2).min() / 20.0)
-        yield at_most(worst, 1 + 1e-12, f"largest {name} norm x decay")
-        yield at_most(short, 1e-9, f"best margin - decay (log N + gap) - decay x margin, {name}, largest")
+        yield at_most(worst, 1 + 1e-12, f"largest {name} norm times decay")
+        yield at_most(short, 1e-9, f"best margin - decay (log N + gap + margin), {name}, largest")
