@@ -103,6 +103,11 @@ class _Field:
         """How many relaxation times of the slowest direction fit into the time passed."""
         return float(np.linalg.eigvalsh(-self.jacobian(log_time, dual))[len(self.targets) - self.rank])
 
+    def rested(self, dual: np.ndarray, within: float) -> np.ndarray:
+        """The equilibrium next to a dual point, by one step of Newton; the point itself where that is further than `within`."""
+        move = np.linalg.lstsq(self.jacobian(0.0, dual), -self.velocity(0.0, dual), rcond=None)[0]
+        return dual + move if np.abs(move).max() <= within else dual
+
     def noise(self, log_time: float, dual: np.ndarray, slowest: float) -> float:
         """What rounding of the residual makes of the dual variable: it drifts with t until its slowest direction relaxes."""
         return self.rounding(dual) * self.pace * np.exp(log_time) / max(slowest, 1.0)
@@ -189,7 +194,7 @@ def follow_dual(
         rows += [(x, np.exp(x - begin) * first) for x in wanted[wanted <= begin]]
     if end <= begin or not np.any(first):
         return _path(rows, Status.reached_target if np.any(first) else Status.settled, 0)
-    scale = float(np.abs(first).max())
+    scale, rested = float(np.abs(first).max()), first
     frame = _Frame(field, np.eye(len(first)), begin)
     solver = frame.solver(begin, first, end, tolerance, tolerance * scale)
     status, count = Status.running, 0
@@ -212,9 +217,13 @@ def follow_dual(
         if np.log(field.half_scale) + 2 * np.log(np.linalg.norm(field.residual(dual))) <= log_excess:
             status = Status.reached_target
             break
-        status = _ending(field, solver, dual, noise, slowest, count, _STEPS if steps is None else steps)
-    if wanted is not None:  # at rest: later records repeat the last point
-        rows += [(x, frame.record(float(solver.t), solver.y)[1]) for x in wanted[wanted > max(rows[-1][0], solver.t)]]
+        rested = field.rested(dual, base) if slowest > _AT_REST else dual
+        status = _ending(field, solver, rested, noise, slowest, count, _STEPS if steps is None else steps)
+    last = rested if status is Status.settled else frame.record(float(solver.t), solver.y)[1]
+    if wanted is None:
+        rows[-1] = rows[-1][0], last
+    else:  # at rest: later records repeat the last point
+        rows += [(x, last) for x in wanted[wanted > max(rows[-1][0], solver.t)]]
     return _path(rows, status, count)
 
 
@@ -312,4 +321,10 @@ def follow_regression(
         "weights": readings.weights,
         "dual": path.dual / potential.rate,
     }
-    return series, params, path.status, {"integrator": {"steps": path.steps, "variable": "dual, n numbers, in log t"}}
+    status = path.status
+    size = float(np.linalg.norm(setting.data.fitted)) or np.inf  # as in the field: without a target, to rest is to fit
+    if status is Status.settled and readings.log_excess[-1] > np.log(loss_scale(setting) / 2) + 2 * np.log(
+        _FITTED * size
+    ):
+        status = Status.resolution_exhausted  # of the parameters, whose differences are the weight
+    return series, params, status, {"integrator": {"steps": path.steps, "variable": "dual, n numbers, in log t"}}
