@@ -214,6 +214,7 @@ def test_files_that_cannot_be_data_are_named(capsys, tmp_path, spoil):
         (("--time", "0",), "--time"),
         (("--time", "inf",), "--time"),
         (("--log-time", "nan",), "--log-time"),
+        (("--log-time", "30", "--optimiser", "gd"), "which is 1e+08 steps"),
         (("--start", "nowhere",), "--start"),
         (("--setting", "nonsense",), "setting"),
         (("--save", "run.txt",), "--save"),

@@ -102,6 +102,14 @@ def test_the_norm_is_that_of_the_weight_and_distances_are_those_of_the_predictio
     assert "l2 norm of the parameters (w_plus, w_minus)" in capsys.readouterr().out
 
 
+def test_steps_that_a_small_start_outlasts_are_sent_to_the_flow(file, capsys):
+    asked = ["train", str(file[0]), "--setting", "signed-powers", "--alpha", "1e-6", "--json"]
+    main([*asked, "--optimiser", "gd", "--steps", "100"])
+    advice = json.loads(capsys.readouterr().out)["would_decide"].split(", ")[0]
+    main([*asked, *advice.split()])
+    assert json.loads(capsys.readouterr().out)["conclusion"] != "undecided"
+
+
 def test_steps_that_do_not_shrink_are_not_told_to_go_on(file, capsys):
     for optimiser, verdict in (("momentum", "undecided"), ("gd", "confirmed")):
         main(["train", str(file[0]), "--optimiser", optimiser, "--json"])

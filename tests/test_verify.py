@@ -44,6 +44,14 @@ def test_a_finished_claim_is_kept_and_a_damaged_row_is_not_read(cached):
     assert claims.kept(PAPER, CLAIM) is None
 
 
+def test_proofs_are_kept_with_their_claim(cached, monkeypatch, capsys):
+    asked = ["verify", "deep_linear", "--claim", NAME]
+    claims._work("deep_linear", NAME, True)
+    monkeypatch.setattr(verify, "check_all", lambda *_: pytest.fail("worked"))
+    assert main([*asked, "--exact"]) == main(asked) == 0
+    assert "exact: " in capsys.readouterr().err
+
+
 def test_rows_are_those_of_the_code_that_made_them(cached, monkeypatch):
     claims._work("deep_linear", NAME, False)
     monkeypatch.setattr(claims.cache, "fingerprint", lambda paper: "another")

@@ -8,6 +8,7 @@ import pytest
 from exact_margins import fractions, least_square, near_degenerate
 
 import penchant as pt
+from penchant.cli import main
 from penchant.errors import ArgumentError, UndecidedMargin
 from penchant.norms import L1, L2, Linf, Nuclear, SignProduct
 from penchant.references.bracket import bracket
@@ -43,10 +44,29 @@ def test_a_thousand_near_degenerate_references_contain_the_exact_optimum():
     assert sum(_contains(seed) for seed in range(1000)) > 700
 
 
-@pytest.mark.parametrize("seed", [20_069, 20_102, 20_173])  # some need rows of length 1, some as they are
-def test_the_bracket_chooses_the_units_that_resolve_a_small_margin(seed):
+# Some need rows of length 1, some as they are, and the last four a margin above 1 where long rows are rounded.
+@pytest.mark.parametrize("seed", [20_069, 20_102, 20_173, 20_044, 20_166, 20_178, 20_184])
+def test_the_bracket_chooses_what_resolves_a_small_margin(seed):
     inputs = near_degenerate(seed)
     assert pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).certified
+
+
+def test_a_bracket_is_returned_however_wide_and_its_digits_are_not_printed(tmp_path, capsys):
+    seed = next(seed for seed in range(20_000, 20_100) if _gap(seed) > 1)
+    assert _contains(seed)
+    np.savez(tmp_path / "data.npz", inputs=near_degenerate(seed), labels=np.ones(len(near_degenerate(seed))))
+    assert main(["predict", str(tmp_path / "data.npz")]) == 0
+    printed = capsys.readouterr().out
+    assert "more float64 does not say" in printed
+    assert "maximum margin per unit of norm: at least" in printed
+
+
+def _gap(seed: int) -> float:
+    inputs = near_degenerate(seed)
+    try:
+        return pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).bracket.gap
+    except UndecidedMargin:
+        return 0.0
 
 
 def test_margins_that_are_not_provably_positive_are_undecided():

@@ -154,7 +154,9 @@ def would_decide(case: "Case", options: Namespace) -> str:
     if run.setting.data.attained and options.optimiser in _CIRCLING:
         return f"not more steps: those of {options.optimiser} do not shrink with the gradient: --optimiser flow, or gd"
     if not isinstance(prediction.reference, Solution):
-        return f"more steps: --steps {10 * max(1, int(run.steps[-1]))}"
+        flow = isinstance(prediction.reference, Interpolant) and options.optimiser != "flow"
+        more = f"more steps: --steps {10 * max(1, int(run.steps[-1]))}"
+        return f"--optimiser flow, which ends by itself, or {more}" if flow else more
     if not prediction.reference.certified:
         return "no run: the reference itself is not known well enough"
     if prediction.separation / 10 < _CLOSE:

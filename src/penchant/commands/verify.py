@@ -170,8 +170,9 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
     rows = _rows(claims, options.jobs or os.cpu_count() or 1, options.fresh, options.exact, studies)
     sentences = {claim.name: claim.statement for paper in papers for claim in paper.claims}
     rows = [{**row, "repaired": sentences.get(row["repair"], "")} for row in rows]
+    proofs = [row.pop("proofs", {}) for row in rows]
     if options.exact:
-        print_proofs([row.pop("proofs") for row in rows])
+        print_proofs(proofs)
     for paper in papers if options.store else ():
         own = [row for row in rows if row["paper"] == paper.name]
         told = [{name: row[name] for name in ("paper", "expected", "twin", "seconds", "inequality")} for row in own]
@@ -187,7 +188,8 @@ def verify(options: Namespace) -> tuple[list[dict], bool]:
 
 def _rows(claims: list[tuple[Paper, Claim]], jobs: int, fresh: bool, exact: bool, studies: list[tuple]) -> list[dict]:
     """The ledger in the order of the papers: kept rows where there are any, the others computed, studies drawn with their evidence."""
-    found = {} if fresh or exact else {claim.name: row for paper, claim in claims if (row := kept(paper, claim))}
+    rows = {} if fresh else {claim.name: kept(paper, claim) for paper, claim in claims}
+    found = {name: row for name, row in rows.items() if row and (not exact or "proofs" in row)}
     missing = [(paper, claim) for paper, claim in claims if claim.name not in found]
     if found:
         print(f"{len(found)} claims kept from before, {len(missing)} to check (--fresh checks all)", file=sys.stderr)

@@ -21,14 +21,13 @@ from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedM
 from ..norms import L2
 from ..settings.base import Data
 from .base import Solution, feature_rows, parts, placed, require_margins, row_blocks, watched
-from .bracket import adjoint, bracket, margins
+from .bracket import adjoint, bracket, margins, sums
 from .exact_margin import balanced
 
 _ROUNDS = 100
 _TALL, _LARGEST = 2000, 20_000  # margins
 _ENTRIES = 20_000_000  # of the features, that are held in memory
 _GAP = 1e-12  # certified relative width asked of every solution
-_VAGUE = 0.1  # relative width of a bracket from which on the maximum margin counts as lost
 
 
 @watched
@@ -100,13 +99,27 @@ def _by_rows(data: Data, active: np.ndarray, rows: np.ndarray) -> Solution:
         dual = placed(dual, active)
         own = [weight.reshape(data.weight_shape)] * int(weight.size == np.prod(data.weight_shape))
         for one in (*own, _weight(data, dual)):
-            found = _certified(data, active, one, dual)
-            best = found if best is None or found.bracket.gap < best.bracket.gap else best
+            for each in (one, _with_room(data, active, one, dual, rows)):
+                found = _certified(data, active, each, dual)
+                best = found if best is None or found.bracket.gap < best.bracket.gap else best
         if best is not None and best.certified and _solved(best):
             return best
-    if best is None or best.bracket.gap > _VAGUE:
+    if best is None or best.bracket.upper == np.inf:
         raise infeasible(data, active, contradiction(rows))
     return best
+
+
+def _with_room(data: Data, active: np.ndarray, weight: np.ndarray, dual: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The weight with its smallest margins raised by what rounding may take from them, which costs next to nothing along a long row, where
+    the rounding is: a bracket divides by the smallest certain margin, and so raises all of them."""
+    if rows.shape[1] != weight.size:
+        return weight
+    reached, blur = (found[active] for found in sums(data, weight, dual)[:2])
+    missing = reached.min() + 2 * blur - reached
+    short = missing > 0
+    lengths = np.linalg.norm(rows[short], axis=1)
+    step = np.linalg.lstsq(rows[short] / lengths[:, None], missing[short] / lengths, rcond=None)[0]
+    return weight + step.reshape(weight.shape)
 
 
 def _weight(data: Data, dual: np.ndarray) -> np.ndarray:

@@ -53,8 +53,9 @@ def _reference(prediction: Prediction) -> Content:
     return {**(open_ or _bounds(found)), **known}
 
 
-def _bounds(found: Solution | Interpolant) -> dict[str, float]:
-    return {"value": found.value, "lower": found.bracket.lower, "upper": found.bracket.upper}
+def _bounds(found: Solution | Interpolant) -> Content:
+    bounds = {"value": found.value, "lower": found.bracket.lower, "upper": found.bracket.upper}
+    return {**bounds, "certified": found.certified}
 
 
 def what_is_least(setting: Setting, start: PyTree) -> str:
@@ -108,7 +109,8 @@ def lines(content: Content) -> Iterator[str]:
     yield from hypothesis_lines(content["hypotheses"])
     yield f"reference  {_reference_line(reference)}"
     if "margin" in reference:
-        yield f"           maximum margin per unit of norm: {reference['margin']:.12g}"
+        margin = f"{reference['margin']:.12g}" if reference["certified"] else f"at least {reference['margin']:.8g}"
+        yield f"           maximum margin per unit of norm: {margin}"
     yield from proof_lines(content)
     yield from _network_lines(content["network"]) if "network" in content else ()
     if "optimiser" in content:
@@ -127,6 +129,8 @@ def _reference_line(found: Content) -> str:
     what = f"{found['kind']} of least {found['least']}" if "least" in found else what
     if found["value"] is None:
         return f"{what}: not resolved, {found['reason']}"
+    if not found["certified"]:
+        return f"{what}: between {found['lower']:.8g} and {found['upper']:.8g}, more float64 does not say"
     text = f"{what}: {found['value']:.12g}, certified in [{found['lower']:.15g}, {found['upper']:.15g}]"
     if not found.get("allowance"):
         return text

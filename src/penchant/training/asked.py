@@ -25,6 +25,7 @@ from .events import Event, Inaccurate, LogExcessBelow, LogTimeAbove, MarginAbove
 Options = Namespace | SimpleNamespace  # of the command line, or of a row of a sweep
 Trainer = GradientFlow | Optimiser
 Until = Event | tuple[Event, ...] | None
+_MOST = 1e8  # steps that a time may be: some minutes
 _NETWORK_TOLERANCE = 1e-11  # fine enough to keep what the flow of a deep linear network conserves, to margin 1e6
 
 
@@ -147,6 +148,14 @@ def _widths(text: str | None) -> tuple[int, ...] | None:
     return tuple(int(part) for part in parts)
 
 
+def _steps_to(log_time: float, step: float) -> int:
+    """How many steps of one size a time is."""
+    if log_time - np.log(step) > np.log(_MOST):
+        required = f"at most {np.log(_MOST * step):.3g}, which is {_MOST:.0e} steps of {step:.3g}"
+        raise ArgumentError("--log-time", "penchant train", required, f"{log_time:.6g}", "--optimiser flow")
+    return int(np.ceil(np.exp(log_time) / step)) + 1
+
+
 def budget(options: Options, optimiser: Trainer, setting: Setting) -> tuple[int | None, Until]:
     """Steps and event of the command line; without any, the flow goes to margin 1e6 if it can, and descent takes 10 000 steps.
 
@@ -161,7 +170,7 @@ def budget(options: Options, optimiser: Trainer, setting: Setting) -> tuple[int 
     if log_time is not None:
         steps = None
         if options.optimiser == "gd":  # a constant step size says how many steps the time is
-            steps = int(min(np.ceil(np.exp(min(log_time, 700.0)) / float(attrgetter("rule.step")(optimiser))) + 1, 1e8))
+            steps = _steps_to(log_time, float(attrgetter("rule.step")(optimiser)))
         return steps, LogTimeAbove(log_time)
     if options.margin is not None:
         return None, MarginAbove(options.margin)
