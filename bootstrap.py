@@ -7,6 +7,7 @@
 
 Standard library only. Further arguments go to the command that is run, for instance
 `python3 bootstrap.py verify linear_models --json`, `python3 bootstrap.py test --slow` (the long tests too),
+`--newest` (with the Python that runs this and the newest releases, in a `.venv-3.X` of their own, the tests alone),
 `--torch` (with PyTorch, for the tests of its bridge, even if pip finds no CPU build) or `--browser` (with Playwright, and axe-core by npm, for the tests of the pages in Chromium).
 """
 
@@ -18,7 +19,8 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-VENV = ROOT / ".venv"
+NEWEST = "--newest" in sys.argv
+VENV = ROOT / (f".venv-3.{sys.version_info.minor}" if NEWEST else ".venv")
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 WORKERS = str(min(os.cpu_count() or 1, 4))  # each holds some 2 GB of compiled code
 # Every annotated shape and type is checked, which takes a fifth of the time.
@@ -44,7 +46,7 @@ def found(*command: object) -> bool:
 
 
 def install(extras: str) -> None:
-    """Make `.venv` and bring it in line with `constraints.txt`."""
+    """Make the environment and bring it in line with `constraints.txt`, or up to date."""
     python = BIN / "python"
     if not python.exists():
         venv.create(VENV, with_pip=False, symlinks=os.name != "nt")  # ensurepip is a separate package on Debian
@@ -65,8 +67,7 @@ def install(extras: str) -> None:
         "--python",
         python,
         "--compile-bytecode",
-        "-c",
-        "constraints.txt",
+        *(("--upgrade",) if NEWEST else ("-c", "constraints.txt")),
         "-e",
         f".{extras}",
     )
@@ -97,11 +98,11 @@ def commands(job: str, rest: list[str]) -> list[list[str]]:
     if job == "bench":
         return [[python, "-m", "benchmarks", *rest]]
     slow = "--slow" in rest
-    rest = [argument for argument in rest if argument not in ("--slow", "--torch", "--browser")]
+    rest = [argument for argument in rest if argument not in ("--slow", "--torch", "--browser", "--newest")]
     pytest = [python, "-m", "pytest", "-n", WORKERS, "--dist", "loadgroup", "-q"]
+    style = [[str(BIN / "ruff"), *words, "."] for words in (("format", "--check"), ("check",))]
     found = [
-        [str(BIN / "ruff"), "format", "--check", "."],
-        [str(BIN / "ruff"), "check", "."],
+        *(() if NEWEST else style),
         [*pytest, *((SHAPES,) if slow else ("-m", "not slow")), *rest],
     ]
     return [*found, [*pytest, "--optimised", *DIGITS]] if slow else found
@@ -119,7 +120,9 @@ def main() -> int:
         install_axe()
     status = 0
     # Beside the tests: it uses one core, and they leave one idle at their end.
-    types = subprocess.Popen(BIN / "basedpyright", cwd=ROOT, env=environment()) if job == "test" else None
+    types = (
+        subprocess.Popen(BIN / "basedpyright", cwd=ROOT, env=environment()) if job == "test" and not NEWEST else None
+    )
     for command in commands(job, rest):
         status = subprocess.run(command, cwd=ROOT, env=environment()).returncode
         if status:
