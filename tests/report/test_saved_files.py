@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pytest
@@ -148,6 +149,14 @@ def test_what_is_no_json_object_is_named(tmp_path, text):
     saved(tmp_path, STUDY)
     (tmp_path / "tiny" / "study.json").write_text(text)
     with pytest.raises(DataFileError, match=r"study\.json"):
+        render(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "again"), [("study", "study tiny --out {}"), ("ledger", "verify --out {}")])
+def test_what_cannot_be_read_is_made_again_by_the_line_that_is_named(tmp_path, kind, again):
+    saved(tmp_path, STUDY)
+    (tmp_path / ("tiny/study.json" if kind == "study" else "ledger.json")).write_text("{")
+    with pytest.raises(DataFileError, match=re.escape(f"Fix: penchant {again.format(tmp_path)}")):
         render(tmp_path)
 
 

@@ -57,7 +57,7 @@ def max_margin(data: object) -> Solution:
 
 
 def _solved(found: Solution) -> bool:
-    """Whether the bracket is narrow, up to rounding that no other solution would be without."""
+    """Whether the bracket is narrow, up to rounding."""
     return found.bracket.gap - found.bracket.rounding <= _GAP
 
 
@@ -99,9 +99,11 @@ def _by_rows(data: Data, active: np.ndarray, rows: np.ndarray) -> Solution:
         dual = placed(dual, active)
         own = [weight.reshape(data.weight_shape)] * int(weight.size == np.prod(data.weight_shape))
         for one in (*own, _weight(data, dual)):
-            for each in (one, _with_room(data, active, one, dual, rows)):
-                found = _certified(data, active, each, dual)
-                best = found if best is None or found.bracket.gap < best.bracket.gap else best
+            found = _certified(data, active, one, dual)
+            if not (found.certified and _solved(found)):
+                roomy = _certified(data, active, _with_room(data, active, one, dual, rows), dual)
+                found = min(found, roomy, key=lambda solution: solution.bracket.gap)
+            best = found if best is None or found.bracket.gap < best.bracket.gap else best
         if best is not None and best.certified and _solved(best):
             return best
     if best is None or best.bracket.upper == np.inf:

@@ -186,8 +186,10 @@ def read_saved(path: Path, kind: str) -> dict:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, OSError, RecursionError) as error:
+        folder = path.parent
+        again = f"verify --out {folder}" if kind == "ledger" else f"study {folder.name} --out {folder.parent}"
         raise DataFileError(
-            f"'{path}' cannot be read ({error}).\n  Usual causes: (a) the copy was cut short; (b) it was edited by hand.\n  Fix: run the study again with the same --out."
+            f"'{path}' cannot be read ({error}).\n  Usual causes: (a) the copy was cut short; (b) it was edited by hand.\n  Fix: penchant {again}"
         ) from None
     check_mark(content.get("format") if type(content) is dict else None, (kind,), path)
     _check_shape(_SHAPES[kind], content, f"'{path}' is not a penchant {kind}: it")

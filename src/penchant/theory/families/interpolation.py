@@ -179,7 +179,7 @@ def _unexplained(data: Regression) -> tuple[str, ...]:
     if data.consistent:
         return ()
     share = data.unexplained / float(np.linalg.norm(np.asarray(data.targets)))
-    text = f"no weight interpolates: a share of {share:.4g} of the targets is left by every weight; the reference is "
+    text = f"no weight interpolates, if singular values below 1e-12 of the largest are 0: a share of {share:.4g} of the targets is left; the reference is "
     return (text + "the least-squares solution of least norm or potential, where gradients vanish",)
 
 
