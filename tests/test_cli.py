@@ -56,7 +56,7 @@ def test_predict_prints_the_schema_and_saves_the_certified_solution(capsys, atte
     content = json.loads(printed.out)
     assert status == 0
     assert {"theorem", "hypotheses", "reference", "rivals"} <= set(content)
-    assert set(content["reference"]) == {"norm", "value", "lower", "upper", "margin"}
+    assert set(content["reference"]) == {"norm", "value", "lower", "upper", "margin", "certified"}
     assert all({"name", "holds", "slack", "offender"} <= set(row) for row in content["hypotheses"])
     with np.load(saved) as arrays, np.load(attention) as data:
         solution, dual = arrays["solution"], arrays["dual"]
