@@ -107,7 +107,7 @@ def test_steps_that_a_small_start_outlasts_are_sent_to_the_flow(file, capsys):
     main([*asked, "--optimiser", "gd", "--steps", "100"])
     advice = json.loads(capsys.readouterr().out)["would_decide"].split(", ")[0]
     main([*asked, *advice.split()])
-    assert json.loads(capsys.readouterr().out)["conclusion"] != "undecided"
+    assert json.loads(capsys.readouterr().out)["verdict"] == "confirmed"
 
 
 def test_steps_that_do_not_shrink_are_not_told_to_go_on(file, capsys):
