@@ -44,8 +44,8 @@ def test_a_thousand_near_degenerate_references_contain_the_exact_optimum():
     assert sum(_contains(seed) for seed in range(1000)) > 700
 
 
-# Some need rows of length 1, some as they are, and the last five a margin above 1 where long rows are rounded.
-@pytest.mark.parametrize("seed", [20_069, 20_102, 20_173, 256, 20_044, 20_166, 20_178, 20_184])
+# Some need rows of length 1, some as they are, and the last three a margin above 1 where long rows are rounded.
+@pytest.mark.parametrize("seed", [20_069, 20_102, 20_173, 20_166, 20_178, 20_184])
 def test_the_bracket_chooses_what_resolves_a_small_margin(seed):
     inputs = near_degenerate(seed)
     assert pt.references.max_margin(pt.Classification(inputs, np.ones(len(inputs)))).certified
