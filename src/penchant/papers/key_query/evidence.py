@@ -108,6 +108,13 @@ def precise_diagonal_run(lab: Lab) -> Trajectory:
 
 
 @recipe
+def precise_aligned_run(lab: Lab) -> tuple[Trajectory, Aligned]:
+    """`aligned_run` to the tolerance of an identity."""
+    run, aligned = aligned_run(lab)
+    return flow_to(run.setting, run.at(0), levels=(), flow=PRECISE), aligned
+
+
+@recipe
 def aligned_run(lab: Lab, shift: float = 0.0) -> tuple[Trajectory, Aligned]:
     """Gradient flow on aligned data from an aligned start, moved off alignment by `shift`."""
     aligned = aligned_tokens()
