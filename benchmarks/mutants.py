@@ -137,7 +137,7 @@ MUTANTS = (
         "optimisers/base.py",
         "jnp.log1p(-(self.b2 ** (count + 1.0)))",
         "jnp.log1p(-(self.b1 ** (count + 1.0)))",
-        "key-query/adam",
+        "key-query/sign-descent",
         "tests/optimisers/test_against_plain_loops.py -k adam",
     ),
     Mutant(

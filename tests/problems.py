@@ -105,3 +105,13 @@ def sharp_constant(data, dual, loss="Exponential", frozen=0.0):
 
 def every_selection(n, length):
     return list(product(range(length), repeat=n))
+
+
+def layer_square(name, difference, covariance):
+    """The squared norm of a difference of attention layers in a geometry: tr of each block times itself, weighed by the covariance where the geometry divides by it."""
+    value, key_query, sigma = (np.asarray(one) for one in (difference.value, difference.key_query, covariance))
+    if name == "euclidean":
+        return np.sum(value**2) + np.sum(key_query**2)
+    if name == "left":
+        return np.sum(value**2) + np.trace(key_query @ sigma @ key_query.T)
+    return np.trace(value @ sigma @ value.T) + np.trace(sigma @ key_query @ sigma @ key_query.T)

@@ -102,11 +102,11 @@ def test_findings_say_what_holds_instead(capsys, monkeypatch, tmp_path):
 
     monkeypatch.setattr(verify, "_rows", rows)
     monkeypatch.setattr(verify, "_studies", lambda *_: [])
-    assert main(["verify", "notes", "--claim", "sparse/isometry-as-printed", "--out", str(tmp_path)]) == 0
-    assert "what holds: sparse/isometry: |v" in " ".join(capsys.readouterr().out.split())
-    assert "<code>sparse/isometry</code></a> <math>" in (tmp_path / "index.html").read_text()
+    assert main(["verify", "notes", "--claim", "sparse/one-signal-as-printed", "--out", str(tmp_path)]) == 0
+    assert "what holds: sparse/one-signal: For r = 1" in " ".join(capsys.readouterr().out.split())
+    assert "<code>sparse/one-signal</code></a> For <math>" in (tmp_path / "index.html").read_text()
     (row,) = json.loads((tmp_path / "ledger.json").read_text())["claims"]
-    assert row["repair"] == "sparse/isometry"
+    assert row["repair"] == "sparse/one-signal"
 
 
 @pytest.mark.parametrize(("error", "left_out"), [(MissingExtra("torch", "x"), True), (DataFileError("gone"), False)])

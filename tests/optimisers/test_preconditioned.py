@@ -1,12 +1,11 @@
 """Step rules of preconditioned descent: their numbers, and that each one does what its docstring says."""
 
-from inspect import Parameter, signature
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from penchant.errors import ArgumentError
+from penchant.optimisers.base import Adam
 from penchant.papers.attention_regression.setting.geometry import (
     GEOMETRIES,
     Euclidean,
@@ -15,15 +14,10 @@ from penchant.papers.attention_regression.setting.geometry import (
     balanced_point,
     hessian,
 )
-from penchant.papers.attention_regression.setting.problem import AttentionRegression
+from penchant.papers.attention_regression.setting.problem import AttentionRegression, Unregularised
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
-from penchant.papers.attention_regression.training.rules import (
-    LayerAdam,
-    PlainDescent,
-    PreconditionedDescent,
-    step_warning,
-)
-from penchant.papers.attention_regression.training.steps import FixedStep, OptimalStep, safe_step, step_of
+from penchant.papers.attention_regression.training.rules import LayerRule, PreconditionedDescent, step_warning
+from penchant.papers.attention_regression.training.steps import safe_step, step_of
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 5.0, 11)
 # The same sizes with a covariance of norm 3 and of norm 1/3: what a geometry stretches is not 1.
@@ -45,7 +39,7 @@ def test_no_other_constant_step_contracts_faster_than_the_optimal_one(geometry):
     values = np.linalg.eigvals(linearised(PROBLEM, geometry, balanced_point(PROBLEM))).real
     values = np.sort(values)[3:]  # without the three gauge directions
     factor = lambda step: np.abs(1 - step * values).max()
-    best = OptimalStep().constant(PROBLEM, geometry)
+    best = step_of("optimal").constant(PROBLEM, geometry)
     assert factor(best) < 1
     assert all(factor(best) <= factor(best * share) for share in (0.9, 0.99, 1.01, 1.1))
 
@@ -79,12 +73,11 @@ def test_numbers_of_the_rules():
 @pytest.mark.parametrize(
     ("call", "argument"),
     [
-        (lambda: FixedStep(0.0), "step"),
+        (lambda: step_of(0.0), "step"),
         (lambda: PreconditionedDescent(step=-0.1), "step"),
         (lambda: PreconditionedDescent(step="fast"), "step"),
         (lambda: PreconditionedDescent("right"), "geometry"),
         (lambda: PreconditionedDescent(logit_limit=0.0), "logit_limit"),
-        (lambda: LayerAdam(0.1, epsilon=-1.0), "eps"),
         (lambda: step_of("theory").resolve(PROBLEM, Euclidean()), "geometry"),
     ],
 )
@@ -94,13 +87,10 @@ def test_bad_input_is_named(call, argument):
     assert caught.value.argument == argument
 
 
-def test_no_epsilon_is_assumed():
-    assert signature(LayerAdam).parameters["epsilon"].default is Parameter.empty
-
-
 def test_steps_above_the_stability_limit_are_named_for_plain_descent_too():
+    plain = lambda step: PreconditionedDescent("euclidean", step, Unregularised())
     limit = 1 / (2 * float(PROBLEM.sizes[0]) * float(Euclidean().stretch(PROBLEM.spread[-1])))
-    assert f"limit {limit:.3g}" in step_warning(PROBLEM, PlainDescent(1.01 * limit))
-    assert step_warning(PROBLEM, PlainDescent(0.99 * limit)) == ""
-    assert step_warning(PROBLEM, LayerAdam(100.0, epsilon=1e-8)) == ""
+    assert f"limit {limit:.3g}" in step_warning(PROBLEM, plain(1.01 * limit))
+    assert step_warning(PROBLEM, plain(0.99 * limit)) == ""
+    assert step_warning(PROBLEM, LayerRule(Adam(100.0, eps=1e-8))) == ""
     assert step_warning(PROBLEM, PreconditionedDescent(step="adaptive")) == ""

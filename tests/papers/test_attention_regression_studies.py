@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from penchant.papers.attention_regression.setting.geometry import GEOMETRIES
+from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, curvature_range
 from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.papers.attention_regression.theorems import asymptotic_factor
-from penchant.papers.attention_regression.training.steps import OptimalStep
 
 SIZES, SEED = (0.05, 0.04, 0.03, 0.02), 4
 GAUGE = np.diag([1.0, -1.0, 1.0, 1.0])  # signs of the singular vectors for which the Euclidean column is tabulated
@@ -29,5 +28,6 @@ TABULATED = {  # steps for 1e-10 of the excess at the optimal step: condition, g
 @pytest.mark.parametrize(("condition", "name"), TABULATED)
 def test_tabulated_steps(condition, name):
     problem, geometry = prescribed_spectrum(6, SIZES, float(condition), SEED), GEOMETRIES[name]
-    factor = asymptotic_factor(problem, geometry, OptimalStep(GAUGE).constant(problem, geometry), GAUGE)
+    step = 2 / sum(curvature_range(problem, geometry, GAUGE))
+    factor = asymptotic_factor(problem, geometry, step, GAUGE)
     assert int(np.ceil(np.log(1e-10) / (2 * np.log(factor)))) == TABULATED[condition, name]

@@ -8,6 +8,7 @@ import pytest
 
 import penchant as pt
 from penchant.errors import ArgumentError, AssumptionError
+from penchant.papers.attention_regression.setting.balanced_minima import nearest_minimum
 from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, Left, TwoSided, balanced_point, eigenbasis
 from penchant.papers.attention_regression.setting.problem import AttentionRegression, Unregularised
 from penchant.papers.attention_regression.setting.sample import (
@@ -208,10 +209,10 @@ def test_what_no_theorem_covers_is_a_conjecture_and_other_optimisers_are_refused
     assert [one.name for one in unstable.hypotheses if not one.holds] == ["stable_step"]
 
 
-def test_the_nearest_minimum_of_a_layer_is_that_of_its_whitened_form(rng):
+def test_the_reference_is_the_manifold_of_minima(rng):
     whitened = balanced_point(PROBLEM) + 0.01 * rng.standard_normal((7, 3))
     reference = pt.predict(PROBLEM, PreconditionedDescent()).reference
-    found = reference.nearest(PROBLEM.unwhiten(jnp.asarray(whitened)), TwoSided())
+    found = nearest_minimum(reference.problem, whitened, TwoSided())
     assert np.abs(found.whitened - balanced_point(PROBLEM, found.rotation)).max() < 1e-12
     assert isinstance(reference.problem, AttentionRegression)
 

@@ -10,8 +10,6 @@ from penchant.papers import new_lab, studies
 from penchant.papers.attention_regression.evidence import scaling_problem
 from penchant.papers.attention_regression.figures import _grid_rows
 from penchant.papers.attention_regression.setting.context_bias import oracle_shift, sample_floor
-from penchant.papers.attention_regression.setting.geometry import balanced_point, split_gradient
-from penchant.papers.attention_regression.setting.sample import prescribed_spectrum
 from penchant.report.figures import draw
 from penchant.report.page import render, save
 
@@ -30,24 +28,6 @@ def test_the_study_says_what_is_known(tmp_path):
     assert ends["two_sided + reg"] <= ends["two_sided, no reg"]
     saved = json.loads((tmp_path / study.name / "study.json").read_text())
     assert [table["title"] for table in saved["tables"]] == [table.title for table in result.tables]
-
-
-def test_a_gradient_is_split_along_and_across_the_minima(rng):
-    problem = prescribed_spectrum(4, (0.05, 0.04, 0.03), 5.0, 11)
-    point = balanced_point(problem)
-    skew = rng.standard_normal((3, 3))
-    along = point @ (skew - skew.T)
-    tangential, normal = split_gradient(point, along)
-    assert tangential == pytest.approx(np.linalg.norm(along), rel=1e-12)
-    assert normal < 1e-14
-    symmetric = point @ np.diag([1.0, 2.0, 3.0])  # orthogonal to every W Omega because W'W commutes with it here
-    tangential, normal = split_gradient(point, symmetric)
-    assert tangential < 1e-14
-    assert normal == pytest.approx(np.linalg.norm(symmetric), rel=1e-12)
-
-
-def test_one_dimension_has_no_gauge_to_turn():
-    assert split_gradient(np.ones((3, 1)), np.full((3, 1), 2.0)) == (0.0, pytest.approx(2 * np.sqrt(3)))
 
 
 def test_errors_are_drawn_as_bars(tmp_path):

@@ -39,14 +39,11 @@ def test_claims_follow_the_seed_of_a_study():
 def test_a_long_study_ends_well(name):
     tables = confirmed(name)
     if name == "deep-linear-basin":
-        assert tables["times"].rows[0][:4] == (200, 132, "1.000", "7.71")
         rows = dict(tables["escape"].rows)
         assert rows["1e-04"] == "8.957"
         assert rows["1e-08"] == "18.167"
         # Rounding of 1e-15 is a thousandth of this perturbation, and moves the time by as much.
         assert float(rows["1e-12"]) == pytest.approx(27.378, abs=4e-3)
-    if name == "deep-linear-laws":
-        assert [row[4] for row in tables["outside"].rows[1:]] == ["-0.5003", "-0.3333", "-0.2594"]
     if name == "deep-linear":
         assert tables["angles"].rows[4][2:] == ("0.003821", "0.99965", "9.6e-41")
         assert confirmed(name, seed=7)["angles"].rows[4][2] != "0.003821"

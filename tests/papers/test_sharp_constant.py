@@ -4,12 +4,24 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.papers.self_attention.evidence import outside_support, sharp_constant
+from penchant.papers.self_attention.evidence import sharp_constant
 from problems import features
 from problems import sharp_constant as oracle
 
 PARTIAL = pt.settings.random_tokens(4, 4, 8, 1)
 FULL = pt.settings.signal_tokens(4, 3, 40, 1.0, 0.1)
+
+
+def outside_support(run, reference):
+    """Squared length of the part of W outside the span of the support features, at every record of a run from zero.
+
+    By the accumulated multipliers of the other pairs and the Schur complement of their Gram matrix: nothing cancels.
+    """
+    support, gram = reference.support, np.asarray(run.setting.data.gram())
+    inner, cross = gram[np.ix_(support, support)], gram[np.ix_(support, ~support)]
+    schur = gram[np.ix_(~support, ~support)] - cross.T @ np.linalg.solve(inner, cross)
+    others = run.dual[:, ~support]
+    return np.einsum("rk,kl,rl->r", others, schur, others)
 
 
 def test_where_every_pair_supports_nothing_is_outside():

@@ -1,5 +1,6 @@
 """Which margin: the tables of the derivation to their digits, verdicts by margins, rest points, the turn, and bad input."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -8,7 +9,17 @@ from penchant.errors import ArgumentError, InfeasibleError
 from penchant.norms import L1, Linf, Nuclear, Spectral, norm_named
 from penchant.optimisers.base import Accelerated, Adam, muon, normalised_descent, sign_descent, signum, steepest
 from penchant.papers.which_margin.comparison import NAMES, Comparison, best_margins, compare
-from penchant.papers.which_margin.flows import follow, newton_schulz, newton_schulz_with, rest_point, soft_sign
+from penchant.papers.which_margin.evidence import LOSSES
+from penchant.papers.which_margin.flows import (
+    fitness,
+    follow,
+    newton_schulz,
+    newton_schulz_with,
+    polar,
+    rest_point,
+    soft_sign,
+)
+from penchant.papers.which_margin.steepest import curvature_bound
 from penchant.references.base import feature_rows, watching
 from penchant.settings.classification import Multiclass
 from penchant.settings.generators import clusters
@@ -192,3 +203,33 @@ def test_bad_input_is_named():
         pt.references.norm_margin(pt.Classification([[1.0, 2.0]], [1]), Spectral())
     assert set(best_margins(pt.Classification([[1.0, 2.0]], [1]))) == {"frobenius", "l1", "max"}
     assert isinstance(norm_named("linf"), Linf)
+
+
+def curvatures(data, loss, weight, pull):
+    """Of log L along the steepest direction of each norm, over the square of the largest dual norm of a feature."""
+    setting = pt.Setting(data, pt.Direct(), LOSSES[loss])
+    log_loss = lambda h, along: setting.weigh(setting.data.margins(weight + h * along)).log_excess
+    along = np.stack([norm_named(name).touching(pull) for name in NAMES])
+    found = jax.vmap(lambda one: jax.grad(jax.grad(log_loss))(0.0, one))(along)
+    return np.asarray(found) / np.array([curvature_bound(data, name) ** 2 for name in NAMES])
+
+
+@pytest.mark.parametrize("loss", ["cross-entropy", "exponential", "pairwise"])
+def test_the_curvature_of_the_log_loss_is_bounded_in_every_norm(rng, loss):
+    for _ in range(10):
+        assert curvatures(DATA, loss, *rng.standard_normal((2, *DATA.weight_shape))).max() <= 1
+
+
+def test_one_input_with_two_labels_attains_the_bound():
+    feature = np.outer([1.0, -1.0], [1.0, 2.0, -0.5])
+    found = curvatures(Multiclass([feature[0]] * 2, [0, 1]), "exponential", np.zeros((2, 3)), feature)
+    assert found == pytest.approx(np.ones(5), rel=1e-12)
+
+
+@pytest.mark.parametrize("rule", [polar, newton_schulz])
+def test_shares_grow_by_the_replicator_law(rule):
+    """In a flow that sees the direction of the gradient only, every share grows at the rate <p, F> - F_i."""
+    found = follow(FEATURES, rule, np.array([0.0, 1.0, 1.0 + 1e-4, 1.0 + 2e-4]))
+    rate = (np.log(found.shares[3]) - np.log(found.shares[1])) / 2e-4
+    paces = fitness(FEATURES, rule, found.shares[2])[0]
+    assert np.abs(rate - (found.shares[2] @ paces - paces)).max() < 1e-2 * np.ptp(paces)

@@ -31,6 +31,7 @@ from penchant.papers.attention_regression.setting.problem import (
     limit_logits,
 )
 from penchant.papers.attention_regression.setting.sample import attention_experiment, prescribed_spectrum
+from problems import layer_square
 
 PROBLEM = prescribed_spectrum(4, (0.05, 0.03, 0.01), 7.0, 3, 1e-3)
 LAYER = AttentionLayer(*(np.random.default_rng(2).standard_normal(shape) for shape in ((4, 3), (3, 3))))
@@ -136,8 +137,9 @@ def test_a_geometry_is_a_norm_and_its_steepest_direction(geometry, rng):
     direction = geometry.precondition(gradient, covariance)
     change = AttentionLayer(rng.standard_normal((4, 3)), rng.standard_normal((3, 3)))
     moved = jax.tree.map(lambda x, y: x + y, direction, change)
-    inner = geometry.square(moved, covariance) - geometry.square(direction, covariance)
-    inner = (inner - geometry.square(change, covariance)) / 2
+    square = lambda one: layer_square(geometry.name, one, covariance)
+    inner = square(moved) - square(direction)
+    inner = (inner - square(change)) / 2
     expected = sum(
         float(jnp.vdot(x, y)) for x, y in zip(jax.tree.leaves(gradient), jax.tree.leaves(change), strict=True)
     )
@@ -148,15 +150,15 @@ def test_a_geometry_is_a_norm_and_its_steepest_direction(geometry, rng):
 
 
 def test_two_sided_norm_is_the_norm_of_the_whitened_difference():
-    assert float(TwoSided().square(LAYER, PROBLEM.covariance)) == pytest.approx(
-        float(jnp.sum(PROBLEM.whiten(LAYER) ** 2))
-    )
+    square = layer_square("two_sided", LAYER, PROBLEM.covariance)
+    assert square == pytest.approx(float(jnp.sum(PROBLEM.whiten(LAYER) ** 2)))
 
 
 def test_the_eigenbasis_diagonalises_the_coupling():
     for problem in (PROBLEM, prescribed_spectrum(2, (0.05, 0.03, 0.01), 3.0, 1)):
         basis, sizes = eigenbasis(problem), np.asarray(problem.sizes)
-        whole = np.concatenate([basis.plus, basis.minus, basis.kernel], axis=1)
+        minus = np.concatenate([problem.left, -problem.right]) / np.sqrt(2)
+        whole = np.concatenate([basis.plus, minus, basis.kernel], axis=1)
         assert np.abs(whole.T @ whole - np.eye(len(whole))).max() < 1e-14
         values = np.concatenate([sizes, -sizes, np.zeros(basis.kernel.shape[1])])
         assert np.abs(coupling(problem) @ whole - whole * values).max() < 1e-16

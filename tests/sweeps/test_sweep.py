@@ -260,7 +260,7 @@ def test_train_study_and_verify_write_to_the_same_store(tmp_path, monkeypatch):
     for _ in range(2):
         assert main(["train", "data.npz", "--optimiser", "ngd", "--steps", "50", "--store", "runs"]) == 0
     assert main(["train", "data.npz", "--optimiser", "ngd", "--steps", "60", "--store", "runs"]) == 0
-    assert main(["verify", "--claim", "min-norm/least", "--jobs", "1", "--store", "runs"]) == 0
+    assert main(["verify", "--claim", "min-norm/interpolants", "--jobs", "1", "--store", "runs"]) == 0
     _, rows = Store("runs").query("select kind, count(*) from runs group by kind order by kind")
     assert rows == [("claim", 1), ("train", 2)]
 

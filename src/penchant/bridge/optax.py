@@ -6,10 +6,10 @@
 >>> bool(abs(run.log_excess - pt.train(setting, pt.gradient_descent(0.5), steps=20).log_excess).max() < 1e-12)
 True
 
->>> import jax.numpy as jnp, optax
 >>> from penchant.papers.attention_regression.setting.problem import AttentionLayer
+>>> from penchant.papers.attention_regression.training.rules import LayerRule
 >>> layer = AttentionLayer([[1.0, 2.0]], [[3.0, 0.0], [0.0, 4.0]])
->>> rule = Transformation(optax.sgd(0.5))
+>>> rule = LayerRule(OptaxDescent(optax.sgd(0.5)))
 >>> change, _ = rule.update(layer, rule.init(layer), layer)
 >>> change.value.tolist()
 [[-0.5, -1.0]]
@@ -24,7 +24,7 @@ from jaxtyping import Array, Int, PyTree
 
 from ..errors import ArgumentError
 from ..optimisers.base import Move
-from ..papers.attention_regression.training.rules import AbstractAttentionRule
+from ..papers.attention_regression.training.rules import LayerRule
 from ..problem import Reading
 from ..settings.parametrisations import tree_inner
 
@@ -35,18 +35,6 @@ class Transforms(Protocol):
 
     def init(self, params: PyTree) -> PyTree: ...
     def update(self, updates: PyTree, state: PyTree, params: PyTree) -> tuple[PyTree, PyTree]: ...
-
-
-class Transformation(AbstractAttentionRule):
-    """Wraps an `optax.GradientTransformation`: `Transformation(optax.contrib.muon(0.02))`."""
-
-    wrapped: Transforms = eqx.field(static=True)
-
-    def init(self, layer):
-        return self.wrapped.init(layer)
-
-    def update(self, gradient, memory, layer):
-        return self.wrapped.update(gradient, memory, layer)
 
 
 class OptaxDescent(eqx.Module):
@@ -76,8 +64,8 @@ class OptaxDescent(eqx.Module):
         return Move(jax.tree.map(jnp.negative, change), -length * reading.weights, memory, length, no, no)
 
 
-def muon(step: float) -> Transformation:
+def muon(step: float) -> LayerRule:
     """Muon: both blocks are matrices, so both take orthogonalised momentum steps."""
     from optax.contrib import muon as make
 
-    return Transformation(make(step))
+    return LayerRule(OptaxDescent(make(step)))

@@ -98,7 +98,7 @@ def train(options: Namespace) -> Trained:
     steps = 200 if options.steps is None else options.steps
     top = float(np.sqrt((sample.estimated if truth is None else truth).sizes[0]))
     norm = limit if limit is None or options.layer_scale is not None else min(limit, top)
-    advice = advise(sample, truth, start, trial_steps=0, key_norm=norm)
+    advice = advise(sample, truth, start, key_norm=norm)
     run = train_attention(source, rule, start, steps=steps, truth=truth)
     floor = _floor(options, sample, truth, rule, run)
     gradients = expected_gradients("empirical" if options.batch is None else "minibatch", float(run.deviation.max()))

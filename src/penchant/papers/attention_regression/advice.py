@@ -17,21 +17,18 @@ from .setting.context_bias import (
     optimal_scale,
     oracle_shift,
     sample_floor,
-    scaled,
     spectral_floor,
 )
-from .setting.geometry import GEOMETRIES, TwoSided, split_gradient
+from .setting.geometry import GEOMETRIES, AbstractGeometry, TwoSided
 from .setting.problem import AttentionLayer, AttentionRegression, ScaleFreeBalance
 from .setting.sample import UNRELIABLE, AttentionSample, moment_threshold, noise_level, spectral_layer, unreliable
 from .theorems import asymptotic_factor, centred_inputs, check_assumptions, gaussian_inputs, near_minima
-from .training.algorithm1 import train_attention
-from .training.rules import PreconditionedDescent, Rule
+from .training.rules import Rule
 from .training.run import AttentionRun
-from .training.sources import AbstractSource, FullSample
-from .training.steps import DefaultStep
+from .training.sources import AbstractSource
+from .training.steps import step_of
 
 _INSIDE = 1.01  # A3 is a strict inequality
-_TRIED = 5000  # rows up to which the first steps take seconds: time is quadratic in them
 FACTOR = 4.0  # one data set scatters about the mean that the law is about
 _SETTLED = 0.25  # of the floor: what may still change in a run that has settled
 
@@ -94,40 +91,13 @@ def start_gauge(problem: AttentionRegression, layer: AttentionLayer) -> np.ndarr
     return nearest_minimum(problem, np.asarray(problem.whiten(layer)), TwoSided()).rotation
 
 
-def unsettled(run: AttentionRun, source: AbstractSource, rule: Rule, floor: float) -> str:
-    """Why the excess may still move by a quarter of the floor; empty once it cannot."""
+def unsettled(run: AttentionRun, rule: Rule, floor: float) -> str:
+    """Why the excess may still move by a quarter of the floor; empty once the transient has decayed and nothing drifts."""
     if run.steps[-1] == 0:
         return "no step was taken"
-    if source.rows == "all":
-        return _still_descending(run, source, rule, floor)
-    return _still_fluctuating(run, rule, floor)
-
-
-def _still_descending(run: AttentionRun, source: AbstractSource, rule: Rule, floor: float) -> str:
-    """The gradient across the minima, over the least curvature 2 s_d, bounds the way that is left; |W| = sqrt(2 s_1) makes it an excess."""
-    problem, balance, m = run.problem, rule.balance, run.problem.outputs
-    sizes, whitened = np.asarray(problem.sizes), problem.whiten(run.at())
-    scale = balance.scale(whitened[:m], whitened[m:])  # 1 unless the regulariser is blind to it
-    level = np.asarray(scaled(whitened, m, 1 / scale))
-    total = problem.by_whitened(source.evaluate(run.at(), None)[1]) + problem.whitened_pull(whitened, balance)
-    gradient = np.asarray(scaled(total, m, scale))
-    if balance.scale_free:
-        gradient = _without(gradient, np.concatenate([level[:m], -level[m:]]))  # c itself changes no excess
-    normal = split_gradient(level, gradient)[1]
-    left = 2 * sizes[0] * (normal / (2 * sizes[-1])) ** 2 if sizes[-1] > 0 else np.inf
-    return f"the gradient leaves room for {left:.2g} of excess" if not left <= _SETTLED * floor else ""
-
-
-def _without(vector: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """The part of an array that is orthogonal to a direction."""
-    return vector - direction * np.sum(vector * direction) / np.sum(direction**2)
-
-
-def _still_fluctuating(run: AttentionRun, rule: Rule, floor: float) -> str:
-    """The gradient of a minibatch never vanishes: the transient must have decayed, and the excess must no longer drift."""
     problem, steps = run.problem, int(run.steps[-1])
     if not rule.structured or not regular(problem):
-        return "for this rule nothing says how long a transient on minibatches lasts"
+        return "for this rule nothing says how long a transient lasts"
     step = float(rule.bind(problem).size(problem.whiten(run.at())))
     factor = asymptotic_factor(problem, rule.geometry, step)
     transient = max(float(run.excess[0]), floor) * factor ** (2 * steps)
@@ -142,11 +112,7 @@ def _still_fluctuating(run: AttentionRun, rule: Rule, floor: float) -> str:
 
 
 def judge_floor(
-    run: AttentionRun,
-    source: AbstractSource,
-    rule: Rule,
-    floor: Floor,
-    truth: AttentionRegression | None,
+    run: AttentionRun, source: AbstractSource, rule: Rule, floor: Floor, truth: AttentionRegression | None
 ) -> Verdict:
     """Whether a run that has settled is at its floor, up to a factor 4 either way; undecided until then."""
     undecided = lambda why: Verdict(Outcome.undecided, why)
@@ -156,7 +122,7 @@ def judge_floor(
         return undecided("the population excess needs the arrays covariance and planted in the file")
     if floor.value is None:
         return undecided(f"no floor is predicted here: {floor.law}")
-    waiting = unsettled(run, source, rule, floor.value)
+    waiting = unsettled(run, rule, floor.value)
     if waiting:
         return undecided(f"the run has not settled: {waiting}")
     excess = float(run.excess[-1])
@@ -172,16 +138,12 @@ def judge_floor(
 
 
 class Option(eqx.Module):
-    """One geometry with its default step, the excess factor per step it promises, and steps per factor 10 of excess.
-
-    `halvings`: how often the step was halved until the objective of the sample fell along the first steps; None: not tried.
-    """
+    """One geometry with its default step, the excess factor per step it promises, and steps per factor 10 of excess."""
 
     geometry: str
     step: float
     factor: float
     steps_per_decade: float
-    halvings: int | None = None
 
 
 class Floors(eqx.Module):
@@ -210,23 +172,19 @@ class Advice(eqx.Module):
 
     @property
     def recommended(self) -> Option:
-        """The geometry with the fastest promise; the one whose step was tried, if any was."""
-        tried = [option for option in self.options if option.halvings is not None]
-        return min(tried or self.options, key=lambda option: option.factor)
+        """The geometry with the fastest promise."""
+        return min(self.options, key=lambda option: option.factor)
 
 
 def advise(
     sample: AttentionSample,
     truth: AttentionRegression | None = None,
     start: AttentionLayer | None = None,
-    trial_steps: int = 20,
     key_norm: float | None = None,
 ) -> Advice:
     """Read a sample: the estimated problem against every hypothesis, and what to train with.
 
-    With the `truth` the hypotheses and the floors are exact; `start` is the spectral one of the sample where it is left out. The
-    recommended step is tried for `trial_steps` steps on samples of at most 5000 rows, because a sample may curve more than
-    the population that it estimates. `key_norm` is |V| of the whitened minima where training takes place at another scale than the
+    With the `truth` the hypotheses and the floors are exact; `start` is the spectral one of the sample where it is left out. `key_norm` is |V| of the whitened minima where training takes place at another scale than the
     balanced one.
     """
     problem, count = sample.estimated, sample.size
@@ -236,7 +194,7 @@ def advise(
         problem,
         noise_level(problem, count),
         _hypotheses(sample, truth, first, key_norm),
-        _options(sample, first, trial_steps if count <= _TRIED else 0) if regular(problem) else (),
+        tuple(_option(problem, geometry) for geometry in GEOMETRIES.values()) if regular(problem) else (),
         _floors(problem if truth is None else truth, count, scale.factor, None if truth is None else first),
         scale,
         finite(lambda: minimum_bias(problem) / scale.bias),
@@ -260,23 +218,11 @@ def _hypotheses(
     return tuple(found)
 
 
-def _options(sample: AttentionSample, start: AttentionLayer, trial_steps: int) -> tuple[Option, ...]:
-    """All geometries with their default steps; that of the fastest one is tried."""
-    problem = sample.estimated
-    found = {name: _option(problem, name) for name in GEOMETRIES}
-    if trial_steps > 0:
-        best = min(found, key=lambda name: found[name].factor)
-        run = train_attention(FullSample(sample), PreconditionedDescent(best), start, steps=trial_steps)
-        found[best] = _option(problem, best, int(np.rint(-np.log2(run.step_factor[-1]))))
-    return tuple(found.values())
-
-
-def _option(problem: AttentionRegression, name: str, halvings: int | None = None) -> Option:
-    geometry = GEOMETRIES[name]
-    step = DefaultStep().constant(problem, geometry) / 2 ** (halvings or 0)
+def _option(problem: AttentionRegression, geometry: AbstractGeometry) -> Option:
+    step = step_of("default").constant(problem, geometry)
     factor = asymptotic_factor(problem, geometry, step) ** 2
     pace = float(np.log(10) / -np.log(factor)) if factor > 0 else 0.0  # one curvature only: a single step does it
-    return Option(name, step, factor, pace, halvings)
+    return Option(geometry.name, step, factor, pace)
 
 
 def _floors(problem: AttentionRegression, count: int, factor: float, start: AttentionLayer | None) -> Floors:

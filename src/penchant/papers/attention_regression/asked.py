@@ -7,16 +7,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ArgumentError, DataFileError
+from ...optimisers.base import Adam
 from ...settings.files import Arrays, read_arrays
 from ...sweeps.spec import COMMON, SPEC, generated
 from ...training.events import Every, LogSpaced
 from . import asked
 from .setting.geometry import GEOMETRIES
-from .setting.problem import AttentionLayer, AttentionRegression
+from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from .setting.sample import GAUGES, AttentionExperiment, AttentionSample, spectral_layer
 from .setting.sample import KEYS as _ATTENDED
 from .training.algorithm1 import train_attention
-from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
+from .training.rules import LayerRule, PreconditionedDescent, Rule
 from .training.run import AttentionRun
 from .training.sources import AbstractSource, FullSample, Minibatch
 
@@ -72,7 +73,7 @@ def rule(options: Namespace, limit: float | None) -> Rule:
     left_out(options, ("geometry", "logit_limit", "layer_scale"), f"left out with --optimiser {name}")
     if size in (None, "adaptive"):
         raise ArgumentError("--step-size", "penchant", f"a number with --optimiser {name}", size or "nothing")
-    return PlainDescent(size) if name == "gd" else LayerAdam(size, epsilon=0.0)
+    return PreconditionedDescent("euclidean", size, Unregularised()) if name == "gd" else LayerRule(Adam(size, eps=0.0))
 
 
 def key_norm(options: Namespace, problem: AttentionRegression) -> float | None:

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...lab import Lab, recipe
+from ...optimisers.base import Adam
 from ...training.events import Every
 from .setting.balanced_minima import NearestMinimum, nearest_minimum
 from .setting.geometry import AbstractGeometry, balanced_point, eigenbasis
@@ -14,7 +15,7 @@ from .setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from .setting.sample import AttentionSample, attention_experiment, moment_threshold, prescribed_spectrum, spectral_layer
 from .theorems import GOEL
 from .training.algorithm1 import train_attention, train_populations
-from .training.rules import LayerAdam, PlainDescent, PreconditionedDescent, Rule
+from .training.rules import LayerRule, PreconditionedDescent, Rule
 from .training.run import AttentionRun
 from .training.sources import AbstractSource, FreshBatches, Minibatch
 
@@ -175,9 +176,9 @@ def experiment_rules() -> dict[str, Rule]:
         "left + reg": PreconditionedDescent("left", STEP),
         "left, no reg": PreconditionedDescent("left", STEP, plain),
         "euclidean + reg": PreconditionedDescent("euclidean", STEP),
-        "SGD": PlainDescent(STEP),
-        "SGD, step 0.3": PlainDescent(0.3),
-        "Adam, 0.03": LayerAdam(0.03, epsilon=1e-8),
+        "SGD": PreconditionedDescent("euclidean", STEP, plain),
+        "SGD, step 0.3": PreconditionedDescent("euclidean", 0.3, plain),
+        "Adam, 0.03": LayerRule(Adam(0.03, eps=1e-8)),
         "two_sided + reg, adaptive": PreconditionedDescent("two_sided", "adaptive"),
     }
     if find_spec("optax") is not None:

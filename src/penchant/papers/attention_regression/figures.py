@@ -6,8 +6,8 @@ from ...exhibits import DEFINITIONS, Figure, Line, Table
 from ...lab import Lab, Study, recipe
 from ...training.events import At, Every
 from .evidence import BATCH, STEP, STEPS, experiment_rules, experiment_run, layer_of, scaling_problem, start_near
-from .lemmas import context_means, context_variances, gradient_bias, lemma8, regulariser_bias, weight_moments
-from .rates import exact_factor, lemma4, lemma4_on_samples
+from .lemmas import context_means, context_variances, gradient_bias, lemma8, weight_moments
+from .rates import exact_factor, lemma4
 from .samples import minibatch_law, oracle_floor, sample_floor_law, scaling_law, sooner, start_excess
 from .setting.context_bias import oracle_shift, sample_floor
 from .setting.geometry import TwoSided, attraction_radius
@@ -153,7 +153,7 @@ STUDIES = (
         "attention-regression",
         "Structure-aware descent on softmax attention regression (Algorithm 1, Figures 1 and 2)",
         claims=(
-            *(sooner, start_excess, exact_factor, lemma4, lemma4_on_samples, gradient_bias, regulariser_bias),
+            *(sooner, start_excess, exact_factor, lemma4, gradient_bias),
             *(scaling_law, oracle_floor, sample_floor_law, minibatch_law),
         ),
         exhibits=(curves, excesses, grid, lemmas),

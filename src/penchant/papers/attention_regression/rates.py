@@ -4,9 +4,8 @@ import numpy as np
 
 from ...lab import Lab, claim, recipe
 from ...training.events import Every
-from ...verdict import Verdict, all_of, at_least, at_most, close
-from .diagnostics import Perturbation, perturbation
-from .evidence import BY_US, around, drawn_problems, layer_of, metric_root, noisy_problems, plain_slope, start_near
+from ...verdict import Verdict, all_of, at_most, close
+from .evidence import BY_US, around, drawn_problems, layer_of, metric_root, plain_slope, start_near
 from .setting.balanced_minima import nearest_minimum
 from .setting.geometry import (
     AbstractGeometry,
@@ -19,12 +18,11 @@ from .setting.geometry import (
     hessian,
 )
 from .setting.problem import AttentionRegression
-from .setting.sample import draw_sample, prescribed_spectrum, spectral_layer
+from .setting.sample import prescribed_spectrum
 from .theorems import GOEL, asymptotic_factor
-from .training.algorithm1 import train_attention, train_population
+from .training.algorithm1 import train_population
 from .training.rules import PreconditionedDescent
 from .training.run import AttentionRun
-from .training.sources import FullSample, Minibatch
 
 
 def _weakest(problem: AttentionRegression, radius: float) -> np.ndarray:
@@ -104,35 +102,3 @@ def exact_factor(lab: Lab, planted: bool) -> Verdict:
         text = f"factor of the distance per step, {geometry.name}"
         checks.append(close(1 - measured_factor(run), 1 - predicted, tolerance * predicted / (1 - predicted), text))
     return all_of(*checks)
-
-
-@recipe
-def sampled_steps(lab: Lab) -> list[Perturbation]:
-    """60 steps of alpha/(4 beta^2) from the spectral starts of 20 samples of 300 rows: on all of them, or on minibatches of half of them in turn."""
-    found = []
-    for seed, truth in enumerate(noisy_problems(lab)):
-        sample = draw_sample(truth, 300, np.random.default_rng([5, seed]))
-        source = Minibatch(sample, 150) if seed % 2 else FullSample(sample)
-        rule = PreconditionedDescent("two_sided", contraction(truth, TwoSided()).step / 4)
-        start = spectral_layer(sample.estimated)
-        run = train_attention(source, rule, start, steps=60, recorder=Every(1), truth=truth)
-        found.append(perturbation(run, rule, truth))
-    return found
-
-
-@claim("attention-regression/lemma-4-samples", f"{GOEL}, Lemma 4 with explicit constants", "sharpened", slow=True)
-def lemma4_on_samples(lab: Lab, planted: bool) -> Verdict:
-    """With the gradients, regulariser and preconditioner of a sample dist^2 falls by the factor 1 - step alpha + 2 step^2 beta^2, up to (step/alpha + 2 step^2) epsilon^2.
-    The recursion at every step and the bound it gives at every layer, 20 problems with a sample each; planted: the contraction of exact gradients, without epsilon."""
-    found = sampled_steps(lab)
-    inside = [one for one in found if one.inside]
-    allowed = lambda one: one.gain * one.distance[:-1] ** 2 if planted else one.allowed
-    worst = lambda ratio: max(float(np.max(ratio(one))) for one in inside)
-    return all_of(
-        at_least(len(inside), 0.9 * len(found), f"samples of {len(found)} whose layers stay within r_0"),
-        at_most(
-            worst(lambda one: one.distance[1:] ** 2 / allowed(one)), 1.0, "largest dist^2 over the right-hand side"
-        ),
-        at_most(worst(lambda one: one.distance**2 / one.bound), 1.0, "largest dist^2 over the accumulated bound"),
-        at_most(worst(lambda one: one.distance[-1] ** 2 / one.limit), 1.0, "largest dist^2 at the end over its limit"),
-    )

@@ -88,7 +88,7 @@ def near_minima(problem: AttentionRegression, layer: AttentionLayer, geometry: A
     norm = TwoSided() if geometry.rows else geometry
     found = nearest_minimum(problem, np.asarray(problem.whiten(layer)), norm)
     radius = attraction_radius(problem, norm)
-    unproved = ", of the nearest minimum from several starts, not proved to be the nearest of all" * (not found.proved)
+    unproved = ", of a minimum that is locally nearest, not proved to be the nearest of all" * (not found.proved)
     detail = f"r_0 = {radius:.4g} minus the {norm.name} distance {found.distance:.4g}{unproved}"
     offender = f"component det R = {found.component:+d}"
     # A distance that is only an upper bound decides a failure where even a lower bound is beyond r_0.

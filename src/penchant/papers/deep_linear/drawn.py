@@ -218,9 +218,7 @@ def _lemma1(lab: Lab, depth: int, early: bool) -> Iterator[tuple[np.ndarray, np.
 @claim("deep-linear/lemma-1", f"{JI}, Lemma 1", "proved", slow=True)
 def lemma1(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """From t = 1 on |dR/dW_1| >= epsilon(R) > 0 in B(R), so that the flow spends a finite time there and leaves.
-    epsilon(R) is the proof's, margin |l'(R^L)| (R(0) - R(W(1))) / (R |grad R(0)|), and sharper with the gradient itself for margin |l'|. 36 draws.
-
-    Planted: from t = 0 on, where a zero last layer has no gradient in the first."""
+    epsilon(R) is the proof's, margin |l'(R^L)| (R(0) - R(W(1))) / (R |grad R(0)|), and sharper with the gradient itself for margin |l'|. 36 draws. Planted: from t = 0 on, where a zero last layer has no gradient in the first."""
     least, sharper, times, left = zip(*(one for depth in LOSSES for one in _lemma1(lab, depth, planted)), strict=True)
     yield at_least(float(min(part.min() for part in least)), 1.0, "smallest of 1 and |dR/dW_1| / epsilon(R)")
     yield at_least(
@@ -307,9 +305,7 @@ def lemma6(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @claim("deep-linear/lemma-7", f"{JI}, Lemma 7, (27) and (37); factor 1 for 2 by us", "sharpened", slow=True)
 def lemma7(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Under Assumption 5 the layers are unbounded and the steps sum to infinity, because |W(t) - W(0)|^2 <= 2 (R(W(0)) - R(W(t))) sum of eta, where 1 for 2 is attained.
-    24 draws at depths 2 and 3: the steps are those printed, a layer moves by at most 1 in each (27), squares of norms drift by at most 2 R(W(0)) (37).
-
-    Planted: nine tenths for 2."""
+    24 draws at depths 2 and 3: the steps are those printed, a layer moves by at most 1 in each (27), squares of norms drift by at most 2 R(W(0)) (37). Planted: nine tenths for 2."""
     errors, longest, grown, paths, drifts = [], [], [], [], []
     for depth in DESCENTS:
         for run in descents(lab, depth):

@@ -16,7 +16,6 @@ from ...settings.classification import Classification
 from ...settings.deep_linear import DeepLinear, Layers, ensure_assumption2
 from ...settings.generators import blobs, strips
 from ...settings.losses import AbstractLoss, Exponential, Logistic, PolynomialTail
-from ...theory.families.layers import start_below_zero
 from ...training.events import Every, Inaccurate, LogExcessBelow, LogTimeAbove
 from ...training.train import train
 from ...training.trajectory import Trajectory
@@ -117,18 +116,6 @@ def account(run: Trajectory) -> dict[str, np.ndarray]:
     """What layerwise descent kept of its own steps."""
     assert run.account is not None
     return run.account
-
-
-def escaped(lab: Lab, seeds: range) -> np.ndarray:
-    """Of the normal starts with these seeds, for those above the risk of zero: the time to risk 0.1, infinite if not before t = e^5."""
-    setting, _ = problem(lab, 3, logistic=True, width=6)
-    until = (LogExcessBelow(float(np.log(0.1))), LogTimeAbove(5.0))
-    starts = (setting.start(seed, 0.6) for seed in seeds)
-    above = (start for start in starts if not start_below_zero(setting, start).holds)
-    with quietly():
-        runs = [train(setting, FAR, start, until=until, steps=_STEPS) for start in above]
-    ends = [(float(np.exp(run.log_time[-1])), run.log_excess[-1] <= np.log(0.1) + 1e-9) for run in runs]
-    return np.array([time if reached else np.inf for time, reached in ends])
 
 
 def across(weight: np.ndarray, found: SupportGeometry) -> np.ndarray:

@@ -7,7 +7,6 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ...diagnostics.alignment import alignments, sandwich, sine
-from ...diagnostics.rates import log_log_slope
 from ...errors import quietly
 from ...exhibits import DEFINITIONS, Figure, Finding, Line, Result, Table, table
 from ...lab import Lab, Study, recipe
@@ -20,14 +19,13 @@ from ...verdict import Verdict, at_least
 from . import laws, lemmas
 from .alignment import theorem4
 from .drawn import lemma8, theorem1
-from .evidence import FINEST, descent, escaped, few_supports, flow, geometry, levels, mirrored, problem
+from .evidence import FINEST, descent, flow, geometry, levels, mirrored, problem
 from .theorems import JI
 
 WORDS = {
     "-log R": "minus the natural logarithm of the mean risk: the clock in which the laws are powers",
     "ratio": "spectral over Frobenius norm of a layer; 1 means rank one",
     "alignment": "|<v_{k+1}, u_k>|, top right singular vector of a layer with the top left one of the layer below",
-    "offset": "the part of the network orthogonal to the maximum margin",
     "excess": "Frobenius norm squared minus spectral norm squared",
     "D": "largest squared Frobenius norm of a layer minus that of the last one, plus the spectral norms of the imbalances W_k W_k' - W_{k+1}' W_{k+1}, at the start",
     "R_0": "the risk of the start",
@@ -122,23 +120,6 @@ def separators(lab: Lab) -> Figure:
     return Figure("separators", title, "x1", "x2", tuple(lines), caption)
 
 
-def times(lab: Lab) -> tuple[Figure, Table]:
-    """Starts above the risk of zero."""
-    count = 1000 if lab.full else 200
-    lab.progress("starts above the risk of zero")
-    reached = np.sort(escaped(lab, range(lab.seed * count, (lab.seed + 1) * count)))
-    share = f"{float(np.isfinite(reached).mean()):.3f}"
-    lines = (Line("starts", reached, np.arange(1, len(reached) + 1) / len(reached)),)
-    title = "Time to risk 0.1 from starts above the risk of zero"
-    caption = f"{len(reached)} of {count} normal starts of scale 0.6 violate Assumption 2; depth 3, width 6, logistic."
-    columns = ("starts", "violating", "reach risk 0.1", "median time", "largest time")
-    row = (count, len(reached), share, f"{np.median(reached):.2f}", f"{reached.max():.2f}")
-    return (
-        Figure("times", title, "time", "share of the starts", lines, caption),
-        Table("times", "Starts above the risk of zero", columns, (row,), "Gradient flow."),
-    )
-
-
 def _escape(setting: Setting, start: PyTree) -> float:
     with quietly():
         run = train(setting, FINEST, start, until=LogExcessBelow(float(np.log(0.5))), steps=20_000)
@@ -193,46 +174,6 @@ def exponents(lab: Lab) -> tuple:
     )
     columns = ("L", "quantity", "theory", "exponential loss", "logistic loss")
     return *figures, Table("exponents", "Exponents in -log R", columns, tuple(rows), text)
-
-
-def _across(lab: Lab) -> np.ndarray:
-    unit = geometry(lab).direction
-    return np.array([-unit[1], unit[0]])
-
-
-def _signed_offset(lab: Lab, path: Trajectory) -> np.ndarray:
-    return np.array([path.weight(k) @ _across(lab) for k in range(len(path))])
-
-
-def offset(lab: Lab) -> Figure:
-    paths = {depth: flow(lab, depth, seed=1 + lab.seed) for depth in laws.DEPTHS}
-    lines = [Line(f"L = {depth}", levels(path), _signed_offset(lab, path)) for depth, path in paths.items()]
-    wanted = np.full(2, float(geometry(lab).offset @ _across(lab)))
-    lines.append(Line("predicted", np.array([1.0, 1e6]), wanted, "prediction"))
-    title, caption = "One offset for every depth", "It overshoots before it settles."
-    return Figure("offset", title, "-log R", "offset, signed", tuple(lines), caption, "log")
-
-
-def directions(lab: Lab) -> tuple[Figure, Table]:
-    """The regime where the support vectors do not span."""
-    lines, rows, window = [], [], (1e4, 1e6)
-    for depth in (1, 2, 3, 4):
-        lab.progress(f"support vectors that do not span, depth {depth}")
-        found, path = few_supports(lab, depth, 3 + lab.seed)
-        level, weights = levels(path), np.stack([path.weight(k) for k in range(len(path))])
-        sines = np.array([sine(weight, found.direction) for weight in weights])
-        lines.append(Line(f"L = {depth}", level[level > 10], sines[level > 10]))
-        outside = log_log_slope(level, np.linalg.norm(weights @ found.outside().T, axis=1), window)
-        slopes = (outside, 1 - 1 / depth, log_log_slope(level, sines, window), -1 / depth)
-        rows.append((depth, len(found.support), *(f"{value:.4f}" for value in slopes)))
-    caption = "Blobs in ten dimensions with fewer support vectors. With spanning support vectors every curve would have slope -1."
-    title, label = "Support vectors that do not span slow the direction down", "sine of the angle to the maximum margin"
-    columns = ("L", "support vectors", "exponent of the outside part", "theory", "exponent of the sine", "theory")
-    text = "Slopes over -log R from 1e4 to 1e6."
-    return (
-        Figure("direction", title, "-log R", label, tuple(lines), caption, "log", "log"),
-        Table("outside", "Outside the span of the support vectors", columns, tuple(rows), text),
-    )
 
 
 def result(found: dict, curves: Callable, runs: dict[str, list[dict]]) -> Result:
@@ -295,9 +236,9 @@ STUDIES = (
     ),
     Study(
         "deep-linear-basin",
-        "Starts above the risk of zero, and the saddle (appendix A)",
+        "The saddle (appendix A)",
         claims=(lemmas.appendix,),
-        exhibits=(times, escapes),
+        exhibits=(escapes,),
         definitions=words()
         | {
             "E1(q), q, q0": "the exponential integral, the integral of e^-s / s from q on, of q = |w_1|^2, which is q0 at the start; the risk is e^q",
@@ -309,10 +250,11 @@ STUDIES = (
         "Deep linear networks: rates and constants to risk e^-1000000",
         claims=(
             *(laws.offset, laws.time, laws.ratio_exponent, laws.alignment_exponent),
-            *(laws.direction_exponent, laws.first_layer_exponent, laws.no_span, laws.critical, laws.momentum),
+            *(laws.direction_exponent, laws.first_layer_exponent, laws.no_span, laws.critical),
         ),
-        exhibits=(exponents, offset, directions),
-        definitions=words("-log R", "ratio", "alignment", "offset"),
+        exhibits=(exponents,),
+        definitions=words("-log R", "ratio", "alignment")
+        | {"offset": "the part of the network orthogonal to the maximum margin"},
         aliases=("deep-linear-no-span", "deep-linear-discretisation"),
     ),
 )

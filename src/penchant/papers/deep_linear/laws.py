@@ -165,16 +165,10 @@ def _around(lab: Lab, depth: int, scale: float, beta: float = 0.0) -> Iterator[V
 
 @claim("deep-linear/critical-step", f"{DERIVED}; discretisation is open there", "ours", slow=True)
 def critical(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Descent follows the flow to its offset if a step promises log R to drop by less than 2 L margin^2 / (largest variance of the support vectors across the margin), and only then.
-    Two per cent below the critical step the offset is that of the flow, two per cent above it never settles; the twin has lost the factor L."""
+    """Descent follows the flow to its offset if a step promises log R to drop by less than 2 L margin^2 / (largest variance of the support vectors across the margin), with momentum beta by less than 1 + beta times that, and only then.
+    Two per cent below the critical step the offset is that of the flow, two per cent above it never settles; the twin has lost the factor L, and has 1 / (1 - beta), by which momentum speeds up."""
     for depth in (1, 2, 3, 4):
         yield from _around(lab, depth, 1 / depth if planted else 1.0)
-
-
-@claim("deep-linear/critical-step-momentum", f"{DERIVED}; discretisation is open there", "ours", slow=True)
-def momentum(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """With momentum beta that step may be 1 + beta times as long.
-    With momentum beta the critical step is 1 + beta times as long; the twin has 1 / (1 - beta), by which momentum speeds up."""
     beta = 0.5
     for depth in (2, 3):
         yield from _around(lab, depth, 1 / (1 - beta) / (1 + beta) if planted else 1.0, beta)

@@ -183,15 +183,9 @@ def _in_signs(lab: Lab, kind: str, planted: bool) -> Iterator[Verdict]:
 
 @conjectured("key-query/sign-descent", slow=True)
 def sign_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Sign descent on (K, Q) minimises the norm of sign products, not the nuclear norm.
-    Sign descent bounds the entries of K and Q as tightly as possible. Planted: it minimises the nuclear norm."""
-    return _in_signs(lab, "sign descent", planted)
-
-
-@conjectured("key-query/adam", slow=True)
-def adam_norm(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Adam with a short memory on (K, Q) minimises the norm of sign products.
-    So does Adam with a short memory. Planted: with b2 = 0.99."""
+    """Sign descent on (K, Q), and Adam with a short memory, minimise the norm of sign products, not the nuclear norm.
+    They bound the entries of K and Q as tightly as possible. Planted: sign descent minimises the nuclear norm, and Adam with b2 = 0.99 that of sign products."""
+    yield from _in_signs(lab, "sign descent", planted)
     if planted:
         long = factor_excess(stepped(lab, "Adam, b2 = 0.99", 0), signs(lab, 0))
         yield at_most(long, 0.1, "Adam, b2 = 0.99: excess, data 0")

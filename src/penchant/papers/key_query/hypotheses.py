@@ -1,13 +1,11 @@
 """The assumptions of the key-query theorems as computable conditions with slack and worst offender."""
 
-from collections.abc import Iterator
 from itertools import combinations
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PyTree
-from scipy.optimize import linear_sum_assignment
 
 from ...problem import read_once
 from ...settings.base import Setting
@@ -18,7 +16,6 @@ from ...theory.base import Hypothesis, at_least_zero
 from ...training.trajectory import Trajectory
 
 _ZERO = 1e-9  # relative size below which an equality counts as exact
-_ENUMERATED = 8  # other tokens up to which all 105 pairings are tried
 
 
 _log_gap = eqx.filter_jit(lambda loss, best, deficit: loss.log_gap(best, jnp.log(deficit)))
@@ -139,7 +136,7 @@ class Pairing(eqx.Module):
 
 
 def pairings(data: TokenSelection) -> tuple[Pairing, ...]:
-    """The best pairing of every sample; empty where the number of other tokens is odd, or not the same everywhere."""
+    """A pairing of every sample, exact where there is one; empty where the number of other tokens is odd, or not the same everywhere."""
     n, others = data.others.shape
     return (
         () if others % 2 or bool(np.asarray(data.padded).any()) else tuple(_pairing(*_split(data, i)) for i in range(n))
@@ -165,29 +162,12 @@ def _pairing(best: np.ndarray, others: np.ndarray) -> Pairing:
 
 
 def _matching(cost: np.ndarray) -> tuple[tuple[int, int], ...]:
-    """The perfect matching of least cost: by enumeration, or for many tokens by assignment and what is left in order.
-
-    An assignment of cost 0 whose cycles are all pairs is an exact matching; where it is not, no exact one was found and the
-    cost of the matching returned says so.
-    """
-    if len(cost) <= _ENUMERATED:
-        return min(_matchings(tuple(range(len(cost)))), key=lambda pairs: sum(cost[pair] for pair in pairs))
-    barred = cost + np.diag(np.full(len(cost), 1e3 * (1 + cost.max())))
-    partners = linear_sum_assignment(barred)[1]
-    mutual = [(k, int(partners[k])) for k in range(len(cost)) if partners[partners[k]] == k and k < partners[k]]
-    left = sorted(set(range(len(cost))) - {token for pair in mutual for token in pair})
-    return (*mutual, *zip(left[::2], left[1::2], strict=True))
-
-
-def _matchings(tokens: tuple[int, ...]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """All ways to split the tokens into pairs."""
-    if not tokens:
-        yield ()
-        return
-    first, rest = tokens[0], tokens[1:]
-    for k, partner in enumerate(rest):
-        for pairs in _matchings((*rest[:k], *rest[k + 1 :])):
-            yield ((first, partner), *pairs)
+    """Each token with the nearest of those that are left: exact where an exact pairing exists, for then all partners of a token at cost 0 are alike."""
+    left, pairs = list(range(len(cost))), []
+    while left:
+        token = left.pop(0)
+        pairs.append((token, left.pop(int(cost[token, left].argmin()))))
+    return tuple(pairs)
 
 
 def one_sided_start(params: Pair) -> Hypothesis:

@@ -9,16 +9,15 @@ import numpy as np
 
 from ...flow.flow import GradientFlow
 from ...lab import Lab, claim, conjectured, derived, recipe
-from ...references.bracket import adjoint
 from ...references.norm_margin import nuclear_margin
 from ...settings.base import Setting
 from ...settings.factored import KeyQuery
 from ...settings.generators import contrary_pair, equal_score_tokens
 from ...settings.losses import Exponential
 from ...settings.tokens import TokenSelection
+from ...theory.uniqueness import dual_spectrum
 from ...training.events import LogTimeAbove, MarginAbove
 from ...training.train import train
-from ...training.trajectory import Trajectory
 from ...verdict import Outcome, Verdict, at_least, at_most, close
 from . import evidence
 from .evidence import excess_at
@@ -62,19 +61,12 @@ def narrow(lab: Lab, planted: bool) -> Iterator[Verdict]:
     At such a point the dual matrix has the singular value 1; at the optimum no larger one."""
     for seed, draw in ((1, 0), (4, 0), (4, 2)):
         run, reference = evidence.matrix_run(lab, seed, 0.1, 1, draw)
-        sizes = dual_spectrum(run)
+        sizes = np.asarray(dual_spectrum(run.setting.data, run.weight(), run.weights[-1]))
         yield at_most(float(np.abs(sizes - 1).min()), 1e-4, f"distance of a singular value from 1, data {seed}")
         if planted:
             yield at_most(float(sizes[0]), 1 + 1e-2, f"largest singular value of the dual, data {seed}")
         else:
             yield at_least(excess_at(run, reference), 1e-2, f"nuclear excess, data {seed}")
-
-
-def dual_spectrum(run: Trajectory) -> np.ndarray:
-    """Singular values of the multipliers' matrix, scaled so that a stationary point of the factors has the value 1."""
-    shares = run.weights[-1] / run.weights[-1].sum()
-    pull = np.asarray(adjoint(run.setting.data, shares))
-    return np.linalg.svd(pull, compute_uv=False) * np.linalg.norm(run.weight(), "nuc") / run.smallest_margin()[-1]
 
 
 def _rank_one(data: TokenSelection) -> float:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...bridge.jax_kkt import JaxGradients, function_kkt
-from ...bridge.kkt import Reading, homogeneity, read
+from ...bridge.kkt import Reading, read
 from ...diagnostics.rates import log_log_slope
 from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, claim, derived, recipe
@@ -135,18 +135,6 @@ def margin_rate(lab: Lab, planted: bool) -> Verdict:
     return at_least(min(surplus), -1e-6, "smallest surplus of a step")
 
 
-@derived("networks/best-angle", slow=True)
-def best_angle(lab: Lab, planted: bool) -> Verdict:
-    """Over any stretch the smallest tan^2 of the angle is at most the growth of the log margin over L times that of log|theta|.
-    From the first loss below 1 to margin 1e5 on twenty draws; planted says it of every moment instead of the best."""
-    excess = []
-    for run in draws(lab):
-        smooth, size, angle = _log_smooth(run), np.log(run.norm[_separated(run)]), _squared_tangent(run)
-        bound = (smooth[-1] - smooth[0]) / (3 * (size[-1] - size[0]))
-        excess.append(float((angle.max() if planted else angle.min()) / bound))
-    return at_most(max(excess), 1.0, "largest tan^2 over its bound")
-
-
 @derived("networks/balance", slow=True)
 def balance(lab: Lab, planted: bool) -> Verdict:
     """For every hidden unit the flow conserves |U_j|^2 - p v_j^2, where p is the degree of its activation.
@@ -160,26 +148,10 @@ def balance(lab: Lab, planted: bool) -> Verdict:
     return at_most(max(drifts), 1e-6, "largest drift over |theta|^2")
 
 
-def _meter(run: Trajectory, function: Callable = signed_squares, **more: np.ndarray) -> JaxGradients:
+def _meter(run: Trajectory) -> JaxGradients:
     """The gradients of the margins at the end of a drawn flow, as the meter takes them."""
-    network = run.setting.parametrisation
-    params = {name: leaf[-1] for name, leaf in run.params.items()} | more
-    return JaxGradients(function, params, network.inputs, np.asarray(network.signs).astype(int))
-
-
-def _biased(params: dict, inputs: jax.Array) -> jax.Array:
-    return signed_squares(params, inputs) + params["b"]
-
-
-@derived("networks/degree", slow=True)
-def degree(lab: Lab, planted: bool) -> Verdict:
-    """Euler's identity along the parameters and their scaling by 1/2, 2 and 4 measure the same degree, that of the layers.
-    Twenty drawn networks of degree 3 at margin 1e5; planted is a bias of 1 in front of the output, which has degree 1."""
-    meters = [_meter(run, _biased, b=np.ones(())) if planted else _meter(run) for run in draws(lab)]
-    found = [homogeneity(one) for one in meters]
-    return at_most(
-        max(max(abs(one.degree - 3), one.defect, one.scaling_defect) for one in found), 1e-12, "largest defect"
-    )
+    network, params = run.setting.parametrisation, {name: leaf[-1] for name, leaf in run.params.items()}
+    return JaxGradients(signed_squares, params, network.inputs, np.asarray(network.signs).astype(int))
 
 
 @derived("networks/gap-is-a-margin-problem", slow=True)

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ...diagnostics.direction import misalignments, normalised_margins, smooth_margins
+from ...diagnostics.direction import normalised_margins, smooth_margins
 from ...diagnostics.sparsity import decompose
 from ...exhibits import DEFINITIONS, Figure, Line, Shown, Table
-from ...lab import Lab, Study, recipe
-from ...optimisers.base import gradient_descent, normalised_descent, polyak
+from ...lab import Lab, Study
+from ...optimisers.base import gradient_descent
 from ...references.interpolation import basis_pursuit, minimum_norm, potential_path
 from ...references.l1_uniqueness import strict_dual
 from ...settings.parametrisations import Direct
@@ -14,7 +14,6 @@ from ...settings.potentials import q_alpha
 from ...settings.regression import Regression
 from ...training.events import LogSpaced
 from ...training.train import train
-from ...training.trajectory import Trajectory
 from . import designs, max_margin, noise
 from . import min_norm as least
 from . import q_alpha as q_alpha_claims
@@ -22,21 +21,6 @@ from . import sparse_recovery as recovered
 from .evidence import sparse, square_setting, summed
 from .max_margin import deficits, entropy, flow_run, problem
 from .noise import DEVIATION, STEP, chains, mean_and_error, measured_norms, noisy, predicted_norms
-
-_DESCENTS = {
-    "gradient descent": gradient_descent(0.005),
-    "normalised descent": normalised_descent(0.1),
-    "Polyak": polyak(),
-}
-
-
-@recipe
-def _runs(lab: Lab) -> dict[str, Trajectory]:
-    runs = {"gradient flow": flow_run(lab)}
-    for name, rule in _DESCENTS.items():
-        lab.progress(f"training: {name}")
-        runs[name] = train(problem(lab)[0], rule, steps=100_000 if lab.full else 10_000)
-    return runs
 
 
 def _flows(lab: Lab) -> tuple[Figure, Figure]:
@@ -63,14 +47,6 @@ def _flows(lab: Lab) -> tuple[Figure, Figure]:
         Figure("deficit", title, *axes, curves, caption, "log"),
         Figure("rate", rate, *rate_axes, tail, rate_caption, "log", "log"),
     )
-
-
-def _directions(lab: Lab) -> Figure:
-    caption = "All rules follow nearly the same path; they differ in how far along it a step takes them. t is the sum of the multipliers of the loss gradient."
-    reference = problem(lab)[1]
-    lines = tuple(Line(name, run.log_time[1:], misalignments(run, reference)[1:]) for name, run in _runs(lab).items())
-    axes = "log t", "1 - corr to the maximum margin"
-    return Figure("direction", "Direction against physical time", *axes, lines, caption, "log", "log")
 
 
 def _nearest_sketch(lab: Lab) -> Figure:
@@ -203,7 +179,7 @@ STUDIES = (
         "max-margin",
         "Maximum margin on separable linear data",
         claims=(max_margin.direction, max_margin.direction_constant),
-        exhibits=(_flows, _directions),
+        exhibits=(_flows,),
         definitions={
             **DEFINITIONS,
             "H(p)": "entropy of the normalised dual weights of the maximum-margin program",

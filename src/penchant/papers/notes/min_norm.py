@@ -37,11 +37,11 @@ def _interpolants(lab: Lab) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     return found
 
 
-@claim("min-norm/interpolants", f"{NOTES}, Lemma 9.1", "proved")
+@claim("min-norm/interpolants", f"{NOTES}, Lemma 9.1 and Corollary 9.2", "proved")
 def all_interpolants(lab: Lab, planted: bool) -> Verdict:
-    """beta has zero loss if and only if beta = X^+ y + zeta with zeta orthogonal to all inputs.
-    Both ways on drawn designs: from drawn zeta, and from a solution with d - n zeros. Planted: zeta orthogonal to all inputs but one."""
-    there, back = [], []
+    """beta has zero loss if and only if beta = X^+ y + zeta with zeta orthogonal to all inputs, so that X^+ y is the interpolant of least norm: |beta|^2 = |X^+ y|^2 + |zeta|^2.
+    Both ways on drawn designs: from drawn zeta, and from a solution with d - n zeros. Planted: zeta orthogonal to all inputs but one, and the least l1 norm for X^+ y."""
+    there, back, squares = [], [], []
     for inputs, targets, weight in _interpolants(lab):
         least = minimum_norm(Regression(inputs, targets)).weight
         rows = inputs[1:] if planted else inputs
@@ -49,23 +49,13 @@ def all_interpolants(lab: Lab, planted: bool) -> Verdict:
         zeta = zeta - np.linalg.pinv(rows) @ (rows @ zeta)
         there.append(np.linalg.norm(inputs @ (least + zeta) - targets) / np.linalg.norm(inputs, 2))
         back.append(np.linalg.norm(inputs @ (weight - least)) / np.linalg.norm(inputs, 2) / np.linalg.norm(weight))
+        short = basis_pursuit(Regression(inputs, targets)).weight if planted else least
+        squares.append(abs((short @ short + (weight - short) @ (weight - short)) / (weight @ weight) - 1))
     return all_of(
         at_most(float(max(there)), 1e-12, f"largest residual of X^+ y + zeta, {len(there)} designs"),
         at_most(float(max(back)), 1e-12, "largest relative part along the inputs of an interpolant minus X^+ y"),
+        at_most(float(max(squares)), 1e-9, "largest relative error of the sum of squares"),
     )
-
-
-@claim("min-norm/least", f"{NOTES}, Corollary 9.2", "proved")
-def least_interpolant(lab: Lab, planted: bool) -> Verdict:
-    """X^+ y is the interpolant of least norm: |beta|^2 = |X^+ y|^2 + |beta - X^+ y|^2 for every other.
-    With X^+ = X'(XX')^-1. Planted: the least l1 norm for X^+ y."""
-    errors = []
-    for inputs, targets, weight in _interpolants(lab):
-        least = inputs.T @ np.linalg.solve(inputs @ inputs.T, targets)
-        least = basis_pursuit(Regression(inputs, targets)).weight if planted else least
-        errors.append(abs((least @ least + (weight - least) @ (weight - least)) / (weight @ weight) - 1))
-    # the error of (XX')^-1 is its condition number times rounding
-    return at_most(float(max(errors)), 1e-9, f"largest relative error of the sum of squares, {len(errors)} designs")
 
 
 @claim("min-norm/projection", f"{NOTES}, Theorem 9.3; other starts and rules {DERIVED}", "sharpened", slow=True)

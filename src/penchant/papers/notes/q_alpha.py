@@ -81,7 +81,7 @@ def _three_routes(lab: Lab, depths: tuple[int, ...], planted: bool) -> Iterator[
     yield at_most(max(gaps), 1e-9, "largest certified gap plus relative residual of the run on the parameters")
 
 
-@claim("q-alpha/three-routes", f"{NOTES}, Theorem 9.18 and (9.125); {WOODWORTH}", "proved", slow=True)
+@claim("q-alpha/three-routes", f"{NOTES}, Theorem 9.18, (9.113) and (9.125); {WOODWORTH}", "proved", slow=True)
 def three_routes(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """Flow on w+^2 - w-^2 from alpha converges to arg min Q_alpha, with the constants of the notes; w+ w- is conserved, and the residuals that training accumulates, times -4, are the optimal multipliers.
     Parameter flow, dual flow and Newton's method on drawn problems. Planted: a start one per cent larger."""

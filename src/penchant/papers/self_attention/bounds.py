@@ -149,9 +149,7 @@ def constants_agree(lab: Lab, planted: bool) -> Iterator[Verdict]:
 @derived("self-attention/heavy-ball", slow=True)
 def heavy_ball(lab: Lab, planted: bool) -> Verdict:
     """Heavy ball keeps the exponent of 1 - corr and lowers its constant by (1 - beta)^2.
-    t times the ratio to no momentum: the lag of the velocity, beta/(1-beta) steps, shows as a correction of that size over t.
-
-    Planted: by 1 - beta."""
+    t times the ratio to no momentum: the lag of the velocity, beta/(1-beta) steps, shows as a correction of that size over t. Planted: by 1 - beta."""
     checks, plain = [], [distance for _, distance in evidence.alignments(evidence.fleet(lab, "NGD"))]
     for beta in (0.5, 0.9, 0.99):
         pairs = zip(evidence.alignments(evidence.fleet(lab, f"NGD, momentum {beta:g}")), plain, strict=True)

@@ -152,9 +152,7 @@ def _cosines(one: Draw, margins: np.ndarray) -> np.ndarray:
 @stated("self-attention/lemma-6", "Lemma 6, with max |Z| for 2 B^2", "sharpened", slow=True)
 def lemma6(lab: Lab, planted: bool) -> Iterator[Verdict]:
     """The gradient has correlation at least 1/(max|Z| |W_mm|) >= 1/(2 B^2 |W_mm|) with W_mm at every W, and no larger bound holds.
-    At 200 weights per draw, and at one where all attention but that on one side of the longest pair has settled, which attains the bound to e^-30.
-
-    Planted: a bound one per cent larger."""
+    At 200 weights per draw, and at one where all attention but that on one side of the longest pair has settled, which attains the bound to e^-30. Planted: a bound one per cent larger."""
     least, ends, room = np.inf, [], []
     for k, (one, _) in enumerate(draws(lab)):
         rng, bound = np.random.default_rng((k, 2)), 1 / (_longest(one) * one.reference.value)

@@ -82,7 +82,7 @@ def alignments(runs: Iterable[tuple[Trajectory, Solution]]) -> list[tuple[np.nda
 def sharp_constant(setting: Setting, reference: Solution, outside: float = 0.0) -> float:
     """The limit of |W|^2 (1 - corr): of the support pairs, plus half of `outside`, the square of what W has outside their span.
 
-    That part is 0 where every pair supports; otherwise it depends on the path, and `outside_support` reads it off a run.
+    That part is 0 where every pair supports; otherwise it depends on the path.
     """
     data: TokenSelection = setting.data
     support = reference.support
@@ -92,18 +92,6 @@ def sharp_constant(setting: Setting, reference: Solution, outside: float = 0.0) 
     shift = -(dual @ beta) / dual.sum()
     residual = np.linalg.solve(gram, beta + shift)
     return float(0.5 * residual @ gram @ residual + 0.5 * outside)
-
-
-def outside_support(run: Trajectory, reference: Solution) -> np.ndarray:
-    """Squared length of the part of W outside the span of the support features, at every record of a run from zero.
-
-    By the accumulated multipliers of the other pairs and the Schur complement of their Gram matrix: nothing cancels.
-    """
-    support, gram = reference.support, np.asarray(run.setting.data.gram())
-    inner, cross = gram[np.ix_(support, support)], gram[np.ix_(support, ~support)]
-    schur = gram[np.ix_(~support, ~support)] - cross.T @ np.linalg.solve(inner, cross)
-    others = run.dual[:, ~support]
-    return np.einsum("rk,kl,rl->r", others, schur, others)
 
 
 def lemma2_excess(setting: Setting, reference: Solution, xi: float, norm: np.ndarray) -> np.ndarray:

@@ -18,7 +18,6 @@ from ...diagnostics.direction import (
 )
 from ...diagnostics.rates import log_log_slope, rate
 from ...exhibits import DEFINITIONS, Figure, Line, Table, log_figure, table
-from ...flow.flow import GradientFlow
 from ...lab import Lab, Study, claims_in, recipe
 from ...problem import read
 from ...references.base import Solution
@@ -29,12 +28,12 @@ from ...settings.tokens import TokenSelection
 from ...sweeps.sweep import Runs, sweep
 from ...theory.joint import JointReferences, joint_references
 from ...theory.selections import locally_optimal_selections
-from ...training.events import LogSpaced, MarginAbove
+from ...training.events import LogSpaced
 from ...training.train import train
 from ...training.trajectory import Trajectory
 from . import bounds, drawn, fixed, joint, joint_findings
 from . import joint_evidence as evidence
-from .evidence import fleet, outside_support, preset, sharp_constant
+from .evidence import fleet, preset
 
 # Exponents of 1 - corr: proved by the paper, and ours, sharp in the limit.
 _RULES = {
@@ -56,12 +55,6 @@ def seeds(lab: Lab) -> range:
 def first_runs(lab: Lab, name: str) -> dict[str, Trajectory]:
     """Every rule on the first data set of a preset."""
     return {rule: fleet(lab, rule, name, seeds(lab))[0][0] for rule in _RULES}
-
-
-@recipe
-def flow_of(lab: Lab, name: str) -> Trajectory:
-    lab.progress(f"preset {name}: gradient flow to margin 1e6")
-    return train(preset(lab, name, lab.seed)[0], GradientFlow(), until=MarginAbove(1e6))
 
 
 def values_table(lab: Lab, name: str) -> Table:
@@ -126,22 +119,6 @@ def _panels(
     return tuple(figures)
 
 
-def collapse_figure(lab: Lab, name: str) -> Figure:
-    (setting, reference), flow = preset(lab, name, lab.seed), flow_of(lab, name)
-    constant = sharp_constant(setting, reference, float(outside_support(flow, reference)[-1]))
-    runs = {**first_runs(lab, name), "gradient flow": flow}
-    scaled = lambda run: (run.norm**2 * misalignments(run, reference))[1:]
-    lines = [Line(rule, run.norm[1:], scaled(run)) for rule, run in runs.items()]
-    grid = np.geomspace(1.0, float(flow.norm[-1]), 20)
-    caption = (
-        "Compared at equal norm, descent, momentum, Polyak and the flow (to margin 1e6) approach one constant. It is predicted from the "
-        "support pairs; what the flow leaves outside their span is added where some pair does not support."
-    )
-    lines.append(Line("predicted", grid, np.full(20, constant), "prediction"))
-    title = f"Preset {name}: every rule ends with the same constant"
-    return log_figure(f"collapse-{name}", title, "norm", "norm^2 (1 - corr)", lines, caption)
-
-
 def naive_error(setting: Setting, reference: Solution, scale: float) -> float:
     """Direction error of the plain float64 gradient at scale * W_mm, against the slope in log space."""
     data: TokenSelection = setting.data
@@ -179,7 +156,7 @@ WORDS = {
     "preset E": "n=10, T=6, d=300: nearly orthogonal tokens; antipodal: the same with classes in opposite directions",
     "preset H": "n=20, T=5, d=50: hard",
 }
-_EXHIBITS = (values_table, curve_figures, collapse_figure)
+_EXHIBITS = (values_table, curve_figures)
 
 
 @recipe
@@ -319,7 +296,7 @@ STUDIES = (
         exhibits=(
             naive_figure,
             *(partial(exhibit, name="E") for exhibit in _EXHIBITS),
-            *(partial(exhibit, name="antipodal") for exhibit in _EXHIBITS[:2]),
+            *(partial(exhibit, name="antipodal") for exhibit in _EXHIBITS),
         ),
         definitions=WORDS,
         aliases=("self-attention-antipodal", "self-attention-rates", "momentum-and-acceleration"),

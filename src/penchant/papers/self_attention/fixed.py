@@ -162,9 +162,7 @@ def orthogonality_certified(lab: Lab, planted: bool) -> Verdict:
 @stated("self-attention/lemma-8", "Lemma 8, constant by us", "sharpened")
 def assumptions_of_the_example(lab: Lab, planted: bool) -> Verdict:
     """Example 1 in enough dimensions satisfies Assumptions 1 (token by token, constant 4nT) and 2.
-    Example 1 in enough dimensions (n = 4, T = 3, d = 40 000) meets Assumption 1 token by token and Assumption 2, on ten seeds.
-
-    Planted: in 300 dimensions."""
+    Example 1 in enough dimensions (n = 4, T = 3, d = 40 000) meets Assumption 1 token by token and Assumption 2, on ten seeds. Planted: in 300 dimensions."""
     sets = [signal_tokens(4, 3, 300 if planted else 40_000, seed=seed) for seed in range(10)]
     orthogonality = max(1 - conditions.near_orthogonal_tokens(data).slack for data in sets)
     tokens = np.eye(6).reshape(3, 2, 6)

@@ -222,9 +222,7 @@ def lemma3_hessian(lab: Lab, planted: bool) -> Verdict:
 @stated("self-attention-joint/lemma-11", "Lemma 11 and Condition 2, constants by us", "sharpened")
 def lemma11(lab: Lab, planted: bool) -> Verdict:
     """Tokens of the data model are nearly orthogonal (C3) once d >= n^2 factor^4 log(10 n^2 / delta).
-    Tokens of the data model are nearly orthogonal (C3) from d = n^2 factor^4 log(10 n^2 / delta) on, n = 3 and 4, delta = 0.1.
-
-    Planted: in the 200 dimensions of Figure 3."""
+    Tokens of the data model are nearly orthogonal (C3) from d = n^2 factor^4 log(10 n^2 / delta) on, n = 3 and 4, delta = 0.1. Planted: in the 200 dimensions of Figure 3."""
     ratios = []
     for n in (3, 4):
         d = 200 if planted else int(np.ceil(n**2 * 3.0**4 * np.log(10 * n**2 / 0.1)))

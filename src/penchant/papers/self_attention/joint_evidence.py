@@ -125,17 +125,6 @@ def crowded(lab: Lab, seed: int) -> JointTokens:
     return marked_tokens(10, 2, 14, 0.3, 3.0, seed)
 
 
-_LATE = At(tuple(np.geomspace(1e4, 6e4, 20).round().astype(int).tolist()))
-
-
-@recipe
-def crowded_runs(lab: Lab, seeds: tuple[int, ...] = (*SEEDS, 13, 15)) -> dict[int, Trajectory]:
-    """60 000 block-normalised steps on crowded data."""
-    sets = [crowded(lab, seed) for seed in seeds]
-    runs = train(joint_setting(sets), RULES["NGD"], steps=60_000, recorder=_LATE)
-    return dict(zip(seeds, runs, strict=True))
-
-
 def alignments(lab: Lab, name: str) -> list[tuple[np.ndarray, np.ndarray]]:
     """Steps and 1 - corr of W of a fleet."""
     pairs = zip(fleet(lab, name), references(lab), strict=True)

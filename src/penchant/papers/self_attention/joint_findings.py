@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 
 from ...diagnostics.direction import joint_misalignments, misalignment
-from ...diagnostics.rates import linear_slope, log_log_slope, rate, settling
+from ...diagnostics.rates import linear_slope, settling
 from ...lab import Lab
-from ...theory.joint import detect_joint_limit, joint_references
+from ...theory.joint import joint_references
 from ...verdict import Outcome, Verdict, all_of, at_least, at_most, covers
 from . import joint_evidence as evidence
 from .theorems import near_orthogonal, stated
@@ -26,9 +26,7 @@ _repaired = partial(stated, place="Theorem 3 without its C3, by us", kind="repai
 )
 def without_support(lab: Lab, planted: bool) -> Verdict:
     """Without near-orthogonality (C3), and so without the full support that it implies (C5), C1, C2 and C4 still turn W to W_mm.
-    One sample does not support the decoder; Eq. (13) at the step length of C4. C3 implies full support, so no data fail C5 alone, and the theorem as stated stands.
-
-    Planted: that W at least does not turn away."""
+    One sample does not support the decoder; Eq. (13) at the step length of C4. C3 implies full support, so no data fail C5 alone, and the theorem as stated stands. Planted: that W at least does not turn away."""
     found = evidence.leaning_rate(lab, "Eq. (13)", "attention")
     orthogonality = max(1 - near_orthogonal(data).slack for data in evidence.leaning_data(lab))
     text = f"upper end of the exponent {found} in log t of 1 - corr to W_mm, steps 1e3 to 1e5,"
@@ -59,31 +57,6 @@ def repaired_block(lab: Lab, planted: bool) -> Verdict:
     return all_of(
         covers(settling(series, (1e3, 1e4)), -2.0, text, rival=-1.0),
         at_most(float(np.max(apart)), 1e-3, "1 - corr of W over the distance of that program from the one of ratio 1"),
-    )
-
-
-@_repaired("self-attention-joint/theorem-3-repaired")
-def reached_selection(lab: Lab, planted: bool) -> Verdict:
-    """Block-normalised descent: u tends to the decoder program and W to the offset program of the reached selection.
-    The repaired statement: u and W tend to the decoder and offset programs of the selection that was reached.
-
-    1 - corr of both falls at least like 1/t from 1e4 to 6e4 steps, the rate proved for normalised descent, and on every seed W is
-    ten times nearer to its program than that program is to the plain one. Planted: the plain program in place of the offset one."""
-    slopes, apart = {"u": [], "W": []}, []
-    for seed, run in evidence.crowded_runs(lab).items():
-        limit = detect_joint_limit(run)
-        if limit.kind == "undecided" or limit.references is None:
-            return Verdict(Outcome.undecided, f"seed {seed}: attention is not concentrated")
-        named = {"W": limit.references.attention if planted else limit.references.offset, "u": limit.references.decoder}
-        for block, program in named.items():
-            distance = joint_misalignments(run, program.weight, block)
-            slopes[block].append(log_log_slope(run.steps, distance, (1e4, 6e4)))
-        apart.append(limit.offset / misalignment(limit.references.offset.weight, limit.references.attention.weight))
-    rates = {block: rate(found) for block, found in slopes.items()}
-    text = "upper end of the exponent {} of 1 - corr of {}, steps 1e4 to 6e4, seeds 0-9, 13, 15,"
-    return all_of(
-        *(at_most(found.high, -1.0, text.format(found, block)) for block, found in rates.items()),
-        at_most(max(apart), 0.1, "1 - corr of W over the distance of the two programs, worst seed"),
     )
 
 

@@ -2,21 +2,15 @@
 
 from collections.abc import Iterator
 
-import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Array
 
 from ...lab import Lab, claim, derived
-from ...norms import norm_named
-from ...settings.base import Setting
 from ...settings.classification import Multiclass
-from ...settings.parametrisations import Direct
 from ...training.trajectory import Trajectory
 from ...verdict import Verdict, at_least, at_most, close
 from .comparison import NAMES, THETA
-from .evidence import LOSSES, best, compared, drawn, exponents, features, gammas, last, runs, tends
-from .flows import fitness, follow, frobenius, newton_schulz, polar
+from .evidence import best, compared, drawn, exponents, features, gammas, last, runs, tends
+from .flows import follow, frobenius, newton_schulz
 from .theorems import FAN, RAVI
 
 
@@ -25,35 +19,6 @@ def curvature_bound(data: Multiclass, norm: str) -> float:
     inputs = np.abs(np.asarray(data.inputs))
     length = float(np.sqrt(2) * np.linalg.norm(inputs, axis=1).max())
     return {"max": 2 * float(inputs.sum(axis=1).max()), "l1": float(inputs.max())}.get(norm, length)
-
-
-@eqx.filter_jit
-def _curvatures(setting: Setting, weight: np.ndarray, directions: np.ndarray) -> Array:
-    """Of log L along each direction."""
-    log_loss = lambda h, along: setting.weigh(setting.data.margins(weight + h * along)).log_excess
-    return jax.vmap(lambda along: jax.grad(jax.grad(log_loss))(0.0, along))(directions)
-
-
-@derived("which-margin/curvature", slow=True)
-def curvature(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """Along any direction of norm 1 the curvature of log L is at most B_N^2, everywhere, for three losses and five norms.
-    B_N is the largest dual norm of a feature. On drawn data, and with equality on one input with two labels. Planted: 0.99 B_N."""
-    rng, share, feature = np.random.default_rng(0), 0.98 if planted else 1.0, np.outer([1.0, -1.0], [1.0, 2.0, -0.5])
-    norms, twice = [norm_named(name) for name in NAMES], Multiclass([feature[0]] * 2, [0, 1])
-
-    def ratios(data: Multiclass, loss: str, weight: np.ndarray, pull: np.ndarray) -> np.ndarray:
-        bounds = np.array([curvature_bound(data, name) ** 2 for name in NAMES])
-        along = np.stack([norm.touching(pull) for norm in norms])
-        return np.asarray(_curvatures(Setting(data, Direct(), LOSSES[loss]), weight, along)) / bounds
-
-    tight = ratios(twice, "exponential", np.zeros((2, 3)), feature)
-    yield at_most(float(tight.max()), share + 1e-12, "largest curvature / B^2, one input with two labels")
-    yield at_least(float(tight.min()), 1 - 1e-12, "smallest curvature / B^2 there")
-    for loss in ("cross-entropy", "exponential", "pairwise"):
-        worst = max(
-            float(ratios(data, loss, *rng.standard_normal((2, *data.weight_shape))).max()) for data in drawn(lab)
-        )
-        yield at_most(worst, share, f"largest curvature / B^2 on drawn data, {loss}")
 
 
 def _sizes(lab: Lab, norm: str, times: float) -> tuple[float, ...]:
@@ -104,21 +69,6 @@ def other_norms(lab: Lab, planted: bool) -> Iterator[Verdict]:
     for name, other in (*pairs, ("nuclear", "frobenius")) if planted else pairs:
         lead = share(name, name) - share(other, name)
         yield at_least(float(lead.min()), 0.0, f"smallest lead of {name} over {other} steps in the {name} margin")
-
-
-@derived("which-margin/replicator", slow=True)
-def replicator(lab: Lab, planted: bool) -> Iterator[Verdict]:
-    """In a flow that sees the direction of the gradient only, every share p_i of the exponential loss grows at the rate <p, F> - F_i, F the pace of the margins.
-    Differences of log p over a short time, on twenty data sets with polar factors and Newton-Schulz steps. Planted: the rate max F - F_i."""
-    for name, rule in (("polar", polar), ("newton-schulz", newton_schulz)):
-        worst = 0.0
-        for seed in range(len(drawn(lab))):
-            found = follow(features(lab, seed), rule, np.array([0.0, 1.0, 1.0 + 1e-4, 1.0 + 2e-4]))
-            rate = (np.log(found.shares[3]) - np.log(found.shares[1])) / 2e-4
-            paces = fitness(features(lab, seed), rule, found.shares[2])[0]
-            level = paces.max() if planted else found.shares[2] @ paces
-            worst = max(worst, float(np.abs(rate - (level - paces)).max() / np.ptp(paces)))
-        yield at_most(worst, 1e-2, f"error of the growth rate, {name}")
 
 
 @derived("which-margin/dual-descent", slow=True)

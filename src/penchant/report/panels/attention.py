@@ -84,11 +84,10 @@ def _message(run: AttentionRun, rule: Rule) -> str:
     if run.status is Status.step_failed:
         return "No step, however short, lowered the objective of the sample; the last layer is kept. Usual cause: a gradient that is not finite."
     other = "--step-size adaptive, which tries every step before it is kept" if rule.structured else "no --optimiser"
-    tried = f"--step-size {run.safe_step:.3g} (tried over as many steps), or " * bool(np.isfinite(run.safe_step))
     return (
         "The next step would have left every bounded region, so it was not taken; the last finite layer is kept. "
         "Steps from the sizes bound the curvature of the population: minibatches, heavy tails and few samples curve more. "
-        f"Fix: {tried}{other}."
+        f"Fix: {other}."
     )
 
 
@@ -121,7 +120,7 @@ def prediction_lines(content: dict) -> Iterator[str]:
         chosen = "  <- recommended" if option == content["recommended"] else ""
         pace = option["steps_per_decade"]
         text = f"{pace:.3g} steps" if pace >= 1 else "less than one step"
-        yield f"train with {option['geometry']}, step {option['step']:.4g}{_trial(option)}: {text} per factor 10{chosen}"
+        yield f"train with {option['geometry']}, step {option['step']:.4g} (halved on the sample until the objective falls): {text} per factor 10{chosen}"
     if not content["geometries"]:
         yield f"train with any geometry: A has a kernel (A2 fails), and none is recommended; {content['rate']}"
     scale = content["scale"]
@@ -142,15 +141,6 @@ def _matrix(name: str, noise: str, rows: list[list[float]]) -> Iterator[str]:
         return
     for row in rows:
         yield ("             " + " ".join(f"{entry: .4g}".ljust(11) for entry in row).rstrip())
-
-
-def _trial(option: dict) -> str:
-    """Whether the step is that of the population, and what trying it on the sample made of it."""
-    if option["halvings"] is None:
-        return " (population; not tried on the sample)"
-    times = option["halvings"]
-    halved = f"halved {times} times, as the sample curves more than the population; " * bool(times)
-    return f" ({halved}tried on the sample)"
 
 
 def _lines(case: AttentionCase, content: dict) -> Iterator[str]:

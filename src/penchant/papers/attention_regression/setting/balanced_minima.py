@@ -3,11 +3,9 @@ r"""The manifold of minima of the regularised attention loss, and the nearest mi
 The minima are the balanced factorisations $W = [P; Q]\,S^{1/2}R$ with orthogonal $R$: two components, $\det R = \pm1$. The nearest one in the
 `two_sided` norm is an orthogonal Procrustes problem with a closed form; in the `left` norm it is a weighted one: minimise
 $\tfrac12\|(Y - ZR)G^{1/2}\|_F^2$ over orthogonal $R$, where $Z^\top Z$ is diagonal. That has no closed form, and local minima. `descend` finds one by Newton
-steps on the rotations, `search` the best of many starts, and `proof` is a Lagrangian bound that says, from the answer alone, whether any orthogonal matrix
-can be better.
+steps on the rotations, from the two-sided answer of each component, and `proof` is a Lagrangian bound that says, from the answer alone, whether any orthogonal
+matrix can be better.
 """
-
-from collections.abc import Iterator
 
 import equinox as eqx
 import numpy as np
@@ -16,13 +14,11 @@ from jaxtyping import Array
 
 from ....errors import ArgumentError, warn
 from .geometry import AbstractGeometry, balanced_point
-from .problem import AttentionLayer, AttentionRegression
+from .problem import AttentionRegression
 
 _NEWTON = 200
-_DENSE = 30  # widest R for which the Newton system, of d(d-1)/2 unknowns, is formed
 _TURN = 1.0  # longest Newton step, in radians
 _FLAT = 1e-9  # relative curvature below which a direction is treated as flat
-_RANDOM = 6  # random starts on each component
 
 
 class Procrustes(eqx.Module):
@@ -93,7 +89,7 @@ def descend(problem: Procrustes, rotation: np.ndarray) -> np.ndarray:
     for _ in range(_NEWTON):
         size, here = problem.slope(rotation), problem.value(rotation)
         allowed = problem.rounding(here)
-        turn = (_dense_turn if len(rotation) <= _DENSE else _iterative_turn)(problem, rotation, upper)
+        turn = _turn(problem, rotation, upper)
         turn *= min(1.0, _TURN / max(float(np.linalg.norm(turn)), 1e-300))
         moved = rotation @ _rotation(turn, upper)
         while problem.value(moved) > here + allowed and np.linalg.norm(turn) > 1e-16:
@@ -107,39 +103,15 @@ def descend(problem: Procrustes, rotation: np.ndarray) -> np.ndarray:
     return rotation
 
 
-def _parts(problem: Procrustes, rotation: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Gradient along R exp(Omega), and N and K of its second derivative <Omega, N Omega G - K Omega>."""
-    inner = rotation.T @ (problem.weight[:, None] * rotation)
-    plain = -rotation.T @ problem.force(rotation)
-    return plain - plain.T, inner, (plain + plain.T) / 2
-
-
-def _dense_turn(problem: Procrustes, rotation: np.ndarray, upper: tuple[np.ndarray, ...]) -> np.ndarray:
+def _turn(problem: Procrustes, rotation: np.ndarray, upper: tuple[np.ndarray, ...]) -> np.ndarray:
     """The Newton step with the absolute values of the curvatures, in the entries of Omega above its diagonal."""
-    slope, inner, bent = _parts(problem, rotation)
+    inner = rotation.T @ (problem.weight[:, None] * rotation)
+    plain = -rotation.T @ problem.force(rotation)  # the second derivative is <Omega, inner Omega G - bent Omega>
+    slope, bent = plain - plain.T, (plain + plain.T) / 2
     curvature = _sandwich(inner, problem.metric, upper) - _sandwich(bent, np.eye(len(bent)), upper)
     values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
     values = np.maximum(np.abs(values), _FLAT * np.abs(values).max(initial=1e-300))
     return vectors @ (-(slope[upper] @ vectors) / values)
-
-
-def _iterative_turn(problem: Procrustes, rotation: np.ndarray, upper: tuple[np.ndarray, ...]) -> np.ndarray:
-    """The same by conjugate gradients, ended early far from a minimum and where the curvature is not positive."""
-    slope, inner, bent = _parts(problem, rotation)
-    metric, turn, left = problem.metric, np.zeros_like(slope), -slope
-    way, square = left, float(np.sum(left**2))
-    enough = square * min(0.25, problem.slope(rotation)) ** 2
-    for _ in range(10 * len(rotation)):
-        plain = inner @ way @ metric - bent @ way
-        curved = plain - plain.T
-        curvature = float(np.sum(way * curved))
-        if curvature <= 0 or square <= enough:
-            return (turn if turn.any() else -slope)[upper]
-        turn = turn + square / curvature * way
-        left = left - square / curvature * curved
-        before, square = square, float(np.sum(left**2))
-        way = left + square / before * way
-    return turn[upper]
 
 
 def _sandwich(first: np.ndarray, second: np.ndarray, upper: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -157,25 +129,6 @@ def _rotation(turn: np.ndarray, upper: tuple[np.ndarray, ...]) -> np.ndarray:
     return sl.expm(skew - skew.T)
 
 
-def starts(problem: Procrustes, sign: float) -> Iterator[np.ndarray]:
-    """Further starts with a determinant: the pull alone, the quadratic form alone, and random ones (the same for every problem)."""
-    rng, d = np.random.default_rng(0), len(problem.pull)
-    _, vectors = np.linalg.eigh(problem.metric)  # ascending: the heaviest row on the lightest direction
-    candidates = [polar(problem.pull), vectors.T * np.where(np.sum(vectors.T * problem.pull, 1) < 0, -1, 1)[:, None]]
-    candidates += [polar(rng.standard_normal((d, d))) for _ in range(_RANDOM)]
-    for one in candidates:
-        yield one if np.linalg.det(one) * sign > 0 else np.concatenate([one[:-1], -one[-1:]])
-
-
-def search(problem: Procrustes, rotation: np.ndarray) -> np.ndarray:
-    """The best local minimum from `rotation` and, unless that one is proved, from `starts` of its component."""
-    best = descend(problem, rotation)
-    if problem.proof(best) >= -1e-12:
-        return best
-    sign = float(np.sign(np.linalg.det(rotation)))
-    return min([best, *(descend(problem, one) for one in starts(problem, sign))], key=problem.value)
-
-
 _STATIONARY = 1e-9  # largest relative slope of an answer of the iteration
 _PROVED = -1e-10  # what rounding may leave of a certificate that is exactly 0, as at a point of the manifold
 
@@ -183,9 +136,7 @@ _PROVED = -1e-10  # what rounding may leave of a certificate that is exactly 0, 
 class NearestMinimum(eqx.Module):
     """The projection of a point on the minima, in whitened coordinates, with what certifies it.
 
-    `asymmetry` is the relative asymmetry of the d x d matrix that the first-order condition says is symmetric; `uniqueness`
-    is the smallest singular value of W*'W relative to the largest (two-sided: positive means unique, and then the
-    answer is global); `other` is the distance to the best point found on the other component, infinite where there is none.
+    `asymmetry` is the relative asymmetry of the d x d matrix that the first-order condition says is symmetric; `other` is the distance to the best point found on the other component, infinite where there is none.
     `proof` is the smallest eigenvalue of a dual matrix, relative to the terms of the distance: not negative, no minimum is nearer.
     """
 
@@ -194,13 +145,12 @@ class NearestMinimum(eqx.Module):
     rotation: np.ndarray
     distance: float
     asymmetry: float
-    uniqueness: float
     other: float
     proof: float
 
     @property
     def proved(self) -> bool:
-        """Whether no minimum is nearer; if not, this one is locally nearest and the nearest that several starts have found."""
+        """Whether no minimum is nearer; if not, this one is locally nearest."""
         return self.proof >= _PROVED
 
     @property
@@ -224,10 +174,6 @@ class BalancedMinima(eqx.Module):
         """2, told apart by det R; 1 where A has a kernel, in which R turns freely."""
         return 2 if self.problem.rank == self.problem.inputs else 1
 
-    def nearest(self, layer: AttentionLayer, geometry: AbstractGeometry) -> "NearestMinimum":
-        """The nearest minimum to a layer."""
-        return nearest_minimum(self.problem, np.asarray(self.problem.whiten(layer)), geometry)
-
 
 def nearest_minimum(
     problem: AttentionRegression, whitened: Array | np.ndarray, geometry: AbstractGeometry
@@ -250,11 +196,9 @@ def nearest_minimum(
         starts = _weighted(dual, starts)
     found = [_described(problem, geometry, stacked, whitened, rotation) for rotation in starts]
     found.sort(key=lambda one: one[2])
-    strengths = np.linalg.svd(overlap, compute_uv=False)
-    uniqueness = float(strengths[-1] / strengths[0]) if strengths[0] > 0 else 0.0
     others = [one[2] for one in found[1:] if np.linalg.det(one[1]) * np.linalg.det(found[0][1]) < 0]
     proof = dual.proof(completed(found[0][1]))
-    return NearestMinimum(geometry.name, *found[0], uniqueness, min(others, default=np.inf), proof)
+    return NearestMinimum(geometry.name, *found[0], min(others, default=np.inf), proof)
 
 
 def _described(
@@ -296,12 +240,10 @@ def completed(rotation: np.ndarray) -> np.ndarray:
 
 
 def _weighted(dual: Procrustes, starts: list[np.ndarray]) -> list[np.ndarray]:
-    """The nearest rotation on the component of each start; one descent each where the best is proved, else several starts each."""
+    """The nearest rotation on the component of each start, or one that is locally nearest: the proof says which."""
     rows = starts[0].shape[0]
     full = [completed(start) for start in starts]
     found = [descend(dual, start) for start in full]
-    if dual.proof(min(found, key=dual.value)) < _PROVED:
-        found = [search(dual, start) for start in full]
     slope = dual.slope(min(found, key=dual.value))
     if slope > _STATIONARY:
         warn(

@@ -35,15 +35,6 @@ class AbstractGeometry(eqx.Module):
             value, key_query = jsl.cho_solve(factor, value.T).T, jsl.cho_solve(factor, key_query)
         return AttentionLayer(value, key_query)
 
-    def square(self, difference: AttentionLayer, covariance: Float[Array, "d d"]) -> Float[Array, ""]:
-        """The squared norm of a difference of layers."""
-        value, key_query = difference.value, difference.key_query
-        if not self.rows:
-            key_query = key_query @ covariance
-        if not self.columns:
-            value, key_query = value @ covariance, covariance @ key_query
-        return jnp.sum(value * difference.value) + jnp.sum(key_query * difference.key_query)
-
     def stretch(self, largest: Float[Array, ""]) -> Float[Array, ""]:
         """By how much the geometry can stretch the whitened gradient, from the largest eigenvalue of the covariance."""
         across = jnp.maximum(1.0, largest) if self.rows else jnp.ones_like(largest)
@@ -81,23 +72,21 @@ def geometry_of(name: str) -> AbstractGeometry:
 
 
 class Eigenbasis(eqx.Module):
-    r"""Orthonormal eigenvectors of $J = [0, M; M^\top, 0]$: $+s_i$ in `plus`, $-s_i$ in `minus`, 0 in `kernel`."""
+    r"""Orthonormal eigenvectors of $J = [0, M; M^\top, 0]$: $+s_i$ in `plus`, 0 in `kernel`."""
 
     plus: np.ndarray
-    minus: np.ndarray
     kernel: np.ndarray
 
 
 def eigenbasis(problem: AttentionRegression) -> Eigenbasis:
-    """E, F and the kernel of J; the singular vectors of zero sizes are counted as pairs of E and F."""
+    """E and the kernel of J; the singular vectors of zero sizes are counted with E."""
     left, right = np.asarray(problem.left), np.asarray(problem.right)
-    plus, minus = np.concatenate([left, right]) / np.sqrt(2), np.concatenate([left, -right]) / np.sqrt(2)
     m, d = problem.planted.shape
     upper = np.linalg.qr(left, mode="complete")[0][:, left.shape[1] :]
     lower = np.linalg.qr(right, mode="complete")[0][:, right.shape[1] :]
     kernel = np.zeros((m + d, upper.shape[1] + lower.shape[1]))
     kernel[:m, : upper.shape[1]], kernel[m:, upper.shape[1] :] = upper, lower
-    return Eigenbasis(plus, minus, kernel)
+    return Eigenbasis(np.concatenate([left, right]) / np.sqrt(2), kernel)
 
 
 def coupling(problem: AttentionRegression) -> np.ndarray:
@@ -222,15 +211,3 @@ def contraction(problem: AttentionRegression, geometry: AbstractGeometry, radius
     top, low, length = float(problem.sizes[0]), float(problem.sizes[-1]), np.sqrt(wide) * radius
     alpha = 2 * low * narrow - 1.25 * wide**2 * radius**2
     return Contraction(radius, alpha, wide * float(4 * top + 3 * np.sqrt(2 * top) * length + length**2))
-
-
-def split_gradient(whitened: np.ndarray, gradient: np.ndarray) -> tuple[float, float]:
-    """Norms of the part of a gradient at W along W Omega, Omega skew (which changes the gauge only), and of the rest."""
-    d = whitened.shape[1]
-    pairs = [(i, j) for i in range(d) for j in range(i)]
-    tangents = np.zeros((len(pairs), *whitened.shape))
-    for k, (i, j) in enumerate(pairs):
-        tangents[k, :, i], tangents[k, :, j] = whitened[:, j], -whitened[:, i]
-    basis = np.linalg.qr(tangents.reshape(len(pairs), whitened.size).T)[0]
-    along = basis @ (basis.T @ gradient.ravel())
-    return float(np.linalg.norm(along)), float(np.linalg.norm(gradient.ravel() - along))

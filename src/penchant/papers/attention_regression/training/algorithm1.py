@@ -5,7 +5,6 @@ taken, the status says so, and the last finite layer stays. `throw=True` turns t
 the steps "default" and "adaptive" are halved until the objective of the sample falls; a number is taken as it is.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import jax
@@ -30,8 +29,6 @@ from .steps import safe_step
 Recorder = LogSpaced | Every | At
 
 _LOST = (Status.diverging_step, Status.not_finite)
-_HALVINGS = 40  # tried after a divergence
-_RISE = {"all": 1.0, "batch": 2.0}  # of the loss in a run that stays: losses of two batches differ
 
 
 def train_attention(
@@ -44,33 +41,27 @@ def train_attention(
     truth: AttentionRegression | None = None,
     throw: bool = False,
 ) -> AttentionRun:
-    """Take `steps` steps from `start`; `truth` is what the excess is measured against."""
-    schedule = _schedule(source, rule, [start], steps, recorder, "train_attention")
-    source.problem.check_shape(truth, "train_attention")
-    run = _run(source, rule, start, schedule, truth)
-    if run.status not in _LOST:
-        return run
-    run = _with_tried_step(source, rule, start, schedule, run)
-    return _thrown(source, run) if throw else run
-
-
-def train_population(
-    problem: AttentionRegression,
-    rule: Rule,
-    start: AttentionLayer,
-    *,
-    steps: int,
-    recorder: Recorder | None = None,
-    excess_below: float = 0.0,
-    throw: bool = False,
-) -> AttentionRun:
-    """Descend on the population for `steps` steps, or until the excess is below `excess_below`.
+    """Take `steps` steps from `start`; `truth` is what the excess is measured against.
 
     With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
     instead of ending with the status `diverging_step`.
     """
-    (run,) = train_populations(problem, rule, [start], steps=steps, recorder=recorder, excess_below=excess_below)
-    return _thrown(Population(problem), run) if throw and run.status in _LOST else run
+    schedule = _schedule(source, rule, [start], steps, recorder, "train_attention")
+    source.problem.check_shape(truth, "train_attention")
+    bound, draws = rule.bind(source.problem), source.draws(int(schedule[-1]) + 1)
+    make = TriedDescent if rule.tried_on(source.rows) else Descent
+    state, records = drive_one(make(source, bound, truth, bound.limited(start), draws), schedule)
+    run = _described(source, rule, start, schedule, (state.status, records))
+    if throw and run.status in _LOST:
+        raise DivergenceError(float(run.step_size[-1]), run.safe_step, int(run.steps[-1]), run.at())
+    return run
+
+
+def train_population(
+    problem: AttentionRegression, rule: Rule, start: AttentionLayer, *, steps: int, recorder: Recorder | None = None
+) -> AttentionRun:
+    """Descend on the population for `steps` steps."""
+    return train_populations(problem, rule, [start], steps=steps, recorder=recorder)[0]
 
 
 def train_populations(
@@ -80,7 +71,6 @@ def train_populations(
     *,
     steps: int,
     recorder: Recorder | None = None,
-    excess_below: float = 0.0,
 ) -> list[AttentionRun]:
     """The same from several starts at once, in one vectorised run."""
     source, owner = Population(problem), "train_population"
@@ -88,8 +78,8 @@ def train_populations(
         raise ArgumentError("start", owner, "at least one layer", "an empty list")
     schedule, bound = _schedule(source, rule, starts, steps, recorder, owner), rule.bind(problem)
     begin = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(bound.limited, starts))
-    parts = (source, bound, problem, begin, None, jnp.asarray(float(excess_below)))
-    states, records = jax.tree.map(np.asarray, drive_many(Descent, (None, None, None, 0, None, None), parts, schedule))
+    parts = (source, bound, problem, begin, None)
+    states, records = jax.tree.map(np.asarray, drive_many(Descent, (None, None, None, 0, None), parts, schedule))
     one = lambda k: (states.status[k], {name: values[k] for name, values in records.items()})
     return [_described(source, rule, start, schedule, one(k)) for k, start in enumerate(starts)]
 
@@ -108,17 +98,7 @@ def _schedule(
         raise ArgumentError("rule", owner, "a PreconditionedDescent or a layer rule", repr(rule))
     for start in starts:
         source.problem.check_layer(start, owner)
-        source.require(start)
     return jnp.asarray((recorder or LogSpaced()).schedule(check_steps(steps, owner)))
-
-
-def _run(
-    source: AbstractSource, rule: Rule, start: AttentionLayer, schedule: Array, truth: AttentionRegression | None
-) -> AttentionRun:
-    bound, draws = rule.bind(source.problem), source.draws(int(schedule[-1]) + 1)
-    make = TriedDescent if rule.tried_on(source.rows) else Descent
-    state, records = drive_one(make(source, bound, truth, bound.limited(start), draws, jnp.zeros(())), schedule)
-    return _described(source, rule, start, schedule, (state.status, records))
 
 
 def _described(
@@ -128,28 +108,6 @@ def _described(
     safe = safe_step(problem, rule.geometry, problem.whiten(start))
     header = {"rule": settings_of(rule), "source": type(source).__name__, "steps": int(schedule[-1])}
     return AttentionRun(problem, series, estimated=bool(source.rows), status=ending, safe_step=safe, header=header)
-
-
-def _thrown(source: AbstractSource, run: AttentionRun) -> AttentionRun:
-    source.require(run.at())
-    raise DivergenceError(float(run.step_size[-1]), run.safe_step, int(run.steps[-1]), run.at())
-
-
-def _with_tried_step(
-    source: AbstractSource, rule: Rule, start: AttentionLayer, schedule: Array, lost: AttentionRun
-) -> AttentionRun:
-    """On a sample no formula says which step is safe: halve the step that failed until a run of the same length stays."""
-    size = float(lost.step_size[-1])
-    if not source.rows or not np.isfinite(size):
-        return lost
-    found = np.nan
-    for halvings in range(1, _HALVINGS):
-        shorter = float(f"{size / 2**halvings:.3g}")  # as it will be printed: what is advised is what was tried
-        run = _run(source, rule.with_step(shorter), start, schedule, None)
-        if run.status is Status.out_of_steps and run.loss[-1] <= _RISE[source.rows] * run.loss[0]:
-            found = shorter
-            break
-    return dataclasses.replace(lost, safe_step=found)
 
 
 def algorithm1(
@@ -164,13 +122,12 @@ def algorithm1(
     recorder: Recorder | None = None,
     truth: AttentionRegression | None = None,
     strict: bool = False,
-    throw: bool = False,
 ) -> AttentionRun:
     """Spectral start, then preconditioned descent on all samples, or on minibatches of `batch` with keys from the batch (`keys="full"`: from all samples).
 
     The default rule is two-sided with the step 1/(4 s_1) of the estimated map; `paper=True` takes the one-sided
     preconditioner that the paper's text describes. Hypotheses that the sample shows to fail are a warning, with `strict` an
-    `AssumptionError`; `advise` has them all. `throw` is that of `train_attention`.
+    `AssumptionError`; `advise` has them all.
     """
     check_float64()
     if keys not in KEYS:
@@ -187,4 +144,4 @@ def algorithm1(
         warn("Predictions for `algorithm1` are unreliable here: " + "; ".join(doubts) + ".")
     source = FullSample(sample) if batch is None else Minibatch(sample, batch, keys=keys)
     start = spectral_layer(sample.estimated, gauge)
-    return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth, throw=throw)
+    return train_attention(source, rule, start, steps=steps, recorder=recorder, truth=truth)

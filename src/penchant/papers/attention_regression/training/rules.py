@@ -1,9 +1,8 @@
 """Rules that move an attention layer: structure-aware descent, which is geometry x step rule x regulariser, and what it is compared with.
 
-A rule has `init(layer) -> memory` and `update(gradient, memory, layer) -> (change, memory)`; the change is added to the layer.
+Bound to a problem, a rule has `init(layer) -> memory` and `update(gradient, memory, layer) -> (change, memory)`; the change is added to the layer.
 """
 
-from abc import abstractmethod
 from typing import ClassVar
 
 import equinox as eqx
@@ -12,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from ....errors import ArgumentError
-from ....optimisers.base import Adam
+from ....optimisers.base import Optimiser
 from ....problem import Reading
 from ..setting.context_bias import scaled
 from ..setting.geometry import AbstractGeometry, Euclidean, geometry_of
@@ -25,32 +24,27 @@ from ..setting.problem import (
     Unregularised,
     limit_logits,
 )
-from .steps import AbstractAttentionStep, ResolvedStep, step_of
+from .steps import AttentionStep, ResolvedStep, step_of
 
 _PROMISE = 0.1  # share of the decrease to first order that a step must keep: curvature up to 1.8 / step passes
-_LONGER = (
-    1.1  # by which adaptive steps recover after each one that was kept, so that one bad region is not paid for later
-)
+_LONGER = 1.1  # by which adaptive steps recover after each one that was kept: one bad region is not paid for later
 _ABOVE = 1.01  # of the first objective: what steps under a logit limit, which are not steepest descent, may reach
 _ROUNDING = 1e3  # units in the last place that a sum over all samples may lose
 
 
-class AbstractAttentionRule(eqx.Module):
-    """A descent rule on the blocks of a layer that knows nothing of the problem: it descends the loss alone."""
+class LayerRule(eqx.Module):
+    """An optimiser of the engine on the blocks of a layer: it knows nothing of the problem and descends the loss alone.
+
+    `LayerRule(Adam(0.03, eps=1e-8))`, and any optax transformation as `LayerRule(OptaxDescent(...))`.
+    """
+
+    optimiser: Optimiser
 
     structured: ClassVar[bool] = False
     geometry: ClassVar[AbstractGeometry] = Euclidean()
     balance: ClassVar[AbstractBalance] = Unregularised()
 
-    @abstractmethod
-    def init(self, layer: AttentionLayer) -> PyTree: ...
-
-    @abstractmethod
-    def update(
-        self, gradient: AttentionLayer, memory: PyTree, layer: AttentionLayer
-    ) -> tuple[AttentionLayer, PyTree]: ...
-
-    def bind(self, problem: AttentionRegression) -> "AbstractAttentionRule":
+    def bind(self, problem: AttentionRegression) -> "LayerRule":
         """The rule as a function of gradient and layer."""
         return self
 
@@ -60,13 +54,10 @@ class AbstractAttentionRule(eqx.Module):
 
     def size(self, whitened: Float[Array, "rows d"]) -> Array:
         """The step size, not a number for rules that have none."""
-        return jnp.asarray(getattr(self, "step", jnp.nan))
-
-    def with_step(self, size: float) -> "AbstractAttentionRule":
-        return eqx.tree_at(lambda one: one.step, self, jnp.asarray(size))
+        return jnp.asarray(getattr(self.optimiser, "step", jnp.nan))
 
     def constant(self, problem: AttentionRegression) -> float:
-        """The step size of plain descent, to which a stability limit applies; not a number for other rules."""
+        """Not a number: a stability limit applies to plain descent only."""
         return float("nan")
 
     def factor(self, memory: PyTree) -> Array:
@@ -74,62 +65,18 @@ class AbstractAttentionRule(eqx.Module):
         return jnp.ones(())
 
     def tried_on(self, rows: str) -> bool:
-        """Whether steps are tried before they are kept."""
         return False
 
     def words(self, problem: AttentionRegression, factor: float) -> str:
         """The step size, and where it came from."""
         return f"{float(self.size(jnp.zeros((1, 1)))):.4g}, as given"
 
+    def init(self, layer: AttentionLayer) -> tuple[PyTree, Array]:
+        return self.optimiser.init((layer, None)), jnp.zeros(())
 
-def positive(value: object, name: str, owner: str) -> Float[Array, ""]:
-    """A step size as an array, so that another one does not compile again."""
-    array = jnp.asarray(value, float)
-    if not 0 < array < jnp.inf:
-        raise ArgumentError(name, owner, "positive and finite", value)
-    return array
-
-
-class PlainDescent(AbstractAttentionRule):
-    """theta - step * gradient: SGD when the gradient is stochastic."""
-
-    step: Float[Array, ""]
-
-    def __init__(self, step: object):
-        self.step = positive(step, "step", "PlainDescent")
-
-    def constant(self, problem):
-        return float(self.step)
-
-    def init(self, layer):
-        return ()
-
-    def update(self, gradient, memory, layer):
-        return jax.tree.map(lambda leaf: -self.step * leaf, gradient), memory
-
-
-class LayerAdam(AbstractAttentionRule):
-    """`Adam` on the blocks of a layer; `epsilon` has no default, as there."""
-
-    adam: Adam
-
-    def __init__(self, step: object, epsilon: object):
-        self.adam = Adam(positive(step, "step", "LayerAdam"), epsilon)
-
-    @property
-    def step(self) -> Float[Array, ""]:
-        return self.adam.step
-
-    def with_step(self, size):
-        return LayerAdam(size, self.adam.eps)
-
-    def init(self, layer):
-        return self.adam.init((layer, None)), jnp.zeros(())
-
-    def update(self, gradient, memory, layer):
+    def update(self, gradient: AttentionLayer, memory: PyTree, layer: AttentionLayer) -> tuple[AttentionLayer, PyTree]:
         zero, none = jnp.zeros(()), jnp.zeros(0)
-        reading = Reading(zero, zero, gradient, none, none, zero)
-        move = self.adam.move(reading, *memory)
+        move = self.optimiser.move(Reading(zero, zero, gradient, none, none, zero, layer), *memory)
         return jax.tree.map(jnp.negative, move.displacement), (move.memory, memory[1] + 1)
 
 
@@ -210,23 +157,21 @@ class PreconditionedDescent(eqx.Module):
     """Structure-aware descent on a layer: theta - step * precondition(gradient of loss + regulariser).
 
     **Arguments:** `geometry`, "two_sided", "left" or "euclidean"; `step`, a number or one of "default", "optimal", "theory",
-    "adaptive"; `balance`, the regulariser (`Balance()`, `ScaleFreeBalance()` or `Unregularised()`); `logit_limit`, the largest
+    "adaptive"; `balance`, the regulariser (`Balance()`, `ScaleFreeBalance()`, or `Unregularised()`, with which "euclidean" is plain descent); `logit_limit`, the largest
     operator norm of the whitened V: on a sample before the first step, and after each one, scale is moved from V to U until it holds. With a limit the default
     regulariser is the scale-free one, as the other would undo what the limit does. Steps with the scale-free one are those of
     the balanced layer, carried to the scale c of (c U, V/c): the same steps are stable at every c.
     """
 
-    structured: ClassVar[bool] = True
-
     geometry: AbstractGeometry
-    step: AbstractAttentionStep
+    step: AttentionStep
     balance: AbstractBalance
     logit_limit: float | None = None
 
     def __init__(
         self,
         geometry: str | AbstractGeometry = "two_sided",
-        step: AbstractAttentionStep | str | float | int = "default",
+        step: AttentionStep | str | float | int = "default",
         balance: AbstractBalance | None = None,
         logit_limit: float | None = None,
     ):
@@ -243,8 +188,10 @@ class PreconditionedDescent(eqx.Module):
         resolved = self.step.resolve(problem, self.geometry)
         return StructuredRule(problem, resolved, self.geometry, self.balance, limit)
 
-    def with_step(self, size: float) -> "PreconditionedDescent":
-        return PreconditionedDescent(self.geometry, size, self.balance, self.logit_limit)
+    @property
+    def structured(self) -> bool:
+        """Whether a regulariser holds the scale, so that the curvature at the minima says how training ends."""
+        return not isinstance(self.balance, Unregularised)
 
     def constant(self, problem: AttentionRegression) -> float:
         """The step size, not a number where it is adaptive."""
@@ -252,18 +199,18 @@ class PreconditionedDescent(eqx.Module):
 
     def tried_on(self, rows: str) -> bool:
         """Whether steps are tried before they are kept: on samples, where the library chooses them."""
-        return rows in self.step.tried_on
+        return self.step.tried_on(rows)
 
     def words(self, problem: AttentionRegression, factor: float) -> str:
         """The step size, where it came from, and what the safeguard made of it."""
         return self.step.words(self.constant(problem) * factor, factor)
 
 
-Rule = PreconditionedDescent | AbstractAttentionRule
+Rule = PreconditionedDescent | LayerRule
 
 
 def step_warning(problem: AttentionRegression, rule: Rule) -> str:
-    """Empty, or why a constant step is above the stability limit near the minima; plain descent is Euclidean, other rules have no limit."""
+    """Empty, or why a constant step is above the stability limit near the minima; rules of the engine have no limit."""
     step, geometry = rule.constant(problem), rule.geometry
     limit = float(1 / (2 * problem.sizes[0] * geometry.stretch(problem.spread[-1])))
     if not step > limit:  # also for adaptive steps, which are not a number

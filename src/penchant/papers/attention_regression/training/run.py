@@ -14,7 +14,7 @@ from ....errors import ArgumentError
 from ....files import mark, write_npz
 from ....training.status import Status
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
-from .rules import AbstractAttentionRule, StructuredRule
+from .rules import LayerRule, StructuredRule
 from .sources import AbstractSource
 
 LARGEST = 1e6  # a whitened norm beyond which a run is lost: the sizes of a problem are of order 1, and gradients grow with its cube
@@ -27,8 +27,7 @@ class AttentionRun(eqx.Module):
 
     `excess` L - L* and `deviation` = |used gradient - population gradient| (whitened, no regulariser) need the truth, and are not a number without it;
     `step_factor` is what the safeguard has made of the step of the rule: 1 unless it was too long for the sample. `estimated`: the problem is that of a sample.
-    A run that diverged ends with its last finite state; `safe_step` is the step that the population would have allowed at the
-    start. On a sample that diverged it is one that was tried over the same number of steps (not a number: none was found).
+    A run that diverged ends with its last finite state; `safe_step` is the step that the population, or that of the estimate, would have allowed at the start.
     """
 
     problem: AttentionRegression
@@ -123,25 +122,17 @@ def _pick(choice: Bool[Array, ""], new: PyTree, old: PyTree) -> PyTree:
 
 
 class Descent(eqx.Module):
-    """Move a layer, then look at it: the evaluation, which is most of the program, is compiled once, as the first turn only looks.
-
-    A run ends where the excess falls below the `target`.
-    """
+    """Move a layer, then look at it: the evaluation, which is most of the program, is compiled once, as the first turn only looks."""
 
     source: AbstractSource
-    rule: StructuredRule | AbstractAttentionRule
+    rule: StructuredRule | LayerRule
     truth: AttentionRegression | None
     start: AttentionLayer
     draws: PyTree
-    target: Float[Array, ""]
 
     def begin(self) -> State:
         nothing, running = jax.tree.map(jnp.zeros_like, self.start), jnp.asarray(int(Status.running))
         return State(self.start, self.rule.init(self.start), jnp.asarray(-1), running, jnp.zeros(()), nothing)
-
-    def _status(self, layer: AttentionLayer) -> Int[Array, ""]:
-        reached = False if self.truth is None else self.truth.excess(layer) < self.target
-        return jnp.where(reached, int(Status.reached_target), int(Status.running))
 
     def look(self, layer: AttentionLayer, step: Int[Array, ""]) -> tuple[Array, AttentionLayer]:
         """Loss and gradient with the draw of a step."""
@@ -155,7 +146,7 @@ class Descent(eqx.Module):
         ending = jnp.where(jnp.isfinite(size), int(Status.diverging_step), int(Status.not_finite))
         refused = eqx.tree_at(lambda one: one.status, state, ending)
         layer, memory = _pick(first, (state.layer, state.memory), (layer, memory))
-        moved = State(layer, memory, state.count + 1, self._status(layer), *self.look(layer, state.count + 1))
+        moved = State(layer, memory, state.count + 1, state.status, *self.look(layer, state.count + 1))
         return _pick(first | (size <= LARGEST), moved, refused)
 
     def record(self, state: State) -> dict[str, Array]:

@@ -1,7 +1,7 @@
-r"""Where the gradient of an attention layer comes from: the population, one sample, minibatches of it, fresh ones, or the oracle of the theory.
+r"""Where the gradient of an attention layer comes from: the population, one sample, minibatches of it, or fresh ones.
 
 A source evaluates the loss alone; the regulariser and the preconditioner use the covariance of `source.problem`: the truth for
-the population, fresh samples and the oracle, the estimate from all samples for the others.
+the population and fresh samples, the estimate from all samples for the others.
 """
 
 from abc import abstractmethod
@@ -14,8 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 
 from ....errors import ArgumentError
-from ..setting.context_bias import key_norm, require_below, whitened_balance_bias, whitened_loss_bias
-from ..setting.context_sums import FORMS, Sums, context_sums
+from ..setting.context_sums import Sums, context_sums
 from ..setting.problem import AttentionLayer, AttentionRegression, Unregularised
 from ..setting.sample import KEYS, AttentionSample, check_counts
 
@@ -45,10 +44,6 @@ class AbstractSource(eqx.Module):
     @abstractmethod
     def evaluate(self, layer: AttentionLayer, draw: PyTree) -> tuple[Float[Array, ""], AttentionLayer]: ...
 
-    def require(self, layer: AttentionLayer) -> None:
-        """Raise where the source has no value at a layer."""
-        return
-
 
 class Population(AbstractSource):
     """The exact population gradient."""
@@ -63,49 +58,13 @@ class Population(AbstractSource):
         return self.truth.loss(layer), self.truth.gradient(layer, Unregularised())
 
 
-class Oracle(AbstractSource):
-    """The expectation of the gradient over fresh samples of size `count`, to first order in 1/count: what Theorem 2 assumes.
-
-    `sample_balance`: the regulariser comes from the same small sample, so its bias counts as well.
-    """
-
-    truth: AttentionRegression
-    count: Float[Array, ""]
-    sample_balance: bool = eqx.field(static=True)
-
-    def __init__(self, truth: AttentionRegression, count: float | int, *, sample_balance: bool = True):
-        if not count >= 1:
-            raise ArgumentError("count", "Oracle", "at least 1", count)
-        require_below(2 * float(truth.sizes[0]), 1.0, "2 s_1 = 2 |A Sigma^(1/2)|", "The oracle's bias")
-        self.truth, self.count, self.sample_balance = truth, jnp.asarray(count, float), sample_balance
-
-    @property
-    def problem(self):
-        return self.truth
-
-    def require(self, layer):
-        require_below(2 * key_norm(self.truth, layer) ** 2, 1.0, "2 |V|^2 (whitened V)", "The oracle's bias")
-
-    def evaluate(self, layer, draw):
-        truth = self.truth
-
-        def bias(layer: AttentionLayer) -> Array:
-            whitened = truth.whiten(layer)
-            balance = whitened_balance_bias(whitened, truth.outputs) if self.sample_balance else 0.0
-            return (whitened_loss_bias(whitened, truth.target) + balance) / self.count
-
-        extra, slope = jax.value_and_grad(bias)(layer)
-        plain = truth.gradient(layer, Unregularised())
-        return truth.loss(layer) + extra, jax.tree.map(jnp.add, plain, slope)
-
-
 def _seed(seed: int | np.ndarray) -> np.ndarray:
     """As an array: another seed does not compile again."""
     return np.asarray(seed)
 
 
 class FreshBatches(AbstractSource):
-    """The same expectation by sampling: the mean over `batches` fresh samples of size `count`, the noise averaged out exactly."""
+    """What Theorem 2 assumes, by sampling: the mean over `batches` fresh samples of size `count`, the noise averaged out exactly."""
 
     truth: AttentionRegression
     count: int = eqx.field(static=True)
@@ -143,13 +102,6 @@ class FullSample(AbstractSource):
     rows = "all"
 
     sample: AttentionSample
-    include_self: bool = eqx.field(static=True)
-    form: str = eqx.field(static=True)
-
-    def __init__(self, sample: AttentionSample, *, include_self: bool = True, form: str = "auto"):
-        if form not in FORMS:
-            raise ArgumentError("form", "FullSample", f"one of {', '.join(FORMS)}", repr(form))
-        self.sample, self.include_self, self.form = sample, include_self, form
 
     @property
     def problem(self):
@@ -160,10 +112,7 @@ class FullSample(AbstractSource):
         return self.sample.size
 
     def evaluate(self, layer, draw):
-        data = self.sample
-        sums = context_sums(
-            data.inputs, data.targets, layer.value, layer.key_query, include_self=self.include_self, form=self.form
-        )
+        sums = context_sums(self.sample.inputs, self.sample.targets, layer.value, layer.key_query)
         return sums.loss, AttentionLayer(sums.value, sums.key_query)
 
 
@@ -176,17 +125,8 @@ class Minibatch(AbstractSource):
     size: int = eqx.field(static=True)
     keys: str = eqx.field(static=True)
     seed: np.ndarray
-    include_self: bool = eqx.field(static=True)
 
-    def __init__(
-        self,
-        sample: AttentionSample,
-        size: int | float,
-        *,
-        keys: str = "batch",
-        seed: int = 7,
-        include_self: bool = True,
-    ):
+    def __init__(self, sample: AttentionSample, size: int | float, *, keys: str = "batch", seed: int = 7):
         if keys not in KEYS:
             raise ArgumentError("keys", "Minibatch", f"one of {', '.join(KEYS)}", repr(keys))
         check_counts("Minibatch", size=size)
@@ -194,7 +134,6 @@ class Minibatch(AbstractSource):
             fix = "attention over a single key is constant, so V would never move" if size < 2 else ""
             raise ArgumentError("size", "Minibatch", f"between 2 and n = {sample.size}", size, fix)
         self.sample, self.size, self.keys, self.seed = sample, int(size), keys, np.asarray(seed)
-        self.include_self = include_self
 
     @property
     def problem(self):
@@ -213,7 +152,5 @@ class Minibatch(AbstractSource):
         inputs, targets, queries = self.sample.inputs, self.sample.targets, draw
         if self.keys == "batch":
             inputs, targets, queries = inputs[draw], targets[draw], None
-        sums = context_sums(
-            inputs, targets, layer.value, layer.key_query, queries=queries, include_self=self.include_self
-        )
+        sums = context_sums(inputs, targets, layer.value, layer.key_query, queries=queries)
         return sums.loss, AttentionLayer(sums.value, sums.key_query)
