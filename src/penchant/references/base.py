@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from ..errors import ArgumentError, InfeasibleError, kind
+from ..errors import INFEASIBLE, ArgumentError, kind
 from ..norms import Norm
 from ..settings.base import Data
 from ..settings.regression import Regression
@@ -218,7 +218,7 @@ def watched(solve: S) -> S:
     def telling(data: object, *arguments: object, **options: object) -> object:
         try:
             found = solve(data, *arguments, **options)
-        except InfeasibleError as error:
+        except INFEASIBLE as error:
             _tell(Call(solve.__name__, data, arguments, options, error, refused=True))
             raise
         _tell(Call(solve.__name__, data, arguments, options, found))

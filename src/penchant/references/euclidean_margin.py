@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from scipy.optimize import linprog, nnls
 
-from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedMargin
+from ..errors import PenchantError, UndecidedMargin, inseparable_inputs, inseparable_tokens
 from ..norms import L2
 from ..settings.base import Data
 from .base import Solution, feature_rows, parts, placed, require_margins, row_blocks, watched
@@ -34,7 +34,7 @@ _GAP = 1e-12  # certified relative width asked of every solution
 def max_margin(data: object) -> Solution:
     """The maximum-margin weight of `data` in the l2 (Frobenius) norm.
 
-    Raises `NotSeparableError` or `InfeasibleSVM`, with the convex combination of features that proves it, if there is none.
+    Raises `NotSeparableError`, with the convex combination of features that proves it, if there is none.
 
     >>> import penchant as pt
     >>> solution = max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
@@ -154,8 +154,9 @@ def infeasible(data: Data, active: np.ndarray, q: np.ndarray) -> PenchantError:
     if (own := getattr(data, "inseparable", None)) is not None:
         return own(weights, norm)
     pairs = largest_pairs(data, weights)
-    matrix = len(data.weight_shape) > 1
-    return InfeasibleSVM(weights, norm, pairs) if matrix else NotSeparableError(weights, norm, pairs, _has_bias(data))
+    if len(data.weight_shape) > 1:
+        return inseparable_tokens(weights, norm, pairs)
+    return inseparable_inputs(weights, norm, pairs, _has_bias(data))
 
 
 def _undecided(data: Data, active: np.ndarray, most: float) -> UndecidedMargin:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr
 
-from ..errors import InfeasibleError, Unproved
+from ..errors import INFEASIBLE, Unproved
 from ..settings.potentials import AbstractPotential, HyperbolicEntropy
 from ..settings.regression import Regression
 from .base import Call
@@ -69,9 +69,9 @@ _PROOFS: dict[str, Callable[[Call], Certificate]] = dict.fromkeys(
 
 
 def proof_of(reference: object, calls: Iterable[Call]) -> Certificate:
-    """The certificate of the reference that one of the calls found; of an `InfeasibleError`, that of its weights."""
+    """The certificate of the reference that one of the calls found; of a contradiction, that of its weights."""
     for found, prove in programs(calls):
-        if isinstance(reference, InfeasibleError) and isinstance(found, InfeasibleError):
+        if isinstance(reference, INFEASIBLE) and isinstance(found, INFEASIBLE):
             if np.array_equal(found.weights, reference.weights):
                 return prove()
         elif getattr(found, "bracket", prove) is getattr(reference, "bracket", None):

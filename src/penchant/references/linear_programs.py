@@ -21,7 +21,7 @@ import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog, nnls
 
-from ..errors import ArgumentError, InfeasibleDiagonal, InfeasibleError, PenchantError, kind
+from ..errors import ArgumentError, NotSeparableError, PenchantError, inseparable_diagonal, kind
 from ..norms import L1, Norm, SignProduct, least_products
 from ..rounding import gamma
 from ..settings.base import Data
@@ -261,20 +261,20 @@ def _unit(sizes: np.ndarray) -> np.ndarray:
 def diagonal_margin(data: DiagonalTokens) -> Solution:
     """min ||w||_1 subject to margins >= 1 for `DiagonalTokens`.
 
-    Raises `InfeasibleDiagonal` with the proof; the message says whether a full matrix would do.
+    Raises `NotSeparableError` with the proof; the message says whether a full matrix would do.
     """
     try:
         max_margin(data)
-    except InfeasibleError as error:
+    except NotSeparableError as error:
         largest = largest_pairs(data, error.weights)
-        raise InfeasibleDiagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
+        raise inseparable_diagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
     return polyhedral_margin(data, L1())
 
 
 def _feasible(tokens: TokenSelection) -> bool:
     try:
         max_margin(tokens)
-    except InfeasibleError:
+    except NotSeparableError:
         return False
     return True
 

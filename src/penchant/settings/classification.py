@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..errors import ArgumentError, InseparableClasses, warn
+from ..errors import ArgumentError, NotSeparableError, inseparable_classes, warn
 from ..logspace import Signed, log_sum, signed_matmul
-from ..rounding import deciding_sums
 from .base import MarginData, Weighing, weigh_sum
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, CrossEntropy, Squared
@@ -61,12 +60,6 @@ class Classification(MarginData):
         """The adjoint of positive coefficients, by logarithm and sign of each coordinate."""
         found = signed_matmul(log_coefficients[:, None], jnp.ones((len(self.signed), 1)), self.signed)
         return Signed(found.log[0], found.sign[0])
-
-    def deciding_sizes(
-        self, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and adjoint with all terms taken absolutely, which rounding is relative to; bounds where it keeps margins off the smallest `reached`."""
-        return deciding_sums(self.signed, weight, coefficients, reached, rounding)
 
     def gram(self) -> Float[Array, "n n"]:
         return self.signed @ self.signed.T
@@ -180,9 +173,9 @@ class Multiclass(MarginData):
     def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
         return weigh_sum(margins.reshape(self.others.shape), loss)
 
-    def inseparable(self, weights: np.ndarray, norm: float) -> InseparableClasses:
+    def inseparable(self, weights: np.ndarray, norm: float) -> NotSeparableError:
         """The error for multipliers that combine the features to 0."""
-        return InseparableClasses(weights, norm, np.asarray(self.labels), np.asarray(self.others))
+        return inseparable_classes(weights, norm, np.asarray(self.labels), np.asarray(self.others))
 
 
 def _labels(value: object, count: int, classes: int | None) -> np.ndarray:

@@ -340,8 +340,8 @@ def optimiser_name(settings: JSON) -> str:
         case {"kind": GradientFlow.__name__}:
             return GradientFlow.__name__
         case dict():
-            silent = lambda value: type(value) is bool or value in (None, float("inf"))
-            shown = {name: value for name, value in settings.items() if name != "kind" and not silent(value)}
+            silent = lambda name, value: type(value) is bool or value is None or (value == float("inf") and name != "p")
+            shown = {name: value for name, value in settings.items() if name != "kind" and not silent(name, value)}
             parts = [f"{name}=" * (type(value) is not dict) + optimiser_name(value) for name, value in shown.items()]
             return str(settings.get("kind")) + f"({', '.join(parts)})" * bool(parts)
     return str(settings)

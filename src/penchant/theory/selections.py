@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from scipy.special import expit
 
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, InfeasibleError, NonUniqueOptimalToken, UndecidedMargin
+from ..errors import ArgumentError, NonUniqueOptimalToken, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.linear_programs import diagonal_margin
@@ -87,7 +87,7 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: P
     try:
         marked = data.select(np.asarray(chosen))
         solution = program(marked)
-    except (InfeasibleError, NonUniqueOptimalToken, UndecidedMargin):
+    except (NotSeparableError, NonUniqueOptimalToken, UndecidedMargin):
         return Selection(chosen, False, None, float("nan"), None)
     margins = np.asarray(marked.margins(jax.device_put(solution.weight))).reshape(marked.others.shape)
     scores = np.asarray(data.scores)
@@ -168,7 +168,7 @@ def token_limit(run: Trajectory) -> Limit:
     near = misalignment(weight, reached.solution.weight) if reached.solution is not None else nan
     try:
         wide = near if is_global else misalignment(weight, program(data).weight)
-    except (InfeasibleError, UndecidedMargin):
+    except (NotSeparableError, UndecidedMargin):
         wide = nan
     plateau = -np.inf if is_global else _plateau(run, scores, best)
     distance = np.inf if is_global else abs(float(run.log_excess[-1]) - plateau)

@@ -1,7 +1,7 @@
 """Training of attention layers: structure-aware preconditioned descent from a spectral start (Algorithm 1), its baselines, and the same on the population.
 
 A run is one compiled loop. It never raises because of what the numbers do: a step that would leave every bounded region is not
-taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`. On samples
+taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergedRun`. On samples
 the steps "default" and "adaptive" are halved until the objective of the sample falls; a number is taken as it is.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ....errors import ArgumentError, AssumptionError, DivergenceError, warn
+from ....errors import ArgumentError, AssumptionError, DivergedRun, warn
 from ....logspace import check_float64
 from ....training.events import At, Every, LogSpaced
 from ....training.loop import check_steps, collect, drive_many, drive_one
@@ -66,7 +66,7 @@ def train_population(
 ) -> AttentionRun:
     """Descend on the population for `steps` steps, or until the excess is below `excess_below`.
 
-    With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
+    With `throw`, a run that diverges raises `DivergedRun` (with the run and a safe step)
     instead of ending with the status `diverging_step`.
     """
     (run,) = train_populations(problem, rule, [start], steps=steps, recorder=recorder, excess_below=excess_below)
@@ -132,7 +132,8 @@ def _described(
 
 def _thrown(source: AbstractSource, run: AttentionRun) -> AttentionRun:
     source.require(run.at())
-    raise DivergenceError(float(run.step_size[-1]), run.safe_step, int(run.steps[-1]), run.at())
+    fix = f"The step size {float(run.step_size[-1]):.3g} is too large.\n  Fix: a step below {run.safe_step:.3g}."
+    raise DivergedRun(run, run.status.name, int(run.steps[-1]), fix)
 
 
 def _with_tried_step(
