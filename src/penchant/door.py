@@ -102,6 +102,7 @@ DATA = _has("data, such as a Classification", "gram", "weight_shape")
 _BLOCK = Promise(
     "", lambda pair: _listed(pair) and len(pair) == 2 and hasattr(pair[0], "dual") and COUNT.holds(pair[1])
 )
+BLOCKS = _each("pairs of a norm and a number of columns", _BLOCK, 1)
 _ARRAY = Promise("an array of real numbers", lambda value: hasattr(value, "dtype") and _real(value))
 _PLAIN = {int: INTEGER, float: NUMBER, np.ndarray: _ARRAY, Array: REAL, ArrayLike: REAL}
 _PLAIN[bool] = Promise("True or False", _of(bool | np.bool_))
@@ -129,7 +130,6 @@ _PROMISED = (  # what the names of arguments promise, or of their owners and the
     (_has("a run, as training returns it", "status", "header"), "run"),
     (_either(_has("a recorder, such as Every(1)", "schedule"), _is("Levels")), "recorder"),
     (_has("a norm, such as L1()", "name", "value"), "bracket.norm"),
-    (_each("pairs of a norm and a number of columns", _BLOCK, 1), "Hybrid.blocks"),
     (_has("a reference, as max_margin returns it", "weight"), "misalignments.reference"),
     (_is("Prediction"), "prediction"),
     (_either(_is("Prediction"), Promise("None", _of(types.NoneType))), "Case.prediction"),

@@ -254,7 +254,7 @@ class InterpolationError(PenchantError):
     """Targets that no (nonnegative) weight interpolates; `weights` proves it."""
 
     def __init__(self, weights: np.ndarray, size: float, nonnegative: bool = False):
-        self.weights = weights
+        self.weights, self.norm = weights, size
         kind, found = (
             "weight",
             f"`error.weights`, the part of the targets orthogonal to all inputs, is {size:.3g} of their norm.",

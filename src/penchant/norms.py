@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from scipy.optimize import linprog
 
+from .door import BLOCKS, NUMBER, REAL
 from .errors import ArgumentError, PenchantError
 from .rounding import gamma, rounding_of
 
@@ -92,8 +93,8 @@ class _OfPowers(eqx.Module):
     p: float = eqx.field(static=True)
 
     def __init__(self, p: float):
-        if not p >= 1:
-            raise ArgumentError("p", type(self).__name__, "a number of at least 1, or inf", p)
+        if not (NUMBER.holds(p) and p >= 1):
+            raise ArgumentError("p", type(self).__name__, "a number of at least 1, or inf", repr(p))
         self.p = float(p)
 
     @abstractmethod
@@ -211,9 +212,9 @@ class WeightedL2(eqx.Module):
     scales: np.ndarray
 
     def __init__(self, scales: object):
-        self.scales = np.asarray(scales, float)
-        if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
-            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", self.scales)
+        self.scales = np.asarray(scales, float) if REAL.holds(scales) else np.empty(0)
+        if not (self.scales.size and np.isfinite(self.scales).all() and (self.scales > 0).all()):
+            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", repr(scales))
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(np.ravel(np.sqrt(self.scales) * weight)))
@@ -264,6 +265,8 @@ class Hybrid(eqx.Module):
     blocks: tuple[tuple[Any, int], ...]
 
     def __init__(self, blocks: Sequence[tuple[Norm, int]]):
+        if not BLOCKS.holds(blocks):
+            raise ArgumentError("blocks", "Hybrid", BLOCKS.words, repr(blocks))
         self.blocks = tuple((norm, int(count)) for norm, count in blocks)
 
     @property

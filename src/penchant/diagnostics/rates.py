@@ -30,11 +30,6 @@ class Interval(eqx.Module):
         return f"{self.centre:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def _reach(error: float, degrees: float) -> float:
-    """Half of a Student interval; stated as 0 where nothing scatters."""
-    return float(stdtrit(degrees, 0.975)) * error if error > 0 else 0.0
-
-
 class Rate(Interval):
     """Mean slope over runs with its interval."""
 
@@ -158,7 +153,7 @@ def exponent(values: Mapping[int, np.ndarray]) -> Interval:
     parts = weights**2 * np.array([_log_mean_variance(one) for one in samples])
     total, counts = float(parts.sum()), np.array([len(one) for one in samples])
     freedom = total**2 / float(np.sum(parts**2 / (counts - 1))) if total > 0 else float(counts.sum() - len(counts))
-    return Interval(slope, _reach(float(np.sqrt(total)), freedom))
+    return Interval(slope, float(stdtrit(freedom, 0.975) * np.sqrt(total)) if total > 0 else 0.0)
 
 
 def _log_mean_variance(one: np.ndarray) -> float:

@@ -99,10 +99,10 @@ class Weighed(Protocol):
 class Data(Protocol):
     """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
 
+    names: ClassVar[dict[str, str]]
+
     @property
     def weight_shape(self) -> tuple[int, ...]: ...
-    @property
-    def names(self) -> dict[str, str]: ...
     def margins(self, weight: Array) -> Array: ...
     def adjoint(self, coefficients: Array) -> Array: ...
     def gram(self) -> Array: ...
@@ -133,11 +133,6 @@ class Parametrisation(Protocol):
     def check_optimiser(self, optimiser: object) -> None: ...
 
 
-def is_module(value: object) -> bool:
-    """Whether a value is a part of a setting or an optimiser, as opposed to its name or its class."""
-    return isinstance(value, eqx.Module)
-
-
 class Setting(eqx.Module):
     """What is trained: data x parametrisation x loss.
 
@@ -158,12 +153,6 @@ class Setting(eqx.Module):
     def __init__(self, data: Weighed, parametrisation: eqx.Module, loss: AbstractLoss, reduction: str = "mean"):
         if reduction not in ("mean", "sum"):
             raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
-        if not isinstance(loss, AbstractLoss):
-            raise ArgumentError("loss", "Setting", "a loss such as Exponential() or Logistic()", repr(loss))
-        if isinstance(data, type) or not hasattr(data, "check_loss"):
-            raise ArgumentError("data", "Setting", "data such as Classification(inputs, labels)", kind(data))
-        if not is_module(parametrisation):
-            raise ArgumentError("parametrisation", "Setting", "one such as Direct()", kind(parametrisation))
         data.check_loss(loss)
         getattr(parametrisation, "check_data", lambda _: None)(data)
         getattr(data, "check_parametrisation", lambda _: None)(parametrisation)

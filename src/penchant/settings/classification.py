@@ -28,6 +28,7 @@ class Classification(MarginData):
     `divisor` records by what the inputs were divided before, `single` whether they came in float32: their margins are then right to seven digits.
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "l2", "margin": "y <x, w>"}
     refused: ClassVar[tuple[type, ...]] = (Correlation, CrossEntropy, Squared)
     asked = "a decreasing function of one margin on `Classification` data", "use Exponential() or Logistic()"
     signed: Float[Array, "n d"]
@@ -45,10 +46,6 @@ class Classification(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.signed.shape[-1],)
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "l2", "margin": "y <x, w>"}
 
     def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
         return self.signed @ weight
@@ -103,6 +100,7 @@ class Multiclass(MarginData):
     [-2.0, -4.0, 8.0, 4.0, 2.0, -2.0]
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "frobenius", "margin": "(e_y - e_c)^T W x"}
     refused: ClassVar[tuple[type, ...]] = (Correlation, Squared)
     asked = "decreasing and bounded below on `Multiclass` data", "use CrossEntropy() or Exponential()"
     inputs: Float[Array, "n d"]
@@ -122,10 +120,6 @@ class Multiclass(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.classes, self.inputs.shape[1])
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "frobenius", "margin": "(e_y - e_c)^T W x"}
 
     def margins(self, weight: Float[Array, "k d"]) -> Float[Array, "N"]:
         return self._apart(self.inputs @ weight.T, -1).ravel()

@@ -8,6 +8,7 @@ Token selection with a diagonal weight matrix: the margins are linear in a vecto
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -213,11 +214,10 @@ class DiagonalTokens(MarginData):
     [[3.0, -3.0]]
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "l2", "margin": "(x_opt - x)^T Diag(w) q"}
     tokens: TokenSelection
 
-    def __init__(self, tokens: object):
-        if not isinstance(tokens, TokenSelection):
-            raise ArgumentError("tokens", "DiagonalTokens", "TokenSelection", type(tokens).__name__)
+    def __init__(self, tokens: TokenSelection):
         rows, columns = tokens.weight_shape
         if rows != columns:
             wanted = "tokens and queries of one dimension"
@@ -227,10 +227,6 @@ class DiagonalTokens(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.tokens.weight_shape[0],)
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "l2", "margin": "(x_opt - x)^T Diag(w) q"}
 
     def features(self) -> Float[Array, "N d"]:
         """One row per margin."""

@@ -149,9 +149,8 @@ def sparse_regression(
     *,
     signed: bool = True,
     unit_columns: bool = False,
-    size: float = 1.0,
 ) -> tuple[Regression, np.ndarray]:
-    """Normal inputs and targets of a sparse weight: its first entries are `size`, with random signs if `signed`. Returns data and weight.
+    """Normal inputs and targets of a sparse weight: its first entries are 1, with random signs if `signed`. Returns data and weight.
 
     `unit_columns` scales every column to mean square 1.
 
@@ -159,7 +158,7 @@ def sparse_regression(
     >>> data.inputs.shape, weight.tolist()
     ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
-    _positive("sparse_regression", n=n, d=d, sparsity=sparsity, size=size)
+    _positive("sparse_regression", n=n, d=d, sparsity=sparsity)
     if sparsity > d:
         raise ArgumentError("sparsity", "sparse_regression", f"at most d = {d}", sparsity)
     rng = np.random.default_rng(seed)
@@ -167,14 +166,12 @@ def sparse_regression(
     if unit_columns:
         inputs = inputs / np.sqrt((inputs**2).mean(axis=0))
     weight = np.zeros(d)
-    weight[:sparsity] = size * rng.choice([-1, 1], sparsity) if signed else size
+    weight[:sparsity] = rng.choice([-1, 1], sparsity) if signed else 1.0
     return Regression(inputs, inputs @ weight), weight
 
 
-def equal_score_tokens(
-    n: int, length: int, d: int, seed: int, *, gap: float = 6.0, other: float = 0.0
-) -> TokenSelection:
-    """Normal tokens and queries with labels +1, -1, +1, ...; the optimal token scores `other + gap`, every other one exactly `other`.
+def equal_score_tokens(n: int, length: int, d: int, seed: int, *, gap: float = 6.0) -> TokenSelection:
+    """Normal tokens and queries with labels +1, -1, +1, ...; the optimal token scores `gap`, every other one exactly 0.
 
     The head has norm `gap`, so the geometry of the tokens does not depend on the gap.
 
@@ -187,7 +184,7 @@ def equal_score_tokens(
     head *= gap / np.linalg.norm(head)
     labels = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     tokens, queries = rng.standard_normal((n, length, d)), rng.standard_normal((n, d))
-    scores = np.full((n, length), float(other))
+    scores = np.zeros((n, length))
     scores[np.arange(n), rng.integers(0, length, n)] += gap
     tokens += (labels[:, None] * scores - tokens @ head)[..., None] * head / (head @ head)
     # Scores as they are meant: read off the tokens they would differ by rounding, which decides who wins on a plateau.
@@ -242,7 +239,6 @@ def aligned_tokens(
     d: int = 6,
     score: float = 12.0,
     outside: float = 1.0,
-    parallel: bool = True,
     seed: int = 1,
 ) -> Aligned:
     """Assumptions 2 and 4: orthogonal optimal tokens, queries along them, the other tokens in pairs c x_opt +- e. Labels are
@@ -250,8 +246,7 @@ def aligned_tokens(
 
     `lengths` and `query_lengths` of optimal tokens and queries, `shares` c in [-1, 1), one per sample, or one per sample and
     pair, which keeps Assumption 2 only pair by pair; `outside` is the part of the head outside the span of the optimal
-    tokens, without which the nuclear-norm solution need not be unique; without `parallel` the queries have an orthogonal
-    frame of their own, which drops Assumption 4 (ii) alone.
+    tokens, without which the nuclear-norm solution need not be unique.
     """
     a, b, c = (np.asarray(value, float) for value in (lengths, query_lengths, shares))
     n, pairs = len(a), (tokens - 1) // 2
@@ -267,11 +262,11 @@ def aligned_tokens(
     c = np.broadcast_to(c if c.ndim == 2 else c[:, None], (n, pairs))
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    query_basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    rng.standard_normal((d, d))  # a frame of their own, which the queries once had: data of a seed stay what they were
     noise = rng.standard_normal((n, pairs, d))
     optimal = rng.integers(0, tokens, n)
     signs = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-    query_basis = basis * np.append(signs, np.ones(d - n)) if parallel else query_basis
+    query_basis = basis * np.append(signs, np.ones(d - n))
     head = basis[:, :n] @ (signs * score / a) + outside * basis[:, n]  # labels +1, -1, +1, ...
     found, scores = np.zeros((n, tokens, d)), np.zeros((n, tokens))
     for i in range(n):

@@ -29,10 +29,6 @@ class AbstractLoss(eqx.Module):
     kind: ClassVar[str] = ""
 
     @abstractmethod
-    def value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
-        """l(z) itself; may underflow, use it for reporting only."""
-
-    @abstractmethod
     def log_value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """log l(z)."""
 
@@ -40,9 +36,13 @@ class AbstractLoss(eqx.Module):
     def log_slope(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """log(-l'(z))."""
 
-    @abstractmethod
+    def value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
+        """l(z) itself; may underflow, use it for reporting only."""
+        return jnp.exp(self.log_value(z))
+
     def log_gap(self, best: Float[Array, "*s"], log_deficit: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """log(l(best - deficit) - l(best)), where the deficit is known only by its logarithm."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form for its excess over a finite infimum")
 
 
 def _log_expm1(log_x: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -53,9 +53,6 @@ class Exponential(AbstractLoss):
     """l(z) = e^-z."""
 
     kind = "exponential"
-
-    def value(self, z):
-        return jnp.exp(-z)
 
     def log_value(self, z):
         return -z
@@ -106,9 +103,6 @@ class CrossEntropy(AbstractLoss):
         """Of every margin."""
         return -z - softplus(log_sum(-z))[..., None]
 
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("a loss of several margins has no excess over one best margin")
-
 
 class Correlation(AbstractLoss):
     """l(z) = -z: no infimum on separable linear data, but a finite one in attention, where margins are bounded."""
@@ -143,9 +137,6 @@ class Squared(AbstractLoss):
         return jnp.log(self.scale / 2) + 2 * jnp.log(jnp.abs(z))
 
     def log_slope(self, z):
-        raise NotImplementedError("the squared loss is not a decreasing function of a margin")
-
-    def log_gap(self, best, log_deficit):
         raise NotImplementedError("the squared loss is not a decreasing function of a margin")
 
 
@@ -191,17 +182,11 @@ class UserLoss(AbstractLoss):
             raise ArgumentError(name, "UserLoss", "a function that returns one number for each margin", repr(found))
         return np.asarray(found)
 
-    def value(self, z):
-        return jnp.exp(self.log_of_value(z))
-
     def log_value(self, z):
         return self.log_of_value(z)
 
     def log_slope(self, z):
         return self.log_of_slope(z)
-
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("a loss of the user's own has no closed form for its excess over a finite infimum")
 
 
 class PolynomialTail(AbstractLoss):
@@ -214,15 +199,9 @@ class PolynomialTail(AbstractLoss):
             raise ArgumentError("power", "PolynomialTail", "positive", power)
         self.power = float(power)
 
-    def value(self, z):
-        return jnp.exp(self.log_value(z))
-
     def log_value(self, z):
         right, left = jnp.maximum(z, 0.0), jnp.minimum(z, 0.0)
         return jnp.where(z >= 0, -self.power * jnp.log1p(right), jnp.log1p(-self.power * left))
 
     def log_slope(self, z):
         return jnp.log(self.power) - (self.power + 1) * jnp.log1p(jnp.maximum(z, 0.0))
-
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("polynomial tails have no use for a finite infimum here")

@@ -87,10 +87,8 @@ class Network(PlainMetric):
         return rows @ rows.T
 
 
-def network_setting(
-    function: Callable, start: PyTree, inputs: object, labels: object, loss: AbstractLoss, reduction: str = "sum"
-) -> Setting:
-    """A network with its data as a setting. The theorems are about the sum over all margins, which is the default.
+def network_setting(function: Callable, start: PyTree, inputs: object, labels: object, loss: AbstractLoss) -> Setting:
+    """A network with its data as a setting. The theorems are about the sum over all margins.
 
     >>> import penchant as pt
     >>> setting = network_setting(lambda w, x: x @ w, jnp.array([0.1, -0.1]), [[1.0, 0.0], [0.0, 2.0]], [1, -1], pt.Exponential())
@@ -99,7 +97,7 @@ def network_setting(
     True
     """
     network = Network(function, start, inputs, labels)
-    return Setting(Classification(np.eye(len(network.signs)), np.ones(len(network.signs))), network, loss, reduction)
+    return Setting(Classification(np.eye(len(network.signs)), np.ones(len(network.signs))), network, loss, "sum")
 
 
 def smooth_relu(units: Array, inputs: Array, softness: float) -> Array:

@@ -6,6 +6,7 @@ part cancels, however small: $\kappa = \log\sum \hat p e^\delta$ with $\delta$ t
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -39,6 +40,7 @@ class NextToken(MarginData):
     (0.34657359028, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "frobenius", "margin": "sum_z p_z (e_z - e_v)^T W h"}
     contexts: Float[Array, "n d"]
     shares: Float[Array, "n"]
     targets: Float[Array, "n k"]
@@ -63,10 +65,6 @@ class NextToken(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.targets.shape[1], self.contexts.shape[1])
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "frobenius", "margin": "sum_z p_z (e_z - e_v)^T W h"}
 
     @property
     def floor(self) -> float:

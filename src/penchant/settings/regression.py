@@ -37,6 +37,7 @@ class Regression(MarginData):
     ([2.5, 0.5], 2, 0.0)
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "l2", "margin": "<x, theta>"}
     attained: ClassVar[bool] = True
     inputs: Float[Array, "n d"]
     targets: Float[Array, "n"]
@@ -71,10 +72,6 @@ class Regression(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.inputs.shape[-1],)
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "l2", "margin": "<x, theta>"}
 
     def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
         """The predictions: they play the part that margins play in classification."""

@@ -34,6 +34,7 @@ class TokenSelection(MarginData):
     [True, False]
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "frobenius", "margin": "(x_opt - x)^T W q"}
     refused: ClassVar[tuple[type, ...]] = (CrossEntropy, Squared)  # every decreasing loss is bounded below: scores are
     asked = "a loss of one margin on `TokenSelection` data", ""
     tokens: Float[Array, "n T d"]
@@ -77,10 +78,6 @@ class TokenSelection(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.tokens.shape[-1], self.queries.shape[-1])
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "frobenius", "margin": "(x_opt - x)^T W q"}
 
     def mask(self) -> np.ndarray:
         """Which tokens are more than padding."""

@@ -47,7 +47,7 @@ class JointReferences(eqx.Module):
 
 def joint_references(data: JointTokens, selection: ArrayLike | None = None, ratio: float = 1.0) -> JointReferences:
     """Solve the four programs of a selection (the optimal one by default), the offset program for this ratio |u|/|W|."""
-    if not (isinstance(ratio, int | float) and 0 <= ratio < np.inf):
+    if not 0 <= ratio < np.inf:
         raise ArgumentError("ratio", "joint_references", "a nonnegative, finite number", repr(ratio))
     chosen = np.asarray(data.optimal if selection is None else selection)
     attention = data.attention(chosen)

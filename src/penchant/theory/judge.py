@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, kind
+from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..logspace import check_float64
 from ..norms import Norm
@@ -19,7 +19,7 @@ from ..references.bracket import bracket, margins
 from ..settings.base import Data
 from ..training.trajectory import Trajectory, settings_of
 from ..verdict import Outcome, Verdict
-from .base import COINCIDENT, Prediction, Rival
+from .base import Prediction
 
 KINDS = ("accumulated", "window", "instant")
 _WINDOW = 0.8  # the window of multipliers begins where the margin was margin^0.8
@@ -210,7 +210,7 @@ def judge_value(prediction: Prediction[Solution], weight: np.ndarray) -> Verdict
     Against a reference that is not certified nothing is decided: its norm may not be the minimum.
     """
     data, reference = prediction.setting.data, prediction.reference
-    others = {rival.name: excess(data, rival.weight, reference) for rival in _apart(prediction)}
+    others = {rival.name: excess(data, rival.weight, reference) for rival in prediction.others}
     nearest = min(others.values(), default=float("inf"))
     measured = excess(data, np.asarray(weight), reference)
     text = f"{reference.measure.name} norm at margin 1 over its minimum - 1 = {measured:.3g}"
@@ -226,20 +226,11 @@ def judge_value(prediction: Prediction[Solution], weight: np.ndarray) -> Verdict
     if measured <= bound:
         detail = f"nearest rival at {nearest:.3g}" if np.isfinite(nearest) else "no other rival separates"
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, measured, detail)
-    for name, value in others.items():
-        scaled = [np.asarray(w) / np.linalg.norm(w) for w in (weight, _named(prediction, name))]
+    for name, value, rival in zip(others, others.values(), prediction.others, strict=True):
+        scaled = [np.asarray(w) / np.linalg.norm(w) for w in (weight, rival.weight)]
         if np.linalg.norm(scaled[0] - scaled[1]) <= CLOSE and abs(measured - value) <= 0.1 * value:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, measured, f"it is the rival '{name}'")
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is near", bound, measured)
-
-
-def _apart(prediction: Prediction[Solution]) -> list[Rival]:
-    """The rivals in other directions than the reference."""
-    return [rival for rival in prediction.rivals if rival.separation > COINCIDENT]
-
-
-def _named(prediction: Prediction, name: str) -> np.ndarray:
-    return next(rival.weight for rival in prediction.rivals if rival.name == name)
 
 
 JSON = dict | list | str | float | int | bool | None
@@ -251,8 +242,6 @@ def judge(prediction: Prediction, run: "Run") -> Verdict:
 
     A run by another optimiser is judged, said to be one, and not what the theorem is about.
     """
-    if not isinstance(prediction, Prediction):
-        raise ArgumentError("prediction", "judge", "what `predict` returned", kind(prediction))
     check_float64()
     _check_same(prediction, run)
     verdict, remark = prediction.theorem.family.judge(prediction, run), other_optimiser(prediction, run)
