@@ -35,11 +35,7 @@ def quietly() -> Iterator[None]:
 
 
 def kind(value: object) -> str:
-    """What an argument of a wrong kind is, in a word or two.
-
-    >>> kind(ArgumentError), kind("direct"), kind([1.0])
-    ('the class ArgumentError itself', "'direct'", 'a list')
-    """
+    """What an argument of a wrong kind is, in a word or two."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
     return repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"

@@ -57,12 +57,6 @@ class Geometry(Protocol):
     def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree: ...
 
 
-def _of_singular_values(shape: tuple[int, ...]) -> float:
-    """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
-    Frobenius norm), and norms of them then differ by at most sqrt(min(shape)) times that."""
-    return gamma((8 * max(shape) + min(shape) + 9) * float(np.sqrt(min(shape))))
-
-
 def conjugate(p: float) -> float:
     """The exponent of the dual norm."""
     return np.inf if p == 1 else 1.0 if p == np.inf else p / (p - 1)
@@ -170,7 +164,9 @@ class Schatten(_OfPowers):
         return (left * xp.reshape(_touching(sizes, self.p, xp), (1, -1))) @ right
 
     def rounding(self, shape: tuple[int, ...]) -> float:
-        return _of_singular_values(shape)
+        """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
+        Frobenius norm), and norms of them then differ by at most sqrt(min(shape)) times that."""
+        return gamma((8 * max(shape) + min(shape) + 9) * float(np.sqrt(min(shape))))
 
     def spread(self, sizes: np.ndarray) -> float:
         """A bound of the dual norm that needs no singular values."""
@@ -245,9 +241,6 @@ def Spectral() -> Schatten:
     """The largest singular value; its dual norm is the sum of all. Steepest is the same step in every singular direction (Muon).
 
     Singular values below 1e-14 of the largest are rounding, and no direction: pulls on classes always have one, as they sum to 0.
-
-    >>> Spectral().value(np.diag([3.0, 4.0])), Spectral().dual(np.diag([3.0, 4.0]))
-    (4.0, 7.0)
     """
     return Schatten(np.inf)
 
@@ -383,11 +376,7 @@ _NAMED = {"frobenius": L2, "l2": L2, "l1": L1, "max": Linf, "linf": Linf, "spect
 
 
 def norm_named(name: str) -> Any:
-    """The norm of a name: frobenius, l1, max, spectral, nuclear, lP with a number P (of the entries) or schatten-P (of the singular values).
-
-    >>> norm_named("max") == Linf(), norm_named("schatten-3") == Schatten(3)
-    (True, True)
-    """
+    """The norm of a name: frobenius, l1, max, spectral, nuclear, lP with a number P (of the entries) or schatten-P (of the singular values)."""
     if name in _NAMED:
         return _NAMED[name]()
     for start, kind in (("schatten-", Schatten), ("l", Entrywise)):

@@ -132,7 +132,7 @@ def light_calls(folder):
         },
         "diffusion_covariance": NORMAL,
         "diffusion_transient": dict(**NORMAL, time=1.0),
-        "equal_score_tokens": {"n": 2, "length": 3, "d": 4, "seed": 0, "gap": 6.0, "other": 0.0},
+        "equal_score_tokens": {"n": 2, "length": 3, "d": 4, "seed": 0, "gap": 6.0},
         "gradient_descent": {"step": 0.1},
         "lag_correlation": dict(**NORMAL, lag=2),
         "lag_covariance": dict(**NORMAL, lag=2),
@@ -236,7 +236,7 @@ def heavy_calls(folder):
             "d": 4,
             "score": 12.0,
             "outside": 1.0,
-            "parallel": True,
+            
             "seed": 1,
         },
         "alignment_floor": {"layers": deep_run.at(), "start": layers, "traces": None},

@@ -19,25 +19,17 @@ from ..settings.regression import Regression
 from .base import Call
 from .exact_margin import Certificate, Whole, concluded, flint, plus, prove_inseparable, prove_margin, whole
 
+_OF_POINTS = ("minimum_norm", "basis_pursuit", "potential_path")  # programs of interpolants
 _ROUNDS = 4  # of refinement, sixteen digits each
 _BITS = 160  # of an exponential, besides those that cancel
 _ROOM = 28  # bits of an exponential that its bound loses: twice those of the largest logarithm, and rounding
 
 
 def programs(calls: Iterable[Call]) -> Iterator[tuple[object, Callable[[], Certificate]]]:
-    """What watched solvers found, each with the proof that can be asked for.
-
-    >>> import penchant as pt
-    >>> from penchant.check import check
-    >>> from penchant.references.base import watching
-    >>> with watching() as calls:
-    ...     found = pt.references.max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
-    >>> print(check(next(prove for _, prove in programs(calls))().text))                          # the optimum is sqrt(5)/2
-    1.118033988749894... <= min l2(W), <Z_k, W> >= y_k, <= 1.118033988749895
-    """
+    """What watched solvers found, each with the proof that can be asked for."""
     for call in calls:
         if call.solver != "potential_path" or call.refused:
-            yield call.found, partial(_PROOFS.get(call.solver, _margin), call)
+            yield call.found, partial(_interpolant if call.solver in _OF_POINTS else _margin, call)
         elif call.arguments[0].name != "l2":  # that one is a `minimum_norm`, which is watched itself
             potential, factors = call.arguments
             for factor, one in zip(factors, call.found, strict=True):
@@ -61,11 +53,6 @@ def _interpolant(call: Call) -> Certificate:
     if found.norm == "weighted l1":
         raise Unproved(found.norm, "its norm has no exact form here")
     return prove_interpolant(call.data, found.weight, found.dual, None, "l1", found.norm == "nonnegative l1")
-
-
-_PROOFS: dict[str, Callable[[Call], Certificate]] = dict.fromkeys(
-    ("minimum_norm", "basis_pursuit", "potential_path"), _interpolant
-)
 
 
 def proof_of(reference: object, calls: Iterable[Call]) -> Certificate:

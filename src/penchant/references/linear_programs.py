@@ -24,7 +24,6 @@ from scipy.optimize import linprog, nnls
 from ..errors import ArgumentError, NotSeparableError, PenchantError, inseparable_diagonal, kind
 from ..norms import L1, Norm, SignProduct, least_products
 from ..rounding import gamma
-from ..settings.base import Data
 from ..settings.factored import DiagonalTokens
 from ..settings.tokens import TokenSelection
 from .base import Solution, feature_rows, placed, require_margins, require_tokens, watched
@@ -200,18 +199,15 @@ def polyhedral_margin(data: object, norm: Norm) -> Solution:
     features, found = feature_rows(data, active), []
     for solve in (_least, _largest):
         pair = solve(features, str(norm.name))
-        found += [] if pair is None else [_certified(data, active, norm, *pair)]
+        if pair is not None:
+            weight, dual = pair[0].reshape(data.weight_shape), placed(np.maximum(pair[1], 0.0), active)
+            found.append(Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm))
         best = min(found, key=lambda one: (one.bracket.upper == np.inf, one.bracket.gap), default=None)
         if best is not None and best.bracket.gap <= _GAP:
             return best
     if best is None or best.bracket.upper == np.inf:
         raise infeasible(data, active, contradiction(features))
     return best
-
-
-def _certified(data: Data, active: np.ndarray, norm: Norm, weight: np.ndarray, shares: np.ndarray) -> Solution:
-    weight, dual = weight.reshape(data.weight_shape), placed(np.maximum(shares, 0.0), active)
-    return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm)
 
 
 def _least(features: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray] | None:

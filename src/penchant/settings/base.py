@@ -89,13 +89,6 @@ def weigh_sum(margins: Array, loss: AbstractLoss) -> Weighing:
 
 
 @runtime_checkable
-class Weighed(Protocol):
-    """Whatever has a loss: the data of one weight, or those of several blocks."""
-
-    def check_loss(self, loss: AbstractLoss) -> None: ...
-
-
-@runtime_checkable
 class Data(Protocol):
     """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
 
@@ -150,7 +143,9 @@ class Setting(eqx.Module):
     reduction: str = eqx.field(static=True, default="mean")
     samples: int = eqx.field(static=True, default=0)
 
-    def __init__(self, data: Weighed, parametrisation: eqx.Module, loss: AbstractLoss, reduction: str = "mean"):
+    def __init__(
+        self, data: Data | MarginData, parametrisation: eqx.Module, loss: AbstractLoss, reduction: str = "mean"
+    ):
         if reduction not in ("mean", "sum"):
             raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
         data.check_loss(loss)

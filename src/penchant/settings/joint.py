@@ -12,7 +12,7 @@ from jaxtyping import Array, ArrayLike, Bool, Float, Int
 from ..door import LISTED
 from ..errors import ArgumentError, DegenerateSample
 from ..logspace import log_sum
-from .base import RESOLUTION, Infimum, MarginData, Setting, Weighing
+from .base import RESOLUTION, MarginData, Setting, Weighing
 from .check import real_array, sign_labels, warn_of_rounded
 from .classification import Classification
 from .losses import AbstractLoss, Correlation, Exponential, Squared
@@ -89,10 +89,6 @@ class JointTokens(MarginData):
         log_slope = loss.log_slope(margins)
         top = jnp.max(log_slope)
         return Weighing(log_sum(loss.log_value(margins)), top, jnp.exp(log_slope - top))
-
-    def infimum(self, loss: AbstractLoss) -> Infimum:
-        why = "the loss tends to 0 as the decoder grows, which needs tokens that some decoder classifies"
-        return Infimum(0.0, attained=False, why=why)
 
 
 def _indices(selection: object, n: int, length: int) -> np.ndarray:

@@ -72,7 +72,7 @@ class NextToken(MarginData):
         return float(-self.shares @ jnp.sum(self.targets * self.log_targets, axis=1))
 
     def margins(self, weight: Float[Array, "k d"]) -> Float[Array, "N"]:
-        return (self.linear(weight) - self._offsets()).ravel()
+        return (self.linear(weight) - jnp.where(self.inside, self._centred(self.log_targets), 0.0)).ravel()
 
     def linear(self, weight: Float[Array, "k d"]) -> Float[Array, "n k"]:
         """The part of the margins that is linear in the weight."""
@@ -84,9 +84,6 @@ class NextToken(MarginData):
 
     def _signed(self, values: Array) -> Array:
         return jnp.where(self.inside, values, -values)
-
-    def _offsets(self) -> Array:
-        return jnp.where(self.inside, self._centred(self.log_targets), 0.0)
 
     def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "k d"]:
         pushes = self._signed(coefficients.reshape(self.targets.shape))

@@ -141,13 +141,11 @@ def doubted(verdict: Verdict, why: str) -> Verdict:
 
 def moved_away(verdict: Verdict, run: Trajectory) -> Verdict:
     """What a run confirms must be its own work: near its start the direction is that of the start."""
-    return doubted(verdict, _still_there(run)) if verdict.outcome is Outcome.confirmed else verdict
-
-
-def _still_there(run: Trajectory) -> str:
+    if verdict.outcome is not Outcome.confirmed:
+        return verdict
     first, last = (float(np.linalg.norm(run.weight(record))) for record in (0, -1))
     text = f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start"
-    return text * (last < 2 * first)
+    return doubted(verdict, text * (last < 2 * first))
 
 
 def with_margin(verdict: Verdict, prediction: Prediction[Solution], weight: np.ndarray) -> Verdict:
@@ -317,12 +315,7 @@ def _agree(predicted: JSON, by: JSON, member: int | None) -> bool:
 
 
 def optimiser_name(settings: JSON) -> str:
-    """Constructor arguments as text, those that are switched off left out.
-
-    >>> import penchant as pt
-    >>> optimiser_name(settings_of(pt.normalised_descent(0.05)))
-    'Descent(Normalised(length=0.05), L2)'
-    """
+    """Constructor arguments as text, those that are switched off left out."""
     match settings:
         case float():
             return f"{settings:g}"

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeErr
 from ..flow.flow import GradientFlow, is_flow
 from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import risk_bounds, safe_step
-from ..problem import Reading, read_once
+from ..problem import read_once
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms, layered, risk_of_zero
 from ..settings.factored import Pair, check_moving
@@ -147,8 +147,10 @@ def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, Py
         above.append(float(reading.log_excess) - risk_of_zero(setting))
         faint = faint or float(jnp.exp(reading.log_slope_norm)) < _FAINT * float(jnp.prod(layer_norms(start)))
         steep = steep or _steep(setting, optimiser, start)
-        if is_flow(optimiser):
-            _check_level(reading, levels)
+        level, now = float(levels.log_excess), float(reading.log_excess)
+        if is_flow(optimiser) and level >= now:
+            wanted = f"a LogExcessBelow under the log risk of the start, {now:.6g}"
+            raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")
     high = [rise for rise in above if rise > 0]
     if high:
         which = "The start lies" if count == 1 else f"{len(high)} of {count} starts lie"
@@ -158,13 +160,6 @@ def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, Py
         warn("The gradient at the start is below 1e-12 of the product of the layers: rounding decides where it points.")
     if steep:
         warn(steep)
-
-
-def _check_level(reading: Reading, levels: Limits) -> None:
-    level, now = float(levels.log_excess), float(reading.log_excess)
-    if level >= now:
-        wanted = f"a LogExcessBelow under the log risk of the start, {now:.6g}"
-        raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")
 
 
 def _steep(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree) -> str:

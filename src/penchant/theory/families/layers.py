@@ -242,15 +242,13 @@ def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
 
 def _reference(setting: Setting, start: None) -> Solution:
     reference = max_margin(setting.data)
-    _warn_of_span(support_geometry(setting.data, reference))
-    return reference
-
-
-def _warn_of_span(geometry: SupportGeometry) -> None:
+    geometry = support_geometry(setting.data, reference)
     if not geometry.spans:
-        d = len(geometry.direction)
-        text = f"Support vectors with dual weight have rank {geometry.pulling_rank} of {d} (Assumption 3): convergence to the maximum margin is not proved, and slower."
-        warn(text)
+        rank = f"{geometry.pulling_rank} of {len(geometry.direction)}"
+        warn(
+            f"Support vectors with dual weight have rank {rank} (Assumption 3): convergence to the maximum margin is not proved, and slower."
+        )
+    return reference
 
 
 def _rate(setting: Setting, reference: Solution) -> str:
