@@ -236,7 +236,6 @@ def heavy_calls(folder):
             "d": 4,
             "score": 12.0,
             "outside": 1.0,
-            
             "seed": 1,
         },
         "alignment_floor": {"layers": deep_run.at(), "start": layers, "traces": None},

@@ -101,7 +101,7 @@ class Interpolant(eqx.Module):
 
     `resolved` is False if coefficients that decide the answer have fallen below what float64 resolves. Where the reference is still
     `certified`, its weight interpolates and only its small coefficients are not known to any relative accuracy; else nothing is.
-    `iterations` counts the Newton steps of the whole path. Where weights must be nonnegative and few of them are positive, floats
+    Where weights must be nonnegative and few of them are positive, floats
     hardly ever have a solution: the bracket is then about targets within an `allowance`, relative to the sizes of the terms, of those that are stored.
     """
 
@@ -110,7 +110,6 @@ class Interpolant(eqx.Module):
     dual: np.ndarray
     bracket: Bracket
     resolved: bool = True
-    iterations: int = 0
     allowance: float = 0.0
 
     @property

@@ -199,10 +199,8 @@ def _nonnegative_path(data: Regression, potential: AbstractPotential) -> Callabl
         weight, dual = (np.zeros(0), np.zeros(len(inputs))) if found is None else (found.weight, found.dual)
         weight, dual = placed(weight, positive), _pushed(inputs, positive, mu, dual)
         bracket = interpolation_bracket(data, weight, dual, target)
-        resolved, count = (True, 0) if found is None else (found.resolved, found.iterations)
-        return Interpolant(
-            target.name, weight, dual, bracket, resolved and pinned(bracket), count, allowance_of(data, weight)
-        )
+        resolved = pinned(bracket) and (found is None or found.resolved)
+        return Interpolant(target.name, weight, dual, bracket, resolved, allowance_of(data, weight))
 
     return extended
 
@@ -228,7 +226,7 @@ class _Path:
         if sizes[-1] < _UNEVEN * sizes[0]:  # samples nearly dependent: orthonormal combinations of them instead
             self.basis = self.basis @ (left / sizes)
         self.inputs, self.targets = self.basis.T @ inputs, self.basis.T @ targets
-        self.iterations, self.resolved, self.solve = 0, True, None
+        self.resolved, self.solve = True, None
         self.levels = np.full(len(potential.levels), self._top())
         self.dual = self._newton(self._here(), np.zeros(len(self.targets)))
 
@@ -311,7 +309,6 @@ class _Path:
             step = self._system(potential, dual)[0](residual)
             reach = np.abs(step @ self.inputs).max()
             dual = dual + min(self._inside(dual, step), 2 / reach if reach > 0 else 1.0) * step
-            self.iterations += 1
         return best
 
     def _certified(self, target: AbstractPotential) -> Interpolant:
@@ -328,4 +325,4 @@ class _Path:
             again = interpolation_bracket(self.data, moved, dual, target)
             if not near or again.upper - again.lower <= found.upper - found.lower:
                 weight, found = moved, again
-        return Interpolant(target.name, weight, dual, found, resolved, self.iterations)
+        return Interpolant(target.name, weight, dual, found, resolved)

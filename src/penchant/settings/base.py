@@ -1,5 +1,6 @@
 """Settings: data x parametrisation x loss, read in logarithms."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -76,6 +77,31 @@ class MarginData(eqx.Module):
             wanted = "an optimiser of one weight, such as gradient_descent(0.1)"
             found, fix = type(optimiser).__name__, "the blocks are those of `JointTokens`"
             raise ArgumentError("optimiser", "train", wanted, found, fix)
+
+
+class Rows(eqx.Module):
+    """What data share whose margins are rows of numbers times a vector, all of them constrained; `table` has the rows."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Float[Array, "N d"]: ...
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.table.shape[-1],)
+
+    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "N"]:
+        return self.table @ weight
+
+    def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "d"]:
+        return coefficients @ self.table
+
+    def gram(self) -> Float[Array, "N N"]:
+        return self.table @ self.table.T
+
+    def constrained(self) -> np.ndarray:
+        """Which margins the reference program constrains."""
+        return np.ones(self.table.shape[0], bool)
 
 
 def weigh_sum(margins: Array, loss: AbstractLoss) -> Weighing:

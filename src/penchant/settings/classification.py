@@ -13,12 +13,12 @@ from jaxtyping import Array, Float, Int
 
 from ..errors import ArgumentError, NotSeparableError, inseparable_classes, warn
 from ..logspace import Signed, log_sum, signed_matmul
-from .base import MarginData, Weighing, weigh_sum
+from .base import MarginData, Rows, Weighing, weigh_sum
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, CrossEntropy, Squared
 
 
-class Classification(MarginData):
+class Classification(Rows, MarginData):
     r"""Inputs $x_i \in \mathbb R^d$ with labels $y_i = \pm1$; the weight $w$ has the margins $m_i = y_i\langle x_i, w\rangle$.
 
     >>> data = Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
@@ -44,30 +44,17 @@ class Classification(MarginData):
         self.signed = jax.device_put(labels[:, None] * inputs)
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return (self.signed.shape[-1],)
-
-    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
-        return self.signed @ weight
-
-    def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
-        return coefficients @ self.signed
+    def table(self) -> Float[Array, "n d"]:
+        return self.signed
 
     def log_adjoint(self, log_coefficients: Float[Array, "n"]) -> Signed:
         """The adjoint of positive coefficients, by logarithm and sign of each coordinate."""
         found = signed_matmul(log_coefficients[:, None], jnp.ones((len(self.signed), 1)), self.signed)
         return Signed(found.log[0], found.sign[0])
 
-    def gram(self) -> Float[Array, "n n"]:
-        return self.signed @ self.signed.T
-
     def rows(self, index: Int[Array, "k"]) -> "Classification":
         """Some of the margins; with this data also say that their loss is a sum over the samples."""
         return eqx.tree_at(lambda data: data.signed, self, self.signed[index])
-
-    def constrained(self) -> np.ndarray:
-        """Which margins the maximum-margin program constrains: all."""
-        return np.ones(self.signed.shape[0], bool)
 
     def ceiling(self, highest: Float[Array, ""]) -> Float[Array, ""]:
         """Above both the margins have grown on the wrong side, which is a divergence once they are beyond resolution."""
