@@ -156,19 +156,15 @@ def infeasible(data: Data, active: np.ndarray, q: np.ndarray) -> PenchantError:
     pairs = largest_pairs(data, weights)
     if len(data.weight_shape) > 1:
         return inseparable_tokens(weights, norm, pairs)
-    return inseparable_inputs(weights, norm, pairs, _has_bias(data))
+    signed = np.abs(np.asarray(getattr(data, "signed", np.zeros((1, 1)))))
+    bias = bool(((signed == signed[0]).all(axis=0) & (signed[0] > 0)).any())  # an input that is the same up to its sign
+    return inseparable_inputs(weights, norm, pairs, bias)
 
 
 def _undecided(data: Data, active: np.ndarray, most: float) -> UndecidedMargin:
     """The doubt about a margin that is at most `most`."""
     longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
     return UndecidedMargin(most, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
-
-
-def _has_bias(data: Data) -> bool:
-    """Whether some input is the same in every sample, up to the sign that the labels give it."""
-    signed = np.abs(np.asarray(getattr(data, "signed", np.zeros((1, 1)))))
-    return bool(((signed == signed[0]).all(axis=0) & (signed[0] > 0)).any())
 
 
 def largest_pairs(data: Data, weights: np.ndarray) -> str:

@@ -95,7 +95,8 @@ def prove_potential(
     targets = whole(np.asarray(data.fitted)[rows])
     theta, over = _exact(inputs, targets, whole(weight), np.abs(weight))
     levels = whole(potential.levels)
-    bits = _BITS + _cancelled(potential, weight)
+    value = max(potential.value(weight), np.finfo(float).tiny)  # with fewer bits than the start it is counted from
+    bits = _BITS + int(max(0.0, np.max(potential.levels) / np.log(2) + np.log2(len(weight)) - np.log2(value)))
     if isinstance(potential, HyperbolicEntropy):
         shift = whole(potential.shift)
         theta = _both_signs(theta, over, potential.levels, bits)
@@ -157,12 +158,6 @@ def _exact(inputs: np.ndarray, targets: Whole, theta: Whole, scale: np.ndarray) 
 def _left(inputs: np.ndarray, targets: Whole, theta: Whole) -> Whole:
     image = _image(inputs, theta)
     return plus(targets, Whole(image.exponent, -image.digits))
-
-
-def _cancelled(potential: AbstractPotential, weight: np.ndarray) -> int:
-    """Bits that the potential of a weight has fewer than the start it is counted from."""
-    value = max(potential.value(weight), np.finfo(float).tiny)
-    return int(max(0.0, np.max(potential.levels) / np.log(2) + np.log2(len(weight)) - np.log2(value)))
 
 
 def _both_signs(theta: Whole, over: int, levels: np.ndarray, bits: int) -> Whole:

@@ -197,19 +197,14 @@ def _nonnegative_path(data: Regression, potential: AbstractPotential) -> Callabl
     def extended(factor: float) -> Interpolant:
         found, target = None if solver is None else solver.advance(factor), potential.scaled(factor)
         weight, dual = (np.zeros(0), np.zeros(len(inputs))) if found is None else (found.weight, found.dual)
-        weight, dual = placed(weight, positive), _pushed(inputs, positive, mu, dual)
+        # Along mu until every coefficient that must vanish is e^-45 of its start, those that need not left alone.
+        far = float((((dual @ inputs)[~positive] + _VANISHED) / -(mu @ inputs)[~positive]).max())
+        weight, dual = placed(weight, positive), dual + max(0.0, far) * mu
         bracket = interpolation_bracket(data, weight, dual, target)
         resolved = pinned(bracket) and (found is None or found.resolved)
         return Interpolant(target.name, weight, dual, bracket, resolved, allowance_of(data, weight))
 
     return extended
-
-
-def _pushed(inputs: np.ndarray, positive: np.ndarray, mu: np.ndarray, dual: np.ndarray) -> np.ndarray:
-    """The dual moved along mu until every coefficient that must vanish is e^-45 of its start, those that need not left alone."""
-    outside, direction = ~positive, mu @ inputs
-    left = (dual @ inputs)[outside] + _VANISHED
-    return dual + max(0.0, float((left / -direction[outside]).max())) * mu
 
 
 class _Path:

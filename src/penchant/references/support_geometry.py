@@ -195,13 +195,8 @@ def hull_radius(points: np.ndarray, unit: np.ndarray) -> float:
     if d == 2:
         distance = min(flat.max(), -flat.min())
     elif count == d:
-        distance = min(_facet_distance(np.delete(flat, j, axis=0)) for j in range(d))
+        facets = (np.delete(flat, j, axis=0) for j in range(d))
+        distance = min(abs(np.linalg.svd(one[1:] - one[0])[2][-1] @ one[0]) for one in facets)
     else:
         distance = -ConvexHull(flat).equations[:, -1].max()
     return float(distance) if distance > _FLAT * size else 0.0
-
-
-def _facet_distance(corners: np.ndarray) -> float:
-    """Distance from the origin to the hyperplane through as many points as there are dimensions."""
-    normal = np.linalg.svd(corners[1:] - corners[0])[2][-1]
-    return float(abs(normal @ corners[0]))

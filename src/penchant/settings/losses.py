@@ -153,7 +153,8 @@ class UserLoss(AbstractLoss):
     log_of_slope: Callable[[Array], Array] = eqx.field(static=True)
 
     def __check_init__(self):
-        slope, value, *ends = self._tries()
+        at = ("slope", _MARGINS), ("value", _MARGINS), ("value", _MARGINS + _APART), ("value", _MARGINS - _APART)
+        slope, value, *ends = (self._tried(f"log_of_{name}", margins) for name, margins in at)
         with np.errstate(over="ignore", invalid="ignore"):
             found, exact = -np.exp(slope - value), (ends[0] - ends[1]) / (2 * _APART)
             rounding = 8 * np.finfo(float).eps * (1 + np.abs(value)) / _APART
@@ -166,11 +167,6 @@ class UserLoss(AbstractLoss):
             fix = "for l = e^(-2z): UserLoss(lambda z: -2 * z, lambda z: jnp.log(2.0) - 2 * z)"
             required = "log(-l') of the loss l = e^log_of_value"
             raise ArgumentError("log_of_slope", "UserLoss", required, f"l'/l = {text}", fix)
-
-    def _tries(self) -> list[np.ndarray]:
-        """log(-l') and log l where they are tried, and log l on both sides of it."""
-        at = ("slope", _MARGINS), ("value", _MARGINS), ("value", _MARGINS + _APART), ("value", _MARGINS - _APART)
-        return [self._tried(f"log_of_{name}", margins) for name, margins in at]
 
     def _tried(self, name: str, margins: np.ndarray) -> np.ndarray:
         try:

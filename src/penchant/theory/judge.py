@@ -64,8 +64,10 @@ def brackets(run: Trajectory, norm: Norm, record: int = -1) -> dict[str, Bracket
 
 def dual_points(run: Trajectory, record: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Multipliers gathered since the start, in the window and at the moment of a record."""
-    window = run.dual[record] - run.dual[_window_start(run.smallest_margin(), record)]
-    return run.dual[record], window, run.weights[record]
+    margin, begin = run.smallest_margin(), 0
+    if margin[record] > 1:
+        begin = int(np.flatnonzero(margin[: record + 1] <= margin[record] ** _WINDOW)[-1:].sum())
+    return run.dual[record], run.dual[record] - run.dual[begin], run.weights[record]
 
 
 def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) -> Trajectory:
@@ -79,12 +81,6 @@ def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) ->
     if reference is not None:
         bounds["excess"] = found.upper / reference.value - 1
     return dataclasses.replace(run, account={**(run.account or {}), **bounds})
-
-
-def _window_start(margin: np.ndarray, record: int) -> int:
-    if margin[record] <= 1:
-        return 0
-    return int(np.flatnonzero(margin[: record + 1] <= margin[record] ** _WINDOW)[-1:].sum())
 
 
 MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation

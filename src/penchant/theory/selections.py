@@ -330,15 +330,11 @@ def short_polyak_steps(setting: Setting, reference: Solution, c: float) -> Hypot
 
 def stability_number(data: Data, reference: Solution) -> float:
     """chi: largest curvature of log excess across the limit direction, in units of a Polyak step; above 2c the step overshoots."""
-    return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference))[-1])
-
-
-def _curvature(data: Data, reference: Solution) -> np.ndarray:
-    """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm."""
     support = reference.support
     gram = np.asarray(data.gram())[np.ix_(support, support)]
     root = np.sqrt(reference.dual[support] / reference.dual[support].sum())
-    return root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
+    curvature = root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
+    return float(reference.value**2 * np.linalg.eigvalsh(curvature)[-1])
 
 
 def critical_length(data: Data, reference: Solution) -> float:

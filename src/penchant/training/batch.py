@@ -38,7 +38,10 @@ class Batch:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
         start = as_array(self.settings[0], start, "train")
-        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path)), start)
+        named = lambda path: (
+            f"W{path[0].idx + 1}" if len(path) == 1 and hasattr(path[0], "idx") else f"start{keystr(path)}"
+        )
+        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, named(path)), start)  # layers are W1, W2, ...
         if isinstance(self.start, Pair):
             check_moving(self.start)
         many_starts = _is_batch(self.settings[0], self.start)
@@ -109,11 +112,6 @@ def _is_batch(setting: Setting, start: PyTree, owner: str = "train") -> bool:
     elif layers:
         found = f"{len(shapes)} layers instead of {len(wanted)}, of shape {shapes}"
     raise ArgumentError("start", owner, f"of shape {wanted}, or a batch of such", found)
-
-
-def _label(path: tuple) -> str:
-    """What messages call an array of a start: W1, W2, ... for layers, otherwise where it stands."""
-    return f"W{path[0].idx + 1}" if len(path) == 1 and hasattr(path[0], "idx") else f"start{keystr(path)}"
 
 
 def _real(leaf: object, label: str, owner: str = "train") -> Array:

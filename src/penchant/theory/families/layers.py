@@ -1,5 +1,6 @@
 """Deep linear networks: what training them could select, the assumptions of its theory as predicates, and the constants of its laws."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -46,7 +47,7 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     count += f", {idle} of them without dual weight" * bool(idle)
     missing, lost, slack = "", "", geometry.smallest_singular
     if not geometry.spans:
-        missing = f"{d - rank} directions no support vector pulls along, {_shown(outside)}"
+        missing = f"{d - rank} directions no support vector pulls along, the first {vector(outside[0] + 0.0)}"
         lost = "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-laws)"
         slack = float(rank - d)
     strict = f"smallest singular value of the {count}; those with weight have rank {rank} of {d}{lost}"
@@ -57,10 +58,9 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     return first, Hypothesis("support_spans_data", geometry.spans_data, left, "", relaxed, "numerical")
 
 
-def _shown(rows: np.ndarray) -> str:
-    """The first of some directions, short enough for one line; all of them are the evidence of the hypothesis."""
-    entries = ", ".join(f"{entry:.4g}" for entry in rows[0][:6] + 0.0)
-    return f"the first ({entries}{', ...' if rows.shape[1] > 6 else ''})"
+def vector(entries: Sequence[float] | np.ndarray) -> str:
+    """The first entries of a vector, short enough for one line."""
+    return f"({', '.join(f'{entry:.6g}' for entry in entries[:6])}{', ...' if len(entries) > 6 else ''})"
 
 
 def generic(geometry: SupportGeometry) -> Hypothesis:
