@@ -236,6 +236,7 @@ def heavy_calls(folder):
             "d": 4,
             "score": 12.0,
             "outside": 1.0,
+            "parallel": True,
             "seed": 1,
         },
         "alignment_floor": {"layers": deep_run.at(), "start": layers, "traces": None},

@@ -239,6 +239,7 @@ def aligned_tokens(
     d: int = 6,
     score: float = 12.0,
     outside: float = 1.0,
+    parallel: bool = True,
     seed: int = 1,
 ) -> Aligned:
     """Assumptions 2 and 4: orthogonal optimal tokens, queries along them, the other tokens in pairs c x_opt +- e. Labels are
@@ -246,7 +247,8 @@ def aligned_tokens(
 
     `lengths` and `query_lengths` of optimal tokens and queries, `shares` c in [-1, 1), one per sample, or one per sample and
     pair, which keeps Assumption 2 only pair by pair; `outside` is the part of the head outside the span of the optimal
-    tokens, without which the nuclear-norm solution need not be unique.
+    tokens, without which the nuclear-norm solution need not be unique; without `parallel` the queries have an orthogonal
+    frame of their own, which drops Assumption 4 (ii) alone.
     """
     a, b, c = (np.asarray(value, float) for value in (lengths, query_lengths, shares))
     n, pairs = len(a), (tokens - 1) // 2
@@ -262,11 +264,11 @@ def aligned_tokens(
     c = np.broadcast_to(c if c.ndim == 2 else c[:, None], (n, pairs))
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
-    rng.standard_normal((d, d))  # a frame of their own, which the queries once had: data of a seed stay what they were
+    query_basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
     noise = rng.standard_normal((n, pairs, d))
     optimal = rng.integers(0, tokens, n)
     signs = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
-    query_basis = basis * np.append(signs, np.ones(d - n))
+    query_basis = basis * np.append(signs, np.ones(d - n)) if parallel else query_basis
     head = basis[:, :n] @ (signs * score / a) + outside * basis[:, n]  # labels +1, -1, +1, ...
     found, scores = np.zeros((n, tokens, d)), np.zeros((n, tokens))
     for i in range(n):
