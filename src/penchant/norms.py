@@ -177,7 +177,7 @@ class Schatten(_OfPowers):
 class L2(eqx.Module):
     """The l2 norm of a vector, the Frobenius norm of a matrix; its own dual. Steepest is the slope, in the metric of the parametrisation."""
 
-    name = "l2"
+    name, p = "l2", 2.0
     coordinatewise = False
     combines = True
 

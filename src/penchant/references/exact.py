@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import qr
 
 from ..errors import INFEASIBLE, Unproved
-from ..settings.potentials import AbstractPotential, HyperbolicEntropy
+from ..settings.potentials import AbstractPotential
 from ..settings.regression import Regression
 from .base import Call
 from .exact_margin import Certificate, Whole, concluded, flint, plus, prove_inseparable, prove_margin, whole
@@ -97,8 +97,8 @@ def prove_potential(
     levels = whole(potential.levels)
     value = max(potential.value(weight), np.finfo(float).tiny)  # with fewer bits than the start it is counted from
     bits = _BITS + int(max(0.0, np.max(potential.levels) / np.log(2) + np.log2(len(weight)) - np.log2(value)))
-    if isinstance(potential, HyperbolicEntropy):
-        shift = whole(potential.shift)
+    if (tilt := getattr(potential, "shift", None)) is not None:  # of signed squares
+        shift = whole(tilt)
         theta = _both_signs(theta, over, potential.levels, bits)
         inputs = np.hstack([inputs, -inputs])
         up, down = plus(levels, shift), plus(levels, Whole(shift.exponent, -shift.digits))

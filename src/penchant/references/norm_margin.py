@@ -48,7 +48,7 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     rows, columns = (_basis(part) if isinstance(norm, Schatten) else None for part in (pairs.left, pairs.inputs))
     if rows is not None and columns is not None:  # nothing is gained outside of the spans
         pairs = Pairs(pairs.left @ rows, pairs.inputs @ columns, pairs.sample)
-    if len(pairs.left) <= _MANY and (isinstance(norm, L2) or getattr(norm, "p", 0) == 2):
+    if len(pairs.left) <= _MANY and getattr(norm, "p", 0) == 2:
         return max_margin(data)
     found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
     if not found.gap < np.inf:
