@@ -112,7 +112,8 @@ def _held(name: str, folder: Path) -> Dataset | None:
         return _converted(name, files)
     if not (found := _plain(name, folder)):
         return None
-    read = lambda ending: _unzipped(next(one for one in found if one.name.startswith(ending)))
+    opened = lambda path: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    read = lambda ending: opened(next(one for one in found if one.name.startswith(ending)))
     hashes = {one.name: _hash(one) for one in found}
     record = {"data": name, "from": "a folder of the user's own", "sha256": hashes}
     return Dataset(name, _KINDS[name].convert([read]), record)
@@ -127,10 +128,6 @@ def _own(name: str, folder: Path) -> Dataset:
             f"  Found: {', '.join(sorted(one.name for one in folder.glob('*'))[:8]) or 'nothing'}."
         )
     return found
-
-
-def _unzipped(path: Path) -> bytes:
-    return gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
 
 
 def _hash(path: Path) -> str:

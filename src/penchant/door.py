@@ -99,6 +99,10 @@ SHARE = Promise("a number between 0 and 1", lambda value: _number(value) and 0 <
 SEED = Promise("an integer in [0, 2^62)", lambda value: _integer(value, 0))
 TEXT = Promise("a text", _of(str))
 DATA = _has("data, such as a Classification", "gram", "weight_shape")
+_BLOCK = Promise(
+    "", lambda pair: _listed(pair) and len(pair) == 2 and hasattr(pair[0], "dual") and COUNT.holds(pair[1])
+)
+BLOCKS = _each("pairs of a norm and a number of columns", _BLOCK, 1)
 _ARRAY = Promise("an array of real numbers", lambda value: hasattr(value, "dtype") and _real(value))
 _PLAIN = {int: INTEGER, float: NUMBER, np.ndarray: _ARRAY, Array: REAL, ArrayLike: REAL}
 _PLAIN[bool] = Promise("True or False", _of(bool | np.bool_))

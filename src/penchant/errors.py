@@ -2,12 +2,11 @@
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 
 class PenchantError(ValueError):
@@ -36,11 +35,7 @@ def quietly() -> Iterator[None]:
 
 
 def kind(value: object) -> str:
-    """What an argument of a wrong kind is, in a word or two.
-
-    >>> kind(ArgumentError), kind("direct"), kind([1.0])
-    ('the class ArgumentError itself', "'direct'", 'a list')
-    """
+    """What an argument of a wrong kind is, in a word or two."""
     if isinstance(value, type):
         return f"the class {value.__name__} itself"
     return repr(value) if isinstance(value, str | int | float | None) else f"a {type(value).__name__}"
@@ -139,27 +134,32 @@ class CriticalPointError(PenchantError):
         super().__init__(_said(text, *causes, fix=fix))
 
 
-class InfeasibleError(PenchantError):
-    """No weight satisfies all margin constraints; `weights` proves it."""
+class NotSeparableError(PenchantError):
+    """Data on which no weight has all margins positive; `weights` proves it, and `full` says of diagonal weights whether a matrix would do."""
 
-    def __init__(self, text: str, weights: ArrayLike, norm: float):
-        self.weights, self.norm = np.asarray(weights), norm
-        super().__init__(text)
+    def __init__(
+        self,
+        text: str,
+        weights: np.ndarray,
+        norm: float,
+        combine: str,
+        largest: str,
+        causes: Iterable[str] = (),
+        fix: str = "",
+        full: bool = False,
+    ):
+        self.weights, self.norm, self.full = np.asarray(weights), norm, full
+        exact = f"that is 0 (of norm {norm:.1e} for the weights as they are rounded)" if norm else "that is 0"
+        proof = f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine {combine} {exact}."
+        super().__init__(_said(f"{text}\n{proof}{largest}", *causes, fix=fix))
 
 
-def _proof(first: str, weights: np.ndarray, norm: float, combine: str, largest: str) -> str:
-    """The sentence, and how the weights prove it."""
-    exact = f"that is 0 (of norm {norm:.1e} for the weights as they are rounded)" if norm else "that is 0"
-    proof = f"  Proof: `error.weights` ({len(weights)} nonnegative numbers, sum 1) combine {combine} {exact}."
-    return f"{first}\n{proof}{largest}"
-
-
-def _largest(weights: np.ndarray, shown: int = 5) -> str:
-    """The samples that carry most of a proof, so that who cannot see `error.weights` can find them."""
+def _largest(weights: np.ndarray, pairs: str = "", shown: int = 5) -> str:
+    """The pairs, or else the samples, that carry most of a proof, so that who cannot see `error.weights` can find them."""
     heavy = [int(sample) for sample in np.argsort(-weights, kind="stable") if weights[sample] > 0.01]
     named = ", ".join(f"{weights[sample]:.2g} on sample {sample}" for sample in heavy[:shown])
     more = f", and above 0.01 on {len(heavy) - shown} more" if len(heavy) > shown else ""
-    return f"\n  Largest weights: {named or 'all below 0.01'}{more}."
+    return f"\n  Largest weights: {pairs or (named or 'all below 0.01') + more}."
 
 
 def _cause(weights: np.ndarray, what: str) -> str:
@@ -172,77 +172,66 @@ def _cause(weights: np.ndarray, what: str) -> str:
     return ""
 
 
-class NotSeparableError(InfeasibleError):
-    """Classification data that no direction classifies correctly; `pairs` names the largest weights where they are of pairs of tokens,
-    and with a `bias` column among the inputs none is asked for."""
-
-    def __init__(self, weights: np.ndarray, norm: float, pairs: str = "", bias: bool = False):
-        causes = ["label noise", "labels in the wrong order", "an input of zeros", *(["no bias column"] * (not bias))]
-        cause = "" if pairs else _cause(weights, "input")
-        text = "`Classification` needs data that some direction classifies correctly, but no direction has a positive margin."
-        largest = f"\n  Largest weights: {pairs}." if pairs else _largest(weights) + cause
-        text = _proof(text, weights, norm, "the signed inputs to a vector", largest)
-        add = "" if bias else "`Classification(add_bias(inputs), labels)` (`--bias` from a shell), or "
-        fix = f"{add}remove the samples with the largest weights."
-        if add and "contradict" in cause:
-            fix = f"remove one of the two, or, unless their inputs are equal, {add.removesuffix(', or ')}."
-        super().__init__(_said(text, *([] if pairs or cause else causes), fix=fix), weights, norm)
+def inseparable_inputs(weights: np.ndarray, norm: float, pairs: str = "", bias: bool = False) -> NotSeparableError:
+    """Of classification data; `pairs` names the largest weights where they are of tokens, and with a `bias` column among the inputs none is asked for."""
+    causes = ["label noise", "labels in the wrong order", "an input of zeros", *(["no bias column"] * (not bias))]
+    cause = "" if pairs else _cause(weights, "input")
+    text = (
+        "`Classification` needs data that some direction classifies correctly, but no direction has a positive margin."
+    )
+    add = "" if bias else "`Classification(add_bias(inputs), labels)` (`--bias` from a shell), or "
+    fix = f"{add}remove the samples with the largest weights."
+    if add and "contradict" in cause:
+        fix = f"remove one of the two, or, unless their inputs are equal, {add.removesuffix(', or ')}."
+    causes, named = [] if pairs or cause else causes, _largest(weights, pairs) + cause
+    return NotSeparableError(text, weights, norm, "the signed inputs to a vector", named, causes, fix)
 
 
-class InseparableClasses(NotSeparableError):
-    """Multiclass data on which no weight gives every sample its label."""
-
-    def __init__(self, weights: np.ndarray, norm: float, labels: np.ndarray, others: np.ndarray):
-        samples = [k // others.shape[1] for k in np.argsort(-weights, kind="stable") if weights[k] > 0.01]
-        named = ", ".join(f"sample {i} (class {labels[i]})" for i in dict.fromkeys(samples[:8]))
-        text = "`Multiclass` needs data that some weight classifies correctly, but no weight has a positive margin."
-        text = _proof(text, weights, norm, "the pairs (e_y - e_c) x' to a matrix", f"\n  Largest weights: {named}.")
-        zero = len(set(samples)) == 1
-        causes = ["label noise", "no bias column", "too many samples for the dimension"]
-        null = f"the input of sample {samples[0]} is zero, so that its margins are 0 whatever the weight"
-        causes = [null] if zero else causes
-        fix = "`Multiclass(add_bias(inputs), labels)`, or remove the samples with the largest weights."
-        text = _said(text, *causes, fix="remove that sample." if zero else fix)
-        InfeasibleError.__init__(self, text, weights, norm)
+def inseparable_classes(weights: np.ndarray, norm: float, labels: np.ndarray, others: np.ndarray) -> NotSeparableError:
+    """Of multiclass data."""
+    samples = [k // others.shape[1] for k in np.argsort(-weights, kind="stable") if weights[k] > 0.01]
+    named = ", ".join(f"sample {i} (class {labels[i]})" for i in dict.fromkeys(samples[:8]))
+    text = "`Multiclass` needs data that some weight classifies correctly, but no weight has a positive margin."
+    causes = ["label noise", "no bias column", "too many samples for the dimension"]
+    fix = "`Multiclass(add_bias(inputs), labels)`, or remove the samples with the largest weights."
+    if len(set(samples)) == 1:
+        causes = [f"the input of sample {samples[0]} is zero, so that its margins are 0 whatever the weight"]
+        fix = "remove that sample."
+    largest = f"\n  Largest weights: {named}."
+    return NotSeparableError(text, weights, norm, "the pairs (e_y - e_c) x' to a matrix", largest, causes, fix)
 
 
-class InfeasibleDecoder(InfeasibleError):
-    """Joint data on which no decoder classifies the selected tokens."""
-
-    def __init__(self, tokens: Sequence[int], weights: np.ndarray, norm: float):
-        causes = "the same tokens under opposite labels", "too many samples for the dimension"
-        cause = _cause(weights, "token")
-        text = f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has a positive margin."
-        combine = "these tokens, times their labels, to a vector"
-        text = _proof(text, weights, norm, combine, _largest(weights) + cause)
-        fix = "remove the samples with the largest weights, or name other tokens in `optimal`."
-        super().__init__(_said(text, *([] if cause else causes), fix=fix), weights, norm)
+def inseparable_decoder(tokens: Sequence[int], weights: np.ndarray, norm: float) -> NotSeparableError:
+    """Of the selected tokens of joint data."""
+    cause = _cause(weights, "token")
+    causes = () if cause else ("the same tokens under opposite labels", "too many samples for the dimension")
+    text = f"No decoder u classifies the tokens {list(tokens)} of `JointTokens` correctly: no direction has a positive margin."
+    fix = "remove the samples with the largest weights, or name other tokens in `optimal`."
+    combine = "these tokens, times their labels, to a vector"
+    return NotSeparableError(text, weights, norm, combine, _largest(weights) + cause, causes, fix)
 
 
-class InfeasibleSVM(InfeasibleError):
-    """Token-selection data on which the optimal tokens cannot all be selected."""
-
-    def __init__(self, weights: np.ndarray, norm: float, largest: str = ""):
-        text = "No weight matrix selects the wanted token in every sample: no direction has a positive margin."
-        named = f"\n  Largest weights: {largest}." if largest else ""
-        causes = "two samples with the same query but contradictory best tokens", "too many samples for the dimension"
-        causes += ("a token equal to the best one of its sample, with another score",)
-        fix = "training is still possible (`train`), but there is no direction to predict; drop the samples with large weights."
-        text = _proof(text, weights, norm, "the pair features to a matrix", named)
-        super().__init__(_said(text, *causes, fix=fix), weights, norm)
+def inseparable_tokens(weights: np.ndarray, norm: float, pairs: str = "") -> NotSeparableError:
+    """Of token data, whose optimal tokens cannot all be selected."""
+    text = "No weight matrix selects the wanted token in every sample: no direction has a positive margin."
+    causes = "two samples with the same query but contradictory best tokens", "too many samples for the dimension"
+    causes += ("a token equal to the best one of its sample, with another score",)
+    fix = "training is still possible (`train`), but there is no direction to predict; drop the samples with large weights."
+    named = f"\n  Largest weights: {pairs}." if pairs else ""
+    return NotSeparableError(text, weights, norm, "the pair features to a matrix", named, causes, fix)
 
 
-class InfeasibleDiagonal(InfeasibleError):
-    """Token-selection data on which no diagonal matrix selects all optimal tokens."""
-
-    def __init__(self, weights: np.ndarray, norm: float, full: bool, largest: str = ""):
-        self.full = full
-        whole = "separable by a full matrix, not by a diagonal one" if full else "not separable by any matrix"
-        text = f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}."
-        named = f"\n  Largest weights: {largest}." if largest else ""
-        text = _proof(text, weights, norm, "the diagonals of the pair features to a vector", named)
-        fix = "train a full matrix, `KeyQuery()` on the token data themselves."
-        super().__init__(_said(text, fix=fix if full else "drop the samples with large weights."), weights, norm)
+def inseparable_diagonal(weights: np.ndarray, norm: float, full: bool, pairs: str) -> NotSeparableError:
+    """Of token data and diagonal matrices."""
+    whole = "separable by a full matrix, not by a diagonal one" if full else "not separable by any matrix"
+    text = f"No diagonal weight matrix selects the optimal token in every sample: the data are {whole}."
+    fix = (
+        "train a full matrix, `KeyQuery()` on the token data themselves."
+        if full
+        else "drop the samples with large weights."
+    )
+    combine, named = "the diagonals of the pair features to a vector", f"\n  Largest weights: {pairs}."
+    return NotSeparableError(text, weights, norm, combine, named, fix=fix, full=full)
 
 
 class UndecidedMargin(PenchantError):
@@ -257,10 +246,11 @@ class UndecidedMargin(PenchantError):
         super().__init__(_said(found, "columns of very different scale", "nearly contradictory samples", fix=fix))
 
 
-class InterpolationError(InfeasibleError):
+class InterpolationError(PenchantError):
     """Targets that no (nonnegative) weight interpolates; `weights` proves it."""
 
     def __init__(self, weights: np.ndarray, size: float, nonnegative: bool = False):
+        self.weights, self.norm = weights, size
         kind, found = (
             "weight",
             f"`error.weights`, the part of the targets orthogonal to all inputs, is {size:.3g} of their norm.",
@@ -269,18 +259,23 @@ class InterpolationError(InfeasibleError):
         if nonnegative:
             kind, fix = "nonnegative weight", "`SignedSquares(alpha)`, whose weights have both signs"
             found = f"`error.weights` = mu has X' mu >= 0 and <mu, y> = {size:.3g} < 0, so X theta = y would need a negative coefficient."
-        text = f"No {kind} interpolates the targets of `Regression`.\n  Proof: {found}"
-        super().__init__(_said(text, fix=f"{fix}."), weights, size)
+        super().__init__(_said(f"No {kind} interpolates the targets of `Regression`.\n  Proof: {found}", fix=f"{fix}."))
 
 
-class UndecidedInterpolation(UndecidedMargin):
+INFEASIBLE = NotSeparableError, InterpolationError  # what comes with a proof that there is nothing to find
+
+
+class UndecidedInterpolation(PenchantError):
     """Data too ill-conditioned for float64 to say whether a nonnegative weight interpolates."""
 
     def __init__(self, residual: float):
         text = f"Cannot decide in float64 whether a nonnegative weight interpolates the targets of `Regression`: the best one found leaves a relative residual of {residual:.1e}, and no proof against the others holds to the last digit."
         fix = "rescale the columns to similar size, or `SignedSquares(alpha)`, whose weights have both signs."
         cause = "columns of very different scale, or samples that are nearly dependent"
-        PenchantError.__init__(self, _said(text, cause, fix=fix))
+        super().__init__(_said(text, cause, fix=fix))
+
+
+UNDECIDED = UndecidedMargin, UndecidedInterpolation
 
 
 class StepSizeError(PenchantError):
@@ -298,22 +293,6 @@ class AssumptionError(PenchantError):
         self.failed = tuple(failed)
         lines = "\n  ".join((f"`{owner}` is outside the assumptions of its theorems:", *failed))
         super().__init__(_said(lines, fix=f"{fix}."))
-
-
-class SingularCovariance(ArgumentError, AssumptionError):
-    """A bad argument that is also an assumption (A1): without it there is nothing to compute, so no option turns it into a warning."""
-
-    def __init__(self, argument: str, owner: str, required: str, found: object, fix: str):
-        ArgumentError.__init__(self, argument, owner, required, found, fix)
-        self.failed = (f"A1: '{argument}' must be {required}",)
-
-
-class DivergenceError(StepSizeError):
-    """A run that left every bounded region: the iterate, the last finite state and the safe step."""
-
-    def __init__(self, step: float, bound: float, iterate: int, state: object):
-        self.iterate, self.state = iterate, state
-        super().__init__(step, bound, f"the run diverged after {iterate} steps; `error.state` is its last finite state")
 
 
 class DivergedRun(PenchantError):

@@ -44,12 +44,7 @@ class Figure(eqx.Module):
 
 
 class Shown(str):
-    """A number as a table shows it; `value` is what was measured, and is saved with all its digits.
-
-    >>> cell = Shown(2 / 3, ".3f")
-    >>> str(cell), cell.value
-    ('0.667', 0.6666666666666666)
-    """
+    """A number as a table shows it; `value` is what was measured, and is saved with all its digits."""
 
     value: float
 
@@ -70,11 +65,7 @@ class Table(eqx.Module):
 
 
 def table(name: str, title: str, columns: dict[str, str], rows: Iterable[Sequence], caption: str) -> Table:
-    """A table of plain values: every column says in which form it shows numbers; words stay as they are.
-
-    >>> table("runs", "Runs", {"rule": "", "gap": ".1e"}, [("descent", 0.25), ("flow", "-")], "").rows
-    (('descent', '2.5e-01'), ('flow', '-'))
-    """
+    """A table of plain values: every column says in which form it shows numbers; words stay as they are."""
     cell = lambda value, form: Shown(value, form) if form and not isinstance(value, str) else value
     shown = (tuple(cell(*pair) for pair in zip(row, columns.values(), strict=True)) for row in rows)
     return Table(name, title, tuple(columns), tuple(shown), caption)

@@ -22,11 +22,7 @@ _ABANDONED = 60.0  # seconds after which a temporary file has no writer any more
 
 
 def mark(kind: str) -> str:
-    """The format mark of a kind of file.
-
-    >>> mark("study")
-    'penchant study 1'
-    """
+    """The format mark of a kind of file."""
     return f"penchant {kind} {VERSIONS[kind]}"
 
 

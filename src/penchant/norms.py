@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree
 from scipy.optimize import linprog
 
+from .door import BLOCKS, NUMBER, REAL
 from .errors import ArgumentError, PenchantError
 from .rounding import gamma, rounding_of
 
@@ -56,21 +57,9 @@ class Geometry(Protocol):
     def direction(self, slope: PyTree, size: Float[Array, ""]) -> PyTree: ...
 
 
-def _of_singular_values(shape: tuple[int, ...]) -> float:
-    """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
-    Frobenius norm), and norms of them then differ by at most sqrt(min(shape)) times that."""
-    return gamma((8 * max(shape) + min(shape) + 9) * float(np.sqrt(min(shape))))
-
-
 def conjugate(p: float) -> float:
     """The exponent of the dual norm."""
     return np.inf if p == 1 else 1.0 if p == np.inf else p / (p - 1)
-
-
-def _power(p: object, owner: str) -> float:
-    if isinstance(p, bool) or not isinstance(p, int | float) or not p >= 1:
-        raise ArgumentError("p", owner, "a number of at least 1, or inf", repr(p))
-    return float(p)
 
 
 def _p_norm(values: Numbers, p: float, xp: ModuleType) -> Numbers:
@@ -96,6 +85,11 @@ class _OfPowers(eqx.Module):
 
     combines = False
     p: float = eqx.field(static=True)
+
+    def __init__(self, p: float):
+        if not (NUMBER.holds(p) and p >= 1):
+            raise ArgumentError("p", type(self).__name__, "a number of at least 1, or inf", repr(p))
+        self.p = float(p)
 
     @abstractmethod
     def numbers(self, weight: Numbers, xp: ModuleType) -> Numbers:
@@ -133,9 +127,6 @@ class Entrywise(_OfPowers):
     (4.75682846, 0.5)
     """
 
-    def __init__(self, p: object):
-        self.p = _power(p, "Entrywise")
-
     @property
     def name(self) -> str:
         return f"l{self.p:g}"
@@ -157,9 +148,6 @@ class Entrywise(_OfPowers):
 class Schatten(_OfPowers):
     """The p-norm of the singular values. `Nuclear()` and `Spectral()` are two of them. An array that is no matrix counts by its length."""
 
-    def __init__(self, p: object):
-        self.p = _power(p, "Schatten")
-
     @property
     def name(self) -> str:
         return {1.0: "nuclear", np.inf: "spectral"}.get(self.p, f"schatten-{self.p:g}")
@@ -176,7 +164,9 @@ class Schatten(_OfPowers):
         return (left * xp.reshape(_touching(sizes, self.p, xp), (1, -1))) @ right
 
     def rounding(self, shape: tuple[int, ...]) -> float:
-        return _of_singular_values(shape)
+        """Computed singular values are exact for a matrix that differs by a modest multiple of rounding (LAPACK; here 8 max(shape) in the
+        Frobenius norm), and norms of them then differ by at most sqrt(min(shape)) times that."""
+        return gamma((8 * max(shape) + min(shape) + 9) * float(np.sqrt(min(shape))))
 
     def spread(self, sizes: np.ndarray) -> float:
         """A bound of the dual norm that needs no singular values."""
@@ -187,7 +177,7 @@ class Schatten(_OfPowers):
 class L2(eqx.Module):
     """The l2 norm of a vector, the Frobenius norm of a matrix; its own dual. Steepest is the slope, in the metric of the parametrisation."""
 
-    name = "l2"
+    name, p = "l2", 2.0
     coordinatewise = False
     combines = True
 
@@ -218,12 +208,9 @@ class WeightedL2(eqx.Module):
     scales: np.ndarray
 
     def __init__(self, scales: object):
-        try:
-            self.scales = np.asarray(scales, float)
-        except (TypeError, ValueError):
-            raise ArgumentError("scales", "WeightedL2", "an array of numbers", repr(scales)) from None
-        if not (np.isfinite(self.scales).all() and (self.scales > 0).all()):
-            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", self.scales)
+        self.scales = np.asarray(scales, float) if REAL.holds(scales) else np.empty(0)
+        if not (self.scales.size and np.isfinite(self.scales).all() and (self.scales > 0).all()):
+            raise ArgumentError("scales", "WeightedL2", "positive and finite in every coordinate", repr(scales))
 
     def value(self, weight: np.ndarray) -> float:
         return float(np.linalg.norm(np.ravel(np.sqrt(self.scales) * weight)))
@@ -235,44 +222,27 @@ class WeightedL2(eqx.Module):
         return pull / self.scales / self.dual(pull)
 
 
-class L1(Entrywise):
+def L1() -> Entrywise:
     """The sum of absolute entries; its dual norm is the largest entry. Steepest is one signed entry."""
-
-    def __init__(self):
-        super().__init__(1.0)
+    return Entrywise(1.0)
 
 
-class Linf(Entrywise):
+def Linf() -> Entrywise:
     """The largest absolute entry; its dual norm is the sum of absolute entries. Steepest is the same step in every coordinate (sign descent)."""
-
-    def __init__(self):
-        super().__init__(np.inf)
+    return Entrywise(np.inf)
 
 
-class Nuclear(Schatten):
+def Nuclear() -> Schatten:
     """The sum of singular values; its dual norm is the largest one. Steepest is one pair of singular vectors."""
-
-    def __init__(self):
-        super().__init__(1.0)
+    return Schatten(1.0)
 
 
-class Spectral(Schatten):
+def Spectral() -> Schatten:
     """The largest singular value; its dual norm is the sum of all. Steepest is the same step in every singular direction (Muon).
 
     Singular values below 1e-14 of the largest are rounding, and no direction: pulls on classes always have one, as they sum to 0.
-
-    >>> Spectral().value(np.diag([3.0, 4.0])), Spectral().dual(np.diag([3.0, 4.0]))
-    (4.0, 7.0)
     """
-
-    def __init__(self):
-        super().__init__(np.inf)
-
-
-def _is_block(pair: object) -> bool:
-    if not (isinstance(pair, Sequence) and len(pair) == 2 and hasattr(pair[0], "dual")):
-        return False
-    return isinstance(pair[1], int | np.integer) and int(pair[1]) >= 1
+    return Schatten(np.inf)
 
 
 class Hybrid(eqx.Module):
@@ -287,11 +257,10 @@ class Hybrid(eqx.Module):
     combines = False
     blocks: tuple[tuple[Any, int], ...]
 
-    def __init__(self, blocks: object):
-        fine = isinstance(blocks, Sequence) and len(blocks) > 0 and all(map(_is_block, blocks))
-        if not fine:
-            raise ArgumentError("blocks", "Hybrid", "pairs of a norm and a number of columns", repr(blocks))
-        self.blocks = tuple((norm, int(count)) for norm, count in blocks)  # pyright: ignore[reportGeneralTypeIssues]
+    def __init__(self, blocks: Sequence[tuple[Norm, int]]):
+        if not BLOCKS.holds(blocks):
+            raise ArgumentError("blocks", "Hybrid", BLOCKS.words, repr(blocks))
+        self.blocks = tuple((norm, int(count)) for norm, count in blocks)
 
     @property
     def name(self) -> str:
@@ -320,7 +289,7 @@ class Hybrid(eqx.Module):
         return jnp.sum(jnp.stack([norm.dual_norm(part, log_length(part)) for norm, part in self.split(slope)]))
 
     def direction(self, slope: Array, size: Float[Array, ""]) -> Array:
-        of = lambda norm, part: part / jnp.linalg.norm(part) if isinstance(norm, L2) else norm.direction(part, 1.0)
+        of = lambda norm, part: part / jnp.linalg.norm(part) if norm.combines else norm.direction(part, 1.0)
         return size * jnp.hstack([of(*block) for block in self.split(slope)])
 
     def rounding(self, shape: tuple[int, ...]) -> float:
@@ -407,11 +376,7 @@ _NAMED = {"frobenius": L2, "l2": L2, "l1": L1, "max": Linf, "linf": Linf, "spect
 
 
 def norm_named(name: str) -> Any:
-    """The norm of a name: frobenius, l1, max, spectral, nuclear, lP with a number P (of the entries) or schatten-P (of the singular values).
-
-    >>> norm_named("max") == Linf(), norm_named("schatten-3") == Schatten(3)
-    (True, True)
-    """
+    """The norm of a name: frobenius, l1, max, spectral, nuclear, lP with a number P (of the entries) or schatten-P (of the singular values)."""
     if name in _NAMED:
         return _NAMED[name]()
     for start, kind in (("schatten-", Schatten), ("l", Entrywise)):

@@ -4,20 +4,14 @@ A number after k roundings is within gamma(k) of the sum of the absolute values 
 with or without fused products (Higham, Accuracy and Stability of Numerical Algorithms, chapter 3).
 """
 
-import weakref
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from jax import Array
 
 T = TypeVar("T", float, np.ndarray)
 _UNIT = 2.0**-53
 _BLOCK = 40_000  # entries at once, whose absolute values stay in the cache
-_LARGE = 100_000  # entries from which the lengths of rows are worth their keep
-_LENGTH = 1e-10  # above the relative rounding of a length of up to 1e5 entries
-_LOST = 1e-150  # above what squares that underflow take from a length
-_LENGTHS: dict[tuple[int, str], np.ndarray] = {}  # of the rows ("i") and columns ("j") of arrays that are alive
 FLUSHED = 2.0**-600  # above what compiled code loses by taking subnormal numbers for 0, next to data of at most 1e120
 
 
@@ -81,32 +75,3 @@ def absolute_sums(rows: np.ndarray, weight: np.ndarray, coefficients: np.ndarray
         of_rows.append(size @ weight)
         of_columns += shares @ size
     return np.concatenate(of_rows), of_columns
-
-
-def deciding_sums(
-    array: Array | np.ndarray, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """The same for large arrays, but of rows only those whose sums, times `rounding`, could decide the smallest of what was reached.
-
-    The others, and the columns where most coefficients are positive, have the bound of Cauchy and Schwarz, from lengths that are kept as
-    long as the array lives.
-    """
-    rows, used = np.asarray(array), np.flatnonzero(coefficients)
-    if rows.size < _LARGE:
-        return absolute_sums(rows, weight, coefficients)
-    of_rows = lengths(array, "i") * (np.linalg.norm(weight) * (1 + _LENGTH))
-    near = np.flatnonzero(reached - rounding * of_rows <= reached.min())
-    of_rows[near] = absolute_sums(rows[near], weight, np.zeros(len(near)))[0]
-    if 2 * len(used) > len(rows):
-        return of_rows, lengths(array, "j") * (np.linalg.norm(coefficients) * (1 + _LENGTH))
-    return of_rows, absolute_sums(rows[used], np.zeros(len(weight)), coefficients[used])[1]
-
-
-def lengths(array: Array | np.ndarray, axis: str) -> np.ndarray:
-    """Above the Euclidean lengths of the rows or columns of an array that nobody writes to."""
-    key = (id(array), axis)
-    if key not in _LENGTHS:
-        rows = np.asarray(array)
-        _LENGTHS[key] = np.sqrt(np.einsum(f"ij,ij->{axis}", rows, rows)) * (1 + _LENGTH) + _LOST
-        weakref.finalize(array, _LENGTHS.pop, key, None)
-    return _LENGTHS[key]

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 import penchant as pt
-from penchant.errors import InfeasibleError, PenchantError
+from penchant.errors import NotSeparableError, PenchantError
 from problems import features, infimum, loss_and_gradient, token_features
 
 ENTRIES = st.one_of(
@@ -148,7 +148,7 @@ def test_max_margin_is_certified_or_proved_infeasible(strategy, draws):
     longest = np.linalg.norm(rows, axis=1).max()
     try:
         found = pt.references.max_margin(data)
-    except InfeasibleError as error:
+    except NotSeparableError as error:
         q = error.weights[data.constrained()]
         assert q.min() >= 0
         assert q.sum() == pytest.approx(1, abs=1e-9)

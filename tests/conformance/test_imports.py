@@ -22,7 +22,7 @@ ALLOWED = {
     "door": set(),
     "check": set(),
     "rounding": set(),
-    "norms": {"rounding"},
+    "norms": {"rounding", "door"},
     "settings": {"logspace", "door", "rounding"},
     "problem": {"logspace", "settings"},
     "references": {"logspace", "settings", "check", "norms", "rounding"},

@@ -20,7 +20,10 @@ def crowded_runs():
     """60 000 block-normalised steps of length 0.02."""
     sets = [pt.settings.marked_tokens(10, 2, 14, 0.3, 3.0, seed) for seed in SEEDS]
     runs = pt.train(
-        pt.settings.joint_setting(sets), pt.optimisers.block_normalised(0.02), steps=60_000, recorder=pt.training.At(())
+        [*map(pt.settings.joint_setting, sets)],
+        pt.optimisers.block_normalised(0.02),
+        steps=60_000,
+        recorder=pt.training.At(()),
     )
     return dict(zip(SEEDS, runs, strict=True))
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import penchant as pt
-from penchant.errors import InfeasibleDiagonal
+from penchant.errors import NotSeparableError
 from penchant.papers.key_query import hypotheses as assumptions
 from penchant.papers.key_query.theorems import dual_spectrum
 from penchant.settings.factored import Factors
@@ -146,7 +146,7 @@ def test_generic_data_meet_assumptions_1_and_2(size):
 
 
 def test_a_matrix_may_select_what_no_diagonal_does():
-    with pytest.raises(InfeasibleDiagonal):
+    with pytest.raises(NotSeparableError):
         pt.references.diagonal_margin(pt.settings.DiagonalTokens(pt.settings.equal_score_tokens(4, 4, 5, 9)))
 
 

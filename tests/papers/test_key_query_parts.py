@@ -6,7 +6,7 @@ import pytest
 from scipy.optimize import linprog
 
 import penchant as pt
-from penchant.errors import ArgumentError, InfeasibleSVM
+from penchant.errors import ArgumentError, NotSeparableError
 from penchant.norms import L1
 from penchant.papers import new_lab
 from penchant.papers.key_query import hypotheses as assumptions
@@ -103,7 +103,7 @@ def test_equal_tokens_with_different_scores_are_proved_inseparable():
     best, other = int(DIAGONAL.tokens.optimal[2]), int(DIAGONAL.tokens.others[2, 1])
     tokens[2, other] = tokens[2, best]
     data = pt.TokenSelection(tokens, queries=DIAGONAL.tokens.queries, scores=DIAGONAL.tokens.scores)
-    with pytest.raises(InfeasibleSVM) as caught:
+    with pytest.raises(NotSeparableError) as caught:
         pt.references.nuclear_margin(data)
     assert caught.value.weights[2 * 3 + 1] == pytest.approx(1.0, abs=1e-9)  # the proof names the pair
     assert f"1 on sample 2 token {other}" in str(caught.value)

@@ -100,19 +100,3 @@ def test_an_infeasible_primal_has_no_upper_bound_and_shows_its_shortfall():
 def test_a_dual_that_combines_features_to_zero_leaves_no_weight_but_one_beyond_rounding():
     found = bracket(pt.Classification([[1.0], [-1.0]], [1, 1]), [1.0], [1.0, 1.0])
     assert (1e15 < found.lower < np.inf, found.upper) == (True, np.inf)
-
-
-def test_large_data_are_bounded_as_small_ones_are(rng, monkeypatch):
-    """Rows that cannot decide are bounded by their lengths alone: the same bracket, to the last bits."""
-    inputs = rng.standard_normal((1200, 100)) * 10.0 ** rng.uniform(-3, 3, (1200, 1)) + np.eye(100)[0]
-    labels = np.sign(inputs @ np.linspace(1, 2, 100))
-    data, dual = pt.Classification(inputs, labels), np.where(np.arange(1200) < 90, rng.random(1200), 0.0)
-    found = bracket(data, np.linspace(1, 2, 100), dual)
-    monkeypatch.setattr("penchant.rounding._LARGE", np.inf)
-    plain = bracket(data, np.linspace(1, 2, 100), dual)
-    assert [found.lower, found.upper] == pytest.approx([plain.lower, plain.upper], rel=1e-15)
-    tight = bracket(data, np.linspace(1, 2, 100), np.ones(1200))
-    monkeypatch.undo()
-    loose = bracket(data, np.linspace(1, 2, 100), np.ones(1200))
-    assert loose.lower <= tight.lower
-    assert loose.lower == pytest.approx(tight.lower, rel=1e-10)

@@ -15,7 +15,7 @@ from penchant import check as verifier
 from penchant.check import check, exp, seal
 from penchant.cli import main
 from penchant.commands import claims
-from penchant.errors import InfeasibleError, MissingExtra, Unproved
+from penchant.errors import MissingExtra, NotSeparableError, Unproved
 from penchant.lab import Claim
 from penchant.norms import L1, L2, Linf
 from penchant.papers import PAPERS
@@ -61,7 +61,7 @@ def proved(kind):
     with watching() as calls:
         try:
             found = KINDS[kind]()
-        except InfeasibleError as error:
+        except NotSeparableError as error:
             found = error
     return found, proof_of(found, calls)
 

@@ -128,8 +128,8 @@ def _square(norm, vector: np.ndarray, dual: bool):
     size = np.abs(vector)
     if isinstance(norm, L2):
         return sum(vector**2)
-    if isinstance(norm, L1 | Linf):
-        return (size.max() if isinstance(norm, L1) == dual else size.sum()) ** 2
+    if norm in (L1(), Linf()):
+        return (size.max() if (norm == L1()) == dual else size.sum()) ** 2
     a, b, c, d = vector
     if isinstance(
         norm, SignProduct

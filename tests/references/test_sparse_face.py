@@ -1,8 +1,8 @@
-"""Faces of l1 solutions and their point of largest entropy: by hand, by SciPy, and where there is one solution only."""
+"""Faces of l1 solutions: by SciPy, and where there is one solution only."""
 
 import numpy as np
 import pytest
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 
 import penchant as pt
 
@@ -19,14 +19,6 @@ def face_problem(nonnegative=False):
     return pt.Regression(inputs, inputs @ weight)
 
 
-def test_equal_columns_share_alike_and_opposite_ones_with_opposite_signs():
-    data = pt.Regression([[1.0, -1.0, 1.0, 0.5]], [3.0])
-    assert pt.references.entropic_sparse(data).weight == pytest.approx([1.0, -1.0, 1.0, 0.0], abs=1e-12)
-    assert pt.references.entropic_sparse(data, nonnegative=True).weight == pytest.approx(
-        [1.5, 0.0, 1.5, 0.0], abs=1e-12
-    )
-
-
 @pytest.mark.parametrize("nonnegative", [False, True])
 def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
     data = face_problem(nonnegative)
@@ -38,21 +30,9 @@ def test_the_face_is_what_linear_programs_can_make_nonzero(nonnegative):
     assert pt.references.sparse_face(data, nonnegative=nonnegative).tolist() == signs
 
 
-def test_no_point_of_the_face_has_more_entropy(rng):
-    data = face_problem()
-    found, face = pt.references.entropic_sparse(data), pt.references.sparse_face(data)
-    columns = np.asarray(data.inputs)[:, face != 0]
-    free = np.linalg.svd(columns)[2][4:]
-    entropy = lambda weight: -float((np.abs(weight) * np.log(np.abs(weight))).sum())
-    at = found.weight[face != 0]
-    moved = minimize(lambda z: -entropy(at + z @ free), 0.01 * rng.standard_normal(3), method="Nelder-Mead")
-    assert -moved.fun <= entropy(at) + 1e-12
-    assert np.abs(found.weight).sum() == pytest.approx(pt.references.basis_pursuit(data).value, rel=1e-12)
-
-
 def test_a_unique_solution_is_its_own_face():
     data, weight = pt.settings.sparse_regression(6, 12, 1, 0)
-    assert pt.references.entropic_sparse(data).weight == pytest.approx(weight, abs=1e-9)
+    assert pt.references.sparse_face(data).tolist() == np.sign(weight).tolist()
 
 
 def test_predictions_name_the_point_that_small_starts_select():

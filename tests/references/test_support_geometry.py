@@ -101,19 +101,3 @@ def test_the_shares_have_the_largest_entropy_among_all_dual_solutions(rng):
     assert all(entropy(one.shares + step * null) < one.entropy for step in (-1e-3, 1e-3))
     assert one.spans
     assert one.radius > 0
-
-
-@pytest.mark.parametrize("reduce", [True, False])
-def test_projected_data_keep_their_margin_and_dual_weights_and_nothing_outside_the_span(reduce):
-    wide = blobs(50, 10, 3)
-    whole, narrow = found(wide), pt.references.project_on_support(wide, pt.references.max_margin(wide), reduce=reduce)
-    one, signed = found(narrow), np.asarray(narrow.signed)
-    assert one.margin == pytest.approx(whole.margin, rel=1e-12)
-    np.testing.assert_array_equal(one.support, whole.support)
-    np.testing.assert_allclose(one.shares, whole.shares, atol=1e-10)
-    assert (one.spans, one.spans_data, signed.shape[1]) == (reduce, True, 6 if reduce else 10)
-    outside = whole.outside()
-    inside = np.asarray(wide.signed) - np.asarray(wide.signed) @ outside.T @ outside
-    np.testing.assert_allclose(signed @ signed.T, inside @ inside.T, atol=1e-14)
-    if not reduce:
-        np.testing.assert_allclose(signed, inside, atol=1e-14)

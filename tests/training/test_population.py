@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.linalg as sl
 
-from penchant.errors import ArgumentError, DivergenceError
+from penchant.errors import ArgumentError, DivergedRun
 from penchant.files import read_npz
 from penchant.papers.attention_regression.setting.geometry import GEOMETRIES, balanced_point
 from penchant.papers.attention_regression.setting.problem import (
@@ -94,10 +94,10 @@ def test_a_diverging_run_keeps_its_last_finite_state_and_names_the_safe_step():
     assert np.array_equal(sparse.steps, [0, last])
     assert np.array_equal(sparse.whitened[-1], run.whitened[-1])
     assert run.safe_step == pytest.approx(0.016, abs=5e-4)
-    with pytest.raises(DivergenceError) as caught:
+    with pytest.raises(DivergedRun) as caught:
         train_attention(Population(experiment.problem), rule, experiment.start, steps=100, throw=True)
-    assert caught.value.iterate == run.steps[-1] < 100
-    assert np.asarray(caught.value.state.value) == pytest.approx(np.asarray(run.at().value), rel=1e-6)
+    assert caught.value.run.steps[-1] == run.steps[-1] < 100
+    assert np.asarray(caught.value.run.at().value) == pytest.approx(np.asarray(run.at().value), rel=1e-6)
     assert "0.016" in str(caught.value)
     safe = PreconditionedDescent("two_sided", run.safe_step)
     assert train_population(experiment.problem, safe, experiment.start, steps=500).status is Status.out_of_steps

@@ -132,7 +132,7 @@ def test_the_flow_from_a_tiny_start_ends_by_itself_and_is_confirmed():
         )
         verdict = pt.judge(pt.predict(setting, pt.GradientFlow()), run)
         assert verdict.outcome is pt.verdict.Outcome.confirmed
-        assert "also that of: l1" in verdict.detail
+        assert "coincides with: l1" in verdict.detail
 
 
 def test_a_start_whose_rounding_hides_the_targets_is_not_at_its_infimum():

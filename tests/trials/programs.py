@@ -5,7 +5,7 @@ from fractions import Fraction
 import numpy as np
 
 import penchant as pt
-from penchant.errors import InfeasibleError, InterpolationError, PenchantError, UndecidedMargin
+from penchant.errors import InterpolationError, NotSeparableError, PenchantError, UndecidedMargin
 from penchant.norms import L1, Linf
 from penchant.references.linear_programs import polyhedral_margin
 
@@ -18,7 +18,7 @@ def margin_program(solve, rows, norm):
     truth = oracles.least_margin_norm(rows, norm)
     try:
         found = solve()
-    except InfeasibleError as error:
+    except NotSeparableError as error:
         return (ERROR, "infeasible") if truth is None else (WRONG, f"feasible data refused: {type(error).__name__}")
     except UndecidedMargin as error:
         false = truth is None and "are separable" in str(error)
@@ -89,7 +89,7 @@ def token_margin(rng):
         found = pt.references.nuclear_margin(data).bracket
     except UndecidedMargin as error:
         return UNDECIDED, str(error).splitlines()[0]
-    except InfeasibleError as error:
+    except NotSeparableError as error:
         return WRONG, f"feasible data refused: {type(error).__name__}"
     if bounds is None:
         return UNCHECKED, "the cone solver failed"

@@ -16,12 +16,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..errors import (
+    INFEASIBLE,
+    UNDECIDED,
     ArgumentError,
     FiniteLimit,
-    InfeasibleError,
+    InterpolationError,
     NotSeparableError,
     PenchantError,
-    UndecidedMargin,
     UnknownLimit,
 )
 from ..papers import predict as predicted
@@ -97,8 +98,8 @@ def _foresee(options: Namespace, setting: Setting, optimiser: Trainer, start: Py
         with proving(options) as calls:
             prediction = _predict(setting, optimiser, start)
         return _Foreseen(prediction, proof=save_proof(prediction.reference, calls, options))
-    except (FiniteLimit, InfeasibleError, UndecidedMargin, UnknownLimit) as error:
-        found = _Foreseen(None, f"no prediction: {error}", not isinstance(error, InfeasibleError))
+    except (FiniteLimit, *INFEASIBLE, *UNDECIDED, UnknownLimit) as error:
+        found = _Foreseen(None, f"no prediction: {error}", not isinstance(error, INFEASIBLE))
     if not found.separable and options.margin is not None:
         wanted, fix = "one that a run can reach", f"leave it out, or name a time: --log-time 20\n  Why: {found.why}"
         raise ArgumentError("--margin", "penchant train", wanted, f"{options.margin:g}, beyond any run,", fix)
@@ -228,7 +229,8 @@ def instead(setting: Setting) -> str:
     )
 
 
-Proved = Solution | Interpolant | InfeasibleError
+Contradiction = NotSeparableError | InterpolationError
+Proved = Solution | Interpolant | Contradiction
 
 
 def certificate_path(options: Namespace) -> Path:
@@ -245,13 +247,13 @@ def proving(options: Namespace) -> Iterator[list[Call]]:
     with watching() as calls:
         try:
             yield calls
-        except InfeasibleError as error:
+        except INFEASIBLE as error:
             if options.exact:
                 _save_contradiction(error, calls, options)
             raise
 
 
-def _save_contradiction(error: InfeasibleError, calls: list[Call], options: Namespace) -> None:
+def _save_contradiction(error: Contradiction, calls: list[Call], options: Namespace) -> None:
     try:
         path = _write(proof_of(error, calls), options)
     except PenchantError as doubt:  # the message of the error that goes on is what the user asked for

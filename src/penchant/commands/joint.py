@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..case import make_case
-from ..errors import ArgumentError, DataFileError, InfeasibleError, UndecidedMargin
+from ..errors import ArgumentError, DataFileError, NotSeparableError, UndecidedMargin
 from ..optimisers.base import Optimiser
 from ..optimisers.table import JOINT, Given, Scale
 from ..papers import predict as predicted
@@ -69,7 +69,7 @@ def train(options: Namespace) -> Trained:
     run = trained(setting, rule, steps=steps, memory=memory)
     try:
         prediction, why = predicted(setting, rule), ""
-    except (InfeasibleError, UndecidedMargin) as error:
+    except (NotSeparableError, UndecidedMargin) as error:
         prediction, why = None, f"no prediction: {error}"
     case = make_case(prediction, run, why, optimiser=rule, made=made(options, rule))
     return Trained(case, PANELS, run.save, "self_attention_rates")

@@ -152,10 +152,6 @@ def sandwich(run: Trajectory) -> tuple[np.ndarray, np.ndarray]:
 
 
 def sine(vector: object, unit: object) -> float:
-    """Sine of the angle to a unit vector, up to sign, from the part orthogonal to it.
-
-    >>> sine([2.0, 2e-12], [1.0, 0.0])
-    1e-12
-    """
+    """Sine of the angle to a unit vector, up to sign, from the part orthogonal to it."""
     whole, axis = np.asarray(vector, float), np.asarray(unit, float)
     return float(np.linalg.norm(whole - (whole @ axis) * axis) / np.linalg.norm(whole))

@@ -42,7 +42,9 @@ def modes(hessian: object, noise: object, step: float, owner: str) -> tuple[np.n
 
     Flat is what lies below the rounding of the decomposition; the eigenvalues of a diagonal matrix are exact, and there only 0 is flat.
     """
-    matrix, spread = _symmetric(hessian, noise, owner)
+    matrix, spread = symmetric_matrix(hessian, "hessian", owner), symmetric_matrix(noise, "noise", owner)
+    if spread.shape != matrix.shape:
+        raise ArgumentError("noise", owner, f"of the shape of the Hessian, {matrix.shape}", f"shape {spread.shape}")
     if not 0 < step < np.inf:
         raise ArgumentError("step", owner, "positive and finite", step)
     if not (matrix - np.diag(np.diag(matrix))).any():
@@ -52,13 +54,6 @@ def modes(hessian: object, noise: object, step: float, owner: str) -> tuple[np.n
         sizes, basis = np.linalg.eigh(matrix)
         least = _FLAT * sizes[-1]
     return np.where(sizes <= least, 0.0, sizes), basis, basis.T @ spread @ basis
-
-
-def _symmetric(hessian: object, noise: object, owner: str) -> tuple[np.ndarray, np.ndarray]:
-    matrix, spread = symmetric_matrix(hessian, "hessian", owner), symmetric_matrix(noise, "noise", owner)
-    if spread.shape != matrix.shape:
-        raise ArgumentError("noise", owner, f"of the shape of the Hessian, {matrix.shape}", f"shape {spread.shape}")
-    return matrix, spread
 
 
 def _decay(load: np.ndarray) -> np.ndarray:

@@ -30,11 +30,6 @@ class Interval(eqx.Module):
         return f"{self.centre:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
-def _reach(error: float, degrees: float) -> float:
-    """Half of a Student interval; stated as 0 where nothing scatters."""
-    return float(stdtrit(degrees, 0.975)) * error if error > 0 else 0.0
-
-
 class Rate(Interval):
     """Mean slope over runs with its interval."""
 
@@ -84,12 +79,7 @@ def _fit(x: np.ndarray, y: np.ndarray, window: Window, owner: str, scale: Callab
 
 
 def log_log_slope(x: np.ndarray, y: np.ndarray, window: Window) -> float:
-    """Least-squares slope of log y on log x, over the records with x in the window.
-
-    >>> x = np.geomspace(1, 1e4, 50)
-    >>> round(log_log_slope(x, 3 / x**2, (1e2, 1e4)), 12)
-    -2.0
-    """
+    """Least-squares slope of log y on log x, over the records with x in the window."""
     return _fit(x, y, window, "log_log_slope", np.log, log_y=True)
 
 
@@ -124,13 +114,7 @@ def pooled_rate(series: Series, window: Window) -> Rate:
 
 
 def settling(series: Series, window: Window, slope: Callable = log_log_slope, pool: bool = False) -> Settling:
-    """The rate of several runs, each a pair (x, y), in both halves of a window (split at the geometric middle); with `pool` that of their root mean square.
-
-    >>> x = np.geomspace(1, 1e4, 200)
-    >>> found = settling([(x, (1 + c / x) / x**2) for c in (1.0, 2.0, 3.0)], (1e2, 1e4))
-    >>> found.low < -2 < found.high, found.reach < 0.05
-    (True, True)
-    """
+    """The rate of several runs, each a pair (x, y), in both halves of a window (split at the geometric middle); with `pool` that of their root mean square."""
     middle = float(np.sqrt(window[0] * window[1]))
     halves = ((window[0], middle), (middle, window[1]))
     if pool:
@@ -158,7 +142,7 @@ def exponent(values: Mapping[int, np.ndarray]) -> Interval:
     parts = weights**2 * np.array([_log_mean_variance(one) for one in samples])
     total, counts = float(parts.sum()), np.array([len(one) for one in samples])
     freedom = total**2 / float(np.sum(parts**2 / (counts - 1))) if total > 0 else float(counts.sum() - len(counts))
-    return Interval(slope, _reach(float(np.sqrt(total)), freedom))
+    return Interval(slope, float(stdtrit(freedom, 0.975) * np.sqrt(total)) if total > 0 else 0.0)
 
 
 def _log_mean_variance(one: np.ndarray) -> float:

@@ -41,8 +41,10 @@ def restricted_isometry(inputs: object, sparsity: object, seed: int = 0, *, most
         support = _enumerate(excess, size)
         value = _deviation(excess, support)
         return Isometry(value, value, True, support)
-    support = _search(excess, size, np.random.default_rng(seed))
-    return Isometry(_deviation(excess, support), _upper(excess, size), False, tuple(int(j) for j in support))
+    support, own = _search(excess, size, np.random.default_rng(seed)), np.diag(excess)
+    circles = np.abs(own).max() + (size - 1) * np.abs(excess - np.diag(own)).max()  # Gershgorin's
+    upper = float(min(circles, np.abs(np.linalg.eigvalsh(excess)).max()))
+    return Isometry(_deviation(excess, support), upper, False, tuple(int(j) for j in support))
 
 
 def _enumerate(excess: np.ndarray, sparsity: int) -> tuple[int, ...]:
@@ -58,13 +60,6 @@ def _enumerate(excess: np.ndarray, sparsity: int) -> tuple[int, ...]:
 def _deviation(excess: np.ndarray, support: Sequence[int] | np.ndarray) -> float:
     index = list(support)
     return float(np.abs(np.linalg.eigvalsh(excess[np.ix_(index, index)])).max())
-
-
-def _upper(excess: np.ndarray, sparsity: int) -> float:
-    """Gershgorin's circles, or the norm of the whole matrix."""
-    coherence = np.abs(excess - np.diag(np.diag(excess))).max()
-    circles = np.abs(np.diag(excess)).max() + (sparsity - 1) * coherence
-    return float(min(circles, np.abs(np.linalg.eigvalsh(excess)).max()))
 
 
 def _search(excess: np.ndarray, sparsity: int, rng: np.random.Generator) -> np.ndarray:

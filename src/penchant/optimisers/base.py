@@ -279,17 +279,11 @@ class Minibatches(eqx.Module):
     size: int = eqx.field(static=True)
     seed: int = eqx.field(static=True, default=0)
     combines = False
+    coordinatewise, init = Decayed.coordinatewise, Decayed.init  # of the optimiser inside
 
     def __check_init__(self):
         if self.size < 1:
             raise ArgumentError("size", "Minibatches", "at least 1", self.size)
-
-    @property
-    def coordinatewise(self) -> bool:
-        return self.optimiser.coordinatewise
-
-    def init(self, tangent: PyTree) -> PyTree:
-        return self.optimiser.init(tangent)
 
     def look(self, setting: Setting, params: PyTree, count: Array) -> Reading:
         """The loss of the batch of this step: the margins of all other samples count as infinite."""

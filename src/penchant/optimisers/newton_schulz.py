@@ -19,11 +19,7 @@ M = TypeVar("M", np.ndarray, Array)
 
 
 def spread(x: np.ndarray) -> np.ndarray | np.float64:
-    """f(x), where the steps send a singular value of x.
-
-    >>> spread(np.array([0.0041110, 1.0])).round(6).tolist()
-    [1.202369, 0.696436]
-    """
+    """f(x), where the steps send a singular value of x."""
     a, b, c = SHIPPED
     for _ in range(ROUNDS):
         x = a * x + b * x**3 + c * x**5

@@ -187,9 +187,6 @@ class Columns:
         self.balls = balls
         self.ends = np.cumsum([ball.inner.shape[1] for ball in balls])[:-1]
 
-    def _split(self, matrix: np.ndarray) -> list[np.ndarray]:
-        return np.split(matrix, self.ends, axis=1)
-
     @property
     def inner(self) -> np.ndarray:
         return np.hstack([ball.inner for ball in self.balls])
@@ -215,7 +212,7 @@ class Columns:
         return np.hstack([ball.drive(mu, one) for ball, one in zip(self.balls, bend, strict=True)])
 
     def move(self, change: np.ndarray) -> Move:
-        moves = [ball.move(part) for ball, part in zip(self.balls, self._split(change), strict=True)]
+        moves = [ball.move(part) for ball, part in zip(self.balls, np.split(change, self.ends, axis=1), strict=True)]
         return Move(change, moves, [one.bend for one in moves], tuple(np.min([one.reach for one in moves], axis=0)))
 
     def after(self, move: Move, near: float, far: float) -> "Columns":

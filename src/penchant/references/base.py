@@ -7,21 +7,21 @@ kept for those who prove it once more.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from ..errors import ArgumentError, InfeasibleError, kind
+from ..errors import INFEASIBLE, ArgumentError, kind
+from ..logspace import check_float64
 from ..norms import Norm
 from ..settings.base import Data
 from ..settings.regression import Regression
 from ..settings.tokens import TokenSelection
 
 S = TypeVar("S", bound=Callable)
-T = TypeVar("T")
 CERTIFIED = 1e-6  # largest relative gap at which a reference counts as known
 INTERPOLATES = (
     5e-10  # largest relative residual of a weight that interpolates: in any norm that a reader may take, below 1e-9
@@ -101,7 +101,7 @@ class Interpolant(eqx.Module):
 
     `resolved` is False if coefficients that decide the answer have fallen below what float64 resolves. Where the reference is still
     `certified`, its weight interpolates and only its small coefficients are not known to any relative accuracy; else nothing is.
-    `iterations` counts the Newton steps of the whole path. Where weights must be nonnegative and few of them are positive, floats
+    Where weights must be nonnegative and few of them are positive, floats
     hardly ever have a solution: the bracket is then about targets within an `allowance`, relative to the sizes of the terms, of those that are stored.
     """
 
@@ -110,7 +110,6 @@ class Interpolant(eqx.Module):
     dual: np.ndarray
     bracket: Bracket
     resolved: bool = True
-    iterations: int = 0
     allowance: float = 0.0
 
     @property
@@ -129,44 +128,24 @@ class Interpolant(eqx.Module):
         return np.abs(self.weight) > 1e-9 * np.abs(self.weight).max()
 
 
-def require_margins(data: object, owner: str) -> Data:
-    """The data, if they can be asked for margins that are to exceed 1."""
+def _require(wanted: Any, words: str, data: object, owner: str) -> Any:
+    """The data, if they are of the kind wanted and in float64: no certificate allows for sums that are rounded to seven digits."""
     fits = isinstance(data, Regression)
-    if fits or not isinstance(data, Data) or isinstance(data, type):
-        wanted = "data with margins, such as Classification(inputs, labels)"
-        fix = "`minimum_norm(data)` is its program" if fits else _fix(data)
-        raise ArgumentError("data", owner, wanted, kind(data), fix)
-    return _double(data, owner)
-
-
-def require_tokens(data: object, owner: str) -> TokenSelection:
-    """The data, if they are tokens, whose weight is a matrix."""
-    if not isinstance(data, TokenSelection):
-        raise ArgumentError("data", owner, "a TokenSelection", kind(data), _fix(data))
-    return _double(data, owner)
-
-
-def require_regression(data: object, owner: str) -> Regression:
-    """The data, if they are inputs with targets to interpolate."""
-    if not isinstance(data, Regression):
-        raise ArgumentError("data", owner, "a Regression(inputs, targets)", kind(data), _fix(data))
-    return _double(data, owner)
-
-
-def _double(data: T, owner: str) -> T:
-    """The data, unless sums would be rounded to seven digits: no certificate allows for that."""
-    if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-        raise ArgumentError("jax_enable_x64", "jax", "True", "False", "jax.config.update('jax_enable_x64', True)")
+    if isinstance(data, type) or not isinstance(data, wanted) or (wanted is Data and fits):
+        fix = "pass `setting.data`" if hasattr(data, "parametrisation") else ""
+        raise ArgumentError("data", owner, words, kind(data), "`minimum_norm(data)` is its program" if fits else fix)
+    check_float64()
     if any(leaf.dtype == np.float32 for leaf in jax.tree.leaves(data)):
         fix = "build the data again with jax's 64-bit mode on"
         raise ArgumentError("data", owner, "float64 throughout", "float32 arrays", fix)
     return data
 
 
-def _fix(data: object) -> str:
-    return "pass `setting.data`" if hasattr(data, "parametrisation") else ""
-
-
+require_margins: Callable[[object, str], Data] = partial(
+    _require, Data, "data with margins, such as Classification(inputs, labels)"
+)
+require_tokens: Callable[[object, str], TokenSelection] = partial(_require, TokenSelection, "a TokenSelection")
+require_regression: Callable[[object, str], Regression] = partial(_require, Regression, "a Regression(inputs, targets)")
 _adjoints = eqx.filter_jit(lambda data, units: jax.vmap(data.adjoint)(units))
 
 
@@ -218,7 +197,7 @@ def watched(solve: S) -> S:
     def telling(data: object, *arguments: object, **options: object) -> object:
         try:
             found = solve(data, *arguments, **options)
-        except InfeasibleError as error:
+        except INFEASIBLE as error:
             _tell(Call(solve.__name__, data, arguments, options, error, refused=True))
             raise
         _tell(Call(solve.__name__, data, arguments, options, found))

@@ -26,10 +26,7 @@ def sums(data: Data, weight: np.ndarray, multipliers: np.ndarray) -> tuple[np.nd
     # Products and additions, a difference of tokens and a product with a query; multipliers of 0 add nothing.
     of_margins, of_pull = gamma(sum(weight.shape) + 2), gamma(np.count_nonzero(multipliers) + 2)
     reached, pull = np.asarray(margins(data, weight)), np.asarray(adjoint(data, multipliers))
-    if (deciding := getattr(data, "deciding_sizes", None)) is not None:
-        terms, weights = deciding(weight, multipliers, reached, of_margins)
-    else:
-        terms, weights = getattr(data, "sizes", partial(_sizes, data))(weight, multipliers)
+    terms, weights = getattr(data, "sizes", partial(_sizes, data))(weight, multipliers)
     return reached, of_margins * terms + FLUSHED, pull, of_pull * weights + FLUSHED
 
 

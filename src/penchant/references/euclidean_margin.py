@@ -17,7 +17,7 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, lapack
 from scipy.optimize import linprog, nnls
 
-from ..errors import InfeasibleSVM, NotSeparableError, PenchantError, UndecidedMargin
+from ..errors import PenchantError, UndecidedMargin, inseparable_inputs, inseparable_tokens
 from ..norms import L2
 from ..settings.base import Data
 from .base import Solution, feature_rows, parts, placed, require_margins, row_blocks, watched
@@ -34,7 +34,7 @@ _GAP = 1e-12  # certified relative width asked of every solution
 def max_margin(data: object) -> Solution:
     """The maximum-margin weight of `data` in the l2 (Frobenius) norm.
 
-    Raises `NotSeparableError` or `InfeasibleSVM`, with the convex combination of features that proves it, if there is none.
+    Raises `NotSeparableError`, with the convex combination of features that proves it, if there is none.
 
     >>> import penchant as pt
     >>> solution = max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
@@ -154,20 +154,17 @@ def infeasible(data: Data, active: np.ndarray, q: np.ndarray) -> PenchantError:
     if (own := getattr(data, "inseparable", None)) is not None:
         return own(weights, norm)
     pairs = largest_pairs(data, weights)
-    matrix = len(data.weight_shape) > 1
-    return InfeasibleSVM(weights, norm, pairs) if matrix else NotSeparableError(weights, norm, pairs, _has_bias(data))
+    if len(data.weight_shape) > 1:
+        return inseparable_tokens(weights, norm, pairs)
+    signed = np.abs(np.asarray(getattr(data, "signed", np.zeros((1, 1)))))
+    bias = bool(((signed == signed[0]).all(axis=0) & (signed[0] > 0)).any())  # an input that is the same up to its sign
+    return inseparable_inputs(weights, norm, pairs, bias)
 
 
 def _undecided(data: Data, active: np.ndarray, most: float) -> UndecidedMargin:
     """The doubt about a margin that is at most `most`."""
     longest = max(float(np.linalg.norm(rows, axis=1).max()) for rows in row_blocks(data, active))
     return UndecidedMargin(most, longest, witness(feature_rows(data, active)) if _fit(data, active) else np.nan)
-
-
-def _has_bias(data: Data) -> bool:
-    """Whether some input is the same in every sample, up to the sign that the labels give it."""
-    signed = np.abs(np.asarray(getattr(data, "signed", np.zeros((1, 1)))))
-    return bool(((signed == signed[0]).all(axis=0) & (signed[0] > 0)).any())
 
 
 def largest_pairs(data: Data, weights: np.ndarray) -> str:

@@ -13,31 +13,23 @@ from typing import Any
 import numpy as np
 from scipy.linalg import qr
 
-from ..errors import InfeasibleError, Unproved
-from ..settings.potentials import AbstractPotential, HyperbolicEntropy
+from ..errors import INFEASIBLE, Unproved
+from ..settings.potentials import AbstractPotential
 from ..settings.regression import Regression
 from .base import Call
 from .exact_margin import Certificate, Whole, concluded, flint, plus, prove_inseparable, prove_margin, whole
 
+_OF_POINTS = ("minimum_norm", "basis_pursuit", "potential_path")  # programs of interpolants
 _ROUNDS = 4  # of refinement, sixteen digits each
 _BITS = 160  # of an exponential, besides those that cancel
 _ROOM = 28  # bits of an exponential that its bound loses: twice those of the largest logarithm, and rounding
 
 
 def programs(calls: Iterable[Call]) -> Iterator[tuple[object, Callable[[], Certificate]]]:
-    """What watched solvers found, each with the proof that can be asked for.
-
-    >>> import penchant as pt
-    >>> from penchant.check import check
-    >>> from penchant.references.base import watching
-    >>> with watching() as calls:
-    ...     found = pt.references.max_margin(pt.Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1]))
-    >>> print(check(next(prove for _, prove in programs(calls))().text))                          # the optimum is sqrt(5)/2
-    1.118033988749894... <= min l2(W), <Z_k, W> >= y_k, <= 1.118033988749895
-    """
+    """What watched solvers found, each with the proof that can be asked for."""
     for call in calls:
         if call.solver != "potential_path" or call.refused:
-            yield call.found, partial(_PROOFS.get(call.solver, _margin), call)
+            yield call.found, partial(_interpolant if call.solver in _OF_POINTS else _margin, call)
         elif call.arguments[0].name != "l2":  # that one is a `minimum_norm`, which is watched itself
             potential, factors = call.arguments
             for factor, one in zip(factors, call.found, strict=True):
@@ -63,15 +55,10 @@ def _interpolant(call: Call) -> Certificate:
     return prove_interpolant(call.data, found.weight, found.dual, None, "l1", found.norm == "nonnegative l1")
 
 
-_PROOFS: dict[str, Callable[[Call], Certificate]] = dict.fromkeys(
-    ("minimum_norm", "basis_pursuit", "potential_path"), _interpolant
-)
-
-
 def proof_of(reference: object, calls: Iterable[Call]) -> Certificate:
-    """The certificate of the reference that one of the calls found; of an `InfeasibleError`, that of its weights."""
+    """The certificate of the reference that one of the calls found; of a contradiction, that of its weights."""
     for found, prove in programs(calls):
-        if isinstance(reference, InfeasibleError) and isinstance(found, InfeasibleError):
+        if isinstance(reference, INFEASIBLE) and isinstance(found, INFEASIBLE):
             if np.array_equal(found.weights, reference.weights):
                 return prove()
         elif getattr(found, "bracket", prove) is getattr(reference, "bracket", None):
@@ -108,9 +95,10 @@ def prove_potential(
     targets = whole(np.asarray(data.fitted)[rows])
     theta, over = _exact(inputs, targets, whole(weight), np.abs(weight))
     levels = whole(potential.levels)
-    bits = _BITS + _cancelled(potential, weight)
-    if isinstance(potential, HyperbolicEntropy):
-        shift = whole(potential.shift)
+    value = max(potential.value(weight), np.finfo(float).tiny)  # with fewer bits than the start it is counted from
+    bits = _BITS + int(max(0.0, np.max(potential.levels) / np.log(2) + np.log2(len(weight)) - np.log2(value)))
+    if (tilt := getattr(potential, "shift", None)) is not None:  # of signed squares
+        shift = whole(tilt)
         theta = _both_signs(theta, over, potential.levels, bits)
         inputs = np.hstack([inputs, -inputs])
         up, down = plus(levels, shift), plus(levels, Whole(shift.exponent, -shift.digits))
@@ -170,12 +158,6 @@ def _exact(inputs: np.ndarray, targets: Whole, theta: Whole, scale: np.ndarray) 
 def _left(inputs: np.ndarray, targets: Whole, theta: Whole) -> Whole:
     image = _image(inputs, theta)
     return plus(targets, Whole(image.exponent, -image.digits))
-
-
-def _cancelled(potential: AbstractPotential, weight: np.ndarray) -> int:
-    """Bits that the potential of a weight has fewer than the start it is counted from."""
-    value = max(potential.value(weight), np.finfo(float).tiny)
-    return int(max(0.0, np.max(potential.levels) / np.log(2) + np.log2(len(weight)) - np.log2(value)))
 
 
 def _both_signs(theta: Whole, over: int, levels: np.ndarray, bits: int) -> Whole:

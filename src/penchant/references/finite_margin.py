@@ -9,13 +9,13 @@ import equinox as eqx
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ..errors import ArgumentError, PenchantError
+from ..errors import ArgumentError
 from .base import feature_rows, placed, require_margins
+from .logistic import descend
 
 _BARRIERS = 10.0 ** -np.arange(1, 14)
 _STEPS = 200
-_DECREMENT = 1e-22
-_BOUNDARY, _ARMIJO = 0.99, 1e-4
+_BOUNDARY = 0.99  # part of the way to it that a step may take
 
 
 class FiniteMargin(eqx.Module):
@@ -62,33 +62,24 @@ def _sinh(u: np.ndarray, shift: np.ndarray) -> np.ndarray:
 def _barrier(rows: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """The dual variables of the program divided by its margin, by Newton steps on a barrier; `shift` is log(scale^2 / margin)."""
     unit = float(np.exp(-max(shift.max(), 0.0)))  # their size where margins are far below scale^2
-
-    def value(dual: np.ndarray, barrier: float) -> float:
-        with np.errstate(over="ignore", invalid="ignore"):
-            grown = float(2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum())  # cosh - 1 without cancellation
-            return float(grown - dual.sum() - barrier * np.log(dual).sum())
-
     dual = np.full(len(rows), 1e-3 * unit)
     for barrier in unit * _BARRIERS:
-        for _ in range(_STEPS):
+
+        def value(dual: np.ndarray, barrier: float = barrier) -> tuple[float]:
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                grown = 2 * (_sinh(dual @ rows / 2, shift / 2) ** 2).sum()  # cosh - 1 without cancellation
+                found = float(grown - dual.sum() - barrier * np.log(dual).sum())
+            return (found if np.isfinite(found) and dual.min() > 0 else np.inf,)
+
+        def newton(dual: np.ndarray, barrier: float = barrier) -> tuple[np.ndarray, float]:
             u = dual @ rows
             hessian = (rows * 0.5 * (np.exp(u + shift) + np.exp(-u + shift))) @ rows.T
             gradient = rows @ _sinh(u, shift) - 1 - barrier / dual
             hessian[np.diag_indices_from(hessian)] += barrier / dual**2
             step = -np.linalg.solve(hessian, gradient)
-            decrement = float(-gradient @ step)
-            if decrement <= unit * _DECREMENT:
-                break
             shrinking = step < 0
-            length = min(1.0, _BOUNDARY * float((-dual[shrinking] / step[shrinking]).min(initial=np.inf)))
-            now = value(dual, barrier)
-            while not value(dual + length * step, barrier) <= now - _ARMIJO * length * decrement + 1e-14 * abs(now):
-                length /= 2
-                if length < 1e-12:
-                    break
-            if length < 1e-12:
-                break
-            dual = dual + length * step
-        else:
-            raise PenchantError("The finite-margin program was not solved: its Newton steps did not converge.")
+            step = step * min(1.0, _BOUNDARY * float((-dual[shrinking] / step[shrinking]).min(initial=np.inf)))
+            return step, float(-gradient @ step)
+
+        dual = descend(value, newton, dual, _STEPS)[0]
     return dual

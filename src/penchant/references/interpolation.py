@@ -197,21 +197,14 @@ def _nonnegative_path(data: Regression, potential: AbstractPotential) -> Callabl
     def extended(factor: float) -> Interpolant:
         found, target = None if solver is None else solver.advance(factor), potential.scaled(factor)
         weight, dual = (np.zeros(0), np.zeros(len(inputs))) if found is None else (found.weight, found.dual)
-        weight, dual = placed(weight, positive), _pushed(inputs, positive, mu, dual)
+        # Along mu until every coefficient that must vanish is e^-45 of its start, those that need not left alone.
+        far = float((((dual @ inputs)[~positive] + _VANISHED) / -(mu @ inputs)[~positive]).max())
+        weight, dual = placed(weight, positive), dual + max(0.0, far) * mu
         bracket = interpolation_bracket(data, weight, dual, target)
-        resolved, count = (True, 0) if found is None else (found.resolved, found.iterations)
-        return Interpolant(
-            target.name, weight, dual, bracket, resolved and pinned(bracket), count, allowance_of(data, weight)
-        )
+        resolved = pinned(bracket) and (found is None or found.resolved)
+        return Interpolant(target.name, weight, dual, bracket, resolved, allowance_of(data, weight))
 
     return extended
-
-
-def _pushed(inputs: np.ndarray, positive: np.ndarray, mu: np.ndarray, dual: np.ndarray) -> np.ndarray:
-    """The dual moved along mu until every coefficient that must vanish is e^-45 of its start, those that need not left alone."""
-    outside, direction = ~positive, mu @ inputs
-    left = (dual @ inputs)[outside] + _VANISHED
-    return dual + max(0.0, float((left / -direction[outside]).max())) * mu
 
 
 class _Path:
@@ -228,7 +221,7 @@ class _Path:
         if sizes[-1] < _UNEVEN * sizes[0]:  # samples nearly dependent: orthonormal combinations of them instead
             self.basis = self.basis @ (left / sizes)
         self.inputs, self.targets = self.basis.T @ inputs, self.basis.T @ targets
-        self.iterations, self.resolved, self.solve = 0, True, None
+        self.resolved, self.solve = True, None
         self.levels = np.full(len(potential.levels), self._top())
         self.dual = self._newton(self._here(), np.zeros(len(self.targets)))
 
@@ -311,7 +304,6 @@ class _Path:
             step = self._system(potential, dual)[0](residual)
             reach = np.abs(step @ self.inputs).max()
             dual = dual + min(self._inside(dual, step), 2 / reach if reach > 0 else 1.0) * step
-            self.iterations += 1
         return best
 
     def _certified(self, target: AbstractPotential) -> Interpolant:
@@ -328,4 +320,4 @@ class _Path:
             again = interpolation_bracket(self.data, moved, dual, target)
             if not near or again.upper - again.lower <= found.upper - found.lower:
                 weight, found = moved, again
-        return Interpolant(target.name, weight, dual, found, resolved, self.iterations)
+        return Interpolant(target.name, weight, dual, found, resolved)

@@ -12,11 +12,8 @@ import numpy as np
 from scipy.optimize import OptimizeResult, linprog
 
 from ..errors import ArgumentError, PenchantError
-from ..settings.potentials import Entropy
 from ..settings.regression import Regression
-from .base import Interpolant, pinned
-from .interpolation import WeightedL1, basis_pursuit, costs_of, minimum_potential
-from .interpolation_bracket import interpolation_bracket
+from .interpolation import basis_pursuit, costs_of
 from .linear_programs import positive_part
 
 _SUPPORT = 1e-9  # coefficients below this fraction of the largest are 0
@@ -168,21 +165,3 @@ def sparse_face(data: Regression, *, nonnegative: bool = False) -> np.ndarray:
     face = np.zeros(inputs.shape[1])
     face[touching[carried]] = signs[carried]
     return face
-
-
-def entropic_sparse(data: Regression, *, nonnegative: bool = False) -> Interpolant:
-    """The solution of least l1 norm with the largest entropy: what Q_alpha (KL, for nonnegative weights) selects as alpha goes to 0.
-
-    >>> import penchant as pt
-    >>> entropic_sparse(pt.Regression([[1.0, 1.0, 0.5]], [1.0])).weight.round(12).tolist()
-    [0.5, 0.5, 0.0]
-    """
-    found, inputs = basis_pursuit(data, nonnegative=nonnegative), np.asarray(data.inputs)
-    face = sparse_face(data, nonnegative=nonnegative)
-    weight, part = np.zeros(len(face)), Regression(inputs[:, face != 0] * face[face != 0], data.fitted)
-    level = np.log(found.value / np.count_nonzero(face))
-    weight[face != 0] = minimum_potential(part, Entropy(np.full(np.count_nonzero(face), level))).weight
-    weight = weight * face
-    norm = WeightedL1(np.ones(len(face)), nonnegative)
-    bracket = interpolation_bracket(data, weight, found.dual, norm)
-    return Interpolant(norm.name, weight, found.dual, bracket, pinned(bracket))

@@ -21,10 +21,9 @@ import equinox as eqx
 import numpy as np
 from scipy.optimize import linprog, nnls
 
-from ..errors import ArgumentError, InfeasibleDiagonal, InfeasibleError, PenchantError, kind
+from ..errors import ArgumentError, NotSeparableError, PenchantError, inseparable_diagonal, kind
 from ..norms import L1, Norm, SignProduct, least_products
 from ..rounding import gamma
-from ..settings.base import Data
 from ..settings.factored import DiagonalTokens
 from ..settings.tokens import TokenSelection
 from .base import Solution, feature_rows, placed, require_margins, require_tokens, watched
@@ -200,18 +199,15 @@ def polyhedral_margin(data: object, norm: Norm) -> Solution:
     features, found = feature_rows(data, active), []
     for solve in (_least, _largest):
         pair = solve(features, str(norm.name))
-        found += [] if pair is None else [_certified(data, active, norm, *pair)]
+        if pair is not None:
+            weight, dual = pair[0].reshape(data.weight_shape), placed(np.maximum(pair[1], 0.0), active)
+            found.append(Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm))
         best = min(found, key=lambda one: (one.bracket.upper == np.inf, one.bracket.gap), default=None)
         if best is not None and best.bracket.gap <= _GAP:
             return best
     if best is None or best.bracket.upper == np.inf:
         raise infeasible(data, active, contradiction(features))
     return best
-
-
-def _certified(data: Data, active: np.ndarray, norm: Norm, weight: np.ndarray, shares: np.ndarray) -> Solution:
-    weight, dual = weight.reshape(data.weight_shape), placed(np.maximum(shares, 0.0), active)
-    return Solution(norm.name, weight, dual, bracket(data, weight, dual, norm), norm)
 
 
 def _least(features: np.ndarray, norm: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -261,20 +257,20 @@ def _unit(sizes: np.ndarray) -> np.ndarray:
 def diagonal_margin(data: DiagonalTokens) -> Solution:
     """min ||w||_1 subject to margins >= 1 for `DiagonalTokens`.
 
-    Raises `InfeasibleDiagonal` with the proof; the message says whether a full matrix would do.
+    Raises `NotSeparableError` with the proof; the message says whether a full matrix would do.
     """
     try:
         max_margin(data)
-    except InfeasibleError as error:
+    except NotSeparableError as error:
         largest = largest_pairs(data, error.weights)
-        raise InfeasibleDiagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
+        raise inseparable_diagonal(error.weights, error.norm, _feasible(data.tokens), largest) from None
     return polyhedral_margin(data, L1())
 
 
 def _feasible(tokens: TokenSelection) -> bool:
     try:
         max_margin(tokens)
-    except InfeasibleError:
+    except NotSeparableError:
         return False
     return True
 

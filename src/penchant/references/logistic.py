@@ -79,20 +79,15 @@ def logistic_minimiser(signed: np.ndarray) -> np.ndarray:
 
     loss = lambda weight: (float(np.logaddexp(0, -signed @ weight).sum()), expit(-signed @ weight))
     weight = descend(loss, newton, np.zeros(signed.shape[1]), _NEWTON)[0]
-    left = _imbalance(signed, weight)
+    forces = expit(-signed @ weight)[:, None] * signed
+    size = float(np.linalg.norm(forces, axis=1).sum())  # of what the samples contribute to the slope
+    left = float(np.linalg.norm(forces.sum(axis=0))) / size if size > 0 else 0.0
     if not left <= _BALANCED:
         raise PenchantError(
             f"Newton's method did not find the logistic minimiser: after {_NEWTON} steps a relative slope of {left:.1g} is left.\n"
             "  Usual cause: samples that are almost separable, whose minimiser is far away."
         )
     return weight
-
-
-def _imbalance(signed: np.ndarray, weight: np.ndarray) -> float:
-    """Length of the slope over the summed lengths of what the samples contribute to it."""
-    forces = expit(-signed @ weight)[:, None] * signed
-    size = float(np.linalg.norm(forces, axis=1).sum())
-    return float(np.linalg.norm(forces.sum(axis=0))) / size if size > 0 else 0.0
 
 
 _elasticity = eqx.filter_jit(lambda loss, margins: jnp.exp(loss.log_slope(margins) - loss.log_value(margins)) * margins)

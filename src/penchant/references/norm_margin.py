@@ -40,14 +40,15 @@ def norm_margin(data: object, norm: Norm, gap: float = _GAP) -> Solution:
     [3.441959, 0.256032, 1.466455]
     """
     data = require_margins(data, "norm_margin")
-    _check_fit(data, norm)
+    if misfit := _misfit(data.weight_shape, norm):
+        raise ArgumentError("norm", "norm_margin", *misfit)
     if isinstance(norm, WeightedL2):
         return _weighted(data, norm)
     pairs, active = _pairs(data)
     rows, columns = (_basis(part) if isinstance(norm, Schatten) else None for part in (pairs.left, pairs.inputs))
     if rows is not None and columns is not None:  # nothing is gained outside of the spans
         pairs = Pairs(pairs.left @ rows, pairs.inputs @ columns, pairs.sample)
-    if len(pairs.left) <= _MANY and (isinstance(norm, L2) or getattr(norm, "p", 0) == 2):
+    if len(pairs.left) <= _MANY and getattr(norm, "p", 0) == 2:
         return max_margin(data)
     found = _without_idle(pairs, norm, _found(pairs, norm, gap, _shortest(data, norm, active, rows, columns)), gap)
     if not found.gap < np.inf:
@@ -110,37 +111,38 @@ def _found(pairs: Pairs, norm: Norm, gap: float, known: Found | None) -> Found:
     return min(found, again, key=lambda one: one.gap)
 
 
-def _check_fit(data: Data, norm: object) -> None:
-    """Whether this norm is one of weights of this shape."""
-    shape, name = data.weight_shape, getattr(norm, "name", "")
-    if not isinstance(norm, L2 | WeightedL2 | Entrywise | Schatten | Hybrid):
-        raise ArgumentError("norm", "norm_margin", "a norm such as Linf(), Spectral() or Schatten(3)", kind(norm))
-    if isinstance(norm, Schatten | Hybrid) and len(shape) != 2:
-        raise ArgumentError("norm", "norm_margin", f"one of weights of shape {shape}", f"{name}, a norm of matrices")
-    if isinstance(norm, Hybrid):
-        if norm.columns != shape[1]:
-            found = f"{name} of {norm.columns} columns"
-            raise ArgumentError("norm", "norm_margin", f"of blocks with {shape[1]} columns together", found)
-        odd = [one.name for one, count in norm.blocks if _block(one, count) is None]
-        if odd:
-            wanted = "made of blocks of Linf() and Spectral()"
-            raise ArgumentError("norm", "norm_margin", wanted, f"a block of {odd[0]}")
-    if isinstance(norm, WeightedL2) and norm.scales.shape != shape:
-        raise ArgumentError("norm", "norm_margin", f"with scales of shape {shape}", f"shape {norm.scales.shape}")
+def _misfit(shape: tuple[int, ...], norm: object) -> tuple[str, str] | None:
+    """What a norm of weights of this shape must be, and what this one is instead; None where it is one."""
+    match norm:
+        case WeightedL2() if norm.scales.shape != shape:
+            return f"with scales of shape {shape}", f"shape {norm.scales.shape}"
+        case Schatten() | Hybrid() if len(shape) != 2:
+            return f"one of weights of shape {shape}", f"{norm.name}, a norm of matrices"
+        case Hybrid() if norm.columns != shape[1]:
+            return f"of blocks with {shape[1]} columns together", f"{norm.name} of {norm.columns} columns"
+        case Hybrid() if odd := [one.name for one, count in norm.blocks if _block(one, count) is None]:
+            return "made of blocks of Linf() and Spectral()", f"a block of {odd[0]}"
+        case L2() | WeightedL2() | Entrywise() | Schatten() | Hybrid():
+            return None
+    return "a norm such as Linf(), Spectral() or Schatten(3)", kind(norm)
 
 
 def _pairs(data: Data) -> tuple[Pairs, np.ndarray]:
     """The features of constrained margins as pairs of rank one: those of vectors have one row."""
     active = data.constrained()
-    if isinstance(data, Multiclass | TokenSelection):
-        tokens = isinstance(data, TokenSelection)
-        left = np.asarray(data.differences() if tokens else data.pairs()[0]).reshape(len(active), -1)
-        inputs = np.asarray(data.queries if tokens else data.inputs)
-        return Pairs(left[active], inputs, np.repeat(np.arange(len(inputs)), data.others.shape[1])[active]), active
-    rows = feature_rows(data, active)
-    if len(data.weight_shape) != 1:
-        raise ArgumentError("data", "norm_margin", "Multiclass, TokenSelection or with a vector as weight", kind(data))
-    return Pairs(np.ones((len(rows), 1)), rows, np.arange(len(rows))), active
+    match data:
+        case TokenSelection():
+            left, inputs = data.differences(), np.asarray(data.queries)
+        case Multiclass():
+            left, inputs = data.pairs()[0], np.asarray(data.inputs)
+        case _ if len(data.weight_shape) != 1:
+            wanted = "Multiclass, TokenSelection or with a vector as weight"
+            raise ArgumentError("data", "norm_margin", wanted, kind(data))
+        case _:
+            rows = feature_rows(data, active)
+            return Pairs(np.ones((len(rows), 1)), rows, np.arange(len(rows))), active
+    sample = np.repeat(np.arange(len(inputs)), len(active) // len(inputs))
+    return Pairs(np.asarray(left).reshape(len(active), -1)[active], inputs, sample[active]), active
 
 
 def _basis(rows: np.ndarray) -> np.ndarray:
@@ -153,10 +155,14 @@ def _basis(rows: np.ndarray) -> np.ndarray:
 
 def _block(norm: object, columns: int) -> type[Operator] | type[Box] | None:
     """The ball of a block, where it has one: the length of one column is its operator norm."""
-    if isinstance(norm, L2):
-        return Operator if columns == 1 else None
-    of_matrix = isinstance(norm, Schatten)
-    return (Operator if of_matrix else Box) if getattr(norm, "p", 0) == np.inf else None
+    match norm:
+        case L2():
+            return Operator if columns == 1 else None
+        case Schatten(p=np.inf):
+            return Operator
+        case Entrywise(p=np.inf):
+            return Box
+    return None
 
 
 def _program(norm: Norm) -> tuple[Callable[..., Ball], bool]:

@@ -16,7 +16,6 @@ from .base import require_margins
 from .bracket import adjoint, sums
 from .euclidean_margin import gram_root
 
-_ACTIVE = 1e-9
 _ROOM = 1e-9  # relative widening of the interval in which the optimum is sought
 
 
@@ -51,7 +50,7 @@ def offset_margin(data: object, offsets: object) -> OffsetSolution:
     reach = lambda v: min(size(v), 1e6) - 1.0
     found = root_scalar(reach, bracket=(low, high), method="brentq", xtol=1e-15 * max(1.0, abs(high)), rtol=1e-14)
     value = float(found.root)
-    multipliers = _polish(gram, offsets, _shortest(root, value - offsets)[0])
+    multipliers = _shortest(root, value - offsets)[0]
     return certify_offset(data, offsets, np.asarray(adjoint(data, multipliers)), multipliers)
 
 
@@ -81,22 +80,3 @@ def _shortest(root: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, float]:
         return found, np.inf
     multipliers = found / rest
     return multipliers, float(np.linalg.norm(root @ multipliers))
-
-
-def _polish(gram: np.ndarray, offsets: np.ndarray, multipliers: np.ndarray) -> np.ndarray:
-    """Equal offset margins on the support at length exactly 1: a quadratic equation for the value."""
-    support = np.flatnonzero(multipliers > _ACTIVE * multipliers.max())
-    if not len(support):
-        return multipliers
-    inner = gram[np.ix_(support, support)]
-    ones, shift = (np.linalg.lstsq(inner, side, rcond=None)[0] for side in (np.ones(len(support)), offsets[support]))
-    a, b, c = ones @ inner @ ones, ones @ inner @ shift, shift @ inner @ shift - 1
-    square = b * b - a * c
-    if square < 0:
-        return multipliers
-    found = ((b + np.sqrt(square)) / a) * ones - shift
-    if found.min() < 0:
-        return multipliers
-    polished = np.zeros_like(multipliers)
-    polished[support] = found
-    return polished

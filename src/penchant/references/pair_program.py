@@ -151,13 +151,10 @@ def _start(pairs: Pairs, kept: np.ndarray, make: Callable[..., Ball], primal: bo
     if primal:
         ball = make(np.zeros_like(pull), pull, 1.0 / m)
         return _State(ball, np.zeros_like(pull), -1.0, np.ones(m), shares)
-    return _pulled(some, make, pull, shares) if known is None else _feasible(some, make, known)
-
-
-def _pulled(pairs: Pairs, make: Callable[..., Ball], pull: np.ndarray, shares: np.ndarray) -> _State:
-    size = _doubled(pull)
-    weight = pull / np.vdot(pull, pull)
-    return _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(len(shares)), shares / size)
+    if known is not None:
+        return _feasible(some, make, known)
+    size, weight = _doubled(pull), pull / np.vdot(pull, pull)
+    return _State(make(pull / size, weight, 1.0 / size), weight, 1.0, np.ones(m), shares / size)
 
 
 def _feasible(pairs: Pairs, make: Callable[..., Ball], known: Found) -> _State:

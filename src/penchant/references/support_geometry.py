@@ -112,24 +112,6 @@ def support_geometry(data: Classification, solution: Solution) -> SupportGeometr
     )
 
 
-def project_on_support(data: Classification, solution: Solution, *, reduce: bool = True) -> Classification:
-    """The data without what lies outside the span of the support vectors that pull: the same margin and dual weights, and Assumption 3 holds.
-
-    With `reduce` the inputs are coordinates in an orthonormal basis of that span; without it they stay vectors of the original space, in which
-    Assumption 3 holds relaxed. The labels are absorbed: the points are the signed ones.
-
-    >>> import penchant as pt
-    >>> data = pt.Classification([[0.5, 0.0], [0.7, 0.6]], [1, 1])
-    >>> np.abs(project_on_support(data, pt.references.max_margin(data)).signed).round(12).tolist()
-    [[0.5], [0.7]]
-    """
-    found, signed = support_geometry(data, solution), np.asarray(data.signed)
-    pulled = found.points[found.pulling]
-    basis = _row_basis(pulled, float(np.linalg.norm(found.points, axis=1).max()))
-    inside = signed @ basis.T
-    return Classification(inside if reduce else inside @ basis, np.ones(len(signed)), data.divisor)
-
-
 def _row_basis(points: np.ndarray, size: float) -> np.ndarray:
     """Orthonormal rows spanning the points, as far as these are longer than rounding relative to `size`, the longest support vector."""
     _, values, rows = np.linalg.svd(points, full_matrices=False)
@@ -213,13 +195,8 @@ def hull_radius(points: np.ndarray, unit: np.ndarray) -> float:
     if d == 2:
         distance = min(flat.max(), -flat.min())
     elif count == d:
-        distance = min(_facet_distance(np.delete(flat, j, axis=0)) for j in range(d))
+        facets = (np.delete(flat, j, axis=0) for j in range(d))
+        distance = min(abs(np.linalg.svd(one[1:] - one[0])[2][-1] @ one[0]) for one in facets)
     else:
         distance = -ConvexHull(flat).equations[:, -1].max()
     return float(distance) if distance > _FLAT * size else 0.0
-
-
-def _facet_distance(corners: np.ndarray) -> float:
-    """Distance from the origin to the hyperplane through as many points as there are dimensions."""
-    normal = np.linalg.svd(corners[1:] - corners[0])[2][-1]
-    return float(abs(normal @ corners[0]))

@@ -1,5 +1,6 @@
 """Settings: data x parametrisation x loss, read in logarithms."""
 
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -78,6 +79,31 @@ class MarginData(eqx.Module):
             raise ArgumentError("optimiser", "train", wanted, found, fix)
 
 
+class Rows(eqx.Module):
+    """What data share whose margins are rows of numbers times a vector, all of them constrained; `table` has the rows."""
+
+    @property
+    @abstractmethod
+    def table(self) -> Float[Array, "N d"]: ...
+
+    @property
+    def weight_shape(self) -> tuple[int, ...]:
+        return (self.table.shape[-1],)
+
+    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "N"]:
+        return self.table @ weight
+
+    def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "d"]:
+        return coefficients @ self.table
+
+    def gram(self) -> Float[Array, "N N"]:
+        return self.table @ self.table.T
+
+    def constrained(self) -> np.ndarray:
+        """Which margins the reference program constrains."""
+        return np.ones(self.table.shape[0], bool)
+
+
 def weigh_sum(margins: Array, loss: AbstractLoss) -> Weighing:
     """The sum of the losses of all margins, along the last axis one by one or as the loss takes them together."""
     log_losses = loss.log_value(margins)
@@ -89,20 +115,13 @@ def weigh_sum(margins: Array, loss: AbstractLoss) -> Weighing:
 
 
 @runtime_checkable
-class Weighed(Protocol):
-    """Whatever has a loss: the data of one weight, or those of several blocks."""
-
-    def check_loss(self, loss: AbstractLoss) -> None: ...
-
-
-@runtime_checkable
 class Data(Protocol):
     """What a setting asks of its data: a linear map from a weight to N margins, and the loss of those margins."""
 
+    names: ClassVar[dict[str, str]]
+
     @property
     def weight_shape(self) -> tuple[int, ...]: ...
-    @property
-    def names(self) -> dict[str, str]: ...
     def margins(self, weight: Array) -> Array: ...
     def adjoint(self, coefficients: Array) -> Array: ...
     def gram(self) -> Array: ...
@@ -133,11 +152,6 @@ class Parametrisation(Protocol):
     def check_optimiser(self, optimiser: object) -> None: ...
 
 
-def is_module(value: object) -> bool:
-    """Whether a value is a part of a setting or an optimiser, as opposed to its name or its class."""
-    return isinstance(value, eqx.Module)
-
-
 class Setting(eqx.Module):
     """What is trained: data x parametrisation x loss.
 
@@ -155,15 +169,11 @@ class Setting(eqx.Module):
     reduction: str = eqx.field(static=True, default="mean")
     samples: int = eqx.field(static=True, default=0)
 
-    def __init__(self, data: Weighed, parametrisation: eqx.Module, loss: AbstractLoss, reduction: str = "mean"):
+    def __init__(
+        self, data: Data | MarginData, parametrisation: eqx.Module, loss: AbstractLoss, reduction: str = "mean"
+    ):
         if reduction not in ("mean", "sum"):
             raise ArgumentError("reduction", "Setting", "'mean' or 'sum'", repr(reduction))
-        if not isinstance(loss, AbstractLoss):
-            raise ArgumentError("loss", "Setting", "a loss such as Exponential() or Logistic()", repr(loss))
-        if isinstance(data, type) or not hasattr(data, "check_loss"):
-            raise ArgumentError("data", "Setting", "data such as Classification(inputs, labels)", kind(data))
-        if not is_module(parametrisation):
-            raise ArgumentError("parametrisation", "Setting", "one such as Direct()", kind(parametrisation))
         data.check_loss(loss)
         getattr(parametrisation, "check_data", lambda _: None)(data)
         getattr(data, "check_parametrisation", lambda _: None)(parametrisation)

@@ -11,15 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from ..errors import ArgumentError, InseparableClasses, warn
+from ..errors import ArgumentError, NotSeparableError, inseparable_classes, warn
 from ..logspace import Signed, log_sum, signed_matmul
-from ..rounding import deciding_sums
-from .base import MarginData, Weighing, weigh_sum
+from .base import MarginData, Rows, Weighing, weigh_sum
 from .check import real_array, sign_labels
 from .losses import AbstractLoss, Correlation, CrossEntropy, Squared
 
 
-class Classification(MarginData):
+class Classification(Rows, MarginData):
     r"""Inputs $x_i \in \mathbb R^d$ with labels $y_i = \pm1$; the weight $w$ has the margins $m_i = y_i\langle x_i, w\rangle$.
 
     >>> data = Classification([[2.0, 0.0], [0.0, 1.0]], [1, 1])
@@ -29,6 +28,7 @@ class Classification(MarginData):
     `divisor` records by what the inputs were divided before, `single` whether they came in float32: their margins are then right to seven digits.
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "l2", "margin": "y <x, w>"}
     refused: ClassVar[tuple[type, ...]] = (Correlation, CrossEntropy, Squared)
     asked = "a decreasing function of one margin on `Classification` data", "use Exponential() or Logistic()"
     signed: Float[Array, "n d"]
@@ -44,40 +44,17 @@ class Classification(MarginData):
         self.signed = jax.device_put(labels[:, None] * inputs)
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return (self.signed.shape[-1],)
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "l2", "margin": "y <x, w>"}
-
-    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
-        return self.signed @ weight
-
-    def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
-        return coefficients @ self.signed
+    def table(self) -> Float[Array, "n d"]:
+        return self.signed
 
     def log_adjoint(self, log_coefficients: Float[Array, "n"]) -> Signed:
         """The adjoint of positive coefficients, by logarithm and sign of each coordinate."""
         found = signed_matmul(log_coefficients[:, None], jnp.ones((len(self.signed), 1)), self.signed)
         return Signed(found.log[0], found.sign[0])
 
-    def deciding_sizes(
-        self, weight: np.ndarray, coefficients: np.ndarray, reached: np.ndarray, rounding: float
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Margins and adjoint with all terms taken absolutely, which rounding is relative to; bounds where it keeps margins off the smallest `reached`."""
-        return deciding_sums(self.signed, weight, coefficients, reached, rounding)
-
-    def gram(self) -> Float[Array, "n n"]:
-        return self.signed @ self.signed.T
-
     def rows(self, index: Int[Array, "k"]) -> "Classification":
         """Some of the margins; with this data also say that their loss is a sum over the samples."""
         return eqx.tree_at(lambda data: data.signed, self, self.signed[index])
-
-    def constrained(self) -> np.ndarray:
-        """Which margins the maximum-margin program constrains: all."""
-        return np.ones(self.signed.shape[0], bool)
 
     def ceiling(self, highest: Float[Array, ""]) -> Float[Array, ""]:
         """Above both the margins have grown on the wrong side, which is a divergence once they are beyond resolution."""
@@ -110,6 +87,7 @@ class Multiclass(MarginData):
     [-2.0, -4.0, 8.0, 4.0, 2.0, -2.0]
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "frobenius", "margin": "(e_y - e_c)^T W x"}
     refused: ClassVar[tuple[type, ...]] = (Correlation, Squared)
     asked = "decreasing and bounded below on `Multiclass` data", "use CrossEntropy() or Exponential()"
     inputs: Float[Array, "n d"]
@@ -129,10 +107,6 @@ class Multiclass(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.classes, self.inputs.shape[1])
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "frobenius", "margin": "(e_y - e_c)^T W x"}
 
     def margins(self, weight: Float[Array, "k d"]) -> Float[Array, "N"]:
         return self._apart(self.inputs @ weight.T, -1).ravel()
@@ -180,9 +154,9 @@ class Multiclass(MarginData):
     def weigh(self, margins: Float[Array, "N"], loss: AbstractLoss) -> Weighing:
         return weigh_sum(margins.reshape(self.others.shape), loss)
 
-    def inseparable(self, weights: np.ndarray, norm: float) -> InseparableClasses:
+    def inseparable(self, weights: np.ndarray, norm: float) -> NotSeparableError:
         """The error for multipliers that combine the features to 0."""
-        return InseparableClasses(weights, norm, np.asarray(self.labels), np.asarray(self.others))
+        return inseparable_classes(weights, norm, np.asarray(self.labels), np.asarray(self.others))
 
 
 def _labels(value: object, count: int, classes: int | None) -> np.ndarray:

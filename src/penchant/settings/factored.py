@@ -8,6 +8,7 @@ Token selection with a diagonal weight matrix: the margins are linear in a vecto
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..errors import ArgumentError
-from .base import Data, Infimum, MarginData, Weighing
+from .base import Data, Infimum, MarginData, Rows, Weighing
 from .check import is_whole
 from .losses import AbstractLoss
 from .parametrisations import PlainMetric
@@ -201,7 +202,7 @@ def _scales(scale: object, size: int, owner: str) -> np.ndarray:
     return scales
 
 
-class DiagonalTokens(MarginData):
+class DiagonalTokens(Rows, MarginData):
     r"""`TokenSelection` with $W = \mathrm{Diag}(\beta)$: margins $\langle B_k, \beta\rangle$ with $B_k = (x_{opt} - x) \odot q$.
 
     The loss is that of the token data; only the set of admissible weights is smaller, so data that a full matrix separates
@@ -213,11 +214,10 @@ class DiagonalTokens(MarginData):
     [[3.0, -3.0]]
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "l2", "margin": "(x_opt - x)^T Diag(w) q"}
     tokens: TokenSelection
 
-    def __init__(self, tokens: object):
-        if not isinstance(tokens, TokenSelection):
-            raise ArgumentError("tokens", "DiagonalTokens", "TokenSelection", type(tokens).__name__)
+    def __init__(self, tokens: TokenSelection):
         rows, columns = tokens.weight_shape
         if rows != columns:
             wanted = "tokens and queries of one dimension"
@@ -225,32 +225,18 @@ class DiagonalTokens(MarginData):
         self.tokens = tokens
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return (self.tokens.weight_shape[0],)
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "l2", "margin": "(x_opt - x)^T Diag(w) q"}
+    def table(self) -> Float[Array, "N d"]:
+        return self.features()
 
     def features(self) -> Float[Array, "N d"]:
         """One row per margin."""
         n, others = self.tokens.others.shape
         return (self.tokens.differences() * self.tokens.queries[:, None]).reshape(n * others, -1)
 
-    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "N"]:
-        return self.features() @ weight
-
-    def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "d"]:
-        return coefficients @ self.features()
-
     def sizes(self, weight: np.ndarray, coefficients: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As of the token data, with a diagonal matrix."""
         of_margins, of_pull = self.tokens.sizes(np.diag(weight), coefficients)
         return of_margins, of_pull.diagonal()
-
-    def gram(self) -> Float[Array, "N N"]:
-        features = self.features()
-        return features @ features.T
 
     def constrained(self) -> np.ndarray:
         return self.tokens.constrained()

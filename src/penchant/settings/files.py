@@ -30,6 +30,8 @@ T = TypeVar("T")
 Arrays = dict[str, Any]  # by name; "made" are data that need no arrays
 LOSSES = {"exponential": Exponential, "logistic": Logistic, "cross-entropy": CrossEntropy, "correlation": Correlation}
 
+_MISSING = ("", "na", "n/a", "none", "null", "?", "-")  # cells that name no column
+
 
 def default_loss(kind: str) -> str:
     return "cross-entropy" if kind in ("multiclass", "next-token") else "exponential"
@@ -303,7 +305,8 @@ def _read_csv(file: Path) -> Arrays:
     """A first row without any number is a header; every other cell must be a finite number."""
     rows = _csv_rows(file)
     first = rows[0][1] if rows else []
-    header = first if not any(map(_is_number, first)) and _has_names(first) else None
+    named = any(cell.strip().lower() not in _MISSING for cell in first)
+    header = first if named and not any(map(_is_number, first)) else None
     rows = rows if header is None else rows[1:]
     if not rows:
         raise DataFileError(f"'{file}' has no rows of numbers.")
@@ -345,11 +348,6 @@ def _check_row(file: Path, line: int, row: list[str], width: int, header: list[s
             fix = "leave such rows out, or fill them; a header has no number in any column"
             text = f"{place} must have a finite number in column {column}{name}. Got {found}."
             raise DataFileError(f"{text}\n  Fix: {fix}.")
-
-
-def _has_names(row: list[str]) -> bool:
-    """Whether a row without numbers names its columns, and does not only mark missing values."""
-    return any(cell.strip().lower() not in ("", "na", "n/a", "none", "null", "?", "-") for cell in row)
 
 
 def _is_number(cell: str) -> bool:

@@ -149,9 +149,8 @@ def sparse_regression(
     *,
     signed: bool = True,
     unit_columns: bool = False,
-    size: float = 1.0,
 ) -> tuple[Regression, np.ndarray]:
-    """Normal inputs and targets of a sparse weight: its first entries are `size`, with random signs if `signed`. Returns data and weight.
+    """Normal inputs and targets of a sparse weight: its first entries are 1, with random signs if `signed`. Returns data and weight.
 
     `unit_columns` scales every column to mean square 1.
 
@@ -159,7 +158,7 @@ def sparse_regression(
     >>> data.inputs.shape, weight.tolist()
     ((4, 6), [-1.0, 1.0, 0.0, 0.0, 0.0, 0.0])
     """
-    _positive("sparse_regression", n=n, d=d, sparsity=sparsity, size=size)
+    _positive("sparse_regression", n=n, d=d, sparsity=sparsity)
     if sparsity > d:
         raise ArgumentError("sparsity", "sparse_regression", f"at most d = {d}", sparsity)
     rng = np.random.default_rng(seed)
@@ -167,14 +166,12 @@ def sparse_regression(
     if unit_columns:
         inputs = inputs / np.sqrt((inputs**2).mean(axis=0))
     weight = np.zeros(d)
-    weight[:sparsity] = size * rng.choice([-1, 1], sparsity) if signed else size
+    weight[:sparsity] = rng.choice([-1, 1], sparsity) if signed else 1.0
     return Regression(inputs, inputs @ weight), weight
 
 
-def equal_score_tokens(
-    n: int, length: int, d: int, seed: int, *, gap: float = 6.0, other: float = 0.0
-) -> TokenSelection:
-    """Normal tokens and queries with labels +1, -1, +1, ...; the optimal token scores `other + gap`, every other one exactly `other`.
+def equal_score_tokens(n: int, length: int, d: int, seed: int, *, gap: float = 6.0) -> TokenSelection:
+    """Normal tokens and queries with labels +1, -1, +1, ...; the optimal token scores `gap`, every other one exactly 0.
 
     The head has norm `gap`, so the geometry of the tokens does not depend on the gap.
 
@@ -187,7 +184,7 @@ def equal_score_tokens(
     head *= gap / np.linalg.norm(head)
     labels = np.where(np.arange(n) % 2 == 0, 1.0, -1.0)
     tokens, queries = rng.standard_normal((n, length, d)), rng.standard_normal((n, d))
-    scores = np.full((n, length), float(other))
+    scores = np.zeros((n, length))
     scores[np.arange(n), rng.integers(0, length, n)] += gap
     tokens += (labels[:, None] * scores - tokens @ head)[..., None] * head / (head @ head)
     # Scores as they are meant: read off the tokens they would differ by rounding, which decides who wins on a plateau.

@@ -1,7 +1,7 @@
 """Joint training of attention and decoder: both blocks of the gradient with a scale of their own, in token coefficients."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn, overload
+from typing import Any, ClassVar, NamedTuple, NoReturn
 
 import equinox as eqx
 import jax
@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Array, ArrayLike, Bool, Float, Int
 
 from ..door import LISTED
-from ..errors import ArgumentError, DegenerateSample, kind
+from ..errors import ArgumentError, DegenerateSample
 from ..logspace import log_sum
-from .base import RESOLUTION, Infimum, MarginData, Setting, Weighing
+from .base import RESOLUTION, MarginData, Setting, Weighing
 from .check import real_array, sign_labels, warn_of_rounded
 from .classification import Classification
 from .losses import AbstractLoss, Correlation, Exponential, Squared
@@ -89,10 +89,6 @@ class JointTokens(MarginData):
         log_slope = loss.log_slope(margins)
         top = jnp.max(log_slope)
         return Weighing(log_sum(loss.log_value(margins)), top, jnp.exp(log_slope - top))
-
-    def infimum(self, loss: AbstractLoss) -> Infimum:
-        why = "the loss tends to 0 as the decoder grows, which needs tokens that some decoder classifies"
-        return Infimum(0.0, attained=False, why=why)
 
 
 def _indices(selection: object, n: int, length: int) -> np.ndarray:
@@ -293,41 +289,15 @@ def _log_norm(square: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.where(square > 0, 0.5 * jnp.log(jnp.where(square > 0, square, 1.0)), -jnp.inf)
 
 
-_Starts = JointStart | Sequence[JointStart] | None
-
-
-@overload
-def joint_setting(data: JointTokens, start: JointStart | None = None, loss: AbstractLoss | None = None) -> Setting: ...
-@overload
-def joint_setting(
-    data: JointTokens, start: Sequence[JointStart], loss: AbstractLoss | None = None
-) -> list[Setting]: ...
-@overload
-def joint_setting(
-    data: Sequence[JointTokens], start: _Starts = None, loss: AbstractLoss | None = None
-) -> list[Setting]: ...
-def joint_setting(data: object, start: object = None, loss: object = None) -> Setting | list[Setting]:
-    """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`; lists of one length give a list of settings.
+def joint_setting(data: JointTokens, start: JointStart | None = None, loss: AbstractLoss = Exponential()) -> Setting:  # noqa: B008
+    """Attention and decoder of `JointTokens`, trained together from zero or from a `JointStart`.
 
     >>> import penchant as pt
     >>> run = pt.train(joint_setting(marked_tokens()), pt.optimisers.block_normalised(0.05), steps=100)
     >>> run.status.name, round(float(run.norm_u[-1]), 2), round(float(run.norm_W[-1]), 2)
     ('out_of_steps', 4.98, 4.83)
     """
-    listed = isinstance(start, Sequence)
-    sets = [*data] if isinstance(data, Sequence) else [data] * (len(start) if listed else 1)
-    starts = [*start] if listed else [start] * len(sets)
-    if len(sets) != len(starts):
-        found = f"{len(sets)} data sets and {len(starts)} starts"
-        raise ArgumentError("start", "joint_setting", "single, or lists of one length", found)
-    for one in sets:
-        if not isinstance(one, JointTokens):
-            fix = "JointTokens(tokens, labels, optimal), with the index of the best token of each sample"
-            raise ArgumentError("data", "joint_setting", "`JointTokens`, or a list of them", kind(one), fix)
-    loss = Exponential() if loss is None else loss
-    pairs = zip(sets, starts, strict=True)
-    settings = [Setting(one, TokenGram(one, begin), loss) for one, begin in pairs]  # pyright: ignore[reportArgumentType]
-    return settings if listed or isinstance(data, Sequence) else settings[0]
+    return Setting(data, TokenGram(data, start), loss)
 
 
 def marked_tokens(

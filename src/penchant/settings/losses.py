@@ -29,10 +29,6 @@ class AbstractLoss(eqx.Module):
     kind: ClassVar[str] = ""
 
     @abstractmethod
-    def value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
-        """l(z) itself; may underflow, use it for reporting only."""
-
-    @abstractmethod
     def log_value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """log l(z)."""
 
@@ -40,9 +36,13 @@ class AbstractLoss(eqx.Module):
     def log_slope(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """log(-l'(z))."""
 
-    @abstractmethod
+    def value(self, z: Float[Array, "*s"]) -> Float[Array, "*s"]:
+        """l(z) itself; may underflow, use it for reporting only."""
+        return jnp.exp(self.log_value(z))
+
     def log_gap(self, best: Float[Array, "*s"], log_deficit: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """log(l(best - deficit) - l(best)), where the deficit is known only by its logarithm."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form for its excess over a finite infimum")
 
 
 def _log_expm1(log_x: Float[Array, "*s"]) -> Float[Array, "*s"]:
@@ -53,9 +53,6 @@ class Exponential(AbstractLoss):
     """l(z) = e^-z."""
 
     kind = "exponential"
-
-    def value(self, z):
-        return jnp.exp(-z)
 
     def log_value(self, z):
         return -z
@@ -106,9 +103,6 @@ class CrossEntropy(AbstractLoss):
         """Of every margin."""
         return -z - softplus(log_sum(-z))[..., None]
 
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("a loss of several margins has no excess over one best margin")
-
 
 class Correlation(AbstractLoss):
     """l(z) = -z: no infimum on separable linear data, but a finite one in attention, where margins are bounded."""
@@ -145,9 +139,6 @@ class Squared(AbstractLoss):
     def log_slope(self, z):
         raise NotImplementedError("the squared loss is not a decreasing function of a margin")
 
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("the squared loss is not a decreasing function of a margin")
-
 
 class UserLoss(AbstractLoss):
     """A decreasing positive loss given by log l(z) and log(-l'(z)) as functions of the margin, tried on each other at a few margins.
@@ -162,7 +153,8 @@ class UserLoss(AbstractLoss):
     log_of_slope: Callable[[Array], Array] = eqx.field(static=True)
 
     def __check_init__(self):
-        slope, value, *ends = self._tries()
+        at = ("slope", _MARGINS), ("value", _MARGINS), ("value", _MARGINS + _APART), ("value", _MARGINS - _APART)
+        slope, value, *ends = (self._tried(f"log_of_{name}", margins) for name, margins in at)
         with np.errstate(over="ignore", invalid="ignore"):
             found, exact = -np.exp(slope - value), (ends[0] - ends[1]) / (2 * _APART)
             rounding = 8 * np.finfo(float).eps * (1 + np.abs(value)) / _APART
@@ -176,11 +168,6 @@ class UserLoss(AbstractLoss):
             required = "log(-l') of the loss l = e^log_of_value"
             raise ArgumentError("log_of_slope", "UserLoss", required, f"l'/l = {text}", fix)
 
-    def _tries(self) -> list[np.ndarray]:
-        """log(-l') and log l where they are tried, and log l on both sides of it."""
-        at = ("slope", _MARGINS), ("value", _MARGINS), ("value", _MARGINS + _APART), ("value", _MARGINS - _APART)
-        return [self._tried(f"log_of_{name}", margins) for name, margins in at]
-
     def _tried(self, name: str, margins: np.ndarray) -> np.ndarray:
         try:
             found = getattr(self, name)(jnp.asarray(margins))
@@ -191,17 +178,11 @@ class UserLoss(AbstractLoss):
             raise ArgumentError(name, "UserLoss", "a function that returns one number for each margin", repr(found))
         return np.asarray(found)
 
-    def value(self, z):
-        return jnp.exp(self.log_of_value(z))
-
     def log_value(self, z):
         return self.log_of_value(z)
 
     def log_slope(self, z):
         return self.log_of_slope(z)
-
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("a loss of the user's own has no closed form for its excess over a finite infimum")
 
 
 class PolynomialTail(AbstractLoss):
@@ -214,15 +195,9 @@ class PolynomialTail(AbstractLoss):
             raise ArgumentError("power", "PolynomialTail", "positive", power)
         self.power = float(power)
 
-    def value(self, z):
-        return jnp.exp(self.log_value(z))
-
     def log_value(self, z):
         right, left = jnp.maximum(z, 0.0), jnp.minimum(z, 0.0)
         return jnp.where(z >= 0, -self.power * jnp.log1p(right), jnp.log1p(-self.power * left))
 
     def log_slope(self, z):
         return jnp.log(self.power) - (self.power + 1) * jnp.log1p(jnp.maximum(z, 0.0))
-
-    def log_gap(self, best, log_deficit):
-        raise NotImplementedError("polynomial tails have no use for a finite infimum here")

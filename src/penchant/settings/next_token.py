@@ -6,6 +6,7 @@ part cancels, however small: $\kappa = \log\sum \hat p e^\delta$ with $\delta$ t
 """
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -39,6 +40,7 @@ class NextToken(MarginData):
     (0.34657359028, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "frobenius", "margin": "sum_z p_z (e_z - e_v)^T W h"}
     contexts: Float[Array, "n d"]
     shares: Float[Array, "n"]
     targets: Float[Array, "n k"]
@@ -65,16 +67,12 @@ class NextToken(MarginData):
         return (self.targets.shape[1], self.contexts.shape[1])
 
     @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "frobenius", "margin": "sum_z p_z (e_z - e_v)^T W h"}
-
-    @property
     def floor(self) -> float:
         """The entropy of the targets, below which no loss is."""
         return float(-self.shares @ jnp.sum(self.targets * self.log_targets, axis=1))
 
     def margins(self, weight: Float[Array, "k d"]) -> Float[Array, "N"]:
-        return (self.linear(weight) - self._offsets()).ravel()
+        return (self.linear(weight) - jnp.where(self.inside, self._centred(self.log_targets), 0.0)).ravel()
 
     def linear(self, weight: Float[Array, "k d"]) -> Float[Array, "n k"]:
         """The part of the margins that is linear in the weight."""
@@ -86,9 +84,6 @@ class NextToken(MarginData):
 
     def _signed(self, values: Array) -> Array:
         return jnp.where(self.inside, values, -values)
-
-    def _offsets(self) -> Array:
-        return jnp.where(self.inside, self._centred(self.log_targets), 0.0)
 
     def adjoint(self, coefficients: Float[Array, "N"]) -> Float[Array, "k d"]:
         pushes = self._signed(coefficients.reshape(self.targets.shape))

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from ..errors import ArgumentError
-from .base import Infimum, MarginData, Weighing
+from .base import Infimum, MarginData, Rows, Weighing
 from .check import real_array
 from .losses import AbstractLoss, Squared
 
@@ -26,7 +26,7 @@ def row_units(inputs: np.ndarray) -> np.ndarray:
     return 2.0 ** (_UNIT * np.round(orders / _UNIT))
 
 
-class Regression(MarginData):
+class Regression(Rows, MarginData):
     r"""Inputs $x_i \in \mathbb R^d$ with targets $y_i$; the weight $\theta$ predicts $\langle x_i, \theta\rangle$.
 
     `fitted` is the projection of the targets on the range of the inputs: what least squares can reach, and all that a gradient
@@ -37,6 +37,7 @@ class Regression(MarginData):
     ([2.5, 0.5], 2, 0.0)
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "l2", "margin": "<x, theta>"}
     attained: ClassVar[bool] = True
     inputs: Float[Array, "n d"]
     targets: Float[Array, "n"]
@@ -69,29 +70,11 @@ class Regression(MarginData):
         return self.unexplained <= 1e-10 * float(jnp.linalg.norm(self.targets))
 
     @property
-    def weight_shape(self) -> tuple[int, ...]:
-        return (self.inputs.shape[-1],)
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "l2", "margin": "<x, theta>"}
-
-    def margins(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
-        """The predictions: they play the part that margins play in classification."""
-        return self.inputs @ weight
+    def table(self) -> Float[Array, "n d"]:
+        return self.inputs
 
     def residuals(self, weight: Float[Array, "d"]) -> Float[Array, "n"]:
         return self.inputs @ weight - self.targets
-
-    def adjoint(self, coefficients: Float[Array, "n"]) -> Float[Array, "d"]:
-        return coefficients @ self.inputs
-
-    def gram(self) -> Float[Array, "n n"]:
-        return self.inputs @ self.inputs.T
-
-    def constrained(self) -> np.ndarray:
-        """Which predictions an interpolant must match: all."""
-        return np.ones(self.inputs.shape[0], bool)
 
     def reached(self, margins: np.ndarray) -> str:
         return f"largest residual {np.abs(margins - np.asarray(self.fitted)).max():.3g}"

@@ -34,6 +34,7 @@ class TokenSelection(MarginData):
     [True, False]
     """
 
+    names: ClassVar[dict[str, str]] = {"norm": "frobenius", "margin": "(x_opt - x)^T W q"}
     refused: ClassVar[tuple[type, ...]] = (CrossEntropy, Squared)  # every decreasing loss is bounded below: scores are
     asked = "a loss of one margin on `TokenSelection` data", ""
     tokens: Float[Array, "n T d"]
@@ -67,7 +68,8 @@ class TokenSelection(MarginData):
             raise ArgumentError("ties", "TokenSelection", "'raise' or 'keep'", repr(ties))
         optimal = np.where(mask, scores, -np.inf).argmax(axis=1)
         others = np.stack([np.delete(np.arange(length), o) for o in optimal])
-        tied = _ties(scores, optimal, others)
+        best = np.take_along_axis(scores, optimal[:, None], axis=1)
+        tied = best - np.take_along_axis(scores, others, axis=1) <= _TIE * np.abs(scores).max()
         if tied.any() and (ties == "raise" or tied.all(axis=1).any()):
             _report_tie(scores, optimal, others, tied, all_tied=ties == "keep")
         self.tokens, self.queries, self.scores = jax.device_put((tokens, queries, scores))
@@ -77,10 +79,6 @@ class TokenSelection(MarginData):
     @property
     def weight_shape(self) -> tuple[int, ...]:
         return (self.tokens.shape[-1], self.queries.shape[-1])
-
-    @property
-    def names(self) -> dict[str, str]:
-        return {"norm": "frobenius", "margin": "(x_opt - x)^T W q"}
 
     def mask(self) -> np.ndarray:
         """Which tokens are more than padding."""
@@ -101,14 +99,12 @@ class TokenSelection(MarginData):
 
     @eqx.filter_jit
     def margins(self, weight: Float[Array, "d e"]) -> Float[Array, "N"]:
-        return self._margins_of(self.logits(weight))
+        logits = self.logits(weight)
+        best = jnp.take_along_axis(logits, self.optimal[:, None], axis=1)
+        return (best - jnp.take_along_axis(logits, self.others, axis=1)).ravel()
 
     def logits(self, weight: Float[Array, "d e"]) -> Float[Array, "n T"]:
         return jnp.einsum("ntd,nd->nt", self.tokens, self.queries @ weight.T)
-
-    def _margins_of(self, logits: Float[Array, "n T"]) -> Float[Array, "N"]:
-        best = jnp.take_along_axis(logits, self.optimal[:, None], axis=1)
-        return (best - jnp.take_along_axis(logits, self.others, axis=1)).ravel()
 
     @eqx.filter_jit
     def differences(self) -> Float[Array, "n others d"]:
@@ -279,11 +275,6 @@ def _scores(tokens: np.ndarray, labels: object, head: object, scores: object) ->
     if not head.any():
         raise ArgumentError("head", "TokenSelection", "non-zero: it scores the tokens", "only zeros")
     return labels[:, None] * (tokens @ head)
-
-
-def _ties(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray) -> np.ndarray:
-    best = np.take_along_axis(scores, optimal[:, None], axis=1)
-    return best - np.take_along_axis(scores, others, axis=1) <= _TIE * np.abs(scores).max()
 
 
 def _report_tie(scores: np.ndarray, optimal: np.ndarray, others: np.ndarray, tied: np.ndarray, all_tied: bool) -> None:

@@ -25,7 +25,7 @@ from ..settings.base import Parametrisation, Setting
 from ..training.batch import single_start
 from ..verdict import Verdict
 
-COINCIDENT = 1e-12  # a rival nearer than this is the reference itself, on these data
+COINCIDENT = 1e-12  # of directions
 R = TypeVar("R", bound=Reference, default=Any, covariant=True)
 P = TypeVar("P", bound=Problem, default=Any, covariant=True)
 
@@ -123,14 +123,19 @@ class Prediction(eqx.Module, Generic[R, P]):
 
     @property
     def separation(self) -> float:
-        """1 - corr of the nearest rival: what a run must resolve to decide anything."""
-        return min((rival.separation for rival in self.rivals if rival.separation > COINCIDENT), default=2.0)
+        """Of the nearest rival that is not the reference itself: what a run must resolve to decide anything."""
+        return min((rival.separation for rival in self.others), default=2.0)
+
+    @property
+    def others(self) -> tuple[Rival, ...]:
+        """The rivals that these data tell from the reference."""
+        return tuple(rival for rival in self.rivals if rival.separation > self.theorem.family.same)
 
     @property
     def remarks(self) -> str:
         """What a reader of the verdict should know: failed hypotheses, and rivals that these data cannot tell apart."""
         failed = [hypothesis.name for hypothesis in self.hypotheses if hypothesis.holds is False]
-        same = [rival.name for rival in self.rivals if rival.separation <= COINCIDENT]
+        same = [rival.name for rival in self.rivals if rival.separation <= self.theorem.family.same]
         parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
         parts += [f"on these data the reference coincides with: {', '.join(same)}"] * bool(same)
         return "; ".join(parts)
@@ -178,8 +183,9 @@ class Family:
     at_start: Callable[..., tuple[Hypothesis, ...]] = lambda prediction, start: ()
     begin: Callable[..., PyTree] = lambda problem, start: None
     called: Callable[..., str] = lambda optimiser: type(optimiser).__name__
-    of: "Callable[[eqx.Module], Family] | None" = None  # the family of an optimiser, where the reference depends on it
+    of: "Callable[[object], Family] | None" = None  # the family of an optimiser, where the reference depends on it
     offers: Callable[..., bool] = lambda optimiser: norm_of(optimiser).name == "l2"  # whom the conjecture is about
+    same: float = COINCIDENT  # a rival nearer than this is the reference itself, on these data
 
     def answer(self, known: bool) -> "Theorem":
         """The bare answer; `known` where a theorem covers the optimiser, but not this problem."""
@@ -212,10 +218,10 @@ class Theorem:
     def paper(self) -> str:
         return self.family.paper
 
-    def applies(self, problem: Problem, optimiser: eqx.Module) -> bool:
+    def applies(self, problem: Problem, optimiser: object) -> bool:
         return self.family.speaks_of(problem) and self.about(problem) and self.covers(optimiser)
 
-    def predict(self, problem: Problem, optimiser: eqx.Module, start: PyTree = None) -> Prediction:
+    def predict(self, problem: Problem, optimiser: object, start: PyTree = None) -> Prediction:
         """What the theorem says of training `problem`, whether or not it covers the optimiser; with a start, of training from there."""
         family = self.family if self.family.of is None else self.family.of(optimiser)
         begin = family.begin(problem, start)
@@ -237,16 +243,13 @@ def predict(theorems: Iterable[Theorem], problem: object, optimiser: object, sta
     if not isinstance(problem, Problem) or isinstance(problem, type):
         wanted, fix = "a Setting or an AttentionRegression", "Setting(data, Direct(), Exponential())"
         raise ArgumentError("setting", "predict", wanted, kind(problem), fix)
-    if not isinstance(optimiser, eqx.Module):
-        wanted = "an optimiser such as GradientFlow() or gradient_descent(0.1)"
-        raise ArgumentError("optimiser", "predict", wanted, kind(optimiser))
     theorem = choose(theorems, problem, optimiser)
     if start is not None and made_of(problem, object, Parametrisation):
         start = single_start(problem, start, "predict")  # those of joint training and of papers are kinds of their own
     return theorem.predict(problem, optimiser, start)
 
 
-def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: eqx.Module) -> Theorem:
+def choose(theorems: Iterable[Theorem], problem: Problem, optimiser: object) -> Theorem:
     """The theorem that covers the optimiser, in whatever order theorems stand; else the answer of the family that speaks of the problem."""
     speaking = []
     for theorem in theorems:  # one by one: a paper is opened when it is reached

@@ -1,7 +1,7 @@
 """A prediction for programs and for people: one dictionary of plain values, and the lines of text that are made of it."""
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ from ..settings.potentials import Quadratic
 from ..settings.tokens import TokenSelection
 from .base import Prediction, made_of
 from .families.interpolation import own_potential, unresolved, what_is_selected
-from .families.layers import network_constants
+from .families.layers import network_constants, vector
 
 Content = dict[str, Any]  # JSON values by name
-_SHOWN = 6  # entries of a vector on one line
 
 
 def describe(prediction: Prediction, start: PyTree = None) -> Content:
@@ -154,11 +153,6 @@ def proof_lines(content: Mapping) -> Iterator[str]:
     if "exact" in content:
         found = content["exact"]
         yield f"exact      proved in [{found['lower']!r}, {found['upper']!r}]; penchant check {found['certificate']}"
-
-
-def vector(entries: Sequence[float]) -> str:
-    shown = ", ".join(f"{entry:.6g}" for entry in entries[:_SHOWN])
-    return f"({shown}{', ...' if len(entries) > _SHOWN else ''})"
 
 
 def _network_lines(found: Content) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import ArrayLike
 
 from ..diagnostics.direction import joint_misalignments, log_joint_attention, misalignment
-from ..errors import ArgumentError, InfeasibleDecoder, InfeasibleError, NotSeparableError, UndecidedMargin
+from ..errors import ArgumentError, NotSeparableError, UndecidedMargin, inseparable_decoder
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.offset_margin import OffsetSolution, offset_margin
@@ -47,14 +47,14 @@ class JointReferences(eqx.Module):
 
 def joint_references(data: JointTokens, selection: ArrayLike | None = None, ratio: float = 1.0) -> JointReferences:
     """Solve the four programs of a selection (the optimal one by default), the offset program for this ratio |u|/|W|."""
-    if not (isinstance(ratio, int | float) and 0 <= ratio < np.inf):
+    if not 0 <= ratio < np.inf:
         raise ArgumentError("ratio", "joint_references", "a nonnegative, finite number", repr(ratio))
     chosen = np.asarray(data.optimal if selection is None else selection)
     attention = data.attention(chosen)
     try:
         decoder = max_margin(data.decoder(chosen))
     except NotSeparableError as error:
-        raise InfeasibleDecoder(chosen.tolist(), error.weights, error.norm) from None
+        raise inseparable_decoder(chosen.tolist(), error.weights, error.norm) from None
     reached = np.asarray(data.decoder(chosen).margins(jax.device_put(decoder.weight))) / np.linalg.norm(decoder.weight)
     others = attention.others.shape[1]
     offset = offset_margin(attention, ratio * np.repeat(reached, others))
@@ -91,7 +91,7 @@ def detect_joint_limit(run: Trajectory) -> JointLimit:
     try:
         ratio = run.header.get("growth_ratio", 1.0)
         found = joint_references(run.data, np.asarray(tokens), ratio) if weight.any() or decoder.any() else None
-    except (InfeasibleError, UndecidedMargin):
+    except (NotSeparableError, UndecidedMargin):
         found = None
     if found is None:
         return JointLimit(kind, tokens, None, nan, nan, nan, nan, concentration)

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, kind
+from ..errors import ArgumentError
 from ..flow.flow import GradientFlow
 from ..logspace import check_float64
 from ..norms import Norm
@@ -19,7 +19,7 @@ from ..references.bracket import bracket, margins
 from ..settings.base import Data
 from ..training.trajectory import Trajectory, settings_of
 from ..verdict import Outcome, Verdict
-from .base import COINCIDENT, Prediction, Rival
+from .base import Prediction
 
 KINDS = ("accumulated", "window", "instant")
 _WINDOW = 0.8  # the window of multipliers begins where the margin was margin^0.8
@@ -64,8 +64,10 @@ def brackets(run: Trajectory, norm: Norm, record: int = -1) -> dict[str, Bracket
 
 def dual_points(run: Trajectory, record: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Multipliers gathered since the start, in the window and at the moment of a record."""
-    window = run.dual[record] - run.dual[_window_start(run.smallest_margin(), record)]
-    return run.dual[record], window, run.weights[record]
+    margin, begin = run.smallest_margin(), 0
+    if margin[record] > 1:
+        begin = int(np.flatnonzero(margin[: record + 1] <= margin[record] ** _WINDOW)[-1:].sum())
+    return run.dual[record], run.dual[record] - run.dual[begin], run.weights[record]
 
 
 def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) -> Trajectory:
@@ -79,12 +81,6 @@ def certified(run: Trajectory, norm: Norm, reference: Solution | None = None) ->
     if reference is not None:
         bounds["excess"] = found.upper / reference.value - 1
     return dataclasses.replace(run, account={**(run.account or {}), **bounds})
-
-
-def _window_start(margin: np.ndarray, record: int) -> int:
-    if margin[record] <= 1:
-        return 0
-    return int(np.flatnonzero(margin[: record + 1] <= margin[record] ** _WINDOW)[-1:].sum())
 
 
 MARGIN = 1e-2  # of the best margin per norm may be missing where a direction is confirmed, as of its correlation
@@ -141,13 +137,11 @@ def doubted(verdict: Verdict, why: str) -> Verdict:
 
 def moved_away(verdict: Verdict, run: Trajectory) -> Verdict:
     """What a run confirms must be its own work: near its start the direction is that of the start."""
-    return doubted(verdict, _still_there(run)) if verdict.outcome is Outcome.confirmed else verdict
-
-
-def _still_there(run: Trajectory) -> str:
+    if verdict.outcome is not Outcome.confirmed:
+        return verdict
     first, last = (float(np.linalg.norm(run.weight(record))) for record in (0, -1))
     text = f"the weight has grown from {first:.3g} to {last:.3g} only: it is still that of the start"
-    return text * (last < 2 * first)
+    return doubted(verdict, text * (last < 2 * first))
 
 
 def with_margin(verdict: Verdict, prediction: Prediction[Solution], weight: np.ndarray) -> Verdict:
@@ -210,7 +204,7 @@ def judge_value(prediction: Prediction[Solution], weight: np.ndarray) -> Verdict
     Against a reference that is not certified nothing is decided: its norm may not be the minimum.
     """
     data, reference = prediction.setting.data, prediction.reference
-    others = {rival.name: excess(data, rival.weight, reference) for rival in _apart(prediction)}
+    others = {rival.name: excess(data, rival.weight, reference) for rival in prediction.others}
     nearest = min(others.values(), default=float("inf"))
     measured = excess(data, np.asarray(weight), reference)
     text = f"{reference.measure.name} norm at margin 1 over its minimum - 1 = {measured:.3g}"
@@ -226,20 +220,11 @@ def judge_value(prediction: Prediction[Solution], weight: np.ndarray) -> Verdict
     if measured <= bound:
         detail = f"nearest rival at {nearest:.3g}" if np.isfinite(nearest) else "no other rival separates"
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, measured, detail)
-    for name, value in others.items():
-        scaled = [np.asarray(w) / np.linalg.norm(w) for w in (weight, _named(prediction, name))]
+    for name, value, rival in zip(others, others.values(), prediction.others, strict=True):
+        scaled = [np.asarray(w) / np.linalg.norm(w) for w in (weight, rival.weight)]
         if np.linalg.norm(scaled[0] - scaled[1]) <= CLOSE and abs(measured - value) <= 0.1 * value:
             return Verdict(Outcome.refuted, f"{text} > {bound:.3g}", bound, measured, f"it is the rival '{name}'")
     return Verdict(Outcome.undecided, f"{text} > {bound:.3g}, and no rival is near", bound, measured)
-
-
-def _apart(prediction: Prediction[Solution]) -> list[Rival]:
-    """The rivals in other directions than the reference."""
-    return [rival for rival in prediction.rivals if rival.separation > COINCIDENT]
-
-
-def _named(prediction: Prediction, name: str) -> np.ndarray:
-    return next(rival.weight for rival in prediction.rivals if rival.name == name)
 
 
 JSON = dict | list | str | float | int | bool | None
@@ -251,8 +236,6 @@ def judge(prediction: Prediction, run: "Run") -> Verdict:
 
     A run by another optimiser is judged, said to be one, and not what the theorem is about.
     """
-    if not isinstance(prediction, Prediction):
-        raise ArgumentError("prediction", "judge", "what `predict` returned", kind(prediction))
     check_float64()
     _check_same(prediction, run)
     verdict, remark = prediction.theorem.family.judge(prediction, run), other_optimiser(prediction, run)
@@ -328,20 +311,15 @@ def _agree(predicted: JSON, by: JSON, member: int | None) -> bool:
 
 
 def optimiser_name(settings: JSON) -> str:
-    """Constructor arguments as text, those that are switched off left out.
-
-    >>> import penchant as pt
-    >>> optimiser_name(settings_of(pt.normalised_descent(0.05)))
-    'Descent(Normalised(length=0.05), L2)'
-    """
+    """Constructor arguments as text, those that are switched off left out."""
     match settings:
         case float():
             return f"{settings:g}"
         case {"kind": GradientFlow.__name__}:
             return GradientFlow.__name__
         case dict():
-            silent = lambda value: type(value) is bool or value in (None, float("inf"))
-            shown = {name: value for name, value in settings.items() if name != "kind" and not silent(value)}
+            silent = lambda name, value: type(value) is bool or value is None or (value == float("inf") and name != "p")
+            shown = {name: value for name, value in settings.items() if name != "kind" and not silent(name, value)}
             parts = [f"{name}=" * (type(value) is not dict) + optimiser_name(value) for name, value in shown.items()]
             return str(settings.get("kind")) + f"({', '.join(parts)})" * bool(parts)
     return str(settings)

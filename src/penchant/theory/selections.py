@@ -16,7 +16,7 @@ from jaxtyping import PyTree
 from scipy.special import expit
 
 from ..diagnostics.direction import misalignment
-from ..errors import ArgumentError, InfeasibleError, NonUniqueOptimalToken, UndecidedMargin
+from ..errors import ArgumentError, NonUniqueOptimalToken, NotSeparableError, UndecidedMargin
 from ..references.base import Solution
 from ..references.euclidean_margin import max_margin
 from ..references.linear_programs import diagonal_margin
@@ -87,7 +87,7 @@ def is_locally_optimal(data: TokenSelection, tokens: tuple[int, ...], program: P
     try:
         marked = data.select(np.asarray(chosen))
         solution = program(marked)
-    except (InfeasibleError, NonUniqueOptimalToken, UndecidedMargin):
+    except (NotSeparableError, NonUniqueOptimalToken, UndecidedMargin):
         return Selection(chosen, False, None, float("nan"), None)
     margins = np.asarray(marked.margins(jax.device_put(solution.weight))).reshape(marked.others.shape)
     scores = np.asarray(data.scores)
@@ -168,7 +168,7 @@ def token_limit(run: Trajectory) -> Limit:
     near = misalignment(weight, reached.solution.weight) if reached.solution is not None else nan
     try:
         wide = near if is_global else misalignment(weight, program(data).weight)
-    except (InfeasibleError, UndecidedMargin):
+    except (NotSeparableError, UndecidedMargin):
         wide = nan
     plateau = -np.inf if is_global else _plateau(run, scores, best)
     distance = np.inf if is_global else abs(float(run.log_excess[-1]) - plateau)
@@ -330,15 +330,11 @@ def short_polyak_steps(setting: Setting, reference: Solution, c: float) -> Hypot
 
 def stability_number(data: Data, reference: Solution) -> float:
     """chi: largest curvature of log excess across the limit direction, in units of a Polyak step; above 2c the step overshoots."""
-    return float(reference.value**2 * np.linalg.eigvalsh(_curvature(data, reference))[-1])
-
-
-def _curvature(data: Data, reference: Solution) -> np.ndarray:
-    """The Gram matrix of the support pairs between the roots of their shares, without the direction of W_mm."""
     support = reference.support
     gram = np.asarray(data.gram())[np.ix_(support, support)]
     root = np.sqrt(reference.dual[support] / reference.dual[support].sum())
-    return root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
+    curvature = root[:, None] * gram * root[None, :] - np.outer(root, root) / reference.value**2
+    return float(reference.value**2 * np.linalg.eigvalsh(curvature)[-1])
 
 
 def critical_length(data: Data, reference: Solution) -> float:

@@ -51,18 +51,18 @@ def uniqueness(data: Data, solution: Solution) -> Uniqueness: ...
 def uniqueness(data: Regression, solution: Interpolant) -> Uniqueness | L1Uniqueness: ...
 def uniqueness(data: Data, solution: Solution | Interpolant) -> Uniqueness | L1Uniqueness:
     """Whether the minimum of the norm of `solution` is attained once. Frobenius norms and potentials are strictly convex: always."""
-    if isinstance(solution, Interpolant) and solution.norm in ("l1", "nonnegative l1"):
-        return l1_uniqueness(cast(Regression, data), solution.weight, nonnegative=solution.norm != "l1")
-    if solution.norm == "weighted l1":
-        fix = "use `l1_uniqueness` with them"
-        raise ArgumentError("solution", "uniqueness", "one whose weights are known", "a weighted l1 norm", fix)
     strict = Uniqueness(True, float("inf"), float("inf"))
-    if isinstance(solution, Interpolant):
-        return strict
-    power = getattr(solution.measure, "p", 2.0)
-    if isinstance(solution.measure, Hybrid):
-        return Uniqueness(None, float("nan"), float("nan"))
-    if power not in (1, np.inf):
+    match solution:
+        case Interpolant(norm="l1" | "nonnegative l1"):
+            return l1_uniqueness(cast(Regression, data), solution.weight, nonnegative=solution.norm != "l1")
+        case Interpolant(norm="weighted l1"):
+            fix = "use `l1_uniqueness` with them"
+            raise ArgumentError("solution", "uniqueness", "one whose weights are known", "a weighted l1 norm", fix)
+        case Interpolant():
+            return strict
+        case Solution(measure=Hybrid()):
+            return Uniqueness(None, float("nan"), float("nan"))
+    if (power := getattr(solution.measure, "p", 2.0)) not in (1, np.inf):
         return strict
     found = (_of_matrices if isinstance(solution.measure, Schatten) else _of_entries)(data, solution, power)
     moves = found.moves.reshape(len(found.moves), solution.weight.size)

@@ -17,7 +17,7 @@ from ..errors import ArgumentError, CriticalPointError, DivergedRun, StepSizeErr
 from ..flow.flow import GradientFlow, is_flow
 from ..optimisers.base import Optimiser
 from ..optimisers.layerwise import risk_bounds, safe_step
-from ..problem import Reading, read_once
+from ..problem import read_once
 from ..settings.base import Setting
 from ..settings.deep_linear import layer_norms, layered, risk_of_zero
 from ..settings.factored import Pair, check_moving
@@ -38,7 +38,10 @@ class Batch:
             starts = [one.start() for one in self.settings]
             start = jax.tree.map(lambda *leaves: jnp.stack(leaves), *starts) if many_settings else starts[0]
         start = as_array(self.settings[0], start, "train")
-        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, _label(path)), start)
+        named = lambda path: (
+            f"W{path[0].idx + 1}" if len(path) == 1 and hasattr(path[0], "idx") else f"start{keystr(path)}"
+        )
+        self.start = tree_map_with_path(lambda path, leaf: _real(leaf, named(path)), start)  # layers are W1, W2, ...
         if isinstance(self.start, Pair):
             check_moving(self.start)
         many_starts = _is_batch(self.settings[0], self.start)
@@ -111,11 +114,6 @@ def _is_batch(setting: Setting, start: PyTree, owner: str = "train") -> bool:
     raise ArgumentError("start", owner, f"of shape {wanted}, or a batch of such", found)
 
 
-def _label(path: tuple) -> str:
-    """What messages call an array of a start: W1, W2, ... for layers, otherwise where it stands."""
-    return f"W{path[0].idx + 1}" if len(path) == 1 and hasattr(path[0], "idx") else f"start{keystr(path)}"
-
-
 def _real(leaf: object, label: str, owner: str = "train") -> Array:
     """An array of a start in float64, if it is real and finite."""
     if np.ma.isMaskedArray(leaf) and np.ma.count_masked(leaf):
@@ -147,8 +145,10 @@ def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, Py
         above.append(float(reading.log_excess) - risk_of_zero(setting))
         faint = faint or float(jnp.exp(reading.log_slope_norm)) < _FAINT * float(jnp.prod(layer_norms(start)))
         steep = steep or _steep(setting, optimiser, start)
-        if is_flow(optimiser):
-            _check_level(reading, levels)
+        level, now = float(levels.log_excess), float(reading.log_excess)
+        if is_flow(optimiser) and level >= now:
+            wanted = f"a LogExcessBelow under the log risk of the start, {now:.6g}"
+            raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")
     high = [rise for rise in above if rise > 0]
     if high:
         which = "The start lies" if count == 1 else f"{len(high)} of {count} starts lie"
@@ -158,13 +158,6 @@ def check_networks(members: Iterable[tuple[Setting, Optimiser | GradientFlow, Py
         warn("The gradient at the start is below 1e-12 of the product of the layers: rounding decides where it points.")
     if steep:
         warn(steep)
-
-
-def _check_level(reading: Reading, levels: Limits) -> None:
-    level, now = float(levels.log_excess), float(reading.log_excess)
-    if level >= now:
-        wanted = f"a LogExcessBelow under the log risk of the start, {now:.6g}"
-        raise ArgumentError("until", "train with GradientFlow", wanted, f"{level:g}")
 
 
 def _steep(setting: Setting, optimiser: Optimiser | GradientFlow, start: PyTree) -> str:

@@ -24,16 +24,8 @@ _RECORDS = 64  # of a later piece, of which there is one compiled form
 
 
 @runtime_checkable
-class State(Protocol):
-    """Where a process stands: the steps taken, and `Status.running` or why it has stopped."""
-
-    count: Int[Array, ""]
-    status: Int[Array, ""]
-
-
-@runtime_checkable
 class Process(Protocol):
-    """Whatever runs. A step that must not be taken leaves the state as it is, but for the status."""
+    """Whatever runs. A state has a `count` of steps and a `status`, `Status.running` or why it has stopped. A step that must not be taken leaves the state as it is, but for the status."""
 
     def begin(self) -> PyTree: ...
     def burst(self, state: PyTree, until: Int[Array, ""]) -> PyTree:
@@ -77,7 +69,7 @@ def runge_kutta(field: Callable[[PyTree], PyTree], state: PyTree, step: float) -
     return along(jax.tree.map(mean, first, second, third, field(along(third, 1.0))), 1.0)
 
 
-def running(state: State, until: PyTree) -> Bool[Array, ""]:
+def running(state: PyTree, until: PyTree) -> Bool[Array, ""]:
     return (state.count < until) & (state.status == Status.running)
 
 

@@ -123,12 +123,17 @@ def stable(step: float, most: float, records: np.ndarray, what: str = "2 * step"
 
 
 class _State(eqx.Module):
+    """`own` is the number of blocks that a chain has drawn, or the second moments of the residuals that a law follows."""
+
     logs: Float[Array, "rows d"]
     product: Float[Array, "d"]
     largest: Float[Array, ""]
-    blocks: Int[Array, ""]
+    own: Array
     count: Int[Array, ""]
     status: Int[Array, ""]
+
+    def kept(self) -> dict[str, Array]:
+        return {"steps": self.count, "logs": self.logs, "product": self.product, "moments": self.own}
 
 
 class _Chain(eqx.Module):
@@ -149,7 +154,7 @@ class _Chain(eqx.Module):
     def burst(self, state: _State, until: Int[Array, ""]) -> _State:
         inputs, targets, signs = self.inputs, self.targets, row_signs(len(self.start))
         drawn, count = len(targets) if self.batch is None else self.batch, jnp.minimum(_BLOCK, until - state.count)
-        choose, draw = jax.random.split(jax.random.fold_in(self.key, state.blocks))
+        choose, draw = jax.random.split(jax.random.fold_in(self.key, state.own))
         index = (len(targets) * jax.random.uniform(choose, (_BLOCK, drawn))).astype(int)  # compiles faster than randint
         noise = self.deviation * jax.random.normal(draw, (_BLOCK, drawn))
         squares = jnp.exp(2 * state.logs)
@@ -164,10 +169,10 @@ class _Chain(eqx.Module):
         begin = jnp.ones_like(state.logs), jnp.ones_like(state.product), state.largest
         ratio, product, largest = jax.lax.fori_loop(0, count, advance, begin)
         logs, product = state.logs + jnp.log(ratio), state.product + jnp.log(product)
-        return _State(logs, product, largest, state.blocks + 1, state.count + count, state.status)
+        return _State(logs, product, largest, state.own + 1, state.count + count, state.status)
 
     def record(self, state: _State) -> dict[str, Array]:
-        return {"steps": state.count, "logs": state.logs, "product": state.product}
+        return state.kept()
 
 
 def quadratic_noise(hessian: object, noise: object, step: float, steps: int, chains: int, seed: int = 0) -> np.ndarray:
@@ -238,35 +243,25 @@ def _walk(move: eqx.Partial, theta: Array, key: Array, step: Array, steps: Array
     return jax.lax.fori_loop(0, steps, advance, (theta, key))[0]
 
 
-class _LawState(eqx.Module):
-    logs: Float[Array, "rows d"]
-    product: Float[Array, "d"]
-    moments: Float[Array, "n n"]
-    largest: Float[Array, ""]
-    count: Int[Array, ""]
-    status: Int[Array, ""]
-
-
 class _Law(eqx.Module):
     """A law as a process."""
 
     rule: Callable
     batch: int | None
     data: Regression
-    start: _LawState
+    start: _State
     step: Float[Array, ""]
     variance: Float[Array, ""]
 
-    def begin(self) -> _LawState:
+    def begin(self) -> _State:
         return self.start
 
-    def burst(self, state: _LawState, until: Int[Array, ""]) -> _LawState:
+    def burst(self, state: _State, until: Int[Array, ""]) -> _State:
         logs, product, moments, largest = self.rule(self.batch, self.data, state, self.step, self.variance)
-        largest = jnp.maximum(state.largest, largest)
-        return _LawState(logs, product, moments, largest, state.count + 1, state.status)
+        return _State(logs, product, jnp.maximum(state.largest, largest), moments, state.count + 1, state.status)
 
-    def record(self, state: _LawState) -> dict[str, Array]:
-        return {"steps": state.count, "logs": state.logs, "product": state.product, "moments": state.moments}
+    def record(self, state: _State) -> dict[str, Array]:
+        return state.kept()
 
 
 def moment_descent(
@@ -280,32 +275,25 @@ def moment_descent(
     >>> (drift.log_product[1] - drift.log_product[0]).round(3).tolist()                # leading order: -2 c_j
     [-2.093, -0.523]
     """
-    return _follow(_moment_step, data, start, step, deviation, steps, batch, "moment_descent")
+    return _follow(_moment_step, "moment_descent", data, start, (step, deviation, steps), batch)
 
 
 def regularised_descent(
     data: Regression, start: object, *, step: float, deviation: float, steps: object, batch: int | None = 1
 ) -> NoisyRun:
     """Descent on the mean loss plus (step deviation^2 / 4B) times the trace of its Hessian: the leading order of label noise."""
-    return _follow(_regularised_step, data, start, step, deviation, steps, batch, "regularised_descent")
+    return _follow(_regularised_step, "regularised_descent", data, start, (step, deviation, steps), batch)
 
 
-def _follow(
-    rule: Callable,
-    data: Regression,
-    start: object,
-    step: float,
-    deviation: float,
-    steps: object,
-    batch: int | None,
-    owner: str,
-) -> NoisyRun:
+def _follow(rule: Callable, owner: str, data: Regression, start: object, given: tuple, batch: int | None) -> NoisyRun:
+    """A law, given its step, the deviation of the labels and the steps to record."""
+    step, deviation, steps = given
     first, schedule = check_noise(data, start, step, deviation, steps, batch, owner)
     n = data.inputs.shape[0]
     if first.ndim != 2:
         raise ArgumentError("start", owner, "one start: a law has no chains", f"shape {first.shape}")
     logs, none = np.log(first), jnp.zeros((), int)
-    state = _LawState(jnp.asarray(logs), jnp.asarray(logs[0] + logs[-1]), jnp.zeros((n, n)), jnp.zeros(()), none, none)
+    state = _State(jnp.asarray(logs), jnp.asarray(logs[0] + logs[-1]), jnp.zeros(()), jnp.zeros((n, n)), none, none)
     law = _Law(rule, batch, data, state, jnp.asarray(step), jnp.asarray(deviation**2))
     state, records = drive_one(law, jnp.asarray(schedule))
     logs, product, moments = (np.asarray(records[name]) for name in ("logs", "product", "moments"))
@@ -322,22 +310,22 @@ def push_moments(batch: int | None, residual: Array, moments: Array, variance: A
     return jnp.diag(jnp.diag(second) + variance) / (batch * n) + (1 - 1 / batch) * second / n**2
 
 
-def _moment_step(batch: int | None, data: Regression, state: _LawState, step: Array, variance: Array) -> tuple:
+def _moment_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> tuple:
     inputs, n = data.inputs, data.inputs.shape[0]
     squares, signs = jnp.exp(2 * state.logs), row_signs(len(state.logs))
     residual = inputs @ (signs @ squares) - data.targets
     kernel = 4 * (inputs * squares.sum(axis=0)[None]) @ inputs.T
-    pushed = push_moments(batch, residual, state.moments, variance)
+    pushed = push_moments(batch, residual, state.own, variance)
     spread = pushed - jnp.outer(residual, residual) / n**2
     mean, square = residual @ inputs / n, (inputs * (pushed @ inputs)).sum(axis=0)
-    decay = kernel @ state.moments
-    moments = state.moments - step / n * (decay + decay.T) + step**2 * kernel @ spread @ kernel
+    decay = kernel @ state.own
+    moments = state.own - step / n * (decay + decay.T) + step**2 * kernel @ spread @ kernel
     logs = state.logs - 2 * step * jnp.outer(signs, mean) - 2 * (step**2 * square)[None]
     product = state.product - 4 * step**2 * square
     return logs, product, moments, 2 * step * jnp.sqrt(square.max())
 
 
-def _regularised_step(batch: int | None, data: Regression, state: _LawState, step: Array, variance: Array) -> tuple:
+def _regularised_step(batch: int | None, data: Regression, state: _State, step: Array, variance: Array) -> tuple:
     """tr Hess = 4 sum c_j w_j^2 over all rows, plus 2 sum (X'r/n)_j for squares (in w+^2 - w-^2 those parts cancel).
 
     The gradient of the second part is 4 (X'X 1 / n)_j w_j: in the span of the inputs, so it moves the residual and not what the
@@ -352,4 +340,4 @@ def _regularised_step(batch: int | None, data: Regression, state: _LawState, ste
     push = step * (shrink[None] + jnp.outer(signs, along))
     factors = jnp.log1p(-push)
     product = state.product + (factors.sum(axis=0) if len(signs) == 2 else 2 * jnp.log1p(-step * shrink))
-    return state.logs + factors, product, state.moments, jnp.abs(push).max()
+    return state.logs + factors, product, state.own, jnp.abs(push).max()

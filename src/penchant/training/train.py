@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
 from ..cache import keep_compiled
-from ..errors import ArgumentError, kind, warn
+from ..errors import ArgumentError, warn
 from ..flow.flow import GradientFlow, Levels, Progress, follow, is_flow
 from ..flow.mirror import follow_regression
 from ..logspace import check_float64
@@ -72,7 +72,7 @@ def train(
     [9.912, 49.869]
     """
     keep_compiled()
-    for one in setting if isinstance(setting, list | tuple) else [setting]:
+    for one in [setting] if isinstance(setting, Setting) else setting:
         check_asked(one, optimiser)
     until = events(until)  # once: an iterator would be used up
     batch = Batch(setting, optimiser, start)
@@ -147,17 +147,8 @@ def default_steps(steps: int | None, until: tuple) -> int:
     return check_steps(steps, "train")
 
 
-def check_asked(setting: object, optimiser: object) -> None:
-    if not isinstance(setting, Setting):
-        wanted, fix = (
-            "a Setting, or a list of them",
-            "Setting(data, Direct(), Exponential()); joint_setting(data) of `JointTokens`",
-        )
-        raise ArgumentError("setting", "train", wanted, kind(setting), fix)
+def check_asked(setting: Setting, optimiser: Optimiser | GradientFlow) -> None:
     setting.data.check_optimiser(optimiser)
-    if isinstance(optimiser, type) or not isinstance(optimiser, GradientFlow | Optimiser):
-        wanted = "GradientFlow() or an optimiser such as gradient_descent(0.1)"
-        raise ArgumentError("optimiser", "train", wanted, kind(optimiser))
     check_float64()
     if any(leaf.dtype == jnp.float32 for leaf in jax.tree.leaves(setting.data)):
         fix = "build the data again with float64 arrays"

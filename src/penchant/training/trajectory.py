@@ -6,7 +6,7 @@ Runs that go on: what an optimiser carries from step to step outlives the run th
 import hashlib
 import os
 import platform
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.metadata import version
 from pathlib import Path
@@ -160,39 +160,27 @@ def describe(setting: Setting, optimiser: object) -> dict:
             "shapes": [list(leaf.shape) for leaf in leaves],
             "sha256": digest,
         },
-        "parametrisation": _brief(setting.parametrisation),
-        "loss": _brief(setting.loss),
+        "parametrisation": settings_of(setting.parametrisation, _SHORT),
+        "loss": settings_of(setting.loss, _SHORT),
         "reduction": setting.reduction,
         "optimiser": settings_of(optimiser),
         "software": dict(_software()),
     }
 
 
-def _brief(value: Any) -> object:
-    """Constructor arguments that are not data: long arrays by their shape, functions by their name."""
-    if isinstance(value, eqx.Module):
-        return {"kind": type(value).__name__, **{name: _brief(part) for name, part in vars(value).items()}}
-    if isinstance(value, tuple | list):
-        return [_brief(part) for part in value]
-    if isinstance(value, dict):
-        return {name: _brief(part) for name, part in value.items()}
-    if callable(value):
-        return getattr(value, "__name__", type(value).__name__)
-    if hasattr(value, "dtype"):
-        return np.asarray(value).tolist() if np.size(value) <= _SHORT else {"shape": list(np.shape(value))}
-    return value
-
-
-def settings_of(module: object) -> Any:
-    """Constructor arguments of nested modules as JSON values."""
-    if isinstance(module, eqx.Module):
-        fields = {name: settings_of(value) for name, value in vars(module).items()}
-        return {"kind": type(module).__name__, **fields}
-    if hasattr(module, "dtype"):
-        return np.asarray(module).tolist()
-    if isinstance(module, list | tuple):
-        return [settings_of(part) for part in module]
-    return module
+def settings_of(value: object, longest: float = np.inf) -> Any:
+    """Constructor arguments of nested modules as JSON values: arrays of more than `longest` numbers by their shape, functions by their name."""
+    inside = partial(settings_of, longest=longest)
+    match value:
+        case eqx.Module():
+            return {"kind": type(value).__name__, **{name: inside(part) for name, part in vars(value).items()}}
+        case list() | tuple():
+            return [inside(part) for part in value]
+        case dict():
+            return {name: inside(part) for name, part in value.items()}
+        case jax.Array() | np.ndarray() | np.generic():
+            return np.asarray(value).tolist() if np.size(value) <= longest else {"shape": list(np.shape(value))}
+    return getattr(value, "__name__", type(value).__name__) if callable(value) else value
 
 
 _SAME = ("data", "loss", "reduction", "optimiser")  # entries of a header in which a run and its continuation agree

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ...errors import InfeasibleDiagonal
+from ...errors import NotSeparableError
 from ...flow.flow import GradientFlow, Levels
 from ...lab import Lab, recipe
 from ...references.base import Solution
@@ -82,7 +82,7 @@ def unseparated(lab: Lab) -> list[Trajectory]:
         setting, start = on_diagonals(tokens, 1.0)
         try:
             diagonal_margin(setting.data)
-        except InfeasibleDiagonal as error:
+        except NotSeparableError as error:
             until, recorder = LogTimeAbove(25.0), Levels("margin", ())
             if error.full:
                 found.append(train(setting, COARSE, start, until=until, steps=STEPS, recorder=recorder))

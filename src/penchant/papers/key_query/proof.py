@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ...errors import InfeasibleError, UndecidedMargin
+from ...errors import NotSeparableError, UndecidedMargin
 from ...lab import Lab, claim, recipe
 from ...references.base import Solution
 from ...references.bracket import margins
@@ -46,7 +46,7 @@ def drawn(lab: Lab) -> list[Drawn]:
         rng, seed = np.random.default_rng(seed), seed + 1
         tokens, scales = equal_score_tokens(3, 3, 8, seed, gap=rng.uniform(2.0, 8.0)), rng.uniform(0.5, 1.5, 8)
         setting, start = evidence.on_diagonals(tokens, scales)
-        with suppress(InfeasibleError, UndecidedMargin):
+        with suppress(NotSeparableError, UndecidedMargin):
             reference = diagonal_margin(setting.data)
             if initial_loss(setting, tokens, start).holds:
                 run = evidence.flow_to(setting, start, _TOP, _LEVELS, evidence.COARSE)

@@ -14,7 +14,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import PyTree
 
-from ...errors import InfeasibleError, PenchantError, UndecidedMargin
+from ...errors import NotSeparableError, PenchantError, UndecidedMargin
 from ...norms import Linf
 from ...problem import Problem
 from ...references.base import Solution
@@ -90,7 +90,9 @@ def _matrix_rivals(asked: Prediction[Solution]) -> tuple[Rival, ...]:
     data = asked.setting.data
     others = {"frobenius": max_margin(data).weight, "first gradient": first_gradient(asked.setting)}
     if len(set(data.weight_shape)) == 1:
-        with suppress(InfeasibleError, UndecidedMargin):  # where no diagonal matrix separates, there is one rival less
+        with suppress(
+            NotSeparableError, UndecidedMargin
+        ):  # where no diagonal matrix separates, there is one rival less
             others["l1, diagonal"] = np.diag(diagonal_margin(DiagonalTokens(data)).weight)
     return rivals(asked.reference, others)
 

@@ -261,7 +261,7 @@ def drawn_runs(
     zero = JointStart(np.zeros(d), np.zeros((d, d)))
     starts = [normal_start(one, 100 + k, scale) if scale else zero for k, one in enumerate(data)]
     rule = block_normalised(length, np.array(powers), 1.0)
-    return tuple(train(joint_setting(data, starts), rule, steps=_JOINT_STEPS, recorder=LogSpaced(61)))
+    return tuple(train([*map(joint_setting, data, starts)], rule, steps=_JOINT_STEPS, recorder=LogSpaced(61)))
 
 
 def _drops(lab: Lab, runs: tuple[Trajectory, ...], group: str = "figure") -> list[np.ndarray]:

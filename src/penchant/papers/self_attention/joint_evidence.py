@@ -42,14 +42,17 @@ def references(lab: Lab) -> tuple[JointReferences, ...]:
 @recipe
 def fleet(lab: Lab, name: str) -> tuple[Trajectory, ...]:
     """Ten seeds of 1e4 steps in one vectorised run, by a rule of Figure 3."""
-    return tuple(train(joint_setting(figure_data(lab)), RULES[name], steps=10_000, recorder=SCHEDULE))
+    return tuple(train([*map(joint_setting, figure_data(lab))], RULES[name], steps=10_000, recorder=SCHEDULE))
 
 
 @recipe
 def far_runs(lab: Lab) -> tuple[Trajectory, ...]:
     return tuple(
         train(
-            joint_setting(figure_data(lab)), optimisers.scheduled_descent(LONG), steps=100_000, recorder=LogSpaced(101)
+            [*map(joint_setting, figure_data(lab))],
+            optimisers.scheduled_descent(LONG),
+            steps=100_000,
+            recorder=LogSpaced(101),
         )
     )
 
@@ -79,7 +82,7 @@ def watched(lab: Lab, group: str) -> tuple[tuple[JointTokens, ...], float]:
 def every_step(lab: Lab, group: str) -> tuple[Trajectory, ...]:
     """4000 steps of Eq. (13), all recorded, on every data set."""
     data, length = watched(lab, group)
-    return tuple(train(joint_setting(data), optimisers.scheduled_descent(length), steps=4000, recorder=Every()))
+    return tuple(train([*map(joint_setting, data)], optimisers.scheduled_descent(length), steps=4000, recorder=Every()))
 
 
 @recipe
@@ -164,7 +167,7 @@ def leaning_runs(lab: Lab, name: str) -> tuple[Trajectory, ...]:
         "Eq. (13)": (optimisers.scheduled_descent(length), 100_000),
     }
     rule, steps = rules[name]
-    return tuple(train(joint_setting(leaning_data(lab)), rule, steps=steps, recorder=LogSpaced(101)))
+    return tuple(train([*map(joint_setting, leaning_data(lab))], rule, steps=steps, recorder=LogSpaced(101)))
 
 
 def leaning_rate(lab: Lab, name: str, program: str) -> Rate:

@@ -261,7 +261,7 @@ _LARGEST = 1000  # entries of a weight, beyond which a linear program is too lar
 
 def _best(data: Data, norm: Norm) -> Solution:
     """The maximum margin in a norm, by a linear program where it is one."""
-    exact = isinstance(norm, L1 | Linf) and math.prod(data.weight_shape) <= _LARGEST
+    exact = norm.name in ("l1", "linf") and math.prod(data.weight_shape) <= _LARGEST
     try:
         return max_margin(data) if norm.name == "l2" else (polyhedral_margin if exact else norm_margin)(data, norm)
     except PenchantError:

@@ -73,7 +73,7 @@ def at_rest(prediction: Prediction[Interpolant], run: Trajectory) -> Verdict:
     residual = float(np.linalg.norm(run.margins[-1] - np.asarray(data.fitted)))
     sizes = np.linalg.svd(np.asarray(data.inputs), compute_uv=False)
     left = residual / (sizes[data.rank - 1] * _size(prediction.reference.weight))
-    far, bound = distance(weight, prediction.reference.weight), min(1e-2, separation(prediction) / 10)
+    far, bound = distance(weight, prediction.reference.weight), min(1e-2, prediction.separation / 10)
     text = f"{_what(prediction)} = {far:.3g}"
     if far - left > bound:
         detail = f"the run interpolates: it has at most {left:.1g} left to go"
@@ -85,35 +85,20 @@ def _what(prediction: Prediction[Interpolant]) -> str:
     return f"relative distance to the {prediction.reference.norm} {what_is_selected(prediction.setting.data)}"
 
 
-def separation(prediction: Prediction[Interpolant]) -> float:
-    """Relative distance of the nearest rival that is not the reference itself to within rounding."""
-    return min((rival.separation for rival in prediction.rivals if rival.separation > _SAME), default=2.0)
-
-
-def remarks(prediction: Prediction[Interpolant]) -> str:
-    """Failed hypotheses, and rivals that these data cannot tell from the reference."""
-    same = [rival.name for rival in prediction.rivals if rival.separation <= _SAME]
-    failed = [hypothesis.name for hypothesis in prediction.hypotheses if not hypothesis.holds]
-    parts = [f"outside the theorem's hypotheses: {', '.join(failed)}"] * bool(failed)
-    parts += [f"on these data the reference is also that of: {', '.join(same)}"] * bool(same)
-    parts += ["these data have one solution only, whatever training prefers"] * is_unique(prediction.setting.data)
-    return "; ".join(parts)
-
-
 def judge_interpolant(prediction: Prediction[Interpolant], weight: np.ndarray) -> Verdict:
     """Confirmed within a tenth of the distance to the nearest rival (at most 1e-2); refuted if a rival is that near instead.
 
     Rivals that coincide with the reference are no rivals: they are named, and the others decide.
     """
-    bound = min(1e-2, separation(prediction) / 10)
-    found, notes = distance(weight, prediction.reference.weight), remarks(prediction)
+    bound = min(1e-2, prediction.separation / 10)
+    found, notes = distance(weight, prediction.reference.weight), prediction.remarks
     text = f"{_what(prediction)} = {found:.3g}"
     if found <= bound:
         rule = "a tenth of the distance to the nearest rival, at most 1e-2" if prediction.rivals else ""
         detail = "; ".join(part for part in (rule, notes) if part)
         return Verdict(Outcome.confirmed, f"{text} <= {bound:.3g}", bound, found, detail)
     size = _size(prediction.reference.weight)  # one unit for all distances that are compared
-    others = [rival for rival in prediction.rivals if rival.separation > _SAME]
+    others = prediction.others
     apart = [float(np.linalg.norm(weight - rival.weight)) / size for rival in others]
     if others and min(apart) < found / 10:
         near = others[int(np.argmin(apart))]
@@ -254,12 +239,12 @@ def _judge(prediction: Prediction[Interpolant], run: Trajectory) -> Verdict:
     _check_start(prediction, run)
     if not prediction.reference.certified:
         text = f"the reference is not resolved: {unresolved(prediction.reference)}"
-        return Verdict(Outcome.undecided, text, detail=remarks(prediction))
+        return Verdict(Outcome.undecided, text, detail=prediction.remarks)
     error = relative_residual(setting.data, run.margins[-1])
     if not error <= FITTED:
         text = f"relative residual {error:.2g} > {FITTED:g}: "
         text += "the run diverges" if run.status is Status.diverging_step else "the run does not interpolate yet"
-        return Verdict(Outcome.undecided, text, detail=remarks(prediction))
+        return Verdict(Outcome.undecided, text, detail=prediction.remarks)
     verdict = judge_interpolant(prediction, run.weight())
     if verdict.outcome is Outcome.undecided and not is_square(setting):
         return at_rest(prediction, run)
@@ -321,5 +306,6 @@ PLAIN = Family(
     notes=_notes,
     begin=checked_start,
     offers=_stays_in_span,
+    same=_SAME,
 )
 SQUARES = replace(PLAIN, speaks_of=lambda problem: made_of(problem, Regression) and is_square(problem))

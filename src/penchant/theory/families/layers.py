@@ -1,5 +1,6 @@
 """Deep linear networks: what training them could select, the assumptions of its theory as predicates, and the constants of its laws."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import ArgumentError, warn
-from ...optimisers.layerwise import BallStep, LayerDescent, SharpStep, risk_bounds
+from ...optimisers.layerwise import BallStep, risk_bounds
 from ...problem import Problem, read
 from ...references.base import Solution
 from ...references.euclidean_margin import max_margin
@@ -46,7 +47,7 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     count += f", {idle} of them without dual weight" * bool(idle)
     missing, lost, slack = "", "", geometry.smallest_singular
     if not geometry.spans:
-        missing = f"{d - rank} directions no support vector pulls along, {_shown(outside)}"
+        missing = f"{d - rank} directions no support vector pulls along, the first {vector(outside[0] + 0.0)}"
         lost = "; the direction then turns like (-log R)^(-1/L), not (-log R)^-1. Data beyond a few dimensions often fail this (study deep-linear-laws)"
         slack = float(rank - d)
     strict = f"smallest singular value of the {count}; those with weight have rank {rank} of {d}{lost}"
@@ -57,10 +58,9 @@ def span(geometry: SupportGeometry) -> tuple[Hypothesis, Hypothesis]:
     return first, Hypothesis("support_spans_data", geometry.spans_data, left, "", relaxed, "numerical")
 
 
-def _shown(rows: np.ndarray) -> str:
-    """The first of some directions, short enough for one line; all of them are the evidence of the hypothesis."""
-    entries = ", ".join(f"{entry:.4g}" for entry in rows[0][:6] + 0.0)
-    return f"the first ({entries}{', ...' if rows.shape[1] > 6 else ''})"
+def vector(entries: Sequence[float] | np.ndarray) -> str:
+    """The first entries of a vector, short enough for one line."""
+    return f"({', '.join(f'{entry:.6g}' for entry in entries[:6])}{', ...' if len(entries) > 6 else ''})"
 
 
 def generic(geometry: SupportGeometry) -> Hypothesis:
@@ -110,8 +110,8 @@ def smooth_below_start(setting: Setting, optimiser: eqx.Module, params: Layers) 
     """
     bound = (risk_bounds(setting, params) or (np.inf,))[0]
     detail = f"below the risk of the start beta = G = n R_0 = {bound:.6g}"
-    rule = getattr(optimiser, "rule", None)
-    if not isinstance(rule, BallStep | SharpStep):
+    rule: Any = getattr(optimiser, "rule", None)
+    if not hasattr(rule, "slope"):
         text = f"{detail}; {type(rule).__name__} uses no constants, its steps are checked by `replay` on a run"
         return Hypothesis("smooth_below_start", None, float("nan"), "", text, "not checkable")
     used = (float(rule.beta), float(rule.slope))
@@ -124,7 +124,7 @@ def smooth_below_start(setting: Setting, optimiser: eqx.Module, params: Layers) 
 def proved_steps(setting: Setting, optimiser: Any) -> Hypothesis:
     """Assumption 5: the steps of the proofs, with constants that bound the loss as it is reduced."""
     rule = optimiser.rule
-    holds, name = isinstance(optimiser, LayerDescent) and isinstance(rule, BallStep), type(rule).__name__
+    holds, name = type(rule) is BallStep, type(rule).__name__
     if holds and setting.loss.kind == "logistic":
         needed = 1.0 if setting.reduction == "mean" else float(setting.samples)
         holds = bool(float(rule.beta) >= 0.25 * needed and float(rule.slope) >= needed)
@@ -242,15 +242,13 @@ def _judge(prediction: Prediction[Solution], run: Trajectory) -> Verdict:
 
 def _reference(setting: Setting, start: None) -> Solution:
     reference = max_margin(setting.data)
-    _warn_of_span(support_geometry(setting.data, reference))
-    return reference
-
-
-def _warn_of_span(geometry: SupportGeometry) -> None:
+    geometry = support_geometry(setting.data, reference)
     if not geometry.spans:
-        d = len(geometry.direction)
-        text = f"Support vectors with dual weight have rank {geometry.pulling_rank} of {d} (Assumption 3): convergence to the maximum margin is not proved, and slower."
-        warn(text)
+        rank = f"{geometry.pulling_rank} of {len(geometry.direction)}"
+        warn(
+            f"Support vectors with dual weight have rank {rank} (Assumption 3): convergence to the maximum margin is not proved, and slower."
+        )
+    return reference
 
 
 def _rate(setting: Setting, reference: Solution) -> str:

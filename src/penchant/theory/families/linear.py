@@ -39,10 +39,10 @@ _HALFWAY = 800  # the index of margin 350
 _TAIL = 0.1  # by how much -l'/l may change from margin 350 to 700: not at all for e^(-az), by half for any power of the margin
 
 
-def descends(optimiser: eqx.Module, rule: type, geometry: type = L2, after: type = NoneType) -> bool:
-    """Steepest descent with this rule, in the l2 norm and without memory unless others are named."""
+def descends(optimiser: eqx.Module, rule: type, after: type = NoneType) -> bool:
+    """Steepest descent with this rule, in the l2 norm, and without memory unless one is named."""
     parts = [type(getattr(optimiser, part, None)) for part in ("rule", "geometry", "after", "before")]
-    return [type(optimiser), *parts] == [Descent, rule, geometry, after, NoneType]
+    return [type(optimiser), *parts] == [Descent, rule, L2, after, NoneType]
 
 
 def first_order(optimiser: eqx.Module) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ....errors import ArgumentError, SingularCovariance
+from ....errors import ArgumentError
 from ....settings.base import Infimum
 from ....settings.check import real_array
 
@@ -157,9 +157,7 @@ def checked_covariance(value: object, owner: str) -> np.ndarray:
     if not sizes[0] > len(sizes) * _SINGULAR * sizes[-1]:
         found = f"eigenvalues from {sizes[0]:.3g} to {sizes[-1]:.3g}; smallest along {basis[:, 0].round(3).tolist()}"
         fix = "drop the dependent columns, or add a ridge: `covariance + ridge * np.eye(d)`, on the command line `--ridge`"
-        raise SingularCovariance(
-            "covariance", owner, f"positive definite (A1, ratio above {len(sizes)}e-14)", found, fix
-        )
+        raise ArgumentError("covariance", owner, f"positive definite (A1, ratio above {len(sizes)}e-14)", found, fix)
     return (covariance + covariance.T) / 2
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ....errors import ArgumentError, SingularCovariance
+from ....errors import ArgumentError
 from ....settings.check import is_whole, real_array
 from .geometry import balanced_point
 from .problem import AttentionLayer, AttentionRegression, symmetric_roots
@@ -154,8 +154,8 @@ class AttentionSample(eqx.Module):
             raise ArgumentError("ridge", owner, "nonnegative and finite", ridge)
         if n < d and ridge == 0:
             fix = "more samples, fewer columns, or a positive ridge (`ridge=`, on the command line `--ridge`)"
-            required = f"at least d = {d} rows: the covariance is singular otherwise"
-            raise SingularCovariance("inputs", owner, required, f"{n} rows", fix)
+            required = f"at least d = {d} rows (A1): the covariance is singular otherwise"
+            raise ArgumentError("inputs", owner, required, f"{n} rows", fix)
         covariance = inputs.T @ inputs / n + ridge * np.eye(d)
         if ridge == 0:
             planted = np.linalg.lstsq(inputs, targets, rcond=None)[0].T

@@ -1,7 +1,7 @@
 """Training of attention layers: structure-aware preconditioned descent from a spectral start (Algorithm 1), its baselines, and the same on the population.
 
 A run is one compiled loop. It never raises because of what the numbers do: a step that would leave every bounded region is not
-taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergenceError`. On samples
+taken, the status says so, and the last finite layer stays. `throw=True` turns that ending into a `DivergedRun`. On samples
 the steps "default" and "adaptive" are halved until the objective of the sample falls; a number is taken as it is.
 """
 
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from ....errors import ArgumentError, AssumptionError, DivergenceError, warn
+from ....errors import ArgumentError, AssumptionError, DivergedRun, warn
 from ....logspace import check_float64
 from ....training.events import At, Every, LogSpaced
 from ....training.loop import check_steps, collect, drive_many, drive_one
@@ -43,7 +43,7 @@ def train_attention(
 ) -> AttentionRun:
     """Take `steps` steps from `start`; `truth` is what the excess is measured against.
 
-    With `throw`, a run that diverges raises `DivergenceError` (with the iterate, the last finite state and the safe step)
+    With `throw`, a run that diverges raises `DivergedRun` (with the run and a safe step)
     instead of ending with the status `diverging_step`.
     """
     schedule = _schedule(source, rule, [start], steps, recorder, "train_attention")
@@ -53,7 +53,8 @@ def train_attention(
     state, records = drive_one(make(source, bound, truth, bound.limited(start), draws), schedule)
     run = _described(source, rule, start, schedule, (state.status, records))
     if throw and run.status in _LOST:
-        raise DivergenceError(float(run.step_size[-1]), run.safe_step, int(run.steps[-1]), run.at())
+        fix = f"The step size {float(run.step_size[-1]):.3g} is too large.\n  Fix: a step below {run.safe_step:.3g}."
+        raise DivergedRun(run, run.status.name, int(run.steps[-1]), fix)
     return run
 
 
