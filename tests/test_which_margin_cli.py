@@ -49,6 +49,18 @@ def test_a_torch_optimiser_runs_as_it_is(data, capsys, tmp_path):
     assert "none covers this optimiser" in capsys.readouterr().out
 
 
+def test_an_optimiser_that_stops_by_itself_is_not_asked_for_more_steps(data, capsys, tmp_path):
+    pytest.importorskip("torch")
+    script = tmp_path / "mine.py"
+    script.write_text("import torch\nmake = lambda parameters: torch.optim.LBFGS(parameters)\n")
+    assert main(["which-margin", data, "--optimiser", f"{script}:make", "--steps", "400", "--json"]) == 0
+    told = capsys.readouterr()
+    assert json.loads(told.out)["to_decide"].startswith("another optimiser: this one has stopped")
+    assert "conditioned" not in told.err
+    assert main(["which-margin", data, "--optimiser", f"{script}:make", "--steps", "0"]) == 0
+    assert "nothing yet: the smallest margin is 0" in capsys.readouterr().out
+
+
 def test_train_takes_every_option_of_steepest_descent(data, capsys):
     words = "--setting multiclass --optimiser steepest --norm max --step-size 0.1 --step-decay 0.5 --momentum 0.5 --nesterov --weight-decay 0.01 --batch 3 --steps 200"
     assert main(["train", data, *words.split()]) == 0
