@@ -72,8 +72,11 @@ def _one(options: Namespace, setting: Setting, start: PyTree, data: Data) -> tup
     found = compare(run, references)
     covered = prediction is not None and prediction.hypothesis("optimiser_covered") is None
     verdict = found.verdict(found.leader) if found.leader else None
+    foreseen = prediction.reference.norm if prediction else ""
+    other = foreseen in found.shares and foreseen != found.leader
     content = {**found.content(), "theorem": prediction.theorem.name if prediction and covered else None}
     content |= {"status": run.status.name, "ahead": found.ahead, "verdict": verdict and str(verdict)}
+    content["predicted"] = f"the {foreseen} margin: {found.verdict(foreseen)}" if other else None
     if options.save:
         content["saved"] = str(run.save(options.save))
     if options.out:
@@ -109,7 +112,7 @@ def _written(content: dict, verdict: object, decide: str | None) -> Iterator[str
         yield f"verdict    {verdict}"
     if decide is not None:
         yield f"to decide  {decide}"
-    yield from (f"{name:10} {content[name]}" for name in ("saved", "page") if content.get(name))
+    yield from (f"{name:10} {content[name]}" for name in ("predicted", "saved", "page") if content.get(name))
 
 
 def _default_steps(options: Namespace, setting: Setting) -> None:

@@ -63,9 +63,8 @@ def fresh(lab: Lab, planted: bool) -> Verdict:
     """Adam with eps = 0 and falling steps maximises the max-norm margin, once h_t margin is below (1 - b2)/2: what is missing falls at least like t^(-1/4) from there on.
     That is the rate of the theorem for steps like 1/sqrt t. b = (0.9, 0.95), steps 0.1/sqrt t, from t* = (0.2 margin/(1 - b2))^2, the latest of twenty data sets, to step 10 000 on each of them.
     Planted: steps 3/sqrt t, whose t* has not come."""
-    size = 0.1
-    begins = (2 * size * gammas(lab, "max").max() / (1 - 0.95)) ** 2
-    found = compared(lab, "adam", steps=10_000, size=3.0 if planted else size)
+    begins = (0.2 * gammas(lab, "max").max() / (1 - 0.95)) ** 2
+    found = compared(lab, "adam", steps=10_000, size=3.0 if planted else 0.1)
     return at_most(float(exponents(found, "max", begins).max()), -0.25, "largest exponent of what is missing")
 
 

@@ -56,7 +56,7 @@ def selects(lab: Lab, planted: bool) -> Iterator[Verdict]:
         best = max_margin(features).weight
         apart = [misalignment(np.ravel(part), best) for part in run.params.outside[late]]
         powers.append(power(np.log(np.maximum(run.log_time, 1.0)), apart))
-    what = "exponent of what is missing inside", "power of log t in 1 - corr of the rest to its maximum margin"
-    for found, law, name in zip((slopes, powers), (-1.0, -2.0), what, strict=True):
-        mean, error = mean_interval(np.array(found))
-        yield close(mean, law, error / -law, f"mean {name}")
+    mean, error = mean_interval(np.array(slopes))
+    yield close(mean, -1.0, error, "mean exponent of what is missing inside")
+    mean, error = mean_interval(np.array(powers))
+    yield close(mean, -2.0, error / 2.0, "mean power of log t in 1 - corr of the rest to its maximum margin")
